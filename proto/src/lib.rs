@@ -1,0 +1,23 @@
+//! What crosses a boundary in MIOT, and nothing else: no I/O, no clock, no threads.
+//!
+//! | module | boundary |
+//! |---|---|
+//! | [`op`] | the numbers and names of layers and operations, everywhere |
+//! | [`event`] | the 64-byte record a producer writes into its lane |
+//! | [`segment`] | the shared memory of one traced process |
+//! | [`control`] | the page through which a log-client steers the producers of its node |
+//! | [`batch`] | consecutive records of one stream, by column, as they are shipped |
+//! | [`wire`] | frames and messages between log-client, log-server and tail |
+//!
+//! All layouts are little endian and frozen by the golden-bytes tests in `tests/golden.rs`.
+
+pub mod batch;
+pub mod control;
+pub mod event;
+pub mod op;
+pub mod segment;
+mod varint;
+pub mod wire;
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("MIOT's layouts are little endian and read in place");

@@ -1,0 +1,418 @@
+//! Layers and operations: their numbers, names, and what the fields of their events mean.
+//!
+//! Numbers are append-only: a number once given is never reused or renumbered. An unknown number is
+//! shown as `layer:number`, never refused, so that old tools read new traces.
+
+/// The layer of the I/O stack at which a request was recorded, from the application downwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Layer {
+    /// The application's own phases and annotations.
+    App = 1,
+    /// MPI-IO calls.
+    MpiIo = 2,
+    /// C standard I/O (`FILE *`).
+    Stdio = 3,
+    /// POSIX calls as the program made them.
+    Posix = 4,
+    /// Requests the kernel sends to a FUSE file system.
+    Fuse = 5,
+    /// Requests inside a file-system client (PVFS, GlusterFS, your own).
+    Client = 6,
+    /// Block-device requests.
+    Block = 7,
+}
+
+impl Layer {
+    /// All layers, in numerical order.
+    pub const ALL: [Layer; 7] =
+        [Layer::App, Layer::MpiIo, Layer::Stdio, Layer::Posix, Layer::Fuse, Layer::Client, Layer::Block];
+
+    /// The layer with this number, if this version knows it.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Layer> {
+        Layer::ALL.into_iter().find(|l| *l as u8 == number)
+    }
+
+    /// The name used in traces, filters and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Layer::App => "app",
+            Layer::MpiIo => "mpi-io",
+            Layer::Stdio => "stdio",
+            Layer::Posix => "posix",
+            Layer::Fuse => "fuse",
+            Layer::Client => "client",
+            Layer::Block => "block",
+        }
+    }
+
+    /// The layer of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Layer> {
+        Layer::ALL.into_iter().find(|l| l.name() == name)
+    }
+}
+
+/// Whether an operation moves file data or works on metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Moves bytes of a file from the file.
+    Read,
+    /// Moves bytes of a file to the file.
+    Write,
+    /// Moves bytes from a file to another (`copy_file_range`, `sendfile`, `splice`).
+    Copy,
+    /// Makes data durable or drops caches.
+    Sync,
+    /// Names, attributes, descriptors, positions.
+    Meta,
+}
+
+impl Class {
+    /// The name used in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Class::Read => "read",
+            Class::Write => "write",
+            Class::Copy => "copy",
+            Class::Sync => "sync",
+            Class::Meta => "meta",
+        }
+    }
+
+    /// True for operations that move file data.
+    #[must_use]
+    pub const fn is_data(self) -> bool {
+        matches!(self, Class::Read | Class::Write | Class::Copy)
+    }
+}
+
+/// What the `offset` and `length` words of an event hold for an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Args {
+    /// Neither is used.
+    None,
+    /// Byte offset in the file and bytes asked for.
+    Range,
+    /// No offset; bytes asked for (or a size to set).
+    Length,
+    /// Byte offset in the file; nothing else.
+    Offset,
+    /// Byte offset (as passed), and an argument: `whence` of seeks.
+    OffsetArg,
+    /// No offset; an argument: flags (low 32 bits) and mode (high 32 bits) of open and its like,
+    /// mode of chmod and mkdir, command of fcntl, new descriptor of dup2.
+    Arg,
+}
+
+/// What a result that is not negative means; a negative one is always −errno.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Res {
+    /// Nothing but success.
+    Zero,
+    /// Bytes moved.
+    Bytes,
+    /// A new descriptor.
+    Fd,
+    /// A value of the operation's own: a position, an address, a count.
+    Value,
+}
+
+/// A layer and an operation number in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Op {
+    /// Number of the [`Layer`].
+    pub layer: u8,
+    /// Number of the operation in its layer.
+    pub number: u8,
+}
+
+/// One row of the operation table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpInfo {
+    /// Which operation.
+    pub op: Op,
+    /// Its name, unique in its layer.
+    pub name: &'static str,
+    /// Data or metadata, and which way data moves.
+    pub class: Class,
+    /// How many paths its event may carry.
+    pub paths: u8,
+    /// What `offset` and `length` mean.
+    pub args: Args,
+    /// What `result` means.
+    pub result: Res,
+}
+
+impl Op {
+    /// The table's row of this operation, if this version knows it.
+    #[must_use]
+    pub fn info(self) -> Option<&'static OpInfo> {
+        let table = match Layer::from_number(self.layer)? {
+            Layer::App => app::TABLE,
+            Layer::MpiIo => return None,
+            Layer::Stdio => stdio::TABLE,
+            Layer::Posix => posix::TABLE,
+            Layer::Fuse | Layer::Client | Layer::Block => client::TABLE,
+        };
+        // Numbers are dense from 1, which a test checks.
+        table.get(usize::from(self.number).wrapping_sub(1))
+    }
+
+    /// The operation's name, or `None` if this version does not know it.
+    #[must_use]
+    pub fn name(self) -> Option<&'static str> {
+        self.info().map(|i| i.name)
+    }
+
+    /// Data or metadata; unknown operations count as metadata.
+    #[must_use]
+    pub fn class(self) -> Class {
+        self.info().map_or(Class::Meta, |i| i.class)
+    }
+}
+
+/// The rows of all layers that have operations of their own. FUSE and block events use the rows of
+/// the client layer.
+pub fn all() -> impl Iterator<Item = &'static OpInfo> {
+    [app::TABLE, stdio::TABLE, posix::TABLE, client::TABLE].into_iter().flatten()
+}
+
+macro_rules! operations {
+    ($(#[$doc:meta])* $module:ident, $layer:expr; $($number:literal $konst:ident $name:literal $class:ident $paths:literal $args:ident $result:ident;)*) => {
+        $(#[$doc])*
+        pub mod $module {
+            use super::{Args, Class, Layer, Op, OpInfo, Res};
+            $(
+                #[doc = concat!("`", $name, "`")]
+                pub const $konst: Op = Op { layer: $layer as u8, number: $number };
+            )*
+            pub(super) const TABLE: &[OpInfo] = &[
+                $(OpInfo { op: $konst, name: $name, class: Class::$class, paths: $paths, args: Args::$args, result: Res::$result },)*
+            ];
+        }
+    };
+}
+
+operations! {
+    /// What the application says of itself.
+    app, Layer::App;
+    1 NOTE "note" Meta 1 None Zero;
+    2 PHASE "phase" Meta 1 None Zero;
+}
+
+operations! {
+    /// POSIX calls, by the name of the function without its `64` suffix.
+    posix, Layer::Posix;
+    1 OPEN "open" Meta 1 Arg Fd;
+    2 OPENAT "openat" Meta 1 Arg Fd;
+    3 CREAT "creat" Meta 1 Arg Fd;
+    4 CLOSE "close" Meta 0 None Zero;
+    5 READ "read" Read 0 Range Bytes;
+    6 WRITE "write" Write 0 Range Bytes;
+    7 PREAD "pread" Read 0 Range Bytes;
+    8 PWRITE "pwrite" Write 0 Range Bytes;
+    9 READV "readv" Read 0 Range Bytes;
+    10 WRITEV "writev" Write 0 Range Bytes;
+    11 PREADV "preadv" Read 0 Range Bytes;
+    12 PWRITEV "pwritev" Write 0 Range Bytes;
+    13 PREADV2 "preadv2" Read 0 Range Bytes;
+    14 PWRITEV2 "pwritev2" Write 0 Range Bytes;
+    15 LSEEK "lseek" Meta 0 OffsetArg Value;
+    16 FSYNC "fsync" Sync 0 None Zero;
+    17 FDATASYNC "fdatasync" Sync 0 None Zero;
+    18 SYNC_FILE_RANGE "sync_file_range" Sync 0 Range Zero;
+    19 SYNCFS "syncfs" Sync 0 None Zero;
+    20 SYNC "sync" Sync 0 None Zero;
+    21 TRUNCATE "truncate" Meta 1 Length Zero;
+    22 FTRUNCATE "ftruncate" Meta 0 Length Zero;
+    23 FALLOCATE "fallocate" Meta 0 Range Zero;
+    24 POSIX_FALLOCATE "posix_fallocate" Meta 0 Range Zero;
+    25 POSIX_FADVISE "posix_fadvise" Meta 0 Range Zero;
+    26 DUP "dup" Meta 0 None Fd;
+    27 DUP2 "dup2" Meta 0 Arg Fd;
+    28 DUP3 "dup3" Meta 0 Arg Fd;
+    29 FCNTL "fcntl" Meta 0 Arg Value;
+    30 STAT "stat" Meta 1 None Zero;
+    31 FSTAT "fstat" Meta 0 None Zero;
+    32 LSTAT "lstat" Meta 1 None Zero;
+    33 FSTATAT "fstatat" Meta 1 Arg Zero;
+    34 STATX "statx" Meta 1 Arg Zero;
+    35 STATFS "statfs" Meta 1 None Zero;
+    36 FSTATFS "fstatfs" Meta 0 None Zero;
+    37 STATVFS "statvfs" Meta 1 None Zero;
+    38 FSTATVFS "fstatvfs" Meta 0 None Zero;
+    39 ACCESS "access" Meta 1 Arg Zero;
+    40 FACCESSAT "faccessat" Meta 1 Arg Zero;
+    41 EUIDACCESS "euidaccess" Meta 1 Arg Zero;
+    42 MKDIR "mkdir" Meta 1 Arg Zero;
+    43 MKDIRAT "mkdirat" Meta 1 Arg Zero;
+    44 RMDIR "rmdir" Meta 1 None Zero;
+    45 UNLINK "unlink" Meta 1 None Zero;
+    46 UNLINKAT "unlinkat" Meta 1 Arg Zero;
+    47 REMOVE "remove" Meta 1 None Zero;
+    48 RENAME "rename" Meta 2 None Zero;
+    49 RENAMEAT "renameat" Meta 2 None Zero;
+    50 RENAMEAT2 "renameat2" Meta 2 Arg Zero;
+    51 LINK "link" Meta 2 None Zero;
+    52 LINKAT "linkat" Meta 2 Arg Zero;
+    53 SYMLINK "symlink" Meta 2 None Zero;
+    54 SYMLINKAT "symlinkat" Meta 2 None Zero;
+    55 READLINK "readlink" Meta 1 Length Value;
+    56 READLINKAT "readlinkat" Meta 1 Length Value;
+    57 OPENDIR "opendir" Meta 1 None Fd;
+    58 FDOPENDIR "fdopendir" Meta 0 None Fd;
+    59 READDIR "readdir" Meta 0 None Value;
+    60 REWINDDIR "rewinddir" Meta 0 None Zero;
+    61 SEEKDIR "seekdir" Meta 0 Arg Zero;
+    62 CLOSEDIR "closedir" Meta 0 None Zero;
+    63 SCANDIR "scandir" Meta 1 None Value;
+    64 GETDENTS "getdents" Meta 0 Length Value;
+    65 CHMOD "chmod" Meta 1 Arg Zero;
+    66 FCHMOD "fchmod" Meta 0 Arg Zero;
+    67 FCHMODAT "fchmodat" Meta 1 Arg Zero;
+    68 CHOWN "chown" Meta 1 Arg Zero;
+    69 FCHOWN "fchown" Meta 0 Arg Zero;
+    70 LCHOWN "lchown" Meta 1 Arg Zero;
+    71 FCHOWNAT "fchownat" Meta 1 Arg Zero;
+    72 UTIME "utime" Meta 1 None Zero;
+    73 UTIMES "utimes" Meta 1 None Zero;
+    74 FUTIMES "futimes" Meta 0 None Zero;
+    75 LUTIMES "lutimes" Meta 1 None Zero;
+    76 FUTIMESAT "futimesat" Meta 1 None Zero;
+    77 UTIMENSAT "utimensat" Meta 1 Arg Zero;
+    78 FUTIMENS "futimens" Meta 0 None Zero;
+    79 GETXATTR "getxattr" Meta 2 Length Value;
+    80 LGETXATTR "lgetxattr" Meta 2 Length Value;
+    81 FGETXATTR "fgetxattr" Meta 1 Length Value;
+    82 SETXATTR "setxattr" Meta 2 Length Zero;
+    83 LSETXATTR "lsetxattr" Meta 2 Length Zero;
+    84 FSETXATTR "fsetxattr" Meta 1 Length Zero;
+    85 LISTXATTR "listxattr" Meta 1 Length Value;
+    86 LLISTXATTR "llistxattr" Meta 1 Length Value;
+    87 FLISTXATTR "flistxattr" Meta 0 Length Value;
+    88 REMOVEXATTR "removexattr" Meta 2 None Zero;
+    89 LREMOVEXATTR "lremovexattr" Meta 2 None Zero;
+    90 FREMOVEXATTR "fremovexattr" Meta 1 None Zero;
+    91 MMAP "mmap" Meta 0 Range Value;
+    92 MUNMAP "munmap" Meta 0 Length Zero;
+    93 MSYNC "msync" Sync 0 Length Zero;
+    94 SENDFILE "sendfile" Copy 0 Range Bytes;
+    95 COPY_FILE_RANGE "copy_file_range" Copy 0 Range Bytes;
+    96 SPLICE "splice" Copy 0 Range Bytes;
+    97 MKNOD "mknod" Meta 1 Arg Zero;
+    98 MKNODAT "mknodat" Meta 1 Arg Zero;
+    99 MKFIFO "mkfifo" Meta 1 Arg Zero;
+    100 MKFIFOAT "mkfifoat" Meta 1 Arg Zero;
+    101 MKSTEMP "mkstemp" Meta 1 Arg Fd;
+    102 MKDTEMP "mkdtemp" Meta 1 None Zero;
+    103 CHDIR "chdir" Meta 1 None Zero;
+    104 FCHDIR "fchdir" Meta 0 None Zero;
+    105 FLOCK "flock" Meta 0 Arg Zero;
+    106 LOCKF "lockf" Meta 0 Length Zero;
+    107 AIO_READ "aio_read" Read 0 Range Bytes;
+    108 AIO_WRITE "aio_write" Write 0 Range Bytes;
+    109 AIO_FSYNC "aio_fsync" Sync 0 None Zero;
+    110 CLOSE_RANGE "close_range" Meta 0 Arg Zero;
+}
+
+operations! {
+    /// C standard I/O calls. Offsets are positions of the stream, not of the descriptor below it.
+    stdio, Layer::Stdio;
+    1 FOPEN "fopen" Meta 1 Arg Fd;
+    2 FDOPEN "fdopen" Meta 0 Arg Fd;
+    3 FREOPEN "freopen" Meta 1 Arg Fd;
+    4 FCLOSE "fclose" Meta 0 None Zero;
+    5 FREAD "fread" Read 0 Range Bytes;
+    6 FWRITE "fwrite" Write 0 Range Bytes;
+    7 FPRINTF "fprintf" Write 0 Range Bytes;
+    8 FSCANF "fscanf" Read 0 Range Bytes;
+    9 FGETS "fgets" Read 0 Range Bytes;
+    10 FPUTS "fputs" Write 0 Range Bytes;
+    11 FGETC "fgetc" Read 0 Range Bytes;
+    12 FPUTC "fputc" Write 0 Range Bytes;
+    13 GETLINE "getline" Read 0 Range Bytes;
+    14 GETDELIM "getdelim" Read 0 Range Bytes;
+    15 UNGETC "ungetc" Meta 0 None Value;
+    16 FSEEK "fseek" Meta 0 OffsetArg Zero;
+    17 FTELL "ftell" Meta 0 None Value;
+    18 REWIND "rewind" Meta 0 None Zero;
+    19 FGETPOS "fgetpos" Meta 0 None Zero;
+    20 FSETPOS "fsetpos" Meta 0 Offset Zero;
+    21 FFLUSH "fflush" Sync 0 None Zero;
+    22 PUTS "puts" Write 0 Range Bytes;
+    23 PRINTF "printf" Write 0 Range Bytes;
+    24 SCANF "scanf" Read 0 Range Bytes;
+    25 TMPFILE "tmpfile" Meta 0 None Fd;
+    26 POPEN "popen" Meta 1 None Fd;
+    27 PCLOSE "pclose" Meta 0 None Value;
+}
+
+operations! {
+    /// Requests of a file-system client, and of the kernel to a FUSE file system.
+    client, Layer::Client;
+    1 LOOKUP "lookup" Meta 1 None Zero;
+    2 GETATTR "getattr" Meta 1 None Zero;
+    3 SETATTR "setattr" Meta 1 Arg Zero;
+    4 CREATE "create" Meta 1 Arg Zero;
+    5 OPEN "open" Meta 1 Arg Zero;
+    6 CLOSE "close" Meta 0 None Zero;
+    7 READ "read" Read 0 Range Bytes;
+    8 WRITE "write" Write 0 Range Bytes;
+    9 FLUSH "flush" Sync 0 None Zero;
+    10 FSYNC "fsync" Sync 0 None Zero;
+    11 TRUNCATE "truncate" Meta 1 Length Zero;
+    12 FALLOCATE "fallocate" Meta 0 Range Zero;
+    13 MKDIR "mkdir" Meta 1 Arg Zero;
+    14 RMDIR "rmdir" Meta 1 None Zero;
+    15 UNLINK "unlink" Meta 1 None Zero;
+    16 RENAME "rename" Meta 2 Arg Zero;
+    17 LINK "link" Meta 2 None Zero;
+    18 SYMLINK "symlink" Meta 2 None Zero;
+    19 READLINK "readlink" Meta 1 None Value;
+    20 MKNOD "mknod" Meta 1 Arg Zero;
+    21 OPENDIR "opendir" Meta 1 None Zero;
+    22 READDIR "readdir" Meta 0 Range Value;
+    23 CLOSEDIR "closedir" Meta 0 None Zero;
+    24 FSYNCDIR "fsyncdir" Sync 0 None Zero;
+    25 STATFS "statfs" Meta 1 None Zero;
+    26 GETXATTR "getxattr" Meta 2 Length Value;
+    27 SETXATTR "setxattr" Meta 2 Length Zero;
+    28 LISTXATTR "listxattr" Meta 1 Length Value;
+    29 REMOVEXATTR "removexattr" Meta 2 None Zero;
+    30 ACCESS "access" Meta 1 Arg Zero;
+    31 LOCK "lock" Meta 0 Range Zero;
+    32 IOCTL "ioctl" Meta 0 Arg Value;
+    33 COPY_RANGE "copy_range" Copy 0 Range Bytes;
+    34 SEEK "seek" Meta 0 OffsetArg Value;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Op, all};
+    use std::collections::HashSet;
+
+    #[test]
+    fn numbers_are_dense_and_names_unique_in_a_layer() {
+        let mut names = HashSet::new();
+        let mut next = std::collections::HashMap::new();
+        for row in all() {
+            let expected = next.entry(row.op.layer).or_insert(1u8);
+            assert_eq!(row.op.number, *expected, "{}", row.name);
+            *expected += 1;
+            assert!(names.insert((row.op.layer, row.name)), "{} twice", row.name);
+            assert_eq!(row.op.info(), Some(row));
+        }
+    }
+
+    #[test]
+    fn unknown_numbers_are_unknown_and_harmless() {
+        for op in [Op { layer: 0, number: 1 }, Op { layer: 4, number: 0 }, Op { layer: 4, number: 255 }, Op { layer: 200, number: 1 }] {
+            assert_eq!(op.name(), None);
+            assert!(!op.class().is_data());
+        }
+    }
+}

@@ -4,14 +4,16 @@
 //!
 //! The log-client creates the file [`FILE`] in the MIOT directory, mode 0644, one page, and writes it;
 //! every producer maps it read-only. Where it does not exist there is no log-client, and producers stay
-//! dormant. Beside it stands [`BELL_FILE`], mode 0666, one page whose first `u32` is a futex: a producer
-//! whose lane is half full while [`SLEEPING`] is set adds one to it and wakes the log-client. The
-//! log-client never maps that file (anyone may truncate it); it reads the word with `pread`.
+//! dormant. A log-client that finds the page of a predecessor takes it over in place, so that running
+//! producers, who have it mapped, see the new one.
+//!
+//! Doorbell: a producer whose lane is more than half full while [`word::SLEEPING`] is 1 calls
+//! `FUTEX_WAKE` on that word, again with each request until the log-client has woken and cleared it; so a
+//! wake that comes before the log-client's `FUTEX_WAIT` is not missed. Nobody but the log-client can write
+//! or truncate the page, so it is the only shared memory a producer reads that it did not make itself.
 
 /// Name of the control page in the MIOT directory.
 pub const FILE: &str = "control";
-/// Name of the doorbell in the MIOT directory.
-pub const BELL_FILE: &str = "bell";
 /// The default MIOT directory of a node.
 pub const DEFAULT_DIR: &str = "/dev/shm/miot";
 /// Environment variable that names another MIOT directory.
@@ -43,7 +45,7 @@ pub mod word {
     pub const READER_PID: usize = 64;
     /// Counts up with every sweep of the log-client: shows a waiting producer that somebody reads.
     pub const SWEEPS: usize = 72;
-    /// 1 while the log-client sleeps and wants to be woken by a lane that fills.
+    /// Futex (low `u32`): 1 while the log-client sleeps and wants to be woken by a lane that fills.
     pub const SLEEPING: usize = 80;
     /// 1 once the log-client has ended in an orderly way: producers go dormant again.
     pub const CLOSED: usize = 88;

@@ -121,7 +121,20 @@ impl Columns {
     /// Removes all rows, keeps the memory.
     pub fn clear(&mut self) {
         let Columns {
-            kind, op, flags, request, enclosing, attempt, time, duration, handle, offset, length, result, ext, text,
+            kind,
+            op,
+            flags,
+            request,
+            enclosing,
+            attempt,
+            time,
+            duration,
+            handle,
+            offset,
+            length,
+            result,
+            ext,
+            text,
         } = self;
         (kind.clear(), op.clear(), flags.clear(), request.clear(), enclosing.clear(), attempt.clear());
         (time.clear(), duration.clear(), handle.clear(), offset.clear(), length.clear(), result.clear());
@@ -130,7 +143,15 @@ impl Columns {
 
     /// Appends one record; `event`'s times are replaced by `time` and `duration`, nanoseconds.
     #[inline]
-    pub fn push(&mut self, kind: u8, attempt: u64, time: i64, duration: u64, event: &Event, ext: Option<&Ext<'_>>) {
+    pub fn push(
+        &mut self,
+        kind: u8,
+        attempt: u64,
+        time: i64,
+        duration: u64,
+        event: &Event,
+        ext: Option<&Ext<'_>>,
+    ) {
         if let Some(ext) = ext {
             self.ext.push(ExtRow {
                 row: self.kind.len() as u32,
@@ -326,7 +347,11 @@ impl Columns {
 
 #[inline]
 fn next_offset(offset: u64, length: u64) -> u64 {
-    if offset == crate::event::NONE || length == crate::event::NONE { offset } else { offset.wrapping_add(length) }
+    if offset == crate::event::NONE || length == crate::event::NONE {
+        offset
+    } else {
+        offset.wrapping_add(length)
+    }
 }
 
 #[inline]
@@ -439,8 +464,16 @@ mod tests {
         let mut columns = Columns::default();
         for i in 0..1000u64 {
             let event = Event {
-                op: crate::op::posix::READ, request: i as u32 + 1, enclosing: 0, end: 0, duration: 0, flags: 0,
-                handle: 3, offset: i * 4096, length: 4096, result: 4096,
+                op: crate::op::posix::READ,
+                request: i as u32 + 1,
+                enclosing: 0,
+                end: 0,
+                duration: 0,
+                flags: 0,
+                handle: 3,
+                offset: i * 4096,
+                length: 4096,
+                result: 4096,
             };
             columns.push(1, i, 1_700_000_000_000_000_000 + i as i64 * 1000, 800, &event, None);
         }

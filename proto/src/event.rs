@@ -344,8 +344,16 @@ mod tests {
     #[test]
     fn a_long_duration_saturates_and_says_so() {
         let event = Event {
-            op: crate::op::posix::READ, request: 1, enclosing: 0, end: 0, duration: u64::MAX, flags: 0,
-            handle: 0, offset: NONE, length: NONE, result: 0,
+            op: crate::op::posix::READ,
+            request: 1,
+            enclosing: 0,
+            end: 0,
+            duration: u64::MAX,
+            flags: 0,
+            handle: 0,
+            offset: NONE,
+            length: NONE,
+            result: 0,
         };
         let back = Event::from_slot(&event.slot(Kind::Request, 1, 0));
         assert_eq!((back.duration, back.flags), (DURATION_MASK, flag::DURATION_SATURATED));

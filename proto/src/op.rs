@@ -410,7 +410,12 @@ mod tests {
 
     #[test]
     fn unknown_numbers_are_unknown_and_harmless() {
-        for op in [Op { layer: 0, number: 1 }, Op { layer: 4, number: 0 }, Op { layer: 4, number: 255 }, Op { layer: 200, number: 1 }] {
+        for op in [
+            Op { layer: 0, number: 1 },
+            Op { layer: 4, number: 0 },
+            Op { layer: 4, number: 255 },
+            Op { layer: 200, number: 1 },
+        ] {
             assert_eq!(op.name(), None);
             assert!(!op.class().is_data());
         }

@@ -8,7 +8,7 @@
 //! ```text
 //! 0      header        HEADER_BYTES   written once, before the magic; counters by the producer
 //! 4096   lane table    LANE_BYTES per lane, dense; lane i at 4096 + i × LANE_BYTES
-//! 20480  slots         each lane's slots at the offset its table entry names
+//! 266240 slots         each lane's slots at the offset its table entry names
 //! ```
 //!
 //! Every word has exactly one writing side. The producer writes all but [`lane::HEAD`] and
@@ -27,8 +27,9 @@ pub const HEADER_BYTES: usize = 4096;
 /// Bytes of one entry of the lane table: two cache lines for the producer's words (the adjacent-line
 /// prefetcher fetches pairs), one for the identity, one for the reader's.
 pub const LANE_BYTES: usize = 256;
-/// Lanes per segment. 64 entries keep the table at four pages.
-pub const MAX_LANES: usize = 64;
+/// Lanes per segment: threads that can be recorded at once, with room for those that outgrew a lane.
+/// The table is sparse; its pages are claimed sixteen lanes at a time.
+pub const MAX_LANES: usize = 1024;
 /// Where the slots of the first lane start.
 pub const SLOTS_OFFSET: usize = HEADER_BYTES + MAX_LANES * LANE_BYTES;
 /// Smallest lane, in slots: room for one record of any size, and a power of two.
@@ -172,7 +173,12 @@ impl Clock {
 
 /// The bytes of the strings of a header, each cut so that all fit: the command line gets what is left.
 #[must_use]
-pub fn fit_strings<'a>(exe: &'a [u8], cmdline: &'a [u8], job: &'a [u8], cwd: &'a [u8]) -> [&'a [u8]; HEADER_STRINGS] {
+pub fn fit_strings<'a>(
+    exe: &'a [u8],
+    cmdline: &'a [u8],
+    job: &'a [u8],
+    cwd: &'a [u8],
+) -> [&'a [u8]; HEADER_STRINGS] {
     const ROOM: usize = HEADER_BYTES - header::STRINGS - 2 * HEADER_STRINGS;
     let cut = |s: &'a [u8], max: usize| &s[..s.len().min(max)];
     let (exe, job, cwd) = (cut(exe, 1024), cut(job, 256), cut(cwd, 1024));

@@ -283,10 +283,15 @@ impl std::fmt::Display for FrameError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             FrameError::TooLong { length, limit } => {
-                write!(f, "a frame of {length} bytes, at most {limit} are allowed here: the peer does not speak MIOT's protocol")
+                write!(
+                    f,
+                    "a frame of {length} bytes, at most {limit} are allowed here: the peer does not speak MIOT's protocol"
+                )
             }
             FrameError::Checksum => f.write_str("a frame's checksum is wrong: the connection damages data"),
-            FrameError::Message(reason) => write!(f, "a frame is not a message of version {}.{}: {reason}", VERSION.major, VERSION.minor),
+            FrameError::Message(reason) => {
+                write!(f, "a frame is not a message of version {}.{}: {reason}", VERSION.major, VERSION.minor)
+            }
         }
     }
 }

@@ -1,0 +1,178 @@
+//! Golden bytes: the layouts and numbers that other processes, nodes and releases rely on.
+//!
+//! Each test compares what this version produces with a file in `tests/golden/`. A changed line means
+//! that old producers, old nodes or old traces no longer fit: raise the major version, or do not make the
+//! change. New lines (a new operation, a new message) are fine: run once with `MIOT_BLESS=1`, and read
+//! the diff.
+
+mod samples;
+
+use miot_proto::batch::Columns;
+use miot_proto::event::{self, Kind};
+use miot_proto::wire::{self, Message};
+use miot_proto::{control, op, segment};
+use std::fmt::Write as _;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+}
+
+fn path(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+fn frozen(name: &str) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(path(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    text.lines()
+        .map(|line| line.split_once(' ').unwrap_or_else(|| panic!("{name}: {line}")))
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
+}
+
+fn check(name: &str, now: &[(String, String)]) {
+    if std::env::var_os("MIOT_BLESS").is_some() {
+        let text: String = now.iter().map(|(key, value)| format!("{key} {value}\n")).collect();
+        std::fs::write(path(name), text).unwrap();
+    }
+    let mut wrong = String::new();
+    let frozen = frozen(name);
+    for (key, value) in &frozen {
+        match now.iter().find(|(k, _)| k == key) {
+            Some((_, found)) if found == value => {}
+            Some((_, found)) => _ = writeln!(wrong, "{key}:\n  frozen {value}\n  now    {found}"),
+            None => _ = writeln!(wrong, "{key}: gone"),
+        }
+    }
+    for (key, value) in now.iter().filter(|(key, _)| !frozen.iter().any(|(k, _)| k == key)) {
+        let _ = writeln!(wrong, "{key}: new, not in tests/golden/{name}: {value}");
+    }
+    assert!(wrong.is_empty(), "{name} changed\n{wrong}");
+}
+
+#[test]
+fn operation_numbers_and_names() {
+    let now: Vec<_> = op::all()
+        .map(|row| {
+            let layer = op::Layer::from_number(row.op.layer).unwrap();
+            let meaning = format!(
+                "{} paths={} args={:?} result={:?}",
+                row.class.name(),
+                row.paths,
+                row.args,
+                row.result
+            );
+            (format!("{}:{}:{}:{}", row.op.layer, layer.name(), row.op.number, row.name), meaning)
+        })
+        .collect();
+    check("operations.txt", &now);
+}
+
+#[test]
+fn event_records() {
+    let now: Vec<_> =
+        samples::records().into_iter().map(|(name, bytes)| (name.to_owned(), hex(&bytes))).collect();
+    check("events.txt", &now);
+}
+
+#[test]
+fn frozen_event_records_still_read() {
+    for (name, text) in frozen("events.txt") {
+        let bytes = unhex(&text);
+        let slot: event::Slot =
+            std::array::from_fn(|i| u64::from_le_bytes(bytes[8 * i..8 * i + 8].try_into().unwrap()));
+        assert_eq!(event::slots_of(&slot) * event::SLOT_BYTES, bytes.len(), "{name}");
+        assert!(Kind::from_number(event::kind_of(&slot)).is_some(), "{name}");
+        assert_eq!(event::attempt_of(&slot), samples::ATTEMPT, "{name}");
+        let (event, ext) = samples::expected(&name);
+        assert_eq!(event::Event::from_slot(&slot), event, "{name}");
+        if let Some(ext) = ext {
+            assert_eq!(event::ext_from_bytes(&bytes[event::SLOT_BYTES..]), Some(ext), "{name}");
+        }
+    }
+}
+
+#[test]
+fn layouts() {
+    let mut now = Vec::new();
+    let mut put = |key: &str, value: u64| now.push((key.to_owned(), value.to_string()));
+    macro_rules! words {
+        ($prefix:literal, $place:path, $($name:ident)*) => {{
+            use $place as place;
+            $(put(concat!($prefix, ".", stringify!($name)), place::$name as u64);)*
+        }};
+    }
+    words!("event", event, WORDS SLOT_BYTES MAX_PATH MAX_SLOTS NONE);
+    words!("kind", event::Kind, Request File);
+    words!("flag", event::flag, PATH_CUT OFFSET_QUERIED ASYNC INTERRUPTED APPEND DIRECT DURATION_SATURATED LATE OP_SHIFT);
+    words!("layer", op::Layer, App MpiIo Stdio Posix Fuse Client Block);
+    words!("segment", segment, MAGIC MAJOR MINOR HEADER_BYTES LANE_BYTES MAX_LANES SLOTS_OFFSET MIN_LANE_SLOTS
+        MAX_LANE_SLOTS MAX_SEGMENT_BYTES HEADER_STRINGS);
+    words!("header", segment::header, MAGIC VERSION NONCE PID PPID CLOCK CREATED_TICKS CREATED_BOOT_NS LANES
+        LOST_NO_LANE RANK UID CLOSED STRINGS);
+    words!("lane", segment::lane, TAIL LOST_FULL LOST_NESTED ATTEMPTS INFLIGHT_OP INFLIGHT_BEGIN INFLIGHT_HANDLE
+        INFLIGHT_OFFSET INFLIGHT_LENGTH STATE TID SLOTS_AT SLOTS START CLAIMED_TICKS COMM HEAD DRAINED);
+    words!("lane_state", segment::LaneState, Free Claimed Retired);
+    words!("clock", segment::Clock, Tsc MonotonicRaw);
+    words!("control", control, BYTES MAGIC);
+    words!("control", control::word, ENABLED LAYERS WHEN_FULL WAIT_NS LANE_SLOTS LANE_SLOTS_MAX PROCESS_BYTES
+        READER_PID SWEEPS SLEEPING CLOSED);
+    words!("when_full", control::WhenFull, DropNewest Wait);
+    words!("wire", wire, MAX_FRAME MAX_HELLO FRAME_HEADER DEFAULT_PORT);
+    put("wire.VERSION.major", u64::from(wire::VERSION.major));
+    put("wire.GREETING", u64::from_le_bytes(wire::GREETING));
+    now.push(("names.control".to_owned(), format!("{} {}", control::FILE, control::DIR_ENV)));
+    now.push(("names.segment".to_owned(), segment::SUFFIX.to_owned()));
+    check("layouts.txt", &now);
+}
+
+/// The strings of a segment header: where each starts and how its length is written.
+#[test]
+fn header_strings() {
+    let mut page = [0u8; segment::HEADER_BYTES];
+    let bytes = unhex("02002f78 0300610062 0000 04002f746d70".replace(' ', "").as_str());
+    page[segment::header::STRINGS..][..bytes.len()].copy_from_slice(&bytes);
+    assert_eq!(segment::strings(&page), [b"/x".as_slice(), b"a\0b", b"", b"/tmp"]);
+}
+
+/// LZ4 compressors may differ; what must not change is what is inside, and that frozen bytes decode.
+#[test]
+fn batches() {
+    let columns = samples::columns();
+    let (mut scratch, mut packed) = (Vec::new(), Vec::new());
+    columns.encode(&mut scratch, &mut packed);
+    let now = [("packed", &packed), ("plain", &scratch)].map(|(key, bytes)| (key.to_owned(), hex(bytes)));
+    let keep_packed = match std::env::var_os("MIOT_BLESS") {
+        Some(_) => now.to_vec(),
+        None => vec![frozen("batch.txt").swap_remove(0), now[1].clone()],
+    };
+    check("batch.txt", &keep_packed);
+    assert_eq!(keep_packed[0].0, "packed");
+    assert_eq!(Columns::decode(&unhex(&keep_packed[0].1)).as_ref(), Ok(&columns));
+    assert_eq!(Columns::decode(&packed).as_ref(), Ok(&columns));
+    assert_eq!(packed[..4], (scratch.len() as u32).to_le_bytes());
+}
+
+#[test]
+fn messages() {
+    let now: Vec<_> =
+        samples::messages().iter().map(|(name, m)| ((*name).to_owned(), hex(&m.frame()))).collect();
+    check("messages.txt", &now);
+}
+
+#[test]
+fn frozen_messages_still_read() {
+    for ((name, text), (_, message)) in frozen("messages.txt").iter().zip(samples::messages()) {
+        let bytes = unhex(text);
+        let (header, payload) = bytes.split_first_chunk::<{ wire::FRAME_HEADER }>().unwrap();
+        let (length, crc) = wire::frame_header(*header, wire::MAX_FRAME).unwrap();
+        assert_eq!(length, payload.len(), "{name}");
+        assert_eq!(Message::from_payload(payload, crc), Ok(message), "{name}");
+    }
+}

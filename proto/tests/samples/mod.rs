@@ -1,0 +1,174 @@
+//! One sample of everything that crosses a boundary, with a different value in every field.
+
+use miot_proto::batch::Columns;
+use miot_proto::event::{self, Event, Ext, Kind, flag};
+use miot_proto::op;
+use miot_proto::wire::{
+    GREETING, Message, Process, ProcessKey, ProcessLoss, Role, Stream, StreamEnd, StreamKey, VERSION,
+};
+
+pub(crate) const ATTEMPT: u32 = 0xa1a2_a3a4;
+
+fn read() -> Event {
+    Event {
+        op: op::posix::PREAD,
+        request: 0x1112_1314,
+        enclosing: 0x2122_2324,
+        end: 0x3132_3334_3536_3738,
+        duration: 0x4142_4344_4546,
+        flags: flag::DIRECT | 1 << flag::OP_SHIFT,
+        handle: 0x5152_5354_5556_5758,
+        offset: 0x6162_6364_6566_6768,
+        length: 0x7172_7374_7576_7778,
+        result: -5,
+    }
+}
+
+/// What the record of this name says.
+pub(crate) fn expected(name: &str) -> (Event, Option<Ext<'static>>) {
+    let copy = Event { op: op::posix::COPY_FILE_RANGE, ..read() };
+    match name {
+        "request" => (read(), None),
+        "saturated" => {
+            let flags = read().flags | flag::DURATION_SATURATED;
+            (Event { duration: (1 << 48) - 1, flags, ..read() }, None)
+        }
+        "file" => (
+            Event { op: op::Op { layer: 0, number: 0 }, ..read() },
+            Some(Ext { path1: b"/not\xffutf8", ..Ext::default() }),
+        ),
+        "two_paths" => (
+            Event { op: op::posix::RENAME, ..read() },
+            Some(Ext {
+                path1: b"/a/rather/long/name/that/takes/more/than/one/slot/of/the/lane",
+                path2: b"/b",
+                ..Ext::default()
+            }),
+        ),
+        "all_words" => (
+            copy,
+            Some(Ext {
+                handle2: Some(7),
+                offset2: Some(1 << 40),
+                cpu_time: Some(99),
+                path1: b"/p",
+                path2: b"q",
+            }),
+        ),
+        _ => panic!("no sample {name}"),
+    }
+}
+
+/// Records as they stand in a lane.
+pub(crate) fn records() -> Vec<(&'static str, Vec<u8>)> {
+    ["request", "saturated", "file", "two_paths", "all_words"]
+        .into_iter()
+        .map(|name| {
+            let (mut event, ext) = expected(name);
+            if name == "saturated" {
+                (event.duration, event.flags) = (u64::MAX, read().flags);
+            }
+            let ext = ext.unwrap_or_default();
+            let slots = event::slots_for(&ext);
+            let kind = if name == "file" { Kind::File } else { Kind::Request };
+            let mut words = vec![0; slots * event::WORDS];
+            words[..event::WORDS].copy_from_slice(&event.slot(kind, slots as u8, ATTEMPT));
+            if slots > 1 {
+                event::put_ext(&ext, |slot, word, value| words[slot * event::WORDS + word] = value);
+            }
+            (name, words.iter().flat_map(|word| word.to_le_bytes()).collect())
+        })
+        .collect()
+}
+
+/// A batch with constant and varying columns, extensions, a gap and unused fields.
+pub(crate) fn columns() -> Columns {
+    let mut columns = Columns::default();
+    for i in 0..6u64 {
+        let event = Event {
+            request: 10 + i as u32,
+            enclosing: if i % 2 == 0 { 0 } else { 9 + i as u32 },
+            end: 0,
+            duration: 0,
+            offset: if i == 4 { event::NONE } else { i * 4096 },
+            length: if i == 4 { event::NONE } else { 4096 },
+            result: if i == 5 { -28 } else { 4096 },
+            ..read()
+        };
+        let ext = (i % 3 == 0).then_some(Ext {
+            path1: b"/data/file",
+            path2: b"\xfe",
+            cpu_time: Some(i),
+            ..Ext::default()
+        });
+        let attempt = if i > 2 { i + 1000 } else { i };
+        columns.push(1, attempt, 1_700_000_000_000_000_000 + i as i64 * 1000, 800 + i, &event, ext.as_ref());
+    }
+    columns
+}
+
+/// One of each message.
+pub(crate) fn messages() -> Vec<(&'static str, Message)> {
+    let key = ProcessKey { boot: 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10, nonce: 0xfeed_beef, pid: 4321 };
+    let process = Process {
+        key,
+        ppid: 1,
+        uid: 1000,
+        started: 1_700_000_000_123_456_789,
+        rank: Some(3),
+        exe: b"/usr/bin/dd".to_vec(),
+        cmdline: b"dd\0if=\xff".to_vec(),
+        job: b"77".to_vec(),
+        cwd: b"/home".to_vec(),
+    };
+    let stream = Stream {
+        number: 5,
+        key: StreamKey { process: key, lane: 2, incarnation: 9 },
+        tid: 4322,
+        comm: b"dd".to_vec(),
+    };
+    let end = StreamEnd { stream: 5, attempts: 1 << 33, lost_full: 300, lost_nested: 2, time: -7 };
+    let hello = |role| Message::Hello {
+        greeting: GREETING,
+        version: VERSION,
+        role,
+        node: "node-1".to_owned(),
+        session: 0x1234_5678_9abc_def0,
+    };
+    vec![
+        ("hello", hello(Role::Node)),
+        ("hello_tail", hello(Role::Tail)),
+        ("welcome", Message::Welcome { version: VERSION, through: 300 }),
+        ("refused", Message::Refused { reason: "no".to_owned() }),
+        ("process", Message::Process { seq: 1, process }),
+        ("stream", Message::Stream { seq: 2, stream }),
+        ("batch", Message::Batch { seq: 3, stream: 5, columns: vec![0, 127, 128, 255] }),
+        ("stream_end", Message::StreamEnd { seq: 4, end }),
+        (
+            "process_end",
+            Message::ProcessEnd {
+                seq: 5,
+                key,
+                time: 1_700_000_000_000_000_000,
+                lost: ProcessLoss { no_lane: 1, abi_violations: 2 },
+            },
+        ),
+        ("heartbeat", Message::Heartbeat { watermark: i64::MAX }),
+        ("ack", Message::Ack { through: u64::MAX }),
+        ("ping", Message::Ping { sent: 1 }),
+        ("pong", Message::Pong { sent: 1, answered: -1 }),
+        ("bye", Message::Bye),
+        (
+            "subscribe",
+            Message::Subscribe {
+                layers: vec!["posix".to_owned()],
+                ops: vec!["read".to_owned(), "write".to_owned()],
+                paths: vec!["/data/**".to_owned()],
+                pids: vec![1, 70_000],
+                nodes: Vec::new(),
+            },
+        ),
+        ("rows", Message::Rows { arrow: b"ARROW1".to_vec() }),
+        ("cut", Message::Cut { reason: "too slow".to_owned() }),
+    ]
+}

@@ -1,1 +1,54 @@
-//! placeholder
+//! The producer side of MIOT: records requests into lanes in shared memory.
+//!
+//! **Wait-free, allocation-free, free of system calls per event, and safe against the death of either
+//! side.** A request costs two clock reads and one cache line:
+//!
+//! ```
+//! use miot_tracer::{Done, NONE, begin, end, op};
+//! # fn send_to_server(_: u64, buffer: &[u8]) -> i64 { buffer.len() as i64 }
+//! # let (handle, offset, buffer) = (miot_tracer::new_handle(), 0, [0u8; 512]);
+//! let begun = begin(op::client::WRITE);
+//! let result = send_to_server(offset, &buffer);
+//! if let Some(begun) = begun {
+//!     end(begun, Done { handle, offset, length: buffer.len() as u64, result, flags: 0 });
+//! }
+//! ```
+//!
+//! | module | role |
+//! |---|---|
+//! | `lane` | the algorithm of a lane: no pointers, no mapping |
+//! | `thread` | what a thread keeps between two events; [`begin`] and [`end`] |
+//! | `process` | the segment of this process: creation, claiming lanes, `fork` |
+//! | `node` | the control page of the node's log-client |
+//! | `identity` | who this process is: executable, job, rank |
+//! | `tls`, `clock`, `file` | the thread's state, the time, files: without libc |
+//! | `capi` | the C interface, `miot.h` |
+//!
+//! Set-up happens at a thread's first request, with raw system calls, so that a library that is preloaded
+//! to hook libc never meets its own hooks. Where the node has no log-client there is nothing to set up:
+//! the program stays dormant and looks again every few thousand requests.
+//!
+//! What a record can be lost by, and where it is counted: the lane is full (`LOST_FULL`), the thread got
+//! no lane (`LOST_NO_LANE`), the request came from a signal handler that interrupted a record
+//! (`LOST_NESTED`). See `docs/losses.md`.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+#[allow(non_camel_case_types)]
+pub mod capi;
+mod clock;
+mod file;
+mod identity;
+mod lane;
+mod node;
+mod process;
+mod thread;
+mod tls;
+
+pub use clock::ticks;
+pub use miot_proto::event::{Ext, NONE, flag};
+pub use miot_proto::op::{self, Layer, Op};
+pub use process::{epoch, new_handle};
+pub use thread::{
+    Begun, Done, active, begin, begin_enclosing, close, end, end_with, file, note, open, record,
+};

@@ -120,25 +120,20 @@ impl Columns {
 
     /// Removes all rows, keeps the memory.
     pub fn clear(&mut self) {
-        let Columns {
-            kind,
-            op,
-            flags,
-            request,
-            enclosing,
-            attempt,
-            time,
-            duration,
-            handle,
-            offset,
-            length,
-            result,
-            ext,
-            text,
-        } = self;
-        (kind.clear(), op.clear(), flags.clear(), request.clear(), enclosing.clear(), attempt.clear());
-        (time.clear(), duration.clear(), handle.clear(), offset.clear(), length.clear(), result.clear());
-        (ext.clear(), text.clear());
+        self.kind.clear();
+        self.op.clear();
+        self.flags.clear();
+        self.request.clear();
+        self.enclosing.clear();
+        self.attempt.clear();
+        self.time.clear();
+        self.duration.clear();
+        self.handle.clear();
+        self.offset.clear();
+        self.length.clear();
+        self.result.clear();
+        self.ext.clear();
+        self.text.clear();
     }
 
     /// Appends one record; `event`'s times are replaced by `time` and `duration`, nanoseconds.

@@ -7,6 +7,7 @@
 //! | [`segment`] | the shared memory of one traced process |
 //! | [`control`] | the page through which a log-client steers the producers of its node |
 //! | [`batch`] | consecutive records of one stream, by column, as they are shipped |
+//! | [`units`] | sizes and durations in configuration files |
 //! | [`wire`] | frames and messages between log-client, log-server and tail |
 //!
 //! All layouts are little endian and frozen by the golden-bytes tests in `tests/golden.rs`.
@@ -16,6 +17,7 @@ pub mod control;
 pub mod event;
 pub mod op;
 pub mod segment;
+pub mod units;
 mod varint;
 pub mod wire;
 

@@ -1,4 +1,4 @@
-//! The C interface, declared in `miot.h` (generated from here by `tracer-client/generate-header.sh`).
+//! The C interface, declared in `miot.h` (generated from here by `tests/header.rs`).
 //!
 //! Every function may be called from any thread, from signal handlers and between `fork` and `exec`. None
 //! allocates, blocks (apart from the policy `wait`) or changes `errno`.
@@ -9,7 +9,8 @@ use miot_proto::op::Op;
 use std::ffi::{CStr, c_char, c_int};
 
 /// "None" as offset or length: the request has none.
-pub const MIOT_NONE: u64 = NONE;
+pub const MIOT_NONE: u64 = 0xffff_ffff_ffff_ffff;
+const _: () = assert!(MIOT_NONE == NONE);
 
 /// A request between miot_begin and miot_end. Its fields are MIOT's own.
 #[repr(C)]

@@ -9,7 +9,7 @@
 //!
 //! | here | order | pairs with | why |
 //! |---|---|---|---|
-//! | slot words, [`Producer::put`] | relaxed store | copy of the slots | ordered by the tail; atomic so that a peer that misbehaves is not a data race |
+//! | slot words, [`Slot::put`] | relaxed store | copy of the slots | ordered by the tail; atomic so that a peer that misbehaves is not a data race |
 //! | `tail`, [`Producer::commit`] | release store | first read of `tail` | publishes the slots |
 //! | `head`, [`Producer::refresh`] | acquire load | write of `head` after the copy | a slot is not overwritten before it was copied |
 //! | `state`, [`Lane::claim`] | release store | read of `state` | the identity is complete when it is seen |
@@ -27,6 +27,20 @@ use std::sync::atomic::{
 /// One slot in shared memory.
 #[repr(C, align(64))]
 pub(crate) struct Slot([AtomicU64; WORDS]);
+
+impl Slot {
+    #[inline(always)]
+    pub(crate) fn put(&self, word: usize, value: u64) {
+        self.0[word].store(value, Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn fill(&self, words: [u64; WORDS]) {
+        for (at, value) in self.0.iter().zip(words) {
+            at.store(value, Relaxed);
+        }
+    }
+}
 
 /// One entry of the lane table, as [`miot_proto::segment`] lays it out.
 #[repr(C, align(256))]
@@ -174,11 +188,10 @@ impl Producer {
         self.attempts as u32
     }
 
-    /// Writes one word of slot `slot` of the record being written; only after [`fits`](Self::fits).
+    /// Slot `n` of the record being written; only after [`fits`](Self::fits).
     #[inline(always)]
-    pub(crate) fn put(&self, slots: &[Slot], slot: u64, word: usize, value: u64) {
-        let index = (self.tail.wrapping_add(slot) & (self.capacity - 1)) as usize;
-        slots[index].0[word].store(value, Relaxed);
+    pub(crate) fn slot<'a>(&self, slots: &'a [Slot], n: u64) -> &'a Slot {
+        &slots[(self.tail.wrapping_add(n) & (self.capacity - 1)) as usize]
     }
 
     /// Publishes the record's `n` slots with one store.
@@ -247,7 +260,7 @@ mod tests {
             producer.drop_record(lane);
             return false;
         }
-        (0..n).for_each(|slot| producer.put(slots, slot, 0, value));
+        (0..n).for_each(|slot| producer.slot(slots, slot).put(0, value));
         producer.commit(lane, n);
         true
     }

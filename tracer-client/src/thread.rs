@@ -13,7 +13,7 @@ use crate::clock::ticks;
 use crate::lane::{Lane, Producer, Slot};
 use crate::{node, process, tls};
 use miot_proto::control::WhenFull;
-use miot_proto::event::{self, Event, Ext, Kind, NONE, WORDS};
+use miot_proto::event::{self, Event, Ext, Kind, NONE};
 use miot_proto::op::{self, Op};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, compiler_fence};
 
@@ -216,7 +216,7 @@ fn put(kind: Kind, begun: Begun, mut done: Done, at: Option<u64>, ext: &Ext<'_>)
     let slots = event::slots_for(&ext) as u64;
     commit(kind, begun, done, slots, at, |producer, room| {
         if slots > 1 {
-            event::put_ext(&ext, |slot, word, value| producer.put(room, slot as u64, word, value));
+            event::put_ext(&ext, |slot, word, value| producer.slot(room, slot as u64).put(word, value));
         }
     })
 }
@@ -264,10 +264,7 @@ fn commit(
                 length: done.length,
                 result: done.result,
             };
-            let words = event.slot(kind, slots as u8, producer.attempt());
-            for (word, value) in words.iter().enumerate().take(WORDS) {
-                producer.put(room, 0, word, *value);
-            }
+            producer.slot(room, 0).fill(event.slot(kind, slots as u8, producer.attempt()));
             rest(producer, room);
             producer.commit(lane, slots);
         } else {

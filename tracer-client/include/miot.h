@@ -1,0 +1,219 @@
+/* MIOT: record the I/O requests of a file-system client.
+ *
+ * Generated from tracer-client/src/capi.rs; do not edit.
+ *
+ *   struct miot_request r = miot_begin(MIOT_LAYER_CLIENT, MIOT_CLIENT_WRITE);
+ *   ssize_t n = ... the request ...;
+ *   struct miot_done done = { handle, offset, length, n < 0 ? -errno : n, 0 };
+ *   miot_end(&r, &done);
+ *
+ * Link with `pkg-config --cflags --libs miot`. Without a log-client on the node nothing is recorded, and a
+ * request costs about a nanosecond.
+ */
+
+
+#ifndef MIOT_H
+#define MIOT_H
+
+#include <stdint.h>
+
+/* Layers. */
+#define MIOT_LAYER_APP 1
+#define MIOT_LAYER_MPI_IO 2
+#define MIOT_LAYER_STDIO 3
+#define MIOT_LAYER_POSIX 4
+#define MIOT_LAYER_FUSE 5
+#define MIOT_LAYER_CLIENT 6
+#define MIOT_LAYER_BLOCK 7
+
+/* Operations of the client, FUSE and block layers, and of the application. */
+#define MIOT_APP_NOTE 1
+#define MIOT_APP_PHASE 2
+#define MIOT_CLIENT_LOOKUP 1
+#define MIOT_CLIENT_GETATTR 2
+#define MIOT_CLIENT_SETATTR 3
+#define MIOT_CLIENT_CREATE 4
+#define MIOT_CLIENT_OPEN 5
+#define MIOT_CLIENT_CLOSE 6
+#define MIOT_CLIENT_READ 7
+#define MIOT_CLIENT_WRITE 8
+#define MIOT_CLIENT_FLUSH 9
+#define MIOT_CLIENT_FSYNC 10
+#define MIOT_CLIENT_TRUNCATE 11
+#define MIOT_CLIENT_FALLOCATE 12
+#define MIOT_CLIENT_MKDIR 13
+#define MIOT_CLIENT_RMDIR 14
+#define MIOT_CLIENT_UNLINK 15
+#define MIOT_CLIENT_RENAME 16
+#define MIOT_CLIENT_LINK 17
+#define MIOT_CLIENT_SYMLINK 18
+#define MIOT_CLIENT_READLINK 19
+#define MIOT_CLIENT_MKNOD 20
+#define MIOT_CLIENT_OPENDIR 21
+#define MIOT_CLIENT_READDIR 22
+#define MIOT_CLIENT_CLOSEDIR 23
+#define MIOT_CLIENT_FSYNCDIR 24
+#define MIOT_CLIENT_STATFS 25
+#define MIOT_CLIENT_GETXATTR 26
+#define MIOT_CLIENT_SETXATTR 27
+#define MIOT_CLIENT_LISTXATTR 28
+#define MIOT_CLIENT_REMOVEXATTR 29
+#define MIOT_CLIENT_ACCESS 30
+#define MIOT_CLIENT_LOCK 31
+#define MIOT_CLIENT_IOCTL 32
+#define MIOT_CLIENT_COPY_RANGE 33
+#define MIOT_CLIENT_SEEK 34
+
+/* Flags. */
+#define MIOT_FLAG_ASYNC 4
+#define MIOT_FLAG_APPEND 16
+#define MIOT_FLAG_DIRECT 32
+
+
+/*
+ "None" as offset or length: the request has none.
+ */
+#define MIOT_NONE 18446744073709551615ull
+
+/*
+ A request between miot_begin and miot_end. Its fields are MIOT's own.
+ */
+struct miot_request {
+  /*
+   Begin, raw ticks.
+   */
+  uint64_t begin;
+  /*
+   Number of the request; 0: nothing is recorded.
+   */
+  uint32_t number;
+  /*
+   Number of the enclosing request.
+   */
+  uint32_t enclosing;
+  /*
+   Layer.
+   */
+  uint8_t layer;
+  /*
+   Operation.
+   */
+  uint8_t op;
+  /*
+   Zero.
+   */
+  uint8_t reserved[6];
+};
+
+/*
+ How a request ended.
+ */
+struct miot_done {
+  /*
+   Handle of the file (miot_open), 0 if none.
+   */
+  uint64_t handle;
+  /*
+   Byte offset, MIOT_NONE if none.
+   */
+  uint64_t offset;
+  /*
+   Bytes asked for, MIOT_NONE if none.
+   */
+  uint64_t length;
+  /*
+   Bytes moved or another value of success; negative: -errno.
+   */
+  int64_t result;
+  /*
+   Flags, MIOT_FLAG_*.
+   */
+  uint16_t flags;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/*
+ Begins a request of layer MIOT_LAYER_* and operation MIOT_CLIENT_* (or another layer's).
+ Pass what it returns to miot_end, also if nothing is recorded.
+ */
+struct miot_request miot_begin(uint8_t layer, uint8_t op);
+
+/*
+ Begins a request that makes requests of its own: until its end, those of this thread name it as the
+ one that encloses them.
+ */
+struct miot_request miot_begin_enclosing(uint8_t layer, uint8_t op);
+
+/*
+ Ends a request: takes the completion time and commits the event. Returns 1 if it was recorded, 0 if
+ not (nothing records, or it was dropped and counted).
+
+ # Safety
+ Both pointers point to valid structures.
+ */
+int miot_end(const struct miot_request *request, const struct miot_done *done);
+
+/*
+ Ends a request that has one or two paths (the second of a rename, or the name of an attribute), each
+ a C string or NULL. Paths longer than 4096 bytes are cut and flagged.
+
+ # Safety
+ The first two pointers point to valid structures, the others are null or C strings.
+ */
+int miot_end_paths(const struct miot_request *request,
+                   const struct miot_done *done,
+                   const char *path,
+                   const char *second);
+
+/*
+ Records a request whose times are known, in ticks of miot_ticks. Call it soon after the completion.
+
+ # Safety
+ `done` points to a valid structure, `path` is null or a C string.
+ */
+int miot_record(uint8_t layer,
+                uint8_t op,
+                uint64_t begin_ticks,
+                uint64_t end_ticks,
+                const struct miot_done *done,
+                const char *path);
+
+/*
+ Opens a file: records its path under a new handle and returns the handle, 0 if nothing records now.
+
+ # Safety
+ `path` is null or a C string.
+ */
+uint64_t miot_open(const char *path);
+
+/*
+ Closes a file of miot_open.
+ */
+int miot_close(uint64_t handle);
+
+/*
+ Records a remark with the time: any string.
+
+ # Safety
+ `text` is null or a C string.
+ */
+int miot_note(const char *text);
+
+/*
+ The time in raw ticks.
+ */
+uint64_t miot_ticks(void);
+
+/*
+ 1 if a request of this layer would be recorded now, 0 if not; sets nothing up.
+ */
+int miot_active(uint8_t layer);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* MIOT_H */

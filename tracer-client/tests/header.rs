@@ -1,0 +1,84 @@
+//! `include/miot.h` is what cbindgen makes of `src/capi.rs` and the operation table.
+//!
+//! `MIOT_BLESS=1 cargo test -p miot-tracer --test header` writes it anew.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use miot_proto::event::flag;
+use miot_proto::op::{self, Layer};
+use std::fmt::Write as _;
+use std::path::Path;
+
+const INTRODUCTION: &str = "\
+/* MIOT: record the I/O requests of a file-system client.
+ *
+ * Generated from tracer-client/src/capi.rs; do not edit.
+ *
+ *   struct miot_request r = miot_begin(MIOT_LAYER_CLIENT, MIOT_CLIENT_WRITE);
+ *   ssize_t n = ... the request ...;
+ *   struct miot_done done = { handle, offset, length, n < 0 ? -errno : n, 0 };
+ *   miot_end(&r, &done);
+ *
+ * Link with `pkg-config --cflags --libs miot`. Without a log-client on the node nothing is recorded, and a
+ * request costs about a nanosecond.
+ */
+";
+
+fn constants() -> String {
+    let mut out = String::new();
+    let upper = |name: &str| name.replace('-', "_").to_uppercase();
+    writeln!(out, "/* Layers. */").unwrap();
+    for layer in Layer::ALL {
+        writeln!(out, "#define MIOT_LAYER_{} {}", upper(layer.name()), layer as u8).unwrap();
+    }
+    writeln!(out, "\n/* Operations of the client, FUSE and block layers, and of the application. */")
+        .unwrap();
+    for row in op::all() {
+        let layer = match Layer::from_number(row.op.layer) {
+            Some(Layer::Client) => "CLIENT",
+            Some(Layer::App) => "APP",
+            _ => continue,
+        };
+        writeln!(out, "#define MIOT_{layer}_{} {}", upper(row.name), row.op.number).unwrap();
+    }
+    writeln!(out, "\n/* Flags. */").unwrap();
+    for (name, bit) in [("ASYNC", flag::ASYNC), ("APPEND", flag::APPEND), ("DIRECT", flag::DIRECT)] {
+        writeln!(out, "#define MIOT_FLAG_{name} {bit}").unwrap();
+    }
+    out
+}
+
+#[test]
+fn the_header_is_generated() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let config = cbindgen::Config {
+        language: cbindgen::Language::C,
+        header: Some(INTRODUCTION.into()),
+        include_guard: Some("MIOT_H".into()),
+        no_includes: true,
+        sys_includes: vec!["stdint.h".into()],
+        after_includes: Some(format!("\n{}", constants())),
+        cpp_compat: true,
+        documentation_style: cbindgen::DocumentationStyle::C,
+        style: cbindgen::Style::Tag,
+        ..cbindgen::Config::default()
+    };
+    let mut generated = Vec::new();
+    cbindgen::Builder::new()
+        .with_config(config)
+        .with_src(root.join("src/capi.rs"))
+        .generate()
+        .expect("capi.rs can be read")
+        .write(&mut generated);
+    let path = root.join("include/miot.h");
+    if std::env::var_os("MIOT_BLESS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &generated).unwrap();
+    }
+    let committed = std::fs::read(&path).unwrap();
+    assert_eq!(
+        String::from_utf8(committed).unwrap(),
+        String::from_utf8(generated).unwrap(),
+        "include/miot.h is out of date: MIOT_BLESS=1 cargo test -p miot-tracer --test header"
+    );
+}

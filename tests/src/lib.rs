@@ -1,1 +1,4 @@
-//! placeholder
+//! What the whole-system tests share.
+
+pub mod fact;
+pub mod strace;

@@ -1,0 +1,89 @@
+//! One observed I/O request, in words that both witnesses share: the trace and strace.
+
+use std::borrow::Cow;
+
+/// One request. Operations go by the name of what the kernel does: `open` and `creat` are `openat`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Fact {
+    /// Canonical operation.
+    pub op: Cow<'static, str>,
+    /// The file, normalised by [`normal_path`].
+    pub path: Option<Vec<u8>>,
+    /// The second file or the name of an attribute.
+    pub path2: Option<Vec<u8>>,
+    /// Offset in the file.
+    pub offset: Option<i64>,
+    /// Bytes asked for.
+    pub length: Option<i64>,
+    /// Flags, mode, command or `whence`: compared where both witnesses have it.
+    pub arg: Option<i64>,
+    /// As the kernel returned it; addresses are 0.
+    pub result: i64,
+}
+
+impl std::fmt::Display for Fact {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.op)?;
+        for path in [&self.path, &self.path2].into_iter().flatten() {
+            write!(f, " {}", path.escape_ascii())?;
+        }
+        for (name, value) in [("offset", self.offset), ("length", self.length), ("arg", self.arg)] {
+            if let Some(value) = value {
+                write!(f, " {name}={value}")?;
+            }
+        }
+        write!(f, " = {}", self.result)
+    }
+}
+
+/// Joins a relative path to a directory and takes out what names nothing: `//`, `/./`, a slash at the end.
+#[must_use]
+pub fn normal_path(directory: &[u8], path: &[u8]) -> Vec<u8> {
+    let joined = if path.starts_with(b"/") { path.to_vec() } else { [directory, b"/", path].concat() };
+    let mut out = Vec::with_capacity(joined.len());
+    for part in joined.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".") {
+        out.push(b'/');
+        out.extend_from_slice(part);
+    }
+    if out.is_empty() {
+        out.push(b'/');
+    }
+    out
+}
+
+/// True for what MIOT leaves out by default: pseudo files, shared libraries and what the dynamic loader reads.
+#[must_use]
+pub fn is_excluded(path: &[u8]) -> bool {
+    let inside = |dir: &[u8]| path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
+    let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
+    inside(b"/proc")
+        || inside(b"/sys")
+        || (inside(b"/dev") && !inside(b"/dev/shm"))
+        || !path.starts_with(b"/")
+        || name.ends_with(b".so")
+        || name.windows(4).any(|w| w == b".so.")
+        || path.starts_with(b"/etc/ld.so")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_become_absolute_and_plain() {
+        assert_eq!(normal_path(b"/a", b"b//c/./d/"), b"/a/b/c/d");
+        assert_eq!(normal_path(b"/a", b"."), b"/a");
+        assert_eq!(normal_path(b"/a", b"/x/../y"), b"/x/../y");
+        assert_eq!(normal_path(b"/", b"/"), b"/");
+    }
+
+    #[test]
+    fn pseudo_files_and_libraries_are_excluded() {
+        for path in ["/proc/self/fd", "/dev/null", "/lib/x/libc.so.6", "/a/_m.cpython-311.so", "pipe:[7]", "/etc/ld.so.cache"] {
+            assert!(is_excluded(path.as_bytes()), "{path}");
+        }
+        for path in ["/dev/shm/x", "/process", "/etc/ldap", "/a/b.sol", "/home/x.so/y"] {
+            assert!(!is_excluded(path.as_bytes()), "{path}");
+        }
+    }
+}

@@ -167,11 +167,14 @@ impl Producer {
 
     /// Looks at the consumer's position. One that makes no sense is ignored: the lane then fills and
     /// drops, which harms nobody but the consumer that lied.
-    pub(crate) fn refresh(&mut self, lane: &Lane) {
+    /// True if it has moved.
+    pub(crate) fn refresh(&mut self, lane: &Lane) -> bool {
         let head = lane.head.load(Acquire);
-        if self.tail.wrapping_sub(head) <= self.capacity {
+        let moved = head != self.head && self.tail.wrapping_sub(head) <= self.capacity;
+        if moved {
             self.head = head;
         }
+        moved
     }
 
     /// Announces a record. From here to [`commit`](Self::commit) or [`drop_record`](Self::drop_record)

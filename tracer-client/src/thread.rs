@@ -42,6 +42,8 @@ pub(crate) struct Thread {
     busy: bool,
     /// A larger lane was refused; do not ask again.
     grown: bool,
+    /// The last wait for room was in vain; do not wait again before the log-client has moved.
+    stuck: bool,
 }
 
 const _: () = assert!(size_of::<Thread>() <= tls::BYTES && !std::mem::needs_drop::<Thread>());
@@ -250,7 +252,8 @@ fn commit(
         let producer = &mut (*thread).producer;
         producer.mark(lane);
         let end = at.unwrap_or_else(ticks);
-        let fits = producer.fits(slots) || make_room(producer, lane, &*(*thread).control, slots);
+        let fits = producer.fits(slots)
+            || make_room(producer, lane, &*(*thread).control, slots, &mut (*thread).stuck);
         if fits {
             let event = Event {
                 op: begun.op,
@@ -279,15 +282,23 @@ fn commit(
 /// The lane is full, as far as this thread knew: look again, and where the policy says so, wait.
 #[cold]
 #[inline(never)]
-fn make_room(producer: &mut Producer, lane: &Lane, control: &node::Control, slots: u64) -> bool {
+fn make_room(
+    producer: &mut Producer,
+    lane: &Lane,
+    control: &node::Control,
+    slots: u64,
+    stuck: &mut bool,
+) -> bool {
     /// Short beside what the log-client needs to drain half a lane, long beside a system call.
     const NAP_NS: u64 = 50_000;
-    producer.refresh(lane);
+    let moved = producer.refresh(lane);
     if producer.fits(slots) {
+        *stuck = false;
         return true;
     }
     control.ring();
-    if control.when_full() != WhenFull::Wait {
+    *stuck &= !moved;
+    if control.when_full() != WhenFull::Wait || *stuck {
         return false;
     }
     let mut waited = 0;
@@ -301,6 +312,7 @@ fn make_room(producer: &mut Producer, lane: &Lane, control: &node::Control, slot
         }
         control.ring();
     }
+    *stuck = true;
     false
 }
 

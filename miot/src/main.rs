@@ -1,1 +1,58 @@
-fn main() {}
+//! `miot`: trace a program, read a trace.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+mod cat;
+mod check;
+mod errno;
+mod filter;
+mod output;
+mod run;
+mod stat;
+mod summary;
+mod tail;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Something of MIOT's own failed; `run` then exits with 125, as `env` and `timeout` do.
+const EXIT_FAILED: u8 = 1;
+
+#[derive(Parser)]
+#[command(
+    name = "miot",
+    version,
+    about = "Records every I/O request of programs and file-system clients as one ordered trace",
+    after_help = "Example:\n  miot run -- tar -cf /tmp/docs.tar docs     trace one command, no set-up\n  miot cat miot-trace                        print its events\n  miot tail -f server:4747                   follow what a cluster does\n\nExit codes: 0 success, 1 failure, 2 wrong usage; `run` has its own, see `miot run --help`."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::Arguments),
+    Cat(cat::Arguments),
+    Tail(tail::Arguments),
+    Stat(stat::Arguments),
+    Fsck(check::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    // A reader that has seen enough (`miot cat | head`) is no error.
+    // SAFETY: restores the default action of a signal, before any thread exists.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let (result, failed) = match arguments.command {
+        Command::Run(arguments) => (run::run(&arguments), run::EXIT_FAILED),
+        Command::Cat(arguments) => (cat::run(&arguments), EXIT_FAILED),
+        Command::Tail(arguments) => (tail::run(&arguments), EXIT_FAILED),
+        Command::Stat(arguments) => (stat::run(&arguments), EXIT_FAILED),
+        Command::Fsck(arguments) => (check::run(&arguments), EXIT_FAILED),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("miot: {error:#}");
+        ExitCode::from(failed)
+    })
+}

@@ -1,0 +1,122 @@
+//! The options that choose events, the same for `cat` and `tail`.
+
+use anyhow::Context as _;
+use clap::Args;
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use jiff::Timestamp;
+
+/// Which events to show. Each option may be given several times or with a comma: any of its values will
+/// do; different options must all agree.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Filter {
+    /// Only this operation, e.g. `read` or `openat`.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub(crate) op: Vec<String>,
+    /// Only this layer: app, mpi-io, stdio, posix, fuse, client, block.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub(crate) layer: Vec<String>,
+    /// Only files whose path (or second path) matches this glob; `*` does not cross a `/`, `**` does.
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) path: Vec<String>,
+    /// Only this process id.
+    #[arg(long, value_delimiter = ',', value_name = "PID")]
+    pub(crate) pid: Vec<u32>,
+    /// Only this node.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub(crate) node: Vec<String>,
+    /// Only events completed at or after this time, e.g. 2026-11-21T12:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<Timestamp>,
+    /// Only events completed before this time.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<Timestamp>,
+}
+
+/// A filter ready to be applied.
+#[derive(Debug)]
+pub(crate) struct Matcher {
+    filter: Filter,
+    paths: Option<GlobSet>,
+    since: i64,
+    until: i64,
+}
+
+/// What a matcher looks at.
+pub(crate) struct Candidate<'a> {
+    pub(crate) time: i64,
+    pub(crate) op: &'a str,
+    pub(crate) layer: &'a str,
+    pub(crate) node: &'a str,
+    pub(crate) pid: u32,
+    pub(crate) paths: [Option<&'a str>; 2],
+}
+
+impl Filter {
+    /// Checks names and globs.
+    pub(crate) fn matcher(&self) -> anyhow::Result<Matcher> {
+        for name in &self.layer {
+            let known = miot_proto::op::Layer::from_name(name);
+            known.with_context(|| format!("--layer {name}: no such layer; there are app, mpi-io, stdio, posix, fuse, client and block"))?;
+        }
+        for name in &self.op {
+            let known = miot_proto::op::all().any(|row| row.name == name);
+            anyhow::ensure!(known, "--op {name}: no such operation; `miot stat DIR` lists those in a trace");
+        }
+        let mut globs = GlobSetBuilder::new();
+        for glob in &self.path {
+            globs.add(GlobBuilder::new(glob).literal_separator(true).build().with_context(|| format!("--path {glob}"))?);
+        }
+        let nanoseconds = |t: Timestamp| i64::try_from(t.as_nanosecond()).unwrap_or(i64::MAX);
+        Ok(Matcher {
+            paths: if self.path.is_empty() { None } else { Some(globs.build()?) },
+            since: self.since.map_or(i64::MIN, nanoseconds),
+            until: self.until.map_or(i64::MAX, nanoseconds),
+            filter: self.clone(),
+        })
+    }
+}
+
+impl Matcher {
+    pub(crate) fn matches(&self, event: &Candidate<'_>) -> bool {
+        let named = |wanted: &[String], name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
+        (self.since..self.until).contains(&event.time)
+            && named(&self.filter.op, event.op)
+            && named(&self.filter.layer, event.layer)
+            && named(&self.filter.node, event.node)
+            && (self.filter.pid.is_empty() || self.filter.pid.contains(&event.pid))
+            && self.paths.as_ref().is_none_or(|globs| event.paths.iter().flatten().any(|p| globs.is_match(p)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event<'a>() -> Candidate<'a> {
+        Candidate { time: 5, op: "read", layer: "posix", node: "n1", pid: 7, paths: [Some("/data/a/b.dat"), None] }
+    }
+
+    #[test]
+    fn options_must_all_agree_and_any_value_will_do() {
+        let cases = [
+            (Filter::default(), true),
+            (Filter { op: vec!["write".into(), "read".into()], pid: vec![7], ..Filter::default() }, true),
+            (Filter { op: vec!["write".into()], ..Filter::default() }, false),
+            (Filter { path: vec!["/data/*".into()], ..Filter::default() }, false),
+            (Filter { path: vec!["/data/**".into()], ..Filter::default() }, true),
+            (Filter { path: vec!["**/*.dat".into()], node: vec!["n2".into()], ..Filter::default() }, false),
+            (Filter { until: Some("1970-01-01T00:00:00.000000005Z".parse().unwrap()), ..Filter::default() }, false),
+            (Filter { since: Some("1970-01-01T00:00:00.000000005Z".parse().unwrap()), ..Filter::default() }, true),
+        ];
+        for (filter, expected) in cases {
+            assert_eq!(filter.matcher().unwrap().matches(&event()), expected, "{filter:?}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_name_is_an_error() {
+        assert!(Filter { op: vec!["raed".into()], ..Filter::default() }.matcher().is_err());
+        assert!(Filter { layer: vec!["posx".into()], ..Filter::default() }.matcher().is_err());
+        assert!(Filter { path: vec!["a[".into()], ..Filter::default() }.matcher().is_err());
+    }
+}

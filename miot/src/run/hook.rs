@@ -1,0 +1,35 @@
+//! Finding the library to preload.
+
+use anyhow::Context as _;
+use std::path::PathBuf;
+
+/// Environment variable that names the folder of the hooks.
+const DIR_ENV: &str = "MIOT_HOOK_DIR";
+
+/// The preload library of a hook: beside this program (a build tree), in `../lib/miot` (installed), or in
+/// the folder that `MIOT_HOOK_DIR` names.
+pub(crate) fn library(hook: &str) -> anyhow::Result<PathBuf> {
+    anyhow::ensure!(hook == "posix", "--hook {hook}: no such hook; there is posix");
+    let file = format!("libmiot_{hook}.so");
+    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let mut folders = Vec::new();
+    if let Some(dir) = std::env::var_os(DIR_ENV) {
+        folders.push(PathBuf::from(dir));
+    } else if let Some(beside) = program.parent() {
+        folders.extend([beside.to_owned(), beside.join("../lib/miot")]);
+    }
+    let found = folders.iter().map(|folder| folder.join(&file)).find(|path| path.is_file());
+    let found = found.with_context(|| {
+        let looked: Vec<_> = folders.iter().map(|f| f.display().to_string()).collect();
+        format!("{file} is not in {}: build it (cargo build --release), or say where it is in {DIR_ENV}", looked.join(" nor in "))
+    })?;
+    let found = found.canonicalize()?;
+    // The loader splits LD_PRELOAD at these.
+    let splits = |b: &u8| *b == b':' || b.is_ascii_whitespace();
+    anyhow::ensure!(
+        !found.as_os_str().as_encoded_bytes().iter().any(splits),
+        "{}: the loader cannot preload a path with spaces or colons; copy it elsewhere and name that folder in {DIR_ENV}",
+        found.display()
+    );
+    Ok(found)
+}

@@ -1,0 +1,214 @@
+//! `miot run`: all three tiers around one command.
+
+mod command;
+mod hook;
+
+use crate::summary;
+use anyhow::Context as _;
+use clap::Args;
+use jiff::Timestamp;
+use miot_log_client::LogClient;
+use miot_log_server::LogServer;
+use miot_proto::control::{DIR_ENV, WhenFull};
+use miot_proto::units;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
+use tokio::process::Command;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+/// `miot run` itself failed, as `env`, `nohup` and `timeout` say it.
+pub(crate) const EXIT_FAILED: u8 = 125;
+
+/// Longest a full lane holds a thread up before it drops: long beside any pause of the log-client, short
+/// beside the patience of a person whose disk has filled up.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+/// Least free memory for segments with which a trace can be complete.
+const LEAST_SHARED_BYTES: u64 = 1 << 20;
+
+/// Run a command and record every I/O call it makes, and those of the programs it starts
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  miot run -- tar -cf /tmp/docs.tar docs\n  miot run -o build-trace -- make -j2\n\nThe exit code is that of the command, 128 + n if signal n ended it; 127 if it was not found, 126 if it is \
+                  not executable, 125 if miot itself failed or could not store the whole trace."
+)]
+pub(crate) struct Arguments {
+    /// Directory for the trace; must be new or empty [default: miot-trace-<date>-<time>]
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Which calls to record: posix (POSIX and STDIO calls)
+    #[arg(long, value_name = "NAME", default_value = "posix")]
+    hook: String,
+    /// Record files that match this glob although they are excluded; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    include: Vec<OsString>,
+    /// Do not record files that match this glob; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<OsString>,
+    /// Where to put the shared memory
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    shm_dir: PathBuf,
+    /// Print no summary
+    #[arg(short, long)]
+    quiet: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("MIOT_LOG").unwrap_or_else(|_| "error".into()))
+        .with_writer(std::io::stderr)
+        .init();
+    let program = match command::find(&arguments.command[0]) {
+        Ok(program) => program,
+        Err(refused) => {
+            eprintln!("miot: {}", refused.reason);
+            return Ok(ExitCode::from(refused.exit));
+        }
+    };
+    let blind = command::blind(&program).unwrap_or(None);
+    if let Some(blind) = blind {
+        eprintln!("miot: warning: {} {blind}", program.display());
+    }
+    let library = hook::library(&arguments.hook)?;
+    let output = output_dir(arguments.output.as_deref())?;
+    let shared = SharedDir::create(&arguments.shm_dir)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let status = runtime.block_on(traced(arguments, &program, &library, &output, &shared.0))?;
+    if !arguments.quiet {
+        summary::print(&output, &mut std::io::stderr().lock())?;
+    }
+    Ok(ExitCode::from(status.code().or(status.signal().map(|s| 128 + s)).unwrap_or(1) as u8))
+}
+
+/// The directory that was asked for, or a new name that tells when.
+fn output_dir(wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(dir) = wanted {
+        return Ok(dir.to_owned());
+    }
+    let name = Timestamp::now().strftime("miot-trace-%Y%m%d-%H%M%S").to_string();
+    (1..100)
+        .map(|n| if n == 1 { PathBuf::from(&name) } else { PathBuf::from(format!("{name}-{n}")) })
+        .find(|dir| !dir.exists())
+        .with_context(|| format!("{name} and a hundred like it exist: name a directory with -o"))
+}
+
+/// The MIOT directory of this run; removed with all that is in it.
+struct SharedDir(PathBuf);
+
+impl SharedDir {
+    fn create(parent: &Path) -> anyhow::Result<SharedDir> {
+        let advice = "name another tmpfs with --shm-dir";
+        let stat = rustix::fs::statvfs(parent)
+            .with_context(|| format!("{} cannot be used for shared memory: {advice}", parent.display()))?;
+        let free = stat.f_bavail * stat.f_frsize;
+        anyhow::ensure!(
+            free >= LEAST_SHARED_BYTES,
+            "{} has {} free, shared memory needs at least {}: free some, or {advice}",
+            parent.display(),
+            units::format_bytes(free),
+            units::format_bytes(LEAST_SHARED_BYTES)
+        );
+        let dir = parent.join(format!("miot-run-{}", std::process::id()));
+        // Left over from a killed run of the same process id.
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir(&dir).with_context(|| format!("cannot create {}: {advice}", dir.display()))?;
+        Ok(SharedDir(dir))
+    }
+}
+
+impl Drop for SharedDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+async fn traced(
+    arguments: &Arguments,
+    program: &Path,
+    library: &Path,
+    output: &Path,
+    shared: &Path,
+) -> anyhow::Result<ExitStatus> {
+    let server = LogServer::bind(miot_log_server::Config {
+        listen: "127.0.0.1:0".into(),
+        trace: output.to_owned(),
+        ..miot_log_server::Config::default()
+    })
+    .await?;
+    let client = LogClient::prepare(miot_log_client::Config {
+        dir: shared.to_owned(),
+        server: server.local_addr().to_string(),
+        when_full: WhenFull::Wait,
+        wait: LONGEST_WAIT,
+        ..miot_log_client::Config::default()
+    })?;
+    let (stop_server, server_stopped) = oneshot::channel::<()>();
+    let (stop_client, client_stopped) = oneshot::channel::<()>();
+    let server = tokio::spawn(server.run(async { drop(server_stopped.await) }));
+    let client = tokio::spawn(client.run(async { drop(client_stopped.await) }));
+
+    let ended = run_command(arguments, program, library, shared).await;
+
+    drop(stop_client);
+    let delivered = client.await.context("the log-client failed")?;
+    drop(stop_server);
+    let stored = server.await.context("the log-server failed")?;
+    let status = ended?;
+    // What was stored comes first: if the disk is full, delivery fails as well.
+    stored.with_context(|| incomplete(output, status))?;
+    delivered.with_context(|| incomplete(output, status))?;
+    Ok(status)
+}
+
+fn incomplete(output: &Path, status: ExitStatus) -> String {
+    format!("the command ended ({status}), but the trace in {} is not complete", output.display())
+}
+
+async fn run_command(arguments: &Arguments, program: &Path, library: &Path, shared: &Path) -> anyhow::Result<ExitStatus> {
+    let mut command = Command::new(program);
+    command.arg0(&arguments.command[0]).args(&arguments.command[1..]);
+    command.env("LD_PRELOAD", joined(library.as_os_str(), std::env::var_os("LD_PRELOAD").as_deref()));
+    command.env(DIR_ENV, shared);
+    for (name, globs) in [("MIOT_INCLUDE", &arguments.include), ("MIOT_EXCLUDE", &arguments.exclude)] {
+        let value = globs.join(OsStr::new(":"));
+        if !value.is_empty() {
+            command.env(name, joined(&value, std::env::var_os(name).as_deref()));
+        }
+    }
+    // The terminal sends its signals to the command as well; miot stays to finish the trace.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut quit = signal(SignalKind::quit())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+    let pid = child.id().and_then(|id| rustix::process::Pid::from_raw(id as i32));
+    loop {
+        tokio::select! {
+            status = child.wait() => return Ok(status?),
+            _ = interrupt.recv() => {}
+            _ = quit.recv() => {}
+            _ = terminate.recv() => {
+                if let Some(pid) = pid {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+                }
+            }
+        }
+    }
+}
+
+/// `first:rest`, as `LD_PRELOAD` and the pattern lists want it.
+fn joined(first: &OsStr, rest: Option<&OsStr>) -> OsString {
+    let mut list = first.to_owned();
+    if let Some(rest) = rest.filter(|r| !r.as_bytes().is_empty()) {
+        list.push(":");
+        list.push(rest);
+    }
+    list
+}

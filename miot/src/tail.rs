@@ -1,0 +1,162 @@
+//! `miot tail`: the latest events of a trace, and those to come, from a directory or a log-server.
+
+use crate::filter::{Filter, Matcher};
+use crate::output::{Format, Printer};
+use anyhow::Context as _;
+use arrow_array::RecordBatch;
+use clap::Args;
+use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_FRAME, Message, Role, VERSION, frame_header};
+use miot_trace_store::{Follow, Reader, follow};
+use std::collections::VecDeque;
+use std::io::{Read as _, StdoutLock, Write as _, stdout};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How often a directory is looked at: half of the tenth of a second in which an event should be seen.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Print the last events of a trace, or follow it as it grows
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  miot tail miot-trace                    the last ten events\n  miot tail -f /var/lib/miot/trace        what is written from now on\n  miot tail -f server:4747 --op open      what the cluster opens, as it happens"
+)]
+pub(crate) struct Arguments {
+    /// A trace directory, or the host:port of a log-server (with -f)
+    #[arg(value_name = "DIR|HOST:PORT", default_value = ".")]
+    source: String,
+    /// Wait for more
+    #[arg(short, long)]
+    follow: bool,
+    /// How many of the last events to print first
+    #[arg(short = 'n', long, default_value_t = 10)]
+    lines: usize,
+    #[command(flatten)]
+    filter: Filter,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let matcher = arguments.filter.matcher()?;
+    let mut printer = Printer::new(stdout().lock(), arguments.format);
+    let dir = PathBuf::from(&arguments.source);
+    let address = arguments.source.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+    match address {
+        Some(_) if !dir.exists() => {
+            anyhow::ensure!(arguments.follow, "a log-server shows what comes, not what was: add -f, or read its trace directory");
+            remote(&arguments.source, arguments, &matcher, &mut printer)
+        }
+        _ => local(&dir, arguments, &matcher, &mut printer),
+    }
+}
+
+fn local(dir: &Path, arguments: &Arguments, matcher: &Matcher, printer: &mut Printer<StdoutLock<'_>>) -> anyhow::Result<ExitCode> {
+    // Following starts before the last lines are read, so that nothing falls between the two; what both
+    // see is printed once, by position.
+    let mut follower = if arguments.follow { Some(Follow::open(dir, follow::From::Start)?) } else { None };
+    if let Some(follower) = &mut follower {
+        let mut last = Last::new(arguments.lines);
+        loop {
+            let batches = follower.poll()?;
+            if batches.is_empty() {
+                break;
+            }
+            batches.into_iter().for_each(|batch| last.push(batch));
+        }
+        last.print(matcher, printer)?;
+        loop {
+            for batch in follower.poll()? {
+                printer.print(&batch, matcher, u64::MAX)?;
+            }
+            printer.flush()?;
+            std::thread::sleep(POLL);
+        }
+    }
+    let mut last = Last::new(arguments.lines);
+    for batch in Reader::open(dir)?.rows()? {
+        last.push(batch?);
+    }
+    last.print(matcher, printer)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Keeps the last batches, as many as are needed for the last lines.
+struct Last {
+    lines: usize,
+    batches: VecDeque<RecordBatch>,
+    rows: usize,
+}
+
+impl Last {
+    fn new(lines: usize) -> Last {
+        Last { lines, batches: VecDeque::new(), rows: 0 }
+    }
+
+    fn push(&mut self, batch: RecordBatch) {
+        self.rows += batch.num_rows();
+        self.batches.push_back(batch);
+        while let Some(first) = self.batches.front().map(RecordBatch::num_rows)
+            && self.rows - first >= self.lines
+        {
+            self.rows -= first;
+            self.batches.pop_front();
+        }
+    }
+
+    fn print(mut self, matcher: &Matcher, printer: &mut Printer<StdoutLock<'_>>) -> anyhow::Result<()> {
+        if let Some(first) = self.batches.front_mut() {
+            let skip = self.rows.saturating_sub(self.lines).min(first.num_rows());
+            *first = first.slice(skip, first.num_rows() - skip);
+        }
+        for batch in &self.batches {
+            printer.print(batch, matcher, u64::MAX)?;
+        }
+        printer.flush()
+    }
+}
+
+fn remote(address: &str, arguments: &Arguments, matcher: &Matcher, printer: &mut Printer<StdoutLock<'_>>) -> anyhow::Result<ExitCode> {
+    let mut stream = TcpStream::connect(address).with_context(|| format!("no log-server answers at {address}"))?;
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let hello = Message::Hello { greeting: GREETING, version: VERSION, role: Role::Tail, node: host, session: 0 };
+    stream.write_all(&hello.frame())?;
+    match receive(&mut stream)? {
+        Message::Welcome { .. } => {}
+        Message::Refused { reason } => anyhow::bail!("the log-server at {address} refused: {reason}"),
+        _ => anyhow::bail!("{address} does not answer like a log-server"),
+    }
+    let filter = &arguments.filter;
+    let subscribe = Message::Subscribe {
+        layers: filter.layer.clone(),
+        ops: filter.op.clone(),
+        paths: filter.path.clone(),
+        pids: filter.pid.clone(),
+        nodes: filter.node.clone(),
+    };
+    stream.write_all(&subscribe.frame())?;
+    loop {
+        match receive(&mut stream)? {
+            Message::Rows { arrow } => {
+                for batch in miot_trace_store::rows::from_ipc(&arrow)? {
+                    printer.print(&batch, matcher, u64::MAX)?;
+                }
+                printer.flush()?;
+            }
+            Message::Cut { reason } => anyhow::bail!("the log-server ended the stream: {reason}"),
+            Message::Bye => return Ok(ExitCode::SUCCESS),
+            _ => {}
+        }
+    }
+}
+
+fn receive(stream: &mut TcpStream) -> anyhow::Result<Message> {
+    let mut header = [0; FRAME_HEADER];
+    stream.read_exact(&mut header).context("the log-server closed the connection")?;
+    let (length, crc) = frame_header(header, MAX_FRAME)?;
+    let mut payload = vec![0; length];
+    stream.read_exact(&mut payload).context("the log-server closed the connection within a message")?;
+    Ok(Message::from_payload(&payload, crc)?)
+}

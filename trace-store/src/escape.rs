@@ -1,0 +1,41 @@
+//! Paths are bytes; columns of text are UTF-8. What does not fit is shown escaped and kept raw beside it.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// The path as text, and the raw bytes if they are not UTF-8. In the text each byte that is not part of
+/// valid UTF-8 stands as `\xHH`; everything else, a backslash too, stands as it is.
+///
+/// ```
+/// use miot_trace_store::escape;
+/// assert_eq!(escape::path(b"/tmp/a"), ("/tmp/a".into(), None));
+/// assert_eq!(escape::path(b"/tmp/\xff"), (r"/tmp/\xff".into(), Some(&b"/tmp/\xff"[..])));
+/// ```
+#[must_use]
+pub fn path(bytes: &[u8]) -> (Cow<'_, str>, Option<&[u8]>) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return (Cow::Borrowed(text), None);
+    }
+    let mut text = String::with_capacity(bytes.len() + 12);
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    (Cow::Owned(text), Some(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::path;
+
+    #[test]
+    fn only_bad_bytes_are_escaped() {
+        assert_eq!(path("/ä\\x".as_bytes()), ("/ä\\x".into(), None));
+        let bytes = b"a\xc3\xa4\xc3(\xf0\x9f";
+        assert_eq!(path(bytes), (r"aä\xc3(\xf0\x9f".into(), Some(&bytes[..])));
+        assert_eq!(path(b""), ("".into(), None));
+    }
+}

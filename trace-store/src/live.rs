@@ -1,0 +1,263 @@
+//! One live stream: an Arrow IPC stream that grows, without an end marker.
+//!
+//! Any Arrow reader can read it. Each message is as the format defines it; the padding between its
+//! metadata and its body, which the format leaves to the writer, carries a checksum:
+//!
+//! ```text
+//! u32 ffffffff · u32 size of the rest up to the body · flatbuffer · zeros · "MCRC" · u32 CRC-32C · body
+//! ```
+//!
+//! The checksum covers flatbuffer, zeros and body. All messages are a multiple of 8 bytes; buffers are LZ4.
+//! Dictionaries are replaced when a batch brings other ones, which the stream format allows.
+//!
+//! [`LiveWriter::append`] encodes into memory, [`LiveWriter::write_out`] puts what was encoded at the end of
+//! the file, [`LiveWriter::sync`] makes it durable. If writing fails the file is cut back to the last whole
+//! message and what was encoded is kept, so that the call can be repeated once there is space.
+
+mod read;
+
+pub use read::{LiveReader, Stop};
+
+use crate::error::Error;
+use crate::schema::{self, Table};
+use arrow_array::RecordBatch;
+use arrow_ipc::writer::{DictionaryTracker, EncodedData, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
+use arrow_ipc::{CompressionType, MetadataVersion};
+use arrow_schema::{ArrowError, SchemaRef};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Stands before the checksum.
+const CHECK_TAG: [u8; 4] = *b"MCRC";
+/// First four bytes of a message.
+const CONTINUATION: [u8; 4] = [0xff; 4];
+/// Bytes before the flatbuffer.
+const PREFIX: usize = 8;
+/// Bytes of tag and checksum.
+const CHECK: usize = 8;
+/// Messages and buffers start at multiples of this: the least the format allows, because most messages
+/// are small while a trace is watched live.
+const ALIGNMENT: usize = 8;
+
+/// Appends to one live stream.
+pub struct LiveWriter {
+    table: Table,
+    path: PathBuf,
+    schema: SchemaRef,
+    generator: IpcDataGenerator,
+    tracker: DictionaryTracker,
+    options: IpcWriteOptions,
+    context: IpcWriteContext,
+    file: Option<File>,
+    /// Encoded, not in the file yet.
+    encoded: Vec<u8>,
+    /// Bytes in the file, all whole messages.
+    written: u64,
+    rows: u64,
+    unsynced: bool,
+}
+
+impl std::fmt::Debug for LiveWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LiveWriter")
+            .field("path", &self.path)
+            .field("rows", &self.rows)
+            .finish_non_exhaustive()
+    }
+}
+
+impl LiveWriter {
+    /// A stream that does not exist yet; its file is made when there is something to write.
+    ///
+    /// # Errors
+    /// None in practice: the options are constants.
+    pub fn new(table: Table, path: PathBuf) -> Result<LiveWriter, Error> {
+        let encode = |e: ArrowError| Error::Encode { table, reason: e.to_string() };
+        let options = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5)
+            .and_then(|o| o.try_with_compression(Some(CompressionType::LZ4_FRAME)))
+            .map_err(encode)?;
+        let mut writer = LiveWriter {
+            table,
+            path,
+            schema: schema::of(table),
+            generator: IpcDataGenerator::default(),
+            tracker: DictionaryTracker::new(false),
+            options,
+            context: IpcWriteContext::default(),
+            file: None,
+            encoded: Vec::new(),
+            written: 0,
+            rows: 0,
+            unsynced: false,
+        };
+        writer.context.set_reserve_scratch(true);
+        // Numbers the dictionaries in the tracker, also where the schema is in the file already.
+        let message = writer.generator.schema_to_bytes_with_dictionary_tracker(
+            &writer.schema,
+            &mut writer.tracker,
+            &writer.options,
+        );
+        frame(&message, &mut writer.encoded);
+        Ok(writer)
+    }
+
+    /// Continues an existing stream: cuts it after its last whole message, after showing every batch to `see`.
+    /// Returns the writer and how many bytes were cut.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Damaged`] if the stream does not have the columns of the table; what `see` returns.
+    pub fn recover(
+        table: Table,
+        path: &Path,
+        mut see: impl FnMut(&RecordBatch) -> Result<(), Error>,
+    ) -> Result<(LiveWriter, u64), Error> {
+        let mut writer = LiveWriter::new(table, path.to_owned())?;
+        let Some(mut reader) = LiveReader::open(table, path)? else {
+            return Ok((writer, 0));
+        };
+        while let Some(batch) = reader.next_batch()? {
+            writer.rows += batch.num_rows() as u64;
+            see(&batch)?;
+        }
+        let good = reader.position();
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(Error::io("open", path))?;
+        let length = file.metadata().map_err(Error::io("read the size of", path))?.len();
+        if length > good {
+            file.set_len(good)
+                .and_then(|()| file.sync_all())
+                .map_err(Error::io("cut the torn end of", path))?;
+        }
+        if good > 0 {
+            writer.encoded.clear();
+        }
+        writer.written = good;
+        writer.file = Some(file);
+        Ok((writer, length.saturating_sub(good)))
+    }
+
+    /// Encodes a batch, which must have the columns of the table. Nothing is written to the file.
+    ///
+    /// # Errors
+    /// [`Error::Schema`] or [`Error::Encode`]; the stream is as it was.
+    pub fn append(&mut self, batch: &RecordBatch) -> Result<(), Error> {
+        check_columns(self.table, &self.schema, batch)?;
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        let encoded = self.generator.encode(batch, &mut self.tracker, &self.options, &mut self.context);
+        let (dictionaries, message) =
+            encoded.map_err(|e| Error::Encode { table: self.table, reason: e.to_string() })?;
+        for dictionary in &dictionaries {
+            frame(dictionary, &mut self.encoded);
+        }
+        frame(&message, &mut self.encoded);
+        self.rows += batch.num_rows() as u64;
+        Ok(())
+    }
+
+    /// Puts what was encoded at the end of the file, if there are rows. Returns true if this made the file.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the file ends where it ended before, and what was encoded is kept for the next call.
+    pub fn write_out(&mut self) -> Result<bool, Error> {
+        if self.rows == 0 || self.encoded.is_empty() {
+            return Ok(false);
+        }
+        let (file, made) = match &self.file {
+            Some(file) => (file, false),
+            None => {
+                let file =
+                    OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&self.path);
+                (&*self.file.insert(file.map_err(Error::io("create", &self.path))?), true)
+            }
+        };
+        if let Err(e) = file.write_all_at(&self.encoded, self.written) {
+            // Readers would see a torn end until the next write; and it gives space back.
+            let _ = file.set_len(self.written);
+            return Err(Error::io("write to", &self.path)(e));
+        }
+        self.written += self.encoded.len() as u64;
+        self.encoded.clear();
+        self.unsynced = true;
+        Ok(made)
+    }
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn sync(&mut self) -> Result<(), Error> {
+        if let Some(file) = &self.file
+            && self.unsynced
+        {
+            file.sync_data().map_err(Error::io("sync", &self.path))?;
+            self.unsynced = false;
+        }
+        Ok(())
+    }
+
+    /// Rows appended so far, written or not.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Bytes in the file and waiting for it.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.written + self.encoded.len() as u64
+    }
+
+    /// Bytes waiting for [`LiveWriter::write_out`].
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        if self.rows == 0 { 0 } else { self.encoded.len() }
+    }
+}
+
+/// Appends a message with its checksum.
+fn frame(message: &EncodedData, out: &mut Vec<u8>) {
+    let flat = &message.ipc_message;
+    let padding = (PREFIX + flat.len() + CHECK).next_multiple_of(ALIGNMENT) - (PREFIX + flat.len() + CHECK);
+    out.reserve(PREFIX + flat.len() + padding + CHECK + message.arrow_data.len());
+    out.extend_from_slice(&CONTINUATION);
+    out.extend_from_slice(&((flat.len() + padding + CHECK) as u32).to_le_bytes());
+    let start = out.len();
+    out.extend_from_slice(flat);
+    out.extend_from_slice(&[0; ALIGNMENT][..padding]);
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&out[start..]), &message.arrow_data);
+    out.extend_from_slice(&CHECK_TAG);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out.extend_from_slice(&message.arrow_data);
+}
+
+fn check_columns(table: Table, expected: &SchemaRef, batch: &RecordBatch) -> Result<(), Error> {
+    let found = batch.schema_ref();
+    if std::sync::Arc::ptr_eq(expected, found) {
+        return Ok(());
+    }
+    let wrong = |reason: String| Err(Error::Schema { table, reason });
+    if expected.fields().len() != found.fields().len() {
+        return wrong(format!(
+            "expected {} columns, found {}",
+            expected.fields().len(),
+            found.fields().len()
+        ));
+    }
+    for (e, f) in expected.fields().iter().zip(found.fields()) {
+        if e.name() != f.name() || e.data_type() != f.data_type() {
+            return wrong(format!(
+                "expected `{}` of type {}, found `{}` of type {}",
+                e.name(),
+                e.data_type(),
+                f.name(),
+                f.data_type()
+            ));
+        }
+        if !e.is_nullable() && batch.column_by_name(e.name()).is_some_and(|c| c.null_count() > 0) {
+            return wrong(format!("`{}` must not be null", e.name()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! Reading a live stream, message by message, while it may still grow.
+
+use super::{ALIGNMENT, CHECK, CHECK_TAG, CONTINUATION, PREFIX};
+use crate::error::Error;
+use crate::schema::{self, Table};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_buffer::{Buffer, MutableBuffer};
+use arrow_ipc::reader::{read_dictionary, read_record_batch};
+use arrow_ipc::{Message, MessageHeader};
+use arrow_schema::{ArrowError, SchemaRef};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Largest metadata of a message: ours are about 2 KiB.
+const MAX_META: usize = 1 << 20;
+/// Largest body of a message. Batches have tens of thousands of rows, so a few MiB.
+const MAX_BODY: u64 = 1 << 31;
+
+/// Why [`LiveReader::next_batch`] gave nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The stream ends after a whole message.
+    End,
+    /// The last message is not all there: it is being written, or its writer died.
+    Partial,
+    /// A message is all there and wrong: its checksum or its frame.
+    Bad,
+}
+
+/// Reads one live stream. A stream that grew can be read on after it gave `None`.
+pub struct LiveReader {
+    table: Table,
+    path: PathBuf,
+    file: Arc<File>,
+    limit: u64,
+    position: u64,
+    stop: Stop,
+    schema: Option<SchemaRef>,
+    dictionaries: HashMap<i64, ArrayRef>,
+}
+
+impl std::fmt::Debug for LiveReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LiveReader")
+            .field("path", &self.path)
+            .field("position", &self.position)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Whole {
+    meta: Vec<u8>,
+    body: Buffer,
+    next: u64,
+}
+
+impl LiveReader {
+    /// Opens a stream; `None` if there is no such file.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn open(table: Table, path: &Path) -> Result<Option<LiveReader>, Error> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(Error::io("open", path)(e)),
+        };
+        Ok(Some(LiveReader {
+            table,
+            path: path.to_owned(),
+            file: Arc::new(file),
+            limit: u64::MAX,
+            position: 0,
+            stop: Stop::End,
+            schema: None,
+            dictionaries: HashMap::new(),
+        }))
+    }
+
+    /// Reads no further than the file reaches now.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn stop_at_present_end(&mut self) -> Result<(), Error> {
+        self.limit = self.file.metadata().map_err(Error::io("read the size of", &self.path))?.len();
+        Ok(())
+    }
+
+    /// Another reader of the same file from its start, up to the same end; also after the file was removed.
+    #[must_use]
+    pub fn again(&self) -> LiveReader {
+        LiveReader {
+            table: self.table,
+            path: self.path.clone(),
+            file: Arc::clone(&self.file),
+            limit: self.limit,
+            position: 0,
+            stop: Stop::End,
+            schema: None,
+            dictionaries: HashMap::new(),
+        }
+    }
+
+    /// Bytes that are not part of a whole message that was read, up to the end.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn left(&self) -> Result<u64, Error> {
+        let length = self.file.metadata().map_err(Error::io("read the size of", &self.path))?.len();
+        Ok(length.min(self.limit).saturating_sub(self.position))
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// End of the last whole message that was read.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Why the last call of [`LiveReader::next_batch`] gave `None`.
+    #[must_use]
+    pub fn stop(&self) -> Stop {
+        self.stop
+    }
+
+    /// The next batch, or `None` if there is no further whole message (see [`LiveReader::stop`]).
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Damaged`] if a message with a good checksum is not what the table needs.
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, Error> {
+        loop {
+            let whole = match self.message().map_err(Error::io("read", &self.path))? {
+                Ok(whole) => whole,
+                Err(stop) => {
+                    self.stop = stop;
+                    return Ok(None);
+                }
+            };
+            let next = whole.next;
+            let batch = self.decode(&whole)?;
+            self.position = next;
+            if batch.is_some() {
+                return Ok(batch);
+            }
+        }
+    }
+
+    /// The error that there is no whole message where there should be one.
+    #[must_use]
+    pub fn damaged_here(&self) -> Error {
+        Error::damaged(&self.path, format!("no whole message at byte {}", self.position))
+    }
+
+    fn message(&self) -> io::Result<Result<Whole, Stop>> {
+        let end = self.file.metadata()?.len().min(self.limit);
+        let left = end.saturating_sub(self.position);
+        if left == 0 {
+            return Ok(Err(Stop::End));
+        }
+        if left < PREFIX as u64 {
+            return Ok(Err(Stop::Partial));
+        }
+        let mut prefix = [0; PREFIX];
+        self.file.read_exact_at(&mut prefix, self.position)?;
+        let [a, b, c, d, size @ ..] = prefix;
+        let size = u32::from_le_bytes(size) as usize;
+        if [a, b, c, d] != CONTINUATION || size > MAX_META || size < CHECK || !size.is_multiple_of(ALIGNMENT)
+        {
+            return Ok(Err(Stop::Bad));
+        }
+        if left < (PREFIX + size) as u64 {
+            return Ok(Err(Stop::Partial));
+        }
+        let mut meta = vec![0; size];
+        self.file.read_exact_at(&mut meta, self.position + PREFIX as u64)?;
+        let (flat, check) = meta.split_at(size - CHECK);
+        let Some(body_length) = arrow_ipc::root_as_message(flat).ok().map(|m| m.bodyLength()) else {
+            return Ok(Err(Stop::Bad));
+        };
+        let Some(body_length) = u64::try_from(body_length).ok().filter(|l| *l <= MAX_BODY) else {
+            return Ok(Err(Stop::Bad));
+        };
+        let start = self.position + (PREFIX + size) as u64;
+        if end - start < body_length {
+            return Ok(Err(Stop::Partial));
+        }
+        let mut body = MutableBuffer::from_len_zeroed(body_length as usize);
+        self.file.read_exact_at(&mut body, start)?;
+        let crc = crc32c::crc32c_append(crc32c::crc32c(flat), &body);
+        if check[..4] != CHECK_TAG || check[4..] != crc.to_le_bytes() {
+            return Ok(Err(Stop::Bad));
+        }
+        Ok(Ok(Whole { meta, body: body.into(), next: start + body_length }))
+    }
+
+    fn decode(&mut self, whole: &Whole) -> Result<Option<RecordBatch>, Error> {
+        let damaged =
+            |reason: &str| Error::damaged(&self.path, format!("at byte {}: {reason}", self.position));
+        let arrow = |e: ArrowError| damaged(&e.to_string());
+        let message: Message<'_> =
+            arrow_ipc::root_as_message(&whole.meta).map_err(|e| damaged(&e.to_string()))?;
+        let kind = message.header_type();
+        if kind == MessageHeader::Schema {
+            let found = message.header_as_schema().ok_or_else(|| damaged("an empty schema"))?;
+            let found = arrow_ipc::convert::try_fb_to_schema(found).map_err(arrow)?;
+            if self.schema.is_some() || found.fields() != schema::of(self.table).fields() {
+                return Err(damaged(&format!("not the columns of table {}", self.table)));
+            }
+            self.schema = Some(found.into());
+            return Ok(None);
+        }
+        let schema = self.schema.clone().ok_or_else(|| damaged("rows before the schema"))?;
+        let version = message.version();
+        match kind {
+            MessageHeader::DictionaryBatch => {
+                let batch =
+                    message.header_as_dictionary_batch().ok_or_else(|| damaged("an empty dictionary"))?;
+                read_dictionary(&whole.body, batch, &schema, &mut self.dictionaries, &version)
+                    .map_err(|e| Error::damaged(&self.path, e))?;
+                Ok(None)
+            }
+            MessageHeader::RecordBatch => {
+                let batch = message.header_as_record_batch().ok_or_else(|| damaged("an empty batch"))?;
+                let batch = read_record_batch(&whole.body, batch, schema, &self.dictionaries, None, &version)
+                    .map_err(arrow)?;
+                // The schema of the table, so that batches of all parts share it.
+                batch.with_schema(schema::of(self.table)).map(Some).map_err(arrow)
+            }
+            other => Err(damaged(&format!("a message of kind {other:?}"))),
+        }
+    }
+}

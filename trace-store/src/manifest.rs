@@ -1,0 +1,144 @@
+//! The manifest: what makes a directory a trace.
+
+use crate::error::Error;
+use crate::layout::sync_folder;
+use crate::schema;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Name of the manifest in the trace directory.
+pub const MANIFEST: &str = "miot-trace.json";
+const FORMAT: &str = "miot-trace";
+/// A manifest is a few lines; whatever is larger is something else.
+const MAX_BYTES: u64 = 64 << 10;
+
+/// Contents of the manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Always `miot-trace`.
+    pub format: String,
+    /// Version of the columns: [`schema::VERSION`] of the writer.
+    pub schema: u32,
+    /// When the trace was begun, RFC 3339.
+    pub created: String,
+    /// Program that began it.
+    pub writer: String,
+}
+
+impl Manifest {
+    pub(crate) fn new() -> Manifest {
+        Manifest {
+            format: FORMAT.to_owned(),
+            schema: schema::VERSION,
+            created: jiff::Timestamp::now().to_string(),
+            writer: concat!("miot ", env!("CARGO_PKG_VERSION")).to_owned(),
+        }
+    }
+
+    pub(crate) fn write(&self, dir: &Path) -> Result<(), Error> {
+        let (path, tmp) = (dir.join(MANIFEST), dir.join(format!("{MANIFEST}.tmp")));
+        let text = serde_json::to_string(self).map_err(|e| Error::damaged(&path, e))?;
+        let written = File::create(&tmp).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.write_all(b"\n")?;
+            file.sync_all()?;
+            fs::rename(&tmp, &path)
+        });
+        if let Err(e) = written {
+            let _ = fs::remove_file(&tmp);
+            return Err(Error::io("write", &path)(e));
+        }
+        sync_folder(dir)
+    }
+
+    /// Reads and checks the manifest of a trace directory.
+    ///
+    /// # Errors
+    /// [`Error::NotATrace`], [`Error::NewerSchema`] or [`Error::Io`].
+    pub fn read(dir: &Path) -> Result<Manifest, Error> {
+        let not_a_trace = |found: String| Error::NotATrace { dir: dir.to_owned(), found };
+        let path = dir.join(MANIFEST);
+        match fs::metadata(&path) {
+            Ok(meta) if meta.len() > MAX_BYTES => {
+                return Err(not_a_trace(format!(
+                    "its {MANIFEST} has {} bytes, a manifest is short",
+                    meta.len()
+                )));
+            }
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(Error::io("read", &path)(e)),
+            Err(_) => return Err(not_a_trace(describe(dir))),
+        }
+        let text = fs::read(&path).map_err(Error::io("read", &path))?;
+        // The version first: a later version may have other fields.
+        let value: serde_json::Value = serde_json::from_slice(&text)
+            .map_err(|e| not_a_trace(format!("its {MANIFEST} is not JSON ({e})")))?;
+        if value.get("format").and_then(|v| v.as_str()) != Some(FORMAT) {
+            return Err(not_a_trace(format!("its {MANIFEST} does not say \"format\":\"{FORMAT}\"")));
+        }
+        let Some(found) = value.get("schema").and_then(serde_json::Value::as_u64) else {
+            return Err(not_a_trace(format!("its {MANIFEST} has no schema version")));
+        };
+        if found > u64::from(schema::VERSION) {
+            let found = u32::try_from(found).unwrap_or(u32::MAX);
+            return Err(Error::NewerSchema { dir: dir.to_owned(), found, supported: schema::VERSION });
+        }
+        serde_json::from_value(value).map_err(|e| not_a_trace(format!("its {MANIFEST} is incomplete ({e})")))
+    }
+}
+
+/// What is at this path, for people who expected a trace there.
+pub(crate) fn describe(dir: &Path) -> String {
+    match fs::read_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => "there is no such directory".to_owned(),
+        Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+            "it is a file; a trace is a directory".to_owned()
+        }
+        Err(e) => format!("it cannot be listed ({e})"),
+        Ok(entries) => {
+            let mut names: Vec<_> =
+                entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+            names.sort();
+            match names.len() {
+                0 => "the directory is empty".to_owned(),
+                n @ 1..=3 => format!("the directory holds {n} other: {}", names.join(", ")),
+                n => {
+                    format!("the directory holds {} and {} more, no {MANIFEST}", names[..2].join(", "), n - 2)
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_not_a_trace_is_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = |dir: &Path| Manifest::read(dir).unwrap_err().to_string();
+        assert!(said(&dir.path().join("no")).contains("no such directory"));
+        assert!(said(dir.path()).contains("empty"));
+        let put = |text: &str| fs::write(dir.path().join(MANIFEST), text).unwrap();
+        fs::write(dir.path().join("notes.txt"), "").unwrap();
+        assert!(said(dir.path()).contains("notes.txt"));
+        assert!(said(&dir.path().join("notes.txt")).contains("a trace is a directory"));
+        put("hello");
+        assert!(said(dir.path()).contains("not JSON"));
+        put(r#"{"format":"other"}"#);
+        assert!(said(dir.path()).contains("does not say"));
+        put(r#"{"format":"miot-trace","schema":7,"shape":"new"}"#);
+        let newer = Manifest::read(dir.path()).unwrap_err();
+        assert!(matches!(newer, Error::NewerSchema { found: 7, supported: 1, .. }));
+        assert!(newer.to_string().contains("upgrade"));
+        put(r#"{"format":"miot-trace","schema":1}"#);
+        assert!(said(dir.path()).contains("incomplete"));
+        let manifest = Manifest::new();
+        manifest.write(dir.path()).unwrap();
+        assert_eq!(Manifest::read(dir.path()).unwrap(), manifest);
+    }
+}

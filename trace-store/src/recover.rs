@@ -1,0 +1,320 @@
+//! What a writer must know to continue a trace: the next ids, and how far each stream got.
+
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::parquet_file::{self, Batches};
+use crate::schema::Table;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{ArrowPrimitiveType, TimestampNanosecondType, UInt32Type, UInt64Type};
+use arrow_array::{Array, PrimitiveArray, RecordBatch, StringArray};
+use parquet::file::statistics::Statistics;
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// Key of [`StreamEnds::to_text`] in the metadata of a sealed events file.
+pub(crate) const STREAMS_KEY: &str = "miot.streams";
+/// Streams below this number are kept in a plain array (8 MiB at most), which is faster per row.
+const DENSE: u64 = 1 << 20;
+
+/// Found by [`crate::Writer::open`].
+#[derive(Clone, Debug, Default)]
+pub struct Recovered {
+    /// The first process id not in use.
+    pub next_process: u64,
+    /// The first stream id not in use.
+    pub next_stream: u64,
+    /// The first file id not in use.
+    pub next_file: u64,
+    /// Every process of the trace, by id.
+    pub processes: Vec<RecoveredProcess>,
+    /// Every stream of the trace, by id.
+    pub streams: Vec<RecoveredStream>,
+    /// Latest time of an event, nanoseconds since 1970; 0 if there is none.
+    pub last_time: i64,
+    /// Torn ends that were cut off. What was committed is never among them.
+    pub cut: Vec<Cut>,
+    /// Parts that were waiting to be sealed; this goes on now.
+    pub unsealed: Vec<u64>,
+}
+
+/// A process of the trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoveredProcess {
+    /// Its id.
+    pub process: u64,
+    /// Name of the node.
+    pub node: String,
+    /// Process id on the node.
+    pub pid: u32,
+    /// See `boot` in [`crate::schema`].
+    pub boot: Option<String>,
+    /// See `nonce` in [`crate::schema`].
+    pub nonce: Option<u64>,
+    /// Time of its first traced request, nanoseconds since 1970.
+    pub started: i64,
+}
+
+/// A stream of the trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoveredStream {
+    /// Its id.
+    pub stream: u64,
+    /// The process's id.
+    pub process: u64,
+    /// Name of the node.
+    pub node: String,
+    /// Process id on the node.
+    pub pid: u32,
+    /// Thread id on the node.
+    pub tid: u32,
+    /// Lane.
+    pub lane: u32,
+    /// Incarnation of the lane.
+    pub incarnation: u32,
+    /// The first attempt number that the trace does not account for, by an event, a loss or a record that
+    /// named a handle.
+    pub next_seq: u64,
+}
+
+/// A torn end that was cut off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The live stream.
+    pub path: PathBuf,
+    /// Bytes cut.
+    pub bytes: u64,
+}
+
+/// For each stream the number after its last one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StreamEnds {
+    dense: Vec<u64>,
+    sparse: HashMap<u64, u64>,
+}
+
+impl StreamEnds {
+    pub(crate) fn put(&mut self, stream: u64, next: u64) {
+        let end = if stream < DENSE {
+            let index = stream as usize;
+            if index >= self.dense.len() {
+                self.dense.resize(index + 1, 0);
+            }
+            &mut self.dense[index]
+        } else {
+            self.sparse.entry(stream).or_default()
+        };
+        *end = next.max(*end);
+    }
+
+    pub(crate) fn get(&self, stream: u64) -> u64 {
+        match usize::try_from(stream).ok().and_then(|i| self.dense.get(i)) {
+            Some(next) => *next,
+            None => self.sparse.get(&stream).copied().unwrap_or(0),
+        }
+    }
+
+    /// Takes in the rows of a batch that has `stream` and `seq`.
+    pub(crate) fn see(&mut self, batch: &RecordBatch) {
+        let (Some(streams), Some(seqs)) =
+            (column::<UInt64Type>(batch, "stream"), column::<UInt64Type>(batch, "seq"))
+        else {
+            return;
+        };
+        for row in 0..batch.num_rows() {
+            if streams.is_valid(row) && seqs.is_valid(row) {
+                self.put(streams.value(row), seqs.value(row).saturating_add(1));
+            }
+        }
+    }
+
+    /// `stream:next` in order of stream, the streams as differences: `1:500 1:730 4:12` are 1, 2 and 6.
+    pub(crate) fn to_text(&self) -> String {
+        let dense = self.dense.iter().enumerate().map(|(s, n)| (s as u64, *n));
+        let mut all: Vec<_> =
+            dense.chain(self.sparse.iter().map(|(s, n)| (*s, *n))).filter(|(_, n)| *n > 0).collect();
+        all.sort_unstable();
+        let (mut text, mut last) = (String::new(), 0);
+        for (stream, next) in all {
+            let space = if text.is_empty() { "" } else { " " };
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{space}{}:{next}", stream - last);
+            last = stream;
+        }
+        text
+    }
+
+    /// Takes in what [`StreamEnds::to_text`] wrote; false if it is something else.
+    pub(crate) fn put_text(&mut self, text: &str) -> bool {
+        let mut stream = 0u64;
+        for pair in text.split(' ').filter(|p| !p.is_empty()) {
+            let parsed = pair.split_once(':').and_then(|(s, n)| Some((s.parse().ok()?, n.parse().ok()?)));
+            let Some((more, next)) = parsed else { return false };
+            let Some(sum) = stream.checked_add(more) else { return false };
+            stream = sum;
+            self.put(stream, next);
+        }
+        true
+    }
+}
+
+/// A column of numbers, if the batch has it.
+pub(crate) fn column<'a, T: ArrowPrimitiveType>(
+    batch: &'a RecordBatch,
+    name: &str,
+) -> Option<&'a PrimitiveArray<T>> {
+    batch.column_by_name(name)?.as_primitive_opt::<T>()
+}
+
+/// A column of text, if the batch has it.
+pub(crate) fn text<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringArray> {
+    batch.column_by_name(name)?.as_string_opt::<i32>()
+}
+
+/// Collects what is [`Recovered`] from all tables.
+#[derive(Debug, Default)]
+pub(crate) struct Recovery {
+    pub(crate) found: Recovered,
+    ends: StreamEnds,
+    max_file: u64,
+}
+
+impl Recovery {
+    /// Takes in a sealed part.
+    pub(crate) fn sealed(&mut self, layout: &Layout, part: u64) -> Result<(), Error> {
+        for table in Table::SIDE {
+            let path = layout.sealed(table, part);
+            if table != Table::Clocks && path.exists() {
+                for batch in Batches::all(table, &path)? {
+                    self.see(table, &batch?);
+                }
+            }
+        }
+        let path = layout.sealed(Table::Events, part);
+        let builder = parquet_file::open(Table::Events, &path)?;
+        let metadata = builder.metadata();
+        for group in metadata.row_groups() {
+            if let Some(Statistics::Int64(times)) = group.column(0).statistics() {
+                self.found.last_time = self.found.last_time.max(times.max_opt().copied().unwrap_or(0));
+            }
+        }
+        let pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
+        let ends = pairs.into_iter().find(|p| p.key == STREAMS_KEY).and_then(|p| p.value.as_deref());
+        if !ends.is_some_and(|text| self.ends.put_text(text)) {
+            for batch in Batches::some(Table::Events, &path, &["stream", "seq"], |_| true)? {
+                self.ends.see(&batch?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in a batch of a live part, or of a side table.
+    pub(crate) fn see(&mut self, table: Table, batch: &RecordBatch) {
+        match table {
+            Table::Events => {
+                self.ends.see(batch);
+                let times = batch.column(0).as_primitive_opt::<TimestampNanosecondType>();
+                let latest = times.and_then(|t| t.values().iter().max().copied());
+                self.found.last_time = self.found.last_time.max(latest.unwrap_or(0));
+            }
+            Table::Files => {
+                self.ends.see(batch);
+                let files = column::<UInt64Type>(batch, "file");
+                let max = files.and_then(|f| f.values().iter().max().copied());
+                self.max_file = self.max_file.max(max.unwrap_or(0));
+            }
+            Table::Losses => self.see_losses(batch),
+            Table::Processes => {
+                let _ = self.see_processes(batch);
+            }
+            Table::Threads => {
+                let _ = self.see_threads(batch);
+            }
+            Table::Clocks => {}
+        }
+    }
+
+    fn see_losses(&mut self, batch: &RecordBatch) {
+        let (Some(streams), Some(lasts)) =
+            (column::<UInt64Type>(batch, "stream"), column::<UInt64Type>(batch, "last_seq"))
+        else {
+            return;
+        };
+        for (stream, last) in streams.iter().zip(lasts) {
+            if let (Some(stream), Some(last)) = (stream, last) {
+                self.ends.put(stream, last.saturating_add(1));
+            }
+        }
+    }
+
+    fn see_processes(&mut self, batch: &RecordBatch) -> Option<()> {
+        let (ids, nonces) = (column::<UInt64Type>(batch, "process")?, column::<UInt64Type>(batch, "nonce")?);
+        let pids = column::<UInt32Type>(batch, "pid")?;
+        let started = column::<TimestampNanosecondType>(batch, "started")?;
+        let (nodes, boots) = (text(batch, "node")?, text(batch, "boot")?);
+        self.found.processes.extend((0..batch.num_rows()).map(|row| RecoveredProcess {
+            process: ids.value(row),
+            node: nodes.value(row).to_owned(),
+            pid: pids.value(row),
+            boot: boots.is_valid(row).then(|| boots.value(row).to_owned()),
+            nonce: nonces.is_valid(row).then(|| nonces.value(row)),
+            started: started.value(row),
+        }));
+        Some(())
+    }
+
+    fn see_threads(&mut self, batch: &RecordBatch) -> Option<()> {
+        let (ids, processes) =
+            (column::<UInt64Type>(batch, "stream")?, column::<UInt64Type>(batch, "process")?);
+        let [pids, tids, lanes, incarnations] =
+            ["pid", "tid", "lane", "incarnation"].map(|name| column::<UInt32Type>(batch, name));
+        let (pids, tids, lanes, incarnations) = (pids?, tids?, lanes?, incarnations?);
+        let nodes = text(batch, "node")?;
+        self.found.streams.extend((0..batch.num_rows()).map(|row| RecoveredStream {
+            stream: ids.value(row),
+            process: processes.value(row),
+            node: nodes.value(row).to_owned(),
+            pid: pids.value(row),
+            tid: tids.value(row),
+            lane: lanes.value(row),
+            incarnation: incarnations.value(row),
+            next_seq: 0,
+        }));
+        Some(())
+    }
+
+    /// Everything was taken in.
+    pub(crate) fn finish(mut self) -> Recovered {
+        for stream in &mut self.found.streams {
+            stream.next_seq = self.ends.get(stream.stream);
+        }
+        self.found.streams.sort_by_key(|s| s.stream);
+        self.found.processes.sort_by_key(|p| p.process);
+        self.found.next_process = self.found.processes.last().map_or(1, |p| p.process + 1);
+        self.found.next_stream = self.found.streams.last().map_or(1, |s| s.stream + 1);
+        self.found.next_file = self.max_file + 1;
+        self.found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DENSE, StreamEnds};
+
+    #[test]
+    fn stream_ends_survive_their_text() {
+        let mut ends = StreamEnds::default();
+        for (stream, next) in [(1, 500), (2, 730), (DENSE + 7, u64::MAX), (6, 12), (2, 5)] {
+            ends.put(stream, next);
+        }
+        let text = ends.to_text();
+        assert!(text.starts_with("1:500 1:730 4:12 "), "{text}");
+        let mut again = StreamEnds::default();
+        assert!(again.put_text(&text));
+        for stream in [0, 1, 2, 3, 6, DENSE, DENSE + 7] {
+            assert_eq!(again.get(stream), ends.get(stream), "{stream}");
+        }
+        assert_eq!(again.get(2), 730);
+        assert!(!StreamEnds::default().put_text("1:2 x"));
+    }
+}

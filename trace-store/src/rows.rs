@@ -1,0 +1,146 @@
+//! Events with the names of their files and threads.
+
+use crate::recover::{column, text};
+use crate::schema::{self, Table};
+use arrow_array::builder::StringBuilder;
+use arrow_array::types::UInt64Type;
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::ArrowError;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Texts by id. Ids are dense, so this is an array; a stray large id does not blow it up.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    text: String,
+    /// Start and length in `text`; length `u32::MAX` = no such id.
+    dense: Vec<(usize, u32)>,
+    sparse: HashMap<u64, (usize, u32)>,
+}
+
+/// Paths by file id.
+pub type FileNames = Names;
+
+const ABSENT: (usize, u32) = (0, u32::MAX);
+/// How far an id may be ahead of the ids so far and still be kept in the array.
+const STRIDE: usize = 1 << 16;
+
+impl Names {
+    /// Adds or replaces the text of an id.
+    pub fn put(&mut self, id: u64, name: &str) {
+        if self.get(id) == Some(name) {
+            return;
+        }
+        let place = (self.text.len(), name.len().min(u32::MAX as usize - 1) as u32);
+        self.text.push_str(name);
+        match usize::try_from(id) {
+            Ok(index) if index < self.dense.len() + STRIDE => {
+                if index >= self.dense.len() {
+                    self.dense.resize(index + 1, ABSENT);
+                }
+                self.dense[index] = place;
+            }
+            _ => {
+                self.sparse.insert(id, place);
+            }
+        }
+    }
+
+    /// The text of an id.
+    #[must_use]
+    pub fn get(&self, id: u64) -> Option<&str> {
+        let dense = usize::try_from(id).ok().and_then(|i| self.dense.get(i)).filter(|p| p.1 != u32::MAX);
+        let (start, length) = dense.or_else(|| self.sparse.get(&id))?;
+        self.text.get(*start..*start + *length as usize)
+    }
+
+    /// Ids and their texts, in order of id apart from stray ones.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &str)> {
+        let dense = (0..self.dense.len() as u64).filter(|id| self.dense[*id as usize].1 != u32::MAX);
+        dense.chain(self.sparse.keys().copied()).filter_map(|id| Some((id, self.get(id)?)))
+    }
+
+    /// How many ids have a text.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.dense.iter().filter(|p| p.1 != u32::MAX).count() + self.sparse.len()
+    }
+
+    /// True if no id has a text.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.dense.is_empty() && self.sparse.is_empty()
+    }
+}
+
+/// Joins events with names.
+#[derive(Clone, Debug, Default)]
+pub struct Joiner {
+    /// Paths by file id.
+    pub files: FileNames,
+    /// Thread names by stream id.
+    pub threads: Names,
+}
+
+impl Joiner {
+    /// Takes in rows of the side tables; those of other tables than `files` and `threads` are passed over.
+    pub fn see(&mut self, table: Table, batch: &RecordBatch) {
+        let (names, id, name) = match table {
+            Table::Files => (&mut self.files, "file", "path"),
+            Table::Threads => (&mut self.threads, "stream", "comm"),
+            _ => return,
+        };
+        if let (Some(ids), Some(texts)) = (column::<UInt64Type>(batch, id), text(batch, name)) {
+            for row in 0..batch.num_rows() {
+                names.put(ids.value(row), texts.value(row));
+            }
+        }
+    }
+
+    /// Events with `path`, `path2` and `comm`: see [`schema::rows`].
+    ///
+    /// # Errors
+    /// If the batch does not have the columns of events.
+    pub fn join(&self, events: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+        let ids = |name| {
+            column::<UInt64Type>(events, name)
+                .ok_or_else(|| ArrowError::SchemaError(format!("events without a column `{name}`")))
+        };
+        let paths = |name| -> Result<StringBuilder, ArrowError> {
+            let ids = ids(name)?;
+            let mut out = StringBuilder::with_capacity(ids.len(), 0);
+            if ids.null_count() == ids.len() {
+                out.append_nulls(ids.len());
+            } else {
+                ids.iter().for_each(|id| out.append_option(id.and_then(|id| self.files.get(id))));
+            }
+            Ok(out)
+        };
+        let streams = ids("stream")?;
+        let mut comms = StringBuilder::with_capacity(streams.len(), 0);
+        streams.values().iter().for_each(|s| comms.append_value(self.threads.get(*s).unwrap_or("")));
+        let mut columns = events.columns().to_vec();
+        columns.push(Arc::new(paths("file")?.finish()));
+        columns.push(Arc::new(paths("file2")?.finish()));
+        columns.push(Arc::new(comms.finish()));
+        RecordBatch::try_new(schema::rows(), columns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Names, STRIDE};
+
+    #[test]
+    fn names_are_found_by_any_id() {
+        let mut names = Names::default();
+        let far = u64::MAX;
+        for (id, name) in [(1, "a"), (3, ""), (far, "z"), (STRIDE as u64 + 2, "b"), (1, "c")] {
+            names.put(id, name);
+        }
+        assert_eq!([0, 1, 2, 3, 4].map(|id| names.get(id)), [None, Some("c"), None, Some(""), None]);
+        assert_eq!((names.get(far), names.get(STRIDE as u64 + 2)), (Some("z"), Some("b")));
+        assert_eq!(names.len(), 4);
+        assert_eq!(names.iter().count(), 4);
+    }
+}

@@ -1,0 +1,289 @@
+//! The columns of every table of a trace.
+//!
+//! Ids (`process`, `stream`, `file`) are given by the log-server, count from 1 and are unique in a trace
+//! directory. Times are nanoseconds since 1970, UTC, in the server's clock. A column may be null only
+//! where it says so. Columns are append-only within a schema version.
+//!
+//! **events**: one row per completed request, ordered by time.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `time` | completion |
+//! | `duration` | nanoseconds from begin to completion |
+//! | `node` | name of the node |
+//! | `process` | see `processes` |
+//! | `pid`, `tid` | process and thread id on the node |
+//! | `layer`, `op` | names from `miot_proto::op`; an operation unknown to the writer is `layer:number` |
+//! | `file` | see `files`; null if the request has none or it is unknown |
+//! | `file2` | the other file: source of a copy, new name of a rename; null if none |
+//! | `handle` | number of the open file in its process, a new one per open; null if none |
+//! | `offset` | byte offset in the file; null if none or unknown |
+//! | `offset2` | byte offset in the other file; null if none |
+//! | `length` | bytes asked for; null if none |
+//! | `arg` | the operation's own argument (flags of open, mode of chmod, whence of seek); null if none |
+//! | `result` | bytes moved or another value; negative = −errno |
+//! | `flags` | bits of `miot_proto::event::flag` |
+//! | `stream` | see `threads` |
+//! | `seq` | attempt number in the stream: strictly increasing; a gap is a row in `losses`, or the record of a row in `files` |
+//! | `request` | number of the request in its stream, given at its begin |
+//! | `enclosing` | `request` of the request of the same thread within which this one ran; null if none |
+//! | `cpu_time` | CPU time of the thread at completion, nanoseconds; null if not recorded |
+//!
+//! **processes**: one row per process image that made a traced request.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `process` | id |
+//! | `node`, `pid`, `ppid`, `uid` | where and whose |
+//! | `rank` | MPI rank; null if none was found |
+//! | `job` | job id of the batch system; null if none was found |
+//! | `exe`, `cmdline`, `cwd` | executable, arguments (joined by a space, quoted for the shell where needed), working directory |
+//! | `started` | time of the first traced request |
+//! | `boot`, `nonce` | with `pid` the identity of the process image for ever: boot id of the node (32 hexadecimal digits) and a number of its own; null if the process was imported |
+//!
+//! **threads**: one row per stream: a thread, or the part of its life in which it used one lane.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `stream` | id |
+//! | `process`, `node`, `pid`, `tid` | whose |
+//! | `lane`, `incarnation` | which lane of the segment, and how often it had been claimed, from 1 |
+//! | `comm` | thread name |
+//!
+//! **files**: one row per path and node; and one more for each record (not an event) that says that a
+//! handle stands for a path, so that its number in the stream is accounted for. Rows of the same `file`
+//! have the same path.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `file` | id |
+//! | `node` | where |
+//! | `path` | absolute path; each byte that is not UTF-8 stands as `\xHH` |
+//! | `path_raw` | the bytes of the path; null if `path` says it all |
+//! | `stream`, `seq`, `handle` | the record that named the handle; null if an event did |
+//!
+//! **losses**: one row per place and time at which events were lost.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `time` | when it was noticed |
+//! | `node`, `process`, `stream` | whose; process and stream are null if unknown |
+//! | `place` | `lane_full`, `nested`, `no_lane`, `abi_violation` |
+//! | `count` | how many |
+//! | `first_seq`, `last_seq` | the gap in the stream; null if the loss left none |
+//!
+//! **clocks**: what was applied to the times of a node.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `time`, `node` | from when on, whose |
+//! | `offset` | nanoseconds added to the node's time |
+//! | `uncertainty`, `round_trip` | nanoseconds |
+
+use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+/// Version of these columns, in the manifest and in every sealed file.
+pub const VERSION: u32 = 1;
+
+/// The tables of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Table {
+    /// Completed requests.
+    Events,
+    /// Process images.
+    Processes,
+    /// Threads, by stream.
+    Threads,
+    /// Paths.
+    Files,
+    /// What is missing.
+    Losses,
+    /// Clock corrections.
+    Clocks,
+}
+
+impl Table {
+    /// All of them, events first.
+    pub const ALL: [Table; 6] =
+        [Table::Events, Table::Processes, Table::Threads, Table::Files, Table::Losses, Table::Clocks];
+    /// All but events: what events refer to, written before them.
+    pub const SIDE: [Table; 5] =
+        [Table::Processes, Table::Threads, Table::Files, Table::Losses, Table::Clocks];
+
+    /// The name of its folder.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Table::Events => "events",
+            Table::Processes => "processes",
+            Table::Threads => "threads",
+            Table::Files => "files",
+            Table::Losses => "losses",
+            Table::Clocks => "clocks",
+        }
+    }
+
+    /// The table of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Table> {
+        Table::ALL.into_iter().find(|t| t.name() == name)
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Type of every time column.
+#[must_use]
+pub fn time_type() -> DataType {
+    DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()))
+}
+
+/// Columns of a table.
+#[must_use]
+pub fn of(table: Table) -> SchemaRef {
+    static ALL: OnceLock<[SchemaRef; 6]> = OnceLock::new();
+    let all = ALL.get_or_init(|| {
+        [events(), processes(), threads(), files(), losses(), clocks()].map(|f| Arc::new(Schema::new(f)))
+    });
+    Arc::clone(&all[table as usize])
+}
+
+/// Columns of `events`, then `path`, `path2` (null where the event has no such file) and `comm`.
+#[must_use]
+pub fn rows() -> SchemaRef {
+    static ROWS: OnceLock<SchemaRef> = OnceLock::new();
+    Arc::clone(ROWS.get_or_init(|| {
+        let mut fields = events();
+        fields.extend([null("path", Utf8), null("path2", Utf8), col("comm", Utf8)]);
+        Arc::new(Schema::new(fields))
+    }))
+}
+
+use DataType::{Binary, Int64, UInt16, UInt32, UInt64, Utf8};
+
+fn col(name: &str, data_type: DataType) -> Field {
+    Field::new(name, data_type, false)
+}
+
+fn null(name: &str, data_type: DataType) -> Field {
+    Field::new(name, data_type, true)
+}
+
+fn name_of(key: DataType) -> DataType {
+    DataType::Dictionary(Box::new(key), Box::new(Utf8))
+}
+
+fn events() -> Vec<Field> {
+    vec![
+        col("time", time_type()),
+        col("duration", Int64),
+        col("node", name_of(UInt16)),
+        col("process", UInt64),
+        col("pid", UInt32),
+        col("tid", UInt32),
+        col("layer", name_of(DataType::UInt8)),
+        col("op", name_of(UInt16)),
+        null("file", UInt64),
+        null("file2", UInt64),
+        null("handle", UInt64),
+        null("offset", Int64),
+        null("offset2", Int64),
+        null("length", Int64),
+        null("arg", Int64),
+        col("result", Int64),
+        col("flags", UInt16),
+        col("stream", UInt64),
+        col("seq", UInt64),
+        col("request", UInt32),
+        null("enclosing", UInt32),
+        null("cpu_time", Int64),
+    ]
+}
+
+fn processes() -> Vec<Field> {
+    vec![
+        col("process", UInt64),
+        col("node", Utf8),
+        col("pid", UInt32),
+        col("ppid", UInt32),
+        col("uid", UInt32),
+        null("rank", UInt32),
+        null("job", Utf8),
+        col("exe", Utf8),
+        col("cmdline", Utf8),
+        col("cwd", Utf8),
+        col("started", time_type()),
+        null("boot", Utf8),
+        null("nonce", UInt64),
+    ]
+}
+
+fn threads() -> Vec<Field> {
+    vec![
+        col("stream", UInt64),
+        col("process", UInt64),
+        col("node", Utf8),
+        col("pid", UInt32),
+        col("tid", UInt32),
+        col("lane", UInt32),
+        col("incarnation", UInt32),
+        col("comm", Utf8),
+    ]
+}
+
+fn files() -> Vec<Field> {
+    vec![
+        col("file", UInt64),
+        col("node", Utf8),
+        col("path", Utf8),
+        null("path_raw", Binary),
+        null("stream", UInt64),
+        null("seq", UInt64),
+        null("handle", UInt64),
+    ]
+}
+
+fn losses() -> Vec<Field> {
+    vec![
+        col("time", time_type()),
+        col("node", Utf8),
+        null("process", UInt64),
+        null("stream", UInt64),
+        col("place", Utf8),
+        col("count", UInt64),
+        null("first_seq", UInt64),
+        null("last_seq", UInt64),
+    ]
+}
+
+fn clocks() -> Vec<Field> {
+    vec![
+        col("time", time_type()),
+        col("node", Utf8),
+        col("offset", Int64),
+        col("uncertainty", Int64),
+        col("round_trip", Int64),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Table, of, rows};
+
+    #[test]
+    fn tables_are_found_by_name_and_number() {
+        for table in Table::ALL {
+            assert_eq!(Table::from_name(table.name()), Some(table));
+            assert_eq!(Table::ALL[table as usize], table);
+        }
+        assert_eq!(of(Table::Events).fields().len(), 22);
+        assert_eq!(rows().fields()[..22], of(Table::Events).fields()[..]);
+    }
+}

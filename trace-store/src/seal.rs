@@ -1,0 +1,283 @@
+//! A live part becomes Parquet.
+//!
+//! Order, so that a crash between any two steps leaves the part readable and the next writer finishes it:
+//!
+//! 1. each side table: write `.tmp`, sync, rename; then sync the folders
+//! 2. events: write `.tmp`, sync, rename, sync the folder: now the part is sealed
+//! 3. remove the live files
+//!
+//! Until step 2 the live files are the part, afterwards the sealed ones are.
+//!
+//! Events in a sealed part are ordered by time. In the live part they are too, apart from late ones (see
+//! `miot_proto::event::flag::LATE`); these are put where they belong.
+
+use crate::error::Error;
+use crate::layout::{Layout, sync_folder};
+use crate::live::{LiveReader, Stop};
+use crate::parquet_file;
+use crate::recover::{STREAMS_KEY, StreamEnds};
+use crate::schema::{self, Table};
+use arrow_array::cast::AsArray;
+use arrow_array::types::TimestampNanosecondType;
+use arrow_array::{RecordBatch, UInt32Array};
+use arrow_schema::ArrowError;
+use arrow_select::concat::concat_batches;
+use parquet::arrow::ArrowWriter;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Smaller batches are joined before they are encoded: a call per column costs as much as thousands of rows.
+const JOIN_ROWS: usize = 8192;
+
+/// What a sealed part holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    pub(crate) events: u64,
+    /// Bytes of the Parquet files of the part.
+    pub(crate) bytes: u64,
+}
+
+/// Seals a live part. With `all_tables` empty side tables get a file too (the first part: so that a
+/// pattern like `losses/*.parquet` always finds one).
+///
+/// `stop` ends it early: the part stays live. Returns `None` then.
+pub(crate) fn seal(
+    layout: &Layout,
+    part: u64,
+    all_tables: bool,
+    stop: &AtomicBool,
+) -> Result<Option<Sealed>, Error> {
+    let mut sealed = Sealed::default();
+    let mut made = Vec::new();
+    for table in Table::SIDE {
+        let Some(written) = write_table(layout, table, part, all_tables, stop)? else { return Ok(None) };
+        if written.bytes > 0 {
+            made.push(table);
+            sealed.bytes += written.bytes;
+        }
+    }
+    for table in &made {
+        rename(layout, *table, part)?;
+    }
+    for table in &made {
+        sync_folder(&layout.folder(*table))?;
+    }
+    let Some(written) = write_table(layout, Table::Events, part, true, stop)? else { return Ok(None) };
+    sealed.bytes += written.bytes;
+    sealed.events = written.events;
+    rename(layout, Table::Events, part)?;
+    sync_folder(&layout.folder(Table::Events))?;
+    for table in Table::ALL {
+        remove(&layout.live(table, part))?;
+    }
+    Ok(Some(sealed))
+}
+
+/// Removes a file that may not be there.
+pub(crate) fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(e)),
+        _ => Ok(()),
+    }
+}
+
+fn rename(layout: &Layout, table: Table, part: u64) -> Result<(), Error> {
+    let (from, to) = (layout.sealed_tmp(table, part), layout.sealed(table, part));
+    fs::rename(&from, &to).map_err(Error::io("rename to", &to))
+}
+
+/// Writes the `.tmp` file of a table. Nothing is written for a table without rows unless `empty_too`.
+fn write_table(
+    layout: &Layout,
+    table: Table,
+    part: u64,
+    empty_too: bool,
+    stop: &AtomicBool,
+) -> Result<Option<Sealed>, Error> {
+    let path = layout.sealed_tmp(table, part);
+    let written = try_write_table(layout, table, part, empty_too, stop, &path);
+    if !matches!(written, Ok(Some(_))) {
+        // Gives the space back; what remains is removed by the next writer.
+        let _ = fs::remove_file(&path);
+    }
+    written
+}
+
+fn try_write_table(
+    layout: &Layout,
+    table: Table,
+    part: u64,
+    empty_too: bool,
+    stop: &AtomicBool,
+    path: &Path,
+) -> Result<Option<Sealed>, Error> {
+    let source = layout.live(table, part);
+    let late = if table == Table::Events { late_rows(&source, stop)? } else { None };
+    let mut source = Source { reader: LiveReader::open(table, &source)?, waiting: None, table };
+    let first = source.next()?;
+    if first.is_none() && !empty_too {
+        return Ok(Some(Sealed::default()));
+    }
+    let folder = layout.folder(table);
+    fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
+    let file = File::create(path).map_err(Error::io("create", path))?;
+    let failed = |e: ParquetError| Error::io("write to", path)(to_io(e));
+    let mut writer = ArrowWriter::try_new(file, schema::of(table), Some(parquet_file::properties(table)?))
+        .map_err(failed)?;
+    let mut ends = StreamEnds::default();
+    let mut late = late.map(Late::new);
+    let mut next = first;
+    while let Some(batch) = next {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        if table == Table::Events {
+            ends.see(&batch);
+        }
+        match &mut late {
+            None => writer.write(&batch).map_err(failed)?,
+            Some(late) => {
+                if let Some(merged) = late.merge(&batch).map_err(|e| Error::damaged(path, e))? {
+                    writer.write(&merged).map_err(failed)?;
+                }
+            }
+        }
+        next = source.next()?;
+    }
+    if table == Table::Events {
+        writer.append_key_value_metadata(KeyValue::new(STREAMS_KEY.to_owned(), ends.to_text()));
+    }
+    let events = writer.finish().map_err(failed)?.file_metadata().num_rows() as u64;
+    let file = writer.inner();
+    file.sync_all().map_err(Error::io("sync", path))?;
+    let bytes = file.metadata().map_err(Error::io("read the size of", path))?.len();
+    Ok(Some(Sealed { events, bytes }))
+}
+
+/// The system's error inside a Parquet one, so that a full disk is known as such.
+fn to_io(error: ParquetError) -> io::Error {
+    match error {
+        ParquetError::External(inner) => match inner.downcast::<io::Error>() {
+            Ok(error) => *error,
+            Err(other) => io::Error::other(other),
+        },
+        other => io::Error::other(other),
+    }
+}
+
+/// Batches of a live stream, small ones joined.
+struct Source {
+    reader: Option<LiveReader>,
+    waiting: Option<RecordBatch>,
+    table: Table,
+}
+
+impl Source {
+    fn next(&mut self) -> Result<Option<RecordBatch>, Error> {
+        let mut parts: Vec<RecordBatch> = self.waiting.take().into_iter().collect();
+        let mut rows: usize = parts.iter().map(RecordBatch::num_rows).sum();
+        let Some(reader) = &mut self.reader else { return Ok(parts.pop()) };
+        while rows < JOIN_ROWS {
+            let Some(batch) = reader.next_batch()? else { break };
+            if !parts.is_empty() && batch.num_rows() >= JOIN_ROWS {
+                self.waiting = Some(batch);
+                break;
+            }
+            rows += batch.num_rows();
+            parts.push(batch);
+        }
+        // The writer left whole messages only, so whatever else is here must not be thrown away with the file.
+        if rows < JOIN_ROWS && self.waiting.is_none() && reader.stop() != Stop::End {
+            return Err(reader.damaged_here());
+        }
+        match parts.len() {
+            0 | 1 => Ok(parts.pop()),
+            _ => concat_batches(&schema::of(self.table), &parts)
+                .map(Some)
+                .map_err(|e| Error::Encode { table: self.table, reason: e.to_string() }),
+        }
+    }
+}
+
+fn times(batch: &RecordBatch) -> &[i64] {
+    batch.column(0).as_primitive::<TimestampNanosecondType>().values()
+}
+
+/// The rows that are earlier than a row before them, in order of time; `None` if there are none.
+fn late_rows(source: &Path, stop: &AtomicBool) -> Result<Option<RecordBatch>, Error> {
+    let Some(mut reader) = LiveReader::open(Table::Events, source)? else { return Ok(None) };
+    let failed = |e: ArrowError| Error::Encode { table: Table::Events, reason: e.to_string() };
+    let (mut latest, mut found) = (i64::MIN, Vec::new());
+    while let Some(batch) = reader.next_batch()? {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let rows = late_in(times(&batch), &mut latest);
+        if !rows.is_empty() {
+            found.push(
+                arrow_select::take::take_record_batch(&batch, &UInt32Array::from(rows)).map_err(failed)?,
+            );
+        }
+    }
+    if found.is_empty() {
+        return Ok(None);
+    }
+    let all = concat_batches(&schema::of(Table::Events), &found).map_err(failed)?;
+    let times = times(&all);
+    let mut order: Vec<u32> = (0..times.len() as u32).collect();
+    order.sort_by_key(|row| times[*row as usize]);
+    arrow_select::take::take_record_batch(&all, &UInt32Array::from(order)).map(Some).map_err(failed)
+}
+
+/// Row numbers whose time is below the latest so far.
+fn late_in(times: &[i64], latest: &mut i64) -> Vec<u32> {
+    let mut rows = Vec::new();
+    for (row, time) in times.iter().enumerate() {
+        if time < latest {
+            rows.push(row as u32);
+        } else {
+            *latest = *time;
+        }
+    }
+    rows
+}
+
+/// Puts late rows back in order while the others pass by.
+struct Late {
+    rows: RecordBatch,
+    next: usize,
+    latest: i64,
+}
+
+impl Late {
+    fn new(rows: RecordBatch) -> Late {
+        Late { rows, next: 0, latest: i64::MIN }
+    }
+
+    /// The rows of `batch` that are in order, merged with the late rows that belong before or among them.
+    /// A late row follows the others of its own time. Every late row is earlier than some row that passes, so
+    /// none is left over.
+    fn merge(&mut self, batch: &RecordBatch) -> Result<Option<RecordBatch>, ArrowError> {
+        let (passing, late) = (times(batch), times(&self.rows));
+        let mut order: Vec<(usize, usize)> = Vec::with_capacity(passing.len());
+        for (row, time) in passing.iter().enumerate() {
+            if *time < self.latest {
+                continue;
+            }
+            self.latest = *time;
+            while self.next < late.len() && late[self.next] < *time {
+                order.push((1, self.next));
+                self.next += 1;
+            }
+            order.push((0, row));
+        }
+        if order.is_empty() {
+            return Ok(None);
+        }
+        arrow_select::interleave::interleave_record_batch(&[batch, &self.rows], &order).map(Some)
+    }
+}

@@ -1,0 +1,162 @@
+//! The thread that seals parts while the writer goes on.
+
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::seal::{Sealed, seal};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long a part that could not be sealed waits for the next attempt.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+
+type Outcome = (u64, Result<Option<Sealed>, Error>);
+
+/// Seals parts in the order they are given, on one thread.
+#[derive(Debug)]
+pub(crate) struct Sealer {
+    layout: Layout,
+    stop: Arc<AtomicBool>,
+    worker: Option<Worker>,
+    underway: BTreeSet<u64>,
+    failed: BTreeSet<u64>,
+    failed_at: Option<Instant>,
+    error: Option<Error>,
+    total: Sealed,
+    parts: u64,
+}
+
+#[derive(Debug)]
+struct Worker {
+    work: Sender<(u64, bool)>,
+    done: Receiver<Outcome>,
+    thread: JoinHandle<()>,
+}
+
+impl Sealer {
+    pub(crate) fn new(layout: Layout) -> Sealer {
+        Sealer {
+            layout,
+            stop: Arc::new(AtomicBool::new(false)),
+            worker: None,
+            underway: BTreeSet::new(),
+            failed: BTreeSet::new(),
+            failed_at: None,
+            error: None,
+            total: Sealed::default(),
+            parts: 0,
+        }
+    }
+
+    /// Begins to seal a part. If no thread can be started the part waits like a failed one.
+    pub(crate) fn give(&mut self, part: u64) {
+        if self.worker.is_none() {
+            match self.start() {
+                Ok(worker) => self.worker = Some(worker),
+                Err(error) => return self.fail(part, error),
+            }
+        }
+        // A thread that is gone (it panicked) takes no work: then this thread does it.
+        let sent = self.worker.as_ref().is_some_and(|w| w.work.send((part, part == 0)).is_ok());
+        if sent {
+            self.underway.insert(part);
+        } else {
+            self.worker = None;
+            let outcome = seal(&self.layout, part, part == 0, &self.stop);
+            self.take((part, outcome));
+        }
+    }
+
+    /// Gives the parts that failed to the thread again. Returns false if there are none.
+    pub(crate) fn retry(&mut self) -> bool {
+        let failed = std::mem::take(&mut self.failed);
+        self.failed_at = None;
+        for part in &failed {
+            self.give(*part);
+        }
+        !failed.is_empty()
+    }
+
+    /// True if a part failed and has waited long enough.
+    pub(crate) fn retry_due(&self) -> bool {
+        self.failed_at.is_some_and(|at| at.elapsed() >= RETRY_AFTER)
+    }
+
+    /// What went wrong since the last call.
+    pub(crate) fn error(&mut self) -> Option<Error> {
+        while let Some(outcome) = self.worker.as_ref().and_then(|w| w.done.try_recv().ok()) {
+            self.take(outcome);
+        }
+        self.error.take()
+    }
+
+    /// Waits until every part that was given is sealed or has failed.
+    pub(crate) fn wait(&mut self) {
+        while !self.underway.is_empty() {
+            match self.worker.as_ref().map(|w| w.done.recv()) {
+                Some(Ok(outcome)) => self.take(outcome),
+                _ => {
+                    self.worker = None;
+                    self.failed.append(&mut self.underway);
+                    self.retry();
+                }
+            }
+        }
+    }
+
+    /// Parts sealed, what they hold.
+    pub(crate) fn total(&self) -> (u64, Sealed) {
+        (self.parts, self.total)
+    }
+
+    fn take(&mut self, (part, outcome): Outcome) {
+        self.underway.remove(&part);
+        match outcome {
+            Ok(Some(sealed)) => {
+                self.parts += 1;
+                self.total.events += sealed.events;
+                self.total.bytes += sealed.bytes;
+            }
+            Ok(None) => {}
+            Err(error) => self.fail(part, error),
+        }
+    }
+
+    fn fail(&mut self, part: u64, error: Error) {
+        self.failed.insert(part);
+        self.failed_at = Some(Instant::now());
+        self.error = Some(Error::Seal { part, source: Box::new(error) });
+    }
+
+    fn start(&self) -> Result<Worker, Error> {
+        let (work, orders) = channel::<(u64, bool)>();
+        let (report, done) = channel();
+        let (layout, stop) = (self.layout.clone(), Arc::clone(&self.stop));
+        let thread = Builder::new()
+            .name("miot-seal".to_owned())
+            .spawn(move || {
+                for (part, all_tables) in orders {
+                    let outcome = seal(&layout, part, all_tables, &stop);
+                    if report.send((part, outcome)).is_err() {
+                        break;
+                    }
+                }
+            })
+            .map_err(Error::io("start a thread for", self.layout.root()))?;
+        Ok(Worker { work, done, thread })
+    }
+}
+
+impl Drop for Sealer {
+    /// Leaves a part that is being sealed as it is: live.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(Worker { work, done, thread }) = self.worker.take() {
+            drop((work, done));
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Appending to a trace.
+
+use crate::error::Error;
+use crate::layout::{Layout, sync_folder};
+use crate::live::LiveWriter;
+use crate::manifest::{self, MANIFEST, Manifest};
+use crate::recover::{Cut, Recovered, Recovery};
+use crate::schema::Table;
+use crate::seal;
+use crate::sealer::Sealer;
+use arrow_array::RecordBatch;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Encoded bytes that may wait for a commit. More are written (not synced) at the next append, so that a
+/// caller who never commits does not fill the memory.
+const MAX_WAITING: usize = 16 << 20;
+
+/// When the live part is sealed. Whichever bound is met first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Events in the live part. Default: 8 Mi.
+    pub seal_rows: u64,
+    /// Bytes of the live part's streams. Default: 256 MiB.
+    pub seal_bytes: u64,
+    /// Age of the live part, counted from its first row. Default: 15 minutes.
+    pub seal_after: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { seal_rows: 8 << 20, seal_bytes: 256 << 20, seal_after: Duration::from_secs(15 * 60) }
+    }
+}
+
+/// What was written, as [`Writer::finish`] tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Parts this writer sealed.
+    pub parts: u64,
+    /// Events in these parts.
+    pub events: u64,
+    /// Bytes of the Parquet files of these parts.
+    pub bytes: u64,
+}
+
+/// Writes a trace directory. There is one per directory: it holds a lock.
+///
+/// Dropped without [`Writer::finish`] it leaves what was committed, as a crash would.
+#[derive(Debug)]
+pub struct Writer {
+    layout: Layout,
+    options: Options,
+    part: u64,
+    live: [LiveWriter; 6],
+    /// When the live part got its first row.
+    begun: Option<Instant>,
+    /// A live file was made and its name is not durable yet.
+    unsynced_names: bool,
+    sealer: Sealer,
+    /// Part 0 is sealed or being sealed, so that a trace without any event has files too.
+    any_part: bool,
+    _lock: File,
+}
+
+impl Writer {
+    /// Begins a trace in a directory that is absent or empty.
+    ///
+    /// # Errors
+    /// [`Error::NotEmpty`], [`Error::NotWritable`], [`Error::Io`].
+    pub fn create(dir: &Path, options: Options) -> Result<Writer, Error> {
+        let not_writable = |source| Error::NotWritable { dir: dir.to_owned(), source };
+        match fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {
+            Ok(true) => {}
+            Ok(false) => {
+                let found = if dir.join(MANIFEST).exists() {
+                    "it holds a MIOT trace already".to_owned()
+                } else {
+                    manifest::describe(dir)
+                };
+                return Err(Error::NotEmpty { dir: dir.to_owned(), found });
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => fs::create_dir_all(dir).map_err(not_writable)?,
+            Err(e) => return Err(not_writable(e)),
+        }
+        let layout = Layout::new(dir);
+        fs::create_dir(layout.live_folder()).map_err(not_writable)?;
+        Manifest::new().write(dir)?;
+        if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
+            sync_folder(parent)?;
+        }
+        let lock = lock(dir)?;
+        Writer::start(layout, options, lock, 0)
+    }
+
+    /// Continues a trace: cuts torn ends of live streams, removes what a broken-off seal left, goes on with
+    /// the live part and seals the ones before it.
+    ///
+    /// # Errors
+    /// [`Error::NotATrace`], [`Error::NewerSchema`], [`Error::InUse`], [`Error::Damaged`], [`Error::Io`].
+    pub fn open(dir: &Path, options: Options) -> Result<(Writer, Recovered), Error> {
+        Manifest::read(dir)?;
+        let lock = lock(dir)?;
+        let layout = Layout::new(dir);
+        let parts = layout.parts()?;
+        for leftover in &parts.leftovers {
+            seal::remove(leftover)?;
+        }
+        fs::create_dir_all(layout.live_folder()).map_err(Error::io("create", &layout.live_folder()))?;
+        let mut recovery = Recovery::default();
+        for part in &parts.sealed {
+            recovery.sealed(&layout, *part)?;
+        }
+        // The newest part goes on if it is live. If a later one is sealed, which no crash can bring
+        // about, a new part is begun, and the live one is sealed too.
+        let newest = parts.all().last().copied();
+        let current = match newest {
+            Some(part) if parts.live.contains(&part) => part,
+            Some(part) => part + 1,
+            None => 0,
+        };
+        let mut writer = Writer::start(layout, options, lock, current)?;
+        writer.any_part = newest.is_some_and(|part| part < current) || parts.all().len() > 1;
+        for part in &parts.live {
+            for table in Table::ALL {
+                let path = writer.layout.live(table, *part);
+                let (live, bytes) = LiveWriter::recover(table, &path, |batch| {
+                    recovery.see(table, batch);
+                    Ok(())
+                })?;
+                if bytes > 0 {
+                    recovery.found.cut.push(Cut { path, bytes });
+                }
+                if *part == current {
+                    writer.live[table as usize] = live;
+                }
+            }
+            if *part != current {
+                recovery.found.unsealed.push(*part);
+            }
+        }
+        writer.begun = writer.live.iter().any(|l| l.rows() > 0).then(Instant::now);
+        for part in &recovery.found.unsealed {
+            writer.sealer.give(*part);
+        }
+        Ok((writer, recovery.finish()))
+    }
+
+    fn start(layout: Layout, options: Options, lock: File, part: u64) -> Result<Writer, Error> {
+        Ok(Writer {
+            live: streams(&layout, part)?,
+            sealer: Sealer::new(layout.clone()),
+            layout,
+            options,
+            part,
+            begun: None,
+            unsynced_names: false,
+            any_part: false,
+            _lock: lock,
+        })
+    }
+
+    /// Takes rows of a table. They are in memory, invisible and not durable, until the next [`Writer::commit`].
+    /// Side-table rows may be given before or after the events that need them, within one commit.
+    ///
+    /// # Errors
+    /// [`Error::Schema`] or [`Error::Encode`]: the batch is refused. [`Error::Io`]: too much was waiting for a
+    /// commit and could not be written; the batch is not taken, give it again when the cause is gone.
+    pub fn append(&mut self, table: Table, batch: &RecordBatch) -> Result<(), Error> {
+        if self.live.iter().map(LiveWriter::waiting).sum::<usize>() > MAX_WAITING {
+            self.write_out()?;
+        }
+        self.live[table as usize].append(batch)?;
+        if self.begun.is_none() && batch.num_rows() > 0 {
+            self.begun = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was appended: when it returns, it survives SIGKILL and power loss. Touches only
+    /// files that have something new.
+    ///
+    /// # Errors
+    /// [`Error::Io`] (see [`Error::is_disk_full`]): what was committed before stands, what was appended since
+    /// is kept in memory; call again when the cause is gone.
+    pub fn commit(&mut self) -> Result<(), Error> {
+        self.write_out()?;
+        self.live[Table::Events as usize].sync()
+    }
+
+    /// Side tables first, durable before the first byte of an event that may need them.
+    fn write_out(&mut self) -> Result<(), Error> {
+        for table in Table::SIDE {
+            self.unsynced_names |= self.live[table as usize].write_out()?;
+        }
+        for table in Table::SIDE {
+            self.live[table as usize].sync()?;
+        }
+        self.sync_names()?;
+        self.unsynced_names |= self.live[Table::Events as usize].write_out()?;
+        self.sync_names()
+    }
+
+    fn sync_names(&mut self) -> Result<(), Error> {
+        if self.unsynced_names {
+            sync_folder(&self.layout.live_folder())?;
+            self.unsynced_names = false;
+        }
+        Ok(())
+    }
+
+    /// True if [`Writer::seal`] should be called: a bound of the [`Options`] is met, or a part that could not
+    /// be sealed has waited long enough.
+    #[must_use]
+    pub fn seal_due(&self) -> bool {
+        self.part_due() || self.sealer.retry_due()
+    }
+
+    fn part_due(&self) -> bool {
+        self.live[Table::Events as usize].rows() >= self.options.seal_rows
+            || self.live.iter().map(LiveWriter::bytes).sum::<u64>() >= self.options.seal_bytes
+            || self.begun.is_some_and(|at| at.elapsed() >= self.options.seal_after)
+    }
+
+    /// Commits, begins a new live part and seals the old one on a thread of its own. Does nothing if the live
+    /// part has no rows. If only a retry is due, only that is done.
+    ///
+    /// # Errors
+    /// [`Error::Io`] from the commit: nothing was done. [`Error::Seal`] about a part given to the thread
+    /// earlier: it stays live and readable, is tried again, and the present call was carried out.
+    pub fn seal(&mut self) -> Result<(), Error> {
+        self.commit()?;
+        let failed = self.sealer.error();
+        let retried = self.sealer.retry();
+        if self.part_due() || !retried {
+            self.rotate(false)?;
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn rotate(&mut self, even_empty: bool) -> Result<(), Error> {
+        if self.begun.is_none() && !even_empty {
+            return Ok(());
+        }
+        self.live = streams(&self.layout, self.part + 1)?;
+        self.sealer.give(self.part);
+        self.part += 1;
+        self.begun = None;
+        self.any_part = true;
+        Ok(())
+    }
+
+    /// Seals everything and waits for it. A trace without events gets its empty tables.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::Seal`]: what was committed is in the directory, and [`Writer::open`] goes on
+    /// from there.
+    pub fn finish(mut self) -> Result<Summary, Error> {
+        self.commit()?;
+        self.sealer.retry();
+        self.rotate(!self.any_part)?;
+        self.sealer.wait();
+        if let Some(error) = self.sealer.error() {
+            return Err(error);
+        }
+        let (parts, sealed) = self.sealer.total();
+        Ok(Summary { parts, events: sealed.events, bytes: sealed.bytes })
+    }
+
+    /// Number of the live part.
+    #[must_use]
+    pub fn part(&self) -> u64 {
+        self.part
+    }
+
+    /// Events in the live part, and bytes of all its streams; committed or not.
+    #[must_use]
+    pub fn live_size(&self) -> (u64, u64) {
+        (self.live[Table::Events as usize].rows(), self.live.iter().map(LiveWriter::bytes).sum())
+    }
+}
+
+fn streams(layout: &Layout, part: u64) -> Result<[LiveWriter; 6], Error> {
+    let [a, b, c, d, e, f] = Table::ALL.map(|table| LiveWriter::new(table, layout.live(table, part)));
+    Ok([a?, b?, c?, d?, e?, f?])
+}
+
+fn lock(dir: &Path) -> Result<File, Error> {
+    let path = dir.join(MANIFEST);
+    let file = File::open(&path).map_err(Error::io("open", &path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { dir: dir.to_owned() }),
+        Err(e) => Err(Error::io("lock", &path)(e.into())),
+    }
+}

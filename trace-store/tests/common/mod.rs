@@ -1,0 +1,197 @@
+//! Makes small traces whose every row is known.
+#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, unreachable_pub)]
+
+use arrow_array::builder::StringDictionaryBuilder;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{UInt8Type, UInt16Type, UInt64Type};
+use arrow_array::{
+    ArrayRef, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt16Array, UInt32Array,
+    UInt64Array, new_null_array,
+};
+use miot_trace_store::{Reader, Table, Writer, schema};
+use std::path::Path;
+use std::sync::Arc;
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ev {
+    pub time: i64,
+    pub stream: u64,
+    pub seq: u64,
+    pub file: Option<u64>,
+    pub flags: u16,
+}
+
+pub fn ev(time: i64, stream: u64, seq: u64) -> Ev {
+    Ev { time, stream, seq, file: Some(1), flags: 0 }
+}
+
+pub fn times(values: impl IntoIterator<Item = i64>) -> ArrayRef {
+    Arc::new(TimestampNanosecondArray::from_iter_values(values).with_timezone("UTC"))
+}
+
+/// Events of process 1 on node `n<stream % 3>`.
+pub fn events(rows: &[Ev]) -> RecordBatch {
+    let n = rows.len();
+    let mut node = StringDictionaryBuilder::<UInt16Type>::new();
+    let mut layer = StringDictionaryBuilder::<UInt8Type>::new();
+    let mut op = StringDictionaryBuilder::<UInt16Type>::new();
+    for row in rows {
+        node.append_value(format!("n{}", row.stream % 3));
+        layer.append_value("posix");
+        op.append_value(if row.seq % 2 == 0 { "read" } else { "write" });
+    }
+    let u64s =
+        |f: fn(&Ev) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(rows.iter().map(f))) };
+    let u32s =
+        |f: fn(&Ev) -> u32| -> ArrayRef { Arc::new(UInt32Array::from_iter_values(rows.iter().map(f))) };
+    let i64s = |f: fn(&Ev) -> i64| -> ArrayRef { Arc::new(Int64Array::from_iter_values(rows.iter().map(f))) };
+    let none =
+        |name: &str| new_null_array(schema::of(Table::Events).field_with_name(name).unwrap().data_type(), n);
+    let columns: Vec<ArrayRef> = vec![
+        times(rows.iter().map(|r| r.time)),
+        i64s(|r| r.time % 1000),
+        Arc::new(node.finish()),
+        u64s(|_| 1),
+        u32s(|_| 100),
+        u32s(|r| r.stream as u32 + 100),
+        Arc::new(layer.finish()),
+        Arc::new(op.finish()),
+        Arc::new(UInt64Array::from_iter(rows.iter().map(|r| r.file))),
+        none("file2"),
+        u64s(|_| 3),
+        i64s(|r| r.seq as i64 * 4096),
+        none("offset2"),
+        i64s(|_| 4096),
+        none("arg"),
+        i64s(|_| 4096),
+        Arc::new(UInt16Array::from_iter_values(rows.iter().map(|r| r.flags))),
+        u64s(|r| r.stream),
+        u64s(|r| r.seq),
+        u32s(|r| r.seq as u32 + 1),
+        none("enclosing"),
+        none("cpu_time"),
+    ];
+    RecordBatch::try_new(schema::of(Table::Events), columns).unwrap()
+}
+
+pub fn processes(ids: &[u64]) -> RecordBatch {
+    let n = ids.len();
+    let text = |s: &str| -> ArrayRef { Arc::new(StringArray::from(vec![s; n])) };
+    let u32s = |v: u32| -> ArrayRef { Arc::new(UInt32Array::from(vec![v; n])) };
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(UInt64Array::from(ids.to_vec())),
+        text("n1"),
+        u32s(100),
+        u32s(1),
+        u32s(0),
+        Arc::new(UInt32Array::from(vec![None; n])),
+        Arc::new(StringArray::from(vec![None::<&str>; n])),
+        text("/bin/cp"),
+        text("cp a b"),
+        text("/"),
+        times(vec![7; n]),
+        text("0123456789abcdef0123456789abcdef"),
+        Arc::new(UInt64Array::from(vec![77; n])),
+    ];
+    RecordBatch::try_new(schema::of(Table::Processes), columns).unwrap()
+}
+
+pub fn threads(streams: &[u64]) -> RecordBatch {
+    let n = streams.len();
+    let u32s = |v: u32| -> ArrayRef { Arc::new(UInt32Array::from(vec![v; n])) };
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(UInt64Array::from(streams.to_vec())),
+        Arc::new(UInt64Array::from(vec![1; n])),
+        Arc::new(StringArray::from(vec!["n1"; n])),
+        u32s(100),
+        Arc::new(UInt32Array::from_iter_values(streams.iter().map(|s| *s as u32 + 100))),
+        u32s(0),
+        u32s(1),
+        Arc::new(StringArray::from_iter_values(streams.iter().map(|s| format!("thread-{s}")))),
+    ];
+    RecordBatch::try_new(schema::of(Table::Threads), columns).unwrap()
+}
+
+/// Files, each `/data/<id>`; with the record that named it where there was one.
+pub fn files(ids: &[(u64, Option<(u64, u64)>)]) -> RecordBatch {
+    let n = ids.len();
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(UInt64Array::from_iter_values(ids.iter().map(|i| i.0))),
+        Arc::new(StringArray::from(vec!["n1"; n])),
+        Arc::new(StringArray::from_iter_values(ids.iter().map(|i| format!("/data/{}", i.0)))),
+        new_null_array(&arrow_schema::DataType::Binary, n),
+        Arc::new(UInt64Array::from_iter(ids.iter().map(|i| i.1.map(|r| r.0)))),
+        Arc::new(UInt64Array::from_iter(ids.iter().map(|i| i.1.map(|r| r.1)))),
+        Arc::new(UInt64Array::from_iter(ids.iter().map(|i| i.1.map(|r| r.1 + 50)))),
+    ];
+    RecordBatch::try_new(schema::of(Table::Files), columns).unwrap()
+}
+
+/// A gap in a stream.
+pub fn loss(stream: u64, first: u64, last: u64) -> RecordBatch {
+    let one = |v: u64| -> ArrayRef { Arc::new(UInt64Array::from(vec![v])) };
+    let columns: Vec<ArrayRef> = vec![
+        times([1]),
+        Arc::new(StringArray::from(vec!["n1"])),
+        one(1),
+        one(stream),
+        Arc::new(StringArray::from(vec!["lane_full"])),
+        one(last - first + 1),
+        one(first),
+        one(last),
+    ];
+    RecordBatch::try_new(schema::of(Table::Losses), columns).unwrap()
+}
+
+/// Process 1 with streams 1 to 3, file 1.
+pub fn sides(writer: &mut Writer) {
+    writer.append(Table::Processes, &processes(&[1])).unwrap();
+    writer.append(Table::Threads, &threads(&[1, 2, 3])).unwrap();
+    writer.append(Table::Files, &files(&[(1, None)])).unwrap();
+}
+
+/// Events number `from..to` of three streams that take turns.
+pub fn turn(from: u64, to: u64) -> Vec<Ev> {
+    (from..to).map(|i| ev(1_000_000 + i as i64 * 10, i % 3 + 1, i / 3)).collect()
+}
+
+/// What stands in a batch.
+pub fn rows_of(batch: &RecordBatch) -> Vec<Ev> {
+    let u64s = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<UInt64Type>().clone();
+    let time =
+        batch.column_by_name("time").unwrap().as_primitive::<arrow_array::types::TimestampNanosecondType>();
+    let flags = batch.column_by_name("flags").unwrap().as_primitive::<UInt16Type>();
+    let (stream, seq, file) = (u64s("stream"), u64s("seq"), u64s("file"));
+    (0..batch.num_rows())
+        .map(|i| Ev {
+            time: time.value(i),
+            stream: stream.value(i),
+            seq: seq.value(i),
+            file: file.iter().nth(i).unwrap(),
+            flags: flags.value(i),
+        })
+        .collect()
+}
+
+pub fn read_all(dir: &Path) -> Vec<Ev> {
+    read_from(&Reader::open(dir).unwrap())
+}
+
+pub fn read_from(reader: &Reader) -> Vec<Ev> {
+    reader.events().flat_map(|b| rows_of(&b.unwrap())).collect()
+}
+
+/// Copies a directory.
+pub fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}

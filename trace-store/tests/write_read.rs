@@ -1,0 +1,190 @@
+//! A trace is written, sealed, continued, and every row is read once.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+use arrow_array::cast::AsArray;
+use common::*;
+use miot_trace_store::follow::{Follow, From};
+use miot_trace_store::{Error, Options, Reader, Table, Writer, schema};
+
+fn dir() -> (tempfile::TempDir, std::path::PathBuf) {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("trace");
+    (temp, dir)
+}
+
+#[test]
+fn what_is_committed_is_read_live_and_sealed() {
+    let (_temp, dir) = dir();
+    let mut writer = Writer::create(&dir, Options::default()).unwrap();
+    sides(&mut writer);
+    writer.append(Table::Events, &events(&turn(0, 100))).unwrap();
+    assert!(read_all(&dir).is_empty(), "nothing is visible before the commit");
+    writer.commit().unwrap();
+    assert_eq!(read_all(&dir), turn(0, 100));
+    writer.append(Table::Events, &events(&turn(100, 250))).unwrap();
+    writer.seal().unwrap();
+    writer.append(Table::Events, &events(&turn(250, 300))).unwrap();
+    writer.commit().unwrap();
+    assert_eq!(read_all(&dir), turn(0, 300));
+    let summary = writer.finish().unwrap();
+    assert_eq!((summary.parts, summary.events), (2, 300));
+    assert_eq!(read_all(&dir), turn(0, 300));
+    let reader = Reader::open(&dir).unwrap();
+    assert_eq!(reader.parts().collect::<Vec<_>>(), [(0, true), (1, true)]);
+    assert_eq!(std::fs::read_dir(dir.join("live")).unwrap().count(), 0);
+    for table in Table::ALL {
+        assert!(dir.join(table.name()).join("part-000000.parquet").exists(), "{table}");
+    }
+    assert_eq!(reader.files().unwrap().get(1), Some("/data/1"));
+}
+
+#[test]
+fn rows_have_names() {
+    let (_temp, dir) = dir();
+    let mut writer = Writer::create(&dir, Options::default()).unwrap();
+    sides(&mut writer);
+    let mut rows = turn(0, 4);
+    rows[2].file = None;
+    writer.append(Table::Events, &events(&rows)).unwrap();
+    writer.finish().unwrap();
+    let reader = Reader::open(&dir).unwrap();
+    let batch = reader.rows().unwrap().next().unwrap().unwrap();
+    assert_eq!(batch.schema(), schema::rows());
+    let column = |name| batch.column_by_name(name).unwrap().as_string::<i32>().iter().collect::<Vec<_>>();
+    assert_eq!(column("path"), [Some("/data/1"), Some("/data/1"), None, Some("/data/1")]);
+    assert_eq!(column("path2"), [None; 4]);
+    assert_eq!(column("comm")[..2], [Some("thread-1"), Some("thread-2")]);
+}
+
+#[test]
+fn a_restarted_writer_goes_on_in_the_same_live_part() {
+    let (_temp, dir) = dir();
+    let mut writer = Writer::create(&dir, Options::default()).unwrap();
+    sides(&mut writer);
+    writer.append(Table::Events, &events(&turn(0, 10))).unwrap();
+    writer.commit().unwrap();
+    assert!(matches!(Writer::open(&dir, Options::default()), Err(Error::InUse { .. })));
+    writer.append(Table::Events, &events(&turn(10, 20))).unwrap();
+    drop(writer);
+    let (mut writer, recovered) = Writer::open(&dir, Options::default()).unwrap();
+    assert_eq!((recovered.next_process, recovered.next_stream, recovered.next_file), (2, 4, 2));
+    assert_eq!(recovered.last_time, turn(9, 10)[0].time);
+    assert_eq!(recovered.streams.iter().map(|s| s.next_seq).collect::<Vec<_>>(), [4, 3, 3]);
+    assert_eq!(recovered.processes[0].nonce, Some(77));
+    writer.append(Table::Files, &files(&[(5, Some((2, 90)))])).unwrap();
+    writer.append(Table::Losses, &loss(3, 3, 41)).unwrap();
+    writer.append(Table::Events, &events(&turn(10, 15))).unwrap();
+    writer.seal().unwrap();
+    writer.append(Table::Events, &events(&turn(15, 18))).unwrap();
+    writer.commit().unwrap();
+    drop(writer);
+    assert_eq!(read_all(&dir), turn(0, 18));
+    let (writer, recovered) = Writer::open(&dir, Options::default()).unwrap();
+    assert_eq!((recovered.next_process, recovered.next_stream, recovered.next_file), (2, 4, 6));
+    assert_eq!(recovered.streams.iter().map(|s| s.next_seq).collect::<Vec<_>>(), [6, 91, 42]);
+    assert_eq!(recovered.last_time, turn(17, 18)[0].time);
+    assert_eq!(Reader::open(&dir).unwrap().handles(1).unwrap(), [(3, 1), (140, 5)].into());
+    writer.finish().unwrap();
+    assert_eq!(read_all(&dir), turn(0, 18));
+    let (_, recovered) = Writer::open(&dir, Options::default()).unwrap();
+    assert_eq!(recovered.streams.iter().map(|s| s.next_seq).collect::<Vec<_>>(), [6, 91, 42]);
+    assert_eq!(Reader::open(&dir).unwrap().handles(1).unwrap(), [(3, 1), (140, 5)].into());
+}
+
+#[test]
+fn late_events_are_put_in_order_when_sealed() {
+    let (_temp, dir) = dir();
+    let mut writer = Writer::create(&dir, Options::default()).unwrap();
+    sides(&mut writer);
+    let mut late = turn(40, 60);
+    late.iter_mut().for_each(|e| e.flags = miot_proto::event::flag::LATE);
+    for rows in [turn(0, 40), turn(60, 90), late[..10].to_vec(), turn(90, 95), late[10..].to_vec()] {
+        writer.append(Table::Events, &events(&rows)).unwrap();
+    }
+    writer.finish().unwrap();
+    let mut read = read_all(&dir);
+    assert_eq!(read[45].flags, miot_proto::event::flag::LATE);
+    read.iter_mut().for_each(|e| e.flags = 0);
+    assert_eq!(read, turn(0, 95));
+}
+
+#[test]
+fn an_empty_trace_has_its_tables() {
+    let (_temp, dir) = dir();
+    Writer::create(&dir, Options::default()).unwrap().finish().unwrap();
+    assert!(read_all(&dir).is_empty());
+    for table in Table::ALL {
+        assert_eq!(Reader::open(&dir).unwrap().count(table).unwrap(), [(0, 0)].into());
+    }
+    let (writer, recovered) = Writer::open(&dir, Options::default()).unwrap();
+    assert_eq!((recovered.next_process, recovered.last_time), (1, 0));
+    assert_eq!(writer.finish().unwrap().parts, 0);
+}
+
+#[test]
+fn a_reader_keeps_its_snapshot_while_parts_are_sealed() {
+    let (_temp, dir) = dir();
+    let mut writer = Writer::create(&dir, Options::default()).unwrap();
+    sides(&mut writer);
+    writer.append(Table::Events, &events(&turn(0, 30))).unwrap();
+    writer.commit().unwrap();
+    let snapshot = Reader::open(&dir).unwrap();
+    writer.append(Table::Events, &events(&turn(30, 60))).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(read_from(&snapshot), turn(0, 30));
+    assert_eq!(snapshot.files().unwrap().len(), 1);
+    assert_eq!(read_all(&dir), turn(0, 60));
+}
+
+#[test]
+fn a_follower_sees_each_row_once_across_seals() {
+    let (_temp, dir) = dir();
+    let mut writer = Writer::create(&dir, Options::default()).unwrap();
+    let mut follow = Follow::open(&dir, From::Start).unwrap();
+    assert!(follow.poll().unwrap().is_empty());
+    sides(&mut writer);
+    let mut seen = Vec::new();
+    let mut late_comer = None;
+    for step in 0..20 {
+        writer.append(Table::Events, &events(&turn(step * 10, step * 10 + 10))).unwrap();
+        if step % 5 == 4 {
+            writer.seal().unwrap()
+        } else {
+            writer.commit().unwrap()
+        }
+        if step % 3 != 1 {
+            seen.extend(follow.poll().unwrap());
+        }
+        if step == 11 {
+            late_comer = Some(Follow::open(&dir, From::End).unwrap());
+        }
+    }
+    writer.finish().unwrap();
+    seen.extend(follow.poll().unwrap());
+    assert_eq!(seen.iter().flat_map(rows_of).collect::<Vec<_>>(), turn(0, 200));
+    assert!(seen.iter().all(|b| b.column_by_name("path").unwrap().null_count() == 0));
+    let late: Vec<_> = late_comer.unwrap().poll().unwrap().iter().flat_map(rows_of).collect();
+    assert_eq!(late, turn(120, 200));
+    let again: Vec<_> = Follow::open(&dir, From::Start).unwrap().poll().unwrap();
+    assert_eq!(again.iter().flat_map(rows_of).collect::<Vec<_>>(), turn(0, 200));
+}
+
+#[test]
+fn wrong_places_and_rows_are_refused() {
+    let (temp, dir) = dir();
+    drop(Writer::create(&dir, Options::default()).unwrap());
+    let not_empty = Writer::create(&dir, Options::default()).unwrap_err();
+    assert!(
+        matches!(not_empty, Error::NotEmpty { .. }) && not_empty.to_string().contains("MIOT trace already")
+    );
+    assert!(matches!(Writer::create(temp.path(), Options::default()), Err(Error::NotEmpty { .. })));
+    let file = temp.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    assert!(matches!(Writer::create(&file, Options::default()), Err(Error::NotWritable { .. })));
+    assert!(matches!(Writer::create(&file.join("x"), Options::default()), Err(Error::NotWritable { .. })));
+    assert!(matches!(Reader::open(temp.path()), Err(Error::NotATrace { .. })));
+    let (mut writer, _) = Writer::open(&dir, Options::default()).unwrap();
+    let wrong = writer.append(Table::Events, &threads(&[1])).unwrap_err();
+    assert!(matches!(wrong, Error::Schema { table: Table::Events, .. }), "{wrong}");
+}

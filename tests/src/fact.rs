@@ -54,7 +54,8 @@ pub fn normal_path(directory: &[u8], path: &[u8]) -> Vec<u8> {
 /// True for what MIOT leaves out by default: pseudo files, shared libraries and what the dynamic loader reads.
 #[must_use]
 pub fn is_excluded(path: &[u8]) -> bool {
-    let inside = |dir: &[u8]| path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
+    let inside =
+        |dir: &[u8]| path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
     let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
     inside(b"/proc")
         || inside(b"/sys")
@@ -79,7 +80,14 @@ mod tests {
 
     #[test]
     fn pseudo_files_and_libraries_are_excluded() {
-        for path in ["/proc/self/fd", "/dev/null", "/lib/x/libc.so.6", "/a/_m.cpython-311.so", "pipe:[7]", "/etc/ld.so.cache"] {
+        for path in [
+            "/proc/self/fd",
+            "/dev/null",
+            "/lib/x/libc.so.6",
+            "/a/_m.cpython-311.so",
+            "pipe:[7]",
+            "/etc/ld.so.cache",
+        ] {
             assert!(is_excluded(path.as_bytes()), "{path}");
         }
         for path in ["/dev/shm/x", "/process", "/etc/ldap", "/a/b.sol", "/home/x.so/y"] {

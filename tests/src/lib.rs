@@ -1,4 +1,11 @@
 //! What the whole-system tests share.
 
+pub mod align;
+pub mod bin;
+pub mod compare;
 pub mod fact;
+pub mod process;
+pub mod rules;
+pub mod scenario;
 pub mod strace;
+pub mod trace;

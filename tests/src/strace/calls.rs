@@ -27,11 +27,18 @@ pub(super) fn fact(model: &mut Model<'_>, task: &Task, call: &Call) -> Option<Fa
         };
         Some(normal_path(&directory, &path))
     };
-    let on_path = |op: &'static str, path: Option<Vec<u8>>| Some(Fact { op: op.into(), path: Some(path?), result, ..Fact::default() });
+    let on_path = |op: &'static str, path: Option<Vec<u8>>| {
+        Some(Fact { op: op.into(), path: Some(path?), result, ..Fact::default() })
+    };
     let on_two = |op: &'static str, path: Option<Vec<u8>>, path2: Option<Vec<u8>>| {
         Some(Fact { path2: Some(path2?), ..on_path(op, path)? })
     };
-    let on_file = |op: &'static str, file: &Open| Fact { op: op.into(), path: Some(file.path.clone()), result, ..Fact::default() };
+    let on_file = |op: &'static str, file: &Open| Fact {
+        op: op.into(),
+        path: Some(file.path.clone()),
+        result,
+        ..Fact::default()
+    };
 
     Some(match call.name.as_str() {
         "open" | "openat" | "creat" => {
@@ -119,10 +126,18 @@ pub(super) fn fact(model: &mut Model<'_>, task: &Task, call: &Call) -> Option<Fa
         }
         "lseek" => {
             let file = model.file(task, arg(0))?;
+            let (offset, whence) = (number(1)?, number(2)?);
             if result >= 0 {
+                match i32::try_from(whence) {
+                    Ok(libc::SEEK_CUR) => model.check(call, file.position.get() + offset, result),
+                    Ok(libc::SEEK_END) if model.knows(&file.path) => {
+                        model.check(call, file.size.get() + offset, result)
+                    }
+                    _ => {}
+                }
                 file.position.set(result);
             }
-            Fact { offset: number(1), arg: number(2), ..on_file("lseek", &file) }
+            Fact { offset: Some(offset), arg: Some(whence), ..on_file("lseek", &file) }
         }
         "fsync" | "fdatasync" | "syncfs" => on_file(name_of(&call.name), &*model.file(task, arg(0))?),
         "sync_file_range" | "fadvise64" => {
@@ -181,7 +196,8 @@ pub(super) fn fact(model: &mut Model<'_>, task: &Task, call: &Call) -> Option<Fa
             on_path(if directory { "rmdir" } else { "unlink" }, Some(path))?
         }
         "rename" | "renameat" | "renameat2" => {
-            let (from, to) = if call.name == "rename" { (path(0)?, path(1)?) } else { (path_at(0)?, path_at(2)?) };
+            let (from, to) =
+                if call.name == "rename" { (path(0)?, path(1)?) } else { (path_at(0)?, path_at(2)?) };
             if result == 0 {
                 model.sizes.renamed(&from, &to);
             }
@@ -202,7 +218,9 @@ pub(super) fn fact(model: &mut Model<'_>, task: &Task, call: &Call) -> Option<Fa
         "chown" | "lchown" => on_path(name_of(&call.name), path(0))?,
         "fchown" => on_file("fchown", &*model.file(task, arg(0))?),
         "fchownat" if number(4)? & AT_EMPTY_PATH != 0 => on_file("fchown", &*model.file(task, arg(0))?),
-        "fchownat" => on_path(if number(4)? & AT_SYMLINK_NOFOLLOW != 0 { "lchown" } else { "chown" }, path_at(0))?,
+        "fchownat" => {
+            on_path(if number(4)? & AT_SYMLINK_NOFOLLOW != 0 { "lchown" } else { "chown" }, path_at(0))?
+        }
         "utime" | "utimes" => on_path("utimens", path(0))?,
         "utimensat" | "futimesat" => match parse::string(arg(1)) {
             Some(_) => on_path("utimens", path_at(0))?,
@@ -228,7 +246,12 @@ pub(super) fn fact(model: &mut Model<'_>, task: &Task, call: &Call) -> Option<Fa
             if !failed {
                 task.maps.borrow_mut().push((result, result + length));
             }
-            Fact { offset: number(5), length: Some(length), result: if failed { result } else { 0 }, ..on_file("mmap", &file) }
+            Fact {
+                offset: number(5),
+                length: Some(length),
+                result: if failed { result } else { 0 },
+                ..on_file("mmap", &file)
+            }
         }
         "munmap" | "msync" => {
             let (start, length) = (number(0)?, number(1)?);
@@ -250,7 +273,12 @@ pub(super) fn fact(model: &mut Model<'_>, task: &Task, call: &Call) -> Option<Fa
             let start = out.position.get();
             advance(&out, None, result);
             grown(&out, start, result);
-            Fact { path2: Some(from.path.clone()), offset: Some(start), length: number(3), ..on_file("sendfile", &out) }
+            Fact {
+                path2: Some(from.path.clone()),
+                offset: Some(start),
+                length: number(3),
+                ..on_file("sendfile", &out)
+            }
         }
         "copy_file_range" | "splice" => {
             let (from, out) = (model.file(task, arg(0)), model.file(task, arg(2)));
@@ -262,7 +290,12 @@ pub(super) fn fact(model: &mut Model<'_>, task: &Task, call: &Call) -> Option<Fa
             let start = out_offset.unwrap_or(out.position.get());
             advance(&out, out_offset, result);
             grown(&out, start, result);
-            Fact { path2: from.map(|f| f.path.clone()), offset: Some(start), length: number(4), ..on_file(name_of(&call.name), &out) }
+            Fact {
+                path2: from.map(|f| f.path.clone()),
+                offset: Some(start),
+                length: number(4),
+                ..on_file(name_of(&call.name), &out)
+            }
         }
         "chdir" => {
             let path = path(0)?;

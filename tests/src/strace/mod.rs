@@ -1,7 +1,7 @@
 //! The other witness: what `strace` saw of the same run.
 
-pub mod errno;
 mod calls;
+pub mod errno;
 mod model;
 pub mod parse;
 mod state;

@@ -27,6 +27,8 @@ pub struct Witness {
     pub threads: Vec<(u32, Vec<Seen>)>,
     /// Directory entries delivered, by directory.
     pub entries: HashMap<Vec<u8>, u64>,
+    /// Where the kernel contradicts the position model, which would then be no witness.
+    pub doubts: Vec<String>,
 }
 
 /// Reads strace's output. `directory` is where the first process started; `size_at_start` knows how large
@@ -34,7 +36,11 @@ pub struct Witness {
 ///
 /// # Errors
 /// The first line that is not understood.
-pub fn witness(text: &str, directory: &[u8], size_at_start: &dyn Fn(&[u8]) -> i64) -> Result<Witness, String> {
+pub fn witness(
+    text: &str,
+    directory: &[u8],
+    size_at_start: &dyn Fn(&[u8]) -> i64,
+) -> Result<Witness, String> {
     let calls = parse::parse(text)?;
     let mut model = Model::new(&calls, directory, size_at_start);
     for call in &calls {
@@ -119,8 +125,22 @@ impl<'a> Model<'a> {
         }
     }
 
+    /// True for files whose size at the start was known: those below the first directory.
+    pub(super) fn knows(&self, path: &[u8]) -> bool {
+        path.starts_with(self.directory)
+    }
+
     pub(super) fn size(&mut self, path: &[u8]) -> Rc<Cell<i64>> {
         self.sizes.of(path, self.size_at_start)
+    }
+
+    /// Notes a position that the kernel says differently.
+    pub(super) fn check(&mut self, call: &Call, modelled: i64, actual: i64) {
+        if modelled != actual {
+            self.out
+                .doubts
+                .push(format!("line {}: {} at {modelled}, the kernel says {actual}", call.line, call.name));
+        }
     }
 
     pub(super) fn delivered(&mut self, directory: &[u8], entries: u64) {

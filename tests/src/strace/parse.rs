@@ -45,7 +45,8 @@ pub fn parse(text: &str) -> Result<Vec<Call>, String> {
         let (began, whole) = match rest.strip_prefix("<... ") {
             Some(tail) => {
                 let (_, tail) = tail.split_once(" resumed>").ok_or_else(|| wrong("resumed what?"))?;
-                let (began, head) = unfinished.remove(&tid).ok_or_else(|| wrong("resumed without a begin"))?;
+                let (began, head) =
+                    unfinished.remove(&tid).ok_or_else(|| wrong("resumed without a begin"))?;
                 (began, head + tail)
             }
             None => (number, rest.to_owned()),
@@ -168,7 +169,8 @@ fn unescape(text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() / 4);
     let mut rest = text.as_bytes();
     while let Some((&byte, tail)) = rest.split_first() {
-        let hex = |range| std::str::from_utf8(rest.get(range)?).ok().and_then(|t| u8::from_str_radix(t, 16).ok());
+        let hex =
+            |range| std::str::from_utf8(rest.get(range)?).ok().and_then(|t| u8::from_str_radix(t, 16).ok());
         match (byte, tail.first()) {
             (b'\\', Some(b'x')) if hex(2..4).is_some() => {
                 out.push(hex(2..4).unwrap_or_default());
@@ -193,7 +195,8 @@ mod tests {
 
     #[test]
     fn calls_results_and_descriptors() {
-        let call = one("14003 openat(-100<\\x2f\\x74>, \"\\x61\\x62\", 0x80000) = 5<\\x2f\\x74\\x2f\\x61\\x62>");
+        let call =
+            one("14003 openat(-100<\\x2f\\x74>, \"\\x61\\x62\", 0x80000) = 5<\\x2f\\x74\\x2f\\x61\\x62>");
         assert_eq!((call.tid, call.name.as_str(), call.result), (14003, "openat", 5));
         assert_eq!(call.result_path.as_deref(), Some(b"/t/ab".as_slice()));
         assert_eq!(descriptor(&call.args[0]), Some((-100, b"/t".to_vec())));
@@ -209,7 +212,9 @@ mod tests {
 
     #[test]
     fn commas_and_brackets_in_strings_structures_and_comments() {
-        let call = one("1 writev(4<\\x2f>, [{iov_base=\"\\x2c\", iov_len=3}, {iov_base=\"\\x29\", iov_len=2}], 2) = 5");
+        let call = one(
+            "1 writev(4<\\x2f>, [{iov_base=\"\\x2c\", iov_len=3}, {iov_base=\"\\x29\", iov_len=2}], 2) = 5",
+        );
         assert_eq!(call.args.len(), 3);
         assert_eq!(vector_length(&call.args[1]), 5);
         let call = one("1 getdents64(5<\\x2f>, 0x33548ab0 /* 5 entries */, 32768) = 144");
@@ -222,7 +227,10 @@ mod tests {
     fn interrupted_lines_are_joined_where_they_end() {
         let text = "1 read(3<\\x2f>,  <unfinished ...>\n2 fsync(4<\\x2f>) = 0\n1 <... read resumed>\"\\x61\", 10) = 1\n";
         let calls = parse(text).unwrap();
-        assert_eq!(calls.iter().map(|c| (c.tid, c.began, c.line)).collect::<Vec<_>>(), [(2, 2, 2), (1, 1, 3)]);
+        assert_eq!(
+            calls.iter().map(|c| (c.tid, c.began, c.line)).collect::<Vec<_>>(),
+            [(2, 2, 2), (1, 1, 3)]
+        );
         assert_eq!(calls[1].args.len(), 3);
         assert_eq!(integer(&calls[1].args[2]), Some(10));
     }
@@ -244,6 +252,9 @@ mod tests {
     fn clone_flags_and_numbers() {
         let call = one("1 clone3({flags=0x4111, exit_signal=0x11, stack=0x7f, stack_size=0x9000}, 88) = 99");
         assert_eq!(field(&call.args, "flags"), Some(0x4111));
-        assert_eq!((integer("0644"), integer("-1"), integer("18446744073709551615")), (Some(0o644), Some(-1), Some(-1)));
+        assert_eq!(
+            (integer("0644"), integer("-1"), integer("18446744073709551615")),
+            (Some(0o644), Some(-1), Some(-1))
+        );
     }
 }

@@ -1,0 +1,70 @@
+//! The programs and libraries under test, built in the profile of the test itself.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Set by `tests/run.sh`, which has built everything already.
+const BUILT_ENV: &str = "MIOT_TESTS_BUILT";
+
+/// What a build made.
+#[derive(Debug)]
+pub struct Built {
+    /// Folder of the build: `target/debug` or `target/release`.
+    pub folder: PathBuf,
+    /// The tool.
+    pub miot: PathBuf,
+    /// The daemon of a node.
+    pub log_client: PathBuf,
+    /// The central daemon.
+    pub log_server: PathBuf,
+    /// The library to preload.
+    pub hook: PathBuf,
+    /// Folder of `libmiot.so` and `libmiot.a`.
+    pub library: PathBuf,
+}
+
+/// The root of the repository.
+#[must_use]
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("/"))
+}
+
+/// Builds what is missing or stale, once per test process, and says where it is.
+///
+/// # Panics
+/// If it cannot be built.
+#[must_use]
+pub fn built() -> &'static Built {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        // target/<profile>/deps/<test>
+        let test = std::env::current_exe().unwrap_or_default();
+        let folder = test.ancestors().nth(2).unwrap_or(Path::new("/")).to_owned();
+        if std::env::var_os(BUILT_ENV).is_none() {
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo.args(["build", "--quiet", "--locked", "--manifest-path"]).arg(root().join("Cargo.toml"));
+            if let Some(target) = folder.parent() {
+                cargo.arg("--target-dir").arg(target);
+            }
+            if folder.ends_with("release") {
+                cargo.arg("--release");
+            }
+            let status = cargo.status();
+            assert!(status.as_ref().is_ok_and(|s| s.success()), "{cargo:?}: {status:?}");
+        }
+        let file = |name: &str| {
+            let path = folder.join(name);
+            assert!(path.is_file(), "{} is missing after the build", path.display());
+            path
+        };
+        Built {
+            miot: file("miot"),
+            log_client: file("log-client"),
+            log_server: file("log-server"),
+            hook: file("libmiot_posix.so"),
+            library: folder.clone(),
+            folder,
+        }
+    })
+}

@@ -1,0 +1,250 @@
+//! Holds a trace against strace's testimony, event by event. docs/truth.md lists the rules.
+
+use crate::align::{Step, align};
+use crate::fact::{Fact, is_excluded};
+use crate::rules::{Rule, strace_alone, trace_alone};
+use crate::strace::{Seen, Witness};
+use crate::trace::Row;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Write as _;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// Requests that both saw, alike in every field.
+    pub agreed: usize,
+    /// Differences by design: how often each rule was needed.
+    pub by_design: BTreeMap<Rule, usize>,
+    /// Differences that no rule explains, for people.
+    pub wrong: Vec<String>,
+}
+
+/// Replaces names that differ from run to run (`tmp_obj_a1B2c3`) by what stays the same.
+pub type Rename<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
+
+/// Compares. Threads are matched by what they did, since their numbers differ.
+#[must_use]
+pub fn compare(witness: &Witness, rows: &[Row], rename: Rename<'_>) -> Verdict {
+    let mut verdict = Verdict::default();
+    let stdio = stdio_paths(rows, rename);
+    for row in rows {
+        if row.path.as_deref().is_some_and(|p| is_excluded(p.as_bytes())) {
+            verdict.wrong.push(format!("recorded though excluded by default: {row:?}"));
+        }
+    }
+
+    let mut left = Vec::new();
+    for (tid, seen) in &witness.threads {
+        let seen: Vec<Seen> =
+            seen.iter().map(|s| Seen { fact: renamed(&s.fact, rename), ..s.clone() }).collect();
+        let kept: Vec<Seen> = seen.into_iter().filter(|s| !is_stream_io(&s.fact, &stdio)).collect();
+        left.push((*tid, kept));
+    }
+    let mut right: Vec<(u32, Vec<Fact>)> = Vec::new();
+    for row in rows {
+        let Some(fact) = row.fact().map(|f| renamed(&f, rename)) else { continue };
+        if is_stream_io(&fact, &stdio) {
+            continue;
+        }
+        match right.iter_mut().find(|(tid, _)| *tid == row.tid) {
+            Some((_, facts)) => facts.push(fact),
+            None => right.push((row.tid, vec![fact])),
+        }
+    }
+    for (l, r) in pair(&left, &right) {
+        let seen = l.map_or(&[][..], |i| &left[i].1);
+        let facts = r.map_or(&[][..], |i| &right[i].1);
+        let name =
+            format!("strace's thread {:?}, trace's thread {:?}", l.map(|i| left[i].0), r.map(|i| right[i].0));
+        thread(&name, seen, facts, &mut verdict);
+    }
+    directories(witness, rows, rename, &mut verdict);
+    streams(witness, rows, &stdio, rename, &mut verdict);
+    verdict
+}
+
+fn renamed(fact: &Fact, rename: Rename<'_>) -> Fact {
+    Fact { path: fact.path.as_deref().map(rename), path2: fact.path2.as_deref().map(rename), ..fact.clone() }
+}
+
+/// What takes part in the alignment: the argument is compared afterwards, where both have one.
+fn key(fact: &Fact) -> Fact {
+    Fact { arg: None, ..fact.clone() }
+}
+
+fn thread(name: &str, seen: &[Seen], facts: &[Fact], verdict: &mut Verdict) {
+    let left: Vec<Fact> = seen.iter().map(|s| key(&s.fact)).collect();
+    let right: Vec<Fact> = facts.iter().map(key).collect();
+    let mut shown = 0;
+    let mut text = String::new();
+    for step in align(&left, &right) {
+        match step {
+            Step::Both(i, j) => match (seen[i].fact.arg, facts[j].arg) {
+                (Some(a), Some(b)) if a != b => {
+                    let _ = writeln!(
+                        text,
+                        "  argument: strace {} (line {}), trace {}",
+                        seen[i].fact, seen[i].line, facts[j]
+                    );
+                    shown += 1;
+                }
+                _ => verdict.agreed += 1,
+            },
+            Step::Left(i) => match strace_alone(seen, i) {
+                Some(rule) => *verdict.by_design.entry(rule).or_default() += 1,
+                None => {
+                    let _ = writeln!(text, "  - strace only, line {}: {}", seen[i].line, seen[i].fact);
+                    shown += 1;
+                }
+            },
+            Step::Right(j) => match trace_alone(&facts[j]) {
+                Some(rule) => *verdict.by_design.entry(rule).or_default() += 1,
+                None => {
+                    let _ = writeln!(text, "  + trace only, event {j}: {}", facts[j]);
+                    shown += 1;
+                }
+            },
+        }
+    }
+    if shown > 0 {
+        let head: Vec<&str> = text.lines().take(40).collect();
+        verdict.wrong.push(format!("{name}: {shown} differences\n{}", head.join("\n")));
+    }
+}
+
+/// Pairs threads: first those that did exactly the same, then the most alike.
+fn pair(left: &[(u32, Vec<Seen>)], right: &[(u32, Vec<Fact>)]) -> Vec<(Option<usize>, Option<usize>)> {
+    let bag = |facts: &mut dyn Iterator<Item = &Fact>| {
+        let mut bag: HashMap<Fact, usize> = HashMap::new();
+        facts.for_each(|f| *bag.entry(key(f)).or_default() += 1);
+        bag
+    };
+    let lefts: Vec<_> = left.iter().map(|(_, s)| bag(&mut s.iter().map(|s| &s.fact))).collect();
+    let rights: Vec<_> = right.iter().map(|(_, f)| bag(&mut f.iter())).collect();
+    let mut scores = Vec::new();
+    for (i, l) in lefts.iter().enumerate() {
+        for (j, r) in rights.iter().enumerate() {
+            let common: usize = l.iter().map(|(f, n)| n.min(r.get(f).unwrap_or(&0))).sum();
+            let ordered = left[i].1.iter().map(|s| key(&s.fact)).eq(right[j].1.iter().map(key));
+            let total: usize = l.values().sum::<usize>() + r.values().sum::<usize>();
+            scores.push((ordered, (1 + common) * 1_000_000 / (1 + total), i, j));
+        }
+    }
+    // Of equals, those that come at the same place.
+    scores.sort_by_key(|(ordered, alike, i, j)| (!ordered, usize::MAX - alike, i.abs_diff(*j), *i));
+    let (mut used_left, mut used_right) = (HashSet::new(), HashSet::new());
+    let mut pairs = Vec::new();
+    for (_, _, i, j) in scores {
+        if !used_left.contains(&i) && !used_right.contains(&j) {
+            used_left.insert(i);
+            used_right.insert(j);
+            pairs.push((Some(i), Some(j)));
+        }
+    }
+    pairs.extend((0..left.len()).filter(|i| !used_left.contains(i)).map(|i| (Some(i), None)));
+    pairs.extend((0..right.len()).filter(|j| !used_right.contains(j)).map(|j| (None, Some(j))));
+    pairs
+}
+
+/// Files that the program used through `FILE *`.
+fn stdio_paths(rows: &[Row], rename: Rename<'_>) -> HashSet<Vec<u8>> {
+    let paths = rows.iter().filter(|row| row.layer == "stdio").filter_map(|row| row.path.as_deref());
+    paths.map(|path| rename(path.as_bytes())).collect()
+}
+
+/// Calls the C library makes for a stream when it sees fit: compared as totals, see [`streams`].
+fn is_stream_io(fact: &Fact, stdio: &HashSet<Vec<u8>>) -> bool {
+    matches!(fact.op.as_ref(), "read" | "readv" | "write" | "writev" | "lseek" | "fstat")
+        && fact.path.as_ref().is_some_and(|path| stdio.contains(path))
+}
+
+/// `readdir` hands out one entry; the kernel delivers many at once.
+fn directories(witness: &Witness, rows: &[Row], rename: Rename<'_>, verdict: &mut Verdict) {
+    let mut handed_out: HashMap<Vec<u8>, u64> = HashMap::new();
+    let mut scanned: HashSet<Vec<u8>> = HashSet::new();
+    for row in rows {
+        let Some(path) = row.fact_path(rename) else { continue };
+        match row.op.as_str() {
+            "readdir" if row.result > 0 => *handed_out.entry(path).or_default() += 1,
+            "scandir" | "getdents" => _ = scanned.insert(path),
+            _ => {}
+        }
+    }
+    let mut delivered: HashMap<Vec<u8>, u64> = HashMap::new();
+    for (path, entries) in &witness.entries {
+        *delivered.entry(rename(path)).or_default() += entries;
+    }
+    for (path, entries) in &delivered {
+        let out = handed_out.remove(path).unwrap_or(0);
+        if out != *entries && !scanned.contains(path) {
+            verdict.wrong.push(format!(
+                "{}: the kernel delivered {entries} entries, readdir {out}",
+                path.escape_ascii()
+            ));
+        }
+    }
+    for (path, out) in handed_out {
+        verdict
+            .wrong
+            .push(format!("{}: {out} entries from readdir, none from the kernel", path.escape_ascii()));
+    }
+}
+
+/// Bytes per file: what went through streams must arrive in system calls.
+fn streams(
+    witness: &Witness,
+    rows: &[Row],
+    stdio: &HashSet<Vec<u8>>,
+    rename: Rename<'_>,
+    verdict: &mut Verdict,
+) {
+    let reads =
+        ["read", "readv", "pread", "fread", "fscanf", "fgets", "fgetc", "getline", "getdelim", "scanf"];
+    let writes = ["write", "writev", "pwrite", "fwrite", "fprintf", "fputs", "fputc", "puts", "printf"];
+    for path in stdio {
+        let (mut system, mut calls) = ([0i64; 2], [0i64; 2]);
+        for seen in witness.threads.iter().flat_map(|(_, seen)| seen) {
+            let fact = renamed(&seen.fact, rename);
+            if fact.path.as_ref() == Some(path) && fact.result > 0 {
+                system[0] += if reads.contains(&fact.op.as_ref()) { fact.result } else { 0 };
+                system[1] += if writes.contains(&fact.op.as_ref()) { fact.result } else { 0 };
+            }
+        }
+        let mut opens = 0;
+        for row in rows.iter().filter(|row| row.fact_path(rename).as_ref() == Some(path)) {
+            opens += i64::from(matches!(row.op.as_str(), "fopen" | "fdopen" | "freopen"));
+            if row.result > 0 {
+                calls[0] += if reads.contains(&row.op.as_str()) { row.result } else { 0 };
+                calls[1] += if writes.contains(&row.op.as_str()) { row.result } else { 0 };
+            }
+        }
+        // A stream reads ahead by up to a buffer.
+        let ahead = system[0] - calls[0];
+        let unread = *verdict.by_design.get(&Rule::InlineGetc).unwrap_or(&0) > 0;
+        if !(unread || (0..=4096 * opens.max(1)).contains(&ahead)) {
+            verdict.wrong.push(format!(
+                "{}: streams read {} bytes, system calls {}",
+                path.escape_ascii(),
+                calls[0],
+                system[0]
+            ));
+        }
+        if calls[1] != system[1] {
+            verdict.wrong.push(format!(
+                "{}: streams wrote {} bytes, system calls {}",
+                path.escape_ascii(),
+                calls[1],
+                system[1]
+            ));
+        }
+        if calls != [0, 0] {
+            *verdict.by_design.entry(Rule::StreamTotals).or_default() += 1;
+        }
+    }
+}
+
+impl Row {
+    fn fact_path(&self, rename: Rename<'_>) -> Option<Vec<u8>> {
+        self.path.as_deref().map(|path| rename(&crate::fact::normal_path(b"/", path.as_bytes())))
+    }
+}

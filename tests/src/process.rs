@@ -1,0 +1,183 @@
+//! Running programs with an end: a watchdog stops what hangs, and says what it had printed.
+
+use std::io::{self, Read};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longest time any program of a test may take: far above what it needs, so that only a hang meets it.
+pub const WATCHDOG: Duration = Duration::from_secs(300);
+
+/// A program that ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// How.
+    pub status: ExitStatus,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Ended {
+    /// The exit code, or 128 + signal.
+    #[must_use]
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+    }
+
+    /// Itself, if the exit code is 0.
+    ///
+    /// # Panics
+    /// With everything it printed, if not.
+    #[must_use]
+    pub fn success(self) -> Ended {
+        assert!(self.status.success(), "{}\nstdout: {}\nstderr: {}", self.status, self.stdout, self.stderr);
+        self
+    }
+}
+
+/// Runs to the end, nothing on standard input.
+///
+/// # Panics
+/// If it cannot be started or meets the watchdog.
+#[must_use]
+pub fn run(command: &mut Command) -> Ended {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let shown = format!("{command:?}");
+    let mut child = command.process_group(0).spawn().unwrap_or_else(|e| panic!("{shown}: {e}"));
+    let out = reader(child.stdout.take());
+    let err = reader(child.stderr.take());
+    let status = wait(&mut child, WATCHDOG);
+    if status.is_none() {
+        // Children of the program hold the pipes open: the whole group goes.
+        kill_group(&child);
+    }
+    let texts = [out, err].map(|thread| thread.join().unwrap_or_default());
+    let [stdout, stderr] = texts.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let status =
+        status.unwrap_or_else(|| panic!("{shown}: still running\nstdout: {stdout}\nstderr: {stderr}"));
+    Ended { status, stdout, stderr }
+}
+
+fn reader(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            let _: io::Result<usize> = pipe.read_to_end(&mut bytes);
+        }
+        bytes
+    })
+}
+
+/// Waits for the end; `None` if it does not come in time.
+pub fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let start = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    while start.elapsed() < limit {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+    None
+}
+
+/// Waits until a condition holds.
+///
+/// # Panics
+/// If it does not come to hold before the watchdog, naming `what`.
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < WATCHDOG, "{what}: not after {WATCHDOG:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sends a signal to one process.
+pub fn signal(child: &Child, signal: rustix::process::Signal) {
+    if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+fn kill_group(child: &Child) {
+    if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
+        let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+    }
+}
+
+/// A background program that is stopped (by its id) when the test ends, however it ends.
+#[derive(Debug)]
+pub struct Background {
+    child: Child,
+    /// What it printed so far.
+    pub output: std::sync::Arc<std::sync::Mutex<String>>,
+}
+
+impl Background {
+    /// Starts it; both outputs are collected together.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn start(command: &mut Command) -> Background {
+        let shown = format!("{command:?}");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{shown}: {e}"));
+        let output = std::sync::Arc::<std::sync::Mutex<String>>::default();
+        collect(child.stdout.take(), &output);
+        collect(child.stderr.take(), &output);
+        Background { child, output }
+    }
+
+    /// A copy of what it printed so far.
+    #[must_use]
+    pub fn printed(&self) -> String {
+        self.output.lock().map(|text| text.clone()).unwrap_or_default()
+    }
+
+    /// Process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// True while it runs.
+    pub fn running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Asks it to end with a signal, waits, and gives its exit status and output.
+    ///
+    /// # Panics
+    /// If it does not end.
+    #[must_use]
+    pub fn stop(mut self, how: rustix::process::Signal) -> (ExitStatus, String) {
+        signal(&self.child, how);
+        let status = wait(&mut self.child, WATCHDOG);
+        let text = self.printed();
+        (status.unwrap_or_else(|| panic!("does not stop\n{text}")), text)
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn collect(pipe: Option<impl Read + Send + 'static>, into: &std::sync::Arc<std::sync::Mutex<String>>) {
+    let (Some(mut pipe), into) = (pipe, into.clone()) else { return };
+    std::thread::spawn(move || {
+        let mut buffer = [0; 8192];
+        while let Ok(n @ 1..) = pipe.read(&mut buffer) {
+            if let Ok(mut text) = into.lock() {
+                text.push_str(&String::from_utf8_lossy(&buffer[..n]));
+            }
+        }
+    });
+}

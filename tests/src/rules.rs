@@ -1,0 +1,98 @@
+//! Differences by design between a trace (calls of the program) and strace (calls to the kernel).
+//! Each rule explains one request that only one of them saw; docs/truth.md gives the reasons.
+
+use crate::fact::Fact;
+use crate::strace::Seen;
+
+/// Why a difference is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// `opendir` and `fdopendir` check with `fstat` and `fcntl`.
+    OpendirChecks,
+    /// One `getdents64` serves many `readdir`.
+    Getdents,
+    /// The C library reads its own files: locales, message catalogues, time zones, user names.
+    LibraryFiles,
+    /// `shm_open`, `sem_open` and their like open and remove in `/dev/shm` inside the C library.
+    SharedMemory,
+    /// `posix_spawn` duplicates and closes descriptors inside the C library.
+    SpawnActions,
+    /// `realpath` reads links inside the C library.
+    Realpath,
+    /// Reads and writes of streams, compared by totals per file.
+    StreamTotals,
+    /// `getc` and `putc` without a call, from the stream's buffer.
+    InlineGetc,
+    /// `munmap` of memory that is no file's; `malloc` does it too.
+    AnonymousMemory,
+    /// The loader's and the C library's `access`, `stat` and `readlink` at start.
+    Loader,
+}
+
+/// Files that only the C library itself reads.
+const LIBRARY_FILES: &[&str] = &[
+    "/usr/lib/locale",
+    "/usr/share/locale",
+    "/usr/lib/x86_64-linux-gnu/gconv",
+    "/etc/localtime",
+    "/usr/share/zoneinfo",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+];
+
+fn below(path: &[u8], directory: &str) -> bool {
+    path.strip_prefix(directory.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+}
+
+/// The rule that explains why the trace has no event for this call.
+#[must_use]
+pub fn strace_alone(seen: &[Seen], at: usize) -> Option<Rule> {
+    let Seen { fact, borrowed, .. } = &seen[at];
+    let path = fact.path.as_deref().unwrap_or_default();
+    let op = fact.op.as_ref();
+    if op == "getdents" {
+        return Some(Rule::Getdents);
+    }
+    if LIBRARY_FILES.iter().any(|file| below(path, file)) {
+        return Some(Rule::LibraryFiles);
+    }
+    if below(path, "/dev/shm")
+        && matches!(op, "openat" | "unlink" | "link" | "fstat" | "stat" | "lstat" | "access")
+    {
+        return Some(Rule::SharedMemory);
+    }
+    if *borrowed && matches!(op, "close" | "dup2" | "openat" | "fcntl") {
+        return Some(Rule::SpawnActions);
+    }
+    if op == "readlink" && fact.length == Some(1023) {
+        return Some(Rule::Realpath);
+    }
+    if op == "munmap" || op == "msync" {
+        return Some(Rule::AnonymousMemory);
+    }
+    // fstat directly after open(O_DIRECTORY) of the same directory; F_GETFL and fstat of fdopendir.
+    if matches!(op, "fstat" | "fcntl") && opened_as_directory(&seen[..at], path) {
+        return Some(Rule::OpendirChecks);
+    }
+    None
+}
+
+fn opened_as_directory(before: &[Seen], path: &[u8]) -> bool {
+    let on_it = before.iter().rev().find(|s| s.fact.op == "openat" && s.fact.path.as_deref() == Some(path));
+    on_it.and_then(|s| s.fact.arg).is_some_and(|flags| flags & i64::from(libc::O_DIRECTORY) != 0)
+}
+
+/// The rule that explains why strace has no call for this event.
+#[must_use]
+pub fn trace_alone(fact: &Fact) -> Option<Rule> {
+    match fact.op.as_ref() {
+        // Without a file: anonymous, which the model of strace's side leaves out.
+        "munmap" | "msync" => Some(Rule::AnonymousMemory),
+        "mmap" if fact.path.is_none() => Some(Rule::AnonymousMemory),
+        _ => None,
+    }
+}

@@ -1,0 +1,323 @@
+//! Deterministic runs of real programs, each in a directory of its own that is made anew every time, so
+//! that two runs see the same paths, sizes and contents.
+
+use crate::process::{Ended, run};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A program and what it works on.
+pub struct Scenario {
+    /// Name, also of its directory.
+    pub name: &'static str,
+    /// Fills the empty working directory.
+    pub prepare: fn(&Path),
+    /// The command line.
+    pub command: &'static [&'static str],
+    /// Standard output is the same in every run.
+    pub steady_output: bool,
+}
+
+impl std::fmt::Debug for Scenario {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.name, self.command.join(" "))
+    }
+}
+
+/// Where a scenario runs and leaves its evidence.
+#[derive(Debug)]
+pub struct Place {
+    /// Working directory of the program.
+    pub work: PathBuf,
+    /// Beside it: traces, strace's output.
+    pub evidence: PathBuf,
+}
+
+impl Place {
+    /// An empty place below `base`; what an earlier run left is removed.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn new(base: &Path, name: &str) -> Place {
+        let top = base.join(name);
+        let _ = fs::remove_dir_all(&top);
+        let place = Place { work: top.join("work"), evidence: top.join("evidence") };
+        fs::create_dir_all(&place.work).unwrap_or_else(|e| panic!("{}: {e}", place.work.display()));
+        fs::create_dir_all(&place.evidence).unwrap_or_else(|e| panic!("{}: {e}", place.evidence.display()));
+        place
+    }
+
+    /// Empties the working directory and prepares it.
+    ///
+    /// # Panics
+    /// If it cannot.
+    pub fn prepare(&self, scenario: &Scenario) {
+        fs::remove_dir_all(&self.work)
+            .and_then(|()| fs::create_dir(&self.work))
+            .unwrap_or_else(|e| panic!("{e}"));
+        (scenario.prepare)(&self.work);
+    }
+
+    /// `wrapper… COMMAND` in the working directory, with the same small environment every time. The
+    /// program's own output goes to a file beside the working directory, or nowhere.
+    #[must_use]
+    pub fn run(&self, scenario: &Scenario, wrapper: &[OsString]) -> Ended {
+        let mut words = wrapper.iter().cloned().chain(scenario.command.iter().map(OsString::from));
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).current_dir(&self.work).env_clear().envs(environment(&self.work));
+        run(&mut command)
+    }
+
+    /// Sizes of all files in the working directory.
+    #[must_use]
+    pub fn sizes(&self) -> HashMap<Vec<u8>, i64> {
+        let mut sizes = HashMap::new();
+        let mut folders = vec![self.work.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                match entry.metadata() {
+                    Ok(m) if m.is_dir() => folders.push(entry.path()),
+                    Ok(m) => _ = sizes.insert(entry.path().as_os_str().as_bytes().to_vec(), m.len() as i64),
+                    Err(_) => {}
+                }
+            }
+        }
+        sizes
+    }
+}
+
+/// Nothing of the caller's environment may steer a program.
+pub fn environment(home: &Path) -> Vec<(OsString, OsString)> {
+    let fixed = [
+        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("LC_ALL", "C"),
+        ("TZ", "UTC"),
+        ("GIT_CONFIG_NOSYSTEM", "1"),
+        ("GIT_AUTHOR_NAME", "a"),
+        ("GIT_AUTHOR_EMAIL", "a@example.org"),
+        ("GIT_COMMITTER_NAME", "c"),
+        ("GIT_COMMITTER_EMAIL", "c@example.org"),
+        ("GIT_AUTHOR_DATE", "2026-01-01T00:00:00Z"),
+        ("GIT_COMMITTER_DATE", "2026-01-01T00:00:00Z"),
+    ];
+    let mut all: Vec<(OsString, OsString)> = fixed.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+    all.push(("HOME".into(), home.into()));
+    all
+}
+
+/// Bytes that are the same in every run and not compressible to nothing.
+#[must_use]
+pub fn bytes(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 24) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+fn put(dir: &Path, name: &str, content: impl AsRef<[u8]>) {
+    let path = dir.join(name);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).unwrap_or_else(|e| panic!("{}: {e}", parent.display()));
+    }
+    fs::write(&path, content).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+}
+
+fn one_file(dir: &Path) {
+    put(dir, "input", bytes(300_000));
+}
+
+fn tree(dir: &Path) {
+    for folder in ["tree", "tree/a", "tree/a/deep/er", "tree/b"] {
+        for i in 0..5usize {
+            put(dir, &format!("{folder}/file{i}"), bytes(i * 7919));
+        }
+    }
+    put(dir, "tree/name with space \u{e9}", b"x");
+    std::os::unix::fs::symlink("a/file1", dir.join("tree/link")).unwrap_or_else(|e| panic!("{e}"));
+}
+
+fn database(dir: &Path) {
+    let mut sql = String::from("create table t(a integer primary key, b text);\n");
+    for journal in ["delete", "wal"] {
+        sql += &format!("pragma journal_mode={journal};\nbegin;\n");
+        for i in 0..300 {
+            sql += &format!("insert into t(b) values('{journal} {i} {}');\n", "x".repeat(i % 97));
+        }
+        sql += "commit;\nbegin;\nupdate t set b = b || '!' where a % 3 = 0;\ncommit;\nbegin;\ndelete from t where a % 7 = 0;\nrollback;\n";
+    }
+    put(dir, "load.sql", sql + "select count(*), sum(length(b)) from t;\n");
+}
+
+fn repository(dir: &Path) {
+    tree(dir);
+    let steps: [&[&str]; 4] = [
+        &["init", "-q", "-b", "main", "origin"],
+        &["-C", "origin", "add", "."],
+        &["-C", "origin", "commit", "-q", "-m", "one"],
+        &["-C", "origin", "repack", "-q", "-a", "-d"],
+    ];
+    for (i, step) in steps.iter().enumerate() {
+        if i == 1 {
+            fs::rename(dir.join("tree"), dir.join("origin/tree")).unwrap_or_else(|e| panic!("{e}"));
+        }
+        let mut git = Command::new("git");
+        let _ = run(git.args(*step).current_dir(dir).env_clear().envs(environment(dir))).success();
+    }
+}
+
+fn script(dir: &Path) {
+    put(dir, "input", bytes(100_000));
+    put(dir, "program.py", include_str!("../programs/program.py"));
+}
+
+fn nothing(_: &Path) {}
+
+const FIO: [&str; 12] = [
+    "fio",
+    "--name=job",
+    "--ioengine=psync",
+    "--numjobs=4",
+    "--size=256k",
+    "--bs=4k",
+    "--randseed=7",
+    "--filename_format=data.$jobnum",
+    "--fallocate=none",
+    "--disk_util=0",
+    "--output=fio.out",
+    "--eta=never",
+];
+
+macro_rules! fio {
+    ($($more:literal),*) => {
+        &[
+            FIO[0], FIO[1], FIO[2], FIO[3], FIO[4], FIO[5], FIO[6], FIO[7], FIO[8], FIO[9], FIO[10], FIO[11], $($more),*
+        ]
+    };
+}
+
+/// The programs the issue names.
+pub const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "dd",
+        prepare: one_file,
+        command: &["dd", "if=input", "of=output", "bs=4096", "count=60", "skip=2", "seek=3", "conv=fsync"],
+        steady_output: true,
+    },
+    Scenario {
+        name: "dd-append",
+        prepare: |dir| {
+            one_file(dir);
+            put(dir, "output", b"already here");
+        },
+        command: &[
+            "dd",
+            "if=input",
+            "of=output",
+            "bs=1000",
+            "count=50",
+            "oflag=append",
+            "conv=notrunc,fdatasync",
+        ],
+        steady_output: true,
+    },
+    Scenario {
+        name: "tar-create",
+        prepare: tree,
+        command: &["tar", "-cf", "tree.tar", "tree"],
+        steady_output: true,
+    },
+    Scenario {
+        name: "tar-extract",
+        prepare: |dir| {
+            tree(dir);
+            let _ = run(Command::new("tar").args(["-cf", "tree.tar", "tree"]).current_dir(dir)).success();
+            fs::create_dir(dir.join("out")).unwrap_or_else(|e| panic!("{e}"));
+        },
+        command: &["tar", "-xf", "tree.tar", "-C", "out"],
+        steady_output: true,
+    },
+    Scenario { name: "cp", prepare: tree, command: &["cp", "-r", "tree", "copy"], steady_output: true },
+    Scenario {
+        name: "sqlite3",
+        prepare: database,
+        command: &["sqlite3", "test.db", ".read load.sql"],
+        steady_output: true,
+    },
+    Scenario {
+        name: "git-clone",
+        prepare: repository,
+        command: &["git", "clone", "-q", "origin", "clone"],
+        steady_output: true,
+    },
+    Scenario {
+        name: "python3",
+        prepare: script,
+        command: &["/usr/bin/python3", "-I", "-B", "program.py"],
+        steady_output: true,
+    },
+    Scenario {
+        name: "shell",
+        prepare: tree,
+        command: &[
+            "sh",
+            "-c",
+            "cat tree/file1 > all; (cat tree/file2 >> all) & wait; ls -l tree | wc -l > count; rm -r tree",
+        ],
+        steady_output: true,
+    },
+    Scenario { name: "fio-processes", prepare: nothing, command: fio!("--rw=randrw"), steady_output: false },
+    Scenario {
+        name: "fio-threads",
+        prepare: nothing,
+        command: fio!("--rw=randrw", "--thread"),
+        steady_output: false,
+    },
+    Scenario {
+        name: "fio-sequential",
+        prepare: nothing,
+        command: fio!("--rw=write", "--fsync=16", "--thread"),
+        steady_output: false,
+    },
+];
+
+/// The scenario of this name.
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn scenario(name: &str) -> &'static Scenario {
+    SCENARIOS.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("no scenario {name}"))
+}
+
+/// Takes out of a path what programs choose at random.
+#[must_use]
+pub fn steady_name(path: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(path);
+    let mut parts: Vec<String> = text.split('/').map(str::to_owned).collect();
+    let in_git = parts.iter().rev().nth(1).is_some_and(|p| p == ".git");
+    if let Some(name) = parts.last_mut() {
+        let random = |head: &str| name.starts_with(head) && name.len() == head.len() + 6;
+        let heads = ["tmp_obj_", "tmp_pack_", "tmp_idx_", "tmp_rev_", "incoming-"];
+        if let Some(head) = heads.iter().find(|head| random(head)) {
+            *name = format!("{head}XXXXXX");
+        } else if in_git && name.len() == 7 && name.starts_with('t') {
+            *name = "tXXXXXX".to_owned();
+        }
+    }
+    // Python's multiprocessing.
+    for name in &mut parts {
+        if name.starts_with("pymp-") || name.starts_with("sem.mp-") || name.starts_with("mp-") {
+            let head = name.find("mp-").map_or(0, |at| at + 3);
+            name.replace_range(head.., "X");
+        }
+    }
+    parts.join("/").into_bytes()
+}

@@ -1,0 +1,77 @@
+//! What `miot run` recorded agrees with what `strace -f` saw of the same run, one to one, for real
+//! programs. docs/truth.md lists the differences by design.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use miot_tests::bin::built;
+use miot_tests::compare::compare;
+use miot_tests::process::run;
+use miot_tests::scenario::{Place, scenario, steady_name};
+use miot_tests::{strace, trace};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::Command;
+
+fn words(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(OsString::from).collect()
+}
+
+/// Runs the scenario under both and compares; at least `least` requests must agree.
+fn agree(name: &str, least: usize) {
+    let scenario = scenario(name);
+    let place = Place::new(Path::new(env!("CARGO_TARGET_TMPDIR")), &format!("truth-{name}"));
+
+    place.prepare(scenario);
+    let sizes = place.sizes();
+    let output = place.evidence.join("strace.out");
+    let mut wrapper = words(&["strace"]);
+    wrapper.extend(words(strace::FLAGS));
+    wrapper.extend(["-o".into(), output.clone().into(), "--".into()]);
+    let alone = place.run(scenario, &wrapper).success();
+    let text = fs::read_to_string(output).unwrap();
+    let size_at_start = |path: &[u8]| sizes.get(path).copied().unwrap_or(0);
+    let witness = strace::witness(&text, place.work.as_os_str().as_bytes(), &size_at_start).unwrap();
+
+    place.prepare(scenario);
+    let trace = place.evidence.join("trace");
+    let wrapper = [built().miot.clone().into(), "run".into(), "-o".into(), trace.clone().into(), "--".into()];
+    let traced = place.run(scenario, &wrapper).success();
+    if scenario.steady_output {
+        assert_eq!(traced.stdout, alone.stdout, "the program's own output");
+    }
+    let cat = run(Command::new(&built().miot).args(["cat", "--format", "json"]).arg(&trace)).success();
+    fs::write(place.evidence.join("trace.json"), &cat.stdout).unwrap();
+    let rows = trace::rows(&cat.stdout).unwrap();
+
+    let verdict = compare(&witness, &rows, &steady_name);
+    println!("{name}: {} agree, by design: {:?}", verdict.agreed, verdict.by_design);
+    assert!(verdict.wrong.is_empty(), "{name}\n{}", verdict.wrong.join("\n"));
+    assert!(
+        verdict.agreed >= least,
+        "{name}: only {} requests agree: did the hook see the program?",
+        verdict.agreed
+    );
+}
+
+macro_rules! programs {
+    ($($test:ident $name:literal $least:literal;)*) => {
+        $(#[test] fn $test() { agree($name, $least); })*
+    };
+}
+
+programs! {
+    dd "dd" 125;
+    dd_append "dd-append" 104;
+    tar_create "tar-create" 100;
+    tar_extract "tar-extract" 100;
+    cp "cp" 100;
+    sqlite3 "sqlite3" 500;
+    git_clone "git-clone" 200;
+    python3 "python3" 900;
+    shell "shell" 30;
+    fio_processes "fio-processes" 250;
+    fio_threads "fio-threads" 250;
+    fio_sequential "fio-sequential" 250;
+}

@@ -27,10 +27,12 @@
 //! | `seal`, `sealer` | a live part becomes Parquet; the thread that does it |
 //! | [`writer`], `recover` | appending to a trace; what a restarted writer must know |
 //! | [`reader`], [`rows`], [`follow`] | reading: each event once, with names, and as they come |
+//! | [`fsck`] | is this directory what it should be? |
 
 mod error;
 pub mod escape;
 pub mod follow;
+pub mod fsck;
 mod layout;
 pub mod live;
 mod manifest;

@@ -226,6 +226,21 @@ impl Reader {
         Ok(counts)
     }
 
+    /// The rows of a table in one part; none if the reader knows no such part.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    pub fn batches_of(
+        &self,
+        part: u64,
+        table: Table,
+    ) -> Result<impl Iterator<Item = Result<RecordBatch, Error>> + use<>, Error> {
+        match self.parts.iter().find(|p| p.number == part) {
+            Some(part) => self.source(part, table),
+            None => Ok(Source::Nothing),
+        }
+    }
+
     fn source(&self, part: &Part, table: Table) -> Result<Source, Error> {
         if let Some(live) = &part.live {
             return Ok(live[table as usize].as_ref().map_or(Source::Nothing, |l| Source::Live(l.again())));

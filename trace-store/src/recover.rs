@@ -78,7 +78,7 @@ pub struct RecoveredStream {
 }
 
 /// A torn end that was cut off.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Cut {
     /// The live stream.
     pub path: PathBuf,

@@ -173,7 +173,9 @@ impl LiveReader {
         self.file.read_exact_at(&mut prefix, self.position)?;
         let [a, b, c, d, size @ ..] = prefix;
         let size = u32::from_le_bytes(size) as usize;
-        if [a, b, c, d] != CONTINUATION || size > MAX_META || size < CHECK || !size.is_multiple_of(ALIGNMENT)
+        if [a, b, c, d] != CONTINUATION
+            || !(CHECK..=MAX_META).contains(&size)
+            || !size.is_multiple_of(ALIGNMENT)
         {
             return Ok(Err(Stop::Bad));
         }

@@ -1,0 +1,242 @@
+//! Checks a trace directory: is it complete, ordered, and does everything refer to something?
+//!
+//! - Parts are numbered without gaps (the oldest may have been removed).
+//! - Events are ordered by time, within and across parts, apart from those marked late.
+//! - In each stream, attempt numbers increase strictly and times never decrease.
+//! - Every gap in a stream is accounted for by rows of `losses` and by the records of `files`, and these
+//!   account for nothing that is there.
+//! - Every process, stream and file that an event names is in its table, in the same part or an earlier one.
+//! - Every file can be read to its end.
+//!
+//! A live stream whose last message is not all there is normal: its writer is at work, or died. It is told,
+//! but it is no problem.
+
+mod report;
+mod streams;
+
+pub use report::{Kind, Problem, Report};
+
+use crate::error::Error;
+use crate::live::Stop;
+use crate::reader::Reader;
+use crate::recover::{column, text};
+use crate::schema::Table;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{TimestampNanosecondType, UInt16Type, UInt64Type};
+use arrow_array::{Array, RecordBatch};
+use miot_proto::event::flag;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::path::Path;
+use streams::Streams;
+
+/// Checks a trace directory. Reads every row once; memory grows with the number of streams and files.
+#[must_use]
+pub fn check(dir: impl AsRef<Path>) -> Report {
+    let mut check = Check::default();
+    match Reader::open(dir) {
+        Ok(reader) => check.run(&reader),
+        Err(error) => check.report.add(Kind::Unreadable, None, error.to_string()),
+    }
+    check.report
+}
+
+#[derive(Default)]
+struct Check {
+    report: Report,
+    processes: HashMap<u64, ()>,
+    /// Process of each stream.
+    threads: HashMap<u64, u64>,
+    /// Hash of the path of each file: enough to see that it changes.
+    files: HashMap<u64, u64>,
+    streams: Streams,
+    latest: i64,
+}
+
+impl Check {
+    fn run(&mut self, reader: &Reader) {
+        let parts: Vec<_> = reader.parts().collect();
+        self.latest = i64::MIN;
+        for pair in parts.windows(2) {
+            let [(a, _), (b, _)] = pair else { continue };
+            for missing in (a + 1)..*b {
+                self.report.add(
+                    Kind::MissingPart,
+                    Some(missing),
+                    "there are parts before and after it".to_owned(),
+                );
+            }
+        }
+        for (part, sealed) in &parts {
+            self.report.parts += 1;
+            self.report.sealed_parts += u64::from(*sealed);
+            for table in Table::SIDE.into_iter().chain([Table::Events]) {
+                if let Err(error) = self.part(reader, *part, table) {
+                    self.report.add(Kind::Unreadable, Some(*part), error.to_string());
+                }
+            }
+        }
+        match reader.torn() {
+            Ok(torn) => {
+                for (cut, stop) in torn {
+                    if stop == Stop::Bad {
+                        let text =
+                            format!("{}: the last {} bytes are no message", cut.path.display(), cut.bytes);
+                        self.report.add(Kind::Unreadable, None, text);
+                    } else {
+                        self.report.unfinished.push(cut);
+                    }
+                }
+            }
+            // Told above, with the part.
+            Err(error) => drop(error),
+        }
+        // Older parts may have been removed, and with them the beginnings of streams.
+        let from_start = parts.first().is_none_or(|(first, _)| *first == 0);
+        self.report.streams = self.streams.len() as u64;
+        self.streams.account(from_start, &mut self.report);
+    }
+
+    fn part(&mut self, reader: &Reader, part: u64, table: Table) -> Result<(), Error> {
+        let mut row = 0;
+        for batch in reader.batches_of(part, table)? {
+            let batch = batch?;
+            match table {
+                Table::Events => self.events(part, row, &batch),
+                Table::Processes => self.processes(part, &batch),
+                Table::Threads => self.threads(part, &batch),
+                Table::Files => self.files(part, &batch),
+                Table::Losses => self.losses(part, &batch),
+                Table::Clocks => {}
+            }
+            row += batch.num_rows() as u64;
+        }
+        Ok(())
+    }
+
+    fn processes(&mut self, part: u64, batch: &RecordBatch) {
+        for id in column::<UInt64Type>(batch, "process").into_iter().flat_map(|c| c.values()) {
+            if self.processes.insert(*id, ()).is_some() {
+                self.report.add(Kind::Duplicate, Some(part), format!("process {id} has two rows"));
+            }
+        }
+    }
+
+    fn threads(&mut self, part: u64, batch: &RecordBatch) {
+        let (Some(ids), Some(processes)) =
+            (column::<UInt64Type>(batch, "stream"), column::<UInt64Type>(batch, "process"))
+        else {
+            return;
+        };
+        for (id, process) in ids.values().iter().zip(processes.values()) {
+            if self.threads.insert(*id, *process).is_some() {
+                self.report.add(Kind::Duplicate, Some(part), format!("stream {id} has two rows in threads"));
+            }
+            if !self.processes.contains_key(process) {
+                let text = format!("stream {id} belongs to process {process}, which is not in processes");
+                self.report.add(Kind::Dangling, Some(part), text);
+            }
+        }
+    }
+
+    fn files(&mut self, part: u64, batch: &RecordBatch) {
+        let (Some(ids), Some(paths)) = (column::<UInt64Type>(batch, "file"), text(batch, "path")) else {
+            return;
+        };
+        for row in 0..batch.num_rows() {
+            let (id, hash) = (ids.value(row), hash(paths.value(row)));
+            match self.files.entry(id) {
+                Entry::Vacant(entry) => {
+                    entry.insert(hash);
+                }
+                Entry::Occupied(entry) if *entry.get() != hash => {
+                    self.report.add(Kind::Duplicate, Some(part), format!("file {id} has two paths"));
+                }
+                Entry::Occupied(_) => {}
+            }
+        }
+        let (Some(streams), Some(seqs)) =
+            (column::<UInt64Type>(batch, "stream"), column::<UInt64Type>(batch, "seq"))
+        else {
+            return;
+        };
+        for (stream, seq) in streams.iter().zip(seqs) {
+            if let (Some(stream), Some(seq)) = (stream, seq) {
+                self.streams.accounted(stream, seq, seq);
+            }
+        }
+    }
+
+    fn losses(&mut self, part: u64, batch: &RecordBatch) {
+        let [stream, count, first, last] =
+            ["stream", "count", "first_seq", "last_seq"].map(|name| column::<UInt64Type>(batch, name));
+        let (Some(stream), Some(count), Some(first), Some(last)) = (stream, count, first, last) else {
+            return;
+        };
+        for row in 0..batch.num_rows() {
+            let count = count.value(row);
+            self.report.lost = self.report.lost.saturating_add(count);
+            if stream.is_null(row) || first.is_null(row) || last.is_null(row) {
+                continue;
+            }
+            let (stream, first, last) = (stream.value(row), first.value(row), last.value(row));
+            if last < first || last - first != count.wrapping_sub(1) {
+                let text = format!("stream {stream}: {count} lost from {first} to {last} does not add up");
+                self.report.add(Kind::Loss, Some(part), text);
+            } else {
+                self.streams.accounted(stream, first, last);
+            }
+        }
+    }
+
+    fn events(&mut self, part: u64, first_row: u64, batch: &RecordBatch) {
+        let [process, file, file2, stream, seq] =
+            ["process", "file", "file2", "stream", "seq"].map(|name| column::<UInt64Type>(batch, name));
+        let (Some(process), Some(file), Some(file2), Some(stream), Some(seq)) =
+            (process, file, file2, stream, seq)
+        else {
+            return;
+        };
+        let times = batch.column(0).as_primitive::<TimestampNanosecondType>();
+        let Some(flags) = column::<UInt16Type>(batch, "flags") else { return };
+        self.report.events += batch.num_rows() as u64;
+        for row in 0..batch.num_rows() {
+            let (time, stream, seq, late) =
+                (times.value(row), stream.value(row), seq.value(row), flags.value(row) & flag::LATE != 0);
+            let at = || format!("row {}, stream {stream}, number {seq}", first_row + row as u64);
+            self.report.late += u64::from(late);
+            if time < self.latest && !late {
+                let text = format!("{}: {} ns before the row before it", at(), self.latest - time);
+                self.report.add(Kind::Disorder, Some(part), text);
+            }
+            self.latest = self.latest.max(time);
+            if let Err((kind, text)) = self.streams.event(stream, seq, time) {
+                self.report.add(kind, Some(part), format!("{}: {text}", at()));
+            }
+            match self.threads.get(&stream) {
+                Some(of) if *of == process.value(row) => {}
+                Some(of) => {
+                    let text =
+                        format!("{}: of process {}, its stream is of process {of}", at(), process.value(row));
+                    self.report.add(Kind::Dangling, Some(part), text);
+                }
+                None => {
+                    self.report.add(Kind::Dangling, Some(part), format!("{}: stream is not in threads", at()))
+                }
+            }
+            for file in [file, file2] {
+                if file.is_valid(row) && !self.files.contains_key(&file.value(row)) {
+                    let text = format!("{}: file {} is not in files", at(), file.value(row));
+                    self.report.add(Kind::Dangling, Some(part), text);
+                }
+            }
+        }
+    }
+}
+
+fn hash(text: &str) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}

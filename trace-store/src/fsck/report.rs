@@ -1,0 +1,141 @@
+//! What a check found.
+
+use crate::recover::Cut;
+use serde::Serialize;
+use std::fmt;
+
+/// Problems told of one kind; the others are counted. One damaged part can make millions.
+const TOLD: u64 = 20;
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A file cannot be read to its end, or the directory is no trace.
+    Unreadable,
+    /// A part's number is missing.
+    MissingPart,
+    /// Events are not in order of time.
+    Disorder,
+    /// An event, or an id, is there twice; or an event stands before one of its stream with a lower number.
+    Duplicate,
+    /// Events are missing that nothing accounts for.
+    Gap,
+    /// A loss that does not add up, or events that are told as lost and are there.
+    Loss,
+    /// Something refers to what is not there.
+    Dangling,
+}
+
+impl Kind {
+    const ALL: [Kind; 7] = [
+        Kind::Unreadable,
+        Kind::MissingPart,
+        Kind::Disorder,
+        Kind::Duplicate,
+        Kind::Gap,
+        Kind::Loss,
+        Kind::Dangling,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Unreadable => "unreadable",
+            Kind::MissingPart => "missing part",
+            Kind::Disorder => "disorder",
+            Kind::Duplicate => "duplicate",
+            Kind::Gap => "gap",
+            Kind::Loss => "loss",
+            Kind::Dangling => "dangling",
+        }
+    }
+}
+
+/// One problem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// What is wrong.
+    pub kind: Kind,
+    /// In which part, if in one.
+    pub part: Option<u64>,
+    /// For people.
+    pub text: String,
+}
+
+/// What a check found. `Display` is for people, `Serialize` for programs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// Events read.
+    pub events: u64,
+    /// Parts, live and sealed.
+    pub parts: u64,
+    /// Sealed parts.
+    pub sealed_parts: u64,
+    /// Streams that have events or losses.
+    pub streams: u64,
+    /// Events told as lost.
+    pub lost: u64,
+    /// Events marked late.
+    pub late: u64,
+    /// Live streams whose last message is not all there; normal while they are written, or after a crash.
+    pub unfinished: Vec<Cut>,
+    /// The first problems of each kind.
+    pub problems: Vec<Problem>,
+    /// How many problems there are, by kind.
+    counts: [u64; 7],
+}
+
+impl Report {
+    /// True if there is no problem.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// How many problems of a kind there are, told or not.
+    #[must_use]
+    pub fn count(&self, kind: Kind) -> u64 {
+        self.counts[kind as usize]
+    }
+
+    pub(crate) fn add(&mut self, kind: Kind, part: Option<u64>, text: String) {
+        self.counts[kind as usize] += 1;
+        if self.counts[kind as usize] <= TOLD {
+            self.problems.push(Problem { kind, part, text });
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} events of {} streams in {} parts ({} sealed); {} lost, {} late",
+            self.events, self.streams, self.parts, self.sealed_parts, self.lost, self.late
+        )?;
+        for cut in &self.unfinished {
+            writeln!(
+                f,
+                "note: {}: {} bytes of a message that is not all there",
+                cut.path.display(),
+                cut.bytes
+            )?;
+        }
+        for problem in &self.problems {
+            match problem.part {
+                Some(part) => writeln!(f, "{}: part {part}: {}", problem.kind.name(), problem.text)?,
+                None => writeln!(f, "{}: {}", problem.kind.name(), problem.text)?,
+            }
+        }
+        for kind in Kind::ALL {
+            if self.count(kind) > TOLD {
+                writeln!(f, "{}: {} more", kind.name(), self.count(kind) - TOLD)?;
+            }
+        }
+        match self.counts.iter().sum::<u64>() {
+            0 => write!(f, "good: ordered, complete, every reference resolves"),
+            1 => write!(f, "1 problem"),
+            n => write!(f, "{n} problems"),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The ways of recording that are measured inside this program.
+
+use miot_tracer::{Done, begin, end, op};
+use std::cell::{Cell, UnsafeCell};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Runs so many operations on the calling thread.
+pub(crate) type Operations = fn(u64);
+/// What is needed before.
+pub(crate) type Ready = fn() -> Result<(), String>;
+
+/// The way of this name.
+pub(crate) fn find(name: &str) -> Option<(Ready, Operations)> {
+    Some(match name {
+        "nothing" => (nothing_needed, nothing),
+        "clock" => (nothing_needed, clock),
+        "floor" => (nothing_needed, floor),
+        "shared-ring" => (nothing_needed, shared_ring),
+        // A log-client, real or played by the driver, is found through MIOT_DIR. Without one, or with one
+        // that has switched recording off, the same code measures what is left.
+        "miot" => (recording, miot),
+        "miot-idle" => (nothing_needed, miot),
+        _ => return None,
+    })
+}
+
+fn nothing_needed() -> Result<(), String> {
+    Ok(())
+}
+
+fn recording() -> Result<(), String> {
+    miot(1);
+    if miot_tracer::active(op::posix::READ) { Ok(()) } else { Err("no log-client at $MIOT_DIR records".into()) }
+}
+
+/// The request that is recorded: reads that follow each other.
+struct Request {
+    offset: u64,
+    length: u64,
+}
+
+fn requests(count: u64, mut each: impl FnMut(Request)) {
+    for i in 0..count {
+        each(black_box(Request { offset: i * 4096, length: 4096 }));
+    }
+}
+
+fn nothing(count: u64) {
+    requests(count, |request| {
+        black_box(request.offset);
+    });
+}
+
+fn clock(count: u64) {
+    requests(count, |_| {
+        let begin = ticks();
+        black_box(ticks() - begin);
+    });
+}
+
+const RING: usize = 32_768;
+
+#[repr(C, align(64))]
+struct Slot(UnsafeCell<[u64; 8]>);
+// SAFETY: a private ring has one thread; in the shared ring each thread writes the slots it reserved, and
+// that two of them write one slot when one is a whole round behind is the fault of such rings.
+unsafe impl Sync for Slot {}
+
+fn ring() -> &'static [Slot] {
+    Box::leak((0..RING).map(|_| Slot(UnsafeCell::new([1; 8]))).collect())
+}
+
+#[inline(always)]
+fn event(begin: u64, end: u64, request: &Request, number: u64) -> [u64; 8] {
+    [1 | 1 << 8 | number << 32, end, end - begin, 7, request.offset, request.length, request.length, number]
+}
+
+/// Two clock reads and a 64-byte store in a ring of the thread's own: what nothing can be cheaper than.
+fn floor(count: u64) {
+    thread_local! {
+        static OWN: (&'static [Slot], Cell<u64>) = (ring(), const { Cell::new(0) });
+    }
+    OWN.with(|(slots, tail)| {
+        requests(count, |request| {
+            let begin = ticks();
+            black_box(&request);
+            let end = ticks();
+            let number = tail.get();
+            let slot = &slots[number as usize & (RING - 1)];
+            // SAFETY: this thread's own ring. Volatile, so that the store is made each time.
+            unsafe { slot.0.get().write_volatile(event(begin, end, &request, number)) };
+            tail.set(number + 1);
+        });
+    });
+}
+
+/// The same in one ring of all threads, slots reserved with an atomic addition.
+fn shared_ring(count: u64) {
+    static SHARED: std::sync::LazyLock<&'static [Slot]> = std::sync::LazyLock::new(ring);
+    #[repr(align(128))]
+    struct Alone(AtomicU64);
+    static TAIL: Alone = Alone(AtomicU64::new(0));
+    let slots = *SHARED;
+    requests(count, |request| {
+        let begin = ticks();
+        black_box(&request);
+        let end = ticks();
+        let number = TAIL.0.fetch_add(1, Ordering::Relaxed);
+        let slot = &slots[number as usize & (RING - 1)];
+        // SAFETY: see `Slot`. Volatile, so that the store is made each time.
+        unsafe { slot.0.get().write_volatile(event(begin, end, &request, number)) };
+    });
+}
+
+fn miot(count: u64) {
+    requests(count, |request| {
+        let begun = begin(op::posix::READ);
+        black_box(&request);
+        if let Some(begun) = begun {
+            let done = Done { handle: 7, offset: request.offset, length: request.length, result: request.length as i64, flags: 0 };
+            end(begun, done);
+        }
+    });
+}
+
+/// The time stamp counter itself: the floor must not pay for a choice of clocks.
+#[inline(always)]
+fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads the time stamp counter.
+    unsafe {
+        std::arch::x86_64::_rdtsc()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    miot_tracer::ticks()
+}

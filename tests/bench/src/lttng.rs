@@ -1,0 +1,161 @@
+//! LTTng-UST as a peer: a session daemon of our own, one session at a time.
+
+use crate::worker;
+use anyhow::{Context, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A session daemon that ends with this value.
+pub(crate) struct Lttng {
+    home: PathBuf,
+    worker: PathBuf,
+    daemon: Option<Child>,
+}
+
+/// Where a session's trace goes.
+pub(crate) enum To<'a> {
+    /// Written by the consumer daemon into this folder.
+    Local(&'a Path),
+    /// Sent to the relay daemon on these ports of the loopback (control, data).
+    Relay(u16, u16),
+}
+
+impl Lttng {
+    /// Builds the tracepoint provider and starts a session daemon. `None`, with the reason on standard
+    /// error, where LTTng is not installed.
+    pub(crate) fn start(dir: &Path) -> Result<Option<Lttng>> {
+        for tool in ["lttng", "lttng-sessiond", "lttng-relayd"] {
+            if Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+                eprintln!("LTTng IS SKIPPED: no `{tool}`; the Debian packages are lttng-tools, liblttng-ust-dev and babeltrace2");
+                return Ok(None);
+            }
+        }
+        let worker = match worker::compile("lttng", dir, &["-llttng-ust", "-ldl"]) {
+            Ok(worker) => worker,
+            Err(error) => {
+                eprintln!("LTTng IS SKIPPED: {error:#}; the Debian package is liblttng-ust-dev");
+                return Ok(None);
+            }
+        };
+        let home = dir.join("lttng-home");
+        std::fs::create_dir_all(&home)?;
+        let mut lttng = Lttng { home, worker, daemon: None };
+        if lttng.command("lttng").arg("list").output()?.status.success() {
+            // As root there is one session daemon per machine.
+            eprintln!("LTTng: a session daemon runs already and is used");
+            return Ok(Some(lttng));
+        }
+        let log = std::fs::File::create(dir.join("lttng-sessiond.log"))?;
+        let daemon = lttng
+            .command("lttng-sessiond")
+            .arg("--no-kernel")
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("lttng-sessiond")?;
+        lttng.daemon = Some(daemon);
+        let patience = Instant::now() + Duration::from_secs(10);
+        while !lttng.command("lttng").arg("list").output()?.status.success() {
+            ensure!(Instant::now() < patience, "lttng-sessiond does not answer");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(Some(lttng))
+    }
+
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env("LTTNG_HOME", &self.home)
+            .env("LTTNG_UST_REGISTER_TIMEOUT", "-1")
+            .env("LTTNG_UST_ALLOW_BLOCKING", "1")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn lttng(&self, args: &[&str]) -> Result<String> {
+        let output = self.command("lttng").args(args).output()?;
+        ensure!(
+            output.status.success(),
+            "lttng {}: {}{}",
+            args.join(" "),
+            String::from_utf8_lossy(&output.stderr),
+            String::from_utf8_lossy(&output.stdout)
+        );
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Starts a session that records our tracepoints. `blocking`: producers wait instead of dropping.
+    pub(crate) fn record(&self, session: &str, to: &To<'_>, blocking: bool) -> Result<()> {
+        match to {
+            To::Local(dir) => self.lttng(&["create", session, "--output", &dir.display().to_string()])?,
+            To::Relay(control, data) => {
+                self.lttng(&["create", session, "-C", &format!("tcp://127.0.0.1:{control}"), "-D", &format!("tcp://127.0.0.1:{data}")])?
+            }
+        };
+        let timeout = if blocking { "inf" } else { "0" };
+        self.lttng(&[
+            "enable-channel", "-u", "-s", session, "io", "--subbuf-size", "4M", "--num-subbuf", "8", "--blocking-timeout", timeout,
+        ])?;
+        self.lttng(&["enable-event", "-u", "-s", session, "-c", "io", "miot_bench:*"])?;
+        self.lttng(&["start", session])?;
+        Ok(())
+    }
+
+    /// Stops a session, waiting until its buffers are written, and says how many events were dropped.
+    pub(crate) fn stop(&self, session: &str) -> Result<u64> {
+        self.lttng(&["stop", session])?;
+        let listing = self.lttng(&["list", session])?;
+        let discarded = listing
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("Discarded events:"))
+            .filter_map(|count| count.trim().parse::<u64>().ok())
+            .sum();
+        self.lttng(&["destroy", session])?;
+        Ok(discarded)
+    }
+
+    /// A worker with our tracepoints; `way` is `pair` or `end`.
+    pub(crate) fn worker(&self, way: &str) -> Command {
+        let mut command = self.command(&self.worker);
+        command.arg(way);
+        command
+    }
+
+    /// Process ids of the session daemon and of the consumer daemons it started.
+    pub(crate) fn pids(&self) -> Result<Vec<u32>> {
+        let Some(daemon) = &self.daemon else { bail!("the session daemon is somebody else's") };
+        let mut pids = vec![daemon.id()];
+        for entry in std::fs::read_dir("/proc")?.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+            let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+            if parent.is_some_and(|parent: u32| pids.contains(&parent)) {
+                pids.push(pid);
+            }
+        }
+        Ok(pids)
+    }
+
+    /// Starts a relay daemon that writes into `dir`.
+    pub(crate) fn relay(&self, dir: &Path, ports: [u16; 3]) -> Result<Child> {
+        let [control, data, live] = ports;
+        let log = std::fs::File::create(self.home.join("relayd.log"))?;
+        Ok(self
+            .command("lttng-relayd")
+            .args(["-C", &format!("tcp://127.0.0.1:{control}"), "-D", &format!("tcp://127.0.0.1:{data}")])
+            .args(["-L", &format!("tcp://127.0.0.1:{live}"), "-o"])
+            .arg(dir)
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?)
+    }
+}
+
+impl Drop for Lttng {
+    fn drop(&mut self) {
+        if let Some(daemon) = &mut self.daemon {
+            crate::process::terminate(daemon);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Workers: processes that run operations when they are told to.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// A running worker. Ends when dropped.
+pub(crate) struct Worker {
+    name: String,
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+/// Time of one run.
+#[derive(Clone, Copy)]
+pub(crate) struct Run {
+    /// Nanoseconds of CPU time of the threads that ran the operations.
+    pub(crate) cpu_ns: f64,
+    /// Nanoseconds from start to end.
+    pub(crate) wall_ns: f64,
+}
+
+/// The worker program of this package, measuring `way`.
+pub(crate) fn own(way: &str) -> Result<Command> {
+    let program = std::env::current_exe()?.with_file_name("miot-bench-worker");
+    let mut command = Command::new(program);
+    command.arg(way);
+    Ok(command)
+}
+
+impl Worker {
+    /// Starts a worker and waits until it is ready.
+    pub(crate) fn start(name: &str, command: Command) -> Result<Worker> {
+        let mut worker = Worker::spawn(name, command)?;
+        worker.expect("ready")?;
+        Ok(worker)
+    }
+
+    fn spawn(name: &str, mut command: Command) -> Result<Worker> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("{name}: cannot start {:?}", command.get_program()))?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            bail!("{name}: no pipes")
+        };
+        Ok(Worker { name: name.into(), child, input: Some(input), output: BufReader::new(output) })
+    }
+
+    /// Process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Runs `count` operations in all, spread over `threads` threads.
+    pub(crate) fn run(&mut self, count: u64, threads: u64) -> Result<Run> {
+        self.say(&format!("run {count} {threads}"))?;
+        let line = self.hear()?;
+        let numbers: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        match numbers[..] {
+            [cpu_ns, wall_ns] => Ok(Run { cpu_ns, wall_ns }),
+            _ => bail!("{}: answered `{}`", self.name, line.trim()),
+        }
+    }
+
+    fn say(&mut self, line: &str) -> Result<()> {
+        let input = self.input.as_mut().context("closed")?;
+        writeln!(input, "{line}").and_then(|()| input.flush()).with_context(|| format!("{} has ended", self.name))
+    }
+
+    fn hear(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        ensure!(!line.is_empty(), "{} ended without an answer", self.name);
+        Ok(line)
+    }
+
+    fn expect(&mut self, word: &str) -> Result<()> {
+        let line = self.hear()?;
+        ensure!(line.trim() == word, "{} said `{}` instead of `{word}`", self.name, line.trim());
+        Ok(())
+    }
+
+    /// Lets the worker end, and waits for it.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        drop(self.input.take());
+        let status = self.child.wait()?;
+        ensure!(status.success(), "{}: {status}", self.name);
+        Ok(())
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        // A worker that does not end by itself is stuck; one that has ended is not harmed.
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Instructions of user code per operation: single-steps a new worker through `count` operations.
+///
+/// Exact, and independent of the load and of performance counters, which virtual machines seldom have;
+/// system calls count as one instruction.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn instructions(name: &str, mut command: Command, count: u64) -> Result<f64> {
+    // SAFETY: only makes a system call between fork and exec.
+    unsafe {
+        command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        });
+    }
+    let mut worker = Worker::spawn(name, command)?;
+    let pid = worker.pid() as libc::pid_t;
+    wait_for_stop(pid)?;
+    resume(pid, libc::PTRACE_CONT)?;
+    worker.expect("ready")?;
+    worker.say(&format!("step {count}"))?;
+    while !wait_for_stop(pid)? {
+        resume(pid, libc::PTRACE_CONT)?;
+    }
+    let mut steps = 0u64;
+    loop {
+        resume(pid, libc::PTRACE_SINGLESTEP)?;
+        if wait_for_stop(pid)? {
+            break;
+        }
+        steps += 1;
+    }
+    resume(pid, libc::PTRACE_CONT)?;
+    worker.expect("done")?;
+    worker.finish()?;
+    Ok(steps as f64 / count as f64)
+}
+
+/// Waits until the traced process stops. True if it met a breakpoint instruction.
+fn wait_for_stop(pid: libc::pid_t) -> Result<bool> {
+    /// `SI_KERNEL`: a trap that is not a single step.
+    const BREAKPOINT: i32 = 0x80;
+    let mut status = 0;
+    // SAFETY: out-pointers of the right types; the process is our own traced child.
+    unsafe {
+        ensure!(libc::waitpid(pid, &raw mut status, libc::__WALL) == pid, "waitpid: {}", std::io::Error::last_os_error());
+        ensure!(libc::WIFSTOPPED(status), "the worker ended while it was stepped through");
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        ensure!(
+            libc::ptrace(libc::PTRACE_GETSIGINFO, pid, 0, &raw mut info) == 0,
+            "PTRACE_GETSIGINFO: {}",
+            std::io::Error::last_os_error()
+        );
+        Ok(info.si_signo == libc::SIGTRAP && info.si_code == BREAKPOINT)
+    }
+}
+
+fn resume(pid: libc::pid_t, how: libc::c_uint) -> Result<()> {
+    // SAFETY: our own traced child, which is stopped.
+    let answer = unsafe { libc::ptrace(how, pid, 0, 0) };
+    ensure!(answer == 0, "ptrace: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// Folder of the sources in C.
+pub(crate) fn c_sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("c")
+}
+
+/// Compiles `c/NAME.c` into `dir`.
+pub(crate) fn compile(name: &str, dir: &Path, flags: &[&str]) -> Result<PathBuf> {
+    let (source, out) = (c_sources().join(format!("{name}.c")), dir.join(name));
+    let output = Command::new("cc")
+        .args(["-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter", "-I"])
+        .arg(c_sources())
+        .arg("-o")
+        .arg(&out)
+        .arg(source)
+        .args(flags)
+        .arg("-lpthread")
+        .output()
+        .context("cannot start the C compiler `cc`")?;
+    ensure!(output.status.success(), "cc {name}.c: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(out)
+}

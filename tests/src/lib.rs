@@ -3,9 +3,11 @@
 pub mod align;
 pub mod bin;
 pub mod compare;
+pub mod compile;
 pub mod fact;
 pub mod process;
 pub mod rules;
 pub mod scenario;
 pub mod strace;
 pub mod trace;
+pub mod traced;

@@ -1,0 +1,21 @@
+//! C programs of the tests.
+
+use crate::bin::root;
+use crate::process::run;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Compiles files of `tests/programs` into one program in `into`.
+///
+/// # Panics
+/// With the compiler's words if it cannot.
+#[must_use]
+pub fn compile(into: &Path, name: &str, sources: &[&str], flags: &[&str]) -> PathBuf {
+    let program = into.join(name);
+    let folder = root().join("tests/programs");
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-g", "-w", "-U_FORTIFY_SOURCE", "-o"]).arg(&program);
+    cc.args(sources.iter().map(|s| folder.join(s))).args(flags).arg("-pthread");
+    let _ = run(&mut cc).success();
+    program
+}

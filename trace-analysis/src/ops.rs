@@ -1,0 +1,104 @@
+//! Layers and operations by name, as traces have them.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{UInt8Type, UInt16Type};
+use arrow_array::{Array, DictionaryArray, RecordBatch, StringArray, types::ArrowDictionaryKeyType};
+use miot_proto::op::{self, Layer, Op, OpInfo};
+use std::collections::HashMap;
+
+/// A layer and an operation by name, and what the operation table says of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) layer: String,
+    pub(crate) op: String,
+    /// `None`: a later version's operation.
+    pub(crate) info: Option<&'static OpInfo>,
+}
+
+/// Gives every pair of names a number, from 0.
+#[derive(Debug, Default)]
+pub(crate) struct Operations {
+    numbers: HashMap<(String, String), usize>,
+    named: Vec<Named>,
+}
+
+impl Operations {
+    /// The number of each row's operation, by layer key and operation key of this batch; `None` if the batch
+    /// does not have the columns of events.
+    pub(crate) fn of<'a>(&mut self, batch: &'a RecordBatch) -> Option<Numbers<'a>> {
+        let layers = batch.column_by_name("layer")?.as_dictionary_opt::<UInt8Type>()?;
+        let ops = batch.column_by_name("op")?.as_dictionary_opt::<UInt16Type>()?;
+        Some(Numbers {
+            layers,
+            ops,
+            layer_names: names(layers)?,
+            op_names: names(ops)?,
+            numbers: vec![usize::MAX; layers.values().len() * ops.values().len()],
+        })
+    }
+
+    /// The number of the operation of a row.
+    pub(crate) fn number(&mut self, of: &mut Numbers<'_>, row: usize) -> usize {
+        let (layer, op) = (usize::from(of.layers.keys().value(row)), usize::from(of.ops.keys().value(row)));
+        let index = layer * of.op_names.len() + op;
+        match of.numbers.get(index) {
+            Some(&number) if number != usize::MAX => number,
+            _ => {
+                let number = self.new_number(of.layer_names.value(layer), of.op_names.value(op));
+                of.numbers[index] = number;
+                number
+            }
+        }
+    }
+
+    fn new_number(&mut self, layer: &str, op: &str) -> usize {
+        let named = &mut self.named;
+        *self.numbers.entry((layer.to_owned(), op.to_owned())).or_insert_with(|| {
+            named.push(Named { layer: layer.to_owned(), op: op.to_owned(), info: info(layer, op) });
+            named.len() - 1
+        })
+    }
+
+    /// What a number stands for.
+    pub(crate) fn get(&self, number: usize) -> &Named {
+        &self.named[number]
+    }
+}
+
+/// The operations of one batch.
+pub(crate) struct Numbers<'a> {
+    layers: &'a DictionaryArray<UInt8Type>,
+    ops: &'a DictionaryArray<UInt16Type>,
+    layer_names: &'a StringArray,
+    op_names: &'a StringArray,
+    /// By layer key and operation key; `usize::MAX`: not asked yet.
+    numbers: Vec<usize>,
+}
+
+fn names<K: ArrowDictionaryKeyType>(array: &DictionaryArray<K>) -> Option<&StringArray> {
+    array.values().as_string_opt::<i32>()
+}
+
+fn info(layer: &str, op: &str) -> Option<&'static OpInfo> {
+    let layer = Layer::from_name(layer)?;
+    op::all().find(|row| {
+        // FUSE and block events use the rows of the client layer.
+        let number = Op { layer: layer as u8, number: row.op.number };
+        row.name == op && number.info() == Some(row)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::info;
+    use miot_proto::op::{client, posix, stdio};
+
+    #[test]
+    fn the_same_name_in_two_layers_is_two_operations() {
+        let found = |layer, op| info(layer, op).map(|i| i.op);
+        assert_eq!(found("posix", "read"), Some(posix::READ));
+        assert_eq!(found("fuse", "read"), Some(client::READ));
+        assert_eq!(found("stdio", "fread"), Some(stdio::FREAD));
+        assert_eq!((found("stdio", "read"), found("x", "read"), found("posix", "4:250")), (None, None, None));
+    }
+}

@@ -1,0 +1,216 @@
+//! What a trace holds, on one screen: totals, and what each operation, file and process did.
+//!
+//! Requests within requests (a POSIX write of an MPI-IO write) stand in the row of their own operation.
+//! Totals, files and processes count only the outermost requests, so that no byte and no nanosecond is
+//! counted twice.
+
+mod report;
+
+pub use report::{FileRow, LossRow, OperationRow, ProcessRow, Report, Totals};
+
+use crate::by_id::ById;
+use crate::ops::Operations;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{ArrowPrimitiveType, Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
+use arrow_array::{Array, PrimitiveArray, RecordBatch, StringArray};
+use hdrhistogram::Histogram;
+use miot_proto::op::{Class, Res};
+use miot_trace_store::FileNames;
+use std::collections::{BTreeMap, HashSet};
+
+/// Longest duration that is told apart from longer ones: 1 hour.
+const LONGEST: u64 = 3_600_000_000_000;
+/// Significant digits of percentiles.
+const DIGITS: u8 = 2;
+
+/// What moved, in how many requests, in what time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    requests: u64,
+    opens: u64,
+    reads: u64,
+    writes: u64,
+    bytes_read: u64,
+    bytes_written: u64,
+    time: u64,
+}
+
+impl Tally {
+    fn add(&mut self, what: &What, duration: u64) {
+        self.requests += 1;
+        self.opens += u64::from(what.opens);
+        self.reads += u64::from(what.class == Class::Read);
+        self.writes += u64::from(matches!(what.class, Class::Write | Class::Copy));
+        self.bytes_read = self.bytes_read.saturating_add(what.read);
+        self.bytes_written = self.bytes_written.saturating_add(what.written);
+        self.time = self.time.saturating_add(duration);
+    }
+}
+
+/// One request, as a tally needs it.
+struct What {
+    class: Class,
+    opens: bool,
+    read: u64,
+    written: u64,
+}
+
+#[derive(Debug)]
+struct Operation {
+    count: u64,
+    failed: u64,
+    bytes: u64,
+    time: u64,
+    longest: u64,
+    durations: Option<Histogram<u64>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Process {
+    tally: Tally,
+    /// Also requests within requests.
+    events: u64,
+    pid: u32,
+}
+
+/// Adds up a trace. Memory grows with the number of files, streams and processes, not of events.
+#[derive(Debug, Default)]
+pub struct Summary {
+    operations: Operations,
+    by_operation: Vec<Operation>,
+    by_file: ById<Tally>,
+    by_process: ById<Process>,
+    /// Streams seen, so that threads are counted.
+    streams: ById<bool>,
+    threads: HashSet<(u64, u32)>,
+    total: Tally,
+    events: u64,
+    first: Option<i64>,
+    last: Option<i64>,
+    losses: BTreeMap<String, (u64, u64)>,
+}
+
+impl Summary {
+    /// Nothing added yet.
+    #[must_use]
+    pub fn new() -> Summary {
+        Summary::default()
+    }
+
+    /// Takes in events, in any order. A batch without the columns of events adds nothing.
+    pub fn add(&mut self, events: &RecordBatch) {
+        let _ = self.try_add(events);
+    }
+
+    fn try_add(&mut self, batch: &RecordBatch) -> Option<()> {
+        let mut numbers = self.operations.of(batch)?;
+        let time = column::<TimestampNanosecondType>(batch, "time")?;
+        let duration = column::<Int64Type>(batch, "duration")?;
+        let result = column::<Int64Type>(batch, "result")?;
+        let [process, stream, file, file2, handle] =
+            ["process", "stream", "file", "file2", "handle"].map(|name| column::<UInt64Type>(batch, name));
+        let (process, stream, file, file2, handle) = (process?, stream?, file?, file2?, handle?);
+        let [pid, tid, enclosing] = ["pid", "tid", "enclosing"].map(|name| column::<UInt32Type>(batch, name));
+        let (pid, tid, enclosing) = (pid?, tid?, enclosing?);
+        self.events += batch.num_rows() as u64;
+        for row in 0..batch.num_rows() {
+            let (end, took) = (time.value(row), u64::try_from(duration.value(row)).unwrap_or(0));
+            let begin = end.saturating_sub_unsigned(took);
+            self.first = Some(self.first.map_or(begin, |first| first.min(begin)));
+            self.last = Some(self.last.map_or(end, |last| last.max(end)));
+            let number = self.operations.number(&mut numbers, row);
+            let info = self.operations.get(number).info;
+            let moved = match info {
+                Some(info) if info.result == Res::Bytes => u64::try_from(result.value(row)).unwrap_or(0),
+                _ => 0,
+            };
+            self.operation(number).add(took, result.value(row) < 0, moved);
+            let seen = self.streams.get(stream.value(row));
+            if !std::mem::replace(seen, true) {
+                self.threads.insert((process.value(row), tid.value(row)));
+            }
+            let owner = self.by_process.get(process.value(row));
+            owner.pid = pid.value(row);
+            owner.events += 1;
+            if enclosing.is_valid(row) {
+                continue;
+            }
+            let class = info.map_or(Class::Meta, |i| i.class);
+            let what = What {
+                class,
+                opens: result.value(row) >= 0
+                    && handle.is_valid(row)
+                    && info.is_some_and(|i| {
+                        i.result == Res::Fd || matches!(i.name, "open" | "create" | "opendir")
+                    }),
+                read: if matches!(class, Class::Read | Class::Copy) { moved } else { 0 },
+                written: if matches!(class, Class::Write | Class::Copy) { moved } else { 0 },
+            };
+            owner.tally.add(&what, took);
+            self.total.add(&what, took);
+            if file.is_valid(row) {
+                // A copy is a read of the one file and a write of the other.
+                let read = if class == Class::Copy { 0 } else { what.read };
+                self.by_file.get(file.value(row)).add(&What { read, ..what }, took);
+            }
+            if class == Class::Copy && file2.is_valid(row) {
+                let source = What { class: Class::Read, opens: false, read: moved, written: 0 };
+                self.by_file.get(file2.value(row)).add(&source, took);
+            }
+        }
+        Some(())
+    }
+
+    /// Takes in rows of the table `losses`.
+    pub fn add_losses(&mut self, losses: &RecordBatch) {
+        let (Some(counts), Some(places)) = (column::<UInt64Type>(losses, "count"), text(losses, "place"))
+        else {
+            return;
+        };
+        for row in 0..losses.num_rows() {
+            let (times, count) = self.losses.entry(places.value(row).to_owned()).or_default();
+            *times += 1;
+            *count = count.saturating_add(counts.value(row));
+        }
+    }
+
+    /// The result, with the names of files and the facts of processes (batches of the table `processes`). Rows
+    /// are ordered by total time; of the files at most `files` are kept.
+    #[must_use]
+    pub fn finish(self, names: &FileNames, processes: &[RecordBatch], files: usize) -> Report {
+        report::finish(self, names, processes, files)
+    }
+
+    fn operation(&mut self, number: usize) -> &mut Operation {
+        if number >= self.by_operation.len() {
+            self.by_operation.resize_with(number + 1, Operation::new);
+        }
+        &mut self.by_operation[number]
+    }
+}
+
+impl Operation {
+    fn new() -> Operation {
+        let durations = Histogram::new_with_bounds(1, LONGEST, DIGITS).ok();
+        Operation { count: 0, failed: 0, bytes: 0, time: 0, longest: 0, durations }
+    }
+
+    fn add(&mut self, took: u64, failed: bool, bytes: u64) {
+        self.count += 1;
+        self.failed += u64::from(failed);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.time = self.time.saturating_add(took);
+        self.longest = self.longest.max(took);
+        if let Some(durations) = &mut self.durations {
+            durations.saturating_record(took.max(1));
+        }
+    }
+}
+
+fn column<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> Option<&'a PrimitiveArray<T>> {
+    batch.column_by_name(name)?.as_primitive_opt::<T>()
+}
+
+fn text<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringArray> {
+    batch.column_by_name(name)?.as_string_opt::<i32>()
+}

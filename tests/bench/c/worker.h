@@ -76,7 +76,7 @@ int main(int argc, char **argv)
 		if (sscanf(line, "run %llu %u", &count, &threads) == 2) {
 			run(count, threads);
 		} else if (sscanf(line, "step %llu", &count) == 1) {
-			operations(8);
+			operations(1000);
 			__asm__ volatile("int3" ::: "memory");
 			operations(count);
 			__asm__ volatile("int3" ::: "memory");

@@ -38,8 +38,8 @@ impl Played {
         std::fs::create_dir_all(dir)?;
         let page = File::create(dir.join(control::FILE))?;
         page.set_len(control::BYTES as u64)?;
-        // As large as a log-client lets lanes grow by default, from the start.
-        let slots = 32_768;
+        // As large as a log-client lets lanes grow by default, from the start; or full at once.
+        let slots = if reads == Reads::Nothing { 256 } else { 32_768 };
         for (at, value) in [
             (word::ENABLED, u64::from(recording)),
             (word::LAYERS, u64::MAX),

@@ -38,7 +38,7 @@ fn serve() -> Result<(), String> {
                 say(&format!("{} {}", cpu.as_nanos(), wall.as_nanos()))?;
             }
             ("step", &[count]) => {
-                operations(8);
+                operations(1000);
                 int3();
                 operations(count);
                 int3();

@@ -1,6 +1,6 @@
 //! C programs of the tests.
 
-use crate::bin::root;
+use crate::built::root;
 use crate::process::run;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,10 +1,11 @@
 //! What the whole-system tests share.
 
 pub mod align;
-pub mod bin;
+pub mod built;
 pub mod compare;
 pub mod compile;
 pub mod fact;
+pub mod pattern;
 pub mod process;
 pub mod rules;
 pub mod scenario;

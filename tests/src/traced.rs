@@ -1,6 +1,6 @@
 //! Running programs under `miot run` and reading what came of it.
 
-use crate::bin::built;
+use crate::built::built;
 use crate::process::{Ended, run};
 use crate::trace::{Row, rows};
 use std::ffi::OsStr;

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_proto::op;
-use miot_tests::bin::built;
+use miot_tests::built::built;
 use miot_tests::compile::compile;
 use miot_tests::process::run;
 use miot_tests::trace::Row;

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use miot_tests::bin::built;
+use miot_tests::built::built;
 use miot_tests::compare::compare;
 use miot_tests::process::run;
 use miot_tests::scenario::{Place, scenario, steady_name};

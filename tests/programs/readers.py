@@ -1,0 +1,31 @@
+"""Reads a trace directory with pyarrow and DuckDB, knowing nothing of MIOT but its documentation."""
+
+import sys
+
+import duckdb
+import pyarrow.dataset
+import pyarrow.parquet
+
+trace = sys.argv[1]
+for table in ["events", "processes", "threads", "files", "losses", "clocks"]:
+    print("columns", table, ",".join(pyarrow.parquet.read_schema(f"{trace}/{table}/part-000000.parquet").names))
+
+events = pyarrow.dataset.dataset(f"{trace}/events", format="parquet").to_table()
+print("pyarrow", events.num_rows)
+
+sql = duckdb.connect()
+sql.execute(f"create view events as select * from '{trace}/events/*.parquet'")
+sql.execute(f"create view files as select * from '{trace}/files/*.parquet'")
+
+
+def one(query):
+    return sql.execute(query).fetchone()[0]
+
+
+print("duckdb", one("select count(*) from events"))
+print("written", one("select sum(result)::bigint from events where op like 'pwrite%' and result > 0"))
+print("first", one("select epoch_ns(min(time)) from events"))
+print("named", one("select count(*) from events join files using (file) where path like '%/test.db'"))
+times = events.column("time").cast("int64").to_pylist()
+assert times == sorted(times)
+print("ordered")

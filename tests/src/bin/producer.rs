@@ -1,0 +1,43 @@
+//! Records synthetic events as fast as it can: `producer THREADS EVENTS`, EVENTS per thread.
+//! Prints the check sum of each thread, for whoever reads the trace.
+
+use miot_tests::pattern;
+use miot_tracer::{Done, Ext, begin, end, end_with, new_handle, op};
+
+fn main() {
+    let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
+    let [threads, events] = numbers[..] else {
+        eprintln!("usage: producer THREADS EVENTS");
+        std::process::exit(2);
+    };
+    let workers: Vec<_> = (0..threads).map(|thread| std::thread::spawn(move || work(thread, events))).collect();
+    for (thread, worker) in workers.into_iter().enumerate() {
+        match worker.join() {
+            Ok((sum, refused)) => println!("{thread} {sum} {refused}"),
+            Err(_) => std::process::exit(1),
+        }
+    }
+}
+
+/// One open, then reads. Returns the check sum and how many events were not taken.
+fn work(thread: u64, events: u64) -> (u64, u64) {
+    let handle = new_handle();
+    let path = pattern::path(thread);
+    let mut refused = 0;
+    match begin(op::client::OPEN) {
+        Some(begun) => {
+            let done = Done { handle, ..Done::of(0) };
+            let ext = Ext { path1: path.as_bytes(), ..Ext::default() };
+            refused += u64::from(!end_with(begun, done, &ext));
+        }
+        None => refused += 1,
+    }
+    let mut sum = 0;
+    for number in 0..events {
+        let (offset, length, result) = pattern::event(thread, number);
+        sum = pattern::fold(sum, (offset, length, result));
+        let done = Done { handle, offset: offset as u64, length: length as u64, result, flags: 0 };
+        refused += u64::from(!begin(op::client::READ).is_some_and(|begun| end(begun, done)));
+    }
+    (sum, refused)
+}

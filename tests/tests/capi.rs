@@ -1,0 +1,134 @@
+//! The C interface: the example is compiled with `cc` against `miot.h` and both libraries, through
+//! pkg-config, and traced.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use miot_tests::built::{built, root};
+use miot_tests::process::run;
+use miot_tests::trace::Row;
+use miot_tests::traced::{command, events};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn place(name: &str) -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).unwrap();
+    place
+}
+
+/// `miot.pc` as an installation would have it, pointing at the build.
+fn pkg_config(place: &Path, arguments: &[&str]) -> Vec<String> {
+    let template = fs::read_to_string(root().join("tracer-client/capi/miot.pc.in")).unwrap();
+    let text = template
+        .replace("@PREFIX@", "/usr")
+        .replace("@INCLUDEDIR@", root().join("tracer-client/include").to_str().unwrap())
+        .replace("@LIBDIR@", built().library.to_str().unwrap())
+        .replace("@VERSION@", env!("CARGO_PKG_VERSION"));
+    assert!(!text.contains('@'), "a placeholder this test does not know: {text}");
+    fs::write(place.join("miot.pc"), text).unwrap();
+    let mut tool = Command::new("pkg-config");
+    let out = run(tool.args(arguments).arg("miot").env("PKG_CONFIG_PATH", place)).success();
+    out.stdout.split_whitespace().map(str::to_owned).collect()
+}
+
+fn example() -> PathBuf {
+    root().join("tracer-client/examples/c/client.c")
+}
+
+/// What the example does must be in the trace: eight writes, one that fails, the note, the file.
+fn check(rows: &[Row]) {
+    let writes: Vec<&Row> = rows.iter().filter(|row| row.layer == "client" && row.op == "write").collect();
+    let facts: Vec<_> = writes.iter().map(|row| (row.offset.unwrap(), row.length.unwrap(), row.result)).collect();
+    let mut expected: Vec<_> = (0..8).map(|block| (block * 8, 8, 8)).collect();
+    expected.push((64, 1, -i64::from(libc::EBADF)));
+    assert_eq!(facts, expected);
+    assert!(writes.iter().all(|row| row.path.as_deref().is_some_and(|path| path.ends_with("/served"))), "{writes:?}");
+    assert!(rows.iter().any(|row| row.layer == "app" && row.path.as_deref() == Some("checkpoint begins")));
+}
+
+fn trace(place: &Path, program: &Path, library: Option<&Path>) -> Vec<Row> {
+    let words = [program.to_path_buf(), place.join("served")];
+    let mut miot = command(place, &place.join("trace"), &words);
+    if let Some(library) = library {
+        miot.env("LD_LIBRARY_PATH", library);
+    }
+    let ended = run(&mut miot).success();
+    assert_eq!(ended.stdout, "recording: yes\n");
+    events(&place.join("trace"))
+}
+
+#[test]
+fn the_example_with_the_shared_library() {
+    let place = place("capi-shared");
+    let flags = pkg_config(&place, &["--cflags", "--libs"]);
+    let program = place.join("client");
+    let mut cc = Command::new("cc");
+    let _ = run(cc.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(example()).args(&flags)).success();
+    check(&trace(&place, &program, Some(&built().library)));
+
+    // Without a log-client: nothing is recorded, nothing goes wrong.
+    let mut alone = Command::new(&program);
+    alone.arg(place.join("served")).env("MIOT_DIR", place.join("none")).env("LD_LIBRARY_PATH", &built().library);
+    assert_eq!(run(&mut alone).success().stdout, "recording: no\n");
+}
+
+#[test]
+fn the_example_with_the_static_library() {
+    let place = place("capi-static");
+    let cflags = pkg_config(&place, &["--cflags"]);
+    let private: Vec<String> = pkg_config(&place, &["--static", "--libs"]);
+    let program = place.join("client");
+    let mut cc = Command::new("cc");
+    cc.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(example()).args(&cflags);
+    // Everything that --static names except the library itself, which is given by file.
+    cc.arg(built().library.join("libmiot.a")).args(private.iter().filter(|flag| *flag != "-lmiot"));
+    let _ = run(&mut cc).success();
+    check(&trace(&place, &program, None));
+}
+
+#[test]
+fn a_completely_static_client_is_traced_without_the_hook() {
+    let place = place("capi-no-loader");
+    let cflags = pkg_config(&place, &["--cflags"]);
+    let program = place.join("client");
+    let mut cc = Command::new("cc");
+    cc.args(["-static", "-o"]).arg(&program).arg(example()).args(&cflags).arg(built().library.join("libmiot.a"));
+    let _ = run(cc.args(["-lpthread"])).success();
+    let rows = trace(&place, &program, None);
+    check(&rows);
+    assert!(rows.iter().all(|row| row.layer != "posix"), "the hook cannot see a static program");
+}
+
+#[test]
+fn requests_inside_a_client_request_name_it() {
+    let place = place("capi-enclosing");
+    let flags = pkg_config(&place, &["--cflags", "--libs"]);
+    let program = place.join("client");
+    let mut cc = Command::new("cc");
+    let _ = run(cc.arg("-o").arg(&program).arg(example()).args(&flags)).success();
+    let rows = trace(&place, &program, Some(&built().library));
+    let below = rows.iter().filter(|row| row.layer == "posix" && row.op == "pwrite").count();
+    assert_eq!(below, 9, "the example's own pwrite calls, seen by the hook");
+    // The example's library and the hook are two producers with lanes of their own: `enclosing` links
+    // requests of one lane. What links the two layers here is time: each pwrite lies inside a write.
+    for write in rows.iter().filter(|row| row.layer == "client" && row.op == "write") {
+        let begin = write.time - write.duration;
+        let inside = |row: &&Row| row.op == "pwrite" && row.time <= write.time && row.time - row.duration >= begin;
+        assert_eq!(rows.iter().filter(inside).count(), 1, "{write:?}");
+    }
+}
+
+#[test]
+fn the_header_is_valid_c_and_cpp() {
+    let place = place("capi-header");
+    let include = root().join("tracer-client/include");
+    for (compiler, extra) in [("cc", "-std=c99"), ("cc", "-xc++")] {
+        let source = place.join("header.c");
+        fs::write(&source, "#include <miot.h>\nint main(void) { return miot_active(MIOT_LAYER_CLIENT); }\n").unwrap();
+        let mut cc = Command::new(compiler);
+        cc.args([extra, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-I"]).arg(&include).arg(&source);
+        let _ = run(&mut cc).success();
+    }
+}

@@ -1,0 +1,133 @@
+//! A program cannot tell that it is traced: return values, errno, output, exit codes and signals are those
+//! of a run without the hook; and what it did is in the trace, whatever way it ended.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use miot_tests::compile::compile;
+use miot_tests::process::{Ended, run};
+use miot_tests::trace::Row;
+use miot_tests::traced::{command, events, fsck};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+struct Place {
+    top: PathBuf,
+    program: PathBuf,
+}
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let top = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hook-{name}"));
+        let _ = fs::remove_dir_all(&top);
+        fs::create_dir_all(&top).unwrap();
+        let program = compile(&top, "semantics", &["semantics.c"], &[]);
+        Place { top, program }
+    }
+
+    fn work(&self) -> PathBuf {
+        let work = self.top.join("work");
+        let _ = fs::remove_dir_all(&work);
+        fs::create_dir(&work).unwrap();
+        work
+    }
+
+    /// Runs `semantics CASE` without and with the hook; both must look the same from outside.
+    fn same(&self, case: &str, environment: &[(&str, &str)]) -> (Ended, Vec<Row>) {
+        let without =
+            run(Command::new(&self.program).arg(case).current_dir(self.work()).envs(environment.iter().copied()));
+        let trace = self.top.join("trace");
+        let words = [self.program.as_os_str(), case.as_ref()];
+        let traced = run(command(&self.work(), &trace, &words).envs(environment.iter().copied()));
+        assert_eq!(traced.stdout, without.stdout, "{case}: what the program printed");
+        assert_eq!(traced.code(), without.code(), "{case}: exit code or 128 + signal\n{}", traced.stderr);
+        let report = fsck(&trace);
+        assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+        (traced, events(&trace))
+    }
+}
+
+fn writes(rows: &[Row], name: &str) -> usize {
+    let named = |row: &&Row| row.path.as_deref().is_some_and(|path| path.ends_with(&format!("/{name}")));
+    rows.iter().filter(named).filter(|row| row.op == "write" && row.result == 1).count()
+}
+
+#[test]
+fn return_values_and_errno() {
+    let (_, rows) = Place::new("errno").same("errno", &[]);
+    assert!(rows.iter().any(|row| row.result == -i64::from(libc::EBADF)));
+}
+
+#[test]
+fn fork_vfork_exec_spawn_exit_and_kill() {
+    let (_, rows) = Place::new("children").same("children", &[]);
+    for name in ["forked", "left", "killed", "vforked", "parent", "spawned", "grandchild", "executed"] {
+        assert_eq!(writes(&rows, name), 100, "{name}");
+    }
+}
+
+#[test]
+fn hundreds_of_threads_that_come_and_go() {
+    let (_, rows) = Place::new("threads").same("threads", &[]);
+    let lost: usize = (0..200).filter(|i| writes(&rows, &format!("t{i}")) != 300).count();
+    assert_eq!(lost, 0, "threads whose writes are not all in the trace");
+}
+
+#[test]
+fn cancellation_of_a_blocked_read() {
+    let (ended, rows) = Place::new("cancellation").same("cancellation", &[]);
+    assert!(ended.stdout.contains("cancelled 1 cleaned 1\nnot cancelled: 1"), "{}", ended.stdout);
+    assert_eq!(writes(&rows, "after-cancel"), 100);
+}
+
+#[test]
+fn signal_handlers_that_do_io() {
+    let (_, rows) = Place::new("signals").same("signals", &[]);
+    assert_eq!(writes(&rows, "between"), 100_000);
+    assert_eq!(writes(&rows, "in-handler"), 1001);
+}
+
+#[test]
+fn io_before_main_and_after_exit() {
+    let (_, rows) = Place::new("atexit").same("atexit", &[("EARLY", "1")]);
+    for name in ["before-main", "main", "at-exit", "after-main"] {
+        assert_eq!(writes(&rows, name), 100, "{name}");
+    }
+}
+
+#[test]
+fn every_way_to_end() {
+    for case in ["abort", "segfault", "kill", "quick_exit"] {
+        let (_, rows) = Place::new(case).same(case, &[]);
+        assert_eq!(writes(&rows, "main"), 100, "{case}");
+    }
+    let (_, rows) = Place::new("thread_exit").same("thread_exit", &[]);
+    assert_eq!(writes(&rows, "other"), 100);
+}
+
+#[test]
+fn inherited_descriptors_are_known_by_path() {
+    let place = Place::new("inherited");
+    let script = format!(
+        "printf 0123456789 > in; exec 10< in 11>> out; head -c 3 <&10 > /dev/null; {} inherited",
+        place.program.display()
+    );
+    let words = ["sh", "-c", &script];
+    let without = run(Command::new(words[0]).args(&words[1..]).current_dir(place.work()));
+    let trace = place.top.join("trace");
+    let traced = run(&mut command(&place.work(), &trace, &words));
+    assert_eq!((&traced.stdout, traced.code()), (&without.stdout, 0));
+    // How far `head` left the descriptor is its own affair: the program says where it found it.
+    let position = traced.stdout.lines().next().and_then(|line| line.split(' ').nth(1)).and_then(|n| n.parse().ok());
+    assert!(position.is_some(), "{}", traced.stdout);
+    let rows = events(&trace);
+    let of = |op: &str, name: &str| {
+        rows.iter()
+            .filter(|row| row.op == op && row.path.as_deref().is_some_and(|p| p.ends_with(name)))
+            .map(|row| (row.offset, row.length, row.result))
+            .collect::<Vec<_>>()
+    };
+    assert!(of("write", "/work/out").contains(&(Some(0), Some(4), 4)), "{rows:#?}");
+    let reads = of("read", "/work/in");
+    assert_eq!(reads.last().map(|(offset, length, _)| (*offset, *length)), Some((position, Some(5))), "{rows:#?}");
+}

@@ -1,0 +1,102 @@
+//! Nothing invented, nothing lost: ten million synthetic events through all tiers, counted and
+//! check-summed in the sealed Parquet parts.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
+use arrow_array::{Array as _, RecordBatch};
+use miot_tests::pattern;
+use miot_tests::traced::{fsck, traced};
+use miot_trace_store::{Reader, Table};
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+const THREADS: u64 = 4;
+const PER_THREAD: u64 = 2_500_000;
+
+/// What arrived.
+#[derive(Default)]
+struct Counted {
+    /// Events and check sum by thread.
+    threads: HashMap<u64, (u64, u64)>,
+    /// Last attempt number by stream: a thread whose lane grows has several.
+    streams: HashMap<u64, u64>,
+    last_time: i64,
+}
+
+#[test]
+fn ten_million_events_arrive_each_once_in_order_and_unchanged() {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lossless");
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).unwrap();
+    let trace = place.join("trace");
+    let producer = env!("CARGO_BIN_EXE_producer");
+    let words = [producer.to_owned(), THREADS.to_string(), PER_THREAD.to_string()];
+    let ended = traced(&place, &trace, &words).success();
+
+    // What the producer says it wrote: thread, check sum, events not taken.
+    let said: Vec<[u64; 3]> = ended
+        .stdout
+        .lines()
+        .map(|line| line.split(' ').map(|word| word.parse().unwrap()).collect::<Vec<_>>().try_into().unwrap())
+        .collect();
+    assert_eq!(said.len() as u64, THREADS, "{}", ended.stdout);
+
+    let reader = Reader::open(&trace).unwrap();
+    assert!(reader.parts().all(|(_, sealed)| sealed), "all parts are sealed after the run");
+    let names = threads_of_files(&reader);
+    let mut counted = Counted::default();
+    for batch in reader.events() {
+        count(&batch.unwrap(), &names, &mut counted);
+    }
+    for [thread, sum, refused] in said {
+        assert_eq!(refused, 0, "policy wait: the producer waits instead of dropping");
+        assert_eq!(counted.threads[&thread], (PER_THREAD, sum), "thread {thread}: events and check sum");
+    }
+    assert_eq!(counted.threads.len() as u64, THREADS, "none invented");
+    let losses: usize = reader.table(Table::Losses).unwrap().iter().map(RecordBatch::num_rows).sum();
+    assert_eq!(losses, 0);
+    let report = fsck(&trace);
+    assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+    fs::remove_dir_all(&place).unwrap();
+}
+
+/// Thread number by file id.
+fn threads_of_files(reader: &Reader) -> HashMap<u64, u64> {
+    let mut names = HashMap::new();
+    for batch in reader.table(Table::Files).unwrap() {
+        let ids = batch.column_by_name("file").unwrap().as_primitive::<UInt64Type>();
+        let paths = batch.column_by_name("path").unwrap().as_string::<i32>();
+        for row in 0..batch.num_rows() {
+            if let Some(thread) = (0..THREADS).find(|t| pattern::path(*t) == paths.value(row)) {
+                names.insert(ids.value(row), thread);
+            }
+        }
+    }
+    names
+}
+
+fn count(batch: &RecordBatch, names: &HashMap<u64, u64>, counted: &mut Counted) {
+    let unsigned = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<UInt64Type>();
+    let signed = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<Int64Type>();
+    let time = batch.column_by_name("time").unwrap().as_primitive::<TimestampNanosecondType>();
+    let (stream, seq, file) = (unsigned("stream"), unsigned("seq"), unsigned("file"));
+    let (offset, length, result) = (signed("offset"), signed("length"), signed("result"));
+    for row in 0..batch.num_rows() {
+        assert!(time.value(row) >= counted.last_time, "the trace is ordered by completion time");
+        counted.last_time = time.value(row);
+        if let Some(last) = counted.streams.insert(stream.value(row), seq.value(row)) {
+            assert!(last < seq.value(row), "attempt numbers count up in a stream");
+        }
+        // Only the open of the file has no offset; what the hook saw of the program has another file.
+        let thread = if file.is_valid(row) { names.get(&file.value(row)) } else { None };
+        let Some(thread) = thread.filter(|_| offset.is_valid(row)) else { continue };
+        let (events, sum) = counted.threads.entry(*thread).or_default();
+        let found = (offset.value(row), length.value(row), result.value(row));
+        assert_eq!(found, pattern::event(*thread, *events), "thread {thread}, event {events}");
+        *sum = pattern::fold(*sum, found);
+        *events += 1;
+    }
+}

@@ -50,12 +50,14 @@ pub struct LiveWriter {
     options: IpcWriteOptions,
     context: IpcWriteContext,
     file: Option<File>,
-    /// Encoded, not in the file yet.
+    /// Bytes of the file that are durable, all whole messages.
+    synced: u64,
+    /// What follows them. Kept until it is durable: if the system could not sync it, it is written again,
+    /// because the failed pages may be gone.
     encoded: Vec<u8>,
-    /// Bytes in the file, all whole messages.
-    written: u64,
+    /// How much of `encoded` is in the file.
+    written: usize,
     rows: u64,
-    unsynced: bool,
 }
 
 impl std::fmt::Debug for LiveWriter {
@@ -86,10 +88,10 @@ impl LiveWriter {
             options,
             context: IpcWriteContext::default(),
             file: None,
+            synced: 0,
             encoded: Vec::new(),
             written: 0,
             rows: 0,
-            unsynced: false,
         };
         writer.context.set_reserve_scratch(true);
         // Numbers the dictionaries in the tracker, also where the schema is in the file already.
@@ -131,7 +133,7 @@ impl LiveWriter {
         if good > 0 {
             writer.encoded.clear();
         }
-        writer.written = good;
+        writer.synced = good;
         writer.file = Some(file);
         Ok((writer, length.saturating_sub(good)))
     }
@@ -161,7 +163,7 @@ impl LiveWriter {
     /// # Errors
     /// [`Error::Io`]: the file ends where it ended before, and what was encoded is kept for the next call.
     pub fn write_out(&mut self) -> Result<bool, Error> {
-        if self.rows == 0 || self.encoded.is_empty() {
+        if self.rows == 0 || self.written == self.encoded.len() {
             return Ok(false);
         }
         let (file, made) = match &self.file {
@@ -172,28 +174,26 @@ impl LiveWriter {
                 (&*self.file.insert(file.map_err(Error::io("create", &self.path))?), true)
             }
         };
-        if let Err(e) = file.write_all_at(&self.encoded, self.written) {
+        let end = self.synced + self.written as u64;
+        if let Err(e) = file.write_all_at(&self.encoded[self.written..], end) {
             // Readers would see a torn end until the next write; and it gives space back.
-            let _ = file.set_len(self.written);
+            let _ = file.set_len(end);
             return Err(Error::io("write to", &self.path)(e));
         }
-        self.written += self.encoded.len() as u64;
-        self.encoded.clear();
-        self.unsynced = true;
+        self.written = self.encoded.len();
         Ok(made)
     }
 
     /// Makes what was written durable.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error::Io`]: what is not durable is written again by the next [`LiveWriter::write_out`].
     pub fn sync(&mut self) -> Result<(), Error> {
-        if let Some(file) = &self.file
-            && self.unsynced
-        {
-            file.sync_data().map_err(Error::io("sync", &self.path))?;
-            self.unsynced = false;
-        }
+        let Some(file) = self.file.as_ref().filter(|_| self.written > 0) else { return Ok(()) };
+        let written = std::mem::take(&mut self.written);
+        file.sync_data().map_err(Error::io("sync", &self.path))?;
+        self.synced += written as u64;
+        self.encoded.drain(..written);
         Ok(())
     }
 
@@ -206,10 +206,10 @@ impl LiveWriter {
     /// Bytes in the file and waiting for it.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.written + self.encoded.len() as u64
+        self.synced + self.encoded.len() as u64
     }
 
-    /// Bytes waiting for [`LiveWriter::write_out`].
+    /// Bytes in memory, waiting for [`LiveWriter::sync`].
     #[must_use]
     pub fn waiting(&self) -> usize {
         if self.rows == 0 { 0 } else { self.encoded.len() }

@@ -15,8 +15,8 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Encoded bytes that may wait for a commit. More are written (not synced) at the next append, so that a
-/// caller who never commits does not fill the memory.
+/// Encoded bytes that may wait for a commit. More are committed by the next append, so that a caller who never
+/// commits does not fill the memory.
 const MAX_WAITING: usize = 16 << 20;
 
 /// When the live part is sealed. Whichever bound is met first.
@@ -171,7 +171,7 @@ impl Writer {
     /// commit and could not be written; the batch is not taken, give it again when the cause is gone.
     pub fn append(&mut self, table: Table, batch: &RecordBatch) -> Result<(), Error> {
         if self.live.iter().map(LiveWriter::waiting).sum::<usize>() > MAX_WAITING {
-            self.write_out()?;
+            self.commit()?;
         }
         self.live[table as usize].append(batch)?;
         if self.begun.is_none() && batch.num_rows() > 0 {
@@ -187,12 +187,7 @@ impl Writer {
     /// [`Error::Io`] (see [`Error::is_disk_full`]): what was committed before stands, what was appended since
     /// is kept in memory; call again when the cause is gone.
     pub fn commit(&mut self) -> Result<(), Error> {
-        self.write_out()?;
-        self.live[Table::Events as usize].sync()
-    }
-
-    /// Side tables first, durable before the first byte of an event that may need them.
-    fn write_out(&mut self) -> Result<(), Error> {
+        // Side tables first: they are durable before the first byte of an event that may need them.
         for table in Table::SIDE {
             self.unsynced_names |= self.live[table as usize].write_out()?;
         }
@@ -200,7 +195,9 @@ impl Writer {
             self.live[table as usize].sync()?;
         }
         self.sync_names()?;
-        self.unsynced_names |= self.live[Table::Events as usize].write_out()?;
+        let events = &mut self.live[Table::Events as usize];
+        self.unsynced_names |= events.write_out()?;
+        events.sync()?;
         self.sync_names()
     }
 
@@ -260,6 +257,9 @@ impl Writer {
     /// from there.
     pub fn finish(mut self) -> Result<Summary, Error> {
         self.commit()?;
+        // What failed before now gets another attempt, so that space freed just before the call counts.
+        self.sealer.wait();
+        drop(self.sealer.error());
         self.sealer.retry();
         self.rotate(!self.any_part)?;
         self.sealer.wait();

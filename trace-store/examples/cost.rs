@@ -1,0 +1,167 @@
+//! What it costs to store events: CPU per event to append and commit, to seal and to read; bytes per event.
+//!
+//! `cargo run --release -p miot-trace-store --example cost [directory [millions of events]]`
+//!
+//! The events are like those of fio with four threads: 4 KiB requests, each thread in its own file, taking
+//! turns at random. CPU time is that of the whole process, in steps of 10 ms.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use arrow_array::types::{UInt8Type, UInt16Type};
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray,
+    UInt8Array, UInt16Array, UInt32Array, UInt64Array, new_null_array,
+};
+use miot_trace_store::{Options, Reader, Table, Writer, schema};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const THREADS: u64 = 4;
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+}
+
+/// fio-like events, batch after batch.
+struct Load {
+    random: Random,
+    sequential: bool,
+    time: i64,
+    seq: [u64; THREADS as usize],
+    node: ArrayRef,
+    layer: ArrayRef,
+    op: ArrayRef,
+}
+
+impl Load {
+    fn new(sequential: bool) -> Load {
+        let names = |names: &[&str]| -> ArrayRef { Arc::new(StringArray::from(names.to_vec())) };
+        Load {
+            random: Random(1),
+            sequential,
+            time: 1_763_700_000_000_000_000,
+            // The threads did not begin with the same number of requests.
+            seq: [40, 1000, 7, 333],
+            node: names(&["node-17"]),
+            layer: names(&["posix"]),
+            op: names(&["pread", "pwrite"]),
+        }
+    }
+
+    fn batch(&mut self, rows: usize) -> RecordBatch {
+        let events = schema::of(Table::Events);
+        let none = |name: &str| new_null_array(events.field_with_name(name).unwrap().data_type(), rows);
+        let (mut times, mut durations, mut threads, mut seqs, mut offsets, mut ops) =
+            (vec![], vec![], vec![], vec![], vec![], vec![]);
+        for _ in 0..rows {
+            let thread = self.random.next(THREADS);
+            let seq = &mut self.seq[thread as usize];
+            *seq += 1;
+            self.time += 150 + self.random.next(400) as i64;
+            times.push(self.time);
+            durations
+                .push(900 + self.random.next(500) as i64 + if self.random.0 >> 57 == 0 { 20_000 } else { 0 });
+            threads.push(thread);
+            seqs.push(*seq);
+            offsets.push(4096 * if self.sequential { *seq as i64 } else { self.random.next(1 << 18) as i64 });
+            ops.push(u16::from(!self.sequential && self.random.next(10) < 3));
+        }
+        let u64s = |values: Vec<u64>| -> ArrayRef { Arc::new(UInt64Array::from(values)) };
+        let u32s = |values: Vec<u32>| -> ArrayRef { Arc::new(UInt32Array::from(values)) };
+        let of_threads = |add: u64| u64s(threads.iter().map(|t| t + add).collect());
+        let zeros16 = || UInt16Array::from(vec![0; rows]);
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(TimestampNanosecondArray::from(times).with_timezone("UTC")),
+            Arc::new(Int64Array::from(durations)),
+            Arc::new(DictionaryArray::<UInt16Type>::new(zeros16(), Arc::clone(&self.node))),
+            u64s(vec![1; rows]),
+            u32s(vec![4321; rows]),
+            u32s(threads.iter().map(|t| *t as u32 + 4322).collect()),
+            Arc::new(DictionaryArray::<UInt8Type>::new(
+                UInt8Array::from(vec![0; rows]),
+                Arc::clone(&self.layer),
+            )),
+            Arc::new(DictionaryArray::<UInt16Type>::new(UInt16Array::from(ops), Arc::clone(&self.op))),
+            of_threads(1),
+            none("file2"),
+            of_threads(7),
+            Arc::new(Int64Array::from(offsets)),
+            none("offset2"),
+            Arc::new(Int64Array::from(vec![4096; rows])),
+            none("arg"),
+            Arc::new(Int64Array::from(vec![4096; rows])),
+            Arc::new(zeros16()),
+            of_threads(1),
+            u64s(seqs.clone()),
+            u32s(seqs.iter().map(|s| *s as u32 + 1).collect()),
+            none("enclosing"),
+            none("cpu_time"),
+        ];
+        RecordBatch::try_new(events, columns).unwrap()
+    }
+}
+
+/// CPU time of this process so far, nanoseconds.
+fn cpu() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    ticks * 10_000_000
+}
+
+fn bytes(folder: &Path) -> u64 {
+    std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum()
+}
+
+fn measure(dir: &Path, sequential: bool, rows: usize, events: usize) {
+    let _ = std::fs::remove_dir_all(dir);
+    let mut writer = Writer::create(dir, Options { seal_rows: u64::MAX, ..Options::default() }).unwrap();
+    let mut load = Load::new(sequential);
+    let batches: Vec<RecordBatch> = (0..events / rows).map(|_| load.batch(rows)).collect();
+    let events = (batches.len() * rows) as f64;
+    let start = cpu();
+    for (i, batch) in batches.iter().enumerate() {
+        writer.append(Table::Events, batch).unwrap();
+        if (i + 1) * rows % 65_536 < rows {
+            writer.commit().unwrap();
+        }
+    }
+    writer.commit().unwrap();
+    let append = (cpu() - start) as f64 / events;
+    drop(batches);
+    let live = bytes(&dir.join("live")) as f64 / events;
+    let start = cpu();
+    writer.finish().unwrap();
+    let seal = (cpu() - start) as f64 / events;
+    let sealed = bytes(&dir.join("events")) as f64 / events;
+    let start = cpu();
+    let reader = Reader::open(dir).unwrap();
+    let read: usize = reader.events().map(|b| b.unwrap().num_rows()).sum();
+    assert_eq!(read as f64, events);
+    let read = (cpu() - start) as f64 / events;
+    let name = if sequential { "sequential" } else { "random" };
+    println!(
+        "{name:<11} {rows:>6}  {append:>6.1} ns {live:>6.2} B   {seal:>6.1} ns {sealed:>6.2} B   {read:>6.1} ns"
+    );
+}
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let parent = args.next().map_or_else(std::env::temp_dir, PathBuf::from);
+    let millions: usize = args.next().map_or(2, |m| m.parse().unwrap());
+    let dir = parent.join(format!("miot-cost-{}", std::process::id()));
+    println!("{millions} million events, 4 threads             live               sealed           read");
+    println!("load         batch  CPU/event  size      CPU/event  size     CPU/event");
+    for sequential in [true, false] {
+        for rows in [512, 4096, 32_768] {
+            measure(&dir, sequential, rows, millions * 1_000_000);
+        }
+    }
+    if std::env::var_os("MIOT_KEEP").is_none() {
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,136 @@
+//! A full disk loses nothing that was committed, and the same call succeeds once there is space.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+use common::*;
+use miot_trace_store::{Options, Reader, Table, Writer, fsck};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A file system of 1 MiB, unmounted when dropped.
+struct Small {
+    _temp: tempfile::TempDir,
+    root: PathBuf,
+}
+
+impl Small {
+    /// `None`, and a loud word, if it cannot be mounted here.
+    fn mount() -> Option<Small> {
+        let temp = tempfile::tempdir().unwrap();
+        let root = temp.path().join("small");
+        fs::create_dir(&root).unwrap();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "miot-test"]).arg(&root).status();
+        if !mounted.is_ok_and(|status| status.success()) {
+            eprintln!(
+                "NOT TESTED: disk full. A tmpfs cannot be mounted here: run as root with CAP_SYS_ADMIN."
+            );
+            return None;
+        }
+        Some(Small { _temp: temp, root })
+    }
+
+    /// Takes all space but `left` bytes.
+    fn fill(&self, left: usize) -> PathBuf {
+        let ballast = self.root.join("ballast");
+        let mut size = 1 << 20;
+        while fs::write(&ballast, vec![1; size]).is_err() {
+            size -= 4096;
+        }
+        fs::write(&ballast, vec![1; size - left.min(size)]).unwrap();
+        ballast
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.root).status();
+    }
+}
+
+fn no_torn_end(dir: &Path) {
+    assert!(Reader::open(dir).unwrap().torn().unwrap().is_empty());
+    let report = fsck::check(dir);
+    assert!(report.is_good(), "{report}");
+}
+
+#[test]
+fn a_commit_that_found_no_space_can_be_repeated() {
+    let Some(small) = Small::mount() else { return };
+    let dir = small.root.join("trace");
+    let mut writer = Writer::create(&dir, Options::default()).unwrap();
+    sides(&mut writer);
+    writer.append(Table::Events, &events(&turn(0, 30))).unwrap();
+    writer.commit().unwrap();
+    let ballast = small.fill(40 << 10);
+    let (mut next, mut committed) = (30, 30);
+    let error = loop {
+        writer.append(Table::Events, &events(&turn(next, next + 300))).unwrap();
+        next += 300;
+        match writer.commit() {
+            Ok(()) => committed = next,
+            Err(error) => break error,
+        }
+    };
+    assert!(error.is_disk_full(), "{error}");
+    assert!(error.to_string().contains("part-000000.events.arrows"), "{error}");
+    assert_eq!(read_all(&dir), turn(0, committed));
+    no_torn_end(&dir);
+    assert!(writer.commit().unwrap_err().is_disk_full());
+    writer.append(Table::Events, &events(&turn(next, next + 30))).unwrap();
+    fs::remove_file(ballast).unwrap();
+    writer.commit().unwrap();
+    assert_eq!(read_all(&dir), turn(0, next + 30));
+    no_torn_end(&dir);
+    writer.finish().unwrap();
+    assert_eq!(read_all(&dir), turn(0, next + 30));
+}
+
+#[test]
+fn a_seal_that_found_no_space_is_tried_again() {
+    let Some(small) = Small::mount() else { return };
+    let dir = small.root.join("trace");
+    let mut writer = Writer::create(&dir, Options::default()).unwrap();
+    sides(&mut writer);
+    writer.append(Table::Events, &events(&turn(0, 3000))).unwrap();
+    writer.commit().unwrap();
+    let ballast = small.fill(8 << 10);
+    writer.seal().unwrap();
+    let error = loop {
+        if let Err(error) = writer.seal() {
+            break error;
+        }
+        std::thread::yield_now();
+    };
+    assert!(error.is_disk_full(), "{error}");
+    assert!(error.to_string().contains("part 0"), "{error}");
+    assert_eq!(read_all(&dir), turn(0, 3000));
+    no_torn_end(&dir);
+    fs::remove_file(&ballast).unwrap();
+    writer.append(Table::Events, &events(&turn(3000, 3030))).unwrap();
+    let summary = writer.finish().unwrap();
+    assert_eq!((summary.parts, summary.events), (2, 3030));
+    assert_eq!(read_all(&dir), turn(0, 3030));
+    no_torn_end(&dir);
+}
+
+#[test]
+fn a_finish_that_found_no_space_leaves_a_readable_trace() {
+    let Some(small) = Small::mount() else { return };
+    let dir = small.root.join("trace");
+    let mut writer = Writer::create(&dir, Options::default()).unwrap();
+    sides(&mut writer);
+    writer.append(Table::Events, &events(&turn(0, 3000))).unwrap();
+    writer.commit().unwrap();
+    let ballast = small.fill(8 << 10);
+    let error = writer.finish().unwrap_err();
+    assert!(error.is_disk_full(), "{error}");
+    assert_eq!(read_all(&dir), turn(0, 3000));
+    fs::remove_file(&ballast).unwrap();
+    let (writer, recovered) = Writer::open(&dir, Options::default()).unwrap();
+    assert_eq!(recovered.next_stream, 4);
+    writer.finish().unwrap();
+    assert_eq!(read_all(&dir), turn(0, 3000));
+    no_torn_end(&dir);
+}

@@ -40,11 +40,15 @@ fn example() -> PathBuf {
 /// What the example does must be in the trace: eight writes, one that fails, the note, the file.
 fn check(rows: &[Row]) {
     let writes: Vec<&Row> = rows.iter().filter(|row| row.layer == "client" && row.op == "write").collect();
-    let facts: Vec<_> = writes.iter().map(|row| (row.offset.unwrap(), row.length.unwrap(), row.result)).collect();
+    let facts: Vec<_> =
+        writes.iter().map(|row| (row.offset.unwrap(), row.length.unwrap(), row.result)).collect();
     let mut expected: Vec<_> = (0..8).map(|block| (block * 8, 8, 8)).collect();
     expected.push((64, 1, -i64::from(libc::EBADF)));
     assert_eq!(facts, expected);
-    assert!(writes.iter().all(|row| row.path.as_deref().is_some_and(|path| path.ends_with("/served"))), "{writes:?}");
+    assert!(
+        writes.iter().all(|row| row.path.as_deref().is_some_and(|path| path.ends_with("/served"))),
+        "{writes:?}"
+    );
     assert!(rows.iter().any(|row| row.layer == "app" && row.path.as_deref() == Some("checkpoint begins")));
 }
 
@@ -65,12 +69,16 @@ fn the_example_with_the_shared_library() {
     let flags = pkg_config(&place, &["--cflags", "--libs"]);
     let program = place.join("client");
     let mut cc = Command::new("cc");
-    let _ = run(cc.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(example()).args(&flags)).success();
+    let _ = run(cc.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(example()).args(&flags))
+        .success();
     check(&trace(&place, &program, Some(&built().library)));
 
     // Without a log-client: nothing is recorded, nothing goes wrong.
     let mut alone = Command::new(&program);
-    alone.arg(place.join("served")).env("MIOT_DIR", place.join("none")).env("LD_LIBRARY_PATH", &built().library);
+    alone
+        .arg(place.join("served"))
+        .env("MIOT_DIR", place.join("none"))
+        .env("LD_LIBRARY_PATH", &built().library);
     assert_eq!(run(&mut alone).success().stdout, "recording: no\n");
 }
 
@@ -94,7 +102,11 @@ fn a_completely_static_client_is_traced_without_the_hook() {
     let cflags = pkg_config(&place, &["--cflags"]);
     let program = place.join("client");
     let mut cc = Command::new("cc");
-    cc.args(["-static", "-o"]).arg(&program).arg(example()).args(&cflags).arg(built().library.join("libmiot.a"));
+    cc.args(["-static", "-o"])
+        .arg(&program)
+        .arg(example())
+        .args(&cflags)
+        .arg(built().library.join("libmiot.a"));
     let _ = run(cc.args(["-lpthread"])).success();
     let rows = trace(&place, &program, None);
     check(&rows);
@@ -115,7 +127,8 @@ fn requests_inside_a_client_request_name_it() {
     // requests of one lane. What links the two layers here is time: each pwrite lies inside a write.
     for write in rows.iter().filter(|row| row.layer == "client" && row.op == "write") {
         let begin = write.time - write.duration;
-        let inside = |row: &&Row| row.op == "pwrite" && row.time <= write.time && row.time - row.duration >= begin;
+        let inside =
+            |row: &&Row| row.op == "pwrite" && row.time <= write.time && row.time - row.duration >= begin;
         assert_eq!(rows.iter().filter(inside).count(), 1, "{write:?}");
     }
 }
@@ -126,9 +139,12 @@ fn the_header_is_valid_c_and_cpp() {
     let include = root().join("tracer-client/include");
     for (compiler, extra) in [("cc", "-std=c99"), ("cc", "-xc++")] {
         let source = place.join("header.c");
-        fs::write(&source, "#include <miot.h>\nint main(void) { return miot_active(MIOT_LAYER_CLIENT); }\n").unwrap();
+        fs::write(&source, "#include <miot.h>\nint main(void) { return miot_active(MIOT_LAYER_CLIENT); }\n")
+            .unwrap();
         let mut cc = Command::new(compiler);
-        cc.args([extra, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-I"]).arg(&include).arg(&source);
+        cc.args([extra, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-I"])
+            .arg(&include)
+            .arg(&source);
         let _ = run(&mut cc).success();
     }
 }

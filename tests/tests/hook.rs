@@ -34,8 +34,10 @@ impl Place {
 
     /// Runs `semantics CASE` without and with the hook; both must look the same from outside.
     fn same(&self, case: &str, environment: &[(&str, &str)]) -> (Ended, Vec<Row>) {
-        let without =
-            run(Command::new(&self.program).arg(case).current_dir(self.work()).envs(environment.iter().copied()));
+        let without = run(Command::new(&self.program)
+            .arg(case)
+            .current_dir(self.work())
+            .envs(environment.iter().copied()));
         let trace = self.top.join("trace");
         let words = [self.program.as_os_str(), case.as_ref()];
         let traced = run(command(&self.work(), &trace, &words).envs(environment.iter().copied()));
@@ -118,7 +120,8 @@ fn inherited_descriptors_are_known_by_path() {
     let traced = run(&mut command(&place.work(), &trace, &words));
     assert_eq!((&traced.stdout, traced.code()), (&without.stdout, 0));
     // How far `head` left the descriptor is its own affair: the program says where it found it.
-    let position = traced.stdout.lines().next().and_then(|line| line.split(' ').nth(1)).and_then(|n| n.parse().ok());
+    let position =
+        traced.stdout.lines().next().and_then(|line| line.split(' ').nth(1)).and_then(|n| n.parse().ok());
     assert!(position.is_some(), "{}", traced.stdout);
     let rows = events(&trace);
     let of = |op: &str, name: &str| {
@@ -129,5 +132,9 @@ fn inherited_descriptors_are_known_by_path() {
     };
     assert!(of("write", "/work/out").contains(&(Some(0), Some(4), 4)), "{rows:#?}");
     let reads = of("read", "/work/in");
-    assert_eq!(reads.last().map(|(offset, length, _)| (*offset, *length)), Some((position, Some(5))), "{rows:#?}");
+    assert_eq!(
+        reads.last().map(|(offset, length, _)| (*offset, *length)),
+        Some((position, Some(5))),
+        "{rows:#?}"
+    );
 }

@@ -20,7 +20,8 @@ fn eight_processes_with_four_threads() {
     fs::create_dir_all(&place).unwrap();
     let program = compile(&place, "many", &["many.c"], &[]);
     let trace = place.join("trace");
-    let words = [program.display().to_string(), PROCESSES.to_string(), THREADS.to_string(), WRITES.to_string()];
+    let words =
+        [program.display().to_string(), PROCESSES.to_string(), THREADS.to_string(), WRITES.to_string()];
     let _ = traced(&place, &trace, &words).success();
 
     let rows = events(&trace);

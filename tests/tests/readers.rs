@@ -35,7 +35,8 @@ fn pyarrow_and_duckdb_read_what_miot_reads() {
         ("losses", Table::Losses),
         ("clocks", Table::Clocks),
     ] {
-        let documented: Vec<String> = schema::of(table).fields().iter().map(|field| field.name().clone()).collect();
+        let documented: Vec<String> =
+            schema::of(table).fields().iter().map(|field| field.name().clone()).collect();
         assert_eq!(lines.next().unwrap(), format!("columns {name} {}", documented.join(",")));
     }
     let number = |line: Option<&str>, name: &str| -> i64 {
@@ -44,11 +45,13 @@ fn pyarrow_and_duckdb_read_what_miot_reads() {
     };
     assert_eq!(number(lines.next(), "pyarrow"), rows.len() as i64);
     assert_eq!(number(lines.next(), "duckdb"), rows.len() as i64);
-    let written: i64 = rows.iter().filter(|row| row.op.starts_with("pwrite") && row.result > 0).map(|row| row.result).sum();
+    let written: i64 =
+        rows.iter().filter(|row| row.op.starts_with("pwrite") && row.result > 0).map(|row| row.result).sum();
     assert!(written > 0);
     assert_eq!(number(lines.next(), "written"), written, "bytes, by SQL");
     assert_eq!(number(lines.next(), "first"), rows[0].time, "time of the first event, nanoseconds");
-    let named = rows.iter().filter(|row| row.path.as_deref().is_some_and(|path| path.ends_with("/test.db"))).count();
+    let named =
+        rows.iter().filter(|row| row.path.as_deref().is_some_and(|path| path.ends_with("/test.db"))).count();
     assert_eq!(number(lines.next(), "named"), named as i64, "events joined with the path of their file");
     assert_eq!(lines.next(), Some("ordered"), "{report}");
 }

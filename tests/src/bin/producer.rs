@@ -10,7 +10,8 @@ fn main() {
         eprintln!("usage: producer THREADS EVENTS");
         std::process::exit(2);
     };
-    let workers: Vec<_> = (0..threads).map(|thread| std::thread::spawn(move || work(thread, events))).collect();
+    let workers: Vec<_> =
+        (0..threads).map(|thread| std::thread::spawn(move || work(thread, events))).collect();
     for (thread, worker) in workers.into_iter().enumerate() {
         match worker.join() {
             Ok((sum, refused)) => println!("{thread} {sum} {refused}"),

@@ -1,0 +1,282 @@
+//! What can be wrong around `miot run` and with a trace directory: a clear message, an exit code that says
+//! so, and never any harm to the traced program.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use miot_tests::built::built;
+use miot_tests::compile::compile;
+use miot_tests::namespace::{as_nobody, with_tmpfs};
+use miot_tests::process::{Ended, run};
+use miot_tests::traced::{command, events, traced};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn place(name: &str) -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bad-{name}"));
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).unwrap();
+    place
+}
+
+/// `miot run` ended so, and its message holds all of these.
+#[track_caller]
+fn says(ended: &Ended, code: i32, words: &[&str]) {
+    assert_eq!(ended.code(), code, "{}", ended.stderr);
+    let text = ended.stderr.to_lowercase();
+    for word in words {
+        assert!(text.contains(&word.to_lowercase()), "no `{word}` in: {}", ended.stderr);
+    }
+    assert!(!text.contains("panicked"), "{}", ended.stderr);
+}
+
+fn miot(arguments: &[&str], trace: &Path) -> Ended {
+    run(Command::new(&built().miot).args(arguments).arg(trace))
+}
+
+#[test]
+fn the_command_does_not_exist() {
+    let place = place("not-found");
+    says(&traced(&place, &place.join("trace"), &["no-such-command"]), 127, &["no-such-command", "not found"]);
+    says(
+        &traced(&place, &place.join("trace"), &["./no-such-file"]),
+        127,
+        &["./no-such-file", "no such file"],
+    );
+    assert!(!place.join("trace").exists(), "nothing was traced");
+}
+
+#[test]
+fn the_command_is_not_executable() {
+    let place = place("not-executable");
+    fs::write(place.join("text"), "hello").unwrap();
+    says(&traced(&place, &place.join("trace"), &["./text"]), 126, &["./text", "not an executable"]);
+    says(&traced(&place, &place.join("trace"), &["/"]), 126, &["not an executable"]);
+    assert!(!place.join("trace").exists(), "nothing was traced");
+}
+
+#[test]
+fn a_file_that_the_kernel_cannot_execute() {
+    let place = place("no-format");
+    fs::write(place.join("strange"), [0u8, 1, 2, 3]).unwrap();
+    fs::set_permissions(place.join("strange"), fs::Permissions::from_mode(0o755)).unwrap();
+    says(&traced(&place, &place.join("trace"), &["./strange"]), 126, &["strange"]);
+}
+
+#[test]
+fn a_static_program_runs_and_miot_says_what_it_cannot_see() {
+    let place = place("static");
+    let program = compile(&place, "many", &["many.c"], &["-static"]);
+    let words = [program.to_str().unwrap(), "1", "1", "10"];
+    let ended = traced(&place, &place.join("trace"), &words);
+    says(&ended, 0, &["statically linked", "LD_PRELOAD", "FUSE"]);
+    assert_eq!(fs::metadata(place.join("block-0-0")).unwrap().len(), 160);
+    assert_eq!(events(&place.join("trace")).len(), 0);
+}
+
+#[test]
+fn a_set_uid_program_runs_and_miot_says_what_it_cannot_see() {
+    let place = place("set-uid");
+    let program = place.join("touch");
+    fs::copy("/usr/bin/touch", &program).unwrap();
+    std::os::unix::fs::chown(&program, Some(65_534), Some(65_534)).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o777)).unwrap();
+    let ended = traced(&place, &place.join("trace"), &["./touch", "made"]);
+    says(&ended, 0, &["set-uid", "LD_PRELOAD"]);
+    assert!(place.join("made").exists());
+}
+
+#[test]
+fn the_output_directory_exists() {
+    let place = place("exists");
+    let trace = place.join("trace");
+    fs::create_dir(&trace).unwrap();
+    fs::write(trace.join("thesis.txt"), "years of work").unwrap();
+    says(&traced(&place, &trace, &["touch", "ran"]), 125, &["trace", "empty"]);
+    assert_eq!(fs::read_to_string(trace.join("thesis.txt")).unwrap(), "years of work");
+    assert_eq!(fs::read_dir(&trace).unwrap().count(), 1);
+    assert!(!place.join("ran").exists(), "the command is not run for nothing");
+
+    fs::write(place.join("file"), "").unwrap();
+    says(&traced(&place, &place.join("file"), &["touch", "ran"]), 125, &["file"]);
+    assert!(!place.join("ran").exists());
+    // An empty directory is as good as none.
+    fs::create_dir(place.join("empty")).unwrap();
+    says(&traced(&place, &place.join("empty"), &["touch", "ran"]), 0, &[]);
+    assert!(!events(&place.join("empty")).is_empty());
+}
+
+#[test]
+fn the_output_directory_cannot_be_made() {
+    let place = place("not-writable");
+    says(&traced(&place, Path::new("/proc/trace"), &["touch", "ran"]), 125, &["/proc/trace"]);
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut miot = command(Path::new("/"), &place.join("trace"), &["true"]);
+    let ended = run(as_nobody(&mut miot));
+    says(&ended, 125, &["trace", "permission denied"]);
+    assert!(!place.join("ran").exists());
+}
+
+#[test]
+fn the_disk_is_full_during_the_run() {
+    let place = place("disk-full");
+    let disk = place.join("disk");
+    fs::create_dir(&disk).unwrap();
+    // Far more events than the disk takes; the program writes elsewhere.
+    let program = compile(&place, "many", &["many.c"], &[]);
+    let words = [program.to_str().unwrap(), "2", "2", "200000"];
+    let trace = disk.join("trace");
+    let shell = format!(
+        "{} run -o {} -- {} && echo fine; echo code $?; {} cat {} | wc -l",
+        built().miot.display(),
+        trace.display(),
+        words.join(" "),
+        built().miot.display(),
+        trace.display()
+    );
+    let ended = run(with_tmpfs(&disk, "3m", &["sh", "-c", &shell]).current_dir(&place));
+    assert!(ended.stdout.contains("code 125"), "{}\n{}", ended.stdout, ended.stderr);
+    let text = ended.stderr.to_lowercase();
+    assert!(text.contains("no space left") || text.contains("full"), "{text}");
+    assert!(text.contains("not complete"), "{text}");
+    assert!(!text.contains("panicked"), "{text}");
+    for process in 0..2 {
+        for thread in 0..2 {
+            let file = place.join(format!("block-{process}-{thread}"));
+            assert_eq!(fs::metadata(file).unwrap().len(), 200_000 * 16, "the program is not harmed");
+        }
+    }
+    let lines: usize = ended.stdout.lines().last().unwrap().trim().parse().unwrap();
+    assert!(lines > 1000, "what was stored can be read: {lines} events");
+}
+
+#[test]
+fn shared_memory_is_missing() {
+    let place = place("no-shm");
+    let mut miot = Command::new(&built().miot);
+    miot.args(["run", "--shm-dir", "/no/such/place", "-o"]).arg(place.join("trace"));
+    let ended = run(miot.args(["--", "touch", "ran"]).current_dir(&place));
+    says(&ended, 125, &["/no/such/place", "--shm-dir"]);
+    assert!(!place.join("ran").exists());
+}
+
+#[test]
+fn shared_memory_is_full_from_the_start() {
+    let place = place("full-shm");
+    let small = place.join("small");
+    fs::create_dir(&small).unwrap();
+    let (tool, trace) = (built().miot.to_str().unwrap(), place.join("trace"));
+    let words = [
+        tool,
+        "run",
+        "--shm-dir",
+        small.to_str().unwrap(),
+        "-o",
+        trace.to_str().unwrap(),
+        "--",
+        "touch",
+        "ran",
+    ];
+    let ended = run(with_tmpfs(&small, "64k", &words).current_dir(&place));
+    says(&ended, 125, &["small", "--shm-dir"]);
+    assert!(!place.join("ran").exists());
+}
+
+#[test]
+fn shared_memory_fills_up_during_the_run() {
+    let place = place("shm-fills");
+    let small = place.join("small");
+    fs::create_dir(&small).unwrap();
+    let program = compile(&place, "many", &["many.c"], &[]);
+    let (tool, trace) = (built().miot.to_str().unwrap(), place.join("trace"));
+    let words = [
+        tool,
+        "run",
+        "--shm-dir",
+        small.to_str().unwrap(),
+        "-o",
+        trace.to_str().unwrap(),
+        "--",
+        program.to_str().unwrap(),
+        "16",
+        "16",
+        "500",
+    ];
+    let ended = run(with_tmpfs(&small, "2m", &words).current_dir(&place));
+    for process in 0..16 {
+        for thread in 0..16 {
+            let file = place.join(format!("block-{process}-{thread}"));
+            assert_eq!(fs::metadata(file).unwrap().len(), 8000, "the program is not harmed");
+        }
+    }
+    assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.to_lowercase().contains("lost"),
+        "the summary says that events were lost: {}",
+        ended.stderr
+    );
+    let seen = events(&trace).iter().filter(|row| row.op == "pwrite").count();
+    assert!((1..16 * 16 * 500).contains(&seen), "{seen}");
+}
+
+/// A small trace to be damaged.
+fn sound(place: &Path) -> PathBuf {
+    let trace = place.join("trace");
+    let _ = traced(place, &trace, &["sh", "-c", "echo hello > file; cat file"]).success();
+    trace
+}
+
+#[test]
+fn a_trace_directory_that_is_none() {
+    let place = place("none");
+    fs::create_dir(place.join("empty")).unwrap();
+    fs::write(place.join("file"), "x").unwrap();
+    for command in ["cat", "stat", "fsck", "tail"] {
+        for what in ["empty", "file", "missing"] {
+            says(&miot(&[command], &place.join(what)), 1, &[what]);
+        }
+    }
+}
+
+#[test]
+fn a_trace_directory_of_a_newer_schema() {
+    let place = place("newer");
+    let trace = sound(&place);
+    let manifest = fs::read_to_string(trace.join("miot-trace.json")).unwrap();
+    let version = format!("\"schema\":{}", miot_trace_store::schema::VERSION);
+    let squeezed = manifest.replace("\": ", "\":");
+    assert!(squeezed.contains(&version), "{manifest}");
+    fs::write(trace.join("miot-trace.json"), squeezed.replace(&version, "\"schema\":999")).unwrap();
+    for command in ["cat", "stat", "tail"] {
+        says(&miot(&[command], &trace), 1, &["999", "newer"]);
+    }
+    fs::write(trace.join("miot-trace.json"), "{").unwrap();
+    says(&miot(&["cat"], &trace), 1, &["miot-trace.json"]);
+}
+
+#[test]
+fn a_truncated_trace_directory() {
+    let place = place("truncated");
+    let trace = sound(&place);
+    let part = trace.join("events/part-000000.parquet");
+    let whole = fs::read(&part).unwrap();
+    for length in [0, 10, whole.len() / 2, whole.len() - 1] {
+        fs::write(&part, &whole[..length]).unwrap();
+        for command in ["cat", "stat", "fsck"] {
+            says(&miot(&[command], &trace), 1, if command == "fsck" { &[] } else { &["part-000000"] });
+        }
+    }
+    let mut flipped = whole.clone();
+    let middle = flipped.len() / 3;
+    flipped[middle] ^= 0xff;
+    fs::write(&part, &flipped).unwrap();
+    let ended = miot(&["cat"], &trace);
+    assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
+    // A side table that is gone is noticed as well.
+    fs::write(&part, &whole).unwrap();
+    fs::remove_file(trace.join("files/part-000000.parquet")).unwrap();
+    let ended = miot(&["fsck"], &trace);
+    assert_eq!(ended.code(), 1, "{}{}", ended.stdout, ended.stderr);
+}

@@ -1,0 +1,143 @@
+//! The three tiers as daemons, started by hand on loopback: two nodes, programs traced with nothing but
+//! `LD_PRELOAD` and `MIOT_DIR`, followed live with `miot tail -f`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use miot_tests::built::{built, root};
+use miot_tests::daemons::{client, free_port, preloaded, server};
+use miot_tests::process::{Background, run, until};
+use miot_tests::trace::{Row, rows};
+use miot_tests::traced::{events, fsck};
+use rustix::process::Signal;
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn place(name: &str) -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).unwrap();
+    place
+}
+
+/// A folder in shared memory that goes away with the test.
+fn shared() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap()
+}
+
+fn copy(place: &Path, name: &str, dir: &Path, blocks: usize) {
+    let out = place.join(name);
+    let mut dd = preloaded("dd", dir);
+    dd.args(["if=/dev/zero", "bs=512"]).arg(format!("of={}", out.display())).arg(format!("count={blocks}"));
+    let _ = run(&mut dd).success();
+}
+
+/// Whole lines that were printed so far.
+fn printed(tail: &Background) -> Vec<Row> {
+    let text = tail.printed();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    rows(whole).unwrap()
+}
+
+/// Writes of a node to the file of this name.
+fn writes(rows: &[Row], node: &str, name: &str) -> usize {
+    let to = |row: &&Row| row.path.as_deref().is_some_and(|path| path.ends_with(&format!("/{name}")));
+    rows.iter().filter(to).filter(|row| row.node == node && row.op == "write" && row.result == 512).count()
+}
+
+#[test]
+fn two_nodes_merged_and_followed() {
+    let place = place("daemons");
+    let (trace, port) = (place.join("trace"), free_port());
+    let server = server(port, &trace);
+    let folders = [shared(), shared()];
+    let dirs = folders.each_ref().map(|folder| folder.path().join("miot"));
+    let clients = [client(port, "node-a", &dirs[0]), client(port, "node-b", &dirs[1])];
+    let mut tail = Command::new(&built().miot);
+    tail.args(["tail", "-f", "--format", "json", &format!("127.0.0.1:{port}")]);
+    let mut tail = Background::start(&mut tail);
+
+    // Programs of both nodes at the same time, again until tail is connected and shows both.
+    let mut rounds = 0;
+    until("tail shows writes of both nodes", || {
+        assert!(tail.running(), "{}", tail.printed());
+        rounds += 1;
+        std::thread::scope(|scope| {
+            scope.spawn(|| copy(&place, "a", &dirs[0], 100));
+            scope.spawn(|| copy(&place, "b", &dirs[1], 100));
+        });
+        let shown = printed(&tail);
+        writes(&shown, "node-a", "a") > 0 && writes(&shown, "node-b", "b") > 0
+    });
+    // From here on tail is connected: what happens now appears.
+    copy(&place, "last-a", &dirs[0], 77);
+    copy(&place, "last-b", &dirs[1], 88);
+    until("tail shows all writes of programs that ended", || {
+        let shown = printed(&tail);
+        writes(&shown, "node-a", "last-a") == 77 && writes(&shown, "node-b", "last-b") == 88
+    });
+    let shown = printed(&tail);
+    assert!(shown.is_sorted_by_key(|row| row.time), "tail shows the merged order");
+    drop(tail.stop(Signal::TERM));
+
+    // The live part, while it grows, in another program.
+    let python = root().join("target/test-venv/bin/python");
+    let live = run(Command::new(python).arg(root().join("tests/programs/live.py")).arg(&trace)).success();
+    let live: usize = live.stdout.trim().parse().unwrap();
+    assert!(live >= rounds * 200 + 165, "{live} events in the live part after {rounds} rounds");
+
+    for client in clients {
+        let (status, text) = client.stop(Signal::TERM);
+        assert!(status.success(), "log-client: {status}\n{text}");
+    }
+    let (status, text) = server.stop(Signal::INT);
+    assert!(status.success(), "log-server: {status}\n{text}");
+    let all = events(&trace);
+    for (node, name, count) in [
+        ("node-a", "a", rounds * 100),
+        ("node-b", "b", rounds * 100),
+        ("node-a", "last-a", 77),
+        ("node-b", "last-b", 88),
+    ] {
+        assert_eq!(writes(&all, node, name), count, "{name}");
+    }
+    assert!(all.is_sorted_by_key(|row| row.time));
+    let processes: HashSet<(String, u64)> = all.iter().map(|row| (row.node.clone(), row.process)).collect();
+    assert_eq!(processes.len(), 2 * rounds + 2, "each program is a process of its own");
+    let report = fsck(&trace);
+    assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+}
+
+#[test]
+fn without_a_log_client_a_program_runs_untraced() {
+    let place = place("daemons-none");
+    copy(&place, "out-alone", &place.join("none"), 10);
+    assert_eq!(fs::metadata(place.join("out-alone")).unwrap().len(), 5120);
+    assert!(!place.join("none").exists(), "a producer makes no MIOT directory");
+}
+
+#[test]
+fn a_program_that_outlives_the_log_client_is_not_harmed() {
+    let place = place("daemons-outlive");
+    let (trace, port) = (place.join("trace"), free_port());
+    let server = server(port, &trace);
+    let folder = shared();
+    let dir = folder.path().join("miot");
+    let client = client(port, "node", &dir);
+    // Writes before and after the log-client is gone, one byte at a time.
+    let script =
+        "i=0; while [ $i -lt 400 ]; do echo x; i=$((i+1)); [ -e stop ] || sleep 0.01; done > out; sync out";
+    let mut shell = preloaded("sh", &dir);
+    let mut program = Background::start(shell.args(["-c", script]).current_dir(&place));
+    until("the program writes", || fs::metadata(place.join("out")).is_ok_and(|m| m.len() > 20));
+    let (status, text) = client.stop(Signal::TERM);
+    assert!(status.success(), "{text}");
+    fs::write(place.join("stop"), "").unwrap();
+    until("the program ends", || !program.running());
+    assert_eq!(fs::metadata(place.join("out")).unwrap().len(), 800);
+    let (status, text) = server.stop(Signal::TERM);
+    assert!(status.success(), "{text}");
+    let delivered = events(&trace).iter().filter(|row| row.op == "write").count();
+    assert!((10..=400).contains(&delivered), "{delivered}");
+}

@@ -248,3 +248,87 @@ impl Row {
         self.path.as_deref().map(|path| rename(&crate::fact::normal_path(b"/", path.as_bytes())))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STRACE: &str = "\
+1 openat(-100<\\x2f\\x77>, \"\\x61\", 0x42, 0600) = 3<\\x2f\\x77\\x2f\\x61>
+1 write(3<\\x2f\\x77\\x2f\\x61>, \"\", 10) = 10
+1 write(3<\\x2f\\x77\\x2f\\x61>, \"\", 20) = 20
+1 openat(-100<\\x2f\\x77>, \"\\x64\", 0x90800) = 4<\\x2f\\x77\\x2f\\x64>
+1 newfstatat(4<\\x2f\\x77\\x2f\\x64>, \"\", {}, 0x1000) = 0
+1 getdents64(4<\\x2f\\x77\\x2f\\x64>, 0x5 /* 3 entries */, 32768) = 80
+1 close(4<\\x2f\\x77\\x2f\\x64>) = 0
+2 unlink(\"\\x2f\\x77\\x2f\\x61\") = -1 EPERM (Operation not permitted)
+2 openat(-100<\\x2f\\x77>, \"\\x2f\\x6c\\x2f\\x78\\x2e\\x73\\x6f\", 0x0) = 3<\\x2f\\x6c\\x2f\\x78\\x2e\\x73\\x6f>
+";
+
+    fn row(tid: u32, op: &str, path: &str, numbers: [Option<i64>; 3], result: i64) -> Row {
+        let [offset, length, arg] = numbers;
+        let layer = "posix".to_owned();
+        Row {
+            tid,
+            layer,
+            op: op.into(),
+            path: Some(path.into()),
+            offset,
+            length,
+            arg,
+            result,
+            ..Row::default()
+        }
+    }
+
+    fn rows() -> Vec<Row> {
+        let none = [None, None, None];
+        let mut rows = vec![
+            row(71, "open", "/w/a", [None, None, Some(0x42 | 0o600 << 32)], 3),
+            row(71, "write", "/w/a", [Some(0), Some(10), None], 10),
+            row(72, "unlink", "/w/./a", none, -1),
+            row(71, "write", "/w/a", [Some(10), Some(20), None], 20),
+            row(71, "opendir", "/w/d", none, 4),
+        ];
+        rows.extend((0..3).map(|_| row(71, "readdir", "/w/d", none, 1)));
+        rows.push(row(71, "readdir", "/w/d", none, 0));
+        rows.push(row(71, "closedir", "/w/d", none, 0));
+        rows
+    }
+
+    fn wrong(rows: &[Row]) -> Vec<String> {
+        let witness = crate::strace::witness(STRACE, b"/w", &|_| 0).unwrap();
+        compare(&witness, rows, &<[u8]>::to_vec).wrong
+    }
+
+    #[test]
+    fn the_same_run_agrees() {
+        assert_eq!(wrong(&rows()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_difference_is_noticed() {
+        type Mutation = fn(&mut Vec<Row>);
+        let mutants: [(&str, Mutation); 11] = [
+            ("an event is missing", |rows| _ = rows.remove(1)),
+            ("an event is there twice", |rows| rows.insert(1, rows[1].clone())),
+            ("two events are swapped", |rows| rows.swap(1, 3)),
+            ("wrong offset", |rows| rows[3].offset = Some(11)),
+            ("no offset", |rows| rows[3].offset = None),
+            ("wrong length", |rows| rows[1].length = Some(11)),
+            ("wrong result", |rows| rows[2].result = 0),
+            ("wrong path", |rows| rows[2].path = Some("/w/b".into())),
+            ("wrong flags", |rows| rows[0].arg = Some(0x40)),
+            ("a directory entry is missing", |rows| _ = rows.remove(5)),
+            ("an event of another thread", |rows| rows[1].tid = 72),
+        ];
+        for (what, mutate) in mutants {
+            let mut rows = rows();
+            mutate(&mut rows);
+            assert!(!wrong(&rows).is_empty(), "{what}");
+        }
+        let mut rows = rows();
+        rows.push(row(71, "open", "/proc/stat", [None, None, Some(0)], 3));
+        assert!(!wrong(&rows).is_empty(), "an excluded file is recorded");
+    }
+}

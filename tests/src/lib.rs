@@ -1,5 +1,7 @@
 //! What the whole-system tests share.
 
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
 pub mod align;
 pub mod built;
 pub mod compare;

@@ -1,0 +1,64 @@
+//! What can stop a log-server.
+
+use miot_proto::batch::BatchError;
+use miot_trace_store as store;
+
+/// Why a log-server does not run, or did not end as it should.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting makes no sense.
+    #[error("configuration: {0}")]
+    Config(String),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}{}", if source.kind() == std::io::ErrorKind::AddrInUse { "; stop the other program, or choose another port with --listen" } else { "" })]
+    Listen {
+        /// As configured.
+        address: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The trace directory cannot be opened.
+    #[error(transparent)]
+    Trace(#[from] store::Error),
+    /// The server was stopped while the trace directory could not be written.
+    #[error(
+        "{events} events are not in the trace, because it cannot be written: {source}. \
+         Their log-clients still have them and will send them again"
+    )]
+    NotStored {
+        /// How many.
+        events: u64,
+        /// Why.
+        source: Box<store::Error>,
+    },
+    /// The thread that writes the trace could not be started, or ended with a fault.
+    #[error("the thread that writes the trace {0}")]
+    Thread(String),
+    /// Rows could not be put into columns: a fault of this program.
+    #[error("rows do not fit their columns: {0}")]
+    Columns(#[from] arrow_schema::ArrowError),
+}
+
+/// Why a peer is turned away. The text is for the people there.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("this is a MIOT log-server, version {ours}; what was received is not its protocol ({found})")]
+    Greeting { ours: String, found: String },
+    #[error(
+        "this log-server speaks version {ours} of the protocol, you speak {theirs}: the first numbers must be equal; install the same version of MIOT on both sides"
+    )]
+    Version { ours: String, theirs: String },
+    #[error("this log-server serves {0} connections already, which is its limit (`connections`)")]
+    Full(usize),
+    #[error("a node's name has 1 to 255 bytes and no control characters")]
+    Name,
+    #[error("the first message did not come within {0:?}")]
+    Slow(std::time::Duration),
+    #[error("a batch cannot be read: {0}")]
+    Batch(#[from] BatchError),
+    #[error("{0}")]
+    Rule(&'static str),
+    #[error("subscription: {0}")]
+    Filter(String),
+}

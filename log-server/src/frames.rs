@@ -1,0 +1,142 @@
+//! Frames off a connection, with every length checked and paid for before memory is reserved.
+
+use crate::budget::{Budget, Charge};
+use crate::nodes::Pace;
+use miot_proto::wire::{self, FRAME_HEADER, FrameError, Message};
+use std::io;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Why there is no further message.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Frame(FrameError),
+    #[error("the connection ended within a frame")]
+    Torn,
+}
+
+impl From<FrameError> for ReadError {
+    fn from(error: FrameError) -> ReadError {
+        ReadError::Frame(error)
+    }
+}
+
+/// Reads messages. A call that is cancelled loses nothing.
+#[derive(Debug)]
+pub(crate) struct Frames<R> {
+    reader: R,
+    header: [u8; FRAME_HEADER],
+    filled: usize,
+    payload: Option<Payload>,
+}
+
+#[derive(Debug)]
+struct Payload {
+    bytes: Vec<u8>,
+    filled: usize,
+    crc: u32,
+    charge: Charge,
+}
+
+impl<R: AsyncRead + Unpin> Frames<R> {
+    pub(crate) fn new(reader: R) -> Frames<R> {
+        Frames { reader, header: [0; FRAME_HEADER], filled: 0, payload: None }
+    }
+
+    /// The next message, with the memory it was charged; `None` when the peer closed the connection
+    /// between two frames. Waits while the budget has no room.
+    pub(crate) async fn next(
+        &mut self,
+        limit: usize,
+        budget: &Arc<Budget>,
+        pace: &Pace,
+    ) -> Result<Option<(Message, Charge)>, ReadError> {
+        while self.filled < FRAME_HEADER {
+            match self.reader.read(&mut self.header[self.filled..]).await? {
+                0 if self.filled == 0 => return Ok(None),
+                0 => return Err(ReadError::Torn),
+                n => self.filled += n,
+            }
+        }
+        let payload = match &mut self.payload {
+            Some(payload) => payload,
+            None => {
+                let (length, crc) = wire::frame_header(self.header, limit)?;
+                // A message takes its length and something more once it is taken apart.
+                let charge = budget.reserve(length + 256, pace).await;
+                self.payload.insert(Payload { bytes: vec![0; length], filled: 0, crc, charge })
+            }
+        };
+        while payload.filled < payload.bytes.len() {
+            match self.reader.read(&mut payload.bytes[payload.filled..]).await? {
+                0 => return Err(ReadError::Torn),
+                n => payload.filled += n,
+            }
+        }
+        self.filled = 0;
+        let Some(payload) = self.payload.take() else { return Ok(None) };
+        let message = Message::from_payload(&payload.bytes, payload.crc)?;
+        Ok(Some((message, payload.charge)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use miot_proto::wire::MAX_FRAME;
+
+    async fn read(bytes: &[u8], limit: usize) -> (Vec<Message>, Option<ReadError>) {
+        let (budget, mut frames, mut messages) = (Budget::new(1 << 20), Frames::new(bytes), Vec::new());
+        loop {
+            match frames.next(limit, &budget, &Pace::default()).await {
+                Ok(Some((message, _))) => messages.push(message),
+                Ok(None) => return (messages, None),
+                Err(error) => return (messages, Some(error)),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn whole_frames_are_read_and_torn_ones_told() {
+        let mut bytes = Message::Bye.frame();
+        bytes.extend(Message::Ack { through: 7 }.frame());
+        let (messages, error) = read(&bytes, MAX_FRAME).await;
+        assert_eq!(messages, [Message::Bye, Message::Ack { through: 7 }]);
+        assert!(error.is_none());
+        for cut in 1..bytes.len() {
+            let (messages, error) = read(&bytes[..cut], MAX_FRAME).await;
+            let first = Message::Bye.frame().len();
+            assert_eq!(messages.len(), usize::from(cut >= first));
+            assert_eq!(matches!(error, Some(ReadError::Torn)), cut != first, "{cut}: {error:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn damage_and_excess_are_errors() {
+        let mut bytes = Message::Ack { through: 7 }.frame();
+        *bytes.last_mut().unwrap() ^= 1;
+        assert!(matches!(read(&bytes, MAX_FRAME).await.1, Some(ReadError::Frame(FrameError::Checksum))));
+        let (_, error) = read(b"GET / HTTP/1.1\r\n\r\n", 4096).await;
+        assert!(matches!(error, Some(ReadError::Frame(FrameError::TooLong { .. }))));
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_call_loses_nothing() {
+        let (mut near, far) = tokio::io::duplex(64);
+        let (budget, mut frames) = (Budget::new(1 << 20), Frames::new(far));
+        let pace = Pace::default();
+        for byte in (Message::Heartbeat { watermark: 1 << 40 }).frame() {
+            tokio::select! {
+                biased;
+                message = frames.next(64, &budget, &pace) => panic!("too early: {message:?}"),
+                () = tokio::task::yield_now() => {}
+            }
+            tokio::io::AsyncWriteExt::write_all(&mut near, &[byte]).await.unwrap();
+        }
+        let (message, _) = frames.next(64, &budget, &pace).await.unwrap().unwrap();
+        assert_eq!(message, Message::Heartbeat { watermark: 1 << 40 });
+    }
+}

@@ -1,0 +1,76 @@
+//! What sessions tell the store, and what it tells them.
+
+use crate::budget::Charge;
+use crate::clock::Correction;
+use crate::nodes::Pace;
+use crate::tail::Subscription;
+use miot_proto::batch::Columns;
+use miot_proto::wire::{Message, Process, ProcessKey, ProcessLoss, Stream, StreamEnd};
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Something from a session. Times are in the server's clock.
+#[derive(Debug)]
+pub(crate) struct Input {
+    /// Number of the connection, never used twice.
+    pub(crate) conn: u64,
+    /// Memory it takes.
+    pub(crate) charge: Charge,
+    /// What it is.
+    pub(crate) what: What,
+}
+
+/// See [`Input`].
+#[derive(Debug)]
+pub(crate) enum What {
+    /// A node introduced itself.
+    Open(Open),
+    /// What is applied to its times from here on.
+    Clock(Correction),
+    /// See [`Message::Process`].
+    Process(u64, Process),
+    /// See [`Message::Stream`].
+    Stream(u64, Stream),
+    /// Sequence number, short number of the stream, rows.
+    Batch(u64, u32, Columns),
+    /// See [`Message::StreamEnd`].
+    StreamEnd(u64, StreamEnd),
+    /// See [`Message::ProcessEnd`].
+    ProcessEnd(u64, ProcessKey, i64, ProcessLoss),
+    /// See [`Message::Heartbeat`].
+    Heartbeat(i64),
+    /// See [`Message::Bye`].
+    Bye,
+    /// Nothing more will come on this connection.
+    Closed,
+    /// A reader wants rows.
+    Subscribe(Subscription),
+    /// All sessions have stopped reading: put everything in the trace and end.
+    Finish,
+}
+
+/// A node's introduction.
+#[derive(Debug)]
+pub(crate) struct Open {
+    /// Its name.
+    pub(crate) node: String,
+    /// Random number of this log-client process.
+    pub(crate) session: u64,
+    /// For back-pressure.
+    pub(crate) pace: Arc<Pace>,
+    /// Where acknowledgements go; closed when the store wants nothing more of the session.
+    pub(crate) acks: watch::Sender<u64>,
+    /// Where other messages to the node go.
+    pub(crate) out: mpsc::UnboundedSender<Message>,
+    /// Where the answer goes.
+    pub(crate) reply: oneshot::Sender<Opened>,
+}
+
+/// The answer to [`Open`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    /// All messages of the session up to this one are durable.
+    pub(crate) through: u64,
+    /// What was applied to this node's times before.
+    pub(crate) correction: Option<Correction>,
+}

@@ -1,0 +1,288 @@
+//! The merge against an oracle that sorts everything at the end.
+
+use super::*;
+use miot_proto::event::Event;
+use miot_proto::op;
+use proptest::prelude::*;
+use std::collections::{BTreeSet, HashMap};
+
+/// Attempt number and time of a row.
+type Row = (u64, i64);
+
+fn batch(rows: &[Row]) -> Columns {
+    let mut columns = Columns::default();
+    for &(attempt, time) in rows {
+        let event = Event {
+            op: op::posix::READ,
+            request: attempt as u32,
+            enclosing: 0,
+            end: 0,
+            duration: 0,
+            flags: 0,
+            handle: 0,
+            offset: 0,
+            length: 0,
+            result: 0,
+        };
+        columns.push(1, attempt, time, 0, &event, None);
+    }
+    columns
+}
+
+/// Collects what steps give out.
+#[derive(Default)]
+struct Out {
+    keys: Vec<(Key, bool)>,
+    gaps: Vec<Gap>,
+    ended: Vec<Ended>,
+    tickets: Vec<u32>,
+}
+
+impl Out {
+    fn take(&mut self, step: Step<u32>) {
+        for (i, at) in step.order.iter().enumerate() {
+            let source = &step.sources[at.source as usize];
+            let seq = source.columns.attempt[at.row as usize];
+            assert_eq!(at.time, source.columns.time[at.row as usize]);
+            self.keys.push((Key { time: at.time, stream: source.stream, seq }, i < step.late));
+        }
+        self.gaps.extend(step.gaps);
+        self.ended.extend(step.ended);
+        self.tickets.extend(step.tickets);
+    }
+
+    fn drain(&mut self, merge: &mut Merge<u32>, bound: Option<i64>, limit: usize) {
+        loop {
+            let step = merge.step(bound, limit);
+            let more = step.more;
+            self.take(step);
+            if !more {
+                return;
+            }
+        }
+    }
+
+    fn rows(&self) -> Vec<Key> {
+        self.keys.iter().map(|(key, _)| *key).collect()
+    }
+}
+
+fn end(attempts: u64) -> StreamEnd {
+    StreamEnd { stream: 0, attempts, lost_full: 0, lost_nested: 0, time: 1_000_000 }
+}
+
+/// Rows of one stream: steps of attempt number and time, so that there are gaps and equal times.
+fn stream_rows() -> impl Strategy<Value = Vec<Row>> {
+    prop::collection::vec(
+        (prop_oneof![6 => Just(1u64), 1 => 2u64..5], prop_oneof![3 => 0i64..3, 1 => -20i64..40]),
+        0..60,
+    )
+    .prop_map(|steps| {
+        let (mut attempt, mut time) = (0, 0);
+        steps
+            .into_iter()
+            .map(|(step, dt)| {
+                attempt += step;
+                time += dt;
+                (attempt - 1, time)
+            })
+            .collect()
+    })
+}
+
+/// What the trace must hold of a stream: times that do not decrease.
+fn expected(stream: u64, rows: &[Row]) -> Vec<Key> {
+    let mut last = i64::MIN;
+    rows.iter()
+        .map(|&(seq, time)| {
+            last = last.max(time);
+            Key { time: last, stream, seq }
+        })
+        .collect()
+}
+
+fn missing(keys: &[Key], attempts: u64) -> BTreeSet<u64> {
+    let seen: BTreeSet<u64> = keys.iter().map(|k| k.seq).collect();
+    (0..attempts).filter(|n| !seen.contains(n)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// Batches of any size arrive in any interleaving, with repeats of earlier rows; bounds rise with
+    /// what has arrived, as honest watermarks do. Then nothing is late, and all is sorted.
+    #[test]
+    fn with_honest_watermarks_the_output_is_everything_sorted(
+        streams in prop::collection::vec(stream_rows(), 1..6),
+        choices in prop::collection::vec((any::<prop::sample::Index>(), 0usize..12, 0usize..6, any::<bool>()), 0..120),
+        limit in 1usize..50,
+        ends in any::<bool>(),
+    ) {
+        let want: Vec<Vec<Key>> = streams.iter().zip(1..).map(|(rows, id)| expected(id, rows)).collect();
+        let mut merge = Merge::new(None);
+        (1..=streams.len() as u64).for_each(|id| merge.add_stream(id, 0));
+        let mut sent = vec![0usize; streams.len()];
+        let mut out = Out::default();
+        let mut tickets = 0;
+        // For each ticket, the last row of its stream that it speaks for.
+        let mut covers: HashMap<u32, Key> = HashMap::new();
+        for (which, count, back, step) in choices {
+            let i = which.index(streams.len());
+            let from = sent[i].min(sent[i].saturating_sub(back));
+            let to = (sent[i] + count).min(streams[i].len());
+            let added = merge.push(i as u64 + 1, batch(&streams[i][from..to]), tickets);
+            prop_assert_eq!(added, to - sent[i]);
+            if let Some(key) = to.checked_sub(1).and_then(|last| want[i].get(last)) {
+                covers.insert(tickets, *key);
+            }
+            tickets += 1;
+            sent[i] = to;
+            if step {
+                // What has not been sent is not before this.
+                let bound = want.iter().zip(&sent).filter_map(|(keys, sent)| keys.get(*sent)).map(|k| k.time).min();
+                let taken = out.tickets.len();
+                let one = merge.step(bound, limit);
+                for key in one.order.iter() {
+                    prop_assert!(bound.is_none_or(|b| key.time < b));
+                }
+                out.take(one);
+                let given: BTreeSet<Key> = out.rows().into_iter().collect();
+                for ticket in &out.tickets[taken..] {
+                    prop_assert!(covers.get(ticket).is_none_or(|key| given.contains(key)), "ticket before its rows");
+                }
+            }
+        }
+        for (i, rows) in streams.iter().enumerate() {
+            merge.push(i as u64 + 1, batch(&rows[sent[i]..]), tickets);
+            tickets += 1;
+            if ends {
+                let attempts = rows.last().map_or(0, |r| r.0 + 1) + i as u64;
+                merge.end(i as u64 + 1, end(attempts), tickets);
+                tickets += 1;
+            }
+        }
+        out.drain(&mut merge, None, limit);
+
+        prop_assert!(merge.is_idle() && merge.rows() == 0);
+        prop_assert!(out.keys.iter().all(|(_, late)| !late));
+        let mut all: Vec<Key> = want.iter().flatten().copied().collect();
+        all.sort();
+        prop_assert_eq!(out.rows(), all);
+        let mut given = out.tickets.clone();
+        given.sort_unstable();
+        prop_assert_eq!(given, (0..tickets).collect::<Vec<_>>());
+        prop_assert_eq!(out.ended.len(), if ends { streams.len() } else { 0 });
+        for (i, keys) in want.iter().enumerate() {
+            let stream = i as u64 + 1;
+            let attempts = keys.last().map_or(0, |k| k.seq + 1) + if ends { i as u64 } else { 0 };
+            let mut reported = BTreeSet::new();
+            for gap in out.gaps.iter().filter(|g| g.stream == stream) {
+                for number in gap.first..=gap.last {
+                    prop_assert!(reported.insert(number), "{number} reported twice");
+                }
+                if let Some(after) = keys.iter().find(|k| k.seq == gap.last + 1) {
+                    prop_assert_eq!(gap.time, after.time);
+                }
+            }
+            prop_assert_eq!(reported, missing(keys, attempts));
+        }
+    }
+
+    /// With bounds that promise too much, every row still comes once, in stream order, late rows are
+    /// marked, and those that are not marked are sorted.
+    #[test]
+    fn with_lying_watermarks_late_rows_are_marked_and_the_others_sorted(
+        streams in prop::collection::vec(stream_rows(), 1..6),
+        choices in prop::collection::vec((any::<prop::sample::Index>(), 0usize..12, -50i64..100), 0..80),
+        limit in 1usize..50,
+    ) {
+        let mut merge = Merge::new(None);
+        let mut sent = vec![0usize; streams.len()];
+        let mut out = Out::default();
+        (1..=streams.len() as u64).for_each(|id| merge.add_stream(id, 0));
+        for (which, count, bound) in choices {
+            let i = which.index(streams.len());
+            let to = (sent[i] + count).min(streams[i].len());
+            merge.push(i as u64 + 1, batch(&streams[i][sent[i]..to]), 0);
+            sent[i] = to;
+            out.take(merge.step(Some(bound), limit));
+        }
+        for (i, rows) in streams.iter().enumerate() {
+            merge.push(i as u64 + 1, batch(&rows[sent[i]..]), 0);
+        }
+        out.drain(&mut merge, None, limit);
+
+        let mut last = None;
+        for (key, late) in &out.keys {
+            if *late {
+                prop_assert!(last > Some(*key), "marked, but in order");
+            } else {
+                prop_assert!(last < Some(*key), "{key:?} after {last:?} and not marked");
+                last = Some(*key);
+            }
+        }
+        for (rows, stream) in streams.iter().zip(1..) {
+            let got: Vec<Key> = out.rows().into_iter().filter(|k| k.stream == stream).collect();
+            prop_assert_eq!(got, expected(stream, rows));
+        }
+    }
+}
+
+#[test]
+fn attempt_numbers_that_do_not_increase_are_dropped_with_their_rows() {
+    let mut merge = Merge::new(None);
+    merge.add_stream(1, 0);
+    assert_eq!(merge.push(1, batch(&[(0, 1), (2, 2), (1, 3), (2, 4), (3, 5)]), 0), 3);
+    let mut out = Out::default();
+    out.drain(&mut merge, None, 100);
+    let keys: Vec<_> = out.rows().iter().map(|k| (k.seq, k.time)).collect();
+    assert_eq!(keys, [(0, 1), (2, 2), (3, 5)]);
+    assert_eq!(out.gaps, [Gap { stream: 1, time: 2, first: 1, last: 1 }]);
+}
+
+#[test]
+fn extensions_stay_with_their_rows_when_others_are_dropped() {
+    let mut columns = batch(&[(0, 1), (0, 2), (1, 3)]);
+    columns.text = b"/dropped/kept".to_vec();
+    let ext = |row, text, len1| miot_proto::batch::ExtRow {
+        row,
+        handle2: None,
+        offset2: None,
+        cpu_time: None,
+        text,
+        len1,
+        len2: 0,
+    };
+    columns.ext = vec![ext(1, 0, 8), ext(2, 8, 5)];
+    assert_eq!(drop_seen(&mut columns, 0), 0);
+    assert_eq!(columns.attempt, [0, 1]);
+    assert_eq!(columns.ext.len(), 1);
+    assert_eq!((columns.ext[0].row, columns.paths(&columns.ext[0]).0), (1, &b"/kept"[..]));
+}
+
+#[test]
+fn a_merge_goes_on_where_the_trace_ends() {
+    let mut merge = Merge::new(Some(Key { time: 10, stream: 2, seq: 5 }));
+    merge.add_stream(1, 3);
+    merge.add_stream(2, 6);
+    // 0..3 are in the trace already; at time 10 stream 1 comes before stream 2.
+    assert_eq!(merge.push(1, batch(&[(1, 8), (2, 9), (3, 10)]), 0), 1);
+    assert_eq!(merge.push(2, batch(&[(6, 10)]), 0), 1);
+    let mut out = Out::default();
+    out.drain(&mut merge, None, 100);
+    let got: Vec<_> = out.keys.iter().map(|(k, late)| (k.stream, k.seq, *late)).collect();
+    assert_eq!(got, [(1, 3, true), (2, 6, false)]);
+}
+
+#[test]
+fn the_largest_attempt_number_does_no_harm() {
+    let mut merge = Merge::new(None);
+    merge.add_stream(1, 0);
+    merge.push(1, batch(&[(u64::MAX - 1, 1), (u64::MAX, 2)]), 0);
+    merge.push(1, batch(&[(u64::MAX, 3)]), 1);
+    let mut out = Out::default();
+    out.drain(&mut merge, None, 10);
+    assert_eq!(out.rows(), [Key { time: 1, stream: 1, seq: u64::MAX - 1 }]);
+    assert_eq!(out.gaps.len(), 1);
+    assert_eq!(out.tickets, [0, 1]);
+}

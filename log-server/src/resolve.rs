@@ -1,0 +1,213 @@
+//! Which file each row is about: the walk over the merged rows that turns handles and paths into file ids.
+//!
+//! A handle may be defined in one stream and used in another whose batches come earlier; in the merged
+//! order the definition completes before the use. So the walk goes along the merged order, and looks a
+//! handle up only where it differs from the one before in the stream, or something changed in the process.
+
+use crate::catalog::{Catalog, Process};
+use crate::merge::{At, Step};
+use crate::ops::{OpFacts, Ops};
+use crate::side::FileRow;
+use miot_proto::batch::{Columns, ExtRow};
+use miot_proto::event::{Kind, NONE};
+use std::collections::HashMap;
+
+/// A value of a column that few rows have: which row of the order, and what.
+pub type Sparse<V> = Vec<(usize, V)>;
+
+/// The rows of a step that are events, with what the walk found.
+#[derive(Debug, Default)]
+pub struct Resolved {
+    /// The events, in order.
+    pub order: Vec<At>,
+    /// The first so many are late.
+    pub late: usize,
+    /// What is known of the operation of each event.
+    pub facts: Vec<OpFacts>,
+    /// File of each event, 0 if none.
+    pub files: Vec<u64>,
+    /// The other file.
+    pub files2: Sparse<u64>,
+    /// Offset in the other file.
+    pub offsets2: Sparse<u64>,
+    /// CPU time of the thread.
+    pub cpu_times: Sparse<u64>,
+    /// Rows for `files` that these events need.
+    pub new_files: Vec<FileRow>,
+}
+
+/// One source on the walk.
+struct Cursor<'a> {
+    columns: &'a Columns,
+    stream: u64,
+    process: usize,
+    /// Extensions from the next row on.
+    exts: &'a [ExtRow],
+    /// It has records that are not requests.
+    mixed: bool,
+    /// The handle looked up last, what it stands for, and the version at which it did.
+    handle: u64,
+    version: u64,
+    file: u64,
+}
+
+/// Walks along a step. Every stream of it must be in the catalog.
+pub fn resolve<T>(catalog: &mut Catalog, ops: &mut Ops, step: &Step<T>) -> Resolved {
+    // The processes of this step, taken out of the map so that each row costs an index.
+    let mut processes: Vec<Process> = Vec::new();
+    let mut cursors: Vec<Cursor<'_>> = Vec::with_capacity(step.sources.len());
+    let mut places: HashMap<u64, usize> = HashMap::new();
+    for source in &step.sources {
+        let id = catalog.streams.get(&source.stream).map_or(0, |stream| stream.process);
+        if let Some(process) = catalog.processes.remove(&id) {
+            places.insert(id, processes.len());
+            processes.push(process);
+        }
+        let columns = &*source.columns;
+        let (start, end) = (source.start, source.start + source.len);
+        let first = columns.ext.partition_point(|ext| (ext.row as usize) < start);
+        let after = columns.ext.partition_point(|ext| (ext.row as usize) < end);
+        cursors.push(Cursor {
+            columns,
+            stream: source.stream,
+            process: places.get(&id).copied().unwrap_or(usize::MAX),
+            exts: &columns.ext[first..after],
+            mixed: columns.kind[start..end].iter().any(|kind| *kind != Kind::Request as u8),
+            handle: 0,
+            version: u64::MAX,
+            file: 0,
+        });
+    }
+    let mut walk = Walk { catalog, ops, out: Resolved::default() };
+    walk.out.order.reserve_exact(step.order.len());
+    walk.out.facts.reserve_exact(step.order.len());
+    walk.out.files.reserve_exact(step.order.len());
+    for (index, at) in step.order.iter().enumerate() {
+        let cursor = &mut cursors[at.source as usize];
+        if let Some(process) = processes.get_mut(cursor.process) {
+            let before = walk.out.order.len();
+            walk.row(cursor, process, *at);
+            walk.out.late += usize::from(index < step.late && walk.out.order.len() > before);
+        }
+    }
+    let out = walk.out;
+    catalog.processes.extend(processes.into_iter().map(|process| (process.id, process)));
+    out
+}
+
+struct Walk<'a> {
+    catalog: &'a mut Catalog,
+    ops: &'a mut Ops,
+    out: Resolved,
+}
+
+impl Walk<'_> {
+    #[inline]
+    fn row(&mut self, cursor: &mut Cursor<'_>, process: &mut Process, at: At) {
+        let row = at.row as usize;
+        let handle = cursor.columns.handle[row];
+        if cursor.mixed && cursor.columns.kind[row] != Kind::Request as u8 {
+            self.record(cursor, process, row);
+            return;
+        }
+        let facts = self.ops.of(cursor.columns.op[row]);
+        let extended = cursor.exts.first().is_some_and(|ext| ext.row == at.row);
+        if !extended {
+            let file = cursor.lookup(process, handle);
+            self.out.files.push(file);
+        } else {
+            self.extended(cursor, process, row, facts);
+        }
+        if facts.closes && cursor.columns.result[row] >= 0 && handle != 0 {
+            process.handles.close(handle);
+        }
+        self.out.facts.push(facts);
+        self.out.order.push(at);
+    }
+
+    /// A request with paths or other words.
+    fn extended(&mut self, cursor: &mut Cursor<'_>, process: &mut Process, row: usize, facts: OpFacts) {
+        let Some(ext) = cursor.take_ext() else { return };
+        let (path1, path2) = cursor.columns.paths(&ext);
+        let handle = cursor.columns.handle[row];
+        let place = self.out.order.len();
+        let mut file2 = None;
+        let file = if path1.is_empty() {
+            cursor.lookup(process, handle)
+        } else if facts.attribute {
+            file2 = Some(self.intern(process.node, path1));
+            cursor.lookup(process, handle)
+        } else {
+            let file = self.intern(process.node, path1);
+            if facts.opens && is_handle(handle) && cursor.columns.result[row] >= 0 {
+                process.handles.define(handle, file);
+            }
+            file
+        };
+        self.out.files.push(file);
+        if !path2.is_empty() {
+            file2 = Some(self.intern(process.node, path2));
+        } else if let Some(handle2) = ext.handle2 {
+            file2 = process.handles.get(handle2).or(file2);
+        }
+        self.out.files2.extend(file2.map(|file| (place, file)));
+        self.out.offsets2.extend(ext.offset2.filter(|offset| *offset != NONE).map(|offset| (place, offset)));
+        self.out.cpu_times.extend(ext.cpu_time.map(|time| (place, time)));
+    }
+
+    /// A record that says what a handle stands for. Other kinds are of a later version and say nothing to us;
+    /// they too must be accounted for.
+    fn record(&mut self, cursor: &mut Cursor<'_>, process: &mut Process, row: usize) {
+        let ext = if cursor.exts.first().is_some_and(|ext| ext.row as usize == row) {
+            cursor.take_ext()
+        } else {
+            None
+        };
+        let path = ext.map_or(&[][..], |ext| cursor.columns.paths(&ext).0);
+        let handle = cursor.columns.handle[row];
+        let file = self.intern_quietly(process.node, path).0;
+        if cursor.columns.kind[row] == Kind::File as u8 && is_handle(handle) && !path.is_empty() {
+            process.handles.define(handle, file);
+        }
+        let record = Some((cursor.stream, cursor.columns.attempt[row], handle));
+        let node = self.catalog.node_name(process.node).to_owned();
+        self.out.new_files.push(FileRow { file, node, path: path.to_vec(), record });
+    }
+
+    fn intern(&mut self, node: usize, path: &[u8]) -> u64 {
+        let (file, new) = self.intern_quietly(node, path);
+        if new {
+            let node = self.catalog.node_name(node).to_owned();
+            self.out.new_files.push(FileRow { file, node, path: path.to_vec(), record: None });
+        }
+        file
+    }
+
+    fn intern_quietly(&mut self, node: usize, path: &[u8]) -> (u64, bool) {
+        let Catalog { nodes, next_file, .. } = &mut *self.catalog;
+        nodes.get_mut(node).map_or((0, false), |node| node.paths.intern(path, next_file))
+    }
+}
+
+impl Cursor<'_> {
+    #[inline]
+    fn lookup(&mut self, process: &Process, handle: u64) -> u64 {
+        if handle == self.handle && process.handles.version() == self.version {
+            return self.file;
+        }
+        let file = if is_handle(handle) { process.handles.get(handle).unwrap_or(0) } else { 0 };
+        (self.handle, self.version, self.file) = (handle, process.handles.version(), file);
+        file
+    }
+
+    fn take_ext(&mut self) -> Option<ExtRow> {
+        let (first, rest) = self.exts.split_first()?;
+        self.exts = rest;
+        Some(*first)
+    }
+}
+
+#[inline]
+fn is_handle(handle: u64) -> bool {
+    handle != 0 && handle != NONE
+}

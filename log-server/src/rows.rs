@@ -1,0 +1,160 @@
+//! Merged rows as record batches of `events`: each column is gathered from the columns of the batches.
+
+use crate::catalog::Catalog;
+use crate::merge::{At, Source};
+use crate::ops::{Ops, has};
+use crate::resolve::{Resolved, Sparse};
+use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt32Type, UInt64Type};
+use arrow_array::{
+    ArrayRef, DictionaryArray, Int64Array, PrimitiveArray, RecordBatch, TimestampNanosecondArray, UInt8Array,
+    UInt16Array, UInt32Array, UInt64Array,
+};
+use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
+use arrow_schema::ArrowError;
+use miot_proto::batch::Columns;
+use miot_proto::event::{NONE, flag};
+use miot_trace_store::{Table, schema};
+use std::sync::Arc;
+
+/// What is the same in all rows of a source.
+#[derive(Clone, Copy, Default)]
+struct Constants {
+    node: u16,
+    process: u64,
+    pid: u32,
+    tid: u32,
+    stream: u64,
+}
+
+/// The events of a step. `None` if there is none.
+///
+/// # Errors
+/// None that inputs can bring about.
+pub fn events(
+    catalog: &mut Catalog,
+    ops: &mut Ops,
+    sources: &[Source],
+    resolved: Resolved,
+) -> Result<Option<RecordBatch>, ArrowError> {
+    let Resolved { order, late, facts, files, files2, offsets2, cpu_times, .. } = resolved;
+    let rows = order.len();
+    if rows == 0 {
+        return Ok(None);
+    }
+    let constants: Vec<Constants> = sources.iter().map(|source| constants(catalog, source.stream)).collect();
+    let of_source = Gather { sources, order: &order };
+
+    let mut flags = of_source.column(|c| &c.flags);
+    flags.iter_mut().take(late).for_each(|f| *f |= flag::LATE);
+    let offsets = of_source.column(|c| &c.offset);
+    let lengths = of_source.column(|c| &c.length);
+    let present = |bit: u8, values: &[u64]| {
+        BooleanBuffer::collect_bool(rows, |i| facts[i].has & bit != 0 && values[i] != NONE)
+    };
+    let (has_offset, has_length) = (present(has::OFFSET, &offsets), present(has::LENGTH, &lengths));
+    let has_arg = present(has::ARG, &lengths);
+    let signed = |values: Vec<u64>| values.into_iter().map(|v| v as i64).collect::<Vec<i64>>();
+    let lengths = ScalarBuffer::from(signed(lengths));
+    let durations = of_source.column(|c| &c.duration).into_iter().map(|d| d.min(i64::MAX as u64) as i64);
+
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(
+            TimestampNanosecondArray::from_iter_values(order.iter().map(|at| at.time)).with_timezone("UTC"),
+        ),
+        Arc::new(Int64Array::from_iter_values(durations)),
+        Arc::new(DictionaryArray::try_new(
+            UInt16Array::from(of_source.constant(&constants, |c| c.node)),
+            catalog.node_names(),
+        )?),
+        Arc::new(UInt64Array::from(of_source.constant(&constants, |c| c.process))),
+        Arc::new(UInt32Array::from(of_source.constant(&constants, |c| c.pid))),
+        Arc::new(UInt32Array::from(of_source.constant(&constants, |c| c.tid))),
+        Arc::new(DictionaryArray::try_new(
+            UInt8Array::from_iter_values(facts.iter().map(|f| f.layer)),
+            ops.layers(),
+        )?),
+        Arc::new(DictionaryArray::try_new(
+            UInt16Array::from_iter_values(facts.iter().map(|f| f.key)),
+            ops.names(),
+        )?),
+        some_u64(files, |file| file != 0),
+        sparse(rows, files2),
+        some_u64(of_source.column(|c| &c.handle), |handle| handle != 0 && handle != NONE),
+        nullable::<Int64Type>(signed(offsets).into(), has_offset),
+        sparse_i64(rows, offsets2),
+        nullable::<Int64Type>(lengths.clone(), has_length),
+        nullable::<Int64Type>(lengths, has_arg),
+        Arc::new(Int64Array::from(of_source.column(|c| &c.result))),
+        Arc::new(UInt16Array::from(flags)),
+        Arc::new(UInt64Array::from(of_source.constant(&constants, |c| c.stream))),
+        Arc::new(UInt64Array::from(of_source.column(|c| &c.attempt))),
+        Arc::new(UInt32Array::from(of_source.column(|c| &c.request))),
+        {
+            let enclosing = of_source.column(|c| &c.enclosing);
+            let valid = BooleanBuffer::collect_bool(rows, |i| enclosing[i] != 0);
+            nullable::<UInt32Type>(enclosing.into(), valid)
+        },
+        sparse_i64(rows, cpu_times),
+    ];
+    RecordBatch::try_new(schema::of(Table::Events), columns).map(Some)
+}
+
+fn constants(catalog: &Catalog, stream: u64) -> Constants {
+    let process = catalog.streams.get(&stream).and_then(|s| Some((s, catalog.processes.get(&s.process)?)));
+    process.map_or(Constants { stream, ..Constants::default() }, |(s, process)| Constants {
+        // Nodes are numbered by the keys of their dictionary.
+        node: process.node as u16,
+        process: process.id,
+        pid: s.key.process.pid,
+        tid: s.tid,
+        stream,
+    })
+}
+
+struct Gather<'a> {
+    sources: &'a [Source],
+    order: &'a [At],
+}
+
+impl Gather<'_> {
+    fn column<V: Copy>(&self, of: impl Fn(&Columns) -> &Vec<V>) -> Vec<V> {
+        let columns: Vec<&[V]> = self.sources.iter().map(|source| of(&source.columns).as_slice()).collect();
+        self.order.iter().map(|at| columns[at.source as usize][at.row as usize]).collect()
+    }
+
+    fn constant<V>(&self, constants: &[Constants], of: impl Fn(&Constants) -> V) -> Vec<V> {
+        self.order.iter().map(|at| of(&constants[at.source as usize])).collect()
+    }
+}
+
+fn nullable<T: ArrowPrimitiveType>(values: ScalarBuffer<T::Native>, valid: BooleanBuffer) -> ArrayRef {
+    let set = valid.count_set_bits();
+    if set == 0 {
+        return Arc::new(PrimitiveArray::<T>::new_null(values.len()));
+    }
+    let nulls = (set < values.len()).then(|| NullBuffer::new(valid));
+    Arc::new(PrimitiveArray::<T>::new(values, nulls))
+}
+
+fn some_u64(values: Vec<u64>, is: impl Fn(u64) -> bool) -> ArrayRef {
+    let valid = BooleanBuffer::collect_bool(values.len(), |i| is(values[i]));
+    nullable::<UInt64Type>(values.into(), valid)
+}
+
+fn sparse(rows: usize, values: Sparse<u64>) -> ArrayRef {
+    if values.is_empty() {
+        return Arc::new(UInt64Array::new_null(rows));
+    }
+    let mut filled = vec![None; rows];
+    values.into_iter().for_each(|(row, value)| filled[row] = Some(value));
+    Arc::new(UInt64Array::from(filled))
+}
+
+fn sparse_i64(rows: usize, values: Sparse<u64>) -> ArrayRef {
+    if values.is_empty() {
+        return Arc::new(Int64Array::new_null(rows));
+    }
+    let mut filled = vec![None; rows];
+    values.into_iter().for_each(|(row, value)| filled[row] = Some(value as i64));
+    Arc::new(Int64Array::from(filled))
+}

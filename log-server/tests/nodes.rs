@@ -1,0 +1,273 @@
+//! Nodes over TCP: what they send is in the trace, once, in order.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use miot_proto::event::{Kind, flag};
+use miot_proto::op::posix;
+use miot_proto::wire::{Message, ProcessLoss};
+use std::time::Duration;
+use support::{Node, Record, Server, open, process_key, read};
+
+#[tokio::test]
+async fn two_nodes_make_one_order() {
+    let server = Server::start().await;
+    let mut a = Node::connect(&server, "a", 1).await;
+    let mut b = Node::connect(&server, "b", 2).await;
+    for node in [&mut a, &mut b] {
+        node.process(10).await;
+        node.stream(0, 10, 0).await;
+    }
+    a.batch(0, &[open(0, 10, 1, "/a"), read(1, 30, 1), read(2, 50, 1)]).await;
+    b.batch(0, &[open(0, 20, 1, "/b"), read(1, 40, 1), read(2, 60, 1)]).await;
+    a.heartbeat(100).await;
+    b.heartbeat(55).await;
+    // Up to 55 all is known; 60 waits for b's next heartbeat.
+    a.all_acked().await;
+    b.acked(2).await;
+    b.heartbeat(100).await;
+    b.all_acked().await;
+    let trace = server.finish().await;
+    let rows: Vec<_> =
+        trace.rows().into_iter().map(|r| (r.time, r.node, r.path.unwrap(), r.offset)).collect();
+    let expected = [
+        (10, "a", "/a", None),
+        (20, "b", "/b", None),
+        (30, "a", "/a", Some(10)),
+        (40, "b", "/b", Some(10)),
+        (50, "a", "/a", Some(20)),
+        (60, "b", "/b", Some(20)),
+    ];
+    let expected: Vec<_> = expected.map(|(t, n, p, o)| (t, n.to_owned(), p.to_owned(), o)).into();
+    assert_eq!(rows, expected);
+}
+
+#[tokio::test]
+async fn what_is_sent_again_after_a_broken_connection_is_there_once() {
+    let server = Server::start().await;
+    let mut node = Node::connect(&server, "a", 1).await;
+    node.process(10).await;
+    node.stream(0, 10, 0).await;
+    node.batch(0, &[read(0, 10, 0), read(1, 11, 0)]).await;
+    node.heartbeat(50).await;
+    node.acked(3).await;
+    // These are received, but not durable when the connection breaks.
+    node.batch(0, &[read(2, 60, 0), read(3, 61, 0)]).await;
+    drop(node);
+
+    let mut node = Node::connect(&server, "a", 1).await;
+    assert_eq!(node.through, 3);
+    node.process_as(0, 10).await;
+    node.stream_as(0, 0, 10, 0).await;
+    node.batch_as(4, 0, &[read(2, 60, 0), read(3, 61, 0)]).await;
+    node.batch_as(5, 0, &[read(4, 62, 0)]).await;
+    node.heartbeat(100).await;
+    node.acked(5).await;
+    drop(node);
+
+    // A log-client that was restarted and drains its lanes from an earlier position.
+    let mut node = Node::connect(&server, "a", 2).await;
+    assert_eq!(node.through, 0);
+    node.process(10).await;
+    node.stream(0, 10, 0).await;
+    node.batch(0, &[read(3, 61, 0), read(4, 62, 0), read(5, 110, 0)]).await;
+    node.heartbeat(200).await;
+    node.all_acked().await;
+    let trace = server.finish().await;
+    let rows: Vec<_> = trace.rows().iter().map(|r| (r.stream, r.seq, r.time)).collect();
+    assert_eq!(rows, [(1, 0, 10), (1, 1, 11), (1, 2, 60), (1, 3, 61), (1, 4, 62), (1, 5, 110)]);
+    assert_eq!(trace.losses(), []);
+}
+
+#[tokio::test]
+async fn a_restarted_server_goes_on_where_its_trace_ends() {
+    let server = Server::start().await;
+    let mut node = Node::connect(&server, "a", 1).await;
+    node.process(10).await;
+    node.stream(0, 10, 0).await;
+    node.batch(0, &[open(0, 10, 7, "/data"), read(1, 11, 7)]).await;
+    node.heartbeat(50).await;
+    node.all_acked().await;
+    node.batch(0, &[read(2, 60, 7), read(3, 61, 7)]).await;
+    let server = server.crash().await;
+
+    let mut node = Node::connect(&server, "a", 1).await;
+    assert_eq!(node.through, 0, "it forgot the session");
+    node.process_as(0, 10).await;
+    node.stream_as(0, 0, 10, 0).await;
+    // The acknowledgement of 3 was lost.
+    node.batch_as(3, 0, &[open(0, 10, 7, "/data"), read(1, 11, 7)]).await;
+    node.batch_as(4, 0, &[read(2, 60, 7), read(3, 61, 7)]).await;
+    node.heartbeat(100).await;
+    node.acked(4).await;
+    let trace = server.finish().await;
+    let rows: Vec<_> = trace.rows().into_iter().map(|r| (r.stream, r.seq, r.path.unwrap())).collect();
+    let data = || "/data".to_owned();
+    assert_eq!(rows, [(1, 0, data()), (1, 1, data()), (1, 2, data()), (1, 3, data())]);
+}
+
+#[tokio::test]
+async fn a_silent_node_holds_the_others_back_for_a_while_and_its_late_events_are_marked() {
+    let server = Server::start_with(|config| config.silent_after = Duration::from_millis(300)).await;
+    let mut a = Node::connect(&server, "a", 1).await;
+    let mut b = Node::connect(&server, "b", 2).await;
+    for node in [&mut a, &mut b] {
+        node.process(10).await;
+        node.stream(0, 10, 0).await;
+    }
+    b.heartbeat(5).await;
+    a.batch(0, &[read(0, 10, 0), read(1, 20, 0)]).await;
+    // b says nothing from here on; a goes on.
+    while a.acked < 3 {
+        a.heartbeat(100).await;
+        if let Ok(Some(message)) = tokio::time::timeout(Duration::from_millis(50), a.peer.receive()).await {
+            match message {
+                Message::Ack { through } => a.acked = through,
+                Message::Ping { sent } => a.pong(sent).await,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    b.batch(0, &[read(0, 15, 0), read(1, 30, 0)]).await;
+    a.heartbeat(200).await;
+    b.heartbeat(200).await;
+    b.all_acked().await;
+    let trace = server.finish().await;
+    let rows: Vec<_> =
+        trace.rows().into_iter().map(|r| (r.node, r.time, r.flags & flag::LATE != 0)).collect();
+    let row = |node: &str, time, late| (node.to_owned(), time, late);
+    // Within a sealed part late events stand where they belong.
+    assert_eq!(rows, [row("a", 10, false), row("b", 15, true), row("a", 20, false), row("b", 30, false)]);
+}
+
+#[tokio::test]
+async fn what_was_lost_is_told_where_it_was_lost() {
+    let server = Server::start().await;
+    let mut node = Node::connect(&server, "a", 1).await;
+    node.process(10).await;
+    node.stream(0, 10, 0).await;
+    node.batch(0, &[read(2, 10, 0), read(3, 11, 0), read(7, 12, 0)]).await;
+    node.end(0, 10, 4).await;
+    let lost = ProcessLoss { no_lane: 6, abi_violations: 1 };
+    for _ in 0..2 {
+        let seq = node.next();
+        node.peer.send(&Message::ProcessEnd { seq, key: process_key(10), time: 13, lost }).await;
+    }
+    node.heartbeat(100).await;
+    node.all_acked().await;
+    let (report, trace) = server.stop().await;
+    assert_eq!(report.unwrap().losses, 2 + 3 + 2 + 4 + 7);
+    trace.check();
+    let mut losses = trace.losses();
+    losses.sort();
+    let row = |place: &str, count, range| (place.to_owned(), count, range);
+    assert_eq!(
+        losses,
+        [
+            row("abi_violation", 1, None),
+            row("lane_full", 2, Some((0, 1))),
+            row("lane_full", 2, Some((8, 9))),
+            row("lane_full", 3, Some((4, 6))),
+            row("nested", 4, None),
+            row("no_lane", 6, None),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_handle_is_known_to_the_thread_whose_batch_comes_first() {
+    let server = Server::start().await;
+    let mut node = Node::connect(&server, "a", 1).await;
+    node.process(10).await;
+    node.stream(0, 10, 0).await;
+    node.stream(1, 10, 1).await;
+    // The user's batch comes before the opener's; /other is opened by a record in between.
+    let named = Record { kind: Kind::File, path1: "/other".into(), ..read(1, 25, 6) };
+    node.batch(1, &[read(0, 20, 5), named, read(2, 30, 6)]).await;
+    node.batch(0, &[open(0, 10, 5, "/opened"), read(1, 40, 6), read(2, 41, 99)]).await;
+    let renamed = Record { op: posix::RENAME, path1: "/x".into(), path2: "/y".into(), ..read(3, 50, 0) };
+    let copied = Record { op: posix::COPY_FILE_RANGE, handle2: Some(5), ..read(4, 60, 6) };
+    let failed = Record { result: -2, ..open(5, 61, 0, "/missing") };
+    node.batch(0, &[renamed, copied, failed]).await;
+    node.heartbeat(100).await;
+    node.all_acked().await;
+    let trace = server.finish().await;
+    let rows = trace.rows();
+    let rows: Vec<_> = rows.iter().map(|r| (r.time, r.path.as_deref(), r.path2.as_deref())).collect();
+    assert_eq!(
+        rows,
+        [
+            (10, Some("/opened"), None),
+            (20, Some("/opened"), None),
+            (30, Some("/other"), None),
+            (40, Some("/other"), None),
+            (41, None, None),
+            (50, Some("/x"), Some("/y")),
+            (60, Some("/other"), Some("/opened")),
+            (61, Some("/missing"), None),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_clock_that_is_off_is_corrected() {
+    let server = Server::start().await;
+    let ahead = 5_000_000_000;
+    let mut a = Node::connect(&server, "a", 1).await;
+    a.skew = ahead;
+    let mut b = Node::connect(&server, "b", 2).await;
+    for node in [&mut a, &mut b] {
+        node.process(10).await;
+        node.stream(0, 10, 0).await;
+        node.acked(2).await;
+    }
+    let start = support::now();
+    a.batch(0, &[read(0, start + ahead, 0)]).await;
+    b.batch(0, &[read(0, start + 2_000_000_000, 0)]).await;
+    for node in [&mut a, &mut b] {
+        node.heartbeat(start + 20_000_000_000).await;
+    }
+    a.all_acked().await;
+    b.all_acked().await;
+    let trace = server.finish().await;
+    let rows = trace.rows();
+    assert_eq!(rows.iter().map(|r| r.node.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    assert!((rows[0].time - start).abs() < 1_000_000_000, "off by {}", rows[0].time - start);
+    assert_eq!(rows[1].time, start + 2_000_000_000, "a clock that agrees is left alone");
+}
+
+#[tokio::test]
+async fn a_stop_puts_everything_that_was_sent_into_the_trace() {
+    let server = Server::start().await;
+    let mut node = Node::connect(&server, "a", 1).await;
+    node.process(10).await;
+    node.stream(0, 10, 0).await;
+    for n in 0..200 {
+        node.batch(0, &[read(2 * n, n as i64, 0), read(2 * n + 1, n as i64, 0)]).await;
+    }
+    // No heartbeat, no acknowledgement yet.
+    let stopping = tokio::spawn(server.stop());
+    node.all_acked().await;
+    assert_eq!(node.peer.receive().await, None);
+    let (report, trace) = stopping.await.unwrap();
+    let report = report.unwrap();
+    assert_eq!((report.events, report.parts), (400, 1));
+    assert_eq!(trace.rows().len(), 400);
+    trace.check();
+}
+
+#[tokio::test]
+async fn goodbye_and_no_more_waiting() {
+    let server = Server::start_with(|config| config.silent_after = Duration::from_secs(3600)).await;
+    let mut a = Node::connect(&server, "a", 1).await;
+    let mut b = Node::connect(&server, "b", 2).await;
+    b.process(10).await;
+    b.stream(0, 10, 0).await;
+    b.batch(0, &[read(0, 10, 0)]).await;
+    b.heartbeat(100).await;
+    b.acked(2).await;
+    a.peer.send(&Message::Bye).await;
+    b.all_acked().await;
+    assert_eq!(server.finish().await.rows().len(), 1);
+}

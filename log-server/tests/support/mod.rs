@@ -1,0 +1,419 @@
+//! A server in this process, and nodes and readers whose frames are made by hand.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt64Type};
+use arrow_array::{Array, RecordBatch};
+use miot_log_server::{Config, Error, LogServer, Report};
+use miot_proto::batch::Columns;
+use miot_proto::event::{Event, Ext, Kind, NONE};
+use miot_proto::op::{Op, posix};
+use miot_proto::wire::{
+    self, FRAME_HEADER, GREETING, MAX_FRAME, Message, Process, ProcessKey, Role, Stream, StreamEnd,
+    StreamKey, VERSION,
+};
+use miot_trace_store::{Reader, Table, fsck};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// A test that takes longer than this hangs.
+pub const WATCHDOG: Duration = Duration::from_secs(60);
+
+pub struct Server {
+    pub address: SocketAddr,
+    pub trace: PathBuf,
+    pub config: Config,
+    dir: Option<TempDir>,
+    stop: oneshot::Sender<()>,
+    running: JoinHandle<Result<Report, Error>>,
+}
+
+impl Server {
+    pub async fn start() -> Server {
+        Server::start_with(|_| {}).await
+    }
+
+    pub async fn start_with(set: impl FnOnce(&mut Config)) -> Server {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config {
+            listen: "127.0.0.1:0".into(),
+            trace: dir.path().join("trace"),
+            merge_every: Duration::from_millis(2),
+            commit_every: Duration::from_millis(2),
+            ..Config::default()
+        };
+        set(&mut config);
+        Server::start_in(Some(dir), config).await
+    }
+
+    async fn start_in(dir: Option<TempDir>, config: Config) -> Server {
+        let server = LogServer::bind(config.clone()).await.unwrap();
+        let address = server.local_addr();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let running = tokio::spawn(server.run(async {
+            let _ = stopped.await;
+        }));
+        Server { address, trace: config.trace.clone(), config, dir, stop, running }
+    }
+
+    pub async fn stop(self) -> (Result<Report, Error>, Trace) {
+        let _ = self.stop.send(());
+        let result = tokio::time::timeout(WATCHDOG, self.running).await.unwrap().unwrap();
+        (result, Trace { dir: self.trace, _keep: self.dir })
+    }
+
+    /// Stops it, expects that to go well and the trace to be in order.
+    pub async fn finish(self) -> Trace {
+        let (result, trace) = self.stop().await;
+        result.unwrap();
+        trace.check();
+        trace
+    }
+
+    /// Ends it as a crash would: nothing more is committed or sealed. Starts another on the same trace.
+    pub async fn crash(self) -> Server {
+        self.running.abort();
+        let _ = self.running.await;
+        // The store's thread notices that its sessions are gone.
+        let mut config = self.config;
+        config.listen = "127.0.0.1:0".into();
+        loop {
+            match LogServer::bind(config.clone()).await {
+                Ok(server) => {
+                    drop(server);
+                    return Server::start_in(self.dir, config).await;
+                }
+                Err(Error::Trace(miot_trace_store::Error::InUse { .. })) => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+pub struct Trace {
+    pub dir: PathBuf,
+    _keep: Option<TempDir>,
+}
+
+/// A row of a trace, as far as tests look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    pub time: i64,
+    pub node: String,
+    pub stream: u64,
+    pub seq: u64,
+    pub op: String,
+    pub path: Option<String>,
+    pub path2: Option<String>,
+    pub offset: Option<i64>,
+    pub result: i64,
+    pub flags: u16,
+}
+
+impl Trace {
+    pub fn at(dir: &Path) -> Trace {
+        Trace { dir: dir.to_owned(), _keep: None }
+    }
+
+    pub fn check(&self) {
+        let report = fsck::check(&self.dir);
+        assert!(report.is_good(), "{report:#?}");
+    }
+
+    pub fn rows(&self) -> Vec<Row> {
+        let reader = Reader::open(&self.dir).unwrap();
+        let batches: Vec<RecordBatch> = reader.rows().unwrap().collect::<Result<_, _>>().unwrap();
+        batches.iter().flat_map(rows).collect()
+    }
+
+    /// Node, place, count, first and last attempt number of each loss.
+    pub fn losses(&self) -> Vec<(String, u64, Option<(u64, u64)>)> {
+        let mut out = Vec::new();
+        for batch in Reader::open(&self.dir).unwrap().table(Table::Losses).unwrap() {
+            let place = batch.column_by_name("place").unwrap().as_string::<i32>();
+            let count = u64s(&batch, "count");
+            let (first, last) = (u64s(&batch, "first_seq"), u64s(&batch, "last_seq"));
+            for i in 0..batch.num_rows() {
+                let range = first.is_valid(i).then(|| (first.value(i), last.value(i)));
+                out.push((place.value(i).to_owned(), count.value(i), range));
+            }
+        }
+        out
+    }
+}
+
+fn u64s<'a>(batch: &'a RecordBatch, name: &str) -> &'a arrow_array::UInt64Array {
+    batch.column_by_name(name).unwrap().as_primitive::<UInt64Type>()
+}
+
+pub fn rows(batch: &RecordBatch) -> Vec<Row> {
+    let column = |name: &str| batch.column_by_name(name).unwrap();
+    let text = |name: &str, row: usize| {
+        let column = column(name).as_string::<i32>();
+        column.is_valid(row).then(|| column.value(row).to_owned())
+    };
+    let key = |name: &str, row: usize| {
+        let column = column(name).as_dictionary::<UInt16Type>();
+        column.values().as_string::<i32>().value(column.key(row).unwrap()).to_owned()
+    };
+    let offset = column("offset").as_primitive::<Int64Type>();
+    (0..batch.num_rows())
+        .map(|i| Row {
+            time: column("time").as_primitive::<TimestampNanosecondType>().value(i),
+            node: key("node", i),
+            stream: u64s(batch, "stream").value(i),
+            seq: u64s(batch, "seq").value(i),
+            op: key("op", i),
+            path: text("path", i),
+            path2: text("path2", i),
+            offset: offset.is_valid(i).then(|| offset.value(i)),
+            result: column("result").as_primitive::<Int64Type>().value(i),
+            flags: column("flags").as_primitive::<UInt16Type>().value(i),
+        })
+        .collect()
+}
+
+/// What one record of a batch is.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub attempt: u64,
+    pub time: i64,
+    pub op: Op,
+    pub handle: u64,
+    pub offset: u64,
+    pub length: u64,
+    pub result: i64,
+    pub path1: String,
+    pub path2: String,
+    pub handle2: Option<u64>,
+    pub kind: Kind,
+}
+
+pub fn read(attempt: u64, time: i64, handle: u64) -> Record {
+    Record {
+        attempt,
+        time,
+        op: posix::READ,
+        handle,
+        offset: attempt * 10,
+        length: 10,
+        result: 10,
+        path1: String::new(),
+        path2: String::new(),
+        handle2: None,
+        kind: Kind::Request,
+    }
+}
+
+pub fn open(attempt: u64, time: i64, handle: u64, path: &str) -> Record {
+    Record {
+        op: posix::OPEN,
+        offset: NONE,
+        length: 0,
+        result: 3,
+        path1: path.into(),
+        ..read(attempt, time, handle)
+    }
+}
+
+pub fn columns(records: &[Record]) -> Columns {
+    let mut columns = Columns::default();
+    for r in records {
+        let event = Event {
+            op: r.op,
+            request: r.attempt as u32 + 1,
+            enclosing: 0,
+            end: 0,
+            duration: 5,
+            flags: 0,
+            handle: r.handle,
+            offset: r.offset,
+            length: r.length,
+            result: r.result,
+        };
+        let ext = Ext {
+            path1: r.path1.as_bytes(),
+            path2: r.path2.as_bytes(),
+            handle2: r.handle2,
+            ..Ext::default()
+        };
+        columns.push(r.kind as u8, r.attempt, r.time, 5, &event, (!ext.is_empty()).then_some(&ext));
+    }
+    columns
+}
+
+pub fn process_key(pid: u32) -> ProcessKey {
+    ProcessKey { boot: 77, nonce: u64::from(pid) * 3, pid }
+}
+
+/// A connection.
+pub struct Peer {
+    pub socket: TcpStream,
+}
+
+impl Peer {
+    pub async fn connect(address: SocketAddr) -> Peer {
+        Peer { socket: TcpStream::connect(address).await.unwrap() }
+    }
+
+    pub async fn send(&mut self, message: &Message) {
+        self.socket.write_all(&message.frame()).await.unwrap();
+    }
+
+    /// The next message, `None` at the end of the connection.
+    pub async fn receive(&mut self) -> Option<Message> {
+        let mut header = [0; FRAME_HEADER];
+        tokio::time::timeout(WATCHDOG, self.socket.read_exact(&mut header)).await.unwrap().ok()?;
+        let (length, crc) = wire::frame_header(header, MAX_FRAME).unwrap();
+        let mut payload = vec![0; length];
+        self.socket.read_exact(&mut payload).await.ok()?;
+        Some(Message::from_payload(&payload, crc).unwrap())
+    }
+
+    /// The reason of the refusal that must come, perhaps after other messages, and then the end.
+    pub async fn refusal(&mut self) -> String {
+        loop {
+            match self.receive().await {
+                Some(Message::Refused { reason }) => {
+                    assert_eq!(self.receive().await, None, "nothing comes after a refusal");
+                    return reason;
+                }
+                Some(_) => {}
+                None => panic!("closed without a reason"),
+            }
+        }
+    }
+}
+
+/// A log-client.
+pub struct Node {
+    pub peer: Peer,
+    /// Its clock minus ours, nanoseconds.
+    pub skew: i64,
+    pub seq: u64,
+    pub through: u64,
+    pub acked: u64,
+}
+
+pub fn hello(role: Role, node: &str, session: u64) -> Message {
+    Message::Hello { greeting: GREETING, version: VERSION, role, node: node.into(), session }
+}
+
+impl Node {
+    pub async fn connect(server: &Server, name: &str, session: u64) -> Node {
+        let mut peer = Peer::connect(server.address).await;
+        peer.send(&hello(Role::Node, name, session)).await;
+        match peer.receive().await {
+            Some(Message::Welcome { through, .. }) => {
+                Node { peer, skew: 0, seq: through, through, acked: through }
+            }
+            other => panic!("expected a welcome, got {other:?}"),
+        }
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    pub async fn process(&mut self, pid: u32) {
+        let seq = self.next();
+        self.process_as(seq, pid).await;
+    }
+
+    pub async fn process_as(&mut self, seq: u64, pid: u32) {
+        let process = Process {
+            key: process_key(pid),
+            ppid: 1,
+            uid: 0,
+            started: 1,
+            rank: None,
+            exe: b"/bin/x".to_vec(),
+            cmdline: b"x\0y z".to_vec(),
+            job: vec![],
+            cwd: b"/".to_vec(),
+        };
+        self.peer.send(&Message::Process { seq, process }).await;
+    }
+
+    pub async fn stream(&mut self, number: u32, pid: u32, lane: u32) {
+        let seq = self.next();
+        self.stream_as(seq, number, pid, lane).await;
+    }
+
+    pub async fn stream_as(&mut self, seq: u64, number: u32, pid: u32, lane: u32) {
+        let key = StreamKey { process: process_key(pid), lane, incarnation: 1 };
+        let stream = Stream { number, key, tid: pid + lane, comm: format!("t{lane}").into_bytes() };
+        self.peer.send(&Message::Stream { seq, stream }).await;
+    }
+
+    pub async fn batch(&mut self, stream: u32, records: &[Record]) {
+        let seq = self.next();
+        self.batch_as(seq, stream, records).await;
+    }
+
+    pub async fn batch_as(&mut self, seq: u64, stream: u32, records: &[Record]) {
+        let (mut scratch, mut bytes) = (Vec::new(), Vec::new());
+        columns(records).encode(&mut scratch, &mut bytes);
+        self.peer.send(&Message::Batch { seq, stream, columns: bytes }).await;
+    }
+
+    pub async fn heartbeat(&mut self, watermark: i64) {
+        self.peer.send(&Message::Heartbeat { watermark }).await;
+    }
+
+    pub async fn end(&mut self, stream: u32, attempts: u64, lost_nested: u64) {
+        let seq = self.next();
+        let end = StreamEnd { stream, attempts, lost_full: 0, lost_nested, time: 1 };
+        self.peer.send(&Message::StreamEnd { seq, end }).await;
+    }
+
+    /// Answers pings until everything up to `seq` is acknowledged.
+    pub async fn acked(&mut self, seq: u64) {
+        while self.acked < seq {
+            match self.peer.receive().await {
+                Some(Message::Ack { through }) => self.acked = through,
+                Some(Message::Ping { sent }) => self.pong(sent).await,
+                other => panic!("expected an acknowledgement of {seq}, have {}, got {other:?}", self.acked),
+            }
+        }
+    }
+
+    pub async fn pong(&mut self, sent: i64) {
+        let answered = now() + self.skew;
+        self.peer.send(&Message::Pong { sent, answered }).await;
+    }
+
+    pub async fn all_acked(&mut self) {
+        self.acked(self.seq).await;
+    }
+}
+
+/// A remote reader that has subscribed to what these filters let through.
+pub async fn tail(server: &Server, ops: &[&str], paths: &[&str], nodes: &[&str]) -> Peer {
+    let mut peer = Peer::connect(server.address).await;
+    peer.send(&hello(Role::Tail, "reader", 0)).await;
+    assert!(matches!(peer.receive().await, Some(Message::Welcome { .. })));
+    let texts = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
+    let wish = Message::Subscribe {
+        layers: vec![],
+        ops: texts(ops),
+        paths: texts(paths),
+        pids: vec![],
+        nodes: texts(nodes),
+    };
+    peer.send(&wish).await;
+    peer
+}
+
+pub fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64
+}

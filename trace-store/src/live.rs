@@ -7,22 +7,27 @@
 //! u32 ffffffff · u32 size of the rest up to the body · flatbuffer · zeros · "MCRC" · u32 CRC-32C · body
 //! ```
 //!
-//! The checksum covers flatbuffer, zeros and body. All messages are a multiple of 8 bytes; buffers are LZ4.
-//! Dictionaries are replaced when a batch brings other ones, which the stream format allows.
+//! The checksum covers flatbuffer, zeros and body. All messages are a multiple of 8 bytes. Buffers whose values
+//! are all the same (columns of nulls, of one process, of one size) are compressed, the others stand as they
+//! are: a live part is short-lived, and compressing it whole costs more than sealing it. Dictionaries are
+//! replaced when a batch brings other ones, which the stream format allows.
 //!
 //! [`LiveWriter::append`] encodes into memory, [`LiveWriter::write_out`] puts what was encoded at the end of
 //! the file, [`LiveWriter::sync`] makes it durable. If writing fails the file is cut back to the last whole
 //! message and what was encoded is kept, so that the call can be repeated once there is space.
 
+mod encode;
 mod read;
 
 pub use read::{LiveReader, Stop};
 
+use encode::Encoder;
+
 use crate::error::Error;
 use crate::schema::{self, Table};
 use arrow_array::RecordBatch;
+use arrow_ipc::MetadataVersion;
 use arrow_ipc::writer::{DictionaryTracker, EncodedData, IpcDataGenerator, IpcWriteContext, IpcWriteOptions};
-use arrow_ipc::{CompressionType, MetadataVersion};
 use arrow_schema::{ArrowError, SchemaRef};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -49,6 +54,7 @@ pub struct LiveWriter {
     tracker: DictionaryTracker,
     options: IpcWriteOptions,
     context: IpcWriteContext,
+    encoder: Encoder,
     file: Option<File>,
     /// Bytes of the file that are durable, all whole messages.
     synced: u64,
@@ -76,24 +82,22 @@ impl LiveWriter {
     /// None in practice: the options are constants.
     pub fn new(table: Table, path: PathBuf) -> Result<LiveWriter, Error> {
         let encode = |e: ArrowError| Error::Encode { table, reason: e.to_string() };
-        let options = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5)
-            .and_then(|o| o.try_with_compression(Some(CompressionType::LZ4_FRAME)))
-            .map_err(encode)?;
+        let options = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5).map_err(encode)?;
         let mut writer = LiveWriter {
             table,
-            path,
             schema: schema::of(table),
             generator: IpcDataGenerator::default(),
             tracker: DictionaryTracker::new(false),
             options,
             context: IpcWriteContext::default(),
+            encoder: Encoder::new().map_err(Error::io("start the compressor for", &path))?,
+            path,
             file: None,
             synced: 0,
             encoded: Vec::new(),
             written: 0,
             rows: 0,
         };
-        writer.context.set_reserve_scratch(true);
         // Numbers the dictionaries in the tracker, also where the schema is in the file already.
         let message = writer.generator.schema_to_bytes_with_dictionary_tracker(
             &writer.schema,
@@ -147,13 +151,17 @@ impl LiveWriter {
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        let encoded = self.generator.encode(batch, &mut self.tracker, &self.options, &mut self.context);
-        let (dictionaries, message) =
-            encoded.map_err(|e| Error::Encode { table: self.table, reason: e.to_string() })?;
+        let failed = |e: ArrowError| Error::Encode { table: self.table, reason: e.to_string() };
+        // Of no rows: for the dictionaries, if they are new.
+        let none = batch.slice(0, 0);
+        let (dictionaries, _) = self
+            .generator
+            .encode(&none, &mut self.tracker, &self.options, &mut self.context)
+            .map_err(failed)?;
         for dictionary in &dictionaries {
             frame(dictionary, &mut self.encoded);
         }
-        frame(&message, &mut self.encoded);
+        self.encoder.encode(batch, &mut self.encoded).map_err(failed)?;
         self.rows += batch.num_rows() as u64;
         Ok(())
     }

@@ -41,20 +41,24 @@ pub(crate) struct Sealed {
     pub(crate) bytes: u64,
 }
 
-/// Seals a live part. With `all_tables` empty side tables get a file too (the first part: so that a
+/// What is to be sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    pub(crate) part: u64,
+    /// Some events are earlier than one before them.
+    pub(crate) late: bool,
+}
+
+/// Seals a live part. In part 0 empty side tables get a file too (so that a
 /// pattern like `losses/*.parquet` always finds one).
 ///
 /// `stop` ends it early: the part stays live. Returns `None` then.
-pub(crate) fn seal(
-    layout: &Layout,
-    part: u64,
-    all_tables: bool,
-    stop: &AtomicBool,
-) -> Result<Option<Sealed>, Error> {
+pub(crate) fn seal(layout: &Layout, order: Order, stop: &AtomicBool) -> Result<Option<Sealed>, Error> {
+    let part = order.part;
     let mut sealed = Sealed::default();
     let mut made = Vec::new();
     for table in Table::SIDE {
-        let Some(written) = write_table(layout, table, part, all_tables, stop)? else { return Ok(None) };
+        let Some(written) = write_table(layout, table, order, part == 0, stop)? else { return Ok(None) };
         if written.bytes > 0 {
             made.push(table);
             sealed.bytes += written.bytes;
@@ -66,7 +70,7 @@ pub(crate) fn seal(
     for table in &made {
         sync_folder(&layout.folder(*table))?;
     }
-    let Some(written) = write_table(layout, Table::Events, part, true, stop)? else { return Ok(None) };
+    let Some(written) = write_table(layout, Table::Events, order, true, stop)? else { return Ok(None) };
     sealed.bytes += written.bytes;
     sealed.events = written.events;
     rename(layout, Table::Events, part)?;
@@ -94,12 +98,12 @@ fn rename(layout: &Layout, table: Table, part: u64) -> Result<(), Error> {
 fn write_table(
     layout: &Layout,
     table: Table,
-    part: u64,
+    order: Order,
     empty_too: bool,
     stop: &AtomicBool,
 ) -> Result<Option<Sealed>, Error> {
-    let path = layout.sealed_tmp(table, part);
-    let written = try_write_table(layout, table, part, empty_too, stop, &path);
+    let path = layout.sealed_tmp(table, order.part);
+    let written = try_write_table(layout, table, order, empty_too, stop, &path);
     if !matches!(written, Ok(Some(_))) {
         // Gives the space back; what remains is removed by the next writer.
         let _ = fs::remove_file(&path);
@@ -110,13 +114,13 @@ fn write_table(
 fn try_write_table(
     layout: &Layout,
     table: Table,
-    part: u64,
+    order: Order,
     empty_too: bool,
     stop: &AtomicBool,
     path: &Path,
 ) -> Result<Option<Sealed>, Error> {
-    let source = layout.live(table, part);
-    let late = if table == Table::Events { late_rows(&source, stop)? } else { None };
+    let source = layout.live(table, order.part);
+    let late = if table == Table::Events && order.late { late_rows(&source, stop)? } else { None };
     let mut source = Source { reader: LiveReader::open(table, &source)?, waiting: None, table };
     let first = source.next()?;
     if first.is_none() && !empty_too {
@@ -231,6 +235,14 @@ fn late_rows(source: &Path, stop: &AtomicBool) -> Result<Option<RecordBatch>, Er
     let mut order: Vec<u32> = (0..times.len() as u32).collect();
     order.sort_by_key(|row| times[*row as usize]);
     arrow_select::take::take_record_batch(&all, &UInt32Array::from(order)).map(Some).map_err(failed)
+}
+
+/// True if all rows are in order of time and none is before `latest`, which becomes the latest of them.
+pub(crate) fn in_order(events: &RecordBatch, latest: &mut i64) -> bool {
+    let times = times(events);
+    let sorted = times.is_sorted() && times.first().is_none_or(|first| first >= latest);
+    *latest = times.iter().copied().max().map_or(*latest, |max| max.max(*latest));
+    sorted
 }
 
 /// Row numbers whose time is below the latest so far.

@@ -2,8 +2,8 @@
 
 use crate::error::Error;
 use crate::layout::Layout;
-use crate::seal::{Sealed, seal};
-use std::collections::BTreeSet;
+use crate::seal::{Order, Sealed, seal};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// How long a part that could not be sealed waits for the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
-type Outcome = (u64, Result<Option<Sealed>, Error>);
+type Outcome = (Order, Result<Option<Sealed>, Error>);
 
 /// Seals parts in the order they are given, on one thread.
 #[derive(Debug)]
@@ -21,8 +21,8 @@ pub(crate) struct Sealer {
     layout: Layout,
     stop: Arc<AtomicBool>,
     worker: Option<Worker>,
-    underway: BTreeSet<u64>,
-    failed: BTreeSet<u64>,
+    underway: BTreeMap<u64, Order>,
+    failed: BTreeMap<u64, Order>,
     failed_at: Option<Instant>,
     error: Option<Error>,
     total: Sealed,
@@ -31,7 +31,7 @@ pub(crate) struct Sealer {
 
 #[derive(Debug)]
 struct Worker {
-    work: Sender<(u64, bool)>,
+    work: Sender<Order>,
     done: Receiver<Outcome>,
     thread: JoinHandle<()>,
 }
@@ -42,8 +42,8 @@ impl Sealer {
             layout,
             stop: Arc::new(AtomicBool::new(false)),
             worker: None,
-            underway: BTreeSet::new(),
-            failed: BTreeSet::new(),
+            underway: BTreeMap::new(),
+            failed: BTreeMap::new(),
             failed_at: None,
             error: None,
             total: Sealed::default(),
@@ -52,21 +52,21 @@ impl Sealer {
     }
 
     /// Begins to seal a part. If no thread can be started the part waits like a failed one.
-    pub(crate) fn give(&mut self, part: u64) {
+    pub(crate) fn give(&mut self, order: Order) {
         if self.worker.is_none() {
             match self.start() {
                 Ok(worker) => self.worker = Some(worker),
-                Err(error) => return self.fail(part, error),
+                Err(error) => return self.fail(order, error),
             }
         }
         // A thread that is gone (it panicked) takes no work: then this thread does it.
-        let sent = self.worker.as_ref().is_some_and(|w| w.work.send((part, part == 0)).is_ok());
+        let sent = self.worker.as_ref().is_some_and(|w| w.work.send(order).is_ok());
         if sent {
-            self.underway.insert(part);
+            self.underway.insert(order.part, order);
         } else {
             self.worker = None;
-            let outcome = seal(&self.layout, part, part == 0, &self.stop);
-            self.take((part, outcome));
+            let outcome = seal(&self.layout, order, &self.stop);
+            self.take((order, outcome));
         }
     }
 
@@ -74,8 +74,8 @@ impl Sealer {
     pub(crate) fn retry(&mut self) -> bool {
         let failed = std::mem::take(&mut self.failed);
         self.failed_at = None;
-        for part in &failed {
-            self.give(*part);
+        for order in failed.values() {
+            self.give(*order);
         }
         !failed.is_empty()
     }
@@ -112,8 +112,8 @@ impl Sealer {
         (self.parts, self.total)
     }
 
-    fn take(&mut self, (part, outcome): Outcome) {
-        self.underway.remove(&part);
+    fn take(&mut self, (order, outcome): Outcome) {
+        self.underway.remove(&order.part);
         match outcome {
             Ok(Some(sealed)) => {
                 self.parts += 1;
@@ -121,26 +121,26 @@ impl Sealer {
                 self.total.bytes += sealed.bytes;
             }
             Ok(None) => {}
-            Err(error) => self.fail(part, error),
+            Err(error) => self.fail(order, error),
         }
     }
 
-    fn fail(&mut self, part: u64, error: Error) {
-        self.failed.insert(part);
+    fn fail(&mut self, order: Order, error: Error) {
+        self.failed.insert(order.part, order);
         self.failed_at = Some(Instant::now());
-        self.error = Some(Error::Seal { part, source: Box::new(error) });
+        self.error = Some(Error::Seal { part: order.part, source: Box::new(error) });
     }
 
     fn start(&self) -> Result<Worker, Error> {
-        let (work, orders) = channel::<(u64, bool)>();
+        let (work, orders) = channel::<Order>();
         let (report, done) = channel();
         let (layout, stop) = (self.layout.clone(), Arc::clone(&self.stop));
         let thread = Builder::new()
             .name("miot-seal".to_owned())
             .spawn(move || {
-                for (part, all_tables) in orders {
-                    let outcome = seal(&layout, part, all_tables, &stop);
-                    if report.send((part, outcome)).is_err() {
+                for order in orders {
+                    let outcome = seal(&layout, order, &stop);
+                    if report.send((order, outcome)).is_err() {
                         break;
                     }
                 }

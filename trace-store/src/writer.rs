@@ -6,7 +6,7 @@ use crate::live::LiveWriter;
 use crate::manifest::{self, MANIFEST, Manifest};
 use crate::recover::{Cut, Recovered, Recovery};
 use crate::schema::Table;
-use crate::seal;
+use crate::seal::{self, Order};
 use crate::sealer::Sealer;
 use arrow_array::RecordBatch;
 use rustix::fs::{FlockOperation, flock};
@@ -24,7 +24,7 @@ const MAX_WAITING: usize = 16 << 20;
 pub struct Options {
     /// Events in the live part. Default: 8 Mi.
     pub seal_rows: u64,
-    /// Bytes of the live part's streams. Default: 256 MiB.
+    /// Bytes of the live part's streams. Default: 1 GiB.
     pub seal_bytes: u64,
     /// Age of the live part, counted from its first row. Default: 15 minutes.
     pub seal_after: Duration,
@@ -32,7 +32,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { seal_rows: 8 << 20, seal_bytes: 256 << 20, seal_after: Duration::from_secs(15 * 60) }
+        Options { seal_rows: 8 << 20, seal_bytes: 1 << 30, seal_after: Duration::from_secs(15 * 60) }
     }
 }
 
@@ -56,6 +56,9 @@ pub struct Writer {
     options: Options,
     part: u64,
     live: [LiveWriter; 6],
+    /// Time of the latest event in the live part, and whether one was appended after a later one.
+    latest: i64,
+    late: bool,
     /// When the live part got its first row.
     begun: Option<Instant>,
     /// A live file was made and its name is not durable yet.
@@ -124,11 +127,14 @@ impl Writer {
         };
         let mut writer = Writer::start(layout, options, lock, current)?;
         writer.any_part = newest.is_some_and(|part| part < current) || parts.all().len() > 1;
+        let mut unsealed = Vec::new();
         for part in &parts.live {
+            let (mut latest, mut late) = (i64::MIN, false);
             for table in Table::ALL {
                 let path = writer.layout.live(table, *part);
                 let (live, bytes) = LiveWriter::recover(table, &path, |batch| {
                     recovery.see(table, batch);
+                    late |= table == Table::Events && !seal::in_order(batch, &mut latest);
                     Ok(())
                 })?;
                 if bytes > 0 {
@@ -138,13 +144,16 @@ impl Writer {
                     writer.live[table as usize] = live;
                 }
             }
-            if *part != current {
-                recovery.found.unsealed.push(*part);
+            if *part == current {
+                (writer.latest, writer.late) = (latest, late);
+            } else {
+                unsealed.push(Order { part: *part, late });
             }
         }
         writer.begun = writer.live.iter().any(|l| l.rows() > 0).then(Instant::now);
-        for part in &recovery.found.unsealed {
-            writer.sealer.give(*part);
+        recovery.found.unsealed = unsealed.iter().map(|order| order.part).collect();
+        for order in unsealed {
+            writer.sealer.give(order);
         }
         Ok((writer, recovery.finish()))
     }
@@ -156,6 +165,8 @@ impl Writer {
             layout,
             options,
             part,
+            latest: i64::MIN,
+            late: false,
             begun: None,
             unsynced_names: false,
             any_part: false,
@@ -174,6 +185,9 @@ impl Writer {
             self.commit()?;
         }
         self.live[table as usize].append(batch)?;
+        if table == Table::Events {
+            self.late |= !seal::in_order(batch, &mut self.latest);
+        }
         if self.begun.is_none() && batch.num_rows() > 0 {
             self.begun = Some(Instant::now());
         }
@@ -243,8 +257,9 @@ impl Writer {
             return Ok(());
         }
         self.live = streams(&self.layout, self.part + 1)?;
-        self.sealer.give(self.part);
+        self.sealer.give(Order { part: self.part, late: self.late });
         self.part += 1;
+        (self.latest, self.late) = (i64::MIN, false);
         self.begun = None;
         self.any_part = true;
         Ok(())

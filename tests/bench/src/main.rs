@@ -12,12 +12,18 @@
 //! Each writes `target/bench/COMMAND.json`. All repetitions are interleaved: what is compared ran side by
 //! side, so that ratios hold on a busy machine too.
 
+mod daemons;
+mod delay;
+mod hook;
 mod lttng;
 mod machine;
 mod op;
+mod pipeline;
 mod played;
 mod process;
+mod report;
 mod stats;
+mod targets;
 mod threads;
 mod worker;
 
@@ -79,7 +85,7 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<()> {
     std::fs::create_dir_all(&args.out).with_context(|| format!("cannot create {}", args.out.display()))?;
-    let all = ["op", "threads"].map(String::from);
+    let all = ["op", "threads", "hook", "pipeline", "delay", "tables"].map(String::from);
     let names = if args.names.is_empty() { &all[..] } else { &args.names[..] };
     for name in names {
         let bench = Bench::new(args.quick, &args.out)?;
@@ -87,7 +93,13 @@ fn run(args: &Args) -> Result<()> {
         let results = match name.as_str() {
             "op" => op::run(&bench)?,
             "threads" => threads::run(&bench)?,
-            _ => continue,
+            "hook" => hook::run(&bench)?,
+            "pipeline" => pipeline::run(&bench)?,
+            "delay" => delay::run(&bench)?,
+            _ => {
+                report::write(&args.out)?;
+                continue;
+            }
         };
         write(args, name, results)?;
     }

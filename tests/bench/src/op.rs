@@ -81,7 +81,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
 }
 
 /// The same command once more.
-fn again(command: &Command) -> Command {
+pub(crate) fn again(command: &Command) -> Command {
     let mut copy = Command::new(command.get_program());
     copy.args(command.get_args());
     for (key, value) in command.get_envs() {

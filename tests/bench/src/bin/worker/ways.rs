@@ -21,6 +21,8 @@ pub(crate) fn find(name: &str) -> Option<(Ready, Operations)> {
         // that has switched recording off, the same code measures what is left.
         "miot" => (recording, miot),
         "miot-idle" => (nothing_needed, miot),
+        "miot-mixed" => (recording, miot_mixed),
+        "miot-stamped" => (recording, miot_stamped),
         _ => return None,
     })
 }
@@ -130,6 +132,39 @@ fn miot(count: u64) {
             end(begun, done);
         }
     });
+}
+
+/// Requests that do not repeat themselves: random block, size, file and direction.
+fn miot_mixed(count: u64) {
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64 ^ (&raw const count).addr() as u64;
+    for _ in 0..count {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        let read = seed & 3 != 0;
+        if let Some(begun) = begin(if read { op::posix::PREAD } else { op::posix::PWRITE }) {
+            let length = 4096 << (seed >> 8 & 3);
+            let done = Done {
+                handle: 1 + (seed >> 16 & 15),
+                offset: (seed >> 32 & 0xf_ffff) * 4096,
+                length,
+                result: length as i64,
+                flags: 0,
+            };
+            end(begun, done);
+        }
+    }
+}
+
+/// The result is the time of the completion.
+fn miot_stamped(count: u64) {
+    for _ in 0..count {
+        if let Some(begun) = begin(op::posix::FSYNC) {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            let result = now.map_or(0, |now| now.as_nanos() as i64);
+            end(begun, Done { handle: 7, result, ..Done::of(0) });
+        }
+    }
 }
 
 /// The time stamp counter itself: the floor must not pay for a choice of clocks.

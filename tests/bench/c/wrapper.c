@@ -1,0 +1,57 @@
+/* Preloaded: what no hook of pread can be cheaper than. With FLOOR two clock reads and a 64-byte store in a
+ * ring of the thread, without it nothing but the call. The symbol is looked up before main, so that a call
+ * costs one indirect jump.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <x86intrin.h>
+
+static ssize_t (*next)(int, void *, size_t, off_t);
+
+__attribute__((constructor)) static void find(void)
+{
+	next = (ssize_t (*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+}
+
+#ifdef FLOOR
+enum { RING = 32768 };
+struct slot {
+	_Alignas(64) volatile uint64_t words[8];
+};
+static _Thread_local struct slot *ring __attribute__((tls_model("initial-exec")));
+static _Thread_local uint64_t tail __attribute__((tls_model("initial-exec")));
+
+__attribute__((cold, noinline)) static void claim(void)
+{
+	static struct slot rings[64][RING];
+	static unsigned claimed;
+	ring = rings[__atomic_fetch_add(&claimed, 1, __ATOMIC_RELAXED) % 64];
+	for (int i = 0; i < RING; i++)
+		ring[i].words[0] = 1;
+}
+#endif
+
+ssize_t pread(int fd, void *buffer, size_t length, off_t offset)
+{
+#ifdef FLOOR
+	uint64_t begin = __rdtsc();
+	ssize_t result = next(fd, buffer, length, offset);
+	uint64_t end = __rdtsc();
+	if (__builtin_expect(!ring, 0))
+		claim();
+	struct slot *slot = &ring[tail & (RING - 1)];
+	slot->words[0] = 1 | tail << 32;
+	slot->words[1] = end;
+	slot->words[2] = end - begin;
+	slot->words[3] = (uint64_t)fd;
+	slot->words[4] = (uint64_t)offset;
+	slot->words[5] = length;
+	slot->words[6] = (uint64_t)result;
+	slot->words[7] = tail++;
+	return result;
+#else
+	return next(fd, buffer, length, offset);
+#endif
+}

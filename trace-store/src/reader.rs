@@ -11,7 +11,7 @@ use crate::schema::Table;
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array, RecordBatch};
 use parquet::file::statistics::Statistics;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 /// Reads a trace directory as it was when it was opened, whatever its writer does meanwhile: each row once,
@@ -141,27 +141,28 @@ impl Reader {
         }))
     }
 
-    /// Which file each open handle of a process stands for, as far as events and records say. For a writer
-    /// that continues a trace whose processes still run: only row groups that may hold the process are read.
+    /// Which file each handle of these processes stands for, by process and handle, as far as events and
+    /// records say. For a writer that continues a trace whose processes still run: of sealed parts only row
+    /// groups that may hold one of the processes are read.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`].
-    pub fn handles(&self, process: u64) -> Result<HashMap<u64, u64>, Error> {
+    pub fn handles(&self, processes: &HashSet<u64>) -> Result<HashMap<(u64, u64), u64>, Error> {
         let mut handles = HashMap::new();
-        let mut streams = Vec::new();
+        let mut streams = HashMap::new();
         for batch in self.batches(Table::Threads) {
             let batch = batch?;
             if let (Some(ids), Some(of)) =
                 (column::<UInt64Type>(&batch, "stream"), column::<UInt64Type>(&batch, "process"))
             {
-                streams.extend(
-                    ids.values().iter().zip(of.values()).filter(|(_, p)| **p == process).map(|(s, _)| *s),
-                );
+                let wanted = ids.values().iter().zip(of.values()).filter(|(_, p)| processes.contains(p));
+                streams.extend(wanted.map(|(stream, process)| (*stream, *process)));
             }
         }
         for batch in self.batches(Table::Files) {
-            see_handles(&batch?, "stream", |stream| streams.contains(&stream), &mut handles);
+            see_handles(&batch?, "stream", |stream| streams.get(&stream).copied(), &mut handles);
         }
+        let wanted = |process| processes.contains(&process).then_some(process);
         for part in &self.parts {
             let path = self.layout.sealed(Table::Events, part.number);
             match self.source(part, Table::Events)? {
@@ -171,20 +172,20 @@ impl Reader {
                         // Column 3 is `process`; see the schema.
                         match group.column(3).statistics() {
                             Some(Statistics::Int64(s)) => {
-                                let bound = |v: Option<&i64>| v.map(|v| *v as u64);
-                                bound(s.min_opt()).is_none_or(|min| min <= process)
-                                    && bound(s.max_opt()).is_none_or(|max| max >= process)
+                                let min = s.min_opt().map_or(0, |v| *v as u64);
+                                let max = s.max_opt().map_or(u64::MAX, |v| *v as u64);
+                                processes.iter().any(|process| (min..=max).contains(process))
                             }
                             _ => true,
                         }
                     })?;
                     for batch in batches {
-                        see_handles(&batch?, "process", |p| p == process, &mut handles);
+                        see_handles(&batch?, "process", wanted, &mut handles);
                     }
                 }
                 source => {
                     for batch in source {
-                        see_handles(&batch?, "process", |p| p == process, &mut handles);
+                        see_handles(&batch?, "process", wanted, &mut handles);
                     }
                 }
             }
@@ -267,7 +268,13 @@ fn open_live(layout: &Layout, part: u64) -> Result<Option<[Option<LiveReader>; 6
     Ok((!layout.sealed(Table::Events, part).exists()).then_some(live))
 }
 
-fn see_handles(batch: &RecordBatch, by: &str, wanted: impl Fn(u64) -> bool, handles: &mut HashMap<u64, u64>) {
+/// The first row that has a handle and a file is the one that opened it; records were seen before.
+fn see_handles(
+    batch: &RecordBatch,
+    by: &str,
+    process_of: impl Fn(u64) -> Option<u64>,
+    handles: &mut HashMap<(u64, u64), u64>,
+) {
     let (Some(owner), Some(handle), Some(file)) = (
         column::<UInt64Type>(batch, by),
         column::<UInt64Type>(batch, "handle"),
@@ -276,8 +283,12 @@ fn see_handles(batch: &RecordBatch, by: &str, wanted: impl Fn(u64) -> bool, hand
         return;
     };
     for row in 0..batch.num_rows() {
-        if owner.is_valid(row) && handle.is_valid(row) && file.is_valid(row) && wanted(owner.value(row)) {
-            handles.insert(handle.value(row), file.value(row));
+        if owner.is_valid(row)
+            && handle.is_valid(row)
+            && file.is_valid(row)
+            && let Some(process) = process_of(owner.value(row))
+        {
+            handles.entry((process, handle.value(row))).or_insert(file.value(row));
         }
     }
 }

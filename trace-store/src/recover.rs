@@ -75,6 +75,9 @@ pub struct RecoveredStream {
     /// The first attempt number that the trace does not account for, by an event, a loss or a record that
     /// named a handle.
     pub next_seq: u64,
+    /// First and last numbers of losses and records beyond that. Side tables become durable before events, so
+    /// a crash may leave them without the events before them.
+    pub beyond: Vec<(u64, u64)>,
 }
 
 /// A torn end that was cut off.
@@ -175,7 +178,10 @@ pub(crate) fn text<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringA
 #[derive(Debug, Default)]
 pub(crate) struct Recovery {
     pub(crate) found: Recovered,
+    /// What the events say.
     ends: StreamEnds,
+    /// Stream, first and last number of each loss and record.
+    accounted: Vec<(u64, u64, u64)>,
     max_file: u64,
 }
 
@@ -218,12 +224,12 @@ impl Recovery {
                 self.found.last_time = self.found.last_time.max(latest.unwrap_or(0));
             }
             Table::Files => {
-                self.ends.see(batch);
+                self.see_accounted(batch, "seq", "seq");
                 let files = column::<UInt64Type>(batch, "file");
                 let max = files.and_then(|f| f.values().iter().max().copied());
                 self.max_file = self.max_file.max(max.unwrap_or(0));
             }
-            Table::Losses => self.see_losses(batch),
+            Table::Losses => self.see_accounted(batch, "first_seq", "last_seq"),
             Table::Processes => {
                 let _ = self.see_processes(batch);
             }
@@ -234,15 +240,12 @@ impl Recovery {
         }
     }
 
-    fn see_losses(&mut self, batch: &RecordBatch) {
-        let (Some(streams), Some(lasts)) =
-            (column::<UInt64Type>(batch, "stream"), column::<UInt64Type>(batch, "last_seq"))
-        else {
-            return;
-        };
-        for (stream, last) in streams.iter().zip(lasts) {
-            if let (Some(stream), Some(last)) = (stream, last) {
-                self.ends.put(stream, last.saturating_add(1));
+    fn see_accounted(&mut self, batch: &RecordBatch, first: &str, last: &str) {
+        let [streams, firsts, lasts] = ["stream", first, last].map(|name| column::<UInt64Type>(batch, name));
+        let (Some(streams), Some(firsts), Some(lasts)) = (streams, firsts, lasts) else { return };
+        for ((stream, first), last) in streams.iter().zip(firsts).zip(lasts) {
+            if let (Some(stream), Some(first), Some(last)) = (stream, first, last) {
+                self.accounted.push((stream, first, last));
             }
         }
     }
@@ -279,16 +282,28 @@ impl Recovery {
             lane: lanes.value(row),
             incarnation: incarnations.value(row),
             next_seq: 0,
+            beyond: Vec::new(),
         }));
         Some(())
     }
 
     /// Everything was taken in.
     pub(crate) fn finish(mut self) -> Recovered {
+        self.found.streams.sort_by_key(|s| s.stream);
+        self.accounted.sort_unstable();
         for stream in &mut self.found.streams {
             stream.next_seq = self.ends.get(stream.stream);
+            let from = self.accounted.partition_point(|(id, _, _)| *id < stream.stream);
+            for (_, first, last) in
+                self.accounted[from..].iter().take_while(|(id, _, _)| *id == stream.stream)
+            {
+                if *first <= stream.next_seq {
+                    stream.next_seq = stream.next_seq.max(last.saturating_add(1));
+                } else {
+                    stream.beyond.push((*first, *last));
+                }
+            }
         }
-        self.found.streams.sort_by_key(|s| s.stream);
         self.found.processes.sort_by_key(|p| p.process);
         self.found.next_process = self.found.processes.last().map_or(1, |p| p.process + 1);
         self.found.next_stream = self.found.streams.last().map_or(1, |s| s.stream + 1);
@@ -299,7 +314,31 @@ impl Recovery {
 
 #[cfg(test)]
 mod tests {
-    use super::{DENSE, StreamEnds};
+    use super::{DENSE, RecoveredStream, Recovery, StreamEnds};
+
+    #[test]
+    fn what_comes_after_a_missing_event_is_not_the_end_of_a_stream() {
+        let mut recovery = Recovery::default();
+        for (stream, events) in [(1, 5), (2, 3), (3, 0)] {
+            recovery.ends.put(stream, events);
+            recovery.found.streams.push(RecoveredStream {
+                stream,
+                process: 1,
+                node: String::new(),
+                pid: 1,
+                tid: 1,
+                lane: 0,
+                incarnation: 1,
+                next_seq: 0,
+                beyond: Vec::new(),
+            });
+        }
+        // 5..=7 follow the events of stream 1; in stream 2 event 3 is missing before 4..=6.
+        recovery.accounted = vec![(3, 0, 0), (1, 7, 7), (2, 8, 8), (1, 2, 3), (2, 4, 6), (1, 5, 6)];
+        let found = recovery.finish();
+        let ends: Vec<_> = found.streams.iter().map(|s| (s.next_seq, s.beyond.as_slice())).collect();
+        assert_eq!(ends, [(8, &[][..]), (3, &[(4, 6), (8, 8)]), (1, &[])]);
+    }
 
     #[test]
     fn stream_ends_survive_their_text() {

@@ -8,8 +8,8 @@
 
 use arrow_array::types::{UInt8Type, UInt16Type};
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray,
-    UInt8Array, UInt16Array, UInt32Array, UInt64Array, new_null_array,
+    ArrayRef, DictionaryArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt8Array,
+    UInt16Array, UInt32Array, UInt64Array, new_null_array,
 };
 use miot_trace_store::{Options, Reader, Table, Writer, schema};
 use std::path::{Path, PathBuf};

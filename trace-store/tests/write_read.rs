@@ -188,3 +188,62 @@ fn wrong_places_and_rows_are_refused() {
     let wrong = writer.append(Table::Events, &threads(&[1])).unwrap_err();
     assert!(matches!(wrong, Error::Schema { table: Table::Events, .. }), "{wrong}");
 }
+
+#[test]
+fn readers_at_any_time_see_what_was_committed_before() {
+    let (_temp, dir) = dir();
+    let options = Options { seal_rows: 100, ..Options::default() };
+    let mut writer = Writer::create(&dir, options).unwrap();
+    sides(&mut writer);
+    writer.commit().unwrap();
+    let mut follow = Follow::open(&dir, From::Start).unwrap();
+    let writing = std::thread::spawn(move || {
+        for step in 0..150 {
+            writer.append(Table::Events, &events(&turn(step * 20, step * 20 + 20))).unwrap();
+            if writer.seal_due() { writer.seal().unwrap() } else { writer.commit().unwrap() }
+        }
+        writer.finish().unwrap()
+    });
+    let (mut followed, mut rounds, mut last) = (Vec::new(), 0, 0);
+    loop {
+        let done = writing.is_finished();
+        let read = read_all(&dir);
+        assert!(read.len() >= last);
+        last = read.len();
+        assert_eq!(read, turn(0, last as u64));
+        for batch in follow.poll().unwrap() {
+            assert_eq!(batch.column_by_name("path").unwrap().null_count(), 0);
+            followed.extend(rows_of(&batch));
+        }
+        rounds += 1;
+        if done {
+            break;
+        }
+    }
+    assert_eq!(writing.join().unwrap().events, 3000);
+    assert_eq!((last, rounds > 1), (3000, true));
+    assert_eq!(followed, turn(0, 3000));
+}
+
+#[test]
+fn long_columns_of_one_value_and_sliced_batches_survive() {
+    let (_temp, dir) = dir();
+    let mut writer = Writer::create(&dir, Options::default()).unwrap();
+    sides(&mut writer);
+    let mut rows = turn(0, 30_000);
+    rows.iter_mut().skip(7).step_by(3).for_each(|r| r.file = None);
+    let whole = events(&rows);
+    for (from, length) in [(0, 11), (11, 9_989), (10_000, 20_000)] {
+        writer.append(Table::Events, &whole.slice(from, length)).unwrap();
+    }
+    writer.append(Table::Threads, &threads(&[4, 5, 6]).slice(1, 2)).unwrap();
+    writer.commit().unwrap();
+    assert_eq!(read_all(&dir), rows);
+    let reader = Reader::open(&dir).unwrap();
+    let read: Vec<_> = reader.events().map(Result::unwrap).collect();
+    assert_eq!(arrow_select::concat::concat_batches(&schema::of(Table::Events), &read).unwrap(), whole);
+    assert_eq!(reader.joiner().unwrap().threads.get(6), Some("thread-6"));
+    assert_eq!(reader.joiner().unwrap().threads.get(4), None);
+    writer.finish().unwrap();
+    assert_eq!(read_all(&dir), rows);
+}

@@ -13,7 +13,9 @@ use arrow_ipc::{
 };
 use arrow_schema::{ArrowError, DataType};
 use flatbuffers::FlatBufferBuilder;
+use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 
 /// Shorter buffers are not worth a call of the compressor.
 const COMPRESSED_FROM: usize = 8 << 10;
@@ -21,11 +23,15 @@ const COMPRESSED_FROM: usize = 8 << 10;
 const PLAIN: [u8; 8] = (-1i64).to_le_bytes();
 /// The fastest level that zstd does well: there is one repetition to find.
 const LEVEL: i32 = 1;
+/// Compressed buffers kept, of some 30 to 100 bytes each.
+const SAME_KEPT: usize = 256;
 
 /// Encodes batches; keeps what can be used again.
 pub(super) struct Encoder {
     flat: FlatBufferBuilder<'static>,
     zstd: zstd::bulk::Compressor<'static>,
+    /// Compressed buffers by length and value: a stream has few.
+    same: HashMap<(usize, u64), Arc<[u8]>>,
 }
 
 /// A buffer of the body.
@@ -33,7 +39,7 @@ enum Piece {
     Empty,
     Plain(Buffer),
     /// All values the same: the plain length, compressed.
-    Same(u64, Vec<u8>),
+    Same(u64, Arc<[u8]>),
 }
 
 impl Piece {
@@ -49,7 +55,11 @@ impl Piece {
 
 impl Encoder {
     pub(super) fn new() -> io::Result<Encoder> {
-        Ok(Encoder { flat: FlatBufferBuilder::new(), zstd: zstd::bulk::Compressor::new(LEVEL)? })
+        Ok(Encoder {
+            flat: FlatBufferBuilder::new(),
+            zstd: zstd::bulk::Compressor::new(LEVEL)?,
+            same: HashMap::new(),
+        })
     }
 
     /// Appends the message of a batch with its checksum; on an error `out` is as it was.
@@ -167,7 +177,18 @@ impl Encoder {
         if bytes.len() < COMPRESSED_FROM || bytes[width..] != bytes[..bytes.len() - width] {
             return Ok(Piece::Plain(bytes));
         }
-        Ok(Piece::Same(bytes.len() as u64, self.zstd.compress(&bytes)?))
+        let mut value = [0; 8];
+        value[..width].copy_from_slice(&bytes[..width]);
+        let key = (bytes.len(), u64::from_le_bytes(value));
+        if let Some(known) = self.same.get(&key) {
+            return Ok(Piece::Same(bytes.len() as u64, Arc::clone(known)));
+        }
+        let compressed: Arc<[u8]> = self.zstd.compress(&bytes)?.into();
+        if self.same.len() >= SAME_KEPT {
+            self.same.clear();
+        }
+        self.same.insert(key, Arc::clone(&compressed));
+        Ok(Piece::Same(bytes.len() as u64, compressed))
     }
 }
 

@@ -5,7 +5,7 @@
 //! be repeated.
 
 use crate::handles::{Handles, Paths};
-use crate::merge::Ended;
+use crate::merge::{Ended, Gap};
 use crate::ops::Names;
 use crate::side::{ProcessRow, ThreadRow};
 use arrow_array::ArrayRef;
@@ -34,7 +34,7 @@ pub(crate) struct Process {
     pub(crate) handles: Handles,
     pub(crate) streams: Vec<u64>,
     /// It is from an earlier life of this server: what its handles stand for is in the trace only.
-    pub(crate) recovered: bool,
+    recovered: bool,
     /// Its losses are in the trace.
     pub(crate) settled: bool,
 }
@@ -47,8 +47,10 @@ pub(crate) struct Stream {
     pub(crate) tid: u32,
     /// Attempt number it goes on with, while it is not in the merge.
     pub(crate) next: u64,
+    /// Losses beyond `next` that are in the trace already: see [`miot_trace_store::RecoveredStream`].
+    beyond: Vec<(u64, u64)>,
     /// Its end is in the trace.
-    pub(crate) ended: bool,
+    ended: bool,
 }
 
 /// See the module.
@@ -102,7 +104,10 @@ impl Catalog {
                 let key =
                     StreamKey { process: process.key, lane: found.lane, incarnation: found.incarnation };
                 let node = process.node;
-                self.put_stream(found.stream, node, found.process, key, found.tid, found.next_seq);
+                self.put_stream(found.stream, node, found.process, key, found.tid);
+                if let Some(stream) = self.streams.get_mut(&found.stream) {
+                    (stream.next, stream.beyond) = (found.next_seq, found.beyond.clone());
+                }
             }
         }
         self.next_process = recovered.next_process;
@@ -149,7 +154,7 @@ impl Catalog {
         let process = *self.process_ids.get(&(node, stream.key.process))?;
         let id = self.next_stream;
         self.next_stream += 1;
-        self.put_stream(id, node, process, stream.key, stream.tid, 0);
+        self.put_stream(id, node, process, stream.key, stream.tid);
         Some((id, Some(ThreadRow::new(id, process, self.node_name(node), stream))))
     }
 
@@ -160,8 +165,8 @@ impl Catalog {
         self.process_ids.insert((node, key), id);
     }
 
-    fn put_stream(&mut self, id: u64, node: usize, process: u64, key: StreamKey, tid: u32, next: u64) {
-        self.streams.insert(id, Stream { process, key, tid, next, ended: false });
+    fn put_stream(&mut self, id: u64, node: usize, process: u64, key: StreamKey, tid: u32) {
+        self.streams.insert(id, Stream { process, key, tid, next: 0, beyond: Vec::new(), ended: false });
         self.stream_ids.insert((node, key), id);
         if let Some(process) = self.processes.get_mut(&process) {
             process.streams.push(id);
@@ -172,6 +177,17 @@ impl Catalog {
     #[must_use]
     pub fn process_id(&self, node: usize, key: ProcessKey) -> Option<u64> {
         self.process_ids.get(&(node, key)).copied()
+    }
+
+    /// True, once, for a process of an earlier server whose handles have not been read from the trace.
+    pub fn wants_handles(&mut self, process: u64) -> bool {
+        self.processes.get_mut(&process).is_some_and(|process| std::mem::take(&mut process.recovered))
+    }
+
+    /// True if the trace tells of this gap already.
+    #[must_use]
+    pub fn is_told(&self, gap: &Gap) -> bool {
+        self.streams.get(&gap.stream).is_some_and(|stream| stream.beyond.contains(&(gap.first, gap.last)))
     }
 
     /// Attempt number with which a stream goes on that is not in the merge.

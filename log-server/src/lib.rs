@@ -17,6 +17,7 @@
 //! | [`clock`] | how far a node's clock is off |
 //! | [`merge`] | the order of the trace; drops repeats, finds gaps |
 //! | [`catalog`], [`handles`], [`resolve`] | ids of processes, streams, files; which file a row is about |
+//! | [`history`] | what a restarted server must know of its trace |
 //! | [`ops`], [`rows`], [`side`] | rows as record batches |
 //! | [`sink`], [`acks`], `store` | durable, then acknowledged |
 //! | [`tail`] | remote readers of the merged rows |
@@ -34,6 +35,7 @@ pub mod config;
 pub mod error;
 mod frames;
 pub mod handles;
+pub mod history;
 mod input;
 pub mod merge;
 mod net;

@@ -68,7 +68,7 @@ impl LogServer {
             self.recovered.as_ref(),
             from_sessions,
             Arc::clone(&budget),
-        );
+        )?;
         drop(self.recovered);
         let (done, mut ended) = oneshot::channel();
         let thread = std::thread::Builder::new()

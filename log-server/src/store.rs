@@ -16,8 +16,9 @@ use crate::catalog::{Catalog, process_losses};
 use crate::clock::Correction;
 use crate::config::Config;
 use crate::error::Error;
+use crate::history::{History, load_handles};
 use crate::input::{Input, Open, Opened, What};
-use crate::merge::{Ended, Gap, Key, Merge, Step};
+use crate::merge::{Ended, Gap, Merge, Step};
 use crate::nodes::{Bound, Nodes};
 use crate::ops::Ops;
 use crate::resolve::resolve;
@@ -91,7 +92,7 @@ struct Ending {
     process: u64,
     time: i64,
     lost: ProcessLoss,
-    _ticket: Option<Ticket>,
+    ticket: Option<Ticket>,
 }
 
 /// See the module.
@@ -112,6 +113,8 @@ pub(crate) struct Store {
     sessions: HashMap<(usize, u64), Session>,
     recent: HashMap<usize, VecDeque<u64>>,
     endings: Vec<Ending>,
+    /// Processes of an earlier server that are there again, and whose handles have not been read.
+    returned: HashSet<u64>,
     new_processes: Vec<ProcessRow>,
     new_threads: Vec<ThreadRow>,
     losses: Vec<LossRow>,
@@ -131,17 +134,19 @@ impl Store {
         recovered: Option<&Recovered>,
         inputs: Receiver<Input>,
         budget: Arc<Budget>,
-    ) -> Store {
+    ) -> Result<Store, Error> {
         let now = Instant::now();
-        let catalog = Catalog::new(recovered);
-        let last = recovered.filter(|r| !r.streams.is_empty());
-        let last = last.map(|r| Key { time: r.last_time, stream: u64::MAX, seq: u64::MAX });
+        let mut catalog = Catalog::new(recovered);
+        let History { last, corrections } = match recovered {
+            Some(recovered) => History::read(&config.trace, recovered, &mut catalog)?,
+            None => History::default(),
+        };
         let mut nodes = Nodes::default();
         // Those that were there before will come back soon: they are waited for like nodes just gone.
         for _ in &catalog.nodes {
             nodes.add(last.map_or(i64::MIN, |last| last.time), now);
         }
-        Store {
+        Ok(Store {
             started: now,
             inputs,
             budget,
@@ -149,12 +154,13 @@ impl Store {
             ops: Ops::default(),
             merge: Merge::new(last),
             nodes,
-            corrections: HashMap::new(),
+            corrections,
             conns: HashMap::new(),
             present: HashMap::new(),
             sessions: HashMap::new(),
             recent: HashMap::new(),
             endings: Vec::new(),
+            returned: HashSet::new(),
             new_processes: Vec::new(),
             new_threads: Vec::new(),
             losses: Vec::new(),
@@ -164,7 +170,7 @@ impl Store {
             uncommitted: Vec::new(),
             forced: false,
             config: config.clone(),
-        }
+        })
     }
 
     /// Runs until [`What::Finish`].
@@ -183,7 +189,8 @@ impl Store {
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return self.finish(),
+                // The server was dropped: as after a crash, what was committed stands.
+                Err(RecvTimeoutError::Disconnected) => return Err(Error::Thread("was abandoned".into())),
             }
             let now = Instant::now();
             if self.sink.retry_due(now) {
@@ -250,6 +257,11 @@ impl Store {
             }
             What::Process(seq, process) => {
                 self.new_processes.extend(self.catalog.define_process(node, &process));
+                if let Some(id) = self.catalog.process_id(node, process.key)
+                    && self.catalog.wants_handles(id)
+                {
+                    self.returned.insert(id);
+                }
                 self.received(number, seq);
                 self.uncommitted.extend(ticket(seq));
             }
@@ -388,7 +400,7 @@ impl Store {
         ticket: Option<Ticket>,
     ) {
         match self.catalog.process_id(node, key) {
-            Some(process) => self.endings.push(Ending { process, time, lost, _ticket: ticket }),
+            Some(process) => self.endings.push(Ending { process, time, lost, ticket: ticket }),
             None => self.uncommitted.extend(ticket),
         }
     }
@@ -438,6 +450,7 @@ impl Store {
     /// Writes what a step gives out.
     fn emit(&mut self, mut step: Step<Option<Ticket>>) -> Result<(), Error> {
         self.flush_definitions()?;
+        self.read_handles();
         let gaps = std::mem::take(&mut step.gaps);
         gaps.iter().for_each(|gap| self.gap(gap));
         let ended = std::mem::take(&mut step.ended);
@@ -456,7 +469,20 @@ impl Store {
         Ok(())
     }
 
+    /// Without the handles of processes that were there before, their rows would have no files.
+    fn read_handles(&mut self) {
+        let returned = std::mem::take(&mut self.returned);
+        if !returned.is_empty()
+            && let Err(error) = load_handles(&self.config.trace, &returned, &mut self.catalog)
+        {
+            tracing::warn!(%error, "files that were opened before the restart are not known by name");
+        }
+    }
+
     fn gap(&mut self, gap: &Gap) {
+        if self.catalog.is_told(gap) {
+            return;
+        }
         let Some(stream) = self.catalog.streams.get(&gap.stream) else { return };
         let Some(process) = self.catalog.processes.get(&stream.process) else { return };
         let count = (gap.last - gap.first).saturating_add(1);
@@ -505,7 +531,7 @@ impl Store {
                     self.loss(ending.time, ending.process, None, place, count);
                 }
             }
-            self.uncommitted.extend(ending._ticket);
+            self.uncommitted.extend(ending.ticket);
         }
         Ok(())
     }

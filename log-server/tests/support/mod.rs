@@ -1,5 +1,5 @@
 //! A server in this process, and nodes and readers whose frames are made by hand.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt64Type};

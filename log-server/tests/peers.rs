@@ -1,0 +1,308 @@
+//! Peers that are broken, hostile, or too many: each is told why, and nobody else notices.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use miot_log_server::{Config, Error, LogServer};
+use miot_proto::wire::{GREETING, MAX_FRAME, Message, Role, VERSION, Version};
+use std::time::Duration;
+use support::{Node, Peer, Server, Trace, hello, read};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// After whatever came before, a node is served.
+async fn serves(server: Server) {
+    let mut node = Node::connect(&server, "good", 1).await;
+    node.process(10).await;
+    node.stream(0, 10, 0).await;
+    node.batch(0, &[read(0, 10, 0)]).await;
+    node.heartbeat(100).await;
+    node.all_acked().await;
+    assert_eq!(server.finish().await.rows().len(), 1);
+}
+
+#[tokio::test]
+async fn strangers_are_told_whom_they_reached() {
+    let server = Server::start().await;
+    let wrong_greeting = Message::Hello {
+        greeting: *b"SOMEBODY",
+        version: VERSION,
+        role: Role::Node,
+        node: "x".into(),
+        session: 1,
+    };
+    let mut flipped = hello(Role::Node, "x", 1).frame();
+    flipped[20] ^= 1;
+    for (bytes, reason) in [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), "not its protocol"),
+        (vec![0xff; 100_000], "at most 4096"),
+        (vec![0; 8], "not a message"),
+        (Message::Bye.frame(), "other than the greeting"),
+        (wrong_greeting.frame(), "greeting `SOMEBODY`"),
+        (flipped, "checksum"),
+        (hello(Role::Node, "", 1).frame(), "name"),
+        (hello(Role::Node, "a\nb", 1).frame(), "name"),
+        (hello(Role::Node, &"n".repeat(300), 1).frame(), "name"),
+        (hello(Role::Node, &"n".repeat(5000), 1).frame(), "at most 4096"),
+    ] {
+        let mut peer = Peer::connect(server.address).await;
+        let _ = peer.socket.write_all(&bytes).await;
+        let found = peer.refusal().await;
+        assert!(found.contains(reason), "{found}");
+    }
+    serves(server).await;
+}
+
+#[tokio::test]
+async fn another_version_is_told_which_one_is_spoken() {
+    let server = Server::start().await;
+    let version = Version { major: VERSION.major + 1, minor: 0 };
+    let greeting =
+        Message::Hello { greeting: GREETING, version, role: Role::Node, node: "x".into(), session: 1 };
+    let mut peer = Peer::connect(server.address).await;
+    peer.send(&greeting).await;
+    let reason = peer.refusal().await;
+    assert!(reason.contains("speaks version 1.0") && reason.contains("you speak 2.0"), "{reason}");
+    let version = Version { major: VERSION.major, minor: 99 };
+    let greeting =
+        Message::Hello { greeting: GREETING, version, role: Role::Node, node: "x".into(), session: 1 };
+    let mut peer = Peer::connect(server.address).await;
+    peer.send(&greeting).await;
+    assert!(
+        matches!(peer.receive().await, Some(Message::Welcome { .. })),
+        "a later minor version is welcome"
+    );
+    serves(server).await;
+}
+
+#[tokio::test]
+async fn a_broken_rule_ends_the_connection_with_a_reason() {
+    let server = Server::start().await;
+    let batch = |columns| Message::Batch { seq: 3, stream: 0, columns };
+    let bomb = [&(12u32 << 20).to_le_bytes()[..], &[0; 60]].concat();
+    for (message, reason) in [
+        (Some(Message::Batch { seq: 3, stream: 9, columns: vec![] }), "batch before its stream"),
+        (Some(batch(vec![])), "cannot be read"),
+        (Some(batch(bomb)), "cannot be read"),
+        (Some(batch(vec![7; 5000])), "cannot be read"),
+        (Some(hello(Role::Node, "again", 1)), "second greeting"),
+        (Some(Message::Ack { through: 9 }), "only the log-server sends"),
+        (None, "at most 16777216"),
+    ] {
+        let mut node = Node::connect(&server, "bad", 1).await;
+        node.process_as(0, 10).await;
+        node.stream_as(0, 0, 10, 0).await;
+        match message {
+            Some(message) => node.peer.send(&message).await,
+            None => {
+                let header = [(MAX_FRAME as u32 + 1).to_le_bytes(), [0; 4]].concat();
+                node.peer.socket.write_all(&header).await.unwrap();
+            }
+        }
+        let found = node.peer.refusal().await;
+        assert!(found.contains(reason), "{found}");
+    }
+    let mut node = Node::connect(&server, "bad", 1).await;
+    node.process_as(0, 10).await;
+    node.stream_as(0, 7, 10, 0).await;
+    assert!(node.peer.refusal().await.contains("dense"));
+    let mut node = Node::connect(&server, "bad", 1).await;
+    node.stream_as(0, 0, 10, 0).await;
+    assert!(node.peer.refusal().await.contains("before its process"));
+    serves(server).await;
+}
+
+#[tokio::test]
+async fn half_a_frame_is_no_message() {
+    let server = Server::start_with(|config| config.silent_after = Duration::from_millis(100)).await;
+    let mut node = Node::connect(&server, "torn", 1).await;
+    node.process(10).await;
+    node.stream(0, 10, 0).await;
+    node.batch(0, &[read(0, 10, 0)]).await;
+    node.acked(2).await;
+    let frame = Message::Heartbeat { watermark: 1000 }.frame();
+    node.peer.socket.write_all(&frame[..frame.len() - 1]).await.unwrap();
+    drop(node);
+    let mut other = Node::connect(&server, "other", 2).await;
+    other.process(10).await;
+    other.acked(1).await;
+    let trace = server.finish().await;
+    assert_eq!(trace.rows().len(), 1, "the batch before it counts");
+}
+
+#[tokio::test]
+async fn connections_have_a_limit() {
+    let server = Server::start_with(|config| config.connections = 2).await;
+    let _a = Node::connect(&server, "a", 1).await;
+    let b = Node::connect(&server, "b", 1).await;
+    let mut c = Peer::connect(server.address).await;
+    assert!(c.refusal().await.contains("2 connections already"));
+    drop(b);
+    // Its place is free once the server has seen it go.
+    loop {
+        let mut c = Peer::connect(server.address).await;
+        c.send(&hello(Role::Node, "c", 1)).await;
+        if matches!(c.receive().await, Some(Message::Welcome { .. })) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn a_second_log_client_of_a_node_replaces_the_first() {
+    let server = Server::start().await;
+    let mut first = Node::connect(&server, "a", 1).await;
+    let mut second = Node::connect(&server, "a", 2).await;
+    let reason = first.peer.refusal().await;
+    assert!(reason.contains("another log-client connected as node `a`"), "{reason}");
+    second.process(10).await;
+    second.all_acked().await;
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn whoever_only_connects_does_not_keep_the_server_from_stopping() {
+    let server = Server::start().await;
+    let mut silent = Peer::connect(server.address).await;
+    let mut partly = Peer::connect(server.address).await;
+    partly.socket.write_all(&[1, 0, 0]).await.unwrap();
+    server.finish().await;
+    assert_eq!(silent.socket.read(&mut [0; 8]).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_told_before_anything_is_made() {
+    let server = Server::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("other");
+    let config = Config { listen: server.address.to_string(), trace: trace.clone(), ..Config::default() };
+    let error = LogServer::bind(config).await.err().unwrap();
+    assert!(matches!(error, Error::Listen { .. }));
+    assert!(error.to_string().contains("choose another port"), "{error}");
+    assert!(!trace.exists());
+}
+
+#[tokio::test]
+async fn a_directory_of_something_else_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("thesis.tex"), "x").unwrap();
+    let config = Config { listen: "127.0.0.1:0".into(), trace: dir.path().into(), ..Config::default() };
+    let error = LogServer::bind(config).await.err().unwrap();
+    assert!(matches!(error, Error::Trace(_)), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+/// A memory limit so small that the node that is ahead must wait for the one that is behind.
+#[tokio::test]
+async fn a_node_that_is_ahead_waits_and_the_one_behind_is_read() {
+    let server = Server::start_with(|config| {
+        config.memory = 32 << 20;
+        config.silent_after = Duration::from_secs(3600);
+    })
+    .await;
+    let mut behind = Node::connect(&server, "behind", 1).await;
+    let mut ahead = Node::connect(&server, "ahead", 2).await;
+    for node in [&mut behind, &mut ahead] {
+        node.process(10).await;
+        node.stream(0, 10, 0).await;
+    }
+    behind.heartbeat(0).await;
+    const BATCH: u64 = 20_000;
+    const BATCHES: u64 = 40;
+    let sending = tokio::spawn(async move {
+        for n in 0..BATCHES {
+            let rows: Vec<_> = (n * BATCH..(n + 1) * BATCH).map(|i| read(i, i as i64, 0)).collect();
+            ahead.batch(0, &rows).await;
+            ahead.heartbeat(((n + 1) * BATCH) as i64).await;
+        }
+        ahead.all_acked().await;
+    });
+    // About 56 MiB of rows are on their way; half of them do not fit.
+    for n in 0..BATCHES {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        behind.batch(0, &[read(n, (n * BATCH) as i64, 0)]).await;
+        behind.heartbeat(((n + 1) * BATCH) as i64).await;
+    }
+    behind.all_acked().await;
+    sending.await.unwrap();
+    let (report, trace) = server.stop().await;
+    assert_eq!(report.unwrap().events, BATCHES * (BATCH + 1));
+    trace.check();
+    assert_eq!(miot_trace_store::fsck::check(&trace.dir).late, 0);
+}
+
+/// A small file system of its own; `None` without the right to mount.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn mount(bytes: &str) -> Option<Small> {
+        let dir = tempfile::tempdir().unwrap();
+        let size = format!("size={bytes}");
+        let status = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+            .arg(dir.path())
+            .status();
+        status.is_ok_and(|s| s.success()).then_some(Small(dir))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_stops_acknowledgements_and_loses_nothing() {
+    let Some(disk) = Small::mount("8m") else {
+        eprintln!("skipped: no right to mount a tmpfs");
+        return;
+    };
+    let ballast = disk.0.path().join("ballast");
+    std::fs::write(&ballast, vec![1; (8 << 20) - (200 << 10)]).unwrap();
+    let server = Server::start_with(|config| config.trace = disk.0.path().join("trace")).await;
+    let mut node = Node::connect(&server, "a", 1).await;
+    node.process(10).await;
+    node.stream(0, 10, 0).await;
+    node.acked(2).await;
+    let rows: Vec<_> =
+        (0..30_000).map(|i| support::Record { offset: i * i * 7919, ..read(i, i as i64, 0) }).collect();
+    node.batch(0, &rows).await;
+    node.heartbeat(1 << 30).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let acks = tokio::time::timeout(Duration::from_millis(10), node.acked(3)).await;
+    assert!(acks.is_err(), "acknowledged {} with a full disk", node.acked);
+    std::fs::remove_file(&ballast).unwrap();
+    node.acked(3).await;
+    let (report, trace) = server.stop().await;
+    assert_eq!(report.unwrap().events, 30_000);
+    trace.check();
+}
+
+#[tokio::test]
+async fn a_stop_with_a_full_disk_says_what_is_missing() {
+    let Some(disk) = Small::mount("8m") else {
+        eprintln!("skipped: no right to mount a tmpfs");
+        return;
+    };
+    let ballast = disk.0.path().join("ballast");
+    std::fs::write(&ballast, vec![1; (8 << 20) - (200 << 10)]).unwrap();
+    let server = Server::start_with(|config| config.trace = disk.0.path().join("trace")).await;
+    let mut node = Node::connect(&server, "a", 1).await;
+    node.process(10).await;
+    node.stream(0, 10, 0).await;
+    node.acked(2).await;
+    let rows: Vec<_> =
+        (0..30_000).map(|i| support::Record { offset: i * i * 7919, ..read(i, i as i64, 0) }).collect();
+    node.batch(0, &rows).await;
+    node.heartbeat(1 << 30).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let (result, trace) = server.stop().await;
+    let error = result.unwrap_err();
+    assert!(matches!(error, Error::NotStored { events: 30_000, .. }), "{error}");
+    let found = miot_trace_store::fsck::check(&trace.dir);
+    assert!(found.is_good() && found.events == 0, "{found:?}");
+    drop(Trace::at(&trace.dir));
+}

@@ -22,14 +22,17 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         let at = |share: f64| delays[((delays.len() - 1) as f64 * share).round() as usize];
         let (p50, p99, max) = (at(0.5), at(0.99), at(1.0));
         println!("{label:45} {p50:8.1} {p99:8.1} {max:8.1}");
-        results.push(json!({ "what": label, "p50_ms": p50, "p99_ms": p99, "max_ms": max, "events": delays.len() }));
+        results.push(
+            json!({ "what": label, "p50_ms": p50, "p99_ms": p99, "max_ms": max, "events": delays.len() }),
+        );
     }
     Ok(Value::Array(results))
 }
 
 fn measure(bench: &Bench, loaded: bool) -> Result<Vec<f64>> {
     let name = format!("delay-{loaded}");
-    let daemons = Daemons::start(&bench.disk.path().join(&name), &bench.memory.path().join(&name), "drop-newest")?;
+    let daemons =
+        Daemons::start(&bench.disk.path().join(&name), &bench.memory.path().join(&name), "drop-newest")?;
     let worker = |way: &str| -> Result<Worker> {
         let mut command = worker::own(way)?;
         command.env("MIOT_DIR", daemons.node());

@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
-    let daemons = Daemons::start(&bench.disk.path().join("daemons"), &bench.memory.path().join("node"), "drop-newest")?;
+    let daemons =
+        Daemons::start(&bench.disk.path().join("daemons"), &bench.memory.path().join("node"), "drop-newest")?;
     let hook = daemons::built("libmiot_posix.so")?;
     let calls = calls(bench, &daemons, &hook)?;
     let fio = fio(bench, &daemons, &hook)?;
@@ -70,7 +71,8 @@ fn calls(bench: &Bench, daemons: &Daemons, hook: &Path) -> Result<Value> {
         let instructions: Vec<Option<f64>> = ways
             .iter_mut()
             .map(|(name, command)| {
-                let stepped = (*name != "strace").then(|| worker::instructions(name, crate::op::again(command), 1000));
+                let stepped =
+                    (*name != "strace").then(|| worker::instructions(name, crate::op::again(command), 1000));
                 stepped.transpose()
             })
             .collect::<Result<_>>()?;
@@ -91,11 +93,22 @@ fn calls(bench: &Bench, daemons: &Daemons, hook: &Path) -> Result<Value> {
         }
         let times: Vec<Summary> = times.into_iter().map(Summary::of).collect();
         let plain = times[0].median;
-        println!("{:55} {:>9} {:>9} {:>12}", format!("pread of 4 KiB, {place}"), "ns", "added", "instructions");
+        println!(
+            "{:55} {:>9} {:>9} {:>12}",
+            format!("pread of 4 KiB, {place}"),
+            "ns",
+            "added",
+            "instructions"
+        );
         for (((name, worker), time), steps) in workers.into_iter().zip(times).zip(&instructions) {
             worker.finish()?;
             let added_steps = steps.zip(instructions[0]).map(|(own, plain)| own - plain);
-            println!("{name:55} {:9.1} {:9.1} {:12.0}", time.median, time.median - plain, added_steps.unwrap_or(f64::NAN));
+            println!(
+                "{name:55} {:9.1} {:9.1} {:12.0}",
+                time.median,
+                time.median - plain,
+                added_steps.unwrap_or(f64::NAN)
+            );
             results.push(json!({
                 "place": place, "way": name, "ns": time.median, "added_ns": time.median - plain,
                 "added_instructions": added_steps, "gross": time,
@@ -112,7 +125,10 @@ fn fio(bench: &Bench, daemons: &Daemons, hook: &Path) -> Result<Value> {
         return Ok(Value::Null);
     }
     let mut results = Vec::new();
-    println!("{:35} {:>10} {:>10} {:>8} {:>10} {:>10} {:>8}", "fio, 4 KiB psync", "CPU ns", "hooked", "%", "call ns", "hooked", "%");
+    println!(
+        "{:35} {:>10} {:>10} {:>8} {:>10} {:>10} {:>8}",
+        "fio, 4 KiB psync", "CPU ns", "hooked", "%", "call ns", "hooked", "%"
+    );
     for (label, dir, options) in [
         ("tmpfs, random read", bench.memory.path(), ["--rw=randread", "--direct=0"]),
         ("tmpfs, random write", bench.memory.path(), ["--rw=randwrite", "--direct=0"]),
@@ -127,8 +143,20 @@ fn fio(bench: &Bench, daemons: &Daemons, hook: &Path) -> Result<Value> {
             for hooked in [0, 1] {
                 let mut command = Command::new("fio");
                 command
-                    .args(["--name=bench", "--bs=4k", "--ioengine=psync", "--size=64m", "--thread", "--output-format=json"])
-                    .args(["--random_generator=lfsr", "--randrepeat=1", "--loops=1000000", "--fallocate=none"])
+                    .args([
+                        "--name=bench",
+                        "--bs=4k",
+                        "--ioengine=psync",
+                        "--size=64m",
+                        "--thread",
+                        "--output-format=json",
+                    ])
+                    .args([
+                        "--random_generator=lfsr",
+                        "--randrepeat=1",
+                        "--loops=1000000",
+                        "--fallocate=none",
+                    ])
                     .args(options)
                     .arg(format!("--number_ios={requests}"))
                     .arg(format!("--filename={}", dir.join("fio").display()))
@@ -147,7 +175,12 @@ fn fio(bench: &Bench, daemons: &Daemons, hook: &Path) -> Result<Value> {
         let percent = |both: &[Summary; 2]| (both[1].median / both[0].median - 1.0) * 100.0;
         println!(
             "{label:35} {:10.0} {:10.0} {:8.2} {:10.0} {:10.0} {:8.2}",
-            cpu[0].median, cpu[1].median, percent(&cpu), wall[0].median, wall[1].median, percent(&wall)
+            cpu[0].median,
+            cpu[1].median,
+            percent(&cpu),
+            wall[0].median,
+            wall[1].median,
+            percent(&wall)
         );
         results.push(json!({
             "what": label, "cpu_percent": percent(&cpu), "wall_percent": percent(&wall),

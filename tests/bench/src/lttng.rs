@@ -26,8 +26,16 @@ impl Lttng {
     /// error, where LTTng is not installed.
     pub(crate) fn start(dir: &Path) -> Result<Option<Lttng>> {
         for tool in ["lttng", "lttng-sessiond", "lttng-relayd"] {
-            if Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-                eprintln!("LTTng IS SKIPPED: no `{tool}`; the Debian packages are lttng-tools, liblttng-ust-dev and babeltrace2");
+            if Command::new(tool)
+                .arg("--version")
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .is_err()
+            {
+                eprintln!(
+                    "LTTng IS SKIPPED: no `{tool}`; the Debian packages are lttng-tools, liblttng-ust-dev and babeltrace2"
+                );
                 return Ok(None);
             }
         }
@@ -89,22 +97,39 @@ impl Lttng {
     pub(crate) fn record(&self, session: &str, to: &To<'_>, blocking: bool) -> Result<()> {
         match to {
             To::Local(dir) => self.lttng(&["create", session, "--output", &dir.display().to_string()])?,
-            To::Relay(control, data) => {
-                self.lttng(&["create", session, "-C", &format!("tcp://127.0.0.1:{control}"), "-D", &format!("tcp://127.0.0.1:{data}")])?
-            }
+            To::Relay(control, data) => self.lttng(&[
+                "create",
+                session,
+                "-C",
+                &format!("tcp://127.0.0.1:{control}"),
+                "-D",
+                &format!("tcp://127.0.0.1:{data}"),
+            ])?,
         };
         let timeout = if blocking { "inf" } else { "0" };
         self.lttng(&[
-            "enable-channel", "-u", "-s", session, "io", "--subbuf-size", "4M", "--num-subbuf", "8", "--blocking-timeout", timeout,
+            "enable-channel",
+            "-u",
+            "-s",
+            session,
+            "io",
+            "--subbuf-size",
+            "4M",
+            "--num-subbuf",
+            "8",
+            "--blocking-timeout",
+            timeout,
         ])?;
         self.lttng(&["enable-event", "-u", "-s", session, "-c", "io", "miot_bench:*"])?;
         self.lttng(&["start", session])?;
         Ok(())
     }
 
-    /// Stops a session, waiting until its buffers are written, and says how many events were dropped.
-    pub(crate) fn stop(&self, session: &str) -> Result<u64> {
+    /// Stops a session, waiting until its buffers are written. How many events were dropped, and when it
+    /// had stopped.
+    pub(crate) fn stop(&self, session: &str) -> Result<(u64, Instant)> {
         self.lttng(&["stop", session])?;
+        let stopped = Instant::now();
         let listing = self.lttng(&["list", session])?;
         let discarded = listing
             .lines()
@@ -112,7 +137,7 @@ impl Lttng {
             .filter_map(|count| count.trim().parse::<u64>().ok())
             .sum();
         self.lttng(&["destroy", session])?;
-        Ok(discarded)
+        Ok((discarded, stopped))
     }
 
     /// A worker with our tracepoints; `way` is `pair` or `end`.
@@ -127,9 +152,12 @@ impl Lttng {
         let Some(daemon) = &self.daemon else { bail!("the session daemon is somebody else's") };
         let mut pids = vec![daemon.id()];
         for entry in std::fs::read_dir("/proc")?.flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+                continue;
+            };
             let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
-            let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+            let parent =
+                stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
             if parent.is_some_and(|parent: u32| pids.contains(&parent)) {
                 pids.push(pid);
             }

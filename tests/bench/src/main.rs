@@ -108,7 +108,8 @@ fn run(args: &Args) -> Result<()> {
 
 fn write(args: &Args, name: &str, results: Value) -> Result<()> {
     let path = args.out.join(format!("{name}.json"));
-    let document = json!({ "bench": name, "quick": args.quick, "machine": machine::describe(), "results": results });
+    let document =
+        json!({ "bench": name, "quick": args.quick, "machine": machine::describe(), "results": results });
     std::fs::write(&path, serde_json::to_string_pretty(&document)? + "\n")?;
     eprintln!("   {}", path.display());
     Ok(())

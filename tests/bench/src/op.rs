@@ -12,6 +12,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// One way of recording that is measured.
 struct Way {
@@ -19,12 +20,15 @@ struct Way {
     label: &'static str,
     /// Operations per run.
     count: u64,
+    /// Runs per repetition.
+    runs: u64,
     /// Operations to step through.
     steps: u64,
     command: Box<dyn Fn() -> Result<Command>>,
 }
 
-const MILLION: u64 = 1_000_000;
+/// Less than half a lane: no run waits for the reader, none is dropped, whatever the reader does meanwhile.
+const BURST: u64 = 15_000;
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let shm = bench.memory.path();
@@ -39,13 +43,12 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let mut ways = own_ways(&copied, &skipped, &full, &off, &shm.join("nobody"));
     ways.extend(formatted_ways(bench)?);
     if let Some(lttng) = &lttng {
-        for (key, label, way) in [
-            ("lttng", "LTTng-UST, begin and end", "pair"),
-            ("lttng-end", "LTTng-UST, one tracepoint", "end"),
-        ] {
+        for (key, label, way) in
+            [("lttng", "LTTng-UST, begin and end", "pair"), ("lttng-end", "LTTng-UST, one tracepoint", "end")]
+        {
             let worker = lttng.worker(way);
             let copy = move || Ok(again(&worker));
-            ways.push(Way { key, label, count: 100_000, steps: 300, command: Box::new(copy) });
+            ways.push(Way { key, label, count: 100_000, runs: 1, steps: 300, command: Box::new(copy) });
         }
     }
 
@@ -56,10 +59,14 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let mut times = vec![Vec::new(); ways.len()];
     for repetition in 0..bench.either(41, 7) {
         for ((way, worker), times) in ways.iter().zip(&mut workers).zip(&mut times) {
-            let run = worker.run(way.count, 1)?;
-            // The first run of a worker sets up its lane and warms its memory.
+            let mut ns = 0.0;
+            for _ in 0..way.runs {
+                ns += worker.run(way.count, 1)?.cpu_ns;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // The first runs of a worker set up its lane and warm its memory.
             if repetition > 0 {
-                times.push(run.cpu_ns / way.count as f64);
+                times.push(ns / (way.count * way.runs) as f64);
             }
         }
     }
@@ -67,7 +74,8 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     for worker in workers {
         worker.finish()?;
     }
-    let discarded = lttng.as_ref().map(|lttng| lttng.stop("miot-bench-op")).transpose()?;
+    let discarded =
+        lttng.as_ref().map(|lttng| lttng.stop("miot-bench-op")).transpose()?.map(|(discarded, _)| discarded);
     // Stepping is slow and not timed; LTTng has a new session for it.
     if let Some(lttng) = &lttng {
         lttng.record("miot-bench-step", &To::Local(&bench.disk.path().join("lttng-steps")), false)?;
@@ -77,7 +85,9 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         lttng.stop("miot-bench-step")?;
     }
     print(&results);
-    Ok(json!({ "ways": results, "miot_lost": losses, "lttng_discarded": discarded, "lttng": lttng.is_some() }))
+    Ok(
+        json!({ "ways": results, "miot_lost": losses, "lttng_discarded": discarded, "lttng": lttng.is_some() }),
+    )
 }
 
 /// The same command once more.
@@ -101,7 +111,7 @@ fn own_ways(copied: &Played, skipped: &Played, full: &Played, off: &Played, nobo
             command.env("MIOT_DIR", &dir);
             Ok(command)
         };
-        Way { key, label, count: MILLION, steps: 1000, command: Box::new(command) }
+        Way { key, label, count: BURST, runs: 20, steps: 1000, command: Box::new(command) }
     };
     vec![
         own("nothing", "the loop alone", "nothing", nobody),
@@ -125,12 +135,17 @@ fn formatted_ways(bench: &Bench) -> Result<Vec<Way>> {
             command.arg(&log).env_remove("TZ").envs(zone.map(|zone| ("TZ", zone)));
             Ok(command)
         };
-        Way { key, label, count: 10_000, steps: 100, command: Box::new(command) }
+        Way { key, label, count: 10_000, runs: 1, steps: 100, command: Box::new(command) }
     };
     Ok(vec![
         way("formatted-disk", "formatted log line, file on disk", &disk, None),
         way("formatted-tmpfs", "formatted log line, file on tmpfs", &memory, None),
-        way("formatted-tz", "formatted log line, tmpfs, time zone cached (TZ set)", &memory.with_extension("tz"), Some("UTC")),
+        way(
+            "formatted-tz",
+            "formatted log line, tmpfs, time zone cached (TZ set)",
+            &memory.with_extension("tz"),
+            Some("UTC"),
+        ),
     ])
 }
 
@@ -156,7 +171,8 @@ fn results(ways: &[Way], times: Vec<Vec<f64>>, bench: &Bench) -> Result<Vec<Valu
             "gross": time,
         }));
     }
-    let floor = all.iter().find(|way| way["key"] == "floor").and_then(|way| way["ns"].as_f64()).unwrap_or(0.0);
+    let floor =
+        all.iter().find(|way| way["key"] == "floor").and_then(|way| way["ns"].as_f64()).unwrap_or(0.0);
     for way in &mut all {
         way["times_floor"] = json!(way["ns"].as_f64().unwrap_or(0.0) / floor);
     }

@@ -31,7 +31,14 @@ pub(crate) fn count(trace: &Path) -> Result<Rows> {
         .iter()
         .filter_map(|batch| {
             use arrow_array::{cast::AsArray, types::UInt64Type};
-            Some(batch.column_by_name("count")?.as_primitive_opt::<UInt64Type>()?.iter().flatten().sum::<u64>())
+            Some(
+                batch
+                    .column_by_name("count")?
+                    .as_primitive_opt::<UInt64Type>()?
+                    .iter()
+                    .flatten()
+                    .sum::<u64>(),
+            )
         })
         .sum();
     Ok(Rows { events: reader.count(Table::Events)?.values().sum(), lost })
@@ -75,7 +82,12 @@ fn ours(bench: &Bench, way: &str, streams: u64, events: u64, round: usize) -> Re
     let rows = count(&trace)?;
     // Each run begins with one operation per thread, and the worker with one to see that it records.
     let wanted = events / streams * streams + streams + 1;
-    ensure!(rows.events == wanted && rows.lost == 0, "{name}: {} events of {wanted}, {} lost", rows.events, rows.lost);
+    ensure!(
+        rows.events == wanted && rows.lost == 0,
+        "{name}: {} events of {wanted}, {} lost",
+        rows.events,
+        rows.lost
+    );
     let final_bytes = daemons::folder_bytes(&trace);
     std::fs::remove_dir_all(&dir)?;
     let per_event = |seconds: f64| seconds * 1e9 / wanted as f64;
@@ -92,7 +104,14 @@ fn ours(bench: &Bench, way: &str, streams: u64, events: u64, round: usize) -> Re
     })))
 }
 
-fn theirs(bench: &Bench, lttng: &Lttng, relay: bool, streams: u64, events: u64, round: usize) -> Result<Value> {
+fn theirs(
+    bench: &Bench,
+    lttng: &Lttng,
+    relay: bool,
+    streams: u64,
+    events: u64,
+    round: usize,
+) -> Result<Value> {
     let name = format!("lttng-{}-{streams}-{round}", if relay { "relay" } else { "local" });
     let dir = bench.disk.path().join(&name);
     std::fs::create_dir_all(&dir)?;
@@ -114,13 +133,18 @@ fn theirs(bench: &Bench, lttng: &Lttng, relay: bool, streams: u64, events: u64, 
     let run = worker.run(events, streams)?;
     let produced = started.elapsed().as_secs_f64();
     worker.finish()?;
-    let discarded = lttng.stop(&name)?;
+    let (discarded, stopped) = lttng.stop(&name)?;
     let consumer = used(&daemons) - before;
     let relay_cpu = relay_daemon.as_mut().map_or(0.0, |daemon| process::terminate(daemon).cpu);
-    let recorded = started.elapsed().as_secs_f64();
+    let recorded = (stopped - started).as_secs_f64();
     ensure!(discarded == 0, "{name}: {discarded} events discarded although producers block");
     let ordering = Instant::now();
-    let mut tool = Command::new("babeltrace2").args(["-o", "dummy"]).arg(&dir).stdout(Stdio::null()).spawn().context("babeltrace2")?;
+    let mut tool = Command::new("babeltrace2")
+        .args(["-o", "dummy"])
+        .arg(&dir)
+        .stdout(Stdio::null())
+        .spawn()
+        .context("babeltrace2")?;
     let ordered = process::wait(&mut tool, Duration::from_secs(120));
     ensure!(ordered.success, "{name}: babeltrace2 failed");
     let wall = recorded + ordering.elapsed().as_secs_f64();
@@ -145,8 +169,14 @@ fn theirs(bench: &Bench, lttng: &Lttng, relay: bool, streams: u64, events: u64, 
 
 /// Bytes of a folder as one compressed archive, if `zstd` is there.
 fn compressed(dir: &Path) -> Option<u64> {
-    let mut tar = Command::new("tar").arg("-C").arg(dir).args(["-cf", "-", "."]).stdout(Stdio::piped()).spawn().ok()?;
-    let zstd = Command::new("zstd").args(["-3", "-c"]).stdin(tar.stdout.take()?).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let mut tar =
+        Command::new("tar").arg("-C").arg(dir).args(["-cf", "-", "."]).stdout(Stdio::piped()).spawn().ok()?;
+    let zstd = Command::new("zstd")
+        .args(["-3", "-c"])
+        .stdin(tar.stdout.take()?)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
     let bytes = zstd.ok().and_then(|mut zstd| {
         let bytes = std::io::copy(&mut zstd.stdout.take()?, &mut std::io::sink()).ok();
         zstd.wait().ok()?.success().then_some(bytes?)

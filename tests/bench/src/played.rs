@@ -54,7 +54,12 @@ impl Played {
         }
         let (stop, losses) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let thread = (reads != Reads::Nothing).then(|| {
-            let mut reader = Reader { dir: dir.into(), copies: reads == Reads::Copies, segments: HashMap::new(), buffer: vec![0; 1 << 20] };
+            let mut reader = Reader {
+                dir: dir.into(),
+                copies: reads == Reads::Copies,
+                segments: HashMap::new(),
+                buffer: vec![0; 1 << 20],
+            };
             let (stop, losses) = (stop.clone(), losses.clone());
             std::thread::spawn(move || {
                 while !stop.load(Relaxed) {
@@ -107,7 +112,8 @@ impl Reader {
     fn sweep(&mut self) -> bool {
         for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let path = entry.path();
-            if path.extension().is_some_and(|suffix| suffix == &segment::SUFFIX[1..]) && !self.segments.contains_key(&path)
+            if path.extension().is_some_and(|suffix| suffix == &segment::SUFFIX[1..])
+                && !self.segments.contains_key(&path)
                 && let Ok(file) = File::options().read(true).write(true).open(&path)
             {
                 self.segments.insert(path, Segment { file, lost: HashMap::new(), drained: HashMap::new() });
@@ -139,7 +145,9 @@ impl Segment {
             if self.file.read_exact_at(&mut entry, at).is_err() {
                 continue;
             }
-            let word = |at: usize| entry[at..at + 8].iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
+            let word = |at: usize| {
+                entry[at..at + 8].iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte))
+            };
             let (state, tail, mut head) = (word(lane::STATE), word(lane::TAIL) >> 1, word(lane::HEAD));
             self.lost.insert((index, state >> 32), word(lane::LOST_FULL));
             if head < tail {
@@ -148,14 +156,18 @@ impl Segment {
                     let (slots_at, slots) = (word(lane::SLOTS_AT), word(lane::SLOTS));
                     while head < tail {
                         let run = (tail - head).min(slots - head % slots).min(buffer.len() as u64 / 64);
-                        let _ = self.file.read_exact_at(&mut buffer[..run as usize * 64], slots_at + head % slots * 64);
+                        let _ = self
+                            .file
+                            .read_exact_at(&mut buffer[..run as usize * 64], slots_at + head % slots * 64);
                         head += run;
                     }
                 }
                 let _ = self.file.write_all_at(&tail.to_le_bytes(), at + lane::HEAD as u64);
             }
             // The state was read with or before the tail, so a retired lane's tail is final.
-            if state as u32 == segment::LaneState::Retired as u32 && self.drained.get(&index) != Some(&(state >> 32)) {
+            if state as u32 == segment::LaneState::Retired as u32
+                && self.drained.get(&index) != Some(&(state >> 32))
+            {
                 let _ = self.file.write_all_at(&(state >> 32).to_le_bytes(), at + lane::DRAINED as u64);
                 self.drained.insert(index, state >> 32);
             }

@@ -9,6 +9,9 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
+/// Turns the results of a benchmark into its section.
+type Table = fn(&Value) -> String;
+
 /// Fills the document from the files in `out`.
 pub(crate) fn write(out: &Path) -> Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance.md");
@@ -18,15 +21,21 @@ pub(crate) fn write(out: &Path) -> Result<()> {
     };
     let all: Vec<(&str, Option<Value>)> =
         ["op", "threads", "hook", "pipeline", "delay"].into_iter().map(|name| (name, load(name))).collect();
-    let found = |name: &str| all.iter().find(|(known, _)| *known == name).and_then(|(_, value)| value.as_ref());
+    let found =
+        |name: &str| all.iter().find(|(known, _)| *known == name).and_then(|(_, value)| value.as_ref());
     let mut sections = vec![("machine", all.iter().find_map(|(_, value)| value.as_ref()).map(machine))];
     sections.push(("targets", Some(targets::table(&found))));
-    let tables: [(&str, fn(&Value) -> String); 5] =
+    let tables: [(&str, Table); 5] =
         [("op", op), ("threads", threads), ("hook", hook), ("pipeline", pipeline), ("delay", delay)];
-    sections.extend(tables.map(|(name, table)| (name, found(name).map(|value| note(value) + &table(&value["results"])))));
+    sections.extend(
+        tables.map(|(name, table)| (name, found(name).map(|value| note(value) + &table(&value["results"])))),
+    );
     for (name, section) in sections {
         match section {
-            Some(section) => text = replace(&text, name, &section).with_context(|| format!("docs/performance.md has no section {name}"))?,
+            Some(section) => {
+                text = replace(&text, name, &section)
+                    .with_context(|| format!("docs/performance.md has no section {name}"))?
+            }
             None => eprintln!("   {name}: no results, its section stays"),
         }
     }
@@ -44,7 +53,11 @@ fn replace(text: &str, name: &str, section: &str) -> Option<String> {
 
 /// Says so if the figures are rough.
 fn note(document: &Value) -> String {
-    if document["quick"] == true { "*From a run with `--quick`: the figures are rough.*\n\n".into() } else { String::new() }
+    if document["quick"] == true {
+        "*From a run with `--quick`: the figures are rough.*\n\n".into()
+    } else {
+        String::new()
+    }
 }
 
 fn machine(document: &Value) -> String {
@@ -53,7 +66,12 @@ fn machine(document: &Value) -> String {
     let kind = if machine["virtual"] == true { "virtual machine" } else { "machine" };
     format!(
         "{} processors ({}, time stamp counter {} GHz), {kind}, {} memory, Linux {}; load average at the end of the first benchmark {}.",
-        machine["cpus"], text("cpu"), machine["tsc_ghz"], text("memory"), text("kernel"), text("load")
+        machine["cpus"],
+        text("cpu"),
+        machine["tsc_ghz"],
+        text("memory"),
+        text("kernel"),
+        text("load")
     )
 }
 
@@ -63,7 +81,8 @@ pub(crate) fn number(value: &Value, decimals: usize) -> String {
 }
 
 fn op(results: &Value) -> String {
-    let mut text = String::from("| one operation | ns | TSC cycles | instructions | × floor |\n|---|--:|--:|--:|--:|\n");
+    let mut text =
+        String::from("| one operation | ns | TSC cycles | instructions | × floor |\n|---|--:|--:|--:|--:|\n");
     for way in results["ways"].as_array().into_iter().flatten() {
         let label = way["label"].as_str().unwrap_or("");
         let _ = writeln!(
@@ -82,31 +101,49 @@ fn op(results: &Value) -> String {
         text,
         "\nLost while measuring: MIOT {}, LTTng {}.",
         results["miot_lost"],
-        if results["lttng_discarded"].is_null() { "–".into() } else { results["lttng_discarded"].to_string() }
+        if results["lttng_discarded"].is_null() {
+            "–".into()
+        } else {
+            results["lttng_discarded"].to_string()
+        }
     );
     text
 }
 
 fn threads(results: &Value) -> String {
-    let mut text = String::from("| threads | floor | one shared ring | MIOT | LTTng-UST |\n|--:|--:|--:|--:|--:|\n");
+    let mut text =
+        String::from("| threads | floor | one shared ring | MIOT | LTTng-UST |\n|--:|--:|--:|--:|--:|\n");
     let mut rows: Vec<_> = results["threads"].as_object().into_iter().flatten().collect();
     rows.sort_by_key(|(threads, _)| threads.parse::<u64>().unwrap_or(0));
     for (threads, row) in rows {
         let cell = |way: &str| number(&row[way]["median"], 1);
-        let _ = writeln!(text, "| {threads} | {} | {} | {} | {} |", cell("floor"), cell("shared-ring"), cell("miot"), cell("lttng"));
+        let _ = writeln!(
+            text,
+            "| {threads} | {} | {} | {} | {} |",
+            cell("floor"),
+            cell("shared-ring"),
+            cell("miot"),
+            cell("lttng")
+        );
     }
     let _ = writeln!(text, "\nLost while measuring: MIOT {}.", results["miot_lost"]);
     text
 }
 
 fn hook(results: &Value) -> String {
-    let mut text = String::from("| `pread` of 4 KiB | file on | ns | added ns | added instructions |\n|---|---|--:|--:|--:|\n");
+    let mut text = String::from(
+        "| `pread` of 4 KiB | file on | ns | added ns | added instructions |\n|---|---|--:|--:|--:|\n",
+    );
     for row in results["calls"].as_array().into_iter().flatten() {
         let word = |key: &str| row[key].as_str().unwrap_or("").to_string();
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {} |",
-            word("way"), word("place"), number(&row["ns"], 0), number(&row["added_ns"], 1), number(&row["added_instructions"], 0)
+            word("way"),
+            word("place"),
+            number(&row["ns"], 0),
+            number(&row["added_ns"], 1),
+            number(&row["added_instructions"], 0)
         );
     }
     if results["fio"].is_array() {
@@ -118,15 +155,23 @@ fn hook(results: &Value) -> String {
             text,
             "| {} | {} | {} | {} | {} | {} | {} |",
             row["what"].as_str().unwrap_or(""),
-            cell("cpu_ns", 0), cell("cpu_ns", 1), number(&row["cpu_percent"], 2),
-            cell("wall_ns", 0), cell("wall_ns", 1), number(&row["wall_percent"], 2)
+            cell("cpu_ns", 0),
+            cell("cpu_ns", 1),
+            number(&row["cpu_percent"], 2),
+            cell("wall_ns", 0),
+            cell("wall_ns", 1),
+            number(&row["wall_percent"], 2)
         );
     }
     let trace = &results["trace"];
     let _ = writeln!(
         text,
         "\nThe daemons ran beside it: {} events recorded, {} lost (policy `drop-newest`), {} bytes per event sealed, log-client {} ns and log-server {} ns of CPU per event.",
-        trace["events"], trace["lost"], number(&trace["bytes_per_event"], 1), number(&trace["client_ns_per_event"], 0), number(&trace["server_ns_per_event"], 0)
+        trace["events"],
+        trace["lost"],
+        number(&trace["bytes_per_event"], 1),
+        number(&trace["client_ns_per_event"], 0),
+        number(&trace["server_ns_per_event"], 0)
     );
     text
 }
@@ -139,13 +184,24 @@ fn pipeline(results: &Value) -> String {
         results["events"]
     );
     for group in groups(results) {
-        let cell = |key: &str, decimals| group.median(key).map_or("–".into(), |value| format!("{value:.decimals$}"));
+        let cell = |key: &str, decimals| {
+            group.median(key).map_or("–".into(), |value| format!("{value:.decimals$}"))
+        };
         let rate = |key: &str| group.median(key).map_or("–".into(), |value| format!("{:.2}", value / 1e6));
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            group.who, group.streams, rate("events_per_s"), rate("recorded_per_s"), cell("producer_ns", 0), cell("client_ns", 0),
-            cell("server_ns", 0), cell("ordering_ns", 0), cell("live_bytes", 1), cell("final_bytes", 1), cell("zstd_bytes", 1)
+            group.who,
+            group.streams,
+            rate("events_per_s"),
+            rate("recorded_per_s"),
+            cell("producer_ns", 0),
+            cell("client_ns", 0),
+            cell("server_ns", 0),
+            cell("ordering_ns", 0),
+            cell("live_bytes", 1),
+            cell("final_bytes", 1),
+            cell("zstd_bytes", 1)
         );
     }
     text
@@ -180,10 +236,17 @@ pub(crate) fn groups(results: &Value) -> Vec<Group<'_>> {
 }
 
 fn delay(results: &Value) -> String {
-    let mut text = String::from("| completion to `miot tail -f`, ms | p50 | p99 | longest |\n|---|--:|--:|--:|\n");
+    let mut text =
+        String::from("| completion to `miot tail -f`, ms | p50 | p99 | longest |\n|---|--:|--:|--:|\n");
     for row in results.as_array().into_iter().flatten() {
         let what = row["what"].as_str().unwrap_or("");
-        let _ = writeln!(text, "| {what} | {} | {} | {} |", number(&row["p50_ms"], 1), number(&row["p99_ms"], 1), number(&row["max_ms"], 1));
+        let _ = writeln!(
+            text,
+            "| {what} | {} | {} | {} |",
+            number(&row["p50_ms"], 1),
+            number(&row["p99_ms"], 1),
+            number(&row["max_ms"], 1)
+        );
     }
     text
 }

@@ -19,7 +19,9 @@ impl Summary {
     /// Of these values; zeros if there are none.
     pub(crate) fn of(mut values: Vec<f64>) -> Summary {
         values.sort_by(f64::total_cmp);
-        let at = |share: f64| values.get(((values.len().max(1) - 1) as f64 * share).round() as usize).copied().unwrap_or(0.0);
+        let at = |share: f64| {
+            values.get(((values.len().max(1) - 1) as f64 * share).round() as usize).copied().unwrap_or(0.0)
+        };
         Summary { median: at(0.5), min: at(0.0), max: at(1.0), repetitions: values.len() }
     }
 }

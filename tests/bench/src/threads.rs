@@ -42,8 +42,11 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
                 std::thread::sleep(std::time::Duration::from_millis(2 + threads));
             }
         }
-        let row: Map<String, Value> =
-            workers.iter().zip(times).map(|((way, _), times)| ((*way).to_string(), json!(Summary::of(times)))).collect();
+        let row: Map<String, Value> = workers
+            .iter()
+            .zip(times)
+            .map(|((way, _), times)| ((*way).to_string(), json!(Summary::of(times))))
+            .collect();
         print!("{threads:3} threads         ");
         for (way, width) in [("floor", 10), ("shared-ring", 12), ("miot", 10), ("lttng", 10)] {
             print!(" {:width$.1}", row.get(way).and_then(|time| time["median"].as_f64()).unwrap_or(f64::NAN));
@@ -55,6 +58,12 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     for (_, worker) in workers {
         worker.finish()?;
     }
-    let discarded = lttng.as_ref().map(|lttng| lttng.stop("miot-bench-threads")).transpose()?;
-    Ok(json!({ "threads": results, "miot_lost": lost, "lttng_discarded": discarded, "lttng": lttng.is_some() }))
+    let discarded = lttng
+        .as_ref()
+        .map(|lttng| lttng.stop("miot-bench-threads"))
+        .transpose()?
+        .map(|(discarded, _)| discarded);
+    Ok(
+        json!({ "threads": results, "miot_lost": lost, "lttng_discarded": discarded, "lttng": lttng.is_some() }),
+    )
 }

@@ -69,7 +69,9 @@ impl Worker {
 
     fn say(&mut self, line: &str) -> Result<()> {
         let input = self.input.as_mut().context("closed")?;
-        writeln!(input, "{line}").and_then(|()| input.flush()).with_context(|| format!("{} has ended", self.name))
+        writeln!(input, "{line}")
+            .and_then(|()| input.flush())
+            .with_context(|| format!("{} has ended", self.name))
     }
 
     fn hear(&mut self) -> Result<String> {
@@ -149,7 +151,11 @@ fn wait_for_stop(pid: libc::pid_t) -> Result<bool> {
     let mut status = 0;
     // SAFETY: out-pointers of the right types; the process is our own traced child.
     unsafe {
-        ensure!(libc::waitpid(pid, &raw mut status, libc::__WALL) == pid, "waitpid: {}", std::io::Error::last_os_error());
+        ensure!(
+            libc::waitpid(pid, &raw mut status, libc::__WALL) == pid,
+            "waitpid: {}",
+            std::io::Error::last_os_error()
+        );
         ensure!(libc::WIFSTOPPED(status), "the worker ended while it was stepped through");
         let mut info: libc::siginfo_t = std::mem::zeroed();
         ensure!(

@@ -90,7 +90,8 @@ impl Config {
                 return Err(Error::Config(format!("{}: there is no such file", file.display())));
             }
             Some(file) => sources = sources.merge(Toml::file_exact(file)),
-            None => sources = sources.merge(Toml::file_exact(DEFAULT_FILE)),
+            None if Path::new(DEFAULT_FILE).is_file() => sources = sources.merge(Toml::file_exact(DEFAULT_FILE)),
+            None => {}
         }
         // Names of environment variables are case-sensitive, keys are small.
         let environment = Env::prefixed(ENV_PREFIX).ignore(&["config", "log"]);

@@ -29,7 +29,7 @@ fn a_port_in_use() {
     let address = taken.local_addr().unwrap().to_string();
     let mut server = Command::new(&built().log_server);
     let ended = run(server.args(["--listen", &address, "--trace"]).arg(place.join("trace")));
-    assert_eq!(ended.code(), 1, "{}", ended.stderr);
+    assert_eq!(ended.code(), 2, "{}", ended.stderr);
     assert!(ended.stderr.contains(&address) && ended.stderr.contains("in use"), "{}", ended.stderr);
 }
 

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# The lane under loom: the models must pass, and each mutant of a memory order must fail.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export LOOM_MAX_PREEMPTIONS=${LOOM_MAX_PREEMPTIONS:-3}
+model() { # extra cfg flags
+    CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom $*" \
+        cargo test --quiet --release --package miot-tracer --lib -- loom_ 2>&1
+}
+echo "loom: the lane as it is"
+model
+for mutant in commit mark room claim retire reuse no-mark; do
+    if output=$(model --cfg "mutant=\"$mutant\""); then
+        printf '%s\n' "$output"
+        echo "loom: the mutant \"$mutant\" passed: the model does not notice that order" >&2
+        exit 1
+    fi
+    grep -q 'test result: FAILED' <<<"$output" || { printf '%s\n' "$output"; echo "loom: mutant \"$mutant\" does not build" >&2; exit 1; }
+    echo "loom: mutant \"$mutant\" is caught"
+done

@@ -56,6 +56,25 @@ impl Budget {
         }
     }
 
+    /// Charges `bytes` whether they fit or not.
+    #[must_use]
+    pub fn charge(self: &Arc<Budget>, bytes: usize) -> Charge {
+        let mut charge = Charge::none(self);
+        charge.set(bytes);
+        charge
+    }
+
+    /// Waits until less than the limit is in use.
+    pub async fn room(&self) {
+        loop {
+            let freed = self.freed.notified();
+            if self.used() < self.limit {
+                return;
+            }
+            freed.await;
+        }
+    }
+
     fn try_reserve(self: &Arc<Budget>, bytes: usize, pace: &Pace) -> Option<Charge> {
         let limit = if pace.behind.load(Ordering::Relaxed) { self.hard() } else { self.limit };
         let fits = |used: usize| (used == 0 || used.saturating_add(bytes) <= limit).then_some(used + bytes);

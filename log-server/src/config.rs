@@ -49,7 +49,7 @@ pub struct Config {
     pub tail_memory: u64,
     /// The live part is sealed at so many events. Default: 8388608.
     pub seal_rows: u64,
-    /// The live part is sealed at this size. Default: 256 MiB.
+    /// The live part is sealed at this size. Default: 1 GiB.
     #[serde(with = "units::bytes")]
     pub seal_bytes: u64,
     /// The live part is sealed at this age. Default: 15 min.
@@ -90,7 +90,9 @@ impl Config {
                 return Err(Error::Config(format!("{}: there is no such file", file.display())));
             }
             Some(file) => sources = sources.merge(Toml::file_exact(file)),
-            None if Path::new(DEFAULT_FILE).is_file() => sources = sources.merge(Toml::file_exact(DEFAULT_FILE)),
+            None if Path::new(DEFAULT_FILE).is_file() => {
+                sources = sources.merge(Toml::file_exact(DEFAULT_FILE))
+            }
             None => {}
         }
         // Names of environment variables are case-sensitive, keys are small.

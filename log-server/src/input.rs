@@ -16,6 +16,8 @@ pub(crate) struct Input {
     pub(crate) conn: u64,
     /// Memory it takes.
     pub(crate) charge: Charge,
+    /// Room it takes in the queue to the store.
+    pub(crate) queued: Charge,
     /// What it is.
     pub(crate) what: What,
 }

@@ -20,6 +20,8 @@ use tokio::task::JoinSet;
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Connections beyond the limit that are told so at a time; further ones are just closed.
 const TURNED_AWAY: usize = 64;
+/// Decoded batches on their way to the store, bytes: a few of the largest, many of the usual size.
+const QUEUE: usize = 16 << 20;
 /// How long sessions have to pass on their last acknowledgement.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -62,12 +64,14 @@ impl LogServer {
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Report, Error> {
         let (inputs, from_sessions) = crossbeam::channel::unbounded();
         let budget = Budget::new(usize::try_from(self.config.memory).unwrap_or(usize::MAX));
+        let queue = Budget::new(QUEUE);
         let store = Store::new(
             &self.config,
             self.writer,
             self.recovered.as_ref(),
             from_sessions,
             Arc::clone(&budget),
+            Arc::clone(&queue),
         )?;
         drop(self.recovered);
         let (done, mut ended) = oneshot::channel();
@@ -81,8 +85,12 @@ impl LogServer {
             .map_err(|error| Error::Thread(format!("cannot be started: {error}")))?;
         tracing::info!(address = %self.address, trace = %self.config.trace.display(), "log-server is ready");
 
-        let shared =
-            Arc::new(Shared { config: self.config, budget: Arc::clone(&budget), store: inputs.clone() });
+        let shared = Arc::new(Shared {
+            config: self.config,
+            budget: Arc::clone(&budget),
+            queue: Arc::clone(&queue),
+            store: inputs.clone(),
+        });
         let (stop, stopped) = watch::channel(false);
         let (reading, mut all_read) = mpsc::channel(1);
         let mut sessions = JoinSet::new();
@@ -97,7 +105,12 @@ impl LogServer {
         let _ = stop.send(true);
         // Every session drops its end when it has read what there is.
         let _ = all_read.recv().await;
-        let _ = inputs.send(Input { conn: 0, charge: Charge::none(&budget), what: What::Finish });
+        let _ = inputs.send(Input {
+            conn: 0,
+            charge: Charge::none(&budget),
+            queued: Charge::none(&queue),
+            what: What::Finish,
+        });
         let result = join(thread).await;
         let closing = async { while sessions.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(CLOSE_WITHIN, closing).await;

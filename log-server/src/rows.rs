@@ -117,13 +117,25 @@ struct Gather<'a> {
 }
 
 impl Gather<'_> {
-    fn column<V: Copy>(&self, of: impl Fn(&Columns) -> &Vec<V>) -> Vec<V> {
+    fn column<V: Copy + PartialEq>(&self, of: impl Fn(&Columns) -> &Vec<V>) -> Vec<V> {
         let columns: Vec<&[V]> = self.sources.iter().map(|source| of(&source.columns).as_slice()).collect();
-        self.order.iter().map(|at| columns[at.source as usize][at.row as usize]).collect()
+        // Many columns are the same in all rows: looking costs less than gathering, and ends at the first
+        // row that differs.
+        let taken = self.sources.iter().zip(&columns).map(|(s, column)| &column[s.start..s.start + s.len]);
+        match columns.first().and_then(|column| column.get(self.sources[0].start)) {
+            Some(first) if taken.into_iter().all(|taken| taken.iter().all(|v| v == first)) => {
+                vec![*first; self.order.len()]
+            }
+            _ => self.order.iter().map(|at| columns[at.source as usize][at.row as usize]).collect(),
+        }
     }
 
-    fn constant<V>(&self, constants: &[Constants], of: impl Fn(&Constants) -> V) -> Vec<V> {
-        self.order.iter().map(|at| of(&constants[at.source as usize])).collect()
+    fn constant<V: Copy + PartialEq>(&self, constants: &[Constants], of: impl Fn(&Constants) -> V) -> Vec<V> {
+        let values: Vec<V> = constants.iter().map(of).collect();
+        match values.first() {
+            Some(first) if values.iter().all(|v| v == first) => vec![*first; self.order.len()],
+            _ => self.order.iter().map(|at| values[at.source as usize]).collect(),
+        }
     }
 }
 

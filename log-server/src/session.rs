@@ -34,7 +34,11 @@ const MAX_NAME: usize = 255;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    /// For all that is not durable.
     pub(crate) budget: Arc<Budget>,
+    /// For what the store has not taken yet: if it is slow nothing more is decoded, so that batches are merged
+    /// while they are in the cache.
+    pub(crate) queue: Arc<Budget>,
     pub(crate) store: Sender<Input>,
 }
 
@@ -176,5 +180,5 @@ async fn last_word<W: AsyncWrite + Unpin>(writer: &mut W, end: &End) {
 
 /// A message that takes no memory to speak of.
 fn input(shared: &Shared, conn: u64, what: What) -> Input {
-    Input { conn, charge: Charge::none(&shared.budget), what }
+    Input { conn, charge: Charge::none(&shared.budget), queued: Charge::none(&shared.queue), what }
 }

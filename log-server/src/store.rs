@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 /// Rows merged in one step: large enough for columns, small enough that their batches stay in the cache.
-const STEP_ROWS: usize = 1 << 16;
+const STEP_ROWS: usize = 1 << 14;
 /// When so many wait they are merged sooner than configured, but not more often than this.
 const FULL_STEP_EVERY: Duration = Duration::from_millis(1);
 /// Inputs taken in one go before the clock is looked at again.
@@ -102,6 +102,7 @@ pub(crate) struct Store {
     started: Instant,
     inputs: Receiver<Input>,
     budget: Arc<Budget>,
+    queue: Arc<Budget>,
     catalog: Catalog,
     ops: Ops,
     merge: Merge<Option<Ticket>>,
@@ -134,6 +135,7 @@ impl Store {
         recovered: Option<&Recovered>,
         inputs: Receiver<Input>,
         budget: Arc<Budget>,
+        queue: Arc<Budget>,
     ) -> Result<Store, Error> {
         let now = Instant::now();
         let mut catalog = Catalog::new(recovered);
@@ -150,6 +152,7 @@ impl Store {
             started: now,
             inputs,
             budget,
+            queue,
             catalog,
             ops: Ops::default(),
             merge: Merge::new(last),
@@ -198,6 +201,7 @@ impl Store {
             }
             // Charges are given back wherever an input ends, and those who wait for memory cannot see that.
             self.budget.wake();
+            self.queue.wake();
             let enough = self.merge.rows() >= STEP_ROWS && now >= last_merge + FULL_STEP_EVERY;
             if enough || now >= last_merge + self.config.merge_every {
                 self.merge_now(now, false)?;
@@ -231,7 +235,8 @@ impl Store {
     }
 
     fn take(&mut self, input: Input) -> Result<(), Error> {
-        let Input { conn: number, charge, what } = input;
+        let Input { conn: number, charge, queued, what } = input;
+        drop(queued);
         match what {
             What::Open(open) => {
                 self.open(number, open);
@@ -400,7 +405,7 @@ impl Store {
         ticket: Option<Ticket>,
     ) {
         match self.catalog.process_id(node, key) {
-            Some(process) => self.endings.push(Ending { process, time, lost, ticket: ticket }),
+            Some(process) => self.endings.push(Ending { process, time, lost, ticket }),
             None => self.uncommitted.extend(ticket),
         }
     }

@@ -77,7 +77,7 @@ async fn another_version_is_told_which_one_is_spoken() {
 
 #[tokio::test]
 async fn a_broken_rule_ends_the_connection_with_a_reason() {
-    let server = Server::start().await;
+    let server = Server::start_with(|config| config.silent_after = Duration::from_millis(100)).await;
     let batch = |columns| Message::Batch { seq: 3, stream: 0, columns };
     let bomb = [&(12u32 << 20).to_le_bytes()[..], &[0; 60]].concat();
     for (message, reason) in [

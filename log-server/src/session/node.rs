@@ -174,7 +174,11 @@ impl Session {
         loop {
             let quiet = Instant::now() + if draining.is_some() { QUIET } else { DEAD_AFTER };
             let until = draining.map_or(quiet, |end: Instant| end.min(quiet));
-            let budget = Arc::clone(&self.shared.budget);
+            let shared = Arc::clone(&self.shared);
+            let next = async {
+                shared.queue.room().await;
+                frames.next(MAX_FRAME, &shared.budget, pace).await
+            };
             let (message, charge) = tokio::select! {
                 biased;
                 // The store has said its last word to this node.
@@ -187,7 +191,7 @@ impl Session {
                     self.tick()?;
                     continue;
                 }
-                message = frames.next(MAX_FRAME, &budget, pace) => match message? {
+                message = next => match message? {
                     Some(message) => message,
                     None => return Ok(Stop::Closed),
                 },
@@ -298,7 +302,11 @@ impl Session {
             Message::Bye => What::Bye,
             _ => return Ok(()),
         };
-        tell(&self.shared, Input { conn: self.conn, charge, what })
+        let queued = match &what {
+            What::Batch(_, _, rows) => self.shared.queue.charge(weight(rows)),
+            _ => Charge::none(&self.shared.queue),
+        };
+        tell(&self.shared, Input { conn: self.conn, charge, queued, what })
     }
 
     fn warn_of_future(&mut self) {

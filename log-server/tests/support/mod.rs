@@ -103,6 +103,9 @@ pub struct Trace {
     _keep: Option<TempDir>,
 }
 
+/// Place, count, first and last attempt number.
+pub type Loss = (String, u64, Option<(u64, u64)>);
+
 /// A row of a trace, as far as tests look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
@@ -134,8 +137,7 @@ impl Trace {
         batches.iter().flat_map(rows).collect()
     }
 
-    /// Node, place, count, first and last attempt number of each loss.
-    pub fn losses(&self) -> Vec<(String, u64, Option<(u64, u64)>)> {
+    pub fn losses(&self) -> Vec<Loss> {
         let mut out = Vec::new();
         for batch in Reader::open(&self.dir).unwrap().table(Table::Losses).unwrap() {
             let place = batch.column_by_name("place").unwrap().as_string::<i32>();

@@ -1,0 +1,114 @@
+//! The program `log-server`: options, exit codes, signals.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use miot_trace_store::fsck;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+fn log_server() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_log-server"));
+    command.env_remove("MIOT_SERVER_CONFIG").stdin(Stdio::null());
+    command
+}
+
+fn outcome(command: &mut Command) -> (i32, String) {
+    let Output { status, stderr, stdout } = command.output().unwrap();
+    (status.code().unwrap(), String::from_utf8(stderr).unwrap() + &String::from_utf8(stdout).unwrap())
+}
+
+/// Starts it and waits until it says that it is ready.
+fn start(trace: &Path) -> Child {
+    let mut child = log_server()
+        .args(["--listen", "127.0.0.1:0", "--trace"])
+        .arg(trace)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let ready = lines.by_ref().any(|line| line.unwrap().contains("log-server is ready"));
+    assert!(ready, "ended before it was ready: {:?}", child.wait());
+    std::thread::spawn(move || lines.count());
+    child
+}
+
+#[test]
+fn help_shows_every_setting_with_its_default() {
+    let (code, text) = outcome(log_server().arg("--help"));
+    assert_eq!(code, 0);
+    let example: String = text
+        .lines()
+        .filter(|line| line.starts_with("    ") && line.contains(" = "))
+        .map(|line| format!("{}\n", line.trim()))
+        .collect();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("example.toml");
+    std::fs::write(&file, &example).unwrap();
+    let none: [(&str, &str); 0] = [];
+    let shown = miot_log_server::Config::load(Some(&file), std::collections::BTreeMap::from(none)).unwrap();
+    assert_eq!(shown, miot_log_server::Config::default());
+    assert_eq!(example.lines().count(), 12, "{example}");
+}
+
+#[test]
+fn wrong_settings_are_exit_code_2_and_name_the_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x.toml");
+    std::fs::write(&file, "lisen = \"127.0.0.1:0\"\n").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let trace = dir.path().join("trace");
+    let mut with_file = log_server();
+    with_file.arg("--config").arg(&file);
+    let mut with_environment = log_server();
+    with_environment.env("MIOT_SERVER_MEMORY", "1 MiB").arg("--trace").arg(&trace);
+    let mut strange_environment = log_server();
+    strange_environment.env("MIOT_SERVER_COLOUR", "red").arg("--trace").arg(&trace);
+    let mut with_flag = log_server();
+    with_flag.args(["--listen", "0.0.0.0:0", "--trace"]).arg(&trace);
+    let mut in_use = log_server();
+    in_use.args(["--listen", &taken, "--trace"]).arg(&trace);
+    let mut strange = log_server();
+    strange.args(["--listen", "127.0.0.1:0", "--trace"]).arg(dir.path());
+    for (command, part) in [
+        (&mut with_file, "lisen"),
+        (&mut with_environment, "at least 32 MiB"),
+        (&mut strange_environment, "colour"),
+        (&mut with_flag, "allow_insecure"),
+        (&mut in_use, "in use"),
+        (&mut strange, "is not a MIOT trace"),
+        (log_server().arg("--no-such-option"), "no-such-option"),
+    ] {
+        let (code, text) = outcome(command);
+        assert_eq!(code, 2, "{text}");
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(!trace.exists());
+}
+
+#[test]
+fn a_signal_ends_it_with_a_whole_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("trace");
+    for signal in ["-TERM", "-INT"] {
+        let mut child = start(&trace);
+        let sent = Command::new("kill").arg(signal).arg(child.id().to_string()).status().unwrap();
+        assert!(sent.success());
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+        assert!(fsck::check(&trace).is_good());
+    }
+}
+
+#[test]
+fn a_second_server_on_the_same_trace_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("trace");
+    let mut first = start(&trace);
+    let (code, text) = outcome(log_server().args(["--listen", "127.0.0.1:0", "--trace"]).arg(&trace));
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert_eq!(code, 2);
+    assert!(text.contains("another process"), "{text}");
+}

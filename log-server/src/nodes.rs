@@ -2,7 +2,8 @@
 //!
 //! A connected node holds the merge back at its watermark, from the moment it connects: its first
 //! heartbeat may be earlier than anything seen. It stops holding back when it says goodbye, when its
-//! connection has been gone for `silent_after`, or when it is connected and has been silent for so long.
+//! connection has been gone for `silent_after` (at once, if it never sent a heartbeat), or when it is
+//! connected and has been silent for so long.
 //! Batches prove that a node is alive, but only heartbeats move the merge on: a node that sends batches and no
 //! heartbeat is waited for [`PATIENCE`] times as long.
 
@@ -137,7 +138,8 @@ impl Node {
                 pace.paused.load(Ordering::Relaxed)
                     || within(*batch, silent_after) && within(*heartbeat, silent_after * PATIENCE)
             }
-            Presence::Gone { since } => within(*since, silent_after),
+            // Who went without a single heartbeat was hardly a log-client, and promised nothing.
+            Presence::Gone { since } => self.watermark > i64::MIN && within(*since, silent_after),
             Presence::Parted => false,
         }
     }
@@ -175,6 +177,16 @@ mod tests {
         nodes.disconnected(a, second(start, 8));
         assert_eq!(nodes.bound(second(start, 12), SILENT), Bound::Until(200));
         assert_eq!(nodes.bound(second(start, 13), SILENT), Bound::Open);
+    }
+
+    #[test]
+    fn who_only_came_and_went_holds_nobody_back() {
+        let (start, mut nodes) = (Instant::now(), Nodes::default());
+        let a = nodes.add(i64::MIN, start);
+        nodes.connected(a, Arc::default(), start);
+        assert_eq!(nodes.bound(start, SILENT), Bound::Until(i64::MIN));
+        nodes.disconnected(a, start);
+        assert_eq!(nodes.bound(start, SILENT), Bound::Open);
     }
 
     #[test]

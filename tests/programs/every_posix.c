@@ -56,11 +56,13 @@ static void opens(void) {
     closed(P("openat", "f", NULL, NO, NO, MODE(rw, 0600), openat64(AT_FDCWD, "f", rw, 0600)), "f");
     closed(P("openat", "f", NULL, NO, NO, O_RDONLY, __openat_2(AT_FDCWD, "f", O_RDONLY)), "f");
     closed(P("openat", "f", NULL, NO, NO, O_RDONLY, __openat64_2(AT_FDCWD, "f", O_RDONLY)), "f");
-    closed(P("creat", "c", NULL, NO, NO, ANY, creat("c", 0600)), "c");
-    closed(P("creat", "c", NULL, NO, NO, ANY, creat64("c", 0600)), "c");
+    closed(P("creat", "c", NULL, NO, NO, MODE(O_CREAT | O_WRONLY | O_TRUNC, 0600), creat("c", 0600)), "c");
+    closed(P("creat", "c", NULL, NO, NO, MODE(O_CREAT | O_WRONLY | O_TRUNC, 0600), creat64("c", 0600)), "c");
     FAILS("open", "none/f", NULL, NO, NO, O_RDONLY, open("none/f", O_RDONLY));
     FAILS("open", "f", NULL, NO, NO, MODE(rw | O_EXCL, 0600), open("f", rw | O_EXCL, 0600));
-    FAILS("close", NULL, NULL, NO, NO, NO, close(777));
+    /* A descriptor that is none has no file: no event. */
+    if (close(777) != -1)
+        fail("close");
 
     /* Relative to a directory that is not the working directory. */
     P("mkdir", "d", NULL, NO, NO, 0755, mkdir("d", 0755));
@@ -71,21 +73,19 @@ static void opens(void) {
     P("unlinkat", "d/e", NULL, NO, NO, AT_REMOVEDIR, unlinkat(dir, "e", AT_REMOVEDIR));
     closed(dir, "d");
 
-    static const struct {
-        int (*make)(char *);
-        const char *as;
-    } plain[] = {{mkstemp, "mkstemp"}, {mkstemp64, "mkstemp64"}};
+    long temporary = MODE(O_RDWR | O_CREAT | O_EXCL, 0600);
+    static int (*const make[])(char *) = {mkstemp, mkstemp64};
     for (int i = 0; i < 2; i++) {
         char name[] = "tmpXXXXXX";
-        closed(P("mkstemp", "?", NULL, NO, NO, ANY, plain[i].make(name)), "?");
+        closed(P("mkstemp", "?", NULL, NO, NO, temporary, make[i](name)), "?");
     }
     char a[] = "tmpXXXXXX", b[] = "tmpXXXXXX", c[] = "tmpXXXXXX.s", d[] = "tmpXXXXXX.s", e[] = "tmpXXXXXX.s", f[] = "tmpXXXXXX.s";
-    closed(P("mkstemp", "?", NULL, NO, NO, ANY, mkostemp(a, O_CLOEXEC)), "?");
-    closed(P("mkstemp", "?", NULL, NO, NO, ANY, mkostemp64(b, O_CLOEXEC)), "?");
-    closed(P("mkstemp", "?", NULL, NO, NO, ANY, mkstemps(c, 2)), "?");
-    closed(P("mkstemp", "?", NULL, NO, NO, ANY, mkstemps64(d, 2)), "?");
-    closed(P("mkstemp", "?", NULL, NO, NO, ANY, mkostemps(e, 2, O_CLOEXEC)), "?");
-    closed(P("mkstemp", "?", NULL, NO, NO, ANY, mkostemps64(f, 2, O_CLOEXEC)), "?");
+    closed(P("mkstemp", "?", NULL, NO, NO, temporary | O_CLOEXEC, mkostemp(a, O_CLOEXEC)), "?");
+    closed(P("mkstemp", "?", NULL, NO, NO, temporary | O_CLOEXEC, mkostemp64(b, O_CLOEXEC)), "?");
+    closed(P("mkstemp", "?", NULL, NO, NO, temporary, mkstemps(c, 2)), "?");
+    closed(P("mkstemp", "?", NULL, NO, NO, temporary, mkstemps64(d, 2)), "?");
+    closed(P("mkstemp", "?", NULL, NO, NO, temporary | O_CLOEXEC, mkostemps(e, 2, O_CLOEXEC)), "?");
+    closed(P("mkstemp", "?", NULL, NO, NO, temporary | O_CLOEXEC, mkostemps64(f, 2, O_CLOEXEC)), "?");
     char g[] = "dirXXXXXX";
     if (!mkdtemp(g))
         fail("mkdtemp");
@@ -128,7 +128,8 @@ static void data(void) {
     FAILS("read", "data", NULL, 223, 10, NO, read(fd, (void *)8, 10));
     FAILS("lseek", "data", NULL, -5, NO, SEEK_SET, lseek(fd, -5, SEEK_SET));
     FAILS("pread", "data", NULL, -1, 10, NO, pread(fd, buffer, 10, -1));
-    FAILS("read", NULL, NULL, ANY, 10, NO, read(777, buffer, 10));
+    if (read(777, buffer, 10) != -1)
+        fail("read");
 
     P("fsync", "data", NULL, NO, NO, NO, fsync(fd));
     P("fdatasync", "data", NULL, NO, NO, NO, fdatasync(fd));
@@ -312,7 +313,7 @@ static void names(void) {
     FAILS("rmdir", "none", NULL, NO, NO, NO, rmdir("none"));
     FAILS("unlink", "d", NULL, NO, NO, NO, unlink("d"));
 
-    closed(P("creat", "d/x", NULL, NO, NO, ANY, creat("d/x", 0600)), "d/x");
+    closed(P("creat", "d/x", NULL, NO, NO, MODE(O_CREAT | O_WRONLY | O_TRUNC, 0600), creat("d/x", 0600)), "d/x");
     DIR *dir = opendir("d");
     expect("posix", "opendir", "d", NULL, NO, NO, NO, dirfd(dir));
     for (int entry = 0; entry < 4; entry++) { /* . .. x and the end */

@@ -1,0 +1,139 @@
+//! Descriptors: closing, duplicating, positions, locks, durability, space.
+
+use crate::description;
+use crate::files::{begin, set_flags, tracked, tracked_any};
+use crate::path::{Path, arg};
+use crate::real::{ErrorNumber, Offset, Returned, hook};
+use crate::request::{on_fd, on_fd_arg, on_path};
+use crate::table;
+use miot_tracer::op::posix;
+use miot_tracer::{Done, NONE, Op, end};
+use std::ffi::{c_int, c_uint};
+
+hook!(early close(fd: c_int) -> c_int, |real| {
+    closing(posix::CLOSE, fd, real)
+});
+
+/// Closes a descriptor, or what owns it. The table forgets it before the call: right after it, another
+/// thread may be given the same number.
+pub(crate) fn closing<R: Returned>(op: Op, fd: c_int, real: impl FnOnce() -> R) -> R {
+    let begun = tracked_any(op, fd).and_then(|file| Some((file, begin(op)?)));
+    let index = table::take(fd);
+    let returned = real();
+    if let Some((file, begun)) = begun {
+        let (handle, flags) = (file.handle(), file.flags());
+        end(begun, Done { handle, flags, ..Done::of(returned.result()) });
+    }
+    description::release(index);
+    returned
+}
+
+hook!(early close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int, |real| {
+    let begun = begin(posix::CLOSE_RANGE);
+    let returned = real();
+    let result = returned.result();
+    if result >= 0 && flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
+        table::forget_range(first, last);
+    }
+    if let Some(begun) = begun {
+        end(begun, Done { length: arg(first as c_int, last), ..Done::of(result) });
+    }
+    returned
+});
+hook!(closefrom(first: c_int) -> (), |real| {
+    let begun = begin(posix::CLOSE_RANGE);
+    real();
+    table::forget_range(first.max(0) as c_uint, c_uint::MAX);
+    if let Some(begun) = begun {
+        end(begun, Done { length: arg(first, c_uint::MAX), ..Done::of(0) });
+    }
+});
+
+hook!(early dup(fd: c_int) -> c_int, |real| duplicating(posix::DUP, fd, NONE, real));
+hook!(early dup2(fd: c_int, new: c_int) -> c_int, |real| {
+    duplicating(posix::DUP2, fd, arg(new, 0), real)
+});
+hook!(early dup3(fd: c_int, new: c_int, flags: c_int) -> c_int, |real| {
+    duplicating(posix::DUP3, fd, arg(new, flags as u32), real)
+});
+
+/// `fcntl` is variadic in C; all that can follow the command fits one register.
+const LOCKS: [c_int; 6] =
+    [libc::F_SETLK, libc::F_SETLKW, libc::F_GETLK, libc::F_OFD_SETLK, libc::F_OFD_SETLKW, libc::F_OFD_GETLK];
+
+hook!(early fcntl | fcntl64 (fd: c_int, command: c_int, argument: usize) -> c_int, |real| match command {
+    libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicating(posix::FCNTL, fd, arg(command, 0), real),
+    libc::F_SETFL => {
+        let returned = real();
+        if returned != -1 {
+            set_flags(fd, argument as c_int);
+        }
+        returned
+    }
+    _ if LOCKS.contains(&command) => on_fd_arg(posix::FCNTL, fd, arg(command, 0), real),
+    _ => real(),
+});
+
+fn duplicating(op: Op, fd: c_int, arg: u64, real: impl FnOnce() -> c_int) -> c_int {
+    let file = tracked_any(op, fd);
+    let begun = file.and_then(|_| begin(op));
+    let new = real();
+    let result = new.result();
+    if new >= 0 {
+        table::duplicate(fd, new);
+    }
+    if let (Some(file), Some(begun)) = (file, begun) {
+        let (handle, flags) = (file.handle(), file.flags());
+        end(begun, Done { handle, length: arg, flags, ..Done::of(result) });
+    }
+    new
+}
+
+hook!(early lseek | lseek64 | llseek (fd: c_int, offset: Offset, whence: c_int) -> Offset, |real| {
+    let Some(file) = tracked(posix::LSEEK, fd) else { return real() };
+    let Some(begun) = begin(posix::LSEEK) else { return file.unseen(real) };
+    let returned = real();
+    let result = returned.result();
+    if result >= 0 {
+        file.set_position(result as u64);
+    }
+    let (handle, flags) = (file.handle(), file.flags());
+    end(begun, Done { handle, offset: offset as u64, length: arg(whence, 0), result, flags });
+    returned
+});
+
+hook!(early fsync(fd: c_int) -> c_int, |real| on_fd_arg(posix::FSYNC, fd, NONE, real));
+hook!(early fdatasync(fd: c_int) -> c_int, |real| on_fd_arg(posix::FDATASYNC, fd, NONE, real));
+hook!(syncfs(fd: c_int) -> c_int, |real| on_fd_arg(posix::SYNCFS, fd, NONE, real));
+hook!(sync_file_range(fd: c_int, offset: Offset, length: Offset, flags: c_uint) -> c_int, |real| {
+    on_fd(posix::SYNC_FILE_RANGE, fd, offset as u64, length as u64, real)
+});
+hook!(sync() -> (), |real| {
+    let begun = begin(posix::SYNC);
+    real();
+    if let Some(begun) = begun {
+        end(begun, Done::of(0));
+    }
+});
+
+hook!(truncate | truncate64 (path: Path, length: Offset) -> c_int, |real| {
+    on_path(posix::TRUNCATE, path, length as u64, real)
+});
+hook!(early ftruncate | ftruncate64 (fd: c_int, length: Offset) -> c_int, |real| {
+    on_fd_arg(posix::FTRUNCATE, fd, length as u64, real)
+});
+hook!(fallocate | fallocate64 (fd: c_int, mode: c_int, offset: Offset, length: Offset) -> c_int, |real| {
+    on_fd(posix::FALLOCATE, fd, offset as u64, length as u64, real)
+});
+hook!(posix_fallocate | posix_fallocate64 (fd: c_int, offset: Offset, length: Offset) -> ErrorNumber, |real| {
+    on_fd(posix::POSIX_FALLOCATE, fd, offset as u64, length as u64, real)
+});
+hook!(posix_fadvise | posix_fadvise64 (fd: c_int, offset: Offset, length: Offset, advice: c_int) -> ErrorNumber, |real| {
+    on_fd(posix::POSIX_FADVISE, fd, offset as u64, length as u64, real)
+});
+hook!(flock(fd: c_int, operation: c_int) -> c_int, |real| {
+    on_fd_arg(posix::FLOCK, fd, arg(operation, 0), real)
+});
+hook!(lockf | lockf64 (fd: c_int, command: c_int, length: Offset) -> c_int, |real| {
+    on_fd_arg(posix::LOCKF, fd, length as u64, real)
+});

@@ -1,0 +1,180 @@
+//! The shapes requests come in: on a descriptor, at its position, on a path, on two paths.
+//!
+//! Each calls the real function exactly once, takes its result before anything can change `errno`, and
+//! records the request if its file or path is one that is recorded.
+
+use crate::files::{begin, tracked};
+use crate::filter;
+use crate::path::Path;
+use crate::real::Returned;
+use miot_tracer::{Done, Ext, NONE, Op, end, end_with};
+use std::ffi::c_int;
+
+/// A request on a descriptor whose offset, if any, is an argument.
+#[inline(always)]
+pub(crate) fn on_fd<R: Returned>(op: Op, fd: c_int, offset: u64, length: u64, real: impl FnOnce() -> R) -> R {
+    let Some(file) = tracked(op, fd) else { return real() };
+    let Some(begun) = begin(op) else { return real() };
+    let returned = real();
+    let done = Done { handle: file.handle(), offset, length, result: returned.result(), flags: file.flags() };
+    end(begun, done);
+    returned
+}
+
+/// A request on a descriptor that has an argument, or none, and no offset.
+#[inline(always)]
+pub(crate) fn on_fd_arg<R: Returned>(op: Op, fd: c_int, arg: u64, real: impl FnOnce() -> R) -> R {
+    on_fd(op, fd, NONE, arg, real)
+}
+
+/// A request that reads or writes where the descriptor stands and moves it. `appends`: it writes, so that
+/// `O_APPEND` decides where.
+#[inline(always)]
+pub(crate) fn at_position<R: Returned>(
+    op: Op,
+    fd: c_int,
+    length: u64,
+    appends: bool,
+    real: impl FnOnce() -> R,
+) -> R {
+    let Some(file) = tracked(op, fd) else { return real() };
+    let Some(begun) = begin(op) else { return file.unseen(real) };
+    let returned = real();
+    let result = returned.result();
+    let (offset, flags) = file.advance(fd, result, appends);
+    end(begun, Done { handle: file.handle(), offset, length, result, flags });
+    returned
+}
+
+/// A path and the descriptor of the directory it is relative to.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) directory: c_int,
+    pub(crate) path: Path,
+}
+
+impl Place {
+    pub(crate) fn at(directory: c_int, path: Path) -> Place {
+        Place { directory, path }
+    }
+}
+
+impl From<Path> for Place {
+    fn from(path: Path) -> Place {
+        Place { directory: libc::AT_FDCWD, path }
+    }
+}
+
+/// A request on a path.
+pub(crate) fn on_path<R: Returned>(op: Op, place: impl Into<Place>, arg: u64, real: impl FnOnce() -> R) -> R {
+    let place = place.into();
+    let Some(begun) = begin(op) else { return real() };
+    let returned = real();
+    let result = returned.result();
+    let done = Done { length: arg, ..Done::of(result) };
+    place.path.resolved(place.directory, result, false, |path| {
+        if !filter::excluded(path) {
+            end_with(begun, done, &Ext { path1: path, ..Ext::default() });
+        }
+    });
+    returned
+}
+
+/// A request on a path that may be empty with `AT_EMPTY_PATH`: then on the descriptor.
+pub(crate) fn on_path_or_fd<R: Returned>(
+    op: Op,
+    place: Place,
+    flags: c_int,
+    arg: u64,
+    real: impl FnOnce() -> R,
+) -> R {
+    if flags & libc::AT_EMPTY_PATH == 0 {
+        return on_path(op, place, arg, real);
+    }
+    let file = tracked(op, place.directory);
+    let Some(begun) = begin(op) else { return real() };
+    let returned = real();
+    let result = returned.result();
+    let done = Done { length: arg, ..Done::of(result) };
+    // A null pointer with AT_EMPTY_PATH stands for the empty string since Linux 6.11.
+    if place.path.0.is_null() || place.path.is_empty(result) {
+        if let Some(file) = file {
+            end(begun, Done { handle: file.handle(), ..done });
+        }
+        return returned;
+    }
+    place.path.resolved(place.directory, result, false, |path| {
+        if !filter::excluded(path) {
+            end_with(begun, done, &Ext { path1: path, ..Ext::default() });
+        }
+    });
+    returned
+}
+
+/// A request on two paths. Recorded unless both are excluded.
+pub(crate) fn on_paths<R: Returned>(
+    op: Op,
+    first: impl Into<Place>,
+    second: impl Into<Place>,
+    arg: u64,
+    real: impl FnOnce() -> R,
+) -> R {
+    let (first, second) = (first.into(), second.into());
+    let Some(begun) = begin(op) else { return real() };
+    let returned = real();
+    let result = returned.result();
+    let done = Done { length: arg, ..Done::of(result) };
+    first.path.resolved(first.directory, result, false, |path1| {
+        second.path.resolved(second.directory, result, true, |path2| {
+            if !filter::excluded(path1) || !filter::excluded(path2) {
+                end_with(begun, done, &Ext { path1, path2, ..Ext::default() });
+            }
+        });
+    });
+    returned
+}
+
+/// A request that makes or asks about a name which holds a string that is no path of its own: a link's
+/// target (`string` first), or an attribute of the file (`string` second).
+pub(crate) fn on_path_and_string<R: Returned>(
+    op: Op,
+    place: Place,
+    string: Path,
+    string_first: bool,
+    arg: u64,
+    real: impl FnOnce() -> R,
+) -> R {
+    let Some(begun) = begin(op) else { return real() };
+    let returned = real();
+    let result = returned.result();
+    let done = Done { length: arg, ..Done::of(result) };
+    place.path.resolved(place.directory, result, string_first, |path| {
+        if filter::excluded(path) {
+            return;
+        }
+        string.as_given(result, !string_first, |string| {
+            let (path1, path2) = if string_first { (string, path) } else { (path, string) };
+            end_with(begun, done, &Ext { path1, path2, ..Ext::default() });
+        });
+    });
+    returned
+}
+
+/// A request on a descriptor that names an attribute.
+pub(crate) fn on_fd_and_string<R: Returned>(
+    op: Op,
+    fd: c_int,
+    string: Path,
+    length: u64,
+    real: impl FnOnce() -> R,
+) -> R {
+    let Some(file) = tracked(op, fd) else { return real() };
+    let Some(begun) = begin(op) else { return real() };
+    let returned = real();
+    let result = returned.result();
+    let done = Done { handle: file.handle(), length, ..Done::of(result) };
+    string.as_given(result, true, |path2| {
+        end_with(begun, done, &Ext { path2, ..Ext::default() });
+    });
+    returned
+}

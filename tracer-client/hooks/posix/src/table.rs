@@ -1,0 +1,108 @@
+//! Descriptors: what each number refers to.
+//!
+//! An entry is one word: the index of a [`Description`](crate::description::Description) and the epoch of
+//! the process image that last looked at it, or [`EXCLUDED`], or 0: unknown. Hooks that make or close
+//! descriptors keep the table right whether or not they record; what is closed by other means (raw system
+//! calls) is found out no sooner than a hook opens the same number again.
+
+use crate::chunked::{Chunked, Zeroed};
+use crate::description;
+use crate::vfork;
+use std::ffi::c_int;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{AcqRel, Acquire},
+};
+
+/// Known not to be recorded.
+pub(crate) const EXCLUDED: u64 = u64::MAX;
+
+#[repr(transparent)]
+pub(crate) struct Entry(AtomicU64);
+
+// SAFETY: an atomic.
+unsafe impl Zeroed for Entry {}
+
+static TABLE: Chunked<Entry> = Chunked::new();
+
+pub(crate) const fn word(epoch: u32, index: u32) -> u64 {
+    (epoch as u64) << 32 | index as u64
+}
+
+pub(crate) const fn epoch_of(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+/// Index of the description an entry refers to; 0 if none.
+pub(crate) const fn index_of(word: u64) -> u32 {
+    if word == EXCLUDED { 0 } else { word as u32 }
+}
+
+/// What is known of a descriptor. Numbers beyond the table, and negative ones, stay unknown.
+#[inline(always)]
+pub(crate) fn get(fd: c_int) -> u64 {
+    TABLE.get(fd as u32 as usize).map_or(0, |entry| entry.0.load(Acquire))
+}
+
+/// Sets an entry, whatever was there. The caller's reference to the new description becomes the table's.
+/// False: there is no room for it, and the reference is the caller's still.
+pub(crate) fn set(fd: c_int, new: u64) -> bool {
+    if vfork::in_child() {
+        return false;
+    }
+    let entry = match new {
+        0 => TABLE.get(fd as u32 as usize),
+        _ => TABLE.get_or_make(fd as u32 as usize),
+    };
+    if let Some(entry) = entry {
+        description::release(index_of(entry.0.swap(new, AcqRel)));
+    }
+    entry.is_some()
+}
+
+/// Sets an entry that still is what it was found to be.
+pub(crate) fn replace(fd: c_int, found: u64, new: u64) -> bool {
+    !vfork::in_child()
+        && TABLE
+            .get_or_make(fd as u32 as usize)
+            .is_some_and(|entry| entry.0.compare_exchange(found, new, AcqRel, Acquire).is_ok())
+}
+
+/// Forgets a descriptor: it is about to be closed, or what it refers to is not known.
+#[inline]
+pub(crate) fn forget(fd: c_int) {
+    if get(fd) != 0 {
+        set(fd, 0);
+    }
+}
+
+/// Forgets a descriptor and hands out its reference, which the caller must release.
+pub(crate) fn take(fd: c_int) -> u32 {
+    if get(fd) == 0 || vfork::in_child() {
+        return 0;
+    }
+    TABLE.get(fd as u32 as usize).map_or(0, |entry| index_of(entry.0.swap(0, AcqRel)))
+}
+
+/// `new` refers to what `old` refers to.
+pub(crate) fn duplicate(old: c_int, new: c_int) {
+    if old == new || vfork::in_child() {
+        return;
+    }
+    let word = get(old);
+    let index = index_of(word);
+    if index != 0 {
+        description::retain(index);
+    }
+    if !set(new, word) && index != 0 {
+        description::release(index);
+    }
+}
+
+/// Forgets all descriptors from `first` to `last`.
+pub(crate) fn forget_range(first: u32, last: u32) {
+    let last = last.min(crate::chunked::MAX as u32 - 1);
+    for fd in first..=last {
+        forget(fd as c_int);
+    }
+}

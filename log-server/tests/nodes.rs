@@ -121,7 +121,7 @@ async fn a_silent_node_holds_the_others_back_for_a_while_and_its_late_events_are
     // b says nothing from here on; a goes on.
     while a.acked < 3 {
         a.heartbeat(100).await;
-        if let Ok(Some(message)) = tokio::time::timeout(Duration::from_millis(50), a.peer.receive()).await {
+        if let Some(message) = a.peer.poll(Duration::from_millis(50)).await {
             match message {
                 Message::Ack { through } => a.acked = through,
                 Message::Ping { sent } => a.pong(sent).await,

@@ -280,6 +280,12 @@ impl Peer {
         Some(Message::from_payload(&payload, crc).unwrap())
     }
 
+    /// The next message, if one begins within `wait`.
+    pub async fn poll(&mut self, wait: Duration) -> Option<Message> {
+        tokio::time::timeout(wait, self.socket.readable()).await.ok()?.unwrap();
+        self.receive().await
+    }
+
     /// The reason of the refusal that must come, perhaps after other messages, and then the end.
     pub async fn refusal(&mut self) -> String {
         loop {

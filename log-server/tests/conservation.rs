@@ -1,0 +1,165 @@
+//! Connections that break and a server that crashes, at random: in the end every row is in the trace once.
+//! The seed is printed; `MIOT_SEED=n` runs that one alone.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use miot_proto::wire::Message;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use support::{Node, Record, Server, open, read};
+
+/// xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
+    }
+}
+
+const STREAMS: u32 = 3;
+
+/// A log-client that keeps what is not acknowledged.
+struct Client {
+    name: String,
+    node: Option<Node>,
+    /// Batches sent, from sequence number 1 on; definitions are always repeated with number 0.
+    sent: Vec<(u32, Vec<Record>)>,
+    acked: u64,
+    next: [u64; STREAMS as usize],
+    time: i64,
+    lost: u64,
+}
+
+impl Client {
+    fn new(name: &str) -> Client {
+        Client { name: name.into(), node: None, sent: vec![], acked: 0, next: [0; 3], time: 0, lost: 0 }
+    }
+
+    async fn connect(&mut self, server: &Server) {
+        let mut node = Node::connect(server, &self.name, 7).await;
+        assert!(node.through <= self.sent.len() as u64);
+        self.acked = self.acked.max(node.through);
+        node.process_as(0, 10).await;
+        for stream in 0..STREAMS {
+            node.stream_as(0, stream, 10, stream).await;
+        }
+        for (seq, (stream, rows)) in (1..).zip(&self.sent).skip(self.acked as usize) {
+            node.batch_as(seq, *stream, rows).await;
+        }
+        node.acked = self.acked;
+        self.node = Some(node);
+    }
+
+    async fn batch(&mut self, random: &mut Random) {
+        let stream = random.below(u64::from(STREAMS)) as u32;
+        let next = &mut self.next[stream as usize];
+        let mut rows = Vec::new();
+        for _ in 0..=random.below(30) {
+            if *next > 0 && random.below(20) == 0 {
+                let gap = 1 + random.below(5);
+                self.lost += gap;
+                *next += gap;
+            }
+            self.time += random.below(3) as i64;
+            let handle = u64::from(stream) + 1;
+            let first = *next == 0;
+            rows.push(if first { open(0, self.time, handle, "/x") } else { read(*next, self.time, handle) });
+            *next += 1;
+        }
+        self.sent.push((stream, rows.clone()));
+        if let Some(node) = &mut self.node {
+            node.batch_as(self.sent.len() as u64, stream, &rows).await;
+        }
+    }
+
+    /// Takes what has come within a moment.
+    async fn listen(&mut self) {
+        let Some(node) = &mut self.node else { return };
+        while let Ok(Some(message)) =
+            tokio::time::timeout(Duration::from_millis(3), node.peer.receive()).await
+        {
+            match message {
+                Message::Ack { through } => {
+                    assert!(
+                        through > node.acked && through <= self.sent.len() as u64,
+                        "acknowledged {through}"
+                    );
+                    node.acked = through;
+                    self.acked = through;
+                }
+                Message::Ping { sent } => node.pong(sent).await,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+async fn run(seed: u64) {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut server = Server::start_with(|config| config.seal_rows = 500).await;
+    let mut clients = [Client::new("a"), Client::new("b")];
+    for _ in 0..150 {
+        match random.below(30) {
+            0 => {
+                clients.iter_mut().for_each(|client| client.node = None);
+                server = server.crash().await;
+            }
+            1 | 2 => clients[random.below(2) as usize].node = None,
+            _ => {
+                let client = &mut clients[random.below(2) as usize];
+                if client.node.is_none() {
+                    client.connect(&server).await;
+                }
+                client.batch(&mut random).await;
+                if random.below(2) == 0 {
+                    let watermark = client.time;
+                    client.node.as_mut().unwrap().heartbeat(watermark).await;
+                }
+                if random.below(4) == 0 {
+                    client.listen().await;
+                }
+            }
+        }
+    }
+    for client in &mut clients {
+        if client.node.is_none() {
+            client.connect(&server).await;
+        }
+        let node = client.node.as_mut().unwrap();
+        node.heartbeat(i64::MAX / 2).await;
+    }
+    for client in &mut clients {
+        let all = client.sent.len() as u64;
+        client.node.as_mut().unwrap().acked(all).await;
+    }
+    let (report, trace) = server.stop().await;
+    report.unwrap();
+    trace.check();
+    let mut found = BTreeSet::new();
+    for row in trace.rows() {
+        assert_eq!(row.path.as_deref(), Some("/x"), "{row:?}");
+        assert!(found.insert((row.node, row.stream, row.seq)), "twice");
+    }
+    let sent: usize = clients.iter().flat_map(|c| &c.sent).map(|(_, rows)| rows.len()).sum();
+    assert_eq!(found.len(), sent);
+    let told: u64 = trace.losses().iter().map(|(_, count, _)| count).sum();
+    assert_eq!(told, clients.iter().map(|c| c.lost).sum::<u64>());
+}
+
+#[tokio::test]
+async fn every_row_is_there_once_whatever_breaks() {
+    let seeds = match std::env::var("MIOT_SEED") {
+        Ok(seed) => vec![seed.parse().unwrap()],
+        Err(_) => (1..=12).collect(),
+    };
+    for seed in seeds {
+        eprintln!("seed {seed}");
+        run(seed).await;
+    }
+}

@@ -1,7 +1,7 @@
 //! The ids of nodes, processes, streams and files: who is who in the trace.
 //!
 //! Definitions come again after every reconnection, and after a restart of either side; the same key gets
-//! the same id. What has ended is remembered for a while ([`KEEP_ENDED`]), because its last messages may
+//! the same id. What has ended is remembered for a while (`KEEP_ENDED`), because its last messages may
 //! be repeated.
 
 use crate::handles::{Handles, Paths};

@@ -5,7 +5,7 @@
 //! connection has been gone for `silent_after` (at once, if it never sent a heartbeat), or when it is
 //! connected and has been silent for so long.
 //! Batches prove that a node is alive, but only heartbeats move the merge on: a node that sends batches and no
-//! heartbeat is waited for [`PATIENCE`] times as long.
+//! heartbeat is waited for `PATIENCE` times as long.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const BATCH: u64 = 4096;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    miot_log_server::keep_freed_memory();
     let mut args = std::env::args().skip(1);
     let mut number = |default: u64| args.next().and_then(|a| a.parse().ok()).unwrap_or(default);
     let (nodes, streams, events) = (number(1), number(16), number(10) * 1_000_000);

@@ -20,6 +20,7 @@
 //! | [`history`] | what a restarted server must know of its trace |
 //! | [`ops`], [`rows`], [`side`] | rows as record batches |
 //! | [`sink`], [`acks`], `store` | durable, then acknowledged |
+//! | `allocator` | keeps freed memory |
 //! | [`tail`] | remote readers of the merged rows |
 //!
 //! Guarantees: an event that was acknowledged is in the trace once, whatever is repeated; rows that are not
@@ -28,6 +29,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod acks;
+mod allocator;
 pub mod budget;
 pub mod catalog;
 pub mod clock;
@@ -49,6 +51,7 @@ pub mod sink;
 mod store;
 pub mod tail;
 
+pub use allocator::keep_freed_memory;
 pub use config::Config;
 pub use error::Error;
 pub use net::LogServer;

@@ -76,6 +76,7 @@ struct Flags {
 }
 
 fn main() -> ExitCode {
+    miot_log_server::keep_freed_memory();
     let options = Options::parse();
     let filter = match EnvFilter::try_new(&options.log) {
         Ok(filter) => filter,

@@ -24,6 +24,8 @@ pub(crate) mod state {
     /// A pipe, a terminal or the like that was opened by name: the open and the close are recorded, what
     /// moves through it is not.
     pub(crate) const SPECIAL: u32 = 1 << 18;
+    /// The program reads or writes a stream's buffer itself: its position must be asked for.
+    pub(crate) const INLINED: u32 = 1 << 19;
     /// Nothing to be done before a request on it is recorded.
     pub(crate) const READY: u32 = DEFINED | CHECKED;
     pub(super) const MASK: u32 = READY | SPECIAL;
@@ -242,6 +244,15 @@ impl Description {
 
     pub(crate) fn set_stream(&self, position: u64) {
         self.stream.store(position, Relaxed);
+    }
+
+    /// Where the stream was before a request that has just moved it by `moved` bytes.
+    #[inline(always)]
+    pub(crate) fn advance_stream(&self, moved: i64) -> u64 {
+        match self.stream.load(Relaxed) {
+            position if moved <= 0 || position == NONE => position,
+            _ => self.stream.fetch_add(moved as u64, Relaxed),
+        }
     }
 
     /// A request that moves the position while nothing is recorded: from now on the kernel is asked.

@@ -17,6 +17,12 @@ pub(crate) fn begin(op: Op) -> Option<Begun> {
     if vfork::in_child() { None } else { miot_tracer::begin(op) }
 }
 
+/// The same for a request that encloses others. Its end must follow.
+#[inline(always)]
+pub(crate) fn begin_enclosing(op: Op) -> Option<Begun> {
+    if vfork::in_child() { None } else { miot_tracer::begin_enclosing(op) }
+}
+
 /// The file of a descriptor, if requests on it are recorded.
 #[inline(always)]
 pub(crate) fn tracked(op: Op, fd: c_int) -> Option<&'static Description> {

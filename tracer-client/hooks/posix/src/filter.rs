@@ -136,8 +136,10 @@ fn matches(glob: &[u8], path: &[u8]) -> bool {
 /// Two marks to go back to are enough: what `**` took stays taken once a `*` behind it has matched up to the
 /// next mismatch, unless that `*` would have to take a `/`.
 fn glob_matches(glob: &[u8], text: &[u8], prefix: bool) -> bool {
+    /// Where the glob goes on after the star, and how far the star has got in the text.
+    type Mark = Option<(usize, usize)>;
     let (mut g, mut t) = (0, 0);
-    let (mut star, mut stars): (Option<(usize, usize)>, Option<(usize, usize)>) = (None, None);
+    let (mut star, mut stars): (Mark, Mark) = (None, None);
     loop {
         let done = g == glob.len() && (t == text.len() || prefix && text[t] == b'/');
         if done {

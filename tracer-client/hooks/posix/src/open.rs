@@ -58,16 +58,17 @@ fn opening(
     let place = place.into();
     let has_mode = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let arg = arg(flags, if has_mode { mode } else { 0 });
-    open_with(op, place, flags, arg, UNASKED, real, |fd| *fd)
+    open_with(op, place, || flags, || arg, || UNASKED, real, |fd| *fd)
 }
 
-/// Opens something by its path and enters its descriptor, which `descriptor` finds after a success.
+/// Opens something by its path and enters its descriptor, which `descriptor` finds after a success. The
+/// other closures are called after the call, too: what they look at may have been what it failed for.
 pub(crate) fn open_with<R: Returned>(
     op: Op,
     place: Place,
-    flags: c_int,
-    arg: u64,
-    stream: u64,
+    flags: impl FnOnce() -> c_int,
+    arg: impl FnOnce() -> u64,
+    stream: impl FnOnce() -> u64,
     real: impl FnOnce() -> R,
     descriptor: impl FnOnce(&R) -> c_int,
 ) -> R {
@@ -80,6 +81,7 @@ pub(crate) fn open_with<R: Returned>(
         table::forget(fd);
         return returned;
     };
+    let (flags, arg) = (flags(), arg());
     place.path.resolved(place.directory, failure, false, |path| {
         if filter::excluded(path) {
             if fd >= 0 {
@@ -96,7 +98,7 @@ pub(crate) fn open_with<R: Returned>(
         let event_flags = crate::files::event_flags(flags);
         let done = Done { handle, length: arg, flags: event_flags, ..Done::of(i64::from(fd)) };
         let defined = end_with(begun, done, &ext);
-        Opened { fd, handle, flags, generation, stream, defined }.enter();
+        Opened { fd, handle, flags, generation, stream: stream(), defined }.enter();
     });
     returned
 }

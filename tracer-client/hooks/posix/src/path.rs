@@ -52,12 +52,6 @@ impl Buffer {
         }
     }
 
-    fn finish(&mut self, absolute: bool) {
-        if self.length == 0 && absolute {
-            self.push(b"/");
-        }
-    }
-
     /// Fills it with a link's target, by one system call.
     fn read_link(&mut self, link: &std::ffi::CStr) -> bool {
         let read = rustix::fs::readlinkat_raw(CWD, link, &mut self.bytes[..]).map(|(filled, _)| filled.len());
@@ -140,7 +134,26 @@ impl Path {
     ) -> R {
         match self.read(result, second) {
             Some(path) if is_plain(path) => run(path),
-            Some(path) if !path.is_empty() => run_joined(directory, path, run),
+            Some(path) if !path.is_empty() => run_joined(path, run, |buffer| match directory {
+                libc::AT_FDCWD => cwd::get(buffer),
+                _ => of_descriptor(directory, buffer),
+            }),
+            _ => run(b""),
+        }
+    }
+
+    /// The same, relative to a directory that is known by its path.
+    pub(crate) fn resolved_from<R>(
+        self,
+        directory: Option<&Buffer>,
+        result: i64,
+        run: impl FnOnce(&[u8]) -> R,
+    ) -> R {
+        match self.read(result, false) {
+            Some(path) if !path.is_empty() => run_joined(path, run, |buffer| {
+                buffer.push(directory.map_or(b"", Buffer::bytes));
+                directory.is_some()
+            }),
             _ => run(b""),
         }
     }
@@ -186,24 +199,25 @@ fn is_plain(path: &[u8]) -> bool {
 }
 
 #[inline(never)]
-fn run_joined<R>(directory: c_int, path: &[u8], run: impl FnOnce(&[u8]) -> R) -> R {
+fn run_joined<R>(
+    path: &[u8],
+    run: impl FnOnce(&[u8]) -> R,
+    directory: impl FnOnce(&mut Buffer) -> bool,
+) -> R {
     let mut buffer = Buffer::new();
-    let mut absolute = true;
     if path.first() != Some(&b'/') {
-        absolute = match directory {
-            libc::AT_FDCWD => cwd::get(&mut buffer),
-            _ => of_descriptor(directory, &mut buffer),
-        };
-        if buffer.bytes() == b"/" {
-            buffer.length = 0;
-        }
-        if !absolute {
+        if !directory(&mut buffer) {
             // Nowhere to be found in the tree any more: as given.
             return run(path);
         }
+        if buffer.bytes() == b"/" {
+            buffer.length = 0;
+        }
     }
     buffer.join(path);
-    buffer.finish(absolute);
+    if buffer.length == 0 {
+        buffer.push(b"/");
+    }
     run(buffer.bytes())
 }
 

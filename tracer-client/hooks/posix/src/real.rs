@@ -199,14 +199,14 @@ macro_rules! hook_one {
     ([$attribute:meta] $name:ident ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty, |$real:ident| $body:expr) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
-            type Function = unsafe extern "C-unwind" fn($($type),*) -> $ret;
+            type Prototype = unsafe extern "C-unwind" fn($($type),*) -> $ret;
             #[$attribute]
             static REAL: $crate::real::Real = $crate::real::Real::new::<$ret>(concat!(stringify!($name), "\0"));
             // SAFETY:
-            // - `dlsym` found the C function of this name, whose prototype `Function` is;
+            // - `dlsym` found the C function of this name, whose C prototype `Prototype` is;
             // - the arguments are the caller's own, passed on as they came.
             let $real = || unsafe {
-                std::mem::transmute::<*mut std::ffi::c_void, Function>(REAL.get())($($arg),*)
+                std::mem::transmute::<*mut std::ffi::c_void, Prototype>(REAL.get())($($arg),*)
             };
             $body
         }

@@ -1,0 +1,170 @@
+//! Mapping files into memory: the calls, not what the program then does to the memory.
+//!
+//! `munmap` and `msync` know only an address. A small table remembers which file is mapped where, so that
+//! they can be recorded for files, and only for files. It has no locks; when it is full, or after a fork,
+//! `munmap` and `msync` of what it does not know are not recorded.
+
+use crate::files::{begin, tracked};
+use crate::real::{Address, Offset, Returned, hook};
+use miot_tracer::op::posix;
+use miot_tracer::{Done, NONE, Op, end, epoch, flag};
+use std::ffi::c_int;
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+/// Mappings remembered: more files mapped at a time are rare, and each `munmap` looks at all of them.
+const MAX: usize = 256;
+/// In `start`: somebody is writing the entry.
+const RESERVED: usize = 1;
+
+struct Mapping {
+    /// Address, or 0 for a free entry.
+    start: AtomicUsize,
+    length: AtomicUsize,
+    handle: AtomicU64,
+    /// Process image the handle belongs to.
+    epoch: AtomicU32,
+}
+
+static MAPPINGS: [Mapping; MAX] = [const {
+    Mapping {
+        start: AtomicUsize::new(0),
+        length: AtomicUsize::new(0),
+        handle: AtomicU64::new(0),
+        epoch: AtomicU32::new(0),
+    }
+}; MAX];
+/// No entry from here on has ever been used.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+fn used() -> &'static [Mapping] {
+    MAPPINGS.get(..USED.load(Acquire)).unwrap_or(&MAPPINGS)
+}
+
+fn remember(start: usize, length: usize, handle: u64) {
+    for (index, mapping) in MAPPINGS.iter().enumerate() {
+        if mapping.start.load(Relaxed) == 0
+            && mapping.start.compare_exchange(0, RESERVED, AcqRel, Relaxed).is_ok()
+        {
+            mapping.length.store(length, Relaxed);
+            mapping.handle.store(handle, Relaxed);
+            mapping.epoch.store(epoch(), Relaxed);
+            mapping.start.store(start, Release);
+            USED.fetch_max(index + 1, AcqRel);
+            return;
+        }
+    }
+}
+
+/// The file mapped at an address, and its entry.
+fn find(address: usize) -> Option<(u64, &'static Mapping)> {
+    used().iter().find_map(|mapping| {
+        let start = mapping.start.load(Acquire);
+        let inside = start > RESERVED && address.wrapping_sub(start) < mapping.length.load(Relaxed);
+        (inside && mapping.epoch.load(Relaxed) == epoch()).then(|| (mapping.handle.load(Relaxed), mapping))
+    })
+}
+
+/// Forgets what lies entirely in a range.
+fn forget(address: usize, length: usize) {
+    for mapping in used() {
+        let start = mapping.start.load(Acquire);
+        let end = start.saturating_add(mapping.length.load(Relaxed));
+        if start > RESERVED && start >= address && end <= address.saturating_add(round_up(length)) {
+            let _ = mapping.start.compare_exchange(start, 0, AcqRel, Relaxed);
+        }
+    }
+}
+
+/// The kernel maps and unmaps whole pages; 4 KiB is the smallest there are.
+const fn round_up(length: usize) -> usize {
+    length.saturating_add(4095) & !4095
+}
+
+hook!(early mmap | mmap64 (
+    address: usize, length: usize, protection: c_int, flags: c_int, fd: c_int, offset: Offset,
+) -> Address, |real| {
+    if fd < 0 || flags & libc::MAP_ANONYMOUS != 0 {
+        return real();
+    }
+    let Some(file) = tracked(posix::MMAP, fd) else { return real() };
+    let Some(begun) = begin(posix::MMAP) else { return real() };
+    let returned = real();
+    let result = returned.result();
+    let handle = file.handle();
+    if returned != Address::FAILED {
+        if flags & libc::MAP_FIXED != 0 {
+            forget(returned.0, length);
+        }
+        remember(returned.0, length, handle);
+    }
+    let shared = (flags & libc::MAP_TYPE != libc::MAP_PRIVATE) as u16;
+    let access = (protection & 7) as u16 | shared << 3;
+    let flags = file.flags() | access << flag::OP_SHIFT;
+    end(begun, Done { handle, offset: offset as u64, length: length as u64, result, flags });
+    returned
+});
+
+hook!(early munmap(address: usize, length: usize) -> c_int, |real| {
+    let begun = file_at(posix::MUNMAP, address);
+    // Before the call: right after it, another thread may be given the same address.
+    forget(address, length);
+    ending(begun, length, real)
+});
+hook!(msync(address: usize, length: usize, flags: c_int) -> c_int, |real| {
+    ending(file_at(posix::MSYNC, address), length, real)
+});
+hook!(mremap(address: usize, length: usize, new_length: usize, flags: c_int, new_address: usize) -> Address, |real| {
+    let known = find(address).filter(|(_, mapping)| mapping.start.load(Acquire) == address);
+    let returned = real();
+    if let Some((handle, _)) = known
+        && returned != Address::FAILED
+    {
+        forget(address, length);
+        remember(returned.0, new_length, handle);
+    }
+    returned
+});
+
+type Begun = Option<(u64, miot_tracer::Begun)>;
+
+fn file_at(op: Op, address: usize) -> Begun {
+    let (handle, _) = find(address)?;
+    Some((handle, begin(op)?))
+}
+
+fn ending(begun: Begun, length: usize, real: impl FnOnce() -> c_int) -> c_int {
+    let returned = real();
+    if let Some((handle, begun)) = begun {
+        let result = returned.result();
+        end(begun, Done { handle, offset: NONE, length: length as u64, result, flags: 0 });
+    }
+    returned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX, find, forget, remember};
+
+    // One test: the table is one for the process.
+    #[test]
+    fn knows_the_file_of_an_address_until_it_is_unmapped() {
+        remember(0x10000, 0x1800, 5);
+        assert_eq!(find(0x10000).map(|(handle, _)| handle), Some(5));
+        assert_eq!(find(0x117ff).map(|(handle, _)| handle), Some(5));
+        assert!(find(0xffff).is_none() && find(0x11800).is_none());
+        forget(0x10000, 0x1000);
+        assert!(find(0x10000).is_some(), "unmapped in part");
+        forget(0x10000, 0x1801);
+        assert!(find(0x10000).is_none());
+        for index in 1..=MAX + 3 {
+            remember(index << 16, 1, index as u64);
+        }
+        assert_eq!(find(MAX << 16).map(|(handle, _)| handle), Some(MAX as u64));
+        assert!(find((MAX + 1) << 16).is_none());
+        forget(0, usize::MAX);
+        assert!(find(MAX << 16).is_none());
+    }
+}

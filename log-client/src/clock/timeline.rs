@@ -1,0 +1,232 @@
+//! A monotone, continuous, piecewise linear map from ticks to nanoseconds since 1970.
+//!
+//! A knot is set at the present and never moved, so a tick that has been converted once is converted to the
+//! same time for ever, except that the oldest pieces are dropped after [`PIECES`]. Rates are positive, so
+//! the map never runs backwards.
+
+use std::collections::VecDeque;
+
+/// Pieces kept: an hour of them. What is older is converted with the oldest one.
+const PIECES: usize = 3600;
+
+/// Readings kept for the estimate of the rate: the longest baseline, in seconds.
+const HISTORY: usize = 64;
+
+/// How fast a difference to the wall clock is slewed away: over four seconds, ...
+const HORIZON_NS: f64 = 4e9;
+
+/// ... but never at more than this rate, the limit the kernel's own `adjtime` keeps to.
+const MAX_SLEW: f64 = 500e-6;
+
+/// A difference that a drifting clock cannot have made between two refinements.
+const STEP_NS: i64 = 50_000_000;
+
+/// Fixed point of [`Piece::rate`].
+const RATE_BITS: u32 = 32;
+
+/// The same moment on both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    pub(crate) ticks: u64,
+    /// Nanoseconds since 1970.
+    pub(crate) time: i64,
+}
+
+/// One piece: valid from its ticks on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    ticks: u64,
+    time: i64,
+    /// Nanoseconds per tick, times 2³².
+    rate: u64,
+}
+
+impl Piece {
+    /// The time at a tick. Any tick gives a time; before 1970 and after 2262 it is cut off.
+    #[inline]
+    pub(crate) fn time(&self, ticks: u64) -> i64 {
+        let span = self.span(ticks.abs_diff(self.ticks));
+        let span = i64::try_from(span).unwrap_or(i64::MAX);
+        if ticks >= self.ticks {
+            self.time.saturating_add(span)
+        } else {
+            self.time.saturating_sub(span).max(0)
+        }
+    }
+
+    /// Nanoseconds in a number of ticks.
+    #[inline]
+    pub(crate) fn span(&self, ticks: u64) -> u64 {
+        ((u128::from(ticks) * u128::from(self.rate)) >> RATE_BITS) as u64
+    }
+
+    #[inline]
+    pub(crate) fn covers(&self, ticks: u64) -> bool {
+        ticks >= self.ticks
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Timeline {
+    /// Never empty, in order.
+    pieces: VecDeque<Piece>,
+    readings: VecDeque<Reading>,
+    /// Nanoseconds per tick, by the longest baseline there is.
+    rate: f64,
+    stepped: bool,
+}
+
+impl Timeline {
+    pub(crate) fn new(first: Reading, second: Reading) -> Timeline {
+        let rate = rate(first, second).unwrap_or(1.0);
+        let piece = Piece { ticks: second.ticks, time: second.time, rate: fixed(rate) };
+        Timeline { pieces: [piece].into(), readings: [first, second].into(), rate, stepped: false }
+    }
+
+    /// The piece of the present.
+    #[inline]
+    pub(crate) fn last(&self) -> Piece {
+        self.pieces[self.pieces.len() - 1]
+    }
+
+    /// The time at a tick.
+    #[inline]
+    pub(crate) fn time(&self, ticks: u64) -> i64 {
+        let last = self.last();
+        if last.covers(ticks) { last.time(ticks) } else { self.earlier(ticks) }
+    }
+
+    #[cold]
+    fn earlier(&self, ticks: u64) -> i64 {
+        let at = self.pieces.partition_point(|piece| piece.covers(ticks)).saturating_sub(1);
+        let time = self.pieces[at].time(ticks);
+        // Rounding must not carry a piece past its successor.
+        self.pieces.get(at + 1).map_or(time, |next| time.min(next.time))
+    }
+
+    /// Sets a knot at the present and leans towards the wall clock. The size of a step of the wall clock,
+    /// if there was one since the last time.
+    pub(crate) fn refine(&mut self, now: Reading) -> Option<i64> {
+        let last = self.last();
+        if now.ticks <= last.ticks {
+            return None;
+        }
+        let time = last.time(now.ticks);
+        let ahead = now.time.saturating_sub(time);
+        let before = self.readings[self.readings.len() - 1];
+        let expected = (now.ticks - before.ticks.min(now.ticks)) as f64 * self.rate;
+        let step = now.time.saturating_sub(before.time).saturating_sub(expected as i64);
+        let step = (step.abs() > STEP_NS).then_some(step);
+        if step.is_some() {
+            self.readings.clear();
+        }
+        self.readings.push_back(now);
+        if self.readings.len() > HISTORY {
+            self.readings.pop_front();
+        }
+        if let Some(rate) = rate(self.readings[0], now) {
+            // A machine's clock does not change its rate by a thousandth; a suspended one seems to.
+            if (rate / self.rate - 1.0).abs() < 1e-3 {
+                self.rate = rate;
+            }
+        }
+        let lean = (ahead as f64 / HORIZON_NS).clamp(-MAX_SLEW, MAX_SLEW);
+        self.pieces.push_back(Piece { ticks: now.ticks, time, rate: fixed(self.rate * (1.0 + lean)) });
+        if self.pieces.len() > PIECES {
+            self.pieces.pop_front();
+        }
+        // One warning per step, not per second of slewing.
+        let told = std::mem::replace(&mut self.stepped, step.is_some());
+        if told { None } else { step }
+    }
+}
+
+fn rate(first: Reading, second: Reading) -> Option<f64> {
+    let ticks = second.ticks.checked_sub(first.ticks).filter(|ticks| *ticks > 0)?;
+    let time = second.time.checked_sub(first.time).filter(|time| *time > 0)?;
+    Some(time as f64 / ticks as f64)
+}
+
+fn fixed(rate: f64) -> u64 {
+    // Saturates; 0 would make time stand still.
+    ((rate * (1u64 << RATE_BITS) as f64) as u64).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: i64 = 1_000_000_000;
+    const START: i64 = 1_700_000_000 * SECOND;
+
+    /// A clock of `per_tick` ns whose wall clock is read with errors and steps.
+    fn line(per_tick: f64, errors: &[i64]) -> Timeline {
+        let reading = |ticks: u64, error: i64| Reading {
+            ticks,
+            time: START + (ticks as f64 * per_tick) as i64 + error,
+        };
+        let mut line = Timeline::new(reading(1_000_000, 0), reading(61_000_000, 30));
+        for (second, error) in errors.iter().enumerate() {
+            let ticks = 61_000_000 + ((second + 1) as f64 * 1e9 / per_tick) as u64;
+            line.refine(reading(ticks, *error));
+        }
+        line
+    }
+
+    proptest! {
+        #[test]
+        fn time_never_runs_backwards(
+            per_tick in 0.2f64..20.0,
+            errors in prop::collection::vec(prop_oneof![-500i64..500, -5 * SECOND..5 * SECOND], 0..40),
+            mut ticks in prop::collection::vec(0u64..200_000_000_000, 2..200),
+        ) {
+            let line = line(per_tick, &errors);
+            ticks.extend(line.pieces.iter().flat_map(|p| [p.ticks - 1, p.ticks, p.ticks + 1]));
+            ticks.sort_unstable();
+            for pair in ticks.windows(2) {
+                prop_assert!(line.time(pair[0]) <= line.time(pair[1]), "{pair:?}");
+            }
+        }
+
+        #[test]
+        fn a_time_once_given_stays(errors in prop::collection::vec(-2 * SECOND..2 * SECOND, 1..40), at in 0.0f64..1.0) {
+            let mut line = line(0.4, &errors);
+            let present = line.last().ticks;
+            let asked = (present as f64 * at) as u64;
+            let told = line.time(asked);
+            line.refine(Reading { ticks: present + 1_000_000, time: START });
+            prop_assert_eq!(line.time(asked), told);
+        }
+
+        #[test]
+        fn any_tick_has_a_time(ticks: u64, rate in 1u64.., start: u64, time in 0i64..) {
+            let piece = Piece { ticks: start, time, rate };
+            prop_assert!(piece.time(ticks) >= 0);
+        }
+    }
+
+    #[test]
+    fn a_wall_clock_with_jitter_is_followed_closely() {
+        let errors: Vec<i64> = (0..60).map(|i| if i % 2 == 0 { 80 } else { -80 }).collect();
+        let line = line(0.4, &errors);
+        let ticks = line.last().ticks;
+        let truth = START + (ticks as f64 * 0.4) as i64;
+        assert!((line.time(ticks) - truth).abs() < 1000, "{}", line.time(ticks) - truth);
+    }
+
+    #[test]
+    fn a_step_is_told_once_and_slewed() {
+        let reading = |second: i64, step: i64| Reading {
+            ticks: second as u64 * 1_000_000_000,
+            time: START + second * SECOND + step,
+        };
+        let mut line = Timeline::new(reading(0, 0), reading(1, 0));
+        assert_eq!(line.refine(reading(2, 0)), None);
+        assert_eq!(line.refine(reading(3, SECOND)), Some(SECOND));
+        assert_eq!(line.refine(reading(4, SECOND)), None);
+        let moved = line.time(5_000_000_000) - (START + 5 * SECOND);
+        assert!((900_000..1_100_000).contains(&moved), "two seconds at 500 ppm, not {moved} ns");
+    }
+}

@@ -1,0 +1,187 @@
+//! The MIOT directory of a node: who owns it, that only one log-client serves it, the control page in it.
+//!
+//! Everything is opened relative to the directory's descriptor, without following links, and checked to be
+//! ours: on a node-wide directory every user may create files (mode 1777).
+
+mod control;
+
+pub(crate) use control::Control;
+
+use crate::config::Config;
+use crate::error::Error;
+use miot_proto::control::DEFAULT_DIR;
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Name of the file that is locked while a log-client serves the directory.
+const LOCK_FILE: &str = "lock";
+
+/// The directory, locked by this process.
+#[derive(Debug)]
+pub(crate) struct Home {
+    path: PathBuf,
+    dir: OwnedFd,
+    control: Control,
+    /// Held for its lock.
+    _lock: File,
+}
+
+impl Home {
+    /// Creates what is missing, locks the directory and opens the control page with the settings.
+    pub(crate) fn prepare(config: &Config) -> Result<Home, Error> {
+        let dir = open_dir(&config.dir)?;
+        let lock = lock(&config.dir, &dir)?;
+        let control = Control::open(&config.dir, dir.as_fd(), config)?;
+        Ok(Home { path: config.dir.clone(), dir, control, _lock: lock })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn dir(&self) -> &OwnedFd {
+        &self.dir
+    }
+
+    pub(crate) fn control(&self) -> &Control {
+        &self.control
+    }
+}
+
+fn open_dir(path: &Path) -> Result<OwnedFd, Error> {
+    let user = rustix::process::geteuid().as_raw();
+    let node_wide = user == 0 && path == Path::new(DEFAULT_DIR);
+    match rustix::fs::mkdir(path, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(Error::path("cannot create the MIOT directory", path, error)),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|error| Error::path("cannot open the MIOT directory", path, error))?;
+    let stat = rustix::fs::fstat(&dir)
+        .map_err(|error| Error::path("cannot examine the MIOT directory", path, error))?;
+    if stat.st_uid != user {
+        return Err(Error::NotOurs { path: path.into(), owner: stat.st_uid, user });
+    }
+    if node_wide {
+        // Every user's processes leave segments here; sticky, so that each can remove only its own.
+        rustix::fs::fchmod(&dir, Mode::from_raw_mode(0o1777))
+            .map_err(|error| Error::path("cannot open the MIOT directory to all users", path, error))?;
+    }
+    Ok(dir)
+}
+
+fn lock(path: &Path, dir: &OwnedFd) -> Result<File, Error> {
+    let fail = |error: Errno| Error::path("cannot lock", path.join(LOCK_FILE), error);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // Whoever else can create files here may have been first: then the file is theirs, and goes.
+    let file = loop {
+        let file = rustix::fs::openat(dir, LOCK_FILE, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
+        if is_our_file(&rustix::fs::fstat(&file).map_err(fail)?) {
+            break file;
+        }
+        rustix::fs::unlinkat(dir, LOCK_FILE, AtFlags::empty()).map_err(fail)?;
+    };
+    let mut file = File::from(file);
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {
+            let pid = rustix::process::getpid().as_raw_nonzero();
+            let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{pid}"));
+            written.map_err(|error| Error::path("cannot write", path.join(LOCK_FILE), error))?;
+            Ok(file)
+        }
+        Err(Errno::WOULDBLOCK) => {
+            let mut text = String::new();
+            let _ = file.read_to_string(&mut text);
+            Err(Error::Running { path: path.into(), pid: text.trim().parse().ok() })
+        }
+        Err(error) => Err(fail(error)),
+    }
+}
+
+/// True for a regular file that this user made and nobody else has a name for.
+fn is_our_file(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode).is_file()
+        && stat.st_uid == rustix::process::geteuid().as_raw()
+        && stat.st_nlink == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use miot_proto::control::{self, word};
+    use std::os::unix::fs::PermissionsExt;
+
+    fn config(dir: &Path) -> Config {
+        Config { dir: dir.join("miot"), ..Config::default() }
+    }
+
+    fn page(dir: &Path) -> Vec<u64> {
+        let bytes = std::fs::read(dir.join("miot/control")).unwrap();
+        bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_prepared_directory_is_private_and_has_a_control_page() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::prepare(&config(dir.path())).unwrap();
+        assert_eq!(home.path().metadata().unwrap().permissions().mode() & 0o7777, 0o700);
+        let page = page(dir.path());
+        assert_eq!(page.len() * 8, control::BYTES);
+        assert_eq!(
+            (page[word::MAGIC / 8], page[word::ENABLED / 8], page[word::CLOSED / 8]),
+            (control::MAGIC, 1, 0)
+        );
+        assert_eq!(page[word::READER_PID / 8], u64::from(std::process::id()));
+        let mode = dir.path().join("miot/control").metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o644);
+    }
+
+    #[test]
+    fn a_second_log_client_is_told_who_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let _home = Home::prepare(&config(dir.path())).unwrap();
+        let error = Home::prepare(&config(dir.path())).unwrap_err();
+        assert!(
+            matches!(error, Error::Running { pid: Some(pid), .. } if pid == std::process::id()),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_successor_takes_the_page_over_in_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("miot/control");
+        let home = Home::prepare(&config(dir.path())).unwrap();
+        home.control().close();
+        assert_eq!((page(dir.path())[word::ENABLED / 8], page(dir.path())[word::CLOSED / 8]), (0, 1));
+        let before = std::os::unix::fs::MetadataExt::ino(&path.metadata().unwrap());
+        drop(home);
+        let _home = Home::prepare(&config(dir.path())).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::ino(&path.metadata().unwrap()), before);
+        assert_eq!((page(dir.path())[word::ENABLED / 8], page(dir.path())[word::CLOSED / 8]), (1, 0));
+    }
+
+    #[test]
+    fn what_is_no_control_page_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("miot")).unwrap();
+        for garbage in [&b""[..], b"short", &[0xff; 4096]] {
+            std::fs::write(dir.path().join("miot/control"), garbage).unwrap();
+            let _home = Home::prepare(&config(dir.path())).unwrap();
+            assert_eq!(page(dir.path())[0], control::MAGIC);
+        }
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_directory_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("elsewhere")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("elsewhere"), dir.path().join("miot")).unwrap();
+        assert!(matches!(Home::prepare(&config(dir.path())), Err(Error::Path { .. })));
+    }
+}

@@ -1,0 +1,60 @@
+//! The header of a segment, read once.
+
+use super::memory::{Memory, word};
+use miot_proto::segment::{Clock, HEADER_BYTES, MAGIC, MAJOR, header, strings};
+use std::sync::atomic::{Ordering::Acquire, fence};
+
+/// What the header says; claims of the producer, apart from the magic and the version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) nonce: u64,
+    pub(crate) pid: u32,
+    pub(crate) ppid: u32,
+    pub(crate) clock: Clock,
+    pub(crate) created_ticks: u64,
+    pub(crate) created_boot_ns: u64,
+    pub(crate) rank: Option<u32>,
+    /// Executable, command line, job, working directory.
+    pub(crate) strings: [Vec<u8>; 4],
+}
+
+/// Why a segment cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// Its producer is still at it.
+    NotYet,
+    /// Laid out by another version of MIOT.
+    Version { major: u32, minor: u32 },
+    /// Nonsense.
+    Senseless,
+}
+
+impl Header {
+    pub(crate) fn read(memory: &dyn Memory) -> Result<Header, Unfit> {
+        let mut magic = [0; 8];
+        memory.read(header::MAGIC as u64, &mut magic).map_err(|_| Unfit::NotYet)?;
+        if u64::from_le_bytes(magic) != MAGIC {
+            return Err(Unfit::NotYet);
+        }
+        // The producer stores the magic last (release): what is read from here on is complete.
+        fence(Acquire);
+        let mut page = [0; HEADER_BYTES];
+        memory.read(0, &mut page).map_err(|_| Unfit::Senseless)?;
+        let version = word(&page, header::VERSION);
+        let (major, minor) = ((version >> 32) as u32, version as u32);
+        if major != MAJOR {
+            return Err(Unfit::Version { major, minor });
+        }
+        let number = |at| u32::try_from(word(&page, at)).map_err(|_| Unfit::Senseless);
+        Ok(Header {
+            nonce: word(&page, header::NONCE),
+            pid: number(header::PID)?,
+            ppid: number(header::PPID)?,
+            clock: Clock::from_number(word(&page, header::CLOCK)).ok_or(Unfit::Senseless)?,
+            created_ticks: word(&page, header::CREATED_TICKS),
+            created_boot_ns: word(&page, header::CREATED_BOOT_NS),
+            rank: word(&page, header::RANK).checked_sub(1).and_then(|rank| u32::try_from(rank).ok()),
+            strings: strings(&page).map(<[u8]>::to_vec),
+        })
+    }
+}

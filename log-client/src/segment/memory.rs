@@ -1,0 +1,103 @@
+//! Access to the bytes of a segment, which another process may write, truncate or scribble over at any time.
+
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// The bytes of a segment.
+///
+/// Implementations copy: no reference into shared memory is ever formed, and a segment that was truncated
+/// is a [`Short`] and not a signal.
+pub(crate) trait Memory {
+    /// Fills `buffer` from `at` on.
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Short>;
+    /// Writes one word. Everything read before is read before the word is visible.
+    fn write_word(&self, at: u64, value: u64) -> Result<(), Short>;
+    /// Size in bytes, now.
+    fn size(&self) -> u64;
+}
+
+/// The bytes asked for are not there (any more).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Short;
+
+/// A segment file.
+#[derive(Debug)]
+pub(crate) struct SegmentFile(OwnedFd);
+
+impl SegmentFile {
+    pub(crate) fn new(file: OwnedFd) -> SegmentFile {
+        SegmentFile(file)
+    }
+}
+
+impl Memory for SegmentFile {
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Short> {
+        let mut done = 0;
+        while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::pread(self.0.as_fd(), rest, at.saturating_add(done as u64)) {
+                Ok(0) => return Err(Short),
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                Err(_) => return Err(Short),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_word(&self, at: u64, value: u64) -> Result<(), Short> {
+        loop {
+            match rustix::io::pwrite(self.0.as_fd(), &value.to_le_bytes(), at) {
+                Ok(8) => return Ok(()),
+                Err(Errno::INTR) => {}
+                _ => return Err(Short),
+            }
+        }
+    }
+
+    fn size(&self) -> u64 {
+        rustix::fs::fstat(&self.0).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0))
+    }
+}
+
+/// A segment in private memory, for tests and fuzzing.
+#[derive(Debug)]
+pub(crate) struct Bytes(std::cell::RefCell<Vec<u8>>);
+
+impl Bytes {
+    pub(crate) fn new(bytes: Vec<u8>) -> Bytes {
+        Bytes(bytes.into())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn edit(&self, change: impl FnOnce(&mut Vec<u8>)) {
+        change(&mut self.0.borrow_mut());
+    }
+}
+
+impl Memory for Bytes {
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Short> {
+        let bytes = self.0.borrow();
+        let at = usize::try_from(at).map_err(|_| Short)?;
+        let part = bytes.get(at..).and_then(|rest| rest.get(..buffer.len())).ok_or(Short)?;
+        buffer.copy_from_slice(part);
+        Ok(())
+    }
+
+    fn write_word(&self, at: u64, value: u64) -> Result<(), Short> {
+        let mut bytes = self.0.borrow_mut();
+        let at = usize::try_from(at).map_err(|_| Short)?;
+        let part = bytes.get_mut(at..).and_then(|rest| rest.get_mut(..8)).ok_or(Short)?;
+        part.copy_from_slice(&value.to_le_bytes());
+        Ok(())
+    }
+
+    fn size(&self) -> u64 {
+        self.0.borrow().len() as u64
+    }
+}
+
+/// The word at an offset of a private copy; 0 past its end.
+#[inline]
+pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u64::from_le_bytes(*word))
+}

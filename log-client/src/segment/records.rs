@@ -1,0 +1,139 @@
+//! Records out of a private copy of slots.
+
+use super::memory::word;
+use crate::clock::Timeline;
+use crate::watermark::SafeTime;
+use miot_proto::batch::Columns;
+use miot_proto::event::{
+    Event, Kind, MAX_SLOTS, SLOT_BYTES, WORDS, attempt_of, ext_from_bytes, kind_of, slots_of,
+};
+
+/// A step of the attempt number that cannot be a loss: it went backwards.
+const BACKWARDS: u32 = 1 << 31;
+
+/// Where a stream has got to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progress {
+    /// Attempt number of the next record if none is lost before it.
+    pub(super) next_attempt: u64,
+    /// False until a record was read: then `next_attempt` is the most the first one can have.
+    pub(super) started: bool,
+    /// Raw ticks of the last record.
+    pub(super) ticks: u64,
+    /// Promise and order of the lane.
+    pub(super) safe: SafeTime,
+}
+
+/// What a copy of slots held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Parsed {
+    /// Slots consumed; all of them if the copy ends at the tail.
+    pub(super) slots: usize,
+    /// Records that made no sense.
+    pub(super) violations: u64,
+    /// Records of a kind this version does not know.
+    pub(super) unknown: u64,
+    /// Records whose time was moved up to keep the order or the promise.
+    pub(super) clamped: u64,
+}
+
+/// Appends the records in `slots` to `out`. A record that goes past the end is left for the next copy,
+/// unless `to_tail` says that there is nothing more: a producer commits whole records.
+///
+/// `now` is the present on the producer's clock: nothing has completed later.
+pub(super) fn parse(
+    slots: &[u8],
+    to_tail: bool,
+    clock: &Timeline,
+    now: u64,
+    progress: &mut Progress,
+    out: &mut Columns,
+) -> Parsed {
+    let total = slots.len() / SLOT_BYTES;
+    let present = clock.last();
+    let mut parsed = Parsed::default();
+    let mut at = 0;
+    while at < total {
+        let rest = &slots[at * SLOT_BYTES..];
+        let mut first = [0; WORDS];
+        for (index, value) in first.iter_mut().enumerate() {
+            *value = word(rest, index * 8);
+        }
+        let count = slots_of(&first);
+        if count > total - at && count <= MAX_SLOTS && !to_tail {
+            break;
+        }
+        let whole = rest.get(SLOT_BYTES..count * SLOT_BYTES).filter(|_| (1..=MAX_SLOTS).contains(&count));
+        let Some(more) = whole else {
+            parsed.violations += 1;
+            at += 1;
+            continue;
+        };
+        // From here on a bad record is skipped whole: its continuation slots are no records.
+        at += count;
+        let ext = if more.is_empty() { None } else { ext_from_bytes(more) };
+        let attempt = progress.widen(attempt_of(&first));
+        let (Some(attempt), true) = (attempt, ext.is_some() || more.is_empty()) else {
+            parsed.violations += 1;
+            continue;
+        };
+        progress.next_attempt = attempt.saturating_add(1);
+        progress.started = true;
+        if Kind::from_number(kind_of(&first)).is_none() {
+            parsed.unknown += 1;
+            continue;
+        }
+        let event = Event::from_slot(&first);
+        let ticks = event.end.clamp(progress.ticks, now.max(progress.ticks));
+        progress.ticks = ticks;
+        let time = if present.covers(ticks) { present.time(ticks) } else { clock.time(ticks) };
+        let told = progress.safe.admit(time);
+        parsed.clamped += u64::from(ticks != event.end || told != time);
+        out.push(kind_of(&first), attempt, told, present.span(event.duration), &event, ext.as_ref());
+    }
+    parsed.slots = at;
+    parsed
+}
+
+impl Progress {
+    /// The attempt number these low bits stand for; `None` if it goes backwards.
+    fn widen(&self, low: u32) -> Option<u64> {
+        if self.started {
+            let step = low.wrapping_sub(self.next_attempt as u32);
+            if step < BACKWARDS { self.next_attempt.checked_add(u64::from(step)) } else { None }
+        } else {
+            // The largest number with these low bits that is not more than can have been asked for; the
+            // number itself where a producer claims more.
+            let over = (self.next_attempt as u32).wrapping_sub(low);
+            Some(self.next_attempt.checked_sub(u64::from(over)).unwrap_or(u64::from(low)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(next_attempt: u64, started: bool) -> Progress {
+        Progress { next_attempt, started, ticks: 0, safe: SafeTime::new(0) }
+    }
+
+    #[test]
+    fn attempt_numbers_go_on_past_32_bits() {
+        let wide = 7u64 << 32;
+        assert_eq!(progress(wide - 1, true).widen(u32::MAX), Some(wide - 1));
+        assert_eq!(progress(wide - 1, true).widen(0), Some(wide));
+        assert_eq!(progress(wide - 1, true).widen(9), Some(wide + 9));
+        assert_eq!(progress(wide, true).widen(u32::MAX), None, "one back is not four billion lost");
+    }
+
+    #[test]
+    fn the_first_number_after_a_restart_is_the_largest_possible() {
+        let most = (3u64 << 32) + 100;
+        assert_eq!(progress(most, false).widen(100), Some(most));
+        assert_eq!(progress(most, false).widen(40), Some(most - 60));
+        assert_eq!(progress(most, false).widen(101), Some((2 << 32) + 101));
+        assert_eq!(progress(0, false).widen(0), Some(0));
+        assert_eq!(progress(0, false).widen(5), Some(5));
+    }
+}

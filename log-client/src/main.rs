@@ -4,6 +4,7 @@ use clap::Parser;
 use miot_log_client::{Config, Error, LogClient};
 use miot_proto::units;
 use serde::Serialize;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -95,7 +96,8 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err((code, error)) => {

@@ -14,6 +14,11 @@ mod lane;
 mod memory;
 mod records;
 
+#[cfg(test)]
+pub(crate) mod hand_made;
+#[cfg(test)]
+mod tests;
+
 pub(crate) use header::{Header, Unfit};
 pub(crate) use memory::{Bytes, Memory, SegmentFile, Short};
 

@@ -1,0 +1,269 @@
+//! Segments made by hand, after the layout and not with the producer's code, and a sink that keeps
+//! everything: for tests.
+
+use super::{Bytes, Header, Round, Scratch, Segment, Tally};
+use crate::clock::{Clocks, Now, Reading, Timeline};
+use crate::facts::{Fact, Sink};
+use miot_proto::batch::Columns;
+use miot_proto::event::{Event, Ext, Kind, SLOT_BYTES, put_ext, slots_for};
+use miot_proto::op;
+use miot_proto::segment::{
+    Clock, HEADER_BYTES, LANE_BYTES, LaneState, MAGIC, MAJOR, SLOTS_OFFSET, header, lane as at,
+};
+use miot_proto::wire::{Process, ProcessKey, ProcessLoss, Stream, StreamEnd};
+
+/// One tick is one nanosecond, and tick 0 is this time.
+pub(crate) const EPOCH: i64 = 1_700_000_000_000_000_000;
+
+/// A segment, from its producer's side.
+pub(crate) struct HandMade {
+    pub(crate) bytes: Vec<u8>,
+    lanes: usize,
+}
+
+impl HandMade {
+    pub(crate) fn new() -> HandMade {
+        let mut made = HandMade { bytes: vec![0; SLOTS_OFFSET], lanes: 0 };
+        let words = [
+            (header::MAGIC, MAGIC),
+            (header::VERSION, u64::from(MAJOR) << 32),
+            (header::NONCE, 0xabc),
+            (header::PID, 4711),
+            (header::PPID, 1),
+            (header::CLOCK, Clock::MonotonicRaw as u64),
+            (header::CREATED_TICKS, 1_000),
+            (header::RANK, 4),
+        ];
+        words.into_iter().for_each(|(at, value)| made.set(at, value));
+        let mut at = header::STRINGS;
+        for string in ["/bin/app", "app\0-x", "job7", "/home"] {
+            made.bytes[at..at + 2].copy_from_slice(&(string.len() as u16).to_le_bytes());
+            made.bytes[at + 2..at + 2 + string.len()].copy_from_slice(string.as_bytes());
+            at += 2 + string.len();
+        }
+        made
+    }
+
+    /// A segment with one claimed lane.
+    pub(crate) fn with_lane(slots: u64) -> HandMade {
+        let mut made = HandMade::new();
+        made.place(slots);
+        made.claim(0, 1);
+        made
+    }
+
+    pub(crate) fn set(&mut self, at: usize, value: u64) {
+        self.bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    }
+
+    pub(crate) fn get(&self, at: usize) -> u64 {
+        super::word(&self.bytes, at)
+    }
+
+    pub(crate) fn lane(lane: usize, word: usize) -> usize {
+        HEADER_BYTES + lane * LANE_BYTES + word
+    }
+
+    pub(crate) fn set_lane(&mut self, lane: usize, word: usize, value: u64) {
+        self.set(HandMade::lane(lane, word), value);
+    }
+
+    pub(crate) fn get_lane(&self, lane: usize, word: usize) -> u64 {
+        self.get(HandMade::lane(lane, word))
+    }
+
+    pub(crate) fn place(&mut self, slots: u64) {
+        let (lane, at) = (self.lanes, self.bytes.len() as u64);
+        self.bytes.resize((at + slots * SLOT_BYTES as u64) as usize, 0);
+        self.set_lane(lane, at::SLOTS_AT, at);
+        self.set_lane(lane, at::SLOTS, slots);
+        self.lanes += 1;
+        self.set(header::LANES, self.lanes as u64);
+    }
+
+    pub(crate) fn claim(&mut self, lane: usize, incarnation: u64) {
+        let tail = self.get_lane(lane, at::TAIL) >> 1;
+        for (word, value) in [
+            (at::START, tail),
+            (at::TID, 5000 + lane as u64),
+            (at::COMM, u64::from_le_bytes(*b"worker\0\0")),
+            (at::LOST_FULL, 0),
+            (at::LOST_NESTED, 0),
+            (at::ATTEMPTS, 0),
+            (at::STATE, incarnation << 32 | LaneState::Claimed as u64),
+        ] {
+            self.set_lane(lane, word, value);
+        }
+    }
+
+    pub(crate) fn retire(&mut self, lane: usize, attempts: u64) {
+        let incarnation = self.get_lane(lane, at::STATE) >> 32;
+        self.set_lane(lane, at::ATTEMPTS, attempts);
+        self.set_lane(lane, at::STATE, incarnation << 32 | LaneState::Retired as u64);
+    }
+
+    /// Commits a record that completed at `end`.
+    pub(crate) fn push(&mut self, lane: usize, attempt: u32, end: u64, path: &[u8]) {
+        let event = Event {
+            op: op::posix::READ,
+            request: attempt.wrapping_add(1),
+            enclosing: 0,
+            end,
+            duration: 10,
+            flags: 0,
+            handle: 3,
+            offset: u64::from(attempt) * 4096,
+            length: 4096,
+            result: 4096,
+        };
+        let ext = Ext { path1: path, ..Ext::default() };
+        let count = slots_for(&ext);
+        let tail = self.get_lane(lane, at::TAIL) >> 1;
+        let mut words = vec![event.slot(Kind::Request, count as u8, attempt)];
+        if count > 1 {
+            words.resize(count, [0; 8]);
+            put_ext(&ext, |slot, word, value| words[slot][word] = value);
+        }
+        for (index, slot) in words.iter().enumerate() {
+            self.put_slot(lane, tail + index as u64, slot);
+        }
+        self.set_lane(lane, at::TAIL, (tail + count as u64) << 1);
+    }
+
+    pub(crate) fn put_slot(&mut self, lane: usize, position: u64, words: &[u64; 8]) {
+        let slots = self.get_lane(lane, at::SLOTS);
+        let at = self.get_lane(lane, at::SLOTS_AT) + (position & (slots - 1)) * SLOT_BYTES as u64;
+        words.iter().enumerate().for_each(|(index, word)| self.set(at as usize + index * 8, *word));
+    }
+
+    /// Marks the lane: a record is being completed.
+    pub(crate) fn mark(&mut self, lane: usize) {
+        let tail = self.get_lane(lane, at::TAIL);
+        self.set_lane(lane, at::TAIL, tail | 1);
+    }
+}
+
+/// Keeps all facts.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub(crate) processes: Vec<Process>,
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) batches: Vec<(u32, Columns)>,
+    pub(crate) ends: Vec<StreamEnd>,
+    pub(crate) gone: Vec<(ProcessKey, ProcessLoss)>,
+    pub(crate) watermarks: Vec<i64>,
+    pub(crate) full: bool,
+}
+
+impl Kept {
+    /// All attempt numbers, in the order they came.
+    pub(crate) fn attempts(&self) -> Vec<u64> {
+        self.batches.iter().flat_map(|(_, columns)| columns.attempt.clone()).collect()
+    }
+
+    /// All completion times, as ticks.
+    pub(crate) fn times(&self) -> Vec<i64> {
+        self.batches.iter().flat_map(|(_, columns)| columns.time.iter().map(|time| time - EPOCH)).collect()
+    }
+}
+
+impl Sink for Kept {
+    fn has_room(&self) -> bool {
+        !self.full
+    }
+
+    fn send(&mut self, fact: Fact<'_>) {
+        match fact {
+            Fact::Process(process) => self.processes.push(process),
+            Fact::Stream(stream) => self.streams.push(stream),
+            Fact::Batch { stream, columns } => self.batches.push((stream, columns.clone())),
+            Fact::StreamEnd(end) => self.ends.push(end),
+            Fact::ProcessEnd { key, lost, .. } => self.gone.push((key, lost)),
+            Fact::Watermark(time) => self.watermarks.push(time),
+        }
+    }
+}
+
+/// A reader of one hand-made segment, at times that the test chooses.
+pub(crate) struct Reader {
+    pub(crate) segment: Segment<Bytes>,
+    pub(crate) kept: Kept,
+    clocks: Clocks,
+    streams: u32,
+    scratch: Scratch,
+    pub(crate) watermark: i64,
+}
+
+impl Reader {
+    pub(crate) fn attach(made: &HandMade) -> Reader {
+        let memory = Bytes::new(made.bytes.clone());
+        let reading = |ticks: u64| Reading { ticks, time: EPOCH + ticks as i64 };
+        let line = Timeline::new(reading(0), reading(1_000_000));
+        let clocks = Clocks::fixed(line.clone(), line);
+        let header = Header::read(&memory).unwrap();
+        let (mut kept, mut streams, mut scratch) = (Kept::default(), 0, Scratch::default());
+        let segment = Segment::attach(
+            memory,
+            header,
+            1,
+            1000,
+            &mut Round {
+                t0: Now { tsc: 0, raw: 0 },
+                latest: &|_| u64::MAX,
+                clocks: &clocks,
+                watermark: 0,
+                streams: &mut streams,
+                scratch: &mut scratch,
+                sink: &mut kept,
+            },
+        );
+        Reader { segment, kept, clocks, streams, scratch, watermark: 0 }
+    }
+
+    /// Changes the segment as its producer would.
+    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut HandMade)) {
+        self.segment.memory.edit(|bytes| {
+            let lanes = super::word(bytes, header::LANES) as usize;
+            let mut made = HandMade { bytes: std::mem::take(bytes), lanes };
+            change(&mut made);
+            *bytes = made.bytes;
+        });
+    }
+
+    fn with_round<T>(&mut self, t0: u64, act: impl FnOnce(&mut Segment<Bytes>, &mut Round<'_>) -> T) -> T {
+        let mut round = Round {
+            t0: Now { tsc: t0, raw: t0 },
+            latest: &|_| t0 + 1_000_000_000,
+            clocks: &self.clocks,
+            watermark: self.watermark,
+            streams: &mut self.streams,
+            scratch: &mut self.scratch,
+            sink: &mut self.kept,
+        };
+        act(&mut self.segment, &mut round)
+    }
+
+    pub(crate) fn sweep_at(&mut self, t0: u64, dead: bool) -> Tally {
+        self.with_round(t0, |segment, round| segment.sweep(dead, round))
+    }
+
+    /// At a time before all records, so that nothing is promised.
+    pub(crate) fn sweep(&mut self) -> Tally {
+        self.sweep_at(0, false)
+    }
+
+    pub(crate) fn end(&mut self) -> ProcessLoss {
+        self.with_round(3_000_000, |segment, round| segment.end(round))
+    }
+
+    /// What the segment promises, in ticks.
+    pub(crate) fn safe(&self) -> Option<i64> {
+        self.segment.safe().map(|time| time - EPOCH)
+    }
+
+    pub(crate) fn lane_word(&mut self, lane: usize, word: usize) -> u64 {
+        let mut value = 0;
+        self.edit(|made| value = made.get_lane(lane, word));
+        value
+    }
+}

@@ -1,0 +1,412 @@
+//! Sweeps of segments made by hand: good ones, broken ones, arbitrary bytes.
+
+use super::hand_made::{EPOCH, HandMade, Reader};
+use super::{Header, Unfit, lane::COPY_SLOTS, sweep_bytes};
+use crate::segment::Bytes;
+use crate::watermark::SLACK_NS;
+use miot_proto::segment::{
+    HEADER_BYTES, LANE_BYTES, MAX_LANE_SLOTS, MAX_LANES, SLOTS_OFFSET, header, lane as at,
+};
+use proptest::prelude::*;
+
+#[test]
+fn the_header_is_announced_as_it_stands() {
+    let reader = Reader::attach(&HandMade::new());
+    let process = &reader.kept.processes[0];
+    assert_eq!((process.key.pid, process.key.nonce, process.key.boot), (4711, 0xabc, 1));
+    assert_eq!((process.ppid, process.uid, process.rank), (1, 1000, Some(3)));
+    assert_eq!(process.started, EPOCH + 1_000);
+    assert_eq!((&process.exe[..], &process.cmdline[..]), (&b"/bin/app"[..], &b"app\0-x"[..]));
+    assert_eq!((&process.job[..], &process.cwd[..]), (&b"job7"[..], &b"/home"[..]));
+}
+
+#[test]
+fn a_header_is_read_only_when_it_is_complete_and_known() {
+    let read = |change: fn(&mut HandMade)| {
+        let mut made = HandMade::new();
+        change(&mut made);
+        Header::read(&Bytes::new(made.bytes)).err()
+    };
+    assert_eq!(read(|made| made.set(header::MAGIC, 0)), Some(Unfit::NotYet));
+    assert_eq!(read(|made| made.bytes.clear()), Some(Unfit::NotYet));
+    assert_eq!(
+        read(|made| made.set(header::VERSION, 9 << 32 | 3)),
+        Some(Unfit::Version { major: 9, minor: 3 })
+    );
+    assert_eq!(read(|made| made.set(header::CLOCK, 7)), Some(Unfit::Senseless));
+    assert_eq!(read(|made| made.set(header::PID, u64::MAX)), Some(Unfit::Senseless));
+    assert_eq!(read(|made| made.bytes.truncate(100)), Some(Unfit::Senseless));
+}
+
+#[test]
+fn records_arrive_in_order_with_their_paths_across_the_wrap() {
+    let mut reader = Reader::attach(&HandMade::with_lane(256));
+    let mut sent = Vec::new();
+    for lap in 0..20u32 {
+        reader.edit(|made| {
+            for i in 0..30 {
+                let attempt = lap * 30 + i;
+                let path = vec![b'p'; (attempt % 7 * 60) as usize];
+                made.push(0, attempt, 1000 + u64::from(attempt), &path);
+                sent.push(path);
+            }
+        });
+        assert_eq!(reader.sweep().events, 30);
+    }
+    assert_eq!(reader.kept.attempts(), (0..600).collect::<Vec<_>>());
+    assert_eq!(reader.kept.times(), (1000..1600).collect::<Vec<_>>());
+    let received: Vec<_> = reader
+        .kept
+        .batches
+        .iter()
+        .flat_map(|(_, columns)| {
+            (0..columns.len()).map(|row| {
+                let ext = columns.ext.iter().find(|ext| ext.row as usize == row);
+                ext.map_or(Vec::new(), |ext| columns.paths(ext).0.to_vec())
+            })
+        })
+        .collect();
+    assert_eq!(received, sent);
+    assert_eq!(reader.lane_word(0, at::HEAD), reader.lane_word(0, at::TAIL) >> 1);
+    assert_eq!(reader.kept.streams.len(), 1);
+    assert_eq!((reader.kept.streams[0].tid, &reader.kept.streams[0].comm[..]), (5000, &b"worker"[..]));
+}
+
+#[test]
+fn a_record_on_the_edge_of_a_copy_is_whole() {
+    let mut made = HandMade::with_lane(4 * COPY_SLOTS);
+    // The record of two slots lies across the end of the first copy.
+    (0..COPY_SLOTS as u32 - 1).for_each(|attempt| made.push(0, attempt, 1000, b""));
+    made.push(0, COPY_SLOTS as u32 - 1, 1000, b"/edge");
+    made.push(0, COPY_SLOTS as u32, 1000, b"");
+    let mut reader = Reader::attach(&made);
+    let tally = reader.sweep();
+    assert_eq!((tally.events, tally.violations, tally.rest), (COPY_SLOTS + 1, 0, false));
+    assert_eq!(reader.kept.batches.len(), 2);
+    assert_eq!(reader.kept.batches[1].1.ext.len(), 1);
+}
+
+#[test]
+fn one_sweep_of_a_lane_is_bounded() {
+    let mut made = HandMade::with_lane(64 * 1024);
+    (0..60_000).for_each(|attempt| made.push(0, attempt, 1000 + u64::from(attempt), b""));
+    let mut reader = Reader::attach(&made);
+    let first = reader.sweep();
+    assert!(first.rest && first.events < 60_000, "{first:?}");
+    assert_eq!(reader.safe(), Some(999 + first.events as i64), "as far as was drained");
+    while reader.sweep().rest {}
+    assert_eq!(reader.kept.attempts().len(), 60_000);
+}
+
+#[test]
+fn nothing_is_taken_while_there_is_no_room() {
+    let mut made = HandMade::with_lane(256);
+    made.push(0, 0, 1000, b"");
+    let mut reader = Reader::attach(&made);
+    reader.kept.full = true;
+    assert!(reader.sweep().rest);
+    assert_eq!(reader.lane_word(0, at::HEAD), 0);
+    reader.kept.full = false;
+    assert_eq!(reader.sweep().events, 1);
+}
+
+#[test]
+fn a_gap_in_the_attempts_is_kept_and_a_step_back_is_not_believed() {
+    let mut made = HandMade::with_lane(256);
+    [0, 1, 5, 4, 6].into_iter().for_each(|attempt| made.push(0, attempt, 1000, b""));
+    let mut reader = Reader::attach(&made);
+    assert_eq!(reader.sweep().violations, 1);
+    assert_eq!(reader.kept.attempts(), [0, 1, 5, 6]);
+}
+
+#[test]
+fn times_of_a_lane_never_go_back_nor_into_the_future() {
+    let mut made = HandMade::with_lane(256);
+    for (attempt, end) in [5_000, 4_000, 6_000, u64::MAX, 7_000].into_iter().enumerate() {
+        made.push(0, attempt as u32, end, b"");
+    }
+    let mut reader = Reader::attach(&made);
+    assert_eq!(reader.sweep_at(2_000_000, false).clamped, 3);
+    // The reader's present is a second after the start of the sweep.
+    assert_eq!(reader.kept.times(), [5_000, 5_000, 6_000, 1_002_000_000, 1_002_000_000]);
+}
+
+#[test]
+fn an_event_below_the_promise_is_moved_up_to_it() {
+    let mut reader = Reader::attach(&HandMade::with_lane(256));
+    reader.watermark = EPOCH + 9_000;
+    reader.edit(|made| made.push(0, 0, 1_000, b""));
+    assert_eq!(reader.sweep_at(10_000, false).clamped, 1);
+    assert_eq!(reader.kept.times(), [9_000]);
+}
+
+#[test]
+fn an_unmarked_lane_is_safe_up_to_the_sweep_and_a_marked_one_up_to_its_last_record() {
+    let slack = SLACK_NS;
+    let mut reader = Reader::attach(&HandMade::with_lane(256));
+    reader.sweep_at(50_000_000, false);
+    assert_eq!(reader.safe(), Some(50_000_000 - slack));
+    reader.edit(|made| {
+        made.push(0, 0, 55_000_000, b"");
+        made.mark(0);
+    });
+    reader.sweep_at(60_000_000, false);
+    assert_eq!(reader.safe(), Some(55_000_000));
+    reader.sweep_at(70_000_000, false);
+    assert_eq!(reader.safe(), Some(55_000_000), "stopped between its clock and its commit");
+    reader.sweep_at(80_000_000, true);
+    assert_eq!(reader.safe(), Some(80_000_000 - slack), "the dead commit nothing");
+    reader.edit(|made| made.push(0, 1, 85_000_000, b""));
+    reader.sweep_at(90_000_000, false);
+    assert_eq!(reader.safe(), Some(90_000_000 - slack));
+}
+
+#[test]
+fn the_safe_time_is_that_of_the_slowest_lane() {
+    let mut made = HandMade::with_lane(256);
+    made.place(512);
+    made.claim(1, 1);
+    made.push(1, 0, 3_000_000, b"");
+    made.mark(1);
+    let mut reader = Reader::attach(&made);
+    reader.sweep_at(50_000_000, false);
+    assert_eq!(reader.safe(), Some(3_000_000));
+    // Its thread commits, and ends: the lane no longer counts.
+    reader.edit(|made| {
+        made.push(1, 1, 4_000_000, b"");
+        made.retire(1, 2);
+    });
+    reader.sweep_at(60_000_000, false);
+    assert_eq!(reader.safe(), Some(60_000_000 - SLACK_NS));
+}
+
+#[test]
+fn a_retired_lane_is_drained_ended_and_given_back_once() {
+    let mut made = HandMade::with_lane(256);
+    made.push(0, 0, 1000, b"");
+    made.push(0, 2, 1001, b"");
+    made.set_lane(0, at::LOST_FULL, 2);
+    made.set_lane(0, at::LOST_NESTED, 5);
+    made.retire(0, 4);
+    let mut reader = Reader::attach(&made);
+    reader.sweep();
+    assert_eq!(reader.lane_word(0, at::DRAINED), 1);
+    let end = reader.kept.ends[0];
+    assert_eq!((end.stream, end.attempts, end.lost_full, end.lost_nested), (0, 4, 2, 5));
+    assert!(end.time >= EPOCH + 1001);
+    reader.sweep();
+    assert_eq!(reader.kept.ends.len(), 1);
+    // Another thread takes the lane.
+    reader.edit(|made| {
+        made.claim(0, 2);
+        made.push(0, 0, 2000, b"");
+    });
+    reader.sweep();
+    assert_eq!(reader.kept.streams.len(), 2);
+    assert_eq!(reader.kept.streams[1].key.incarnation, 2);
+    assert_eq!(reader.kept.batches.last().map(|(stream, columns)| (*stream, columns.len())), Some((1, 1)));
+}
+
+#[test]
+fn the_end_of_a_process_ends_its_streams_with_what_is_known() {
+    let mut made = HandMade::with_lane(256);
+    (0..3).for_each(|attempt| made.push(0, attempt, 1000, b""));
+    made.set(header::LOST_NO_LANE, 9);
+    let mut reader = Reader::attach(&made);
+    reader.sweep_at(2_000_000, true);
+    assert_eq!(reader.end().no_lane, 9);
+    assert_eq!(reader.kept.ends[0].attempts, 3, "a killed thread stored no total");
+    assert_eq!(reader.kept.gone.len(), 1);
+    assert_eq!(reader.safe(), None);
+}
+
+#[test]
+fn a_restarted_reader_goes_on_where_the_other_stopped() {
+    let mut made = HandMade::with_lane(256);
+    (0..10).for_each(|attempt| made.push(0, attempt, 1000, b"/a"));
+    let mut first = Reader::attach(&made);
+    first.sweep();
+    first.edit(|made| (10..15).for_each(|attempt| made.push(0, attempt, 2000, b"/b")));
+    first.edit(|now| made.bytes.clone_from(&now.bytes));
+    let mut second = Reader::attach(&made);
+    second.sweep();
+    assert_eq!(second.kept.attempts(), (10..15).collect::<Vec<_>>());
+    assert_eq!(second.kept.streams[0].key, first.kept.streams[0].key);
+    // A lane that the first reader has given back is left alone.
+    first.edit(|made| made.retire(0, 15));
+    first.sweep();
+    first.edit(|now| made.bytes.clone_from(&now.bytes));
+    let mut third = Reader::attach(&made);
+    third.sweep();
+    assert_eq!((third.kept.streams.len(), third.kept.ends.len()), (0, 0));
+}
+
+#[test]
+fn nonsense_costs_the_lane_and_no_other() {
+    let wrongs: [fn(&mut HandMade); 14] = [
+        |made| made.set_lane(0, at::TAIL, 300 << 1),
+        |made| made.set_lane(0, at::TAIL, u64::MAX),
+        |made| made.set_lane(0, at::HEAD, 5),
+        |made| made.set_lane(0, at::HEAD, u64::MAX),
+        |made| made.set_lane(0, at::START, 1 << 60),
+        |made| made.set_lane(0, at::SLOTS, 255),
+        |made| made.set_lane(0, at::SLOTS, 128),
+        |made| made.set_lane(0, at::SLOTS, MAX_LANE_SLOTS * 2),
+        |made| made.set_lane(0, at::SLOTS, 1024),
+        |made| made.set_lane(0, at::SLOTS_AT, u64::MAX - 63),
+        |made| made.set_lane(0, at::SLOTS_AT, 0),
+        |made| made.set_lane(0, at::SLOTS_AT, SLOTS_OFFSET as u64 + 8),
+        |made| made.set_lane(0, at::STATE, 1 << 32 | 77),
+        |made| made.set_lane(0, at::SLOTS_AT, 1 << 40),
+    ];
+    for (index, wrong) in wrongs.into_iter().enumerate() {
+        let mut made = HandMade::with_lane(256);
+        made.place(256);
+        made.claim(1, 1);
+        made.push(1, 0, 1000, b"");
+        wrong(&mut made);
+        let mut reader = Reader::attach(&made);
+        assert_eq!(reader.sweep().violations, 1, "case {index}");
+        assert_eq!(reader.kept.attempts(), [0], "case {index}");
+        reader.edit(|made| made.push(1, 1, 1001, b""));
+        assert_eq!(reader.sweep().violations, 0, "case {index}: counted once");
+        assert_eq!(reader.kept.attempts(), [0, 1], "case {index}");
+        assert_eq!(reader.end().abi_violations, 1, "case {index}");
+    }
+}
+
+#[test]
+fn rules_broken_later_cost_the_lane_too() {
+    let wrongs: [fn(&mut HandMade); 5] = [
+        |made| made.set_lane(0, at::TAIL, 0),
+        |made| made.set_lane(0, at::TAIL, 1000 << 1),
+        |made| made.claim(0, 2),
+        |made| made.set_lane(0, at::STATE, 0),
+        |made| made.bytes.truncate(SLOTS_OFFSET),
+    ];
+    for (index, wrong) in wrongs.into_iter().enumerate() {
+        let mut reader = Reader::attach(&HandMade::with_lane(256));
+        reader.edit(|made| made.push(0, 0, 1000, b""));
+        reader.sweep();
+        reader.edit(|made| {
+            made.push(0, 1, 1000, b"");
+            wrong(made);
+        });
+        assert_eq!(reader.sweep().violations, 1, "case {index}");
+        assert_eq!((reader.kept.attempts(), reader.safe()), (vec![0], None), "case {index}");
+        assert_eq!(reader.kept.ends.len(), 1, "case {index}");
+        assert_eq!(reader.sweep().violations, 0, "case {index}");
+    }
+}
+
+#[test]
+fn a_truncated_segment_is_one_violation_and_holds_nothing_back() {
+    let mut reader = Reader::attach(&HandMade::with_lane(256));
+    reader.sweep();
+    reader.edit(|made| made.bytes.truncate(HEADER_BYTES));
+    assert_eq!(reader.sweep().violations, 1);
+    assert_eq!((reader.sweep().violations, reader.safe()), (0, None));
+    assert_eq!(reader.end().abi_violations, 1);
+    assert_eq!(reader.kept.ends.len(), 1);
+}
+
+#[test]
+fn a_bad_record_is_passed_over_and_the_next_one_found() {
+    let mut made = HandMade::with_lane(256);
+    made.push(0, 0, 1000, b"");
+    // Slot count 0, 200, one past the tail later on; a path longer than the record; an unknown kind.
+    made.put_slot(0, 1, &[1, 0, 0, 0, 0, 0, 0, 0]);
+    made.put_slot(0, 2, &[1 | 200 << 8, 0, 0, 0, 0, 0, 0, 0]);
+    made.put_slot(0, 3, &[1 | 2 << 8, 1000, 0, 0, 0, 0, 0, 1]);
+    made.put_slot(0, 4, &[0xffff, 0, 0, 0, 0, 0, 0, 0]);
+    made.put_slot(0, 5, &[99 | 1 << 8, 1000, 0, 0, 0, 0, 0, 1]);
+    made.set_lane(0, at::TAIL, 6 << 1);
+    made.push(0, 2, 1001, b"");
+    made.put_slot(0, 7, &[1 | 9 << 8, 1000, 0, 0, 0, 0, 0, 3]);
+    made.set_lane(0, at::TAIL, 8 << 1);
+    let mut reader = Reader::attach(&made);
+    let tally = reader.sweep();
+    assert_eq!((tally.violations, tally.unknown, tally.events), (4, 1, 2));
+    assert_eq!(reader.kept.attempts(), [0, 2]);
+    assert_eq!(reader.lane_word(0, at::HEAD), 8);
+}
+
+#[test]
+fn the_largest_numbers_do_no_harm() {
+    let mut made = HandMade::with_lane(256);
+    made.set_lane(0, at::LOST_FULL, u64::MAX);
+    made.push(0, u32::MAX, u64::MAX, b"");
+    made.push(0, u32::MAX, u64::MAX, b"");
+    made.retire(0, u64::MAX);
+    made.set(header::LANES, u64::MAX);
+    made.bytes.resize(made.bytes.len().max(HEADER_BYTES + MAX_LANES * LANE_BYTES), 0);
+    let mut reader = Reader::attach(&made);
+    reader.sweep_at(u64::MAX / 4, false);
+    reader.end();
+    assert_eq!(reader.kept.ends[0].attempts, u64::MAX);
+}
+
+/// A change to a sound segment: a word somewhere, or a cut.
+fn damage() -> impl Strategy<Value = Vec<(usize, u64)>> {
+    let place = prop_oneof![
+        0..HEADER_BYTES / 8,
+        (HEADER_BYTES / 8)..((HEADER_BYTES + 4 * LANE_BYTES) / 8),
+        (SLOTS_OFFSET / 8)..((SLOTS_OFFSET + 3 * 256 * 64) / 8),
+    ];
+    let value = prop_oneof![any::<u64>(), 0u64..1024, Just(u64::MAX), (0u32..64).prop_map(|bit| 1 << bit)];
+    prop::collection::vec((place, value), 0..12)
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_damage_never_panics_and_ends(
+        first in damage(), second in damage(), cut in prop::option::of(0usize..400_000), records in 0u32..40,
+    ) {
+        let mut made = HandMade::with_lane(256);
+        made.place(256);
+        made.claim(1, 1);
+        made.place(256);
+        made.claim(2, 7);
+        for attempt in 0..records {
+            made.push((attempt % 3) as usize, attempt / 3, 1000, &vec![b'x'; (attempt * 13) as usize]);
+        }
+        first.iter().for_each(|(place, value)| made.set(place * 8, *value));
+        let sent = sweep_bytes(made.bytes.clone());
+        prop_assert!(sent <= 3 * 256 * 3, "{sent} records out of three small lanes");
+        made.set(header::MAGIC, miot_proto::segment::MAGIC);
+        made.set(header::VERSION, u64::from(miot_proto::segment::MAJOR) << 32);
+        made.set(header::CLOCK, 1);
+        made.set(header::PID, 1);
+        made.set(header::PPID, 1);
+        let mut reader = Reader::attach(&made);
+        reader.sweep();
+        reader.edit(|made| {
+            second.iter().for_each(|(place, value)| made.set(place * 8, *value));
+            if let Some(cut) = cut {
+                made.bytes.truncate(cut);
+            }
+        });
+        reader.sweep();
+        reader.sweep_at(9_000_000, true);
+        reader.end();
+        prop_assert_eq!(reader.kept.streams.len(), reader.kept.ends.len(), "every stream ends");
+        for stream in &reader.kept.streams {
+            let of = |column: fn(&miot_proto::batch::Columns) -> Vec<i64>| -> Vec<i64> {
+                reader.kept.batches.iter().filter(|(number, _)| *number == stream.number).flat_map(|(_, c)| column(c)).collect()
+            };
+            prop_assert!(of(|c| c.time.clone()).is_sorted(), "in order of completion");
+            let attempts = of(|c| c.attempt.iter().map(|a| *a as i64).collect());
+            prop_assert!(attempts.windows(2).all(|w| w[0] < w[1]), "numbers count up");
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..40_000), sound in any::<bool>()) {
+        if sound && bytes.len() >= 128 {
+            bytes[..8].copy_from_slice(&miot_proto::segment::MAGIC.to_le_bytes());
+            bytes[8..16].copy_from_slice(&(u64::from(miot_proto::segment::MAJOR) << 32).to_le_bytes());
+            bytes[24..48].fill(0);
+        }
+        let _ = sweep_bytes(bytes);
+    }
+}

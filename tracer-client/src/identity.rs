@@ -123,11 +123,16 @@ fn number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse::<u32>().ok().map(u64::from)
 }
 
+unsafe extern "C" {
+    /// The environment as the C library has it, which it sets before any other library's constructor runs.
+    static environ: *const *const c_char;
+}
+
 fn environment() -> &'static Environment {
-    // A library that is opened by `dlopen` has its constructor called as well; this is for a loader that
-    // passes no environment to constructors (musl), where the defaults hold.
-    // SAFETY: null is allowed.
-    ENVIRONMENT.get_or_init(|| unsafe { read_environment(std::ptr::null()) })
+    // Libraries the program is linked with may do I/O in constructors that run before ours (libselinux
+    // does), and musl passes no environment to constructors.
+    // SAFETY: nobody changes the environment while the first constructors run.
+    ENVIRONMENT.get_or_init(|| unsafe { read_environment(environ) })
 }
 
 /// The MIOT directory, a slash, and `name`.

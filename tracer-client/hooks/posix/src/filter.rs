@@ -52,6 +52,24 @@ static FILTER: OnceLock<Filter> = OnceLock::new();
 /// # Safety
 /// `env` is null, or a null-terminated array of C strings that nobody changes meanwhile.
 pub(crate) unsafe fn read_environment(env: *const *const c_char) {
+    // SAFETY: the caller's.
+    let _ = FILTER.set(unsafe { from_environment(env) });
+}
+
+unsafe extern "C" {
+    /// The environment as the C library has it, which it sets before any other library's constructor runs.
+    static environ: *const *const c_char;
+}
+
+fn filter() -> &'static Filter {
+    // Libraries the program is linked with may do I/O in constructors that run before ours (libselinux does).
+    // SAFETY: nobody changes the environment while the first constructors run.
+    FILTER.get_or_init(|| unsafe { from_environment(environ) })
+}
+
+/// # Safety
+/// As [`read_environment`].
+unsafe fn from_environment(env: *const *const c_char) -> Filter {
     let mut filter = Filter { exclude: List::EMPTY, include: List::EMPTY, directory: List::EMPTY };
     filter.directory.set(DEFAULT_DIR);
     let mut at = env;
@@ -72,20 +90,14 @@ pub(crate) unsafe fn read_environment(env: *const *const c_char) {
             }
         }
     }
-    let _ = FILTER.set(filter);
+    filter
 }
 
 /// True if requests on this path are not recorded.
 pub(crate) fn excluded(path: &[u8]) -> bool {
-    match FILTER.get() {
-        Some(filter) => {
-            !in_list(filter.include.get(), path)
-                && (by_default(path)
-                    || below(path, filter.directory.get())
-                    || in_list(filter.exclude.get(), path))
-        }
-        None => by_default(path) || below(path, DEFAULT_DIR),
-    }
+    let filter = filter();
+    !in_list(filter.include.get(), path)
+        && (by_default(path) || below(path, filter.directory.get()) || in_list(filter.exclude.get(), path))
 }
 
 fn in_list(list: &[u8], path: &[u8]) -> bool {

@@ -151,14 +151,9 @@ fn fio(bench: &Bench, daemons: &Daemons, hook: &Path) -> Result<Value> {
                         "--thread",
                         "--output-format=json",
                     ])
-                    .args([
-                        "--random_generator=lfsr",
-                        "--randrepeat=1",
-                        "--loops=1000000",
-                        "--fallocate=none",
-                    ])
+                    .args(["--randrepeat=1", "--fallocate=none"])
                     .args(options)
-                    .arg(format!("--number_ios={requests}"))
+                    .arg(format!("--io_size={}k", requests * 4))
                     .arg(format!("--filename={}", dir.join("fio").display()))
                     .env("MIOT_DIR", daemons.node());
                 if hooked == 1 {

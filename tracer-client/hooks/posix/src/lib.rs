@@ -1,5 +1,6 @@
 //! placeholder while the crate grows
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, dead_code))]
+// Names are those of C.
 
 mod aio;
 mod attributes;

@@ -1,0 +1,178 @@
+//! Builds C programs, runs them under the hook, and reads what they recorded straight from their segments.
+
+#![allow(dead_code)]
+
+use miot_proto::control::{self, word};
+use miot_proto::event::{self, Event, Kind};
+use miot_proto::op::Layer;
+use miot_proto::segment::{HEADER_BYTES, LANE_BYTES, header, lane};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The hook, built like the tests: cargo does not link a `cdylib` for tests by itself.
+pub fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let test = std::env::current_exe().unwrap();
+        let profile = test.ancestors().nth(2).unwrap();
+        let name = match profile.file_name().unwrap().to_str().unwrap() {
+            "debug" => "dev",
+            name => name,
+        };
+        let status = Command::new(env!("CARGO"))
+            .args([
+                "build",
+                "--quiet",
+                "--package",
+                env!("CARGO_PKG_NAME"),
+                "--profile",
+                name,
+                "--target-dir",
+            ])
+            .arg(profile.parent().unwrap())
+            .status();
+        assert!(status.unwrap().success());
+        profile.join("libmiot_posix.so")
+    })
+}
+
+/// Compiles `tests/programs/NAME.c` into the directory.
+pub fn compile(name: &str, into: &Path, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
+    let program = into.join(name);
+    let output = Command::new("cc")
+        .args(["-Wall", "-Werror", "-D_GNU_SOURCE", "-pthread"])
+        .args(flags)
+        .arg(source)
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+/// A MIOT directory with a control page but no log-client: lanes keep what is recorded.
+pub struct Node(tempfile::TempDir);
+
+impl Node {
+    pub fn new() -> Node {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut page = vec![0u8; control::BYTES];
+        let mut set = |at: usize, value: u64| page[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        set(word::MAGIC, control::MAGIC);
+        set(word::ENABLED, 1);
+        set(word::LAYERS, u64::MAX);
+        set(word::LANE_SLOTS, 1 << 14);
+        set(word::LANE_SLOTS_MAX, 1 << 14);
+        set(word::PROCESS_BYTES, 64 << 20);
+        std::fs::write(directory.path().join(control::FILE), page).unwrap();
+        Node(directory)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// What each process recorded, by process id.
+    pub fn recorded(&self) -> Vec<Process> {
+        let segments = std::fs::read_dir(self.path()).unwrap().map(|entry| entry.unwrap().path());
+        let mut found: Vec<_> = segments
+            .filter(|path| path.extension().is_some_and(|extension| extension == "seg"))
+            .map(|path| process(&std::fs::read(path).unwrap()))
+            .collect();
+        found.sort_by_key(|process| process.pid);
+        found
+    }
+}
+
+/// Runs a program in a directory, with the hook if a node is given.
+pub fn run(program: &Path, arguments: &[&str], directory: &Path, node: Option<&Path>) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(directory).env_remove("LD_PRELOAD");
+    if let Some(node) = node {
+        command.env("LD_PRELOAD", library()).env("MIOT_DIR", node);
+    }
+    command.output().unwrap()
+}
+
+pub struct Process {
+    pub pid: u64,
+    /// Records of all its threads, lane by lane.
+    pub records: Vec<Record>,
+}
+
+#[derive(Debug)]
+pub struct Record {
+    pub kind: Kind,
+    pub layer: &'static str,
+    pub op: &'static str,
+    pub event: Event,
+    pub path1: String,
+    pub path2: String,
+    pub handle2: Option<u64>,
+    pub offset2: Option<u64>,
+}
+
+impl Record {
+    /// Offset, length and result.
+    pub fn range(&self) -> (i64, i64, i64) {
+        (self.event.offset as i64, self.event.length as i64, self.event.result)
+    }
+}
+
+impl Process {
+    /// Records of one operation.
+    pub fn of(&self, op: &str) -> Vec<&Record> {
+        self.records.iter().filter(|record| record.kind == Kind::Request && record.op == op).collect()
+    }
+
+    /// The path a handle stands for.
+    pub fn path(&self, handle: u64) -> Option<&str> {
+        let named = self.records.iter().find(|record| {
+            record.event.handle == handle && record.path1.starts_with('/') && record.event.result >= 0
+        });
+        named.map(|record| record.path1.as_str())
+    }
+}
+
+fn word_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+fn process(bytes: &[u8]) -> Process {
+    let mut records = Vec::new();
+    for index in 0..word_at(bytes, header::LANES) as usize {
+        let entry = HEADER_BYTES + index * LANE_BYTES;
+        let lane = |word: usize| word_at(bytes, entry + word) as usize;
+        let (slots_at, slots) = (lane(lane::SLOTS_AT), lane(lane::SLOTS));
+        let slot = |at: usize| &bytes[slots_at + at % slots * 64..][..64];
+        assert_eq!(lane(lane::LOST_FULL), 0);
+        let (mut at, end) = (lane(lane::START), lane(lane::TAIL) >> 1);
+        while at < end {
+            let first: event::Slot = std::array::from_fn(|word| word_at(slot(at), word * 8));
+            let length = event::slots_of(&first);
+            let rest: Vec<u8> = (at + 1..at + length).flat_map(|at| slot(at).to_vec()).collect();
+            records.push(record(&first, &rest));
+            at += length;
+        }
+        assert_eq!(at, end);
+    }
+    Process { pid: word_at(bytes, header::PID), records }
+}
+
+fn record(first: &event::Slot, rest: &[u8]) -> Record {
+    let event = Event::from_slot(first);
+    let ext = if rest.is_empty() { event::Ext::default() } else { event::ext_from_bytes(rest).unwrap() };
+    Record {
+        kind: Kind::from_number(event::kind_of(first)).unwrap(),
+        layer: Layer::from_number(event.op.layer).unwrap().name(),
+        op: event.op.name().unwrap(),
+        event,
+        path1: String::from_utf8_lossy(ext.path1).into_owned(),
+        path2: String::from_utf8_lossy(ext.path2).into_owned(),
+        handle2: ext.handle2,
+        offset2: ext.offset2,
+    }
+}

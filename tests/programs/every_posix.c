@@ -172,9 +172,12 @@ static void data(void) {
     close(ends[0]);
     close(ends[1]);
 
-    P("fcntl", "data", NULL, NO, NO, F_GETFL, fcntl(fd, F_GETFL));
-    P("fcntl", "data", NULL, NO, NO, F_GETFL, fcntl64(fd, F_GETFL));
-    P("fcntl", "data", NULL, NO, NO, F_GETFL, __fcntl(fd, F_GETFL));
+    struct flock lock = {.l_type = F_RDLCK, .l_start = 0, .l_len = 10};
+    P("fcntl", "data", NULL, NO, NO, F_SETLK, fcntl(fd, F_SETLK, &lock));
+    P("fcntl", "data", NULL, NO, NO, F_GETLK, fcntl64(fd, F_GETLK, &lock));
+    P("fcntl", "data", NULL, NO, NO, F_SETLKW, __fcntl(fd, F_SETLKW, &lock));
+    /* Flags are no I/O. */
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL));
     closed(P("fcntl", "data", NULL, NO, NO, F_DUPFD, fcntl(fd, F_DUPFD, 50)), "data");
     closed(P("fcntl", "data", NULL, NO, NO, F_DUPFD_CLOEXEC, fcntl(fd, F_DUPFD_CLOEXEC, 50)), "data");
     P("flock", "data", NULL, NO, NO, LOCK_EX, flock(fd, LOCK_EX));
@@ -184,7 +187,7 @@ static void data(void) {
     closed(P("dup", "data", NULL, NO, NO, NO, dup(fd)), "data");
     closed(P("dup2", "data", NULL, NO, NO, 60, dup2(fd, 60)), "data");
     closed(P("dup2", "data", NULL, NO, NO, 61, __dup2(fd, 61)), "data");
-    closed(P("dup3", "data", NULL, NO, NO, 62, dup3(fd, 62, O_CLOEXEC)), "data");
+    closed(P("dup3", "data", NULL, NO, NO, MODE(62, O_CLOEXEC), dup3(fd, 62, O_CLOEXEC)), "data");
 
     struct aiocb request = {.aio_fildes = fd, .aio_buf = buffer, .aio_nbytes = 33, .aio_offset = 44};
     static int (*const start[])(struct aiocb *) = {aio_write, aio_read};

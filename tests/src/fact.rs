@@ -21,6 +21,14 @@ pub struct Fact {
     pub result: i64,
 }
 
+impl Fact {
+    /// The file that the request is on: of a symbolic link the new name, since the first path is any text.
+    #[must_use]
+    pub fn file(&self) -> Option<&[u8]> {
+        if self.op == "symlink" { self.path2.as_deref() } else { self.path.as_deref() }
+    }
+}
+
 impl std::fmt::Display for Fact {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.op)?;

@@ -21,12 +21,18 @@ pub enum Rule {
     Realpath,
     /// Reads and writes of streams, compared by totals per file.
     StreamTotals,
-    /// `getc` and `putc` without a call, from the stream's buffer.
-    InlineGetc,
+    /// `getc_unlocked` and `putc_unlocked` take bytes from the stream's buffer without a call.
+    InlineCharacters,
     /// `munmap` of memory that is no file's; `malloc` does it too.
     AnonymousMemory,
-    /// The loader's and the C library's `access`, `stat` and `readlink` at start.
+    /// Flags of descriptors (`F_GETFD`, `F_SETFD`, `F_GETFL`, `F_SETFL`) are no I/O and not recorded.
+    DescriptorFlags,
+    /// `fchmodat` without following links: the C library opens, checks, and changes `/proc/self/fd/N`.
+    Fchmodat,
+    /// The dynamic loader looks for folders of libraries.
     Loader,
+    /// `nftw` and `fts` of the C library walk with calls of their own.
+    TreeWalk,
 }
 
 /// Files that only the C library itself reads.
@@ -57,7 +63,8 @@ pub fn strace_alone(seen: &[Seen], at: usize) -> Option<Rule> {
     if op == "getdents" {
         return Some(Rule::Getdents);
     }
-    if LIBRARY_FILES.iter().any(|file| below(path, file)) {
+    // To read /etc/nsswitch.conf the C library also looks whether the root has changed.
+    if LIBRARY_FILES.iter().any(|file| below(path, file)) || (op == "stat" && path == b"/") {
         return Some(Rule::LibraryFiles);
     }
     if below(path, "/dev/shm")
@@ -74,16 +81,40 @@ pub fn strace_alone(seen: &[Seen], at: usize) -> Option<Rule> {
     if op == "munmap" || op == "msync" {
         return Some(Rule::AnonymousMemory);
     }
-    // fstat directly after open(O_DIRECTORY) of the same directory; F_GETFL and fstat of fdopendir.
-    if matches!(op, "fstat" | "fcntl") && opened_as_directory(&seen[..at], path) {
+    if op == "stat" && (below(path, "/lib") || below(path, "/usr/lib")) {
+        return Some(Rule::Loader);
+    }
+    let walks = |s: &Seen| s.fact.op == "fchdir" && s.fact.path == fact.path;
+    if matches!(op, "openat" | "fchdir" | "close") && seen.iter().any(walks) {
+        return Some(Rule::TreeWalk);
+    }
+    let flags = [libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_SETFL];
+    if op == "fcntl" && flags.iter().any(|command| fact.arg == Some(i64::from(*command))) {
+        return Some(Rule::DescriptorFlags);
+    }
+    let of_link =
+        |s: &Seen| s.fact.op == "openat" && s.fact.arg.is_some_and(|a| a & i64::from(libc::O_PATH) != 0);
+    if of_link(&seen[at])
+        || (matches!(op, "fstat" | "close") && last_open(&seen[..at], path).is_some_and(of_link))
+    {
+        return Some(Rule::Fchmodat);
+    }
+    // A directory that is read: by opendir, or by fdopendir of what the program opened.
+    let reads = |s: &Seen| s.fact.op == "getdents" && s.fact.path == fact.path;
+    if op == "fstat" && (opened_as_directory(&seen[..at], path) || seen.iter().any(reads)) {
         return Some(Rule::OpendirChecks);
     }
     None
 }
 
+fn last_open<'a>(before: &'a [Seen], path: &[u8]) -> Option<&'a Seen> {
+    before.iter().rev().find(|s| s.fact.op == "openat" && s.fact.path.as_deref() == Some(path))
+}
+
 fn opened_as_directory(before: &[Seen], path: &[u8]) -> bool {
-    let on_it = before.iter().rev().find(|s| s.fact.op == "openat" && s.fact.path.as_deref() == Some(path));
-    on_it.and_then(|s| s.fact.arg).is_some_and(|flags| flags & i64::from(libc::O_DIRECTORY) != 0)
+    last_open(before, path)
+        .and_then(|s| s.fact.arg)
+        .is_some_and(|flags| flags & i64::from(libc::O_DIRECTORY) != 0)
 }
 
 /// The rule that explains why strace has no call for this event.
@@ -92,6 +123,8 @@ pub fn trace_alone(fact: &Fact) -> Option<Rule> {
     match fact.op.as_ref() {
         // Without a file: anonymous, which the model of strace's side leaves out.
         "munmap" | "msync" => Some(Rule::AnonymousMemory),
+        // The C library says so without asking the kernel.
+        "chmod" if fact.result == -i64::from(libc::EOPNOTSUPP) => Some(Rule::Fchmodat),
         "mmap" if fact.path.is_none() => Some(Rule::AnonymousMemory),
         _ => None,
     }

@@ -17,8 +17,12 @@ pub struct Scenario {
     pub prepare: fn(&Path),
     /// The command line.
     pub command: &'static [&'static str],
-    /// Standard output is the same in every run.
-    pub steady_output: bool,
+    /// Threads race: the numbers of descriptors differ from run to run.
+    pub races: bool,
+    /// Uses `getc_unlocked` and its like, which are no calls.
+    pub inline_characters: bool,
+    /// Files it looks at as often as time allows.
+    pub now_and_then: &'static [&'static str],
 }
 
 impl std::fmt::Debug for Scenario {
@@ -191,9 +195,12 @@ const FIO: [&str; 12] = [
     "--filename_format=data.$jobnum",
     "--fallocate=none",
     "--disk_util=0",
-    "--output=fio.out",
+    "--output=/dev/null",
     "--eta=never",
 ];
+
+/// fio looks every now and then whether somebody wants a report.
+const FIO_LOOKS: &[&str] = &["/tmp/fio-dump-status"];
 
 macro_rules! fio {
     ($($more:literal),*) => {
@@ -209,7 +216,9 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "dd",
         prepare: one_file,
         command: &["dd", "if=input", "of=output", "bs=4096", "count=60", "skip=2", "seek=3", "conv=fsync"],
-        steady_output: true,
+        races: false,
+        inline_characters: false,
+        now_and_then: &[],
     },
     Scenario {
         name: "dd-append",
@@ -226,13 +235,17 @@ pub const SCENARIOS: &[Scenario] = &[
             "oflag=append",
             "conv=notrunc,fdatasync",
         ],
-        steady_output: true,
+        races: false,
+        inline_characters: false,
+        now_and_then: &[],
     },
     Scenario {
         name: "tar-create",
         prepare: tree,
         command: &["tar", "-cf", "tree.tar", "tree"],
-        steady_output: true,
+        races: false,
+        inline_characters: false,
+        now_and_then: &[],
     },
     Scenario {
         name: "tar-extract",
@@ -242,26 +255,41 @@ pub const SCENARIOS: &[Scenario] = &[
             fs::create_dir(dir.join("out")).unwrap_or_else(|e| panic!("{e}"));
         },
         command: &["tar", "-xf", "tree.tar", "-C", "out"],
-        steady_output: true,
+        races: false,
+        inline_characters: false,
+        now_and_then: &[],
     },
-    Scenario { name: "cp", prepare: tree, command: &["cp", "-r", "tree", "copy"], steady_output: true },
+    Scenario {
+        name: "cp",
+        prepare: tree,
+        command: &["cp", "-r", "tree", "copy"],
+        races: false,
+        inline_characters: false,
+        now_and_then: &[],
+    },
     Scenario {
         name: "sqlite3",
         prepare: database,
         command: &["sqlite3", "test.db", ".read load.sql"],
-        steady_output: true,
+        races: false,
+        inline_characters: false,
+        now_and_then: &[],
     },
     Scenario {
         name: "git-clone",
         prepare: repository,
         command: &["git", "clone", "-q", "origin", "clone"],
-        steady_output: true,
+        races: false,
+        inline_characters: false,
+        now_and_then: &[],
     },
     Scenario {
         name: "python3",
         prepare: script,
         command: &["/usr/bin/python3", "-I", "-B", "program.py"],
-        steady_output: true,
+        races: true,
+        inline_characters: true,
+        now_and_then: &[],
     },
     Scenario {
         name: "shell",
@@ -271,20 +299,33 @@ pub const SCENARIOS: &[Scenario] = &[
             "-c",
             "cat tree/file1 > all; (cat tree/file2 >> all) & wait; ls -l tree | wc -l > count; rm -r tree",
         ],
-        steady_output: true,
+        races: false,
+        inline_characters: true,
+        now_and_then: &[],
     },
-    Scenario { name: "fio-processes", prepare: nothing, command: fio!("--rw=randrw"), steady_output: false },
+    Scenario {
+        name: "fio-processes",
+        prepare: nothing,
+        command: fio!("--rw=randrw"),
+        races: false,
+        inline_characters: false,
+        now_and_then: FIO_LOOKS,
+    },
     Scenario {
         name: "fio-threads",
         prepare: nothing,
         command: fio!("--rw=randrw", "--thread"),
-        steady_output: false,
+        races: true,
+        inline_characters: false,
+        now_and_then: FIO_LOOKS,
     },
     Scenario {
         name: "fio-sequential",
         prepare: nothing,
         command: fio!("--rw=write", "--fsync=16", "--thread"),
-        steady_output: false,
+        races: true,
+        inline_characters: false,
+        now_and_then: FIO_LOOKS,
     },
 ];
 

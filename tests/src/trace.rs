@@ -147,15 +147,16 @@ impl Row {
         let arg = match self.op.as_str() {
             // Low half: flags; high half: mode.
             "open" | "openat" => self.arg.map(|a| a & 0xffff_ffff),
-            "lseek" | "fcntl" | "dup2" | "dup3" | "flock" => self.arg,
+            "dup3" => self.arg.map(|a| a & 0xffff_ffff),
+            "lseek" | "fcntl" | "dup2" | "flock" => self.arg,
             "mkdir" | "mkdirat" | "chmod" | "fchmod" => self.arg,
             _ => None,
         };
         let attribute = self.op.contains("xattr");
         Some(Fact {
-            path: path(&self.path).map(|p| normal_path(b"/", &p)),
-            path2: path(&self.path2)
-                .map(|p| if attribute || op == "symlink" { p } else { normal_path(b"/", &p) }),
+            // The target of a symbolic link is any text, and so is the name of an attribute.
+            path: path(&self.path).map(|p| if op == "symlink" { p } else { normal_path(b"/", &p) }),
+            path2: path(&self.path2).map(|p| if attribute { p } else { normal_path(b"/", &p) }),
             offset: self.offset,
             length: self.length,
             arg,

@@ -180,6 +180,11 @@ pub(super) fn fact(model: &mut Model<'_>, task: &Task, call: &Call) -> Option<Fa
         "statfs" => on_path("statfs", path(0))?,
         "access" => on_path("access", path(0))?,
         "faccessat" | "faccessat2" => on_path("access", path_at(0))?,
+        "chmod" if descriptor_link(&path(0)?).is_some() => {
+            // fchmodat(AT_SYMLINK_NOFOLLOW) of the C library.
+            let open = task.open(descriptor_link(&path(0)?)?)?;
+            Fact { arg: number(1), ..on_path("chmod", Some(open.path.clone()))? }
+        }
         "mkdir" | "chmod" | "mknod" => Fact { arg: number(1), ..on_path(name_of(&call.name), path(0))? },
         "mkdirat" | "fchmodat" | "mknodat" => {
             Fact { arg: number(2), ..on_path(name_of(call.name.trim_end_matches("at")), path_at(0))? }
@@ -205,8 +210,8 @@ pub(super) fn fact(model: &mut Model<'_>, task: &Task, call: &Call) -> Option<Fa
         }
         "link" => on_two("link", path(0), path(1))?,
         "linkat" => on_two("link", path_at(0), path_at(2))?,
-        "symlink" => on_two("symlink", path(1), parse::string(arg(0)))?,
-        "symlinkat" => on_two("symlink", path_at(1), parse::string(arg(0)))?,
+        "symlink" => on_two("symlink", parse::string(arg(0)), path(1))?,
+        "symlinkat" => on_two("symlink", parse::string(arg(0)), path_at(1))?,
         "readlink" => Fact { length: number(2), ..on_path("readlink", path(0))? },
         "readlinkat" => Fact { length: number(3), ..on_path("readlink", path_at(0))? },
         "getdents64" => {
@@ -314,6 +319,11 @@ pub(super) fn fact(model: &mut Model<'_>, task: &Task, call: &Call) -> Option<Fa
         "flock" => Fact { arg: number(1), ..on_file("flock", &*model.file(task, arg(0))?) },
         _ => return None,
     })
+}
+
+/// The number in `/proc/self/fd/N`.
+fn descriptor_link(path: &[u8]) -> Option<i32> {
+    std::str::from_utf8(path.strip_prefix(b"/proc/self/fd/")?).ok()?.parse().ok()
 }
 
 fn duplicate(task: &Task, file: Option<Rc<Open>>, result: i64) {

@@ -113,7 +113,7 @@ impl<'a> Model<'a> {
             _ => {
                 let borrowed = task.borrowed.get();
                 let Some(fact) = calls::fact(self, &task, call) else { return };
-                if fact.path.as_deref().is_some_and(is_excluded) {
+                if fact.file().is_some_and(is_excluded) {
                     return;
                 }
                 let seen = Seen { line: call.line, fact, borrowed };

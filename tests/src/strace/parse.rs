@@ -109,7 +109,8 @@ fn arguments(text: &str) -> Option<(Vec<String>, &str)> {
 /// A number as strace writes it: decimal, octal or hexadecimal. `NULL` is 0.
 #[must_use]
 pub fn integer(text: &str) -> Option<i64> {
-    let text = text.split(['<', ' ']).next()?;
+    // strace 6.1 writes some raw flags with an empty name before them: `|0x900`.
+    let text = text.trim_start_matches('|').split(['<', ' ']).next()?;
     if text == "NULL" {
         return Some(0);
     }

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 /// The hook, built like the tests: cargo does not link a `cdylib` for tests by itself.
-pub fn library() -> &'static Path {
+pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let test = std::env::current_exe().unwrap();
@@ -38,7 +38,7 @@ pub fn library() -> &'static Path {
 }
 
 /// Compiles `tests/programs/NAME.c` into the directory.
-pub fn compile(name: &str, into: &Path, flags: &[&str]) -> PathBuf {
+pub(crate) fn compile(name: &str, into: &Path, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
     let program = into.join(name);
     let output = Command::new("cc")
@@ -54,10 +54,10 @@ pub fn compile(name: &str, into: &Path, flags: &[&str]) -> PathBuf {
 }
 
 /// A MIOT directory with a control page but no log-client: lanes keep what is recorded.
-pub struct Node(tempfile::TempDir);
+pub(crate) struct Node(tempfile::TempDir);
 
 impl Node {
-    pub fn new() -> Node {
+    pub(crate) fn new() -> Node {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let mut page = vec![0u8; control::BYTES];
         let mut set = |at: usize, value: u64| page[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -71,12 +71,12 @@ impl Node {
         Node(directory)
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
     /// What each process recorded, by process id.
-    pub fn recorded(&self) -> Vec<Process> {
+    pub(crate) fn recorded(&self) -> Vec<Process> {
         let segments = std::fs::read_dir(self.path()).unwrap().map(|entry| entry.unwrap().path());
         let mut found: Vec<_> = segments
             .filter(|path| path.extension().is_some_and(|extension| extension == "seg"))
@@ -88,7 +88,7 @@ impl Node {
 }
 
 /// Runs a program in a directory, with the hook if a node is given.
-pub fn run(program: &Path, arguments: &[&str], directory: &Path, node: Option<&Path>) -> Output {
+pub(crate) fn run(program: &Path, arguments: &[&str], directory: &Path, node: Option<&Path>) -> Output {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(directory).env_remove("LD_PRELOAD");
     if let Some(node) = node {
@@ -97,39 +97,39 @@ pub fn run(program: &Path, arguments: &[&str], directory: &Path, node: Option<&P
     command.output().unwrap()
 }
 
-pub struct Process {
-    pub pid: u64,
+pub(crate) struct Process {
+    pub(crate) pid: u64,
     /// Records of all its threads, lane by lane.
-    pub records: Vec<Record>,
+    pub(crate) records: Vec<Record>,
 }
 
 #[derive(Debug)]
-pub struct Record {
-    pub kind: Kind,
-    pub layer: &'static str,
-    pub op: &'static str,
-    pub event: Event,
-    pub path1: String,
-    pub path2: String,
-    pub handle2: Option<u64>,
-    pub offset2: Option<u64>,
+pub(crate) struct Record {
+    pub(crate) kind: Kind,
+    pub(crate) layer: &'static str,
+    pub(crate) op: &'static str,
+    pub(crate) event: Event,
+    pub(crate) path1: String,
+    pub(crate) path2: String,
+    pub(crate) handle2: Option<u64>,
+    pub(crate) offset2: Option<u64>,
 }
 
 impl Record {
     /// Offset, length and result.
-    pub fn range(&self) -> (i64, i64, i64) {
+    pub(crate) fn range(&self) -> (i64, i64, i64) {
         (self.event.offset as i64, self.event.length as i64, self.event.result)
     }
 }
 
 impl Process {
     /// Records of one operation.
-    pub fn of(&self, op: &str) -> Vec<&Record> {
+    pub(crate) fn of(&self, op: &str) -> Vec<&Record> {
         self.records.iter().filter(|record| record.kind == Kind::Request && record.op == op).collect()
     }
 
     /// The path a handle stands for.
-    pub fn path(&self, handle: u64) -> Option<&str> {
+    pub(crate) fn path(&self, handle: u64) -> Option<&str> {
         let named = self.records.iter().find(|record| {
             record.event.handle == handle && record.path1.starts_with('/') && record.event.result >= 0
         });

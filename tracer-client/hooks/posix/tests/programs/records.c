@@ -1,0 +1,167 @@
+/* Makes requests whose records tests/records.rs knows. The first argument chooses the part. */
+#include <aio.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+static void check(long result)
+{
+    if (result < 0) {
+        perror("records");
+        exit(1);
+    }
+}
+
+static void positions(void)
+{
+    char buffer[64] = {0};
+    struct iovec vector[2] = {{buffer, 3}, {buffer, 4}};
+    int fd = open("file", O_RDWR | O_CREAT | O_TRUNC, 0644), copy;
+    check(write(fd, buffer, 10));           /* 0 */
+    check(writev(fd, vector, 2));           /* 10 */
+    copy = dup(fd);
+    check(lseek(copy, 5, SEEK_SET));
+    check(read(fd, buffer, 4));             /* 5 */
+    check(read(copy, buffer, 64));          /* 9, 8 bytes */
+    check(read(fd, buffer, 64));            /* 17, end */
+    check(pwrite(fd, buffer, 2, 40));
+    check(lseek(fd, -2, SEEK_END));
+    check(readv(fd, vector, 2));            /* 40, 2 bytes */
+    check(fcntl(fd, F_SETFL, O_APPEND));
+    check(lseek(fd, 0, SEEK_SET));
+    check(write(fd, buffer, 1));            /* 42, for O_APPEND */
+    check(close(fd));
+    check(write(copy, buffer, 1));          /* 43 */
+    check(close(copy));
+    fd = open("file", O_RDONLY);
+    check(read(fd, buffer, 5));             /* 0, of a new handle */
+    check(dup2(fd, 50));
+    check(close(fd));
+    check(read(50, buffer, 5));             /* 5 */
+    check(close_range(50, 50, 0));
+}
+
+static void shared(void)
+{
+    char buffer[8];
+    int status, fd = open("file", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    check(ftruncate(fd, 100));
+    check(read(fd, buffer, 3));             /* 0 */
+    if (fork() == 0) {
+        check(read(fd, buffer, 4));         /* 3 */
+        check(close(fd));
+        _exit(0);
+    }
+    check(wait(&status));
+    check(read(fd, buffer, 5));             /* 7: the child has read */
+    check(close(fd));
+    check(read(0, buffer, 2));              /* given by the test, at 6 */
+    if (vfork() == 0) {
+        close(0);
+        _exit(0);
+    }
+    check(wait(&status));
+    check(read(0, buffer, 2));              /* 8 */
+}
+
+static void paths(void)
+{
+    struct stat st;
+    char name[] = "temp-XXXXXX";
+    int fd, directory;
+    check(mkdir("dir", 0755));
+    check(mkdir("dir//sub/", 0700));
+    check(chdir("dir"));
+    directory = open("./sub", O_RDONLY | O_DIRECTORY);
+    fd = openat(directory, "x", O_WRONLY | O_CREAT, 0600);
+    check(close(fd));
+    check(stat("sub/../sub/x", &st));
+    check(rename("sub/x", "y"));
+    check(link("y", "z"));
+    check(symlink("../somewhere", "s"));
+    check(setxattr("y", "user.a", "v", 1, 0) < 0 && errno != ENOTSUP ? -1 : 0);
+    stat("none", &st);
+    fd = mkstemp(name);
+    check(close(fd));
+    check(fchdir(directory));
+    check(unlink("../z"));
+    check(access("/etc/passwd", R_OK));
+    check(access("/proc/self/maps", R_OK));
+    check(access("/usr/lib/libnone.so.1", R_OK) < 0 ? 0 : 0);
+    check(access("hidden.o", R_OK) < 0 ? 0 : 0);
+}
+
+static void streams(void)
+{
+    char line[32];
+    int number;
+    FILE *file = fopen("stream", "w+");
+    fprintf(file, "%d\n", 1234);            /* 0, 5 */
+    fputs("abc\n", file);                   /* 5, 4 */
+    fputc('x', file);                       /* 9 */
+    fwrite("12345678", 4, 2, file);         /* 10, 8 */
+    fseek(file, 0, SEEK_SET);
+    check(fscanf(file, "%d", &number));     /* 0, 4 */
+    fgets(line, sizeof line, file);         /* 4, 1 */
+    fgets(line, sizeof line, file);         /* 5, 4 */
+    fgetc(file);                            /* 9 */
+    ungetc('x', file);
+    check(fread(line, 5, 3, file));         /* 9, 9 of 15 */
+    fgetc(file);                            /* 18, end */
+    fclose(file);
+    file = fopen("stream", "a");
+    fputs("z", file);                       /* unknown */
+    fclose(file);
+    puts("out");                            /* to a file, at 0 */
+    printf("%s\n", "formatted");            /* 4 */
+    fflush(stdout);
+}
+
+static void rest(void)
+{
+    char buffer[16] = {0};
+    int pair[2], from = open("from", O_RDWR | O_CREAT, 0600), to = open("to", O_RDWR | O_CREAT, 0600);
+    off_t offset = 3;
+    loff_t out = 7;
+    struct aiocb block = {.aio_fildes = from, .aio_offset = 11, .aio_buf = buffer, .aio_nbytes = 6};
+    const struct aiocb *blocks[] = {&block};
+    check(ftruncate(from, 4096));
+    check(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    check(sendfile(pair[0], from, &offset, 5));              /* 3 */
+    check(read(pair[1], buffer, 5));                         /* not recorded */
+    check(copy_file_range(from, NULL, to, &out, 20, 0));     /* from 0 to 7 */
+    char *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, from, 0);
+    char *other = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    check(msync(map, 4096, MS_SYNC));
+    check(munmap(other, 4096));
+    check(munmap(map, 4096));
+    check(aio_read(&block));
+    check(aio_suspend(blocks, 1, NULL));
+    check(aio_return(&block) == 6 ? 0 : -1);
+    DIR *directory = opendir(".");
+    while (readdir(directory))
+        ;
+    closedir(directory);
+}
+
+int main(int count, char **arguments)
+{
+    const char *part = count > 1 ? arguments[1] : "";
+    strcmp(part, "positions") ? 0 : (positions(), 0);
+    strcmp(part, "shared") ? 0 : (shared(), 0);
+    strcmp(part, "paths") ? 0 : (paths(), 0);
+    strcmp(part, "streams") ? 0 : (streams(), 0);
+    strcmp(part, "rest") ? 0 : (rest(), 0);
+    return 0;
+}

@@ -33,7 +33,7 @@ hook!(__fxstatat | __fxstatat64 (version: c_int, directory: c_int, path: Path, o
     on_path_or_fd(posix::FSTATAT, Place::at(directory, path), flags, arg(flags, 0), real)
 });
 
-hook!(statfs | statfs64 (path: Path, out: Out) -> c_int, |real| on_path(posix::STATFS, path, NONE, real));
+hook!(statfs | statfs64 | __statfs (path: Path, out: Out) -> c_int, |real| on_path(posix::STATFS, path, NONE, real));
 hook!(fstatfs | fstatfs64 (fd: c_int, out: Out) -> c_int, |real| on_fd_arg(posix::FSTATFS, fd, NONE, real));
 hook!(statvfs | statvfs64 (path: Path, out: Out) -> c_int, |real| on_path(posix::STATVFS, path, NONE, real));
 hook!(fstatvfs | fstatvfs64 (fd: c_int, out: Out) -> c_int, |real| {

@@ -24,22 +24,22 @@ fn total(vector: Vector, count: c_int, result: i64) -> u64 {
     elements.iter().fold(0u64, |sum, element| sum.saturating_add(element.iov_len as u64))
 }
 
-hook!(early read(fd: c_int, buffer: Buffer, count: usize) -> isize, |real| {
+hook!(early read | __read (fd: c_int, buffer: Buffer, count: usize) -> isize, |real| {
     at_position(posix::READ, fd, count as u64, false, real)
 });
 hook!(__read_chk(fd: c_int, buffer: Buffer, count: usize, room: usize) -> isize, |real| {
     at_position(posix::READ, fd, count as u64, false, real)
 });
-hook!(early write(fd: c_int, buffer: Buffer, count: usize) -> isize, |real| {
+hook!(early write | __write (fd: c_int, buffer: Buffer, count: usize) -> isize, |real| {
     at_position(posix::WRITE, fd, count as u64, true, real)
 });
-hook!(early pread | pread64(fd: c_int, buffer: Buffer, count: usize, offset: Offset) -> isize, |real| {
+hook!(early pread | pread64 | __pread64 (fd: c_int, buffer: Buffer, count: usize, offset: Offset) -> isize, |real| {
     on_fd(posix::PREAD, fd, offset as u64, count as u64, real)
 });
 hook!(__pread_chk | __pread64_chk(fd: c_int, buffer: Buffer, count: usize, offset: Offset, room: usize) -> isize, |real| {
     on_fd(posix::PREAD, fd, offset as u64, count as u64, real)
 });
-hook!(early pwrite | pwrite64(fd: c_int, buffer: Buffer, count: usize, offset: Offset) -> isize, |real| {
+hook!(early pwrite | pwrite64 | __pwrite64 (fd: c_int, buffer: Buffer, count: usize, offset: Offset) -> isize, |real| {
     on_fd(posix::PWRITE, fd, offset as u64, count as u64, real)
 });
 

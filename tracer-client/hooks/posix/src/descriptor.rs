@@ -10,7 +10,7 @@ use miot_tracer::op::posix;
 use miot_tracer::{Done, NONE, Op, end};
 use std::ffi::{c_int, c_uint};
 
-hook!(early close(fd: c_int) -> c_int, |real| {
+hook!(early close | __close (fd: c_int) -> c_int, |real| {
     closing(posix::CLOSE, fd, real)
 });
 
@@ -50,7 +50,7 @@ hook!(closefrom(first: c_int) -> (), |real| {
 });
 
 hook!(early dup(fd: c_int) -> c_int, |real| duplicating(posix::DUP, fd, NONE, real));
-hook!(early dup2(fd: c_int, new: c_int) -> c_int, |real| {
+hook!(early dup2 | __dup2 (fd: c_int, new: c_int) -> c_int, |real| {
     duplicating(posix::DUP2, fd, arg(new, 0), real)
 });
 hook!(early dup3(fd: c_int, new: c_int, flags: c_int) -> c_int, |real| {
@@ -61,7 +61,7 @@ hook!(early dup3(fd: c_int, new: c_int, flags: c_int) -> c_int, |real| {
 const LOCKS: [c_int; 6] =
     [libc::F_SETLK, libc::F_SETLKW, libc::F_GETLK, libc::F_OFD_SETLK, libc::F_OFD_SETLKW, libc::F_OFD_GETLK];
 
-hook!(early fcntl | fcntl64 (fd: c_int, command: c_int, argument: usize) -> c_int, |real| match command {
+hook!(early fcntl | fcntl64 | __fcntl (fd: c_int, command: c_int, argument: usize) -> c_int, |real| match command {
     libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicating(posix::FCNTL, fd, arg(command, 0), real),
     libc::F_SETFL => {
         let returned = real();
@@ -89,7 +89,7 @@ fn duplicating(op: Op, fd: c_int, arg: u64, real: impl FnOnce() -> c_int) -> c_i
     new
 }
 
-hook!(early lseek | lseek64 | llseek (fd: c_int, offset: Offset, whence: c_int) -> Offset, |real| {
+hook!(early lseek | lseek64 | llseek | __lseek (fd: c_int, offset: Offset, whence: c_int) -> Offset, |real| {
     let Some(file) = tracked(posix::LSEEK, fd) else { return real() };
     let Some(begun) = begin(posix::LSEEK) else { return file.unseen(real) };
     let returned = real();

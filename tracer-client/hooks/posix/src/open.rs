@@ -12,7 +12,7 @@ use crate::{filter, table};
 use miot_tracer::{Done, Ext, NONE, Op, end_with, new_handle, op::posix};
 use std::ffi::{c_char, c_int, c_uint};
 
-hook!(early open | open64 (path: Path, flags: c_int, mode: c_uint) -> c_int, |real| {
+hook!(early open | open64 | __open | __open64 (path: Path, flags: c_int, mode: c_uint) -> c_int, |real| {
     opening(posix::OPEN, path, flags, mode, real)
 });
 hook!(early openat | openat64 (directory: c_int, path: Path, flags: c_int, mode: c_uint) -> c_int, |real| {

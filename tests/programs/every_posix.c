@@ -31,6 +31,8 @@ off_t __lseek(int, off_t, int);
 int __close(int), __dup2(int, int), __fcntl(int, int, ...);
 int __xstat(int, const char *, struct stat *), __fxstat(int, int, struct stat *),
     __lxstat(int, const char *, struct stat *), __fxstatat(int, int, const char *, struct stat *, int);
+int __xmknod(int, const char *, mode_t, dev_t *), __xmknodat(int, int, const char *, mode_t, dev_t *),
+    __statfs(const char *, struct statfs *), lchmod(const char *, mode_t);
 int __xstat64(int, const char *, struct stat64 *), __fxstat64(int, int, struct stat64 *),
     __lxstat64(int, const char *, struct stat64 *), __fxstatat64(int, int, const char *, struct stat64 *, int);
 
@@ -127,7 +129,8 @@ static void data(void) {
     P("lseek", "data", NULL, 0, NO, SEEK_CUR, lseek(fd, 0, SEEK_CUR));
     FAILS("read", "data", NULL, 223, 10, NO, read(fd, (void *)8, 10));
     FAILS("lseek", "data", NULL, -5, NO, SEEK_SET, lseek(fd, -5, SEEK_SET));
-    FAILS("pread", "data", NULL, -1, 10, NO, pread(fd, buffer, 10, -1));
+    /* -1 stands for none. */
+    FAILS("pread", "data", NULL, NO, 10, NO, pread(fd, buffer, 10, -1));
     if (read(777, buffer, 10) != -1)
         fail("read");
 
@@ -150,11 +153,16 @@ static void data(void) {
 
     void *map = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     expect("posix", "mmap", "data", NULL, 0, 8192, NO, ANY);
-    P("msync", "?", NULL, NO, 4096, NO, msync(map, 4096, MS_SYNC));
-    P("munmap", "?", NULL, NO, 8192, NO, munmap(map, 8192));
+    P("msync", "data", NULL, NO, 4096, NO, msync(map, 4096, MS_SYNC));
+    P("munmap", "data", NULL, NO, 8192, NO, munmap(map, 8192));
     map = mmap64(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 4096);
     expect("posix", "mmap", "data", NULL, 4096, 4096, NO, ANY);
-    P("munmap", "?", NULL, NO, 4096, NO, munmap(map, 4096));
+    P("munmap", "data", NULL, NO, 4096, NO, munmap(map, 4096));
+    /* Moved and grown, it is still the file's. */
+    map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+    expect("posix", "mmap", "data", NULL, 0, 4096, NO, ANY);
+    map = mremap(map, 4096, 8192, MREMAP_MAYMOVE);
+    P("munmap", "data", NULL, NO, 8192, NO, munmap(map, 8192));
     map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 17);
     expect("posix", "mmap", "data", NULL, 17, 4096, NO, -EINVAL);
 
@@ -167,7 +175,7 @@ static void data(void) {
     int ends[2];
     if (pipe(ends))
         fail("pipe");
-    P("splice", "data", NULL, 20, 80, NO, splice(fd, &(off_t){20}, ends[1], NULL, 80, 0));
+    P("splice", NULL, "data", NO, 80, NO, splice(fd, &(off_t){20}, ends[1], NULL, 80, 0));
     P("splice", "out", NULL, 500, 80, NO, splice(ends[0], NULL, out, &(off_t){500}, 80, 0));
     close(ends[0]);
     close(ends[1]);
@@ -190,19 +198,22 @@ static void data(void) {
     closed(P("dup3", "data", NULL, NO, NO, MODE(62, O_CLOEXEC), dup3(fd, 62, O_CLOEXEC)), "data");
 
     struct aiocb request = {.aio_fildes = fd, .aio_buf = buffer, .aio_nbytes = 33, .aio_offset = 44};
-    static int (*const start[])(struct aiocb *) = {aio_write, aio_read};
-    for (int i = 0; i < 2; i++) {
+    static int (*const start[])(struct aiocb *) = {aio_write, (int (*)(struct aiocb *))aio_write64, aio_read, (int (*)(struct aiocb *))aio_read64};
+    for (int i = 0; i < 4; i++) {
         if (start[i](&request))
             fail("aio");
         while (aio_error(&request) == EINPROGRESS)
             usleep(1000);
-        P(i ? "aio_read" : "aio_write", "data", NULL, 44, 33, NO, aio_return(&request));
+        const char *op = i < 2 ? "aio_write" : "aio_read";
+        P(op, "data", NULL, 44, 33, NO, i % 2 ? aio_return(&request) : aio_return64((struct aiocb64 *)&request));
     }
-    if (aio_fsync(O_SYNC, &request))
-        fail("aio_fsync");
-    while (aio_error(&request) == EINPROGRESS)
-        usleep(1000);
-    P("aio_fsync", "data", NULL, NO, NO, NO, aio_return(&request));
+    for (int i = 0; i < 2; i++) {
+        if (i ? aio_fsync(O_SYNC, &request) : aio_fsync64(O_SYNC, (struct aiocb64 *)&request))
+            fail("aio_fsync");
+        while (aio_error(&request) == EINPROGRESS)
+            usleep(1000);
+        P("aio_fsync", "data", NULL, NO, NO, NO, aio_return(&request));
+    }
     closed(out, "out");
     closed(fd, "data");
 
@@ -241,9 +252,10 @@ static void attributes(void) {
     P("fstatat", "f", NULL, NO, NO, 0, fstatat64(AT_FDCWD, "f", &s64, 0));
     P("fstatat", "f", NULL, NO, NO, 0, __fxstatat(1, AT_FDCWD, "f", &s, 0));
     P("fstatat", "f", NULL, NO, NO, 0, __fxstatat64(1, AT_FDCWD, "f", &s64, 0));
-    P("statx", "f", NULL, NO, NO, 0, statx(AT_FDCWD, "f", 0, STATX_SIZE, &sx));
+    P("statx", "f", NULL, NO, NO, MODE(0, STATX_SIZE), statx(AT_FDCWD, "f", 0, STATX_SIZE, &sx));
     P("statfs", "f", NULL, NO, NO, NO, statfs("f", &fs));
     P("statfs", "f", NULL, NO, NO, NO, statfs64("f", &fs64));
+    P("statfs", "f", NULL, NO, NO, NO, __statfs("f", &fs));
     P("fstatfs", "f", NULL, NO, NO, NO, fstatfs(fd, &fs));
     P("fstatfs", "f", NULL, NO, NO, NO, fstatfs64(fd, &fs64));
     P("statvfs", "f", NULL, NO, NO, NO, statvfs("f", &vfs));
@@ -258,6 +270,7 @@ static void attributes(void) {
     P("chmod", "f", NULL, NO, NO, 0600, chmod("f", 0600));
     P("fchmod", "f", NULL, NO, NO, 0640, fchmod(fd, 0640));
     P("fchmodat", "f", NULL, NO, NO, 0644, fchmodat(AT_FDCWD, "f", 0644, 0));
+    FAILS("fchmodat", "f", NULL, NO, NO, MODE(0644, AT_SYMLINK_NOFOLLOW), lchmod("f", 0644));
     P("chown", "f", NULL, NO, NO, ANY, chown("f", -1, -1));
     P("fchown", "f", NULL, NO, NO, ANY, fchown(fd, -1, -1));
     P("lchown", "f", NULL, NO, NO, ANY, lchown("f", -1, -1));
@@ -309,6 +322,8 @@ static void names(void) {
     P("remove", "hard2", NULL, NO, NO, NO, remove("hard2"));
     P("mknod", "node", NULL, NO, NO, ANY, mknod("node", S_IFREG | 0600, 0));
     P("mknodat", "node2", NULL, NO, NO, ANY, mknodat(AT_FDCWD, "node2", S_IFREG | 0600, 0));
+    P("mknod", "node3", NULL, NO, NO, ANY, __xmknod(0, "node3", S_IFREG | 0600, &(dev_t){0}));
+    P("mknodat", "node4", NULL, NO, NO, ANY, __xmknodat(0, AT_FDCWD, "node4", S_IFREG | 0600, &(dev_t){0}));
     P("mkfifo", "fifo", NULL, NO, NO, 0600, mkfifo("fifo", 0600));
     P("mkfifoat", "fifo2", NULL, NO, NO, 0600, mkfifoat(AT_FDCWD, "fifo2", 0600));
     P("mkdir", "e", NULL, NO, NO, 0700, mkdir("e", 0700));
@@ -337,6 +352,12 @@ static void names(void) {
     P("closedir", "d", NULL, NO, NO, NO, closedir(dir));
     int fd = P("open", "d", NULL, NO, NO, O_RDONLY | O_DIRECTORY, open("d", O_RDONLY | O_DIRECTORY));
     P("getdents", "d", NULL, NO, 200, NO, getdents64(fd, buffer, 200));
+    P("lseek", "d", NULL, 0, NO, SEEK_SET, lseek(fd, 0, SEEK_SET));
+    off_t base = 0;
+    off64_t base64 = 0;
+    P("getdents", "d", NULL, NO, 201, NO, getdirentries(fd, buffer, 201, &base));
+    P("lseek", "d", NULL, 0, NO, SEEK_SET, lseek(fd, 0, SEEK_SET));
+    P("getdents", "d", NULL, NO, 202, NO, getdirentries64(fd, buffer, 202, &base64));
     P("lseek", "d", NULL, 0, NO, SEEK_SET, lseek(fd, 0, SEEK_SET));
     dir = fdopendir(fd);
     expect("posix", "fdopendir", "d", NULL, NO, NO, NO, fd);

@@ -16,6 +16,7 @@ int __fprintf_chk(FILE *, int, const char *, ...), __printf_chk(int, const char 
 int __isoc99_fscanf(FILE *, const char *, ...), __isoc99_vfscanf(FILE *, const char *, va_list),
     __isoc99_scanf(const char *, ...), __isoc99_vscanf(const char *, va_list);
 int _IO_getc(FILE *), _IO_putc(int, FILE *);
+int __dprintf_chk(int, int, const char *, ...), __vdprintf_chk(int, int, const char *, va_list);
 ssize_t __getdelim(char **, size_t *, int, FILE *);
 /* <stdio.h> renames these to the C99 ones. */
 int old_fscanf(FILE *, const char *, ...) __asm__("fscanf");
@@ -125,7 +126,7 @@ static void reads(void) {
     S("fscanf", "s", 34, ANY, NO, by_list(__isoc99_vfscanf, f, "%d", &number) == 1 ? 3 : -1);
     S("fscanf", "s", 37, ANY, NO, old_fscanf(f, "%d", &number) == 1 ? 3 : -1);
     S("fscanf", "s", 40, ANY, NO, by_list(old_vfscanf, f, "%d", &number) == 1 ? 3 : -1);
-    S("getdelim", "s", 43, ANY, NO, getdelim(&line, &room, '\n', f));
+    S("getdelim", "s", 43, ANY, NO, getdelim(&line, &room, ';', f));
     S("fsetpos", "s", ANY, NO, NO, fsetpos(f, &at));
     S("fsetpos", "s", ANY, NO, NO, fsetpos64(f, &at64));
     S("getdelim", "s", 31, ANY, NO, __getdelim(&line, &room, '8', f));
@@ -154,6 +155,34 @@ static void reads(void) {
         expect("stdio", "tmpfile", "?", NULL, NO, NO, NO, fileno(f));
         closed(f, "?");
     }
+}
+
+static int to_descriptor(int (*call)(int, const char *, va_list), int fd, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    int result = call(fd, format, list);
+    va_end(list);
+    return result;
+}
+
+static int to_descriptor_checked(int fd, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    int result = __vdprintf_chk(fd, 1, format, list);
+    va_end(list);
+    return result;
+}
+
+/* Formatted writes to a descriptor count as those to a stream. */
+static void descriptors(void) {
+    int fd = open("dprintf", O_RDWR | O_CREAT, 0600);
+    expect("posix", "open", "dprintf", NULL, NO, NO, ANY, fd);
+#define D(offset, length, call) expect("stdio", "fprintf", "dprintf", NULL, offset, length, NO, call)
+    D(0, 3, dprintf(fd, "%d", 123));
+    D(3, 4, to_descriptor(vdprintf, fd, "%d", 1234));
+    D(7, 5, __dprintf_chk(fd, 1, "%d", 12345));
+    D(12, 6, to_descriptor_checked(fd, "%d", 123456));
+    expect("posix", "close", "dprintf", NULL, NO, NO, NO, close(fd));
 }
 
 static void standard(void) {
@@ -188,5 +217,6 @@ static void standard(void) {
 void every_stdio(void) {
     writes();
     reads();
+    descriptors();
     standard();
 }

@@ -24,7 +24,8 @@ def one(query):
 
 print("duckdb", one("select count(*) from events"))
 print("written", one("select sum(result)::bigint from events where op like 'pwrite%' and result > 0"))
-print("first", one("select epoch_ns(min(time)) from events"))
+print("first", events.column("time").cast("int64")[0].as_py())
+print("microseconds", one("select epoch_us(min(time)) from events"))
 print("named", one("select count(*) from events join files using (file) where path like '%/test.db'"))
 times = events.column("time").cast("int64").to_pylist()
 assert times == sorted(times)

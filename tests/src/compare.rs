@@ -23,6 +23,7 @@ pub struct Verdict {
 pub type Rename<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
 
 /// What differs from run to run in a program, through no fault of a witness.
+#[expect(missing_debug_implementations, reason = "functions have none")]
 #[derive(Clone, Copy)]
 pub struct Unsteady<'a> {
     /// Takes what is random out of a path.

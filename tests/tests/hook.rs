@@ -111,7 +111,7 @@ fn every_way_to_end() {
 fn inherited_descriptors_are_known_by_path() {
     let place = Place::new("inherited");
     let script = format!(
-        "printf 0123456789 > in; exec 10< in 11>> out; head -c 3 <&10 > /dev/null; {} inherited",
+        "printf 0123456789 > in; exec 8< in 9>> out; head -c 3 <&8 > /dev/null; {} inherited",
         place.program.display()
     );
     let words = ["sh", "-c", &script];

@@ -274,7 +274,16 @@ pub(super) fn fact(model: &mut Model<'_>, task: &Task, call: &Call) -> Option<Fa
             let (out, from) = (model.file(task, arg(0)), model.file(task, arg(1))?);
             let explicit = parse::pointed(arg(2));
             advance(&from, explicit, result);
-            let out = out?;
+            let Some(out) = out else {
+                let path2 = Some(from.path.clone());
+                return Some(Fact {
+                    op: "sendfile".into(),
+                    path2,
+                    length: number(3),
+                    result,
+                    ..Fact::default()
+                });
+            };
             let start = out.position.get();
             advance(&out, None, result);
             grown(&out, start, result);
@@ -291,7 +300,12 @@ pub(super) fn fact(model: &mut Model<'_>, task: &Task, call: &Call) -> Option<Fa
             if let Some(from) = &from {
                 advance(from, from_offset, result);
             }
-            let out = out?;
+            let Some(out) = out else {
+                // Into a pipe.
+                let op = name_of(&call.name).into();
+                let path2 = Some(from?.path.clone());
+                return Some(Fact { op, path2, length: number(4), result, ..Fact::default() });
+            };
             let start = out_offset.unwrap_or(out.position.get());
             advance(&out, out_offset, result);
             grown(&out, start, result);

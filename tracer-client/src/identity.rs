@@ -154,14 +154,16 @@ pub(crate) fn rank() -> u64 {
     environment().rank
 }
 
+// /proc/self is empty once the main thread has ended, /proc/thread-self is not.
+
 /// The executable's path.
 pub(crate) fn exe(buffer: &mut [u8; 1024]) -> &[u8] {
-    link(c"/proc/self/exe", buffer)
+    link(c"/proc/thread-self/exe", buffer)
 }
 
 /// The command line, arguments separated by NUL; cut to the buffer.
 pub(crate) fn cmdline(buffer: &mut [u8; 2048]) -> &[u8] {
-    let file = File::open(c"/proc/self/cmdline", OFlags::RDONLY, Mode::empty()).ok();
+    let file = File::open(c"/proc/thread-self/cmdline", OFlags::RDONLY, Mode::empty()).ok();
     let read = file.as_ref().and_then(File::fd).and_then(|fd| rustix::io::read(fd, &mut buffer[..]).ok());
     let line = &buffer[..read.unwrap_or(0)];
     line.strip_suffix(b"\0").unwrap_or(line)
@@ -169,7 +171,7 @@ pub(crate) fn cmdline(buffer: &mut [u8; 2048]) -> &[u8] {
 
 /// The working directory.
 pub(crate) fn cwd(buffer: &mut [u8; 1024]) -> &[u8] {
-    link(c"/proc/self/cwd", buffer)
+    link(c"/proc/thread-self/cwd", buffer)
 }
 
 fn link<'a>(path: &CStr, buffer: &'a mut [u8; 1024]) -> &'a [u8] {

@@ -63,7 +63,10 @@ impl Buffer {
 /// The path of an open file, from the kernel. False if it has none.
 pub(crate) fn of_descriptor(fd: c_int, buffer: &mut Buffer) -> bool {
     const DELETED: &[u8] = b" (deleted)";
-    let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+    // Not /proc/self: it is empty once the main thread has ended.
+    const FOLDER: &[u8] = b"/proc/thread-self/fd/";
+    let mut name = [0u8; FOLDER.len() + 12];
+    name[..FOLDER.len()].copy_from_slice(FOLDER);
     let mut digits = [0u8; 10];
     let (mut rest, mut at) = (fd as u32, digits.len());
     loop {
@@ -74,7 +77,7 @@ pub(crate) fn of_descriptor(fd: c_int, buffer: &mut Buffer) -> bool {
             break;
         }
     }
-    name[14..14 + digits.len() - at].copy_from_slice(&digits[at..]);
+    name[FOLDER.len()..FOLDER.len() + digits.len() - at].copy_from_slice(&digits[at..]);
     let Ok(name) = std::ffi::CStr::from_bytes_until_nul(&name) else { return false };
     if !buffer.read_link(name) || buffer.bytes().first() != Some(&b'/') {
         return false;
@@ -89,7 +92,7 @@ pub(crate) fn of_descriptor(fd: c_int, buffer: &mut Buffer) -> bool {
 
 /// The working directory, from the kernel.
 pub(crate) fn read_cwd(buffer: &mut Buffer) -> bool {
-    buffer.read_link(c"/proc/self/cwd") && buffer.bytes().first() == Some(&b'/')
+    buffer.read_link(c"/proc/thread-self/cwd") && buffer.bytes().first() == Some(&b'/')
 }
 
 impl Path {

@@ -20,6 +20,8 @@ pub(crate) struct Daemons {
 pub(crate) struct Ended {
     pub(crate) client: Usage,
     pub(crate) server: Usage,
+    /// Seconds from the signal to the end, of the log-client and of the log-server.
+    pub(crate) stop_seconds: [f64; 2],
     /// Bytes of the live part before it was sealed.
     pub(crate) live_bytes: u64,
 }
@@ -86,11 +88,14 @@ impl Daemons {
 
     /// Stops the log-client, which delivers what was recorded, then the log-server, which seals it.
     pub(crate) fn stop(mut self) -> Result<Ended> {
+        let started = Instant::now();
         let client = self.client.as_mut().map(process::terminate).unwrap_or_default();
+        let client_ended = started.elapsed().as_secs_f64();
         let live_bytes = folder_bytes(&self.trace.join("live"));
         let server = process::terminate(&mut self.server);
+        let stop_seconds = [client_ended, started.elapsed().as_secs_f64() - client_ended];
         ensure!(client.success && server.success, "a daemon did not end well: {client:?}, {server:?}");
-        Ok(Ended { client, server, live_bytes })
+        Ok(Ended { client, server, stop_seconds, live_bytes })
     }
 }
 

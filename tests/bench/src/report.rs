@@ -183,7 +183,8 @@ fn pipeline(results: &Value) -> String {
          |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
         results["events"]
     );
-    for group in groups(results) {
+    let groups = groups(results);
+    for group in &groups {
         let cell = |key: &str, decimals| {
             group.median(key).map_or("–".into(), |value| format!("{value:.decimals$}"))
         };
@@ -203,6 +204,29 @@ fn pipeline(results: &Value) -> String {
             cell("final_bytes", 1),
             cell("zstd_bytes", 1)
         );
+    }
+    text.push_str(&peer_losses(&groups));
+    text
+}
+
+/// Says what the peer lost, in spite of producers that wait.
+fn peer_losses(groups: &[Group<'_>]) -> String {
+    let mut text = String::new();
+    for group in groups {
+        let lost: Vec<String> =
+            group.runs.iter().filter_map(|run| run["lost"].as_u64()).map(|n| n.to_string()).collect();
+        let said: Vec<String> =
+            group.runs.iter().filter_map(|run| run["discarded"].as_u64()).map(|n| n.to_string()).collect();
+        if lost.iter().chain(&said).any(|n| n != "0") {
+            let _ = writeln!(
+                text,
+                "\n{} with {} streams lost {} events in the rounds although its producers wait; its own count says {}.",
+                group.who,
+                group.streams,
+                lost.join(", "),
+                said.join(", ")
+            );
+        }
     }
     text
 }

@@ -1,0 +1,256 @@
+//! A log-server that keeps every message, and judges the log-client by them; a log-client in a thread.
+
+pub(crate) mod producer;
+
+use miot_log_client::{Config, Error, LogClient, Report};
+use miot_proto::batch::Columns;
+use miot_proto::control::WhenFull;
+use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, Role, StreamEnd, StreamKey, VERSION, frame_header};
+use std::collections::{BTreeMap, HashMap};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// What the server does.
+#[derive(Clone, Default)]
+pub(crate) struct Script {
+    /// Connections end after so many messages; those after the last one stay.
+    pub(crate) cut_after: Vec<usize>,
+    /// Nothing is acknowledged on the connections that end.
+    pub(crate) forgetful: bool,
+    /// Nothing is acknowledged at all.
+    pub(crate) silent: bool,
+    /// Refuses.
+    pub(crate) refuse: bool,
+}
+
+/// A server on a port of its own.
+pub(crate) struct Server {
+    pub(crate) address: String,
+    connections: Arc<Mutex<Vec<Vec<Message>>>>,
+}
+
+impl Server {
+    pub(crate) fn start(script: Script) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let connections = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&connections);
+        std::thread::spawn(move || {
+            // Numbers count in each session from 1.
+            let mut through = HashMap::new();
+            for (index, stream) in listener.incoming().enumerate() {
+                kept.lock().unwrap().push(Vec::new());
+                let cut = script.cut_after.get(index).copied();
+                // Whatever ends a connection, the next one is awaited.
+                let _ = serve(stream.unwrap(), &script, cut, &mut through, &kept);
+            }
+        });
+        Server { address, connections }
+    }
+
+    /// All messages, by connection.
+    pub(crate) fn connections(&self) -> Vec<Vec<Message>> {
+        self.connections.lock().unwrap().clone()
+    }
+
+    pub(crate) fn judge(&self) -> Judge {
+        Judge::of(&self.connections())
+    }
+
+    /// Waits until the messages so far satisfy a condition.
+    pub(crate) fn wait_for(&self, condition: impl Fn(&Judge) -> bool) {
+        while !condition(&self.judge()) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn serve(
+    mut stream: TcpStream,
+    script: &Script,
+    cut: Option<usize>,
+    sessions: &mut HashMap<u64, u64>,
+    kept: &Mutex<Vec<Vec<Message>>>,
+) -> std::io::Result<()> {
+    let hello = receive(&mut stream)?;
+    let Message::Hello { role: Role::Node, session, .. } = hello else { panic!("{hello:?}") };
+    let through = sessions.entry(session).or_default();
+    if script.refuse {
+        return stream.write_all(&Message::Refused { reason: "not today".into() }.frame());
+    }
+    stream.write_all(&Message::Welcome { version: VERSION, through: *through }.frame())?;
+    stream.write_all(&Message::Ping { sent: 42 }.frame())?;
+    for count in 0.. {
+        if cut.is_some_and(|cut| count >= cut) {
+            return Ok(());
+        }
+        let message = receive(&mut stream)?;
+        let seq = seq_of(&message);
+        kept.lock().unwrap().last_mut().unwrap().push(message);
+        if let Some(seq) =
+            seq.filter(|seq| *seq > 0 && !script.silent && !(script.forgetful && cut.is_some()))
+        {
+            *through = (*through).max(seq);
+            stream.write_all(&Message::Ack { through: *through }.frame())?;
+        }
+    }
+    Ok(())
+}
+
+fn receive(stream: &mut TcpStream) -> std::io::Result<Message> {
+    let mut header = [0; FRAME_HEADER];
+    stream.read_exact(&mut header)?;
+    let (length, crc) = frame_header(header, MAX_FRAME).unwrap();
+    let mut payload = vec![0; length];
+    stream.read_exact(&mut payload)?;
+    Ok(Message::from_payload(&payload, crc).unwrap())
+}
+
+pub(crate) fn seq_of(message: &Message) -> Option<u64> {
+    match message {
+        Message::Process { seq, .. }
+        | Message::Stream { seq, .. }
+        | Message::Batch { seq, .. }
+        | Message::StreamEnd { seq, .. }
+        | Message::ProcessEnd { seq, .. } => Some(*seq),
+        _ => None,
+    }
+}
+
+/// What came, without repeats; made only if the rules of the protocol were kept.
+#[derive(Default)]
+pub(crate) struct Judge {
+    /// Attempt numbers and times of each stream, as first received.
+    pub(crate) streams: BTreeMap<StreamKey, Vec<(u64, i64)>>,
+    pub(crate) ends: HashMap<StreamKey, StreamEnd>,
+    pub(crate) processes_ended: usize,
+    pub(crate) paths: usize,
+    pub(crate) watermarks: usize,
+    pub(crate) pongs: usize,
+    pub(crate) said_bye: bool,
+}
+
+impl Judge {
+    pub(crate) fn events(&self) -> usize {
+        self.streams.values().map(Vec::len).sum()
+    }
+
+    fn of(connections: &[Vec<Message>]) -> Judge {
+        let mut judge = Judge::default();
+        let mut watermark = i64::MIN;
+        for messages in connections {
+            // Numbers of streams mean something on one connection only.
+            let (mut processes, mut numbers, mut last) = (Vec::new(), HashMap::new(), 0);
+            for message in messages {
+                if let Some(seq) = seq_of(message).filter(|seq| *seq > 0) {
+                    assert!(last == 0 || seq == last + 1, "message {seq} after {last}");
+                    last = seq;
+                } else if seq_of(message).is_some() {
+                    assert_eq!(last, 0, "definitions are repeated before all else");
+                }
+                match message {
+                    Message::Process { process, .. } => processes.push(process.key),
+                    Message::Stream { stream, .. } => {
+                        assert!(processes.contains(&stream.key.process), "a stream of an unknown process");
+                        numbers.insert(stream.number, stream.key);
+                        judge.streams.entry(stream.key).or_default();
+                    }
+                    Message::Batch { stream, columns, .. } => {
+                        let columns = Columns::decode(columns).unwrap();
+                        let events = judge.streams.get_mut(&numbers[stream]).unwrap();
+                        for (attempt, time) in columns.attempt.iter().zip(&columns.time) {
+                            let last = events.last().copied().unwrap_or((u64::MAX, 0));
+                            if events.is_empty() || *attempt > last.0 {
+                                assert!(*time >= last.1, "time runs backwards");
+                                assert!(
+                                    *time >= watermark,
+                                    "an event below a watermark: {}",
+                                    watermark - time
+                                );
+                                events.push((*attempt, *time));
+                                judge.paths += columns
+                                    .ext
+                                    .iter()
+                                    .filter(|e| columns.attempt[e.row as usize] == *attempt)
+                                    .count();
+                            }
+                        }
+                    }
+                    Message::StreamEnd { end, .. } => {
+                        judge.ends.insert(numbers[&end.stream], *end);
+                    }
+                    Message::ProcessEnd { key, .. } => {
+                        assert!(processes.contains(key), "an unknown process ends");
+                        judge.processes_ended += 1;
+                    }
+                    Message::Heartbeat { watermark: time } => {
+                        watermark = watermark.max(*time);
+                        judge.watermarks += 1;
+                    }
+                    Message::Pong { sent, .. } => {
+                        assert_eq!(*sent, 42);
+                        judge.pongs += 1;
+                    }
+                    Message::Bye => judge.said_bye = true,
+                    other => panic!("a log-client does not say {other:?}"),
+                }
+            }
+        }
+        judge
+    }
+}
+
+/// A log-client in a thread of its own.
+pub(crate) struct Client {
+    stop: Option<oneshot::Sender<()>>,
+    thread: JoinHandle<Result<Report, Error>>,
+}
+
+impl Client {
+    pub(crate) fn start(config: Config) -> Client {
+        let client = LogClient::prepare(config).unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(client.run(async { drop(stopped.await) }))
+        });
+        Client { stop: Some(stop), thread }
+    }
+
+    /// Waits for its end without asking for it.
+    pub(crate) fn wait(self) -> Result<Report, Error> {
+        self.thread.join().unwrap()
+    }
+
+    pub(crate) fn stop(mut self) -> Result<Report, Error> {
+        drop(self.stop.take());
+        self.thread.join().unwrap()
+    }
+}
+
+/// Settings for a test: small lanes, so that they wrap and grow, and nothing is lost.
+pub(crate) fn config(dir: &Path, server: &str) -> Config {
+    Config {
+        dir: dir.join("shm"),
+        node: "test".into(),
+        server: server.into(),
+        when_full: WhenFull::Wait,
+        wait: Duration::from_secs(60),
+        lane_slots: 256,
+        lane_slots_max: 1024,
+        stop: Duration::from_secs(60),
+        ..Config::default()
+    }
+}
+
+/// Names of the segments in the directory.
+pub(crate) fn segments(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir.join("shm")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.ends_with(".seg")).collect()
+}

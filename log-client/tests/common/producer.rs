@@ -1,0 +1,91 @@
+//! A synthetic traced program: threads that record requests as fast as they can, or at a pace.
+//!
+//! `THREADS EVENTS [PAUSE_US] [killed] [twice]`: each thread records EVENTS requests, every hundredth with a
+//! path, and sleeps PAUSE_US after every hundredth. `killed`: the process kills itself when all are recorded,
+//! so that nothing is retired. `twice`: all that once more, after a line on standard input. Prints the number
+//! of requests that were recorded.
+//!
+//! A test starts it as a process of its own: the test program itself, told to play this part only.
+
+use miot_tracer::{Done, Ext, begin, end, end_with, op};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+/// Holds the arguments in a process that is to be a producer.
+const PART: &str = "MIOT_TEST_PRODUCER";
+
+/// Starts a producer. The test program must have a test `producer` that calls [`play`].
+pub(crate) fn start(dir: &Path, arguments: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["producer", "--exact", "--nocapture"])
+        .env(PART, arguments)
+        .env("MIOT_DIR", dir.join("shm"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits for a producer: how many requests it recorded.
+pub(crate) fn recorded(child: Child) -> usize {
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    // The test harness has its say as well.
+    text.lines().find_map(|line| line.strip_prefix("recorded ")?.parse().ok()).unwrap()
+}
+
+/// The producer, in a process started by [`start`]; nothing in any other.
+pub(crate) fn play() {
+    let Ok(text) = std::env::var(PART) else { return };
+    let arguments: Vec<&str> = text.split(' ').collect();
+    let number = |index: usize| arguments.get(index).and_then(|text| text.parse::<u64>().ok());
+    let (threads, events) = (number(0).unwrap(), number(1).unwrap());
+    let pause = number(2).unwrap_or(0);
+    let twice = arguments.contains(&"twice");
+    let half_time = Arc::new(Barrier::new(threads as usize + 1));
+    let work = move |half_time: Arc<Barrier>| {
+        let mut recorded = record(events, pause);
+        if twice {
+            half_time.wait();
+            recorded += record(events, pause);
+        }
+        recorded
+    };
+    let threads: Vec<_> = (0..threads)
+        .map(|_| {
+            let half_time = Arc::clone(&half_time);
+            std::thread::spawn(move || work(half_time))
+        })
+        .collect();
+    if twice {
+        let _ = std::io::stdin().read_line(&mut String::new());
+        half_time.wait();
+    }
+    let recorded: u64 = threads.into_iter().filter_map(|thread| thread.join().ok()).sum();
+    println!("\nrecorded {recorded}");
+    if arguments.contains(&"killed") {
+        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    }
+}
+
+fn record(events: u64, pause: u64) -> u64 {
+    let mut recorded = 0;
+    for i in 0..events {
+        let Some(begun) = begin(op::posix::READ) else { continue };
+        let done = Done { handle: 7, offset: i * 4096, length: 4096, result: 4096, flags: 0 };
+        let kept = if i % 100 == 99 {
+            let path = format!("/data/file{i}");
+            let kept = end_with(begun, done, &Ext { path1: path.as_bytes(), ..Ext::default() });
+            if pause > 0 {
+                std::thread::sleep(Duration::from_micros(pause));
+            }
+            kept
+        } else {
+            end(begun, done)
+        };
+        recorded += u64::from(kept);
+    }
+    recorded
+}

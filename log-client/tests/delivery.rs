@@ -138,16 +138,20 @@ fn a_stop_without_a_server_says_what_is_left() {
 
 #[test]
 fn a_server_that_never_acknowledges_takes_no_more_than_the_memory_allowed() {
+    const MEMORY: u64 = 16 << 20;
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script { silent: true, ..Script::default() });
     let client = Client::start(miot_log_client::Config {
-        memory: 16 << 20,
-        when_full: miot_proto::control::WhenFull::DropNewest,
-        stop: Duration::from_millis(100),
+        memory: MEMORY,
+        wait: Duration::from_millis(20),
+        stop: Duration::from_millis(200),
         ..config(dir.path(), &server.address)
     });
-    let kept = recorded(start(dir.path(), "2 2000000"));
+    let kept = recorded(start(dir.path(), "1 40000 0 long"));
     let report = client.stop().unwrap();
-    assert!(report.bytes < (16 << 20) + (1 << 20), "{report:?}");
-    assert!(report.events <= kept as u64);
+    // The last copy of each lane goes over the edge.
+    assert!((MEMORY..MEMORY + (1 << 20)).contains(&report.bytes), "{report:?}");
+    assert!(report.left_in_lanes && report.lost_full > 0 && report.undelivered > 0, "{report:?}");
+    assert!(report.events < kept as u64, "what is left in the lanes was not lost");
+    assert_eq!(kept as u64 + report.lost_full, 40_000);
 }

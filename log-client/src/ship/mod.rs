@@ -31,6 +31,8 @@
 mod connection;
 mod outbox;
 mod pending;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use connection::{Left, Peer, ship};
 pub(crate) use outbox::{Outbox, Shipped, channel};

@@ -1,8 +1,9 @@
 //! A synthetic traced program: threads that record requests as fast as they can, or at a pace.
 //!
-//! `THREADS EVENTS [PAUSE_US] [killed] [twice]`: each thread records EVENTS requests, every hundredth with a
+//! `THREADS EVENTS [PAUSE_US] [killed] [twice] [long]`: each thread records EVENTS requests, every hundredth with a
 //! path, and sleeps PAUSE_US after every hundredth. `killed`: the process kills itself when all are recorded,
-//! so that nothing is retired. `twice`: all that once more, after a line on standard input. Prints the number
+//! so that nothing is retired. `twice`: all that once more, after a line on standard input. `long`: every request has a long path of its own,
+//! which takes about 1 KiB compressed. Prints the number
 //! of requests that were recorded.
 //!
 //! A test starts it as a process of its own: the test program itself, told to play this part only.
@@ -43,13 +44,14 @@ pub(crate) fn play() {
     let number = |index: usize| arguments.get(index).and_then(|text| text.parse::<u64>().ok());
     let (threads, events) = (number(0).unwrap(), number(1).unwrap());
     let pause = number(2).unwrap_or(0);
+    let long = arguments.contains(&"long");
     let twice = arguments.contains(&"twice");
     let half_time = Arc::new(Barrier::new(threads as usize + 1));
     let work = move |half_time: Arc<Barrier>| {
-        let mut recorded = record(events, pause);
+        let mut recorded = record(events, pause, long);
         if twice {
             half_time.wait();
-            recorded += record(events, pause);
+            recorded += record(events, pause, long);
         }
         recorded
     };
@@ -70,13 +72,20 @@ pub(crate) fn play() {
     }
 }
 
-fn record(events: u64, pause: u64) -> u64 {
+fn record(events: u64, pause: u64, long: bool) -> u64 {
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let mut recorded = 0;
     for i in 0..events {
         let Some(begun) = begin(op::posix::READ) else { continue };
         let done = Done { handle: 7, offset: i * 4096, length: 4096, result: 4096, flags: 0 };
-        let kept = if i % 100 == 99 {
-            let path = format!("/data/file{i}");
+        let kept = if long || i % 100 == 99 {
+            let mut path = format!("/data/file{i}");
+            for _ in 0..if long { 128 } else { 0 } {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                path.push_str(&format!("{random:016x}"));
+            }
             let kept = end_with(begun, done, &Ext { path1: path.as_bytes(), ..Ext::default() });
             if pause > 0 {
                 std::thread::sleep(Duration::from_micros(pause));

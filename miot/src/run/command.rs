@@ -15,6 +15,23 @@ pub(crate) struct NotRunnable {
     pub(crate) reason: String,
 }
 
+impl NotRunnable {
+    /// The kernel refused to start it.
+    pub(crate) fn refused(program: &Path, error: &std::io::Error) -> NotRunnable {
+        // The interpreter of a script, or the loader of a program, may be missing.
+        let exit = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+        NotRunnable { exit, reason: format!("cannot start {}: {error}", program.display()) }
+    }
+}
+
+impl std::fmt::Display for NotRunnable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for NotRunnable {}
+
 /// What stands in the way of tracing a command that can be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blind {

@@ -6,6 +6,7 @@ mod hook;
 use crate::summary;
 use anyhow::Context as _;
 use clap::Args;
+use command::NotRunnable;
 use jiff::Timestamp;
 use miot_log_client::LogClient;
 use miot_log_server::LogServer;
@@ -69,7 +70,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let program = match command::find(&arguments.command[0]) {
         Ok(program) => program,
         Err(refused) => {
-            eprintln!("miot: {}", refused.reason);
+            eprintln!("miot: {refused}");
             return Ok(ExitCode::from(refused.exit));
         }
     };
@@ -81,7 +82,16 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let output = output_dir(arguments.output.as_deref())?;
     let shared = SharedDir::create(&arguments.shm_dir)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let status = runtime.block_on(traced(arguments, &program, &library, &output, &shared.0))?;
+    let status = match runtime.block_on(traced(arguments, &program, &library, &output, &shared.0)) {
+        Ok(status) => status,
+        Err(error) => match error.downcast_ref::<NotRunnable>() {
+            Some(refused) => {
+                eprintln!("miot: {refused}");
+                return Ok(ExitCode::from(refused.exit));
+            }
+            None => return Err(error),
+        },
+    };
     if !arguments.quiet {
         summary::print(&output, &mut std::io::stderr().lock())?;
     }
@@ -91,6 +101,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 /// The directory that was asked for, or a new name that tells when.
 fn output_dir(wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(dir) = wanted {
+        let used = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
+        anyhow::ensure!(!used, "{} is not empty: name a new or an empty directory with -o", dir.display());
         return Ok(dir.to_owned());
     }
     let name = Timestamp::now().strftime("miot-trace-%Y%m%d-%H%M%S").to_string();
@@ -187,7 +199,7 @@ async fn run_command(arguments: &Arguments, program: &Path, library: &Path, shar
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut quit = signal(SignalKind::quit())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+    let mut child = command.spawn().map_err(|error| NotRunnable::refused(program, &error))?;
     let pid = child.id().and_then(|id| rustix::process::Pid::from_raw(id as i32));
     loop {
         tokio::select! {

@@ -2,7 +2,7 @@
 //! Prints the check sum of each thread, for whoever reads the trace.
 
 use miot_tests::pattern;
-use miot_tracer::{Done, Ext, begin, end, end_with, new_handle, op};
+use miot_tracer::{Done, begin, end, op, open};
 
 fn main() {
     let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
@@ -22,17 +22,8 @@ fn main() {
 
 /// One open, then reads. Returns the check sum and how many events were not taken.
 fn work(thread: u64, events: u64) -> (u64, u64) {
-    let handle = new_handle();
-    let path = pattern::path(thread);
-    let mut refused = 0;
-    match begin(op::client::OPEN) {
-        Some(begun) => {
-            let done = Done { handle, ..Done::of(0) };
-            let ext = Ext { path1: path.as_bytes(), ..Ext::default() };
-            refused += u64::from(!end_with(begun, done, &ext));
-        }
-        None => refused += 1,
-    }
+    let handle = open(pattern::path(thread).as_bytes());
+    let mut refused = u64::from(handle == 0);
     let mut sum = 0;
     for number in 0..events {
         let (offset, length, result) = pattern::event(thread, number);

@@ -64,7 +64,12 @@ impl Filter {
         }
         let mut globs = GlobSetBuilder::new();
         for glob in &self.path {
-            globs.add(GlobBuilder::new(glob).literal_separator(true).build().with_context(|| format!("--path {glob}"))?);
+            globs.add(
+                GlobBuilder::new(glob)
+                    .literal_separator(true)
+                    .build()
+                    .with_context(|| format!("--path {glob}"))?,
+            );
         }
         let nanoseconds = |t: Timestamp| i64::try_from(t.as_nanosecond()).unwrap_or(i64::MAX);
         Ok(Matcher {
@@ -93,7 +98,14 @@ mod tests {
     use super::*;
 
     fn event<'a>() -> Candidate<'a> {
-        Candidate { time: 5, op: "read", layer: "posix", node: "n1", pid: 7, paths: [Some("/data/a/b.dat"), None] }
+        Candidate {
+            time: 5,
+            op: "read",
+            layer: "posix",
+            node: "n1",
+            pid: 7,
+            paths: [Some("/data/a/b.dat"), None],
+        }
     }
 
     #[test]
@@ -105,8 +117,20 @@ mod tests {
             (Filter { path: vec!["/data/*".into()], ..Filter::default() }, false),
             (Filter { path: vec!["/data/**".into()], ..Filter::default() }, true),
             (Filter { path: vec!["**/*.dat".into()], node: vec!["n2".into()], ..Filter::default() }, false),
-            (Filter { until: Some("1970-01-01T00:00:00.000000005Z".parse().unwrap()), ..Filter::default() }, false),
-            (Filter { since: Some("1970-01-01T00:00:00.000000005Z".parse().unwrap()), ..Filter::default() }, true),
+            (
+                Filter {
+                    until: Some("1970-01-01T00:00:00.000000005Z".parse().unwrap()),
+                    ..Filter::default()
+                },
+                false,
+            ),
+            (
+                Filter {
+                    since: Some("1970-01-01T00:00:00.000000005Z".parse().unwrap()),
+                    ..Filter::default()
+                },
+                true,
+            ),
         ];
         for (filter, expected) in cases {
             assert_eq!(filter.matcher().unwrap().matches(&event()), expected, "{filter:?}");

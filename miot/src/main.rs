@@ -44,6 +44,7 @@ fn main() -> ExitCode {
     // A reader that has seen enough (`miot cat | head`) is no error.
     // SAFETY: restores the default action of a signal, before any thread exists.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    miot_log_server::keep_freed_memory();
     let (result, failed) = match arguments.command {
         Command::Run(arguments) => (run::run(&arguments), run::EXIT_FAILED),
         Command::Cat(arguments) => (cat::run(&arguments), EXIT_FAILED),

@@ -4,9 +4,7 @@ use crate::errno;
 use crate::filter::{Candidate, Matcher};
 use anyhow::Context as _;
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{
-    Int64Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
-};
+use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{Array as _, PrimitiveArray, RecordBatch, StringArray};
 use clap::ValueEnum;
 use jiff::Timestamp;
@@ -117,8 +115,10 @@ impl<'a> Names<'a> {
         if let Some(values) = column.as_string_opt::<i32>() {
             return Ok(Names { keys: None, values });
         }
-        let dictionary = column.as_any_dictionary_opt().with_context(|| format!("column {name} is no string"))?;
-        let values = dictionary.values().as_string_opt().with_context(|| format!("column {name} is no string"))?;
+        let dictionary =
+            column.as_any_dictionary_opt().with_context(|| format!("column {name} is no string"))?;
+        let values =
+            dictionary.values().as_string_opt().with_context(|| format!("column {name} is no string"))?;
         let keys = dictionary.keys();
         let narrow = |i: usize| {
             let wide = keys.as_primitive_opt::<UInt8Type>().map(|k| usize::from(k.value(i)));
@@ -138,11 +138,13 @@ impl<'a> Names<'a> {
     }
 }
 
-fn column<'a, T: arrow_array::ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> anyhow::Result<&'a PrimitiveArray<T>> {
-    batch
-        .column_by_name(name)
-        .and_then(|c| c.as_primitive_opt())
-        .with_context(|| format!("the trace has no column {name} of the expected type: is it of another version?"))
+fn column<'a, T: arrow_array::ArrowPrimitiveType>(
+    batch: &'a RecordBatch,
+    name: &str,
+) -> anyhow::Result<&'a PrimitiveArray<T>> {
+    batch.column_by_name(name).and_then(|c| c.as_primitive_opt()).with_context(|| {
+        format!("the trace has no column {name} of the expected type: is it of another version?")
+    })
 }
 
 fn value<T: arrow_array::ArrowPrimitiveType>(column: &PrimitiveArray<T>, row: usize) -> Option<T::Native> {
@@ -224,7 +226,8 @@ impl<'a> Columns<'a> {
 
 /// Nanoseconds since 1970 as `2026-11-21T04:12:33.123456789Z`.
 fn time(nanoseconds: i64) -> String {
-    Timestamp::from_nanosecond(i128::from(nanoseconds)).map_or_else(|_| nanoseconds.to_string(), |t| format!("{t:.9}"))
+    Timestamp::from_nanosecond(i128::from(nanoseconds))
+        .map_or_else(|_| nanoseconds.to_string(), |t| format!("{t:.9}"))
 }
 
 /// A duration with three digits and a unit.
@@ -241,7 +244,9 @@ pub(crate) fn duration(nanoseconds: i64) -> String {
 /// Terminal control characters in names of files must not reach the terminal.
 fn printable(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains(char::is_control) {
-        text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] }).collect()
+        text.chars()
+            .flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] })
+            .collect()
     } else {
         text.into()
     }
@@ -253,7 +258,12 @@ impl<W: Write> Printer<W> {
     }
 
     /// Prints the rows that match, at most `limit` of them. Returns how many.
-    pub(crate) fn print(&mut self, batch: &RecordBatch, matcher: &Matcher, limit: u64) -> anyhow::Result<u64> {
+    pub(crate) fn print(
+        &mut self,
+        batch: &RecordBatch,
+        matcher: &Matcher,
+        limit: u64,
+    ) -> anyhow::Result<u64> {
         if std::mem::take(&mut self.header_due) {
             writeln!(self.out, "{CSV_HEADER}")?;
         }
@@ -355,7 +365,10 @@ mod tests {
 
     #[test]
     fn durations_have_three_digits() {
-        assert_eq!([999, 1_500, 2_000_000, 61_000_000_000].map(duration), ["999ns", "1.5us", "2.0ms", "61.00s"]);
+        assert_eq!(
+            [999, 1_500, 2_000_000, 61_000_000_000].map(duration),
+            ["999ns", "1.5us", "2.0ms", "61.00s"]
+        );
     }
 
     #[test]

@@ -46,14 +46,22 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let address = arguments.source.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
     match address {
         Some(_) if !dir.exists() => {
-            anyhow::ensure!(arguments.follow, "a log-server shows what comes, not what was: add -f, or read its trace directory");
+            anyhow::ensure!(
+                arguments.follow,
+                "a log-server shows what comes, not what was: add -f, or read its trace directory"
+            );
             remote(&arguments.source, arguments, &matcher, &mut printer)
         }
         _ => local(&dir, arguments, &matcher, &mut printer),
     }
 }
 
-fn local(dir: &Path, arguments: &Arguments, matcher: &Matcher, printer: &mut Printer<StdoutLock<'_>>) -> anyhow::Result<ExitCode> {
+fn local(
+    dir: &Path,
+    arguments: &Arguments,
+    matcher: &Matcher,
+    printer: &mut Printer<StdoutLock<'_>>,
+) -> anyhow::Result<ExitCode> {
     // Following starts before the last lines are read, so that nothing falls between the two; what both
     // see is printed once, by position.
     let mut follower = if arguments.follow { Some(Follow::open(dir, follow::From::Start)?) } else { None };
@@ -118,10 +126,17 @@ impl Last {
     }
 }
 
-fn remote(address: &str, arguments: &Arguments, matcher: &Matcher, printer: &mut Printer<StdoutLock<'_>>) -> anyhow::Result<ExitCode> {
-    let mut stream = TcpStream::connect(address).with_context(|| format!("no log-server answers at {address}"))?;
+fn remote(
+    address: &str,
+    arguments: &Arguments,
+    matcher: &Matcher,
+    printer: &mut Printer<StdoutLock<'_>>,
+) -> anyhow::Result<ExitCode> {
+    let mut stream =
+        TcpStream::connect(address).with_context(|| format!("no log-server answers at {address}"))?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let hello = Message::Hello { greeting: GREETING, version: VERSION, role: Role::Tail, node: host, session: 0 };
+    let hello =
+        Message::Hello { greeting: GREETING, version: VERSION, role: Role::Tail, node: host, session: 0 };
     stream.write_all(&hello.frame())?;
     match receive(&mut stream)? {
         Message::Welcome { .. } => {}
@@ -140,8 +155,8 @@ fn remote(address: &str, arguments: &Arguments, matcher: &Matcher, printer: &mut
     loop {
         match receive(&mut stream)? {
             Message::Rows { arrow } => {
-                for batch in miot_trace_store::rows::from_ipc(&arrow)? {
-                    printer.print(&batch, matcher, u64::MAX)?;
+                for batch in arrow_ipc::reader::StreamReader::try_new(arrow.as_slice(), None)? {
+                    printer.print(&batch?, matcher, u64::MAX)?;
                 }
                 printer.flush()?;
             }

@@ -32,23 +32,36 @@
 //! no lane (`LOST_NO_LANE`), the request came from a signal handler that interrupted a record
 //! (`LOST_NESTED`). See `docs/losses.md`.
 
+// Under loom only the lane is built; see tests/loom.sh.
+#![cfg_attr(loom, allow(dead_code))]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 #[allow(non_camel_case_types)]
+#[cfg(not(loom))]
 pub mod capi;
+#[cfg(not(loom))]
 mod clock;
+#[cfg(not(loom))]
 mod file;
+#[cfg(not(loom))]
 mod identity;
 mod lane;
+#[cfg(not(loom))]
 mod node;
+#[cfg(not(loom))]
 mod process;
+#[cfg(not(loom))]
 mod thread;
+#[cfg(not(loom))]
 mod tls;
 
+#[cfg(not(loom))]
 pub use clock::ticks;
 pub use miot_proto::event::{Ext, NONE, flag};
 pub use miot_proto::op::{self, Layer, Op};
+#[cfg(not(loom))]
 pub use process::{epoch, new_handle};
+#[cfg(not(loom))]
 pub use thread::{
     Begun, Done, active, begin, begin_enclosing, close, end, end_with, file, note, open, record,
 };

@@ -77,14 +77,20 @@ pub(crate) fn find(command: &OsStr) -> Result<PathBuf, NotRunnable> {
     Err(match refused {
         Some(found) => NotRunnable {
             exit: 126,
-            reason: format!("{} is not an executable file: chmod +x it, or name its interpreter", found.display()),
+            reason: format!(
+                "{} is not an executable file: chmod +x it, or name its interpreter",
+                found.display()
+            ),
         },
         None if command.as_bytes().contains(&b'/') => {
             NotRunnable { exit: 127, reason: format!("{}: no such file", Path::new(command).display()) }
         }
         None => NotRunnable {
             exit: 127,
-            reason: format!("{}: not found in PATH; give its path if it is elsewhere", Path::new(command).display()),
+            reason: format!(
+                "{}: not found in PATH; give its path if it is elsewhere",
+                Path::new(command).display()
+            ),
         },
     })
 }

@@ -21,7 +21,10 @@ pub(crate) fn library(hook: &str) -> anyhow::Result<PathBuf> {
     let found = folders.iter().map(|folder| folder.join(&file)).find(|path| path.is_file());
     let found = found.with_context(|| {
         let looked: Vec<_> = folders.iter().map(|f| f.display().to_string()).collect();
-        format!("{file} is not in {}: build it (cargo build --release), or say where it is in {DIR_ENV}", looked.join(" nor in "))
+        format!(
+            "{file} is not in {}: build it (cargo build --release), or say where it is in {DIR_ENV}",
+            looked.join(" nor in ")
+        )
     })?;
     let found = found.canonicalize()?;
     // The loader splits LD_PRELOAD at these.

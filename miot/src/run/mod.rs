@@ -64,7 +64,9 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("MIOT_LOG").unwrap_or_else(|_| "error".into()))
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("MIOT_LOG").unwrap_or_else(|_| "error".into()),
+        )
         .with_writer(std::io::stderr)
         .init();
     let program = match command::find(&arguments.command[0]) {
@@ -184,7 +186,12 @@ fn incomplete(output: &Path, status: ExitStatus) -> String {
     format!("the command ended ({status}), but the trace in {} is not complete", output.display())
 }
 
-async fn run_command(arguments: &Arguments, program: &Path, library: &Path, shared: &Path) -> anyhow::Result<ExitStatus> {
+async fn run_command(
+    arguments: &Arguments,
+    program: &Path,
+    library: &Path,
+    shared: &Path,
+) -> anyhow::Result<ExitStatus> {
     let mut command = Command::new(program);
     command.arg0(&arguments.command[0]).args(&arguments.command[1..]);
     command.env("LD_PRELOAD", joined(library.as_os_str(), std::env::var_os("LD_PRELOAD").as_deref()));

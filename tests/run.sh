@@ -18,6 +18,9 @@ if [ $# = 0 ]; then
     step "lints"
     cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 
+    step "the lane in a model checker, and mutants of its memory orders"
+    tests/loom.sh
+
     step "licences, bans, sources of the dependencies"
     if command -v cargo-deny > /dev/null; then
         cargo deny --all-features check bans licenses sources
@@ -31,15 +34,15 @@ step "build"
 cargo build --locked --quiet
 export MIOT_TESTS_BUILT=1
 
+if [ $# = 0 ]; then
+    step "examples in the documentation"
+    cargo test --workspace --locked --quiet --doc
+fi
+
 step "tests"
 if cargo nextest --version > /dev/null 2>&1; then
     cargo nextest run --workspace --locked --no-fail-fast --config-file tests/nextest.toml "$@"
 else
     echo "cargo-nextest is not here: cargo test"
     cargo test --workspace --locked --no-fail-fast -- "$@"
-fi
-
-if [ $# = 0 ]; then
-    step "examples in the documentation"
-    cargo test --workspace --locked --quiet --doc
 fi

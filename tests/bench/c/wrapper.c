@@ -1,4 +1,4 @@
-/* Preloaded: what no hook of pread can be cheaper than. With FLOOR two clock reads and a 64-byte store in a
+/* Preloaded: what no hook of pread and pwrite can be cheaper than. With FLOOR two clock reads and a 64-byte store in a
  * ring of the thread, without it nothing but the call. The symbol is looked up before main, so that a call
  * costs one indirect jump.
  */
@@ -8,11 +8,14 @@
 #include <sys/types.h>
 #include <x86intrin.h>
 
-static ssize_t (*next)(int, void *, size_t, off_t);
+typedef ssize_t call(int, void *, size_t, off_t);
+
+static call *next_pread, *next_pwrite;
 
 __attribute__((constructor)) static void find(void)
 {
-	next = (ssize_t (*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+	next_pread = (call *)dlsym(RTLD_NEXT, "pread");
+	next_pwrite = (call *)dlsym(RTLD_NEXT, "pwrite");
 }
 
 #ifdef FLOOR
@@ -33,7 +36,8 @@ __attribute__((cold, noinline)) static void claim(void)
 }
 #endif
 
-ssize_t pread(int fd, void *buffer, size_t length, off_t offset)
+static inline __attribute__((always_inline))
+ssize_t wrap(call *next, uint64_t op, int fd, void *buffer, size_t length, off_t offset)
 {
 #ifdef FLOOR
 	uint64_t begin = __rdtsc();
@@ -42,7 +46,7 @@ ssize_t pread(int fd, void *buffer, size_t length, off_t offset)
 	if (__builtin_expect(!ring, 0))
 		claim();
 	struct slot *slot = &ring[tail & (RING - 1)];
-	slot->words[0] = 1 | tail << 32;
+	slot->words[0] = op | tail << 32;
 	slot->words[1] = end;
 	slot->words[2] = end - begin;
 	slot->words[3] = (uint64_t)fd;
@@ -54,4 +58,24 @@ ssize_t pread(int fd, void *buffer, size_t length, off_t offset)
 #else
 	return next(fd, buffer, length, offset);
 #endif
+}
+
+ssize_t pread(int fd, void *buffer, size_t length, off_t offset)
+{
+	return wrap(next_pread, 7, fd, buffer, length, offset);
+}
+
+ssize_t pread64(int fd, void *buffer, size_t length, off_t offset)
+{
+	return wrap(next_pread, 7, fd, buffer, length, offset);
+}
+
+ssize_t pwrite(int fd, const void *buffer, size_t length, off_t offset)
+{
+	return wrap(next_pwrite, 8, fd, (void *)buffer, length, offset);
+}
+
+ssize_t pwrite64(int fd, const void *buffer, size_t length, off_t offset)
+{
+	return wrap(next_pwrite, 8, fd, (void *)buffer, length, offset);
 }

@@ -15,7 +15,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         Daemons::start(&bench.disk.path().join("daemons"), &bench.memory.path().join("node"), "drop-newest")?;
     let hook = daemons::built("libmiot_posix.so")?;
     let calls = calls(bench, &daemons, &hook)?;
-    let fio = fio(bench, &daemons, &hook)?;
+    let fio = fio(bench, &daemons, &hook, &bench.disk.path().join("wrapper-floor.so"))?;
     let trace = daemons.trace().to_path_buf();
     let ended = daemons.stop()?;
     let rows = crate::pipeline::count(&trace)?;
@@ -118,16 +118,16 @@ fn calls(bench: &Bench, daemons: &Daemons, hook: &Path) -> Result<Value> {
     Ok(Value::Array(results))
 }
 
-/// Runs of fio with and without the hook, alternated.
-fn fio(bench: &Bench, daemons: &Daemons, hook: &Path) -> Result<Value> {
+/// Runs of fio without anything, with the floor wrapper and with the hook, alternated.
+fn fio(bench: &Bench, daemons: &Daemons, hook: &Path, floor: &Path) -> Result<Value> {
     if Command::new("fio").arg("--version").stdout(Stdio::null()).status().is_err() {
         eprintln!("fio IS SKIPPED: it is not installed");
         return Ok(Value::Null);
     }
     let mut results = Vec::new();
     println!(
-        "{:35} {:>10} {:>10} {:>8} {:>10} {:>10} {:>8}",
-        "fio, 4 KiB psync", "CPU ns", "hooked", "%", "call ns", "hooked", "%"
+        "{:32} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "fio, 4 KiB psync", "CPU ns", "floor", "hook", "%", "call ns", "floor", "hook", "%"
     );
     for (label, dir, options) in [
         ("tmpfs, random read", bench.memory.path(), ["--rw=randread", "--direct=0"]),
@@ -138,9 +138,9 @@ fn fio(bench: &Bench, daemons: &Daemons, hook: &Path) -> Result<Value> {
     ] {
         let direct = options[1] == "--direct=1";
         let requests = if direct { bench.either(10_000, 1000) } else { bench.either(400_000, 50_000) };
-        let (mut cpu, mut wall) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+        let (mut cpu, mut wall) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
         for repetition in 0..=bench.either(if direct { 5 } else { 9 }, 2) {
-            for hooked in [0, 1] {
+            for (at, library) in [None, Some(floor), Some(hook)].into_iter().enumerate() {
                 let mut command = Command::new("fio");
                 command
                     .args([
@@ -151,30 +151,32 @@ fn fio(bench: &Bench, daemons: &Daemons, hook: &Path) -> Result<Value> {
                         "--thread",
                         "--output-format=json",
                     ])
-                    .args(["--randrepeat=1", "--fallocate=none"])
+                    .args(["--randrepeat=1", "--fallocate=none", "--invalidate=0"])
                     .args(options)
                     .arg(format!("--io_size={}k", requests * 4))
                     .arg(format!("--filename={}", dir.join("fio").display()))
                     .env("MIOT_DIR", daemons.node());
-                if hooked == 1 {
-                    command.env("LD_PRELOAD", hook);
+                if let Some(library) = library {
+                    command.env("LD_PRELOAD", library);
                 }
                 let (cpu_ns, wall_ns) = fio_once(command, requests)?;
                 if repetition > 0 {
-                    cpu[hooked].push(cpu_ns);
-                    wall[hooked].push(wall_ns);
+                    cpu[at].push(cpu_ns);
+                    wall[at].push(wall_ns);
                 }
             }
         }
-        let [cpu, wall] = [cpu, wall].map(|both| both.map(Summary::of));
-        let percent = |both: &[Summary; 2]| (both[1].median / both[0].median - 1.0) * 100.0;
+        let [cpu, wall] = [cpu, wall].map(|all| all.map(Summary::of));
+        let percent = |all: &[Summary; 3]| (all[2].median / all[0].median - 1.0) * 100.0;
         println!(
-            "{label:35} {:10.0} {:10.0} {:8.2} {:10.0} {:10.0} {:8.2}",
+            "{label:32} {:8.0} {:8.0} {:8.0} {:8.2} {:8.0} {:8.0} {:8.0} {:8.2}",
             cpu[0].median,
             cpu[1].median,
+            cpu[2].median,
             percent(&cpu),
             wall[0].median,
             wall[1].median,
+            wall[2].median,
             percent(&wall)
         );
         results.push(json!({

@@ -155,7 +155,7 @@ fn theirs(
     let found = counts
         .lines()
         .filter_map(|line| line.trim().strip_suffix("Event messages")?.trim().parse::<u64>().ok())
-        .last();
+        .next_back();
     let wall = recorded + ordering.elapsed().as_secs_f64();
     let final_bytes = daemons::folder_bytes(&dir);
     let zstd = compressed(&dir);

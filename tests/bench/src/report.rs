@@ -147,19 +147,21 @@ fn hook(results: &Value) -> String {
         );
     }
     if results["fio"].is_array() {
-        text.push_str("\n| fio, 4 KiB psync | CPU ns per request | hooked | % | ns in the call | hooked | % |\n|---|--:|--:|--:|--:|--:|--:|\n");
+        text.push_str("\n| fio, 4 KiB psync | CPU ns per request | floor wrapper | hook | % | ns in the call | floor wrapper | hook | % |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n");
     }
     for row in results["fio"].as_array().into_iter().flatten() {
         let cell = |clock: &str, at: usize| number(&row[clock][at]["median"], 0);
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             row["what"].as_str().unwrap_or(""),
             cell("cpu_ns", 0),
             cell("cpu_ns", 1),
+            cell("cpu_ns", 2),
             number(&row["cpu_percent"], 2),
             cell("wall_ns", 0),
             cell("wall_ns", 1),
+            cell("wall_ns", 2),
             number(&row["wall_percent"], 2)
         );
     }

@@ -5,7 +5,7 @@ use crate::process::{Ended, run};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -76,21 +76,44 @@ impl Place {
         run(&mut command)
     }
 
-    /// Sizes of all files in the working directory.
+    /// What is in the working directory, links and folders included.
     #[must_use]
-    pub fn sizes(&self) -> HashMap<Vec<u8>, i64> {
-        let mut sizes = HashMap::new();
+    pub fn contents(&self) -> HashMap<PathBuf, fs::Metadata> {
+        let mut contents = HashMap::new();
         let mut folders = vec![self.work.clone()];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-                match entry.metadata() {
-                    Ok(m) if m.is_dir() => folders.push(entry.path()),
-                    Ok(m) => _ = sizes.insert(entry.path().as_os_str().as_bytes().to_vec(), m.len() as i64),
-                    Err(_) => {}
+                if let Ok(metadata) = entry.metadata() {
+                    if metadata.is_dir() {
+                        folders.push(entry.path());
+                    }
+                    contents.insert(entry.path(), metadata);
                 }
             }
         }
-        sizes
+        contents
+    }
+
+    /// Makes the working directory as it was: what a run added goes. What it left alone stays in place, so
+    /// that programs that sort by inode number (`cp`) take the same order again. If a run changed more than
+    /// that, all is prepared anew.
+    pub fn restore(&self, scenario: &Scenario, before: &HashMap<PathBuf, fs::Metadata>) {
+        let after = self.contents();
+        let mut added: Vec<&PathBuf> = after.keys().filter(|path| !before.contains_key(*path)).collect();
+        // What is inside goes before the folder.
+        added.sort_by(|a, b| b.cmp(a));
+        for path in added {
+            let _ = if after[path].is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+        }
+        let same = |a: &fs::Metadata, b: &fs::Metadata| {
+            a.ino() == b.ino()
+                && (a.is_dir()
+                    || (a.len(), a.mtime(), a.mtime_nsec()) == (b.len(), b.mtime(), b.mtime_nsec()))
+        };
+        let intact = before.iter().all(|(path, was)| after.get(path).is_some_and(|is| same(was, is)));
+        if !intact {
+            self.prepare(scenario);
+        }
     }
 }
 

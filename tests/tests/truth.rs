@@ -8,7 +8,7 @@ use miot_tests::compare::{Unsteady, compare};
 use miot_tests::process::run;
 use miot_tests::scenario::{Place, scenario, steady_name};
 use miot_tests::{strace, trace};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -24,17 +24,18 @@ fn agree(name: &str, least: usize) {
     let place = Place::new(Path::new(env!("CARGO_TARGET_TMPDIR")), &format!("truth-{name}"));
 
     place.prepare(scenario);
-    let sizes = place.sizes();
+    let before = place.contents();
     let output = place.evidence.join("strace.out");
     let mut wrapper = words(&["strace"]);
     wrapper.extend(words(strace::FLAGS));
     wrapper.extend(["-o".into(), output.clone().into(), "--".into()]);
     let alone = place.run(scenario, &wrapper).success();
     let text = fs::read_to_string(output).unwrap();
-    let size_at_start = |path: &[u8]| sizes.get(path).copied().unwrap_or(0);
+    let size_at_start =
+        |path: &[u8]| before.get(Path::new(OsStr::from_bytes(path))).map_or(0, |m| m.len() as i64);
     let witness = strace::witness(&text, place.work.as_os_str().as_bytes(), &size_at_start).unwrap();
 
-    place.prepare(scenario);
+    place.restore(scenario, &before);
     let trace = place.evidence.join("trace");
     let wrapper = [built().miot.clone().into(), "run".into(), "-o".into(), trace.clone().into(), "--".into()];
     let traced = place.run(scenario, &wrapper).success();

@@ -5,7 +5,7 @@
 
 use miot_tests::scenario::{Place, SCENARIOS};
 use miot_tests::strace;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -15,14 +15,15 @@ fn strace_is_understood_for_every_program() {
     for scenario in SCENARIOS {
         let place = Place::new(Path::new(env!("CARGO_TARGET_TMPDIR")), &format!("witness-{}", scenario.name));
         place.prepare(scenario);
-        let sizes = place.sizes();
+        let before = place.contents();
         let output = place.evidence.join("strace.out");
         let mut wrapper: Vec<OsString> = vec!["strace".into()];
         wrapper.extend(strace::FLAGS.iter().map(OsString::from));
         wrapper.extend(["-o".into(), output.clone().into(), "--".into()]);
         let _ = place.run(scenario, &wrapper).success();
         let text = fs::read_to_string(output).unwrap();
-        let at_start = |path: &[u8]| sizes.get(path).copied().unwrap_or(0);
+        let at_start =
+            |path: &[u8]| before.get(Path::new(OsStr::from_bytes(path))).map_or(0, |m| m.len() as i64);
         let witness = strace::witness(&text, place.work.as_os_str().as_bytes(), &at_start).unwrap();
         let seen: usize = witness.threads.iter().map(|(_, seen)| seen.len()).sum();
         println!("{}: {} threads, {seen} requests", scenario.name, witness.threads.len());

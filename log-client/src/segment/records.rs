@@ -5,7 +5,7 @@ use crate::clock::Timeline;
 use crate::watermark::SafeTime;
 use miot_proto::batch::Columns;
 use miot_proto::event::{
-    Event, Kind, MAX_SLOTS, SLOT_BYTES, WORDS, attempt_of, ext_from_bytes, kind_of, slots_of,
+    Event, Kind, MAX_SLOTS, SLOT_BYTES, Slot, attempt_of, ext_from_bytes, kind_of, slots_of,
 };
 
 /// A step of the attempt number that cannot be a loss: it went backwards.
@@ -49,25 +49,27 @@ pub(super) fn parse(
     progress: &mut Progress,
     out: &mut Columns,
 ) -> Parsed {
-    let total = slots.len() / SLOT_BYTES;
+    let (records, _) = slots.as_chunks::<SLOT_BYTES>();
+    let total = records.len();
     let present = clock.last();
     let mut parsed = Parsed::default();
     let mut at = 0;
-    while at < total {
-        let rest = &slots[at * SLOT_BYTES..];
-        let mut first = [0; WORDS];
-        for (index, value) in first.iter_mut().enumerate() {
-            *value = word(rest, index * 8);
-        }
+    while let Some(first) = records.get(at) {
+        let first: Slot = std::array::from_fn(|index| word(first, index * 8));
         let count = slots_of(&first);
-        if count > total - at && count <= MAX_SLOTS && !to_tail {
-            break;
-        }
-        let whole = rest.get(SLOT_BYTES..count * SLOT_BYTES).filter(|_| (1..=MAX_SLOTS).contains(&count));
-        let Some(more) = whole else {
-            parsed.violations += 1;
-            at += 1;
-            continue;
+        let more = if count == 1 {
+            &[][..]
+        } else {
+            if count > total - at && count <= MAX_SLOTS && !to_tail {
+                break;
+            }
+            let whole = slots.get((at + 1) * SLOT_BYTES..(at + count) * SLOT_BYTES);
+            let Some(more) = whole.filter(|_| (1..=MAX_SLOTS).contains(&count)) else {
+                parsed.violations += 1;
+                at += 1;
+                continue;
+            };
+            more
         };
         // From here on a bad record is skipped whole: its continuation slots are no records.
         at += count;

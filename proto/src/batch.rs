@@ -6,7 +6,7 @@
 //! row takes a few bytes; LZ4 over all of it takes out what repeats.
 //!
 //! ```text
-//! varint rows · varint extensions · 11 columns · extensions · path bytes      (then LZ4, see `encode`)
+//! varint rows · varint extensions · 10 columns · extensions · path bytes      (then LZ4, see `encode`)
 //! column:     0u8, varint v          every row has v
 //!             1u8, varint v per row
 //! extension:  varint rows since the last one · varint length of path 1, of path 2 · u8 present words
@@ -26,6 +26,9 @@ pub const MAX_ROWS: usize = 65_536;
 pub const MAX_TEXT: usize = 1 << 20;
 /// Most bytes of an encoded batch before compression.
 pub const MAX_PLAIN: usize = 12 << 20;
+
+/// Columns of numbers in the encoding.
+const COLUMNS: usize = 10;
 
 /// The extension of one row; paths are ranges of [`Columns::text`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,22 +185,31 @@ impl Columns {
         (self.text.get(start..middle).unwrap_or(&[]), self.text.get(middle..end).unwrap_or(&[]))
     }
 
-    /// Encodes and compresses: `u32` length of the plain bytes, then LZ4.
+    /// Encodes and compresses: `u32` length of the plain bytes, then LZ4. The plain bytes are left at the
+    /// start of `scratch`.
     pub fn encode(&self, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
-        scratch.clear();
-        self.encode_plain(scratch);
+        let plain = self.encode_plain(scratch);
         let start = out.len();
-        out.extend_from_slice(&(scratch.len() as u32).to_le_bytes());
-        out.resize(start + 4 + lz4_flex::block::get_maximum_output_size(scratch.len()), 0);
+        out.extend_from_slice(&(plain.len() as u32).to_le_bytes());
+        out.resize(start + 4 + lz4_flex::block::get_maximum_output_size(plain.len()), 0);
         // The output has the maximum size, so compression cannot fail.
-        let written = lz4_flex::block::compress_into(scratch, &mut out[start + 4..]).unwrap_or(0);
+        let written = lz4_flex::block::compress_into(plain, &mut out[start + 4..]).unwrap_or(0);
         out.truncate(start + 4 + written);
     }
 
-    fn encode_plain(&self, out: &mut Vec<u8>) {
+    /// `scratch` is only ever made longer: its zeros are paid for once.
+    fn encode_plain<'a>(&self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
         let n = self.len();
-        varint::put(out, n as u64);
-        varint::put(out, self.ext.len() as u64);
+        let most = 2 * varint::MAX_BYTES
+            + COLUMNS * (2 + varint::MAX_BYTES * (n + 1))
+            + self.ext.len() * (1 + varint::MAX_BYTES * 11)
+            + self.text.len();
+        if scratch.len() < most {
+            scratch.resize(most, 0);
+        }
+        let out = &mut varint::Writer::new(scratch);
+        out.put(n as u64);
+        out.put(self.ext.len() as u64);
         let shape = |i: usize| {
             u64::from(self.kind[i])
                 | u64::from(self.op[i].layer) << 8
@@ -223,16 +235,18 @@ impl Columns {
         put_column(out, n, |i| varint::zigzag((self.result[i] as u64).wrapping_sub(self.length[i])));
         let mut last = 0;
         for ext in &self.ext {
-            varint::put(out, u64::from(ext.row - last));
+            out.put(u64::from(ext.row - last));
             last = ext.row;
-            varint::put(out, u64::from(ext.len1));
-            varint::put(out, u64::from(ext.len2));
+            out.put(u64::from(ext.len1));
+            out.put(u64::from(ext.len2));
             let words = [ext.handle2, ext.offset2, ext.cpu_time];
             let present = words.iter().enumerate().fold(0u8, |p, (bit, w)| p | u8::from(w.is_some()) << bit);
-            out.push(present);
-            words.iter().flatten().for_each(|w| varint::put(out, *w));
+            out.byte(present);
+            words.iter().flatten().for_each(|w| out.put(*w));
         }
-        out.extend_from_slice(&self.text);
+        out.bytes(&self.text);
+        let written = out.written();
+        &scratch[..written]
     }
 
     /// Reads what [`encode`](Self::encode) wrote.
@@ -362,24 +376,24 @@ fn undelta(column: &[u64]) -> impl Iterator<Item = u64> {
     })
 }
 
-fn put_column(out: &mut Vec<u8>, n: usize, value: impl Fn(usize) -> u64) {
+fn put_column(out: &mut varint::Writer<'_>, n: usize, value: impl Fn(usize) -> u64) {
     if n == 0 {
         return;
     }
     // The first row's difference is to nothing, so constant steps show from the second on: the first
     // value always stands alone.
     let first = value(0);
-    varint::put(out, first);
+    out.put(first);
     if n == 1 {
         return;
     }
     let second = value(1);
     if (2..n).all(|i| value(i) == second) {
-        out.push(0);
-        varint::put(out, second);
+        out.byte(0);
+        out.put(second);
     } else {
-        out.push(1);
-        (1..n).for_each(|i| varint::put(out, value(i)));
+        out.byte(1);
+        (1..n).for_each(|i| out.put(value(i)));
     }
 }
 

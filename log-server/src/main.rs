@@ -4,6 +4,7 @@ use clap::Parser;
 use miot_log_server::{Config, Error, LogServer};
 use miot_proto::units;
 use serde::Serialize;
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -85,7 +86,8 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err((code, error)) => {

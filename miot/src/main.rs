@@ -53,7 +53,24 @@ fn main() -> ExitCode {
         Command::Fsck(arguments) => (check::run(&arguments), EXIT_FAILED),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("miot: {error:#}");
+        eprintln!("miot: {}", chain(&error));
         ExitCode::from(failed)
     })
+}
+
+/// The error and its causes, each said once: many library errors already contain the text of their cause.
+fn chain(error: &anyhow::Error) -> String {
+    error.chain().skip(1).fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_cause_is_said_once() {
+        let error = anyhow::anyhow!("no space").context("cannot write x: no space").context("not stored");
+        assert_eq!(super::chain(&error), "not stored: cannot write x: no space");
+    }
 }

@@ -13,6 +13,7 @@ use miot_log_server::LogServer;
 use miot_proto::control::{DIR_ENV, WhenFull};
 use miot_proto::units;
 use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -67,6 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("MIOT_LOG").unwrap_or_else(|_| "error".into()),
         )
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
     let program = match command::find(&arguments.command[0]) {

@@ -30,6 +30,9 @@ pub(crate) const EXIT_FAILED: u8 = 125;
 /// beside the patience of a person whose disk has filled up.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
+/// Longest delivery after the command has ended: time for a slow disk, or to free space on a full one.
+const LONGEST_STOP: Duration = Duration::from_secs(60);
+
 /// Least free memory for segments with which a trace can be complete.
 const LEAST_SHARED_BYTES: u64 = 1 << 20;
 
@@ -164,6 +167,7 @@ async fn traced(
         server: server.local_addr().to_string(),
         when_full: WhenFull::Wait,
         wait: LONGEST_WAIT,
+        stop: LONGEST_STOP,
         ..miot_log_client::Config::default()
     })?;
     let (stop_server, server_stopped) = oneshot::channel::<()>();
@@ -180,7 +184,13 @@ async fn traced(
     let status = ended?;
     // What was stored comes first: if the disk is full, delivery fails as well.
     stored.with_context(|| incomplete(output, status))?;
-    delivered.with_context(|| incomplete(output, status))?;
+    let delivered = delivered.with_context(|| incomplete(output, status))?;
+    anyhow::ensure!(
+        delivered.undelivered == 0 && !delivered.left_in_lanes,
+        "{}: storing took longer than {} s after its end, a slow disk or a busy machine?",
+        incomplete(output, status),
+        LONGEST_STOP.as_secs()
+    );
     Ok(status)
 }
 

@@ -235,8 +235,8 @@ pub(crate) fn duration(nanoseconds: i64) -> String {
     let ns = nanoseconds as f64;
     match nanoseconds {
         ..1_000 => format!("{nanoseconds}ns"),
-        ..1_000_000 => format!("{:.1}us", ns / 1e3),
-        ..1_000_000_000 => format!("{:.1}ms", ns / 1e6),
+        1_000..1_000_000 => format!("{:.1}us", ns / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1}ms", ns / 1e6),
         _ => format!("{:.2}s", ns / 1e9),
     }
 }

@@ -92,7 +92,7 @@ fn record(events: u64, seed: u64, kind: &str) {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        let offset = if kind == "seq" { i * 4096 } else { random % (1 << 40) & !4095 };
+        let offset = if kind == "seq" { i * 4096 } else { (random % (1 << 40)) & !4095 };
         let Some(begun) = begin(op::posix::READ) else { continue };
         let done = Done { handle: 7 + random % 4, offset, length: 4096, result: 4096, flags: 0 };
         if kind == "paths" && i % 16 == 0 {

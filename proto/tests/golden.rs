@@ -5,6 +5,8 @@
 //! change. New lines (a new operation, a new message) are fine: run once with `MIOT_BLESS=1`, and read
 //! the diff.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod samples;
 
 use miot_proto::batch::Columns;

@@ -42,6 +42,8 @@ pub(crate) struct Thread {
     busy: bool,
     /// A larger lane was refused; do not ask again.
     grown: bool,
+    /// There is a log-client, but no lane was to be had: requests count as lost.
+    laneless: bool,
     /// The last wait for room was in vain; do not wait again before the log-client has moved.
     stuck: bool,
 }
@@ -109,6 +111,19 @@ impl Thread {
         self.valid() && self.producer.roomy() && unsafe { (*self.control).records(op.layer) }
     }
 
+    /// Lets a request pass unrecorded until it is time to look again for what is missing.
+    #[inline(always)]
+    fn pass(&mut self) -> bool {
+        if self.skip == 0 || self.valid() {
+            return false;
+        }
+        self.skip = self.skip.saturating_sub(1);
+        if self.laneless {
+            process::count_no_lane();
+        }
+        true
+    }
+
     /// # Safety
     /// The state must be [`valid`](Self::valid): then lane and slots lie in this process's segment.
     #[inline(always)]
@@ -128,7 +143,7 @@ pub fn begin(op: Op) -> Option<Begun> {
     let thread = tls::thread();
     // SAFETY: the calling thread's own state; a signal handler that interrupts leaves it consistent.
     unsafe {
-        if !(*thread).ready(op) && !prepare(thread, op) {
+        if !(*thread).ready(op) && ((*thread).pass() || !prepare(thread, op)) {
             return None;
         }
         let mut request = (*thread).request.wrapping_add(1);
@@ -352,10 +367,7 @@ fn prepare_locked(thread: &mut Thread, op: Op) -> bool {
         }
         return true;
     }
-    if thread.skip > 0 {
-        thread.skip -= 1;
-        return false;
-    }
+    thread.laneless = false;
     let Some(control) = node::attach() else {
         thread.skip = DORMANT_REQUESTS;
         return false;
@@ -372,11 +384,13 @@ fn prepare_locked(thread: &mut Thread, op: Op) -> bool {
             let (request, enclosing) = (thread.request, thread.enclosing);
             thread.adopt(claimed, control);
             (thread.request, thread.enclosing) = (request, enclosing);
+            thread.laneless = false;
             retire_at_exit(thread);
             true
         }
         None => {
             process::count_no_lane();
+            thread.laneless = true;
             thread.skip = LANELESS_REQUESTS;
             false
         }

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::facts::{Fact, Sink};
 use crate::home::Home;
 use crate::segment::{Header, Round, Scratch, Segment, SegmentFile, Unfit, horizon};
+use crate::watermark::SLACK_NS;
 use discover::{Discovery, Name, NotTaken};
 use life::{Deaths, Watch, has_mapped};
 use rhythm::{Effort, Rhythm};
@@ -153,6 +154,10 @@ impl Sweeper {
         for tenant in &mut tenants {
             tenant.segment.end(&mut round);
         }
+        // The slack of a sweep's promise would leave the last events to the log-server's patience with silent
+        // nodes. This session sends no more, so it may promise all the time up to now.
+        let now = horizon(&self.clocks, Now::read()).saturating_add(SLACK_NS + 1);
+        self.promise(now, true, sink);
         self.totals
     }
 

@@ -7,7 +7,6 @@ use crate::home::Home;
 use crate::ship::{Left, Outbox, Peer, Shipped, channel, ship};
 use crate::sweeper::{Sweeper, Totals};
 use std::future::Future;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -146,7 +145,7 @@ impl LogClient {
         };
         let peer = Peer { server: config.server.clone(), node: config.node.clone(), session };
         let left = Arc::new(Left::new(0));
-        let mut shipping = pin!(ship(peer, inbox, clock, Arc::clone(&left)));
+        let mut shipping = Box::pin(ship(peer, inbox, clock, Arc::clone(&left)));
         let early = tokio::select! {
             result = &mut shipping => Some(result),
             () = shutdown => None,
@@ -164,6 +163,8 @@ impl LogClient {
             },
         }
         stop.abandoned.store(true, Relaxed);
+        // With it goes the other end of the outbox, into which the sweeper may be waiting to send.
+        drop(shipping);
         let (totals, shipped) = thread_result((&mut finished).await)?;
         let report = report(totals, shipped, left.load(Relaxed), started.elapsed());
         if totals.left {

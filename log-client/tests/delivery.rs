@@ -155,3 +155,26 @@ fn a_server_that_never_acknowledges_takes_no_more_than_the_memory_allowed() {
     assert!(report.events < kept as u64, "what is left in the lanes was not lost");
     assert_eq!(kept as u64 + report.lost_full, 40_000);
 }
+
+#[test]
+fn a_stop_ends_in_time_with_no_server_no_memory_and_many_streams() {
+    let dir = tempfile::tempdir().unwrap();
+    // A port that nobody listens on any more.
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let client = Client::start(miot_log_client::Config {
+        memory: 16 << 20,
+        when_full: miot_proto::control::WhenFull::DropNewest,
+        stop: Duration::from_millis(200),
+        ..config(dir.path(), &server)
+    });
+    let mut child = start(dir.path(), "400 100 0 long twice");
+    // All threads hold a lane, and what they recorded is more than the memory.
+    while segments(dir.path()).is_empty() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let report = client.stop().unwrap();
+    assert!(report.undelivered > 300, "{report:?}");
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    recorded(child);
+}

@@ -1,6 +1,6 @@
 //! The writing side.
 
-use super::order::{COMMIT, MARK, ROOM};
+use super::order;
 use super::state::{Lane, Slot};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -43,7 +43,7 @@ impl Producer {
     /// Looks at the consumer's position. One that makes no sense is ignored: the lane then fills and
     /// drops, which harms nobody but the consumer that lied. True if it has moved.
     pub(crate) fn refresh(&mut self, lane: &Lane) -> bool {
-        let head = lane.head.load(ROOM);
+        let head = lane.head.load(order::room());
         let moved = head != self.head && self.tail.wrapping_sub(head) <= self.capacity;
         if moved {
             self.head = head;
@@ -56,7 +56,7 @@ impl Producer {
     /// the completion time is read.
     #[inline(always)]
     pub(crate) fn mark(&self, lane: &Lane) {
-        lane.tail.store(self.tail << 1 | 1, MARK);
+        lane.tail.store(self.tail << 1 | 1, order::mark());
     }
 
     /// Attempt number of the record being written.
@@ -76,7 +76,7 @@ impl Producer {
     pub(crate) fn commit(&mut self, lane: &Lane, n: u64) {
         self.tail = self.tail.wrapping_add(n);
         self.attempts += 1;
-        lane.tail.store(self.tail << 1, COMMIT);
+        lane.tail.store(self.tail << 1, order::commit());
     }
 
     /// Gives the record up because the lane is full.
@@ -85,6 +85,6 @@ impl Producer {
         self.lost_full += 1;
         lane.lost_full.store(self.lost_full, Relaxed);
         lane.attempts.store(self.attempts, Relaxed);
-        lane.tail.store(self.tail << 1, COMMIT);
+        lane.tail.store(self.tail << 1, order::commit());
     }
 }

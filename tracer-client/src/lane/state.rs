@@ -1,6 +1,6 @@
 //! What lies in shared memory: slots and lane table entries.
 
-use super::order::{CLAIM, RETIRE, REUSE};
+use super::order;
 use super::producer::Producer;
 use super::sync::{AtomicU64, Word};
 use miot_proto::event::WORDS;
@@ -82,7 +82,7 @@ impl Lane {
     /// True if the lane was retired and the consumer has drained it to its end.
     pub(crate) fn reusable(&self) -> bool {
         let state = self.state.load(Relaxed);
-        state as u32 == LaneState::Retired as u32 && self.drained.load(REUSE) == state >> 32
+        state as u32 == LaneState::Retired as u32 && self.drained.load(order::reuse()) == state >> 32
     }
 
     /// Starts the next incarnation. Only for a lane that was just placed or is [`reusable`](Self::reusable).
@@ -98,7 +98,7 @@ impl Lane {
         for counter in [&self.lost_full, &self.lost_nested, &self.attempts] {
             counter.store(0, Relaxed);
         }
-        self.state.store(LaneState::Claimed as u64 | incarnation << 32, CLAIM);
+        self.state.store(LaneState::Claimed as u64 | incarnation << 32, order::claim());
         Producer { tail, head: tail, capacity: self.slots.load(Relaxed), attempts: 0, lost_full: 0 }
     }
 
@@ -106,7 +106,7 @@ impl Lane {
     pub(crate) fn retire(&self, producer: &Producer) {
         self.attempts.store(producer.attempts, Relaxed);
         let incarnation = self.state.load(Relaxed) >> 32;
-        self.state.store(LaneState::Retired as u64 | incarnation << 32, RETIRE);
+        self.state.store(LaneState::Retired as u64 | incarnation << 32, order::retire());
     }
 
     /// Counts a record that came from inside another one. The thread is the only writer.

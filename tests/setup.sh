@@ -1,47 +1,45 @@
 #!/usr/bin/env bash
 # Installs what the tests need and is not there yet: Debian packages, Python packages in an environment of
-# their own, and two cargo tools. Can be run again at any time; does nothing when nothing is missing.
+# their own, three cargo tools, a small Debian to boot. Can be run again at any time; does nothing when nothing is
+# missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { echo "setup: $*"; }
 
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"
-    elif command -v sudo > /dev/null; then sudo -n "$@"
-    else
-        say "need root to run: $*; become root or install sudo" >&2
-        return 1
-    fi
-}
+# shellcheck source=packages.sh
+. tests/packages.sh
 
 # --- Debian -----------------------------------------------------------------------------------------
 packages=(
-    strace fio sqlite3 tar python3 python3-venv gcc libc6-dev pkg-config libcap2-bin
+    strace fio sqlite3 tar make python3 python3-venv gcc g++ libc6-dev pkg-config libcap2-bin tmux procps chromium
+    mpich environment-modules e2fsprogs # jobs, ways to trace a node, devices
     lttng-tools liblttng-ust-dev babeltrace2 # the benchmarks' peers
+    iproute2 prometheus # networks of tests' own; promtool
+    debootstrap systemd-container dpkg-dev   # packages, installed into a Debian that is booted
 )
 command -v git > /dev/null || packages+=(git)
-missing=()
-for package in "${packages[@]}"; do
-    dpkg-query -W -f '${Status}\n' "$package" 2> /dev/null | grep -q '^install ok installed' || missing+=("$package")
-done
-if [ ${#missing[@]} -gt 0 ]; then
-    say "installing ${missing[*]}"
-    export DEBIAN_FRONTEND=noninteractive
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null
+mapfile -t wanted < <(missing "${packages[@]}")
+if [ ${#wanted[@]} -gt 0 ]; then
+    say "installing ${wanted[*]}"
+    update
+    install "${wanted[@]}"
+    # Only its promtool is wanted.
+    case " ${wanted[*]} " in *" prometheus "*)
+        [ ! -d /run/systemd/system ] || as_root systemctl disable --quiet --now prometheus ;;
+    esac
 fi
 
 # --- Python: the readers of other people --------------------------------------------------------------
 venv=target/test-venv
-wanted="pyarrow==26.0.1 duckdb==1.5.6"
-if [ "$(cat "$venv/wanted" 2> /dev/null)" != "$wanted" ]; then
-    say "making $venv with $wanted"
+readers="pyarrow==26.0.1 duckdb==1.5.6"
+if [ "$(cat "$venv/wanted" 2> /dev/null)" != "$readers" ]; then
+    say "making $venv with $readers"
     rm -rf "$venv"
     /usr/bin/python3 -m venv "$venv"
     # shellcheck disable=SC2086
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: $wanted
-    echo "$wanted" > "$venv/wanted"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: $readers
+    echo "$readers" > "$venv/wanted"
 fi
 
 # --- cargo tools, kept in target/tools ----------------------------------------------------------------
@@ -54,3 +52,7 @@ tool() {
 }
 tool cargo-deny 0.20.2
 tool cargo-nextest 0.9.143
+tool cargo-deb 3.8.0
+
+# --- a small Debian to boot ---------------------------------------------------------------------------
+bash tests/debian-root.sh || say "target/debian-root could not be made: the packages are not tested" >&2

@@ -115,15 +115,9 @@ fn answer(mut stream: TcpStream) -> Result<(), Anything> {
     receive(&mut stream)?;
     stream.write_all(&Message::Welcome { version: VERSION, through: 0 }.frame())?;
     loop {
-        let through = match receive(&mut stream)? {
-            Message::Process { seq, .. }
-            | Message::Stream { seq, .. }
-            | Message::Batch { seq, .. }
-            | Message::StreamEnd { seq, .. }
-            | Message::ProcessEnd { seq, .. } => seq,
-            _ => continue,
-        };
-        stream.write_all(&Message::Ack { through }.frame())?;
+        if let Some(through) = receive(&mut stream)?.seq() {
+            stream.write_all(&Message::Ack { through }.frame())?;
+        }
     }
 }
 

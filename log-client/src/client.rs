@@ -1,16 +1,23 @@
 //! A log-client from start to stop.
 
-use crate::clock::Calibration;
-use crate::config::Config;
+use crate::clock::{Calibration, node_ns};
+use crate::config::{Config, DEFAULT_HTTP};
 use crate::error::Error;
-use crate::home::Home;
-use crate::ship::{Left, Outbox, Peer, Shipped, channel, ship};
-use crate::sweeper::{Sweeper, Totals};
+use crate::facts::Sink as _;
+use crate::home::{Control, Home};
+use crate::report::{Desk, Reporter, Survey, pages};
+use crate::ship::{Office, Outbox, Peer, Shipped, Tcp, ship};
+use crate::spool::{Heritage, Reader, Spool, Writer};
+use crate::sweeper::{Predecessor, Sweeper, Totals};
+use miot_monitoring::{Http, http};
+use miot_security::{Client, Role};
+use miot_service::{Heart, Watchdog};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// A log-client that serves its directory: producers record from [`prepare`](Self::prepare) on, and what they
@@ -18,10 +25,13 @@ use tokio::time::timeout;
 #[derive(Debug)]
 pub struct LogClient {
     config: Config,
+    tls: Option<Arc<Client>>,
     home: Home,
     calibration: Calibration,
     boot: u128,
-    session: u64,
+    spool: Spool,
+    heritage: Heritage,
+    heart: Heart,
     started: Instant,
 }
 
@@ -46,11 +56,15 @@ pub struct Report {
     pub abi_violations: u64,
     /// Records of a kind this version does not know, passed over.
     pub unknown: u64,
+    /// Processes that recorded with another version, and were not read.
+    pub other_version: u64,
     /// Records whose completion time was moved up, because it lay before that of the record before them or
     /// before what this node had promised.
     pub clamped: u64,
-    /// Messages the log-server had not acknowledged when the time for a clean stop was over.
+    /// Messages the log-server had not acknowledged when the time for a clean stop was over: they stay in the spool.
     pub undelivered: u64,
+    /// Events given up for newer ones because the spool was full (`spool_full`).
+    pub given_up: u64,
     /// Records were left in the lanes when the time for a clean stop was over.
     pub left_in_lanes: bool,
     /// Seconds from start to end.
@@ -63,6 +77,8 @@ struct Stop {
     wanted: AtomicBool,
     /// Nobody waits for the rest any more.
     abandoned: AtomicBool,
+    /// The rest is for the next log-client.
+    handed_over: AtomicBool,
     until: OnceLock<Instant>,
 }
 
@@ -87,38 +103,87 @@ impl Drop for Abandon {
     }
 }
 
+/// Name of the spool in the MIOT directory.
+const SPOOL: &str = "spool";
+
+/// A promise further ahead of the wall clock than this was made before the clock was set back. To keep it would put
+/// all events until then at one time; without it they come late, which the log-server marks.
+const MAX_AHEAD: i64 = 1_000_000_000;
+
 impl LogClient {
     /// Checks the settings, sets up the directory and opens the control page: from here on producers record.
     ///
     /// # Errors
-    /// [`Error::Setting`]; [`Error::Running`] if the directory is served already; [`Error::NotOurs`],
+    /// [`Error::Setting`], [`Error::Tls`]; [`Error::Running`] if the directory is served already; [`Error::NotOurs`],
     /// [`Error::Path`] and [`Error::System`] if it cannot be.
     pub fn prepare(config: Config) -> Result<LogClient, Error> {
         config.check()?;
+        let tls = config.tls()?.map(|files| Client::load(files, Role::Node)).transpose()?;
+        if let Some(tls) = &tls {
+            let name = tls.own().allows(Role::Node, &config.node);
+            name.map_err(|reason| Error::Setting { key: "tls_certificate", reason })?;
+        }
         let boot = boot_id()?;
-        let mut session = [0; 8];
-        rustix::rand::getrandom(&mut session, rustix::rand::GetRandomFlags::empty())
-            .map_err(|error| Error::system("cannot get a random number", error))?;
         allow_many_files();
-        Ok(LogClient {
-            calibration: Calibration::begin(),
-            home: Home::prepare(&config)?,
-            config,
-            boot,
-            session: u64::from_ne_bytes(session),
-            started: Instant::now(),
-        })
+        let calibration = Calibration::begin();
+        // Producers compare durations in ticks from their first request on.
+        let tsc_hz = if config.min_duration.is_zero() { 0 } else { calibration.finish().tsc_hz() };
+        let home = Home::prepare(&config, tsc_hz)?;
+        let dir = config.spool_dir.clone().unwrap_or_else(|| config.dir.join(SPOOL));
+        let (spool, heritage) = Spool::open(&dir, config.spool_bytes, config.spool_full, &config.node, boot)
+            .inspect_err(|_| home.control().close())?;
+        if heritage.messages > 0 {
+            tracing::info!(
+                messages = heritage.messages,
+                dir = %dir.display(),
+                "the log-client before this one left what is to be delivered"
+            );
+        }
+        let tls = tls.map(Arc::new);
+        let (heart, started) = (Heart::default(), Instant::now());
+        Ok(LogClient { calibration, tls, home, config, boot, spool, heritage, heart, started })
+    }
+
+    /// Lets a watchdog know that it sweeps.
+    #[must_use]
+    pub fn watched_by(self, watchdog: &mut Watchdog) -> LogClient {
+        LogClient { heart: watchdog.heart("sweeper"), ..self }
+    }
+
+    /// Certificate and key, to read them again while it runs; `None` without TLS.
+    #[must_use]
+    pub fn tls(&self) -> Option<Arc<Client>> {
+        self.tls.clone()
+    }
+
+    /// The control page, to steer the producers while it runs.
+    #[must_use]
+    pub fn control(&self) -> Arc<Control> {
+        Arc::clone(self.home.control())
     }
 
     /// Reads and ships until `shutdown` completes; then ends recording on the node, delivers what is
-    /// committed and waits for its acknowledgement, at most [`Config::stop`] in all.
+    /// committed and waits for its acknowledgement, at most [`Config::stop`] in all. With [`Config::hand_over`] it leaves
+    /// all that to the next log-client and ends at once, as if it had been killed.
     ///
     /// # Errors
     /// [`Error::Refused`] if the log-server does not take this node; [`Error::Path`] or [`Error::System`] if
     /// sweeping cannot begin.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Report, Error> {
-        let LogClient { config, home, calibration, boot, session, started } = self;
-        let (outbox, inbox) = channel(config.memory);
+        let LogClient { config, tls, home, calibration, boot, spool, heritage, heart, started } = self;
+        let spool = Arc::new(spool);
+        let before = Predecessor {
+            next_stream: heritage.next_stream,
+            promised: heritage.promised.filter(|promised| *promised <= node_ns().saturating_add(MAX_AHEAD)),
+        };
+        let survey = Arc::new(Mutex::new(Survey::default()));
+        let control = Arc::clone(home.control());
+        let desk = Desk::new(Arc::clone(&control), Arc::clone(&survey));
+        let reporter = Arc::new(Reporter::new(&config, control, Arc::clone(&spool), Arc::clone(&survey)));
+        let answering = listen_http(&config).await?.map(|http| http.serve(pages(&reporter)));
+        let mut looking = JoinSet::new();
+        answering.map(|answering| looking.spawn(answering));
+        let outbox = Outbox::new(Writer::new(Arc::clone(&spool), before.promised));
         let stop = Arc::new(Stop::default());
         let _abandon = Abandon(Arc::clone(&stop));
         let (ready, clock) = oneshot::channel();
@@ -129,11 +194,12 @@ impl LogClient {
             .spawn(move || {
                 let clocks = calibration.finish();
                 let shared = clocks.shared();
-                let sweeper = Sweeper::new(home, clocks, boot, &thread_config);
+                home.control().publish_tsc_hz(clocks.tsc_hz());
+                let sweeper = Sweeper::new(home, clocks, boot, &thread_config, before, survey);
                 let _ = done.send(match sweeper {
                     Ok(sweeper) => {
                         let _ = ready.send(shared);
-                        Ok(sweep(sweeper, outbox, &thread_stop))
+                        Ok(sweep(sweeper, outbox, &thread_stop, &heart))
                     }
                     Err(error) => Err(error),
                 });
@@ -143,40 +209,81 @@ impl LogClient {
         let Ok(clock) = clock.await else {
             return Err(thread_result(finished.await).err().unwrap_or_else(thread_died));
         };
-        let peer = Peer { server: config.server.clone(), node: config.node.clone(), session };
-        let left = Arc::new(Left::new(0));
-        let mut shipping = Box::pin(ship(peer, inbox, clock, Arc::clone(&left)));
+        let (server, node) = (config.server.clone(), config.node.clone());
+        let peer = Peer { server, node, dead_after: config.dead_after, tls };
+        let transport = Tcp::new(peer.clone());
+        let mut shipping = Box::pin(ship(
+            transport,
+            &peer,
+            Reader::new(Arc::clone(&spool)),
+            clock,
+            Some(Office { reporter, desk }),
+        ));
         let early = tokio::select! {
             result = &mut shipping => Some(result),
             () = shutdown => None,
         };
         let until = Instant::now() + config.stop;
+        stop.handed_over.store(config.hand_over && early.is_none(), Relaxed);
         stop.at(until);
         match early {
             Some(result) => result?,
+            None if config.hand_over => {}
             None => match timeout(config.stop, &mut shipping).await {
                 Ok(result) => result?,
                 Err(_) => tracing::error!(
-                    messages = left.load(Relaxed),
-                    "the log-server has not acknowledged everything in the time for a clean stop"
+                    messages = spool.left(),
+                    dir = %spool.path().display(),
+                    "the log-server has not acknowledged everything in the time for a clean stop: the next log-client \
+                     delivers it"
                 ),
             },
         }
         stop.abandoned.store(true, Relaxed);
-        // With it goes the other end of the outbox, into which the sweeper may be waiting to send.
         drop(shipping);
         let (totals, shipped) = thread_result((&mut finished).await)?;
-        let report = report(totals, shipped, left.load(Relaxed), started.elapsed());
-        if totals.left {
+        spool.clear();
+        let report = report(totals, shipped, (spool.left(), spool.given_up()), started.elapsed());
+        if config.hand_over {
+            tracing::info!(
+                messages = report.undelivered,
+                "handed over: programs go on recording for the next log-client"
+            );
+        } else if totals.left {
             tracing::error!("records are left in the lanes of processes: the next log-client delivers them");
         }
         Ok(report)
     }
 }
 
+/// The listener for HTTP. The one that nobody asked for may be missing: another log-client of this machine has it.
+async fn listen_http(config: &Config) -> Result<Option<Http>, Error> {
+    let address = config.http.as_deref().unwrap_or(DEFAULT_HTTP);
+    if address == http::OFF {
+        return Ok(None);
+    }
+    match Http::bind(address, None).await {
+        Ok(http) => Ok(Some(http)),
+        Err(error) if config.http.is_some() => Err(Error::Setting { key: "http", reason: error.to_string() }),
+        Err(error) => {
+            tracing::info!(%error, "no metrics: say with `http` where, or that it is `off`");
+            Ok(None)
+        }
+    }
+}
+
 /// The life of the sweeper's thread.
-fn sweep(mut sweeper: Sweeper, mut outbox: Outbox, stop: &Stop) -> (Totals, Shipped) {
-    sweeper.run(&mut outbox, &|| stop.wanted.load(Relaxed));
+fn sweep(mut sweeper: Sweeper, mut outbox: Outbox, stop: &Stop, heart: &Heart) -> (Totals, Shipped) {
+    // Asked once in each sweep.
+    let wanted = || {
+        heart.beat();
+        stop.wanted.load(Relaxed)
+    };
+    sweeper.run(&mut outbox, &wanted);
+    if stop.handed_over.load(Relaxed) {
+        // What it has taken is in the spool, and what is not, still in the lanes.
+        return (sweeper.totals(), outbox.shipped());
+    }
     let totals = sweeper.finish(&mut outbox, &|| stop.is_over());
     outbox.end();
     (totals, outbox.shipped())
@@ -192,7 +299,7 @@ fn thread_died() -> Error {
     Error::system("the sweeper's thread", std::io::Error::other("it died"))
 }
 
-fn report(totals: Totals, shipped: Shipped, undelivered: u64, took: Duration) -> Report {
+fn report(totals: Totals, shipped: Shipped, (undelivered, given_up): (u64, u64), took: Duration) -> Report {
     Report {
         events: shipped.events,
         bytes: shipped.bytes,
@@ -203,8 +310,10 @@ fn report(totals: Totals, shipped: Shipped, undelivered: u64, took: Duration) ->
         lost_no_lane: shipped.lost_no_lane,
         abi_violations: totals.violations,
         unknown: totals.unknown,
+        other_version: totals.other_version,
         clamped: totals.clamped,
         undelivered,
+        given_up,
         left_in_lanes: totals.left,
         seconds: took.as_secs_f64(),
     }

@@ -19,6 +19,12 @@ pub enum Error {
         /// What is wrong, and what would be right.
         reason: String,
     },
+    /// Certificates or keys cannot be used.
+    #[error("configuration: {0}")]
+    Tls(#[from] miot_security::Error),
+    /// Privileges cannot be given up.
+    #[error("{0}")]
+    Privileges(String),
     /// The MIOT directory, or a file in it, could not be set up.
     #[error("{what} {path}: {source}")]
     Path {

@@ -2,9 +2,9 @@
 //! and ships their events to the log-server.
 //!
 //! ```text
-//!  segments ──pread──► sweeper thread ──crossbeam──► tokio task ══TCP══► log-server
-//!           ◄─pwrite── segment: check, parse          ship: keep, resend
-//!                      clock: ticks to time           ◄── acknowledge
+//!  segments ──pread──► sweeper thread ──► spool ──► tokio task ══TCP══► log-server
+//!           ◄─pwrite── segment: check, parse        ship: send, resend
+//!                      clock: ticks to time         ◄── acknowledge
 //!                      watermark: the promise
 //! ```
 //!
@@ -16,28 +16,39 @@
 //! | `segment` | one segment: hostile bytes in, records out |
 //! | `clock` | raw ticks to nanoseconds since 1970, never backwards |
 //! | `watermark` | what the node may promise, and why |
+//! | [`in_flight`] | for tools: what hangs on this node |
 //! | `facts` | what passes from sweeping to shipping |
-//! | `ship` | numbering, memory, connection, what is sent again |
+//! | `report` | how this log-client is, for the log-server, and what that wants of it |
+//! | `spool` | what is not acknowledged, in files that outlive a log-client |
+//! | `ship` | numbering, connection, what is sent again |
 //!
 //! Guarantees: no byte of a segment can crash, block or wedge the log-client; what a process committed is
 //! delivered also when the process was killed; no event is delivered below a watermark already sent. A
-//! log-client that is itself killed loses what the log-server has not acknowledged; a clean stop loses
-//! nothing if the log-server answers within [`Config::stop`].
+//! log-client that is itself killed, at any instruction, loses nothing: what it had taken from the lanes is in the
+//! spool, and the next log-client goes on.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod client;
 mod clock;
 pub mod config;
+mod devices;
 pub mod error;
 mod facts;
 mod home;
+pub mod in_flight;
+mod report;
 mod segment;
 mod ship;
+mod spool;
 mod sweeper;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod watermark;
 
 pub use client::{LogClient, Report};
 pub use config::Config;
 pub use error::Error;
+pub use home::{Control, ControlError, Reader, Snapshots, View};
 #[doc(hidden)]
 pub use segment::sweep_bytes;

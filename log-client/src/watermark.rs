@@ -26,14 +26,28 @@
 //! The watermark is the least of the lanes' safe times and `t0 − SLACK`, and never goes back. Ticks are
 //! turned into times by one monotone map ([`crate::clock`]), so comparing times is comparing ticks.
 //!
+//! # How long it waits
+//!
+//! A lane that stays marked, or that claims old times for ever, holds back the order of a whole cluster: by
+//! [`HELD_AT_MOST`] and no more. After that the node promises without it. Nobody else is harmed by that; what
+//! the lane had not committed by then, one record of a thread that was stopped in the middle of it, is delivered
+//! later with the time of the promise, as below. The wait begins again when there was no room for what the lanes
+//! hold, or nothing was to be read from them: then it is not their producers who are late.
+//!
 //! # What the promise does not rest on
 //!
 //! A producer that lies, or that records requests whose completion it learned late (`miot_tracer::record`),
 //! could still deliver an event from before the watermark. Such an event gets the time of the promise
 //! instead ([`SafeTime::admit`]) and is counted as clamped: the merge never sees the promise broken.
 
+use std::time::Duration;
+
 /// How long a store of a producer may stay invisible: see the module.
 pub(crate) const SLACK_NS: i64 = 1_000_000;
+
+/// How long a lane, or a segment that waits to be opened, may hold the promise back: as long as a log-server waits by
+/// default for a node that is silent.
+pub(crate) const HELD_AT_MOST: Duration = Duration::from_secs(5);
 
 /// What one lane has promised: nothing that completed before this, nanoseconds since 1970, is to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +69,11 @@ impl SafeTime {
     pub(crate) fn admit(&mut self, time: i64) -> i64 {
         self.0 = self.0.max(time);
         self.0
+    }
+
+    /// The node has promised this much, with this lane or without it.
+    pub(crate) fn promised(&mut self, watermark: i64) {
+        self.0 = self.0.max(watermark);
     }
 
     /// The lane was seen unmarked at or after `t0` and all it had then is drained.

@@ -5,9 +5,13 @@
 mod common;
 
 use common::producer::{play, recorded, start};
-use common::{Client, Judge, Script, Server, config, segments};
-use miot_log_client::Error;
+use common::{Client, Judge, Script, Server, config, segments, until};
+use miot_log_client::{Config, Error};
+use miot_proto::control;
+use miot_proto::wire::Message;
 use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 /// Does nothing but for the processes that the other tests start.
@@ -44,6 +48,69 @@ fn everything_that_threads_record_arrives() {
     server.wait_for(|judge| judge.said_bye);
     assert_eq!((report.abi_violations, report.clamped, report.undelivered), (0, 0, 0), "{report:?}");
     assert_eq!(segments(dir.path()), [""; 0]);
+}
+
+#[test]
+fn a_node_claims_no_more_memory_than_it_may() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(Script::default());
+    let mut settings = config(dir.path(), &server.address);
+    settings.node_bytes = 128 << 10;
+    let client = Client::start(settings);
+    let page = || std::fs::read(dir.path().join("shm").join(control::FILE)).unwrap();
+    let wait_until_full = |wanted: u8| {
+        while page()[control::word::NODE_FULL] != wanted {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let mut first = start(dir.path(), "8 100 0 twice");
+    wait_until_full(1);
+    assert_eq!(recorded(start(dir.path(), "2 50")), 0);
+    writeln!(first.stdin.take().unwrap()).unwrap();
+    assert_eq!(recorded(first), 1600, "who has a lane keeps it");
+    wait_until_full(0);
+    assert_eq!(recorded(start(dir.path(), "2 50")), 100);
+    client.stop().unwrap();
+    let lost: u64 = server
+        .connections()
+        .iter()
+        .flatten()
+        .filter_map(|message| match message {
+            Message::ProcessEnd { lost, .. } => Some(lost.no_lane),
+            _ => None,
+        })
+        .sum();
+    assert_eq!(lost, 100);
+}
+
+/// The 20 000 records of a burst (Cho, Kim and Lee) fit the lanes while they grow, and who sleeps is woken.
+#[test]
+fn a_burst_after_idleness_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(Script::default());
+    let mut settings = config(dir.path(), &server.address);
+    settings.when_full = control::WhenFull::DropNewest;
+    settings.idle = Duration::from_secs(1);
+    let (first, largest) = (Config::default().lane_slots, Config::default().lane_slots_max);
+    (settings.lane_slots, settings.lane_slots_max) = (first, largest);
+    let client = Client::start(settings);
+    let asleep = || {
+        let page = std::fs::read(dir.path().join("shm").join(control::FILE)).unwrap();
+        page[control::word::SLEEPING] == 1
+    };
+    let rest = || {
+        while !asleep() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    rest();
+    let mut child = start(dir.path(), "4 20000 0 twice");
+    server.wait_for(|judge| judge.events() >= 80_000);
+    rest();
+    writeln!(child.stdin.take().unwrap()).unwrap();
+    assert_eq!(recorded(child), 160_000);
+    let report = client.stop().unwrap();
+    assert_eq!((report.events, report.lost_full, report.lost_no_lane), (160_000, 0, 0));
 }
 
 #[test]
@@ -116,6 +183,15 @@ fn a_successor_goes_on_with_living_processes() {
 }
 
 #[test]
+fn a_refusal_that_passes_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(Script { busy: 3, ..Script::default() });
+    let client = Client::start(config(dir.path(), &server.address));
+    until(|| server.connections().len() > 3);
+    client.stop().unwrap();
+}
+
+#[test]
 fn a_refusal_ends_the_log_client() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script { refuse: true, ..Script::default() });
@@ -136,46 +212,193 @@ fn a_stop_without_a_server_says_what_is_left() {
     assert_eq!((report.events, report.undelivered > 0), (total as u64, true));
 }
 
-#[test]
-fn a_server_that_never_acknowledges_takes_no_more_than_the_memory_allowed() {
-    const MEMORY: u64 = 16 << 20;
-    let dir = tempfile::tempdir().unwrap();
-    let server = Server::start(Script { silent: true, ..Script::default() });
-    let client = Client::start(miot_log_client::Config {
-        memory: MEMORY,
-        wait: Duration::from_millis(20),
-        stop: Duration::from_millis(200),
-        ..config(dir.path(), &server.address)
-    });
-    let kept = recorded(start(dir.path(), "1 40000 0 long"));
-    let report = client.stop().unwrap();
-    // The last copy of each lane goes over the edge.
-    assert!((MEMORY..MEMORY + (1 << 20)).contains(&report.bytes), "{report:?}");
-    assert!(report.left_in_lanes && report.lost_full > 0 && report.undelivered > 0, "{report:?}");
-    assert!(report.events < kept as u64, "what is left in the lanes was not lost");
-    assert_eq!(kept as u64 + report.lost_full, 40_000);
+/// Space that is claimed at a time: it stays below the bound of the spool.
+const CLAIM: u64 = 2 << 20;
+
+/// Bytes of the files in the spool.
+fn spooled(dir: &Path) -> u64 {
+    let files = std::fs::read_dir(dir.join("shm/spool")).unwrap();
+    files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
 }
 
 #[test]
-fn a_stop_ends_in_time_with_no_server_no_memory_and_many_streams() {
+fn a_server_that_never_acknowledges_takes_no_more_than_the_spool_allowed() {
+    const SPOOL: u64 = 16 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(Script { silent: true, ..Script::default() });
+    let client = Client::start(miot_log_client::Config {
+        spool_bytes: SPOOL,
+        stop: Duration::from_millis(200),
+        ..config(dir.path(), &server.address)
+    });
+    let child = start(dir.path(), "1 40000 0 long");
+    until(|| spooled(dir.path()) > SPOOL - CLAIM);
+    // Now the lanes are left alone; the program waits, until the log-client ends.
+    let report = client.stop().unwrap();
+    let kept = recorded(child);
+    assert!(spooled(dir.path()) <= SPOOL, "{report:?}");
+    assert!(report.left_in_lanes && report.undelivered > 0, "{report:?}");
+    assert!(report.events < kept as u64 && kept < 40_000, "{kept}: what is left in the lanes was not lost");
+    // The next log-client delivers what is left, there and in the spool.
+    let answering = Server::start(Script::default());
+    let after = Client::start(config(dir.path(), &answering.address)).stop().unwrap();
+    assert_eq!((report.events + after.events, after.undelivered), (kept as u64, 0));
+    assert_eq!(answering.judge().events(), kept);
+    assert_eq!((segments(dir.path()), spooled(dir.path())), (vec![], 0));
+}
+
+/// The daemon, to be killed.
+fn daemon(dir: &Path, server: &Server) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_log-client"));
+    command
+        .env("MIOT_CLIENT_WHEN_FULL", "wait")
+        .env("MIOT_CLIENT_WAIT", "60s")
+        .env("MIOT_CLIENT_LOG", "warn");
+    command.args(["--node", "test", "--server", &server.address, "--dir"]).arg(dir.join("shm"));
+    command.spawn().unwrap()
+}
+
+#[test]
+fn a_log_client_that_is_killed_loses_nothing_that_it_had_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let deaf = Server::start(Script { silent: true, ..Script::default() });
+    let mut killed = daemon(dir.path(), &deaf);
+    until(|| dir.path().join("shm/control").exists());
+    let mut child = start(dir.path(), "2 20000 0 twice");
+    // All was taken out of the lanes, and nothing was acknowledged.
+    deaf.wait_for(|judge| judge.events() == 40_000);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let server = Server::start(Script { cut_after: vec![1, 5], ..Script::default() });
+    let mut successor = daemon(dir.path(), &server);
+    server.wait_for(|judge| judge.events() == 40_000);
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let total = recorded(child);
+    server.wait_for(|judge| judge.processes_ended == 1);
+    let pid = rustix::process::Pid::from_child(&successor);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(successor.wait().unwrap().success());
+    let judge = server.judge();
+    assert_complete(&judge);
+    assert_eq!((judge.events(), total), (80_000, 80_000));
+    assert_eq!((segments(dir.path()), spooled(dir.path())), (vec![], 0));
+}
+
+#[test]
+fn a_stop_ends_in_time_with_no_server_a_full_spool_and_many_streams() {
+    const SPOOL: u64 = 16 << 20;
     let dir = tempfile::tempdir().unwrap();
     // A port that nobody listens on any more.
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let client = Client::start(miot_log_client::Config {
-        memory: 16 << 20,
+        spool_bytes: SPOOL,
         when_full: miot_proto::control::WhenFull::DropNewest,
         stop: Duration::from_millis(200),
         ..config(dir.path(), &server)
     });
     let mut child = start(dir.path(), "400 100 0 long twice");
-    // All threads hold a lane, and what they recorded is more than the memory.
-    while segments(dir.path()).is_empty() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    std::thread::sleep(Duration::from_millis(500));
+    // All threads hold a lane, and what they recorded is more than the spool.
+    until(|| spooled(dir.path()) > SPOOL - CLAIM);
     let report = client.stop().unwrap();
-    // How far the sweep had come by then depends on the machine; that nothing arrived does not.
     assert!(report.undelivered > 0, "{report:?}");
     child.stdin.take().unwrap().write_all(b"\n").unwrap();
     recorded(child);
+}
+
+/// Log-clients that keep the newest are killed over and over while they give up the oldest: what is left and what they tell
+/// as given up is all there was, each once.
+#[test]
+fn what_a_full_spool_gives_up_is_told_once_whoever_is_killed() {
+    const SPOOL: u64 = 16 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let deaf = Server::start(Script { silent: true, ..Script::default() });
+    let keeping = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_log-client"));
+        command.env("MIOT_CLIENT_WHEN_FULL", "wait").env("MIOT_CLIENT_WAIT", "60s");
+        command.env("MIOT_CLIENT_LOG", "error").env("MIOT_CLIENT_LANE_SLOTS_MAX", "1024");
+        command.args(["--spool-full", "keep-newest", "--spool-bytes", "16 MiB"]);
+        command.args(["--node", "test", "--server", &deaf.address, "--dir"]).arg(dir.path().join("shm"));
+        command.spawn().unwrap()
+    };
+    let mut client = keeping();
+    until(|| dir.path().join("shm/control").exists());
+    let mut child = start(dir.path(), "2 20000 0 long");
+    let spool = dir.path().join("shm/spool");
+    let oldest = || {
+        let names = std::fs::read_dir(&spool).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(".spool")).min()
+    };
+    // Each time the oldest file has just been given up, or is being.
+    for _ in 0..6 {
+        let before = oldest();
+        until(|| oldest() != before && (spooled(dir.path()) > SPOOL * 3 / 4) || child_is_over(&mut child));
+        client.kill().unwrap();
+        client.wait().unwrap();
+        client = keeping();
+    }
+    assert_eq!(recorded(child), 40_000);
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let server = Server::start(Script::default());
+    Client::start(config(dir.path(), &server.address)).stop().unwrap();
+    let judge = server.judge();
+    let mut given_up = 0;
+    for (key, events) in &judge.streams {
+        let mut numbers: Vec<u64> = events.iter().map(|(attempt, _)| *attempt).collect();
+        let lost = judge.given_up.get(key).cloned().unwrap_or_default();
+        given_up += lost.len();
+        numbers.extend(lost);
+        numbers.sort_unstable();
+        let all: Vec<u64> = (0..numbers.len() as u64).collect();
+        assert!(
+            numbers == all,
+            "in {key:?}, ended {:?}: {} events and losses",
+            judge.ends.get(key),
+            all.len()
+        );
+        assert_eq!(judge.ends.get(key).map(|end| end.attempts), Some(all.len() as u64));
+    }
+    assert!(given_up > 10_000, "{given_up}");
+    assert_eq!(judge.events() + given_up, 40_000);
+    assert_eq!((segments(dir.path()), spooled(dir.path())), (vec![], 0));
+}
+
+fn child_is_over(child: &mut Child) -> bool {
+    child.try_wait().unwrap().is_some()
+}
+
+/// Nobody answers and the spool is full: a program goes on as the policy of its lanes says, and each attempt is an event or
+/// a loss in the end. Where it blocked, this test would not end.
+#[test]
+fn a_full_spool_holds_up_no_program() {
+    for when_full in
+        [control::WhenFull::DropNewest, control::WhenFull::OverwriteOldest, control::WhenFull::Wait]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = config(dir.path(), "127.0.0.1:1");
+        settings.when_full = when_full;
+        settings.wait = Duration::from_millis(20);
+        settings.spool_bytes = 16 << 20;
+        settings.stop = Duration::from_millis(200);
+        let client = Client::start(settings);
+        let kept = recorded(start(dir.path(), "2 20000 0 long")) as u64;
+        let before = client.stop().unwrap();
+        assert!(before.undelivered > 0, "{before:?}");
+        let server = Server::start(Script::default());
+        let after = Client::start(config(dir.path(), &server.address)).stop().unwrap();
+        let judge = server.judge();
+        let attempts: u64 = judge.ends.values().map(|end| end.attempts).sum();
+        let lost: u64 = judge.ends.values().map(|end| end.lost_full).sum();
+        assert_eq!(
+            (judge.events() as u64, attempts),
+            (before.events + after.events, 40_000),
+            "{when_full:?}"
+        );
+        assert!(judge.events() < 40_000, "{when_full:?}: the spool never was full");
+        match when_full {
+            // What is overwritten was recorded, and is not counted by the lane.
+            control::WhenFull::OverwriteOldest => assert_eq!(kept, 40_000),
+            _ => assert_eq!((kept, lost), (judge.events() as u64, 40_000 - kept), "{when_full:?}"),
+        }
+    }
 }

@@ -152,7 +152,9 @@ fn prepare(node: u64, streams: u64, per_stream: u64) -> Vec<Vec<u8>> {
             }
             let mut bytes = Vec::new();
             columns.encode(&mut scratch, &mut bytes);
-            frames.push(Message::Batch { seq: next(), stream: stream as u32, columns: bytes }.frame());
+            frames.push(
+                Message::Batch { seq: next(), stream: stream as u32, after: 0, columns: bytes }.frame(),
+            );
         }
         let watermark = start + ((round + 1) * BATCH * 1000) as i64;
         frames.push(Message::Heartbeat { watermark }.frame());
@@ -185,9 +187,10 @@ fn send(address: SocketAddr, node: u64, frames: &[Vec<u8>]) -> std::io::Result<(
                         let answered =
                             SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64);
                         let _turn = turn.lock();
-                        let _ = pongs.write_all(&Message::Pong { sent, answered }.frame());
+                        let _ =
+                            pongs.write_all(&Message::Pong { sent, received: answered, answered }.frame());
                     }
-                    Ok(Message::Refused { reason }) => return eprintln!("refused: {reason}"),
+                    Ok(Message::Refused { reason, .. }) => return eprintln!("refused: {reason}"),
                     Ok(_) => {}
                     Err(error) => return eprintln!("connection: {error}"),
                 }

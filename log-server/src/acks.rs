@@ -6,9 +6,10 @@ use std::collections::VecDeque;
 /// and become durable in any order.
 #[derive(Debug, Default)]
 pub struct Acks {
-    through: u64,
-    /// Of `through + 1` and its successors: durable?
-    window: VecDeque<bool>,
+    /// Where nothing waits, all up to here are durable.
+    last: u64,
+    /// From the first that is not durable on, in order: durable? Numbers that are left out were never sent.
+    window: VecDeque<(u64, bool)>,
 }
 
 impl Acks {
@@ -16,46 +17,31 @@ impl Acks {
     /// acknowledged in another life of this server. Numbers that are left out are never sent, so they hold
     /// nothing back. Returns false for a repeat of a message that is durable.
     pub fn received(&mut self, seq: u64) -> bool {
-        if seq <= self.through {
+        if seq <= self.through() {
             return false;
         }
-        if self.window.is_empty() {
-            self.through = seq - 1;
-        }
-        let index = (seq - self.through) as usize - 1;
-        if index >= self.window.len() {
-            // A gap of any width would be a way to take memory.
-            let gap = index - self.window.len();
-            if gap > MAX_GAP {
-                return true;
-            }
-            self.window.extend(std::iter::repeat_n(true, gap));
-            self.window.push_back(false);
+        if self.window.back().is_none_or(|(newest, _)| seq > *newest) {
+            self.window.push_back((seq, false));
         }
         true
     }
 
     /// The message with this number is durable.
     pub fn durable(&mut self, seq: u64) {
-        let index = seq.checked_sub(self.through).and_then(|n| n.checked_sub(1)).map(|i| i as usize);
-        if let Some(mark) = index.and_then(|i| self.window.get_mut(i)) {
-            *mark = true;
+        if let Ok(index) = self.window.binary_search_by_key(&seq, |(seq, _)| *seq) {
+            self.window[index].1 = true;
         }
-        while self.window.front() == Some(&true) {
-            self.window.pop_front();
-            self.through += 1;
+        while let Some((seq, _)) = self.window.pop_front_if(|(_, durable)| *durable) {
+            self.last = seq;
         }
     }
 
     /// All messages up to this one are durable.
     #[must_use]
     pub fn through(&self) -> u64 {
-        self.through
+        self.window.front().map_or(self.last, |(seq, _)| seq - 1)
     }
 }
-
-/// More numbers left out at once than this are not from our log-client; they are never acknowledged.
-const MAX_GAP: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {
@@ -90,9 +76,10 @@ mod tests {
         assert!(acks.received(1004), "1002 and 1003 were never sent");
         acks.durable(1001);
         assert_eq!(acks.through(), 1003);
-        assert!(acks.received(u64::MAX));
-        acks.durable(u64::MAX);
+        assert!(acks.received(u64::MAX), "a node that lost as many goes on");
         acks.durable(1004);
-        assert_eq!(acks.through(), 1004);
+        assert_eq!(acks.through(), u64::MAX - 1);
+        acks.durable(u64::MAX);
+        assert_eq!(acks.through(), u64::MAX);
     }
 }

@@ -5,15 +5,23 @@ use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
 use miot_proto::units;
 use miot_proto::wire::{DEFAULT_PORT, MAX_FRAME};
+use miot_security::{Files, is_loopback};
+use miot_service::settings;
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where the configuration is if nothing else is said.
 pub const DEFAULT_FILE: &str = "/etc/miot/log-server.toml";
+/// Where HTTP is answered if nothing else is said.
+pub const DEFAULT_HTTP: &str = "127.0.0.1:4748";
 /// Environment variables that override the file: this and the key in capitals.
 pub const ENV_PREFIX: &str = "MIOT_SERVER_";
+
+/// One frame of the largest size, and what comes with it.
+const LEAST_NODE_MEMORY: u64 = MAX_FRAME as u64 + (1 << 20);
+/// A rate below this would take minutes for one frame.
+const LEAST_RATE: u64 = 64 << 10;
 
 /// Settings of a log-server. In a file all keys are optional and unknown ones are an error. Sizes and durations are
 /// written with their unit, see [`miot_proto::units`].
@@ -22,19 +30,40 @@ pub const ENV_PREFIX: &str = "MIOT_SERVER_";
 pub struct Config {
     /// Address and port to listen on. Port 0: any. Default: `127.0.0.1:4747`.
     pub listen: String,
+    /// Address and port for metrics, health and the page; `off` for none. With TLS for readers and operators; without from
+    /// this machine alone, unless `allow_insecure`. Default: `127.0.0.1:4748`, if it is free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http: Option<String>,
     /// Allows an address that other machines can reach, although nothing is encrypted and nobody proves who
     /// they are. Default: false.
     pub allow_insecure: bool,
+    /// This server's certificate, a PEM file (`miot pki server`). With it, `tls_key` and `tls_authority` everything is
+    /// encrypted, and only those are served who have a certificate of the authority. Default: none.
+    pub tls_certificate: Option<PathBuf>,
+    /// Its private key, a PEM file that others cannot read. Default: none.
+    pub tls_key: Option<PathBuf>,
+    /// Certificates of the authorities whose nodes and readers are served, a PEM file. Default: none.
+    pub tls_authority: Option<PathBuf>,
     /// The trace directory: made if it is not there, continued if it is. Default: `/var/lib/miot/trace`.
     pub trace: PathBuf,
+    /// When started as root: the user who it becomes once it listens, with no capabilities left. Default: none.
+    pub user: Option<String>,
     /// How long a node that is silent or gone holds back the others. Its later events are marked late.
     /// Default: 5 s, minimum: 100 ms.
     #[serde(with = "units::duration")]
     pub silent_after: Duration,
+    /// A node is warned of whose times may be more wrong than this. Default: 10 ms.
+    #[serde(with = "units::duration")]
+    pub clock_uncertainty: Duration,
     /// Memory for events that have been received and are not durable. When it is full, nodes that are ahead
     /// are not read. Default: 512 MiB, minimum: 32 MiB, two frames of the largest size.
     #[serde(with = "units::bytes")]
     pub memory: u64,
+    /// Of [`Config::memory`], what one node may use at most; then it is not read. If even so nothing can be merged
+    /// because its next promise is missing, the merge goes on without it. Default: a quarter of `memory`; at least
+    /// one frame of the largest size, 17 MiB.
+    #[serde(with = "optional_bytes", skip_serializing_if = "Option::is_none")]
+    pub node_memory: Option<u64>,
     /// Time between two merges. Default: 20 ms.
     #[serde(with = "units::duration")]
     pub merge_every: Duration,
@@ -42,8 +71,19 @@ pub struct Config {
     /// acknowledged together. Default: 50 ms.
     #[serde(with = "units::duration")]
     pub commit_every: Duration,
-    /// Most connections at a time. Default: 1024.
+    /// Most connections of nodes and subscribers at a time; the last quarter is for nodes. Connections that have not
+    /// said who they are do not count: there are at most 256, and the oldest makes room for the next. Default: 1024.
     pub connections: usize,
+    /// Most connections of one node at a time. Only the latest is in use, those before it are being closed.
+    /// Default: 8.
+    pub node_connections: usize,
+    /// Most bytes per second that are read from one node, over any second; what is more waits at the node, in its
+    /// spool. 0: as many as come. Default: 0, otherwise at least 64 KiB.
+    #[serde(with = "units::bytes")]
+    pub node_rate: u64,
+    /// Most streams of one node that have not ended, and most processes. A node with more is refused, and keeps its
+    /// events. Default: 262144, a few hundred bytes each.
+    pub node_streams: usize,
     /// Memory for one subscriber's unsent events; one that is slower is cut off. Default: 32 MiB.
     #[serde(with = "units::bytes")]
     pub tail_memory: u64,
@@ -55,6 +95,13 @@ pub struct Config {
     /// The live part is sealed at this age. Default: 15 min.
     #[serde(with = "units::duration")]
     pub seal_after: Duration,
+    /// While the sealed parts take more than this, the oldest is removed. The live part, and parts being sealed, come
+    /// on top. Default: 0, nothing is removed.
+    #[serde(with = "units::bytes")]
+    pub keep_bytes: u64,
+    /// Sealed parts whose last event is older than this are removed. Default: 0s, nothing is removed.
+    #[serde(with = "units::duration")]
+    pub keep_for: Duration,
 }
 
 impl Default for Config {
@@ -62,17 +109,29 @@ impl Default for Config {
         let seal = miot_trace_store::Options::default();
         Config {
             listen: format!("127.0.0.1:{DEFAULT_PORT}"),
+            http: None,
             allow_insecure: false,
+            tls_certificate: None,
+            tls_key: None,
+            tls_authority: None,
+            user: None,
             trace: PathBuf::from("/var/lib/miot/trace"),
             silent_after: Duration::from_secs(5),
+            clock_uncertainty: Duration::from_millis(10),
             memory: 512 << 20,
+            node_memory: None,
             merge_every: Duration::from_millis(20),
             commit_every: Duration::from_millis(50),
             connections: 1024,
+            node_connections: 8,
+            node_rate: 0,
+            node_streams: 1 << 18,
             tail_memory: 32 << 20,
             seal_rows: seal.seal_rows,
             seal_bytes: seal.seal_bytes,
             seal_after: seal.seal_after,
+            keep_bytes: 0,
+            keep_for: Duration::ZERO,
         }
     }
 }
@@ -119,12 +178,17 @@ impl Config {
                 self.listen
             ));
         };
-        if !self.allow_insecure && !is_loopback(host) {
+        if self.tls()?.is_none() && !self.allow_insecure && !is_loopback(host) {
             return fail(format!(
                 "listen: other machines can reach {}, and connections are neither encrypted nor authenticated; \
-                 listen on 127.0.0.1, or set `allow_insecure = true` if you trust everybody on that network",
+                 make certificates with `miot pki`, listen on 127.0.0.1, or set `allow_insecure = true` if you trust \
+                 everybody on that network",
                 self.listen
             ));
+        }
+        if let Some(http) = &self.http {
+            let checked = miot_monitoring::http::check(http, self.tls()?.is_some(), self.allow_insecure);
+            checked.map_err(|reason| Error::Config(format!("http: {reason}")))?;
         }
         if self.memory < 2 * MAX_FRAME as u64 {
             return fail(format!(
@@ -140,10 +204,60 @@ impl Config {
                 return fail(format!("{key}: at most 10s"));
             }
         }
-        if self.connections == 0 {
-            return fail("connections: at least 1".into());
+        for (key, value) in [
+            ("connections", self.connections),
+            ("node_connections", self.node_connections),
+            ("node_streams", self.node_streams),
+        ] {
+            if value == 0 {
+                return fail(format!("{key}: at least 1"));
+            }
+        }
+        if self.node_memory.is_some_and(|bytes| bytes < LEAST_NODE_MEMORY) {
+            return fail("node_memory: at least 17 MiB, one frame of the largest size".into());
+        }
+        if (1..LEAST_RATE).contains(&self.node_rate) {
+            return fail("node_rate: at least 64 KiB a second, or 0 for no limit".into());
         }
         Ok(())
+    }
+
+    /// All keys and values, as a configuration file has them.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        settings::to_toml(self)
+    }
+
+    /// Itself, but for the keys that can change while the server runs, which are taken from `other`.
+    pub(crate) fn with_tuned_of(self, other: &Config) -> Config {
+        Config {
+            silent_after: other.silent_after,
+            clock_uncertainty: other.clock_uncertainty,
+            merge_every: other.merge_every,
+            commit_every: other.commit_every,
+            node_connections: other.node_connections,
+            node_rate: other.node_rate,
+            seal_rows: other.seal_rows,
+            seal_bytes: other.seal_bytes,
+            seal_after: other.seal_after,
+            keep_bytes: other.keep_bytes,
+            keep_for: other.keep_for,
+            ..self
+        }
+    }
+
+    /// The files of TLS; `None` without.
+    ///
+    /// # Errors
+    /// [`Error::Tls`] if only some are given.
+    pub(crate) fn tls(&self) -> Result<Option<Files>, Error> {
+        let (certificate, key) = (self.tls_certificate.as_deref(), self.tls_key.as_deref());
+        Ok(Files::new(certificate, key, self.tls_authority.as_deref())?)
+    }
+
+    /// See [`Config::node_memory`].
+    pub(crate) fn node_memory(&self) -> u64 {
+        self.node_memory.unwrap_or((self.memory / 4).max(LEAST_NODE_MEMORY)).min(self.memory)
     }
 
     pub(crate) fn store_options(&self) -> miot_trace_store::Options {
@@ -151,13 +265,27 @@ impl Config {
             seal_rows: self.seal_rows,
             seal_bytes: self.seal_bytes,
             seal_after: self.seal_after,
+            keep_bytes: (self.keep_bytes > 0).then_some(self.keep_bytes),
+            keep_for: (!self.keep_for.is_zero()).then_some(self.keep_for),
         }
     }
 }
 
-fn is_loopback(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+/// A size that may be left out.
+mod optional_bytes {
+    use miot_proto::units;
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(size: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+        match size {
+            Some(size) => units::bytes::serialize(size, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+        units::bytes::deserialize(deserializer).map(Some)
+    }
 }
 
 #[cfg(test)]
@@ -189,12 +317,21 @@ mod tests {
     }
 
     #[test]
+    fn the_example_says_the_defaults() {
+        let example = load(include_str!("../../deploy/log-server.toml"), BTreeMap::new()).unwrap();
+        assert_eq!(example, Config::default());
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (text, part) in [
             ("colour = 1", "colour"),
             ("memory = \"many\"", "many"),
             ("memory = \"1 MiB\"", "at least 32 MiB"),
             ("listen = \"0.0.0.0:1\"", "allow_insecure"),
+            ("listen = \"0.0.0.0:1\"\ntls_key = \"/k\"", "`tls_certificate` is missing"),
+            ("tls_certificate = \"/c\"\ntls_authority = \"/a\"", "`tls_key` is missing"),
+            ("tls_certificate = \"/c\"\ntls_key = \"/k\"", "`tls_authority` is missing"),
             ("listen = \"127.0.0.1\"", "address:port"),
             ("silent_after = 5", "duration"),
         ] {
@@ -215,7 +352,10 @@ mod tests {
         ] {
             let config = Config { listen: listen.into(), ..Config::default() };
             assert_eq!(config.check().is_ok(), fine, "{listen}");
-            assert!(Config { allow_insecure: true, ..config }.check().is_ok());
+            assert!(Config { allow_insecure: true, ..config.clone() }.check().is_ok());
+            let tls = |file: &str| Some(PathBuf::from(file));
+            let (tls_certificate, tls_key, tls_authority) = (tls("c"), tls("k"), tls("a"));
+            assert!(Config { tls_certificate, tls_key, tls_authority, ..config }.check().is_ok());
         }
     }
 }

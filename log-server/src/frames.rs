@@ -31,6 +31,8 @@ pub(crate) struct Frames<R> {
     header: [u8; FRAME_HEADER],
     filled: usize,
     payload: Option<Payload>,
+    /// Bytes of the last frame.
+    last: usize,
 }
 
 #[derive(Debug)]
@@ -43,7 +45,12 @@ struct Payload {
 
 impl<R: AsyncRead + Unpin> Frames<R> {
     pub(crate) fn new(reader: R) -> Frames<R> {
-        Frames { reader, header: [0; FRAME_HEADER], filled: 0, payload: None }
+        Frames { reader, header: [0; FRAME_HEADER], filled: 0, payload: None, last: 0 }
+    }
+
+    /// Bytes of the frame that was read last.
+    pub(crate) fn last(&self) -> usize {
+        self.last
     }
 
     /// The next message, with the memory it was charged; `None` when the peer closed the connection
@@ -55,7 +62,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         pace: &Pace,
     ) -> Result<Option<(Message, Charge)>, ReadError> {
         while self.filled < FRAME_HEADER {
-            match self.reader.read(&mut self.header[self.filled..]).await? {
+            match read(&mut self.reader, &mut self.header[self.filled..]).await? {
                 0 if self.filled == 0 => return Ok(None),
                 0 => return Err(ReadError::Torn),
                 n => self.filled += n,
@@ -71,15 +78,25 @@ impl<R: AsyncRead + Unpin> Frames<R> {
             }
         };
         while payload.filled < payload.bytes.len() {
-            match self.reader.read(&mut payload.bytes[payload.filled..]).await? {
+            match read(&mut self.reader, &mut payload.bytes[payload.filled..]).await? {
                 0 => return Err(ReadError::Torn),
                 n => payload.filled += n,
             }
         }
         self.filled = 0;
         let Some(payload) = self.payload.take() else { return Ok(None) };
+        self.last = FRAME_HEADER + payload.bytes.len();
         let message = Message::from_payload(&payload.bytes, payload.crc)?;
         Ok(Some((message, payload.charge)))
+    }
+}
+
+/// Reads some bytes; 0 at the end. A TLS connection that ends without a word ends like any other: frames say
+/// themselves whether they are whole.
+async fn read<R: AsyncRead + Unpin>(reader: &mut R, bytes: &mut [u8]) -> io::Result<usize> {
+    match reader.read(bytes).await {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+        read => read,
     }
 }
 
@@ -120,7 +137,14 @@ mod tests {
         *bytes.last_mut().unwrap() ^= 1;
         assert!(matches!(read(&bytes, MAX_FRAME).await.1, Some(ReadError::Frame(FrameError::Checksum))));
         let (_, error) = read(b"GET / HTTP/1.1\r\n\r\n", 4096).await;
+        assert!(matches!(error, Some(ReadError::Frame(FrameError::Header { .. }))));
+        // Of the payload nothing has to be there.
+        let (_, error) = read(&wire::frame_header_of(&[0; 5000]), 4096).await;
         assert!(matches!(error, Some(ReadError::Frame(FrameError::TooLong { .. }))));
+        let mut length = Message::Ack { through: 7 }.frame();
+        length[1] ^= 1;
+        let (_, error) = read(&length, MAX_FRAME).await;
+        assert!(matches!(error, Some(ReadError::Frame(FrameError::Header { .. }))), "at once");
     }
 
     #[tokio::test]

@@ -69,6 +69,11 @@ impl Handles {
         self.files.get(&handle).copied()
     }
 
+    /// Each handle and its file.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.files.iter().map(|(handle, file)| (*handle, *file))
+    }
+
     /// From now on the handle stands for the file.
     pub fn define(&mut self, handle: u64, file: u64) {
         if self.files.insert(handle, file) != Some(file) {
@@ -108,6 +113,11 @@ impl Paths {
     #[must_use]
     pub fn new(keep: usize) -> Paths {
         Paths { young: HashMap::new(), old: HashMap::new(), half: (keep / 2).max(1) }
+    }
+
+    /// The ids of the paths.
+    pub fn ids(&self) -> impl Iterator<Item = u64> {
+        self.young.values().chain(self.old.values()).copied()
     }
 
     /// The id of a path, and whether it is new: then it is `*next`, which counts on.

@@ -1,13 +1,14 @@
 //! What a restarted server reads from its trace besides ids and stream ends.
 
 use crate::catalog::Catalog;
-use crate::clock::Correction;
+use crate::clock::{Correction, PIECES, Reason};
 use crate::merge::Key;
+use crate::ops::Ops;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt64Type};
 use arrow_array::{PrimitiveArray, RecordBatch};
-use miot_trace_store::{Error, Reader, Recovered, Table};
-use std::collections::{HashMap, HashSet};
+use miot_trace_store::{Error, LastSamples, Reader, Recovered, Table, clocks};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
 
 /// What an earlier server left.
@@ -15,12 +16,14 @@ use std::path::Path;
 pub struct History {
     /// No row in order may come before this one.
     pub last: Option<Key>,
-    /// What was last applied to the times of each node.
-    pub corrections: HashMap<usize, Correction>,
+    /// What was applied to the times of each node, the latest pieces.
+    pub corrections: HashMap<usize, VecDeque<Correction>>,
+    /// The last sample of devices of each node and boot, see [`Reader::last_samples`].
+    pub samples: LastSamples,
 }
 
 impl History {
-    /// Reads it, and marks in the catalog the ends that the trace tells of already.
+    /// Reads it, and notes in the catalog the losses that the trace tells of already.
     ///
     /// # Errors
     /// Those of [`Reader`].
@@ -35,38 +38,52 @@ impl History {
         }
         // The row itself is not known, only its time: whatever has the same time counts as before it.
         let last = Key { time: recovered.last_time, stream: u64::MAX, seq: u64::MAX };
-        Ok(History { last: (!recovered.streams.is_empty()).then_some(last), corrections })
+        let samples = reader.last_samples()?;
+        Ok(History { last: (!recovered.streams.is_empty()).then_some(last), corrections, samples })
     }
 }
 
-/// Ends are told by losses without a range, which would be told twice if the node repeats them.
+/// Losses without a range would be told twice if the node repeats them.
 fn settle(batch: &RecordBatch, catalog: &mut Catalog) {
-    let [processes, streams, firsts] =
-        ["process", "stream", "first_seq"].map(|name| column::<UInt64Type>(batch, name));
-    let (Some(processes), Some(streams), Some(firsts)) = (processes, streams, firsts) else { return };
-    for ((process, stream), first) in processes.iter().zip(streams).zip(firsts) {
-        if first.is_none() {
-            catalog.settle(process, stream);
-        }
-    }
-}
-
-fn correct(batch: &RecordBatch, catalog: &mut Catalog, corrections: &mut HashMap<usize, Correction>) {
-    let [offsets, errors, trips] =
-        ["offset", "uncertainty", "round_trip"].map(|name| column::<Int64Type>(batch, name));
-    let nodes = batch.column_by_name("node").and_then(|c| c.as_string_opt::<i32>());
-    let (Some(nodes), Some(offsets), Some(errors), Some(trips)) = (nodes, offsets, errors, trips) else {
+    let [processes, streams, firsts, counts] =
+        ["process", "stream", "first_seq", "count"].map(|name| column::<UInt64Type>(batch, name));
+    let places = batch.column_by_name("place").and_then(|c| c.as_string_opt::<i32>());
+    let (Some(processes), Some(streams), Some(firsts), Some(counts), Some(places)) =
+        (processes, streams, firsts, counts, places)
+    else {
         return;
     };
-    for row in 0..batch.num_rows() {
-        if let Some(node) = catalog.node(nodes.value(row)) {
-            let correction = Correction {
-                offset: offsets.value(row),
-                uncertainty: errors.value(row),
-                round_trip: trips.value(row),
-            };
-            corrections.insert(node, correction);
+    for (row, ((process, stream), first)) in processes.iter().zip(streams).zip(firsts).enumerate() {
+        if first.is_none() {
+            catalog.is_told_of(process, stream, places.value(row), counts.value(row));
         }
+    }
+}
+
+fn correct(
+    batch: &RecordBatch,
+    catalog: &mut Catalog,
+    corrections: &mut HashMap<usize, VecDeque<Correction>>,
+) {
+    let [errors, trips] = ["uncertainty", "round_trip"].map(|name| column::<Int64Type>(batch, name));
+    let nodes = batch.column_by_name("node").and_then(|c| c.as_string_opt::<i32>());
+    let (Some(nodes), Some(errors), Some(trips)) = (nodes, errors, trips) else {
+        return;
+    };
+    for (row, piece) in clocks::pieces(batch).into_iter().enumerate() {
+        if let Some(node) = catalog.node(nodes.value(row)) {
+            let (uncertainty, round_trip) = (errors.value(row), trips.value(row));
+            let correction = Correction { piece, uncertainty, round_trip, reason: Reason::First };
+            remember(corrections.entry(node).or_default(), correction);
+        }
+    }
+}
+
+/// Adds a piece to what was applied to the times of a node.
+pub(crate) fn remember(corrections: &mut VecDeque<Correction>, correction: Correction) {
+    corrections.push_back(correction);
+    if corrections.len() > PIECES {
+        corrections.pop_front();
     }
 }
 
@@ -76,7 +93,9 @@ fn correct(batch: &RecordBatch, catalog: &mut Catalog, corrections: &mut HashMap
 /// # Errors
 /// Those of [`Reader`].
 pub fn load_handles(trace: &Path, processes: &HashSet<u64>, catalog: &mut Catalog) -> Result<(), Error> {
-    for ((process, handle), file) in Reader::open(trace)?.handles(processes)? {
+    let opening = Ops::opening();
+    let opens = |layer: &str, op: &str| opening.iter().any(|known| (&*known.0, &*known.1) == (layer, op));
+    for ((process, handle), file) in Reader::open(trace)?.handles(processes, opens)? {
         if let Some(process) = catalog.processes.get_mut(&process)
             && process.handles.get(handle).is_none()
         {

@@ -2,10 +2,12 @@
 
 use crate::budget::Charge;
 use crate::clock::Correction;
+use crate::merge::GivenUp;
 use crate::nodes::Pace;
+use crate::past::Join;
 use crate::tail::Subscription;
 use miot_proto::batch::Columns;
-use miot_proto::wire::{Message, Process, ProcessKey, ProcessLoss, Stream, StreamEnd};
+use miot_proto::wire::{Message, Process, ProcessKey, ProcessLoss, Sample, Stream, StreamEnd};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -27,26 +29,34 @@ pub(crate) struct Input {
 pub(crate) enum What {
     /// A node introduced itself.
     Open(Open),
-    /// What is applied to its times from here on.
-    Clock(Correction),
+    /// What is applied to its times, piece by piece: rows of `clocks`.
+    Clock(Vec<Correction>),
     /// See [`Message::Process`].
     Process(u64, Process),
     /// See [`Message::Stream`].
     Stream(u64, Stream),
-    /// Sequence number, short number of the stream, rows.
-    Batch(u64, u32, Columns),
+    /// Sequence number, short number of the stream, where the node had got to before, rows.
+    Batch(u64, u32, u64, Columns),
+    /// Sequence number, short number of the stream, what the node gave up.
+    GivenUp(u64, u32, GivenUp),
     /// See [`Message::StreamEnd`].
     StreamEnd(u64, StreamEnd),
     /// See [`Message::ProcessEnd`].
     ProcessEnd(u64, ProcessKey, i64, ProcessLoss),
+    /// See [`Message::Devices`].
+    Devices(u64, Sample),
     /// See [`Message::Heartbeat`].
     Heartbeat(i64),
+    /// See [`Message::Aside`].
+    Aside,
     /// See [`Message::Bye`].
     Bye,
     /// Nothing more will come on this connection.
     Closed,
     /// A reader wants rows.
     Subscribe(Subscription),
+    /// A reader has read what there was, and wants what comes.
+    Join(Join),
     /// All sessions have stopped reading: put everything in the trace and end.
     Finish,
 }
@@ -69,10 +79,12 @@ pub(crate) struct Open {
 }
 
 /// The answer to [`Open`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Opened {
     /// All messages of the session up to this one are durable.
     pub(crate) through: u64,
-    /// What was applied to this node's times before.
-    pub(crate) correction: Option<Correction>,
+    /// What was applied to this node's times before, the latest pieces.
+    pub(crate) corrections: Vec<Correction>,
+    /// The latest of these times, merged.
+    pub(crate) reached: Option<i64>,
 }

@@ -7,6 +7,9 @@
 //! after all, that is, one that sorts before the last row already given out, is *late*: it is given out with the next
 //! step and marked; all rows that are not marked are in total order.
 //!
+//! What is missing in a stream was lost in its lane, or given up by the node, or went missing on the way: a batch says
+//! where its node had got to before it.
+//!
 //! Batches may come twice, after a reconnect. Rows whose attempt number has been seen are dropped; a
 //! ticket that belongs to a dropped row is still only given back after the rows before it in its stream,
 //! so that nothing is acknowledged on the strength of a copy that is not durable.
@@ -51,17 +54,37 @@ pub struct At {
     pub row: u32,
 }
 
+/// Place of a gap: the lane had no room for these, or was told to overwrite them.
+pub const LANE_FULL: &str = "lane_full";
+/// Place of a gap: the node gave them up, because its spool was full.
+pub const SPOOL_FULL: &str = "spool_full";
+/// Place of a gap: the node had taken them from the lane, and has them no more.
+pub const SPOOL_DAMAGED: &str = "spool_damaged";
+
 /// Attempt numbers that never came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Stream id.
     pub stream: u64,
-    /// Time of the row after the gap, or of the stream's end.
+    /// Where they were lost.
+    pub place: &'static str,
+    /// Time of the row after the gap, or of the stream's end, or of the last row that was given up.
     pub time: i64,
     /// First missing number.
     pub first: u64,
     /// Last missing number.
     pub last: u64,
+}
+
+/// See [`miot_proto::wire::Message::GivenUp`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenUp {
+    /// Where the node had got to before.
+    pub after: u64,
+    /// First and last attempt numbers, ascending.
+    pub ranges: Vec<(u64, u64)>,
+    /// Completion of the last one.
+    pub time: i64,
 }
 
 /// A stream whose last row has been given out.
@@ -118,8 +141,9 @@ impl<T> Step<T> {
 
 #[derive(Debug)]
 enum What {
-    /// A batch and the first row of it that is still to be taken.
-    Rows(Arc<Columns>, usize),
+    /// A batch, the first row of it that is still to be taken, and where the node had got to before it.
+    Rows(Arc<Columns>, usize, u64),
+    GivenUp(GivenUp),
     End(StreamEnd),
 }
 
@@ -187,9 +211,10 @@ impl<T> Merge<T> {
         self.lanes.get(&stream).is_some_and(|lane| !lane.queue.is_empty())
     }
 
-    /// Adds a batch to its stream, without the rows that came before, and returns how many it added.
-    /// A stream that is not there is added, from the batch's first attempt number on.
-    pub fn push(&mut self, stream: u64, mut columns: Columns, ticket: T) -> usize {
+    /// Adds a batch to its stream, without the rows that came before, and returns how many it added. `after`: the attempt
+    /// number with which the node went on. A stream that is not there is added, from the batch's first attempt
+    /// number on.
+    pub fn push(&mut self, stream: u64, after: u64, mut columns: Columns, ticket: T) -> usize {
         let first = columns.attempt.first().copied().unwrap_or(0);
         self.add_stream(stream, first);
         let Some(lane) = self.lanes.get_mut(&stream) else { return 0 };
@@ -202,8 +227,19 @@ impl<T> Merge<T> {
         lane.rows += added;
         self.rows += added;
         self.entries += 1;
-        lane.queue.push_back(Entry { what: What::Rows(Arc::new(columns), start), ticket });
+        lane.queue.push_back(Entry { what: What::Rows(Arc::new(columns), start, after), ticket });
         added
+    }
+
+    /// Notes what the node gave up of a stream; what came before all the same is not lost.
+    pub fn give_up(&mut self, stream: u64, given_up: GivenUp, ticket: T) {
+        self.add_stream(stream, 0);
+        if let Some(lane) = self.lanes.get_mut(&stream) {
+            let after = given_up.ranges.iter().map(|(_, last)| last.saturating_add(1)).max();
+            lane.next = lane.next.max(after.unwrap_or(0));
+            self.entries += 1;
+            lane.queue.push_back(Entry { what: What::GivenUp(given_up), ticket });
+        }
     }
 
     /// Ends a stream, after all of its rows.
@@ -251,7 +287,7 @@ impl<T> Merge<T> {
             let before = lane.queue.len();
             while let Some(entry) = lane.queue.front_mut() {
                 match &mut entry.what {
-                    What::Rows(columns, start) => {
+                    What::Rows(columns, start, after) => {
                         let waiting = &columns.time[*start..];
                         let len = match bound {
                             Some(bound) if waiting.last().is_some_and(|t| *t >= bound) => {
@@ -261,6 +297,9 @@ impl<T> Merge<T> {
                         };
                         let used_up = len == waiting.len();
                         if len > 0 {
+                            let due = (*after).min(columns.attempt[*start]);
+                            let time = columns.time[*start];
+                            miss(stream, &mut lane.given, due, SPOOL_DAMAGED, time, &mut step.gaps);
                             find_gaps(stream, columns, *start, len, &mut lane.given, &mut step.gaps);
                             step.sources.push(Source {
                                 stream,
@@ -276,16 +315,32 @@ impl<T> Merge<T> {
                             break;
                         }
                     }
-                    What::End(end) => {
-                        if end.attempts > lane.given {
-                            step.gaps.push(Gap {
+                    What::GivenUp(GivenUp { after, ranges, time }) => {
+                        let first = ranges.first().map_or(0, |(first, _)| *first);
+                        miss(
+                            stream,
+                            &mut lane.given,
+                            (*after).min(first),
+                            SPOOL_DAMAGED,
+                            *time,
+                            &mut step.gaps,
+                        );
+                        for (first, last) in ranges {
+                            miss(stream, &mut lane.given, *first, LANE_FULL, *time, &mut step.gaps);
+                            miss(
                                 stream,
-                                time: end.time,
-                                first: lane.given,
-                                last: end.attempts - 1,
-                            });
-                            lane.given = end.attempts;
+                                &mut lane.given,
+                                last.saturating_add(1),
+                                SPOOL_FULL,
+                                *time,
+                                &mut step.gaps,
+                            );
                         }
+                    }
+                    What::End(end) => {
+                        let after = end.after.min(end.attempts);
+                        miss(stream, &mut lane.given, after, SPOOL_DAMAGED, end.time, &mut step.gaps);
+                        miss(stream, &mut lane.given, end.attempts, LANE_FULL, end.time, &mut step.gaps);
                         step.ended.push(Ended { stream, next: lane.given, end: *end });
                         if lane.queue.len() == 1 {
                             gone.push(stream);
@@ -333,7 +388,7 @@ impl<T> Lane<T> {
             return None;
         }
         for entry in &self.queue {
-            if let What::Rows(columns, start) = &entry.what {
+            if let What::Rows(columns, start, _) = &entry.what {
                 let waiting = &columns.time[*start..];
                 if let Some(time) = waiting.get(n) {
                     return Some(*time);
@@ -378,13 +433,27 @@ fn hold_back_times(times: &mut [i64], last: &mut i64) {
     }
 }
 
+/// What has not come below `next` was lost at `place`.
+fn miss(stream: u64, given: &mut u64, next: u64, place: &'static str, time: i64, gaps: &mut Vec<Gap>) {
+    if next > *given {
+        gaps.push(Gap { stream, place, time, first: *given, last: next - 1 });
+        *given = next;
+    }
+}
+
 fn find_gaps(stream: u64, columns: &Columns, start: usize, len: usize, given: &mut u64, gaps: &mut Vec<Gap>) {
     let attempts = &columns.attempt[start..start + len];
     let (first, last) = (attempts[0], attempts[len - 1]);
     if first != *given || last - first != len as u64 - 1 {
         for (i, &attempt) in attempts.iter().enumerate() {
             if attempt > *given {
-                gaps.push(Gap { stream, time: columns.time[start + i], first: *given, last: attempt - 1 });
+                gaps.push(Gap {
+                    stream,
+                    place: LANE_FULL,
+                    time: columns.time[start + i],
+                    first: *given,
+                    last: attempt - 1,
+                });
             }
             *given = attempt + 1;
         }

@@ -2,26 +2,39 @@
 
 use crate::budget::Budget;
 use crate::budget::Charge;
-use crate::config::Config;
+use crate::config::{Config, DEFAULT_HTTP};
 use crate::error::Error;
 use crate::input::{Input, What};
-use crate::session::{self, Ending, Shared};
+use crate::limits::Limits;
+use crate::monitor::{self, Monitor};
+use crate::session::{self, Ending, Peer, Shared};
+use crate::steer::Steering;
 use crate::store::{Report, Store};
+use crate::tls;
+use crate::tuning::Tuning;
+use crate::watch::Watch;
+use crossbeam::channel::Sender;
+use miot_monitoring::{Http, http};
+use miot_security::Server;
+use miot_service::Watchdog;
 use miot_trace_store::{Error as StoreError, Recovered, Writer};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::io::BufReader;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 /// When a connection cannot be accepted for want of file descriptors, the next attempt comes after this.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Connections beyond the limit that are told so at a time; further ones are just closed.
-const TURNED_AWAY: usize = 64;
 /// Decoded batches on their way to the store, bytes: a few of the largest, many of the usual size.
-const QUEUE: usize = 16 << 20;
+pub(crate) const QUEUE: usize = 16 << 20;
+/// Subscribers that read the past at a time; others wait.
+const PASTS: usize = 8;
+/// Bytes read from a connection at a time.
+const READ: usize = 64 << 10;
 /// How long sessions have to pass on their last acknowledgement.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -31,28 +44,126 @@ pub struct LogServer {
     config: Config,
     listener: TcpListener,
     address: SocketAddr,
-    writer: Writer,
-    recovered: Option<Recovered>,
+    tls: Option<Arc<Server>>,
+    tuning: Arc<Tuning>,
+    http: Option<Http>,
+    monitor: Arc<Monitor>,
+    watch: Watch,
+    steering: Arc<Steering>,
+    store: Store,
+    inputs: Sender<Input>,
+    budget: Arc<Budget>,
+    queue: Arc<Budget>,
+}
+
+/// A log-server that listens and has read its key, which is what may take a privileged user, and has no trace
+/// directory yet.
+#[derive(Debug)]
+pub struct Listening {
+    config: Config,
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Option<Arc<Server>>,
+    http: Option<Http>,
+}
+
+impl Listening {
+    /// Begins or continues the trace directory.
+    ///
+    /// # Errors
+    /// [`Error::Trace`], [`Error::Columns`].
+    pub fn open(self) -> Result<LogServer, Error> {
+        let Listening { config, listener, address, tls, http } = self;
+        let (writer, recovered) = open(&config)?;
+        let (inputs, from_sessions) = crossbeam::channel::unbounded();
+        let budget = Budget::new(usize::try_from(config.memory).unwrap_or(usize::MAX));
+        let queue = Budget::new(QUEUE);
+        let (to_store, queued) = (Arc::clone(&budget), Arc::clone(&queue));
+        let monitor = Monitor::new(&config, Arc::clone(&budget));
+        let watch =
+            Watch::start(&config).map_err(|error| Error::Thread(format!("cannot be started: {error}")))?;
+        let steering = Steering::open(&config.trace)?;
+        let tuning = Tuning::new(config.clone());
+        let store = Store::new(
+            &tuning,
+            writer,
+            recovered.as_ref(),
+            from_sessions,
+            to_store,
+            queued,
+            (Arc::clone(&monitor), watch.clone()),
+        )?;
+        Ok(LogServer {
+            config,
+            listener,
+            address,
+            tls,
+            http,
+            monitor,
+            watch,
+            steering,
+            tuning,
+            store,
+            inputs,
+            budget,
+            queue,
+        })
+    }
 }
 
 impl LogServer {
+    /// Listens. No thread is started, so that privileges can be given up after it.
+    ///
+    /// # Errors
+    /// [`Error::Config`], [`Error::Tls`], [`Error::Listen`].
+    pub async fn listen(config: Config) -> Result<Listening, Error> {
+        config.check()?;
+        let tls = config.tls()?.map(Server::load).transpose()?.map(Arc::new);
+        let cannot = |source| Error::Listen { address: config.listen.clone(), source };
+        let addresses: Vec<SocketAddr> = config.listen.to_socket_addrs().map_err(cannot)?.collect();
+        let listener = TcpListener::bind(&addresses[..]).await.map_err(cannot)?;
+        let address = listener.local_addr().map_err(cannot)?;
+        let http = listen_http(&config, tls.as_ref()).await?;
+        Ok(Listening { config, listener, address, tls, http })
+    }
+
     /// Listens, and begins or continues the trace directory.
     ///
     /// # Errors
-    /// [`Error::Config`], [`Error::Listen`], [`Error::Trace`].
+    /// [`Error::Config`], [`Error::Tls`], [`Error::Listen`], [`Error::Trace`].
     pub async fn bind(config: Config) -> Result<LogServer, Error> {
-        config.check()?;
-        let cannot = |source| Error::Listen { address: config.listen.clone(), source };
-        let listener = TcpListener::bind(&config.listen).await.map_err(cannot)?;
-        let address = listener.local_addr().map_err(cannot)?;
-        let (writer, recovered) = open(&config)?;
-        Ok(LogServer { config, listener, address, writer, recovered })
+        LogServer::listen(config).await?.open()
+    }
+
+    /// Lets a watchdog know that what it received gets into the trace.
+    #[must_use]
+    pub fn watched_by(mut self, watchdog: &mut Watchdog) -> LogServer {
+        self.store.give_heart(watchdog.heart("store"));
+        self
+    }
+
+    /// Certificate and key, to read them again while it runs; `None` without TLS.
+    #[must_use]
+    pub fn tls(&self) -> Option<Arc<Server>> {
+        self.tls.clone()
+    }
+
+    /// The settings, to change them while it runs.
+    #[must_use]
+    pub fn tuning(&self) -> Arc<Tuning> {
+        Arc::clone(&self.tuning)
     }
 
     /// Where it listens.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it answers HTTP; `None` if it does not.
+    #[must_use]
+    pub fn http_addr(&self) -> Option<SocketAddr> {
+        self.http.as_ref().map(Http::local_addr)
     }
 
     /// Serves until `shutdown`; then stops accepting, reads what nodes have sent, puts everything in the
@@ -62,18 +173,21 @@ impl LogServer {
     /// [`Error::NotStored`], if the trace cannot be written at the end; [`Error::Trace`], if it cannot be
     /// sealed: then it is all there, and sealed by the next server.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Report, Error> {
-        let (inputs, from_sessions) = crossbeam::channel::unbounded();
-        let budget = Budget::new(usize::try_from(self.config.memory).unwrap_or(usize::MAX));
-        let queue = Budget::new(QUEUE);
-        let store = Store::new(
-            &self.config,
-            self.writer,
-            self.recovered.as_ref(),
-            from_sessions,
-            Arc::clone(&budget),
-            Arc::clone(&queue),
-        )?;
-        drop(self.recovered);
+        let LogServer {
+            config,
+            listener,
+            address,
+            tls,
+            http,
+            monitor,
+            watch,
+            steering,
+            tuning,
+            store,
+            inputs,
+            budget,
+            queue,
+        } = self;
         let (done, mut ended) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("miot-store".into())
@@ -83,18 +197,34 @@ impl LogServer {
                 result
             })
             .map_err(|error| Error::Thread(format!("cannot be started: {error}")))?;
-        tracing::info!(address = %self.address, trace = %self.config.trace.display(), "log-server is ready");
+        let answers = http.as_ref().map(|http| http.local_addr().to_string());
+        tracing::info!(
+            %address, trace = %config.trace.display(), tls = tls.is_some(), http = answers, "log-server is ready"
+        );
 
+        let limits = Limits::new(Arc::clone(&tuning), Arc::clone(&budget));
         let shared = Arc::new(Shared {
-            config: self.config,
+            config,
+            tuning,
+            tls,
+            limits,
             budget: Arc::clone(&budget),
             queue: Arc::clone(&queue),
             store: inputs.clone(),
+            monitor: Arc::clone(&monitor),
+            watch,
+            steering,
+            pasts: Arc::new(Semaphore::new(PASTS)),
         });
+        let mut looking = JoinSet::new();
+        looking.spawn(monitor.run());
+        if let Some(http) = http {
+            looking.spawn(http.serve(monitor::pages(&shared)));
+        }
         let (stop, stopped) = watch::channel(false);
         let (reading, mut all_read) = mpsc::channel(1);
         let mut sessions = JoinSet::new();
-        let accept = accept(self.listener, &shared, &mut sessions, stopped, reading);
+        let accept = accept(listener, &shared, &mut sessions, stopped, reading);
         tokio::select! {
             () = accept => {}
             () = shutdown => {}
@@ -102,6 +232,7 @@ impl LogServer {
             _ = &mut ended => return join(thread).await,
         }
         tracing::info!("stopping: reading what nodes have sent");
+        drop(looking);
         let _ = stop.send(true);
         // Every session drops its end when it has read what there is.
         let _ = all_read.recv().await;
@@ -115,6 +246,22 @@ impl LogServer {
         let closing = async { while sessions.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(CLOSE_WITHIN, closing).await;
         result
+    }
+}
+
+/// The listener for HTTP. The one that nobody asked for may be missing: another log-server of this machine has it.
+async fn listen_http(config: &Config, tls: Option<&Arc<Server>>) -> Result<Option<Http>, Error> {
+    let address = config.http.as_deref().unwrap_or(DEFAULT_HTTP);
+    if address == http::OFF {
+        return Ok(None);
+    }
+    match Http::bind(address, tls.cloned()).await {
+        Ok(http) => Ok(Some(http)),
+        Err(error) if config.http.is_some() => Err(Error::Http(error)),
+        Err(error) => {
+            tracing::info!(%error, "no metrics and no page: say with `http` where, or that it is `off`");
+            Ok(None)
+        }
     }
 }
 
@@ -142,9 +289,6 @@ async fn accept(
     stop: watch::Receiver<bool>,
     reading: mpsc::Sender<()>,
 ) {
-    let limit = shared.config.connections;
-    let room = Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
-    let room_to_refuse = Arc::new(Semaphore::new(TURNED_AWAY));
     let mut number = 0u64;
     loop {
         while sessions.try_join_next().is_some() {}
@@ -152,26 +296,22 @@ async fn accept(
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection cannot be accepted");
+                // Perhaps for want of file descriptors.
+                shared.limits.evict();
                 tokio::time::sleep(ACCEPT_RETRY).await;
                 continue;
             }
         };
         number += 1;
-        let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
-            tracing::warn!(%peer, limit, "connection turned away: too many (`connections`)");
-            if let Ok(place) = Arc::clone(&room_to_refuse).try_acquire_owned() {
-                sessions.spawn(async move {
-                    session::turn_away(socket, limit).await;
-                    drop(place);
-                });
-            }
-            continue;
-        };
+        let evicted = shared.limits.stranger(number);
         let (shared, number) = (Arc::clone(shared), number);
         let ending = Ending { stop: stop.clone(), reading: reading.clone() };
         sessions.spawn(async move {
-            serve(socket, peer, number, shared, ending).await;
-            drop(place);
+            tokio::select! {
+                () = serve(socket, peer, number, Arc::clone(&shared), ending) => {}
+                Err(_) = evicted => tracing::debug!(%peer, "said nothing, and makes room for others"),
+            }
+            shared.limits.known(number);
         });
     }
 }
@@ -179,9 +319,23 @@ async fn accept(
 async fn serve(socket: TcpStream, peer: SocketAddr, number: u64, shared: Arc<Shared>, ending: Ending) {
     // Acknowledgements are small and wanted at once.
     let _ = socket.set_nodelay(true);
-    let (reader, writer) = socket.into_split();
-    let reader = tokio::io::BufReader::with_capacity(64 << 10, reader);
-    session::serve(reader, writer, peer, number, shared, ending).await;
+    let Some(tls) = shared.tls.clone() else {
+        let (reader, writer) = socket.into_split();
+        let peer = Peer { address: peer, certificate: None };
+        let reader = BufReader::with_capacity(READ, reader);
+        return session::serve(reader, writer, peer, number, shared, ending).await;
+    };
+    let mut stop = ending.stop.clone();
+    let admitted = tokio::select! {
+        admitted = tls::admit(&tls, socket, peer) => admitted,
+        _ = stop.wait_for(|stop| *stop) => return,
+    };
+    if let Some((stream, certificate)) = admitted {
+        let (reader, writer) = tokio::io::split(stream);
+        let peer = Peer { address: peer, certificate: Some(certificate) };
+        let reader = BufReader::with_capacity(READ, reader);
+        session::serve(reader, writer, peer, number, shared, ending).await;
+    }
 }
 
 async fn join(thread: JoinHandle<Result<Report, Error>>) -> Result<Report, Error> {

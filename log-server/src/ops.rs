@@ -90,6 +90,23 @@ impl Ops {
         facts
     }
 
+    /// Names of layer and operation of those that open.
+    #[must_use]
+    pub fn opening() -> Vec<(String, String)> {
+        let mut ops = Ops::default();
+        let mut opening = Vec::new();
+        for (layer, number) in
+            (0..=u8::MAX).flat_map(|layer| (0..=u8::MAX).map(move |number| (layer, number)))
+        {
+            let facts = ops.of(Op { layer, number });
+            let names = (ops.layers.get(facts.layer.into()), ops.names.get(facts.key.into()));
+            if let ((Some(layer), Some(op)), true) = (names, facts.opens) {
+                opening.push((layer.to_owned(), op.to_owned()));
+            }
+        }
+        opening
+    }
+
     /// Names of the operations by key. The same array as before unless an operation came for the first time.
     pub fn names(&mut self) -> ArrayRef {
         self.names.values()

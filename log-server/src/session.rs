@@ -5,6 +5,8 @@
 //! asks, and holds back what comes meanwhile. A broken rule of the protocol ends the connection with a reason.
 
 mod node;
+mod operator;
+mod probe;
 mod subscriber;
 
 use crate::budget::{Budget, Charge};
@@ -12,34 +14,67 @@ use crate::config::Config;
 use crate::error::Refusal;
 use crate::frames::{Frames, ReadError};
 use crate::input::{Input, What};
+use crate::limits::Limits;
+use crate::monitor::Monitor;
 use crate::nodes::Pace;
+use crate::steer::Steering;
+use crate::tuning::Tuning;
+use crate::watch::Watch;
 use crossbeam::channel::Sender;
+use miot_proto::status::ClusterStatus;
 use miot_proto::wire::{FrameError, GREETING, MAX_HELLO, Message, Role, VERSION, Version};
+use miot_security::Certificate;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
 /// Longest time for the first message.
-const HELLO_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const HELLO_WITHIN: Duration = Duration::from_secs(10);
 /// Longest time for a last message to a peer that does not read.
-const LAST_WORD_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const LAST_WORD_WITHIN: Duration = Duration::from_secs(5);
+/// What the first bytes of TLS, a handshake record of version 3, are as the length of a frame.
+const TLS_RECORD: usize = 0x0316;
 /// Longest name of a node, bytes.
 const MAX_NAME: usize = 255;
 
 /// What all sessions share.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// As it was at the start.
     pub(crate) config: Config,
+    pub(crate) tuning: Arc<Tuning>,
+    /// Without it nobody proves who they are.
+    pub(crate) tls: Option<Arc<miot_security::Server>>,
+    pub(crate) limits: Limits,
     /// For all that is not durable.
     pub(crate) budget: Arc<Budget>,
     /// For what the store has not taken yet: if it is slow nothing more is decoded, so that batches are merged
     /// while they are in the cache.
     pub(crate) queue: Arc<Budget>,
     pub(crate) store: Sender<Input>,
+    pub(crate) monitor: Arc<Monitor>,
+    pub(crate) watch: Watch,
+    pub(crate) steering: Arc<Steering>,
+    /// Subscribers that read the past at a time: each holds the names of all files in memory.
+    pub(crate) pasts: Arc<Semaphore>,
+}
+
+impl Shared {
+    /// Everything that is known now.
+    pub(crate) fn status(&self) -> ClusterStatus {
+        ClusterStatus { orders: self.steering.orders(), ..self.monitor.status() }
+    }
+
+    /// A connection is not served.
+    fn turned_away(&self, peer: SocketAddr, reason: &dyn std::fmt::Display) {
+        self.monitor.turned_away.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(%peer, %reason, "connection turned away");
+    }
 }
 
 /// A session's part in the end of the server.
@@ -67,11 +102,19 @@ pub(crate) enum End {
     Silent(Duration),
 }
 
+/// Who is at the other end of a connection.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    /// What it has proved to be; `None` without TLS.
+    pub(crate) certificate: Option<Certificate>,
+}
+
 /// Serves one connection to its end. Says in the log how that came, once.
 pub(crate) async fn serve<R, W>(
     reader: R,
     writer: W,
-    peer: SocketAddr,
+    peer: Peer,
     conn: u64,
     shared: Arc<Shared>,
     ending: Ending,
@@ -81,48 +124,103 @@ pub(crate) async fn serve<R, W>(
 {
     let mut frames = Frames::new(reader);
     let (mut writer, mut ending) = (writer, ending);
+    let Peer { address, .. } = peer;
     let greeting = tokio::select! {
-        greeting = hello(&mut frames) => greeting,
+        greeting = hello(&mut frames, peer.certificate.as_ref()) => greeting,
         _ = ending.stop.wait_for(|stop| *stop) => return,
     };
     match greeting {
-        Ok(Some(Hello { role: Role::Node, node, session })) => {
+        Ok(Some(Hello { role: Role::Node, node, session, version })) => {
+            let place = match shared.limits.node(&node) {
+                Ok(place) => place,
+                Err(refusal) => return refuse(&shared, writer, address, refusal).await,
+            };
+            shared.limits.known(conn);
             let name = node.clone();
-            match node::serve(frames, writer, conn, node, session, shared, ending).await {
+            let caller = node::Caller { node, session, place, address, version };
+            match node::serve(frames, writer, conn, caller, shared, ending).await {
                 Ok(()) | Err(End::Closed) => {}
-                Err(end) => tracing::warn!(%peer, node = name, reason = %end, "node's connection ended"),
-            }
-        }
-        Ok(Some(Hello { role: Role::Tail, node, .. })) => {
-            tracing::info!(%peer, host = node, "subscriber connected");
-            match subscriber::serve(frames, writer, conn, shared, ending).await {
-                Ok(()) => tracing::info!(%peer, host = node, "subscriber disconnected"),
                 Err(end) => {
-                    tracing::warn!(%peer, host = node, reason = %end, "subscriber's connection ended")
+                    tracing::warn!(peer = %address, node = name, reason = %end, "node's connection ended")
                 }
             }
         }
-        Ok(None) => tracing::debug!(%peer, "connected and said nothing"),
+        Ok(Some(Hello { role: Role::Tail, node, .. })) => {
+            let place = match shared.limits.subscriber() {
+                Ok(place) => place,
+                Err(refusal) => return refuse(&shared, writer, address, refusal).await,
+            };
+            shared.limits.known(conn);
+            tracing::info!(peer = %address, host = node, "subscriber connected");
+            let monitor = Arc::clone(&shared.monitor);
+            monitor.subscribers.fetch_add(1, Ordering::Relaxed);
+            let served = subscriber::serve(frames, writer, conn, shared, ending).await;
+            monitor.subscribers.fetch_sub(1, Ordering::Relaxed);
+            match served {
+                Ok(()) => tracing::info!(peer = %address, host = node, "subscriber disconnected"),
+                Err(end) => {
+                    tracing::warn!(peer = %address, host = node, reason = %end, "subscriber's connection ended")
+                }
+            }
+            drop(place);
+        }
+        Ok(Some(Hello { role: Role::Operator, node, .. })) => {
+            let place = match shared.limits.subscriber() {
+                Ok(place) => place,
+                Err(refusal) => return refuse(&shared, writer, address, refusal).await,
+            };
+            shared.limits.known(conn);
+            let rights = operator::rights(peer.certificate.as_ref(), address, &shared.config);
+            let who = peer.certificate.as_ref().map_or(node, |certificate| certificate.names.join(","));
+            if let Err(end) = operator::serve(frames, writer, (who, rights), shared, ending).await {
+                tracing::warn!(peer = %address, reason = %end, "operator's connection ended");
+            }
+            drop(place);
+        }
+        Ok(Some(Hello { role: Role::Probe, node, .. })) => {
+            let place = match shared.limits.subscriber() {
+                Ok(place) => place,
+                Err(refusal) => return refuse(&shared, writer, address, refusal).await,
+            };
+            // The server does not wait for it when it stops.
+            drop(ending);
+            tracing::info!(peer = %address, host = node, "asked whether it is served");
+            if let Err(end) = probe::serve(frames, writer).await {
+                tracing::debug!(peer = %address, host = node, reason = %end, "probe ended");
+            }
+            drop(place);
+        }
+        Ok(None) => tracing::debug!(peer = %address, "connected and said nothing"),
         Err(end) => {
-            tracing::warn!(%peer, reason = %end, "connection turned away");
+            shared.turned_away(address, &end);
             last_word(&mut writer, &end).await;
         }
     }
 }
 
 /// Tells a peer that there is no room for it.
-pub(crate) async fn turn_away<W: AsyncWrite + Unpin>(mut writer: W, limit: usize) {
-    last_word(&mut writer, &End::Refused(Refusal::Full(limit))).await;
+async fn refuse<W: AsyncWrite + Unpin>(shared: &Shared, writer: W, address: SocketAddr, refusal: Refusal) {
+    shared.turned_away(address, &refusal);
+    turn_away(writer, refusal).await;
+}
+
+/// Tells a peer why it is not served.
+pub(crate) async fn turn_away<W: AsyncWrite + Unpin>(mut writer: W, refusal: Refusal) {
+    last_word(&mut writer, &End::Refused(refusal)).await;
 }
 
 struct Hello {
     role: Role,
     node: String,
     session: u64,
+    version: Version,
 }
 
-/// The first message; `None` if the peer went without one.
-async fn hello<R: AsyncRead + Unpin>(frames: &mut Frames<R>) -> Result<Option<Hello>, End> {
+/// The first message, which must fit the certificate; `None` if the peer went without one.
+async fn hello<R: AsyncRead + Unpin>(
+    frames: &mut Frames<R>,
+    certificate: Option<&Certificate>,
+) -> Result<Option<Hello>, End> {
     let text = |version: Version| format!("{}.{}", version.major, version.minor);
     let strange = |found: String| Refusal::Greeting { ours: text(VERSION), found };
     // Nobody is known yet, so this is not charged to a node: the limit on connections bounds it.
@@ -131,10 +229,16 @@ async fn hello<R: AsyncRead + Unpin>(frames: &mut Frames<R>) -> Result<Option<He
         Err(_) => return Err(Refusal::Slow(HELLO_WITHIN).into()),
         Ok(Err(ReadError::Frame(error))) => {
             let found = match error {
+                FrameError::Header { length } if length & 0xffff == TLS_RECORD => {
+                    "TLS, for which this log-server has no `tls_certificate`".into()
+                }
                 FrameError::TooLong { length, limit } => {
                     format!("a first message of {length} bytes; at most {limit} are allowed")
                 }
-                other => other.to_string(),
+                FrameError::Header { .. } | FrameError::Checksum => {
+                    return Err(Refusal::Damaged { ours: text(VERSION) }.into());
+                }
+                FrameError::Message(reason) => reason,
             };
             return Err(strange(found).into());
         }
@@ -154,23 +258,42 @@ async fn hello<R: AsyncRead + Unpin>(frames: &mut Frames<R>) -> Result<Option<He
     if node.is_empty() || node.len() > MAX_NAME || node.chars().any(char::is_control) {
         return Err(Refusal::Name.into());
     }
-    Ok(Some(Hello { role, node, session }))
+    if let Some(certificate) = certificate {
+        let role = match role {
+            Role::Node => miot_security::Role::Node,
+            Role::Tail if certificate.role == Some(miot_security::Role::Operator) => {
+                miot_security::Role::Operator
+            }
+            Role::Tail => miot_security::Role::Reader,
+            // What a reader may ask is looked at with each question.
+            Role::Operator if certificate.role == Some(miot_security::Role::Reader) => {
+                miot_security::Role::Reader
+            }
+            Role::Operator => miot_security::Role::Operator,
+            Role::Probe => certificate.role.unwrap_or(miot_security::Role::Node),
+        };
+        certificate.allows(role, &node).map_err(Refusal::Certificate)?;
+    }
+    Ok(Some(Hello { role, node, session, version }))
 }
 
 /// What to tell a peer, if it is its own fault that the connection ends.
-fn last_words(end: &End) -> Option<String> {
-    match end {
-        End::Refused(refusal) => Some(refusal.to_string()),
-        End::Read(ReadError::Frame(error)) => Some(error.to_string()),
-        End::Silent(_) => Some(end.to_string()),
-        End::Read(_) | End::Io(_) | End::Closed => None,
-    }
+fn last_words(end: &End) -> Option<Message> {
+    let passing = match end {
+        End::Refused(refusal) => refusal.is_passing(),
+        End::Read(ReadError::Frame(error)) => {
+            matches!(error, FrameError::Header { .. } | FrameError::Checksum)
+        }
+        End::Silent(_) => true,
+        End::Read(_) | End::Io(_) | End::Closed => return None,
+    };
+    Some(Message::Refused { reason: end.to_string(), passing })
 }
 
 /// Says [`last_words`].
 async fn last_word<W: AsyncWrite + Unpin>(writer: &mut W, end: &End) {
-    let Some(reason) = last_words(end) else { return };
-    let frame = Message::Refused { reason }.frame();
+    let Some(words) = last_words(end) else { return };
+    let frame = words.frame();
     let _ = timeout(LAST_WORD_WITHIN, async {
         writer.write_all(&frame).await?;
         writer.shutdown().await
@@ -179,6 +302,6 @@ async fn last_word<W: AsyncWrite + Unpin>(writer: &mut W, end: &End) {
 }
 
 /// A message that takes no memory to speak of.
-fn input(shared: &Shared, conn: u64, what: What) -> Input {
+pub(crate) fn input(shared: &Shared, conn: u64, what: What) -> Input {
     Input { conn, charge: Charge::none(&shared.budget), queued: Charge::none(&shared.queue), what }
 }

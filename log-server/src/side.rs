@@ -1,10 +1,12 @@
 //! Rows of the tables beside events, as record batches. These are few, so they are built row by row.
 
+use crate::clock::Correction;
 use arrow_array::{
     ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt32Array,
     UInt64Array,
 };
 use arrow_schema::ArrowError;
+use miot_proto::job::Job;
 use miot_proto::wire::{self, ProcessKey};
 use miot_trace_store::{Table, escape, schema};
 use std::sync::Arc;
@@ -19,6 +21,10 @@ pub struct ProcessRow {
     uid: u32,
     rank: Option<u32>,
     job: Option<String>,
+    job_system: Option<String>,
+    job_step: Option<String>,
+    user: Option<String>,
+    cgroup: Option<String>,
     exe: String,
     cmdline: String,
     cwd: String,
@@ -30,6 +36,8 @@ impl ProcessRow {
     #[must_use]
     pub fn new(id: u64, node: &str, process: &wire::Process) -> ProcessRow {
         let text = |bytes: &[u8]| escape::path(bytes).0.into_owned();
+        let some = |bytes: &[u8]| (!bytes.is_empty()).then(|| text(bytes));
+        let job = Job::read(&process.job);
         ProcessRow {
             id,
             node: node.to_owned(),
@@ -37,7 +45,11 @@ impl ProcessRow {
             ppid: process.ppid,
             uid: process.uid,
             rank: process.rank,
-            job: (!process.job.is_empty()).then(|| text(&process.job)),
+            job: some(job.id),
+            job_system: some(job.system),
+            job_step: some(job.step),
+            user: some(job.user),
+            cgroup: some(job.cgroup),
             exe: text(&process.exe),
             cmdline: command_line(&process.cmdline),
             cwd: text(&process.cwd),
@@ -108,17 +120,6 @@ pub struct LossRow {
     pub range: Option<(u64, u64)>,
 }
 
-/// A row of `clocks`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClockRow {
-    /// From when on, nanoseconds since 1970.
-    pub time: i64,
-    /// Name of the node.
-    pub node: String,
-    /// What is applied.
-    pub correction: crate::clock::Correction,
-}
-
 /// Rows of `processes`.
 ///
 /// # Errors
@@ -131,13 +132,17 @@ pub fn processes(rows: &[ProcessRow]) -> Result<RecordBatch, ArrowError> {
         u32s(rows, |r| r.ppid),
         u32s(rows, |r| r.uid),
         Arc::new(UInt32Array::from_iter(rows.iter().map(|r| r.rank))),
-        Arc::new(StringArray::from_iter(rows.iter().map(|r| r.job.as_deref()))),
+        maybe(rows, |r| r.job.as_deref()),
         text(rows, |r| &r.exe),
         text(rows, |r| &r.cmdline),
         text(rows, |r| &r.cwd),
         times(rows, |r| r.started),
         Arc::new(StringArray::from_iter_values(rows.iter().map(|r| format!("{:032x}", r.key.boot)))),
         u64s(rows, |r| r.key.nonce),
+        maybe(rows, |r| r.job_system.as_deref()),
+        maybe(rows, |r| r.job_step.as_deref()),
+        maybe(rows, |r| r.user.as_deref()),
+        maybe(rows, |r| r.cgroup.as_deref()),
     ];
     RecordBatch::try_new(schema::of(Table::Processes), columns)
 }
@@ -196,20 +201,77 @@ pub fn losses(rows: &[LossRow]) -> Result<RecordBatch, ArrowError> {
     RecordBatch::try_new(schema::of(Table::Losses), columns)
 }
 
-/// Rows of `clocks`.
+/// A row of `devices`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceRow {
+    /// End of the interval, nanoseconds since 1970.
+    pub time: i64,
+    /// Name of the node.
+    pub node: String,
+    /// Of the interval, nanoseconds.
+    pub interval: u64,
+    /// Boot id of the node, as the trace writes it.
+    pub boot: String,
+    /// Nanoseconds since that boot.
+    pub uptime: u64,
+    /// What it did.
+    pub device: wire::Device,
+}
+
+/// Rows of `devices`.
 ///
 /// # Errors
 /// None that inputs can bring about.
-pub fn clocks(rows: &[ClockRow]) -> Result<RecordBatch, ArrowError> {
-    let i64s = |value: fn(&ClockRow) -> i64| {
+pub fn devices(rows: &[DeviceRow]) -> Result<RecordBatch, ArrowError> {
+    let count = |value: fn(&wire::Counters) -> Option<u64>| {
+        Arc::new(UInt64Array::from_iter(rows.iter().map(|r| value(&r.device.counters)))) as ArrayRef
+    };
+    let intervals = rows.iter().map(|r| i64::try_from(r.interval).unwrap_or(i64::MAX));
+    let names: Vec<_> = rows.iter().map(|r| escape::path(&r.device.name).0).collect();
+    let mounts: Vec<_> = rows.iter().map(|r| escape::path(&r.device.mount).0).collect();
+    let columns: Vec<ArrayRef> = vec![
+        times(rows, |r| r.time),
+        text(rows, |r| &r.node),
+        Arc::new(Int64Array::from_iter_values(intervals)),
+        text(rows, |r| r.device.kind.name()),
+        Arc::new(StringArray::from_iter_values(&names)),
+        Arc::new(StringArray::from_iter(mounts.iter().map(|m| (!m.is_empty()).then_some(m)))),
+        count(|c| c.reads),
+        count(|c| c.writes),
+        count(|c| c.others),
+        count(|c| c.read_bytes),
+        count(|c| c.write_bytes),
+        count(|c| c.read_time),
+        count(|c| c.write_time),
+        count(|c| c.other_time),
+        count(|c| c.reads_merged),
+        count(|c| c.writes_merged),
+        count(|c| c.busy),
+        count(|c| c.queue_time),
+        count(|c| c.in_flight),
+        count(|c| c.retransmits),
+        text(rows, |r| &r.boot),
+        u64s(rows, |r| r.uptime),
+    ];
+    RecordBatch::try_new(schema::of(Table::Devices), columns)
+}
+
+/// Rows of `clocks` about one node.
+///
+/// # Errors
+/// None that inputs can bring about.
+pub fn clocks(node: &str, rows: &[Correction]) -> Result<RecordBatch, ArrowError> {
+    let i64s = |value: fn(&Correction) -> i64| {
         Arc::new(Int64Array::from_iter_values(rows.iter().map(value))) as ArrayRef
     };
     let columns = vec![
-        times(rows, |r| r.time),
-        text(rows, |r| &r.node),
-        i64s(|r| r.correction.offset),
-        i64s(|r| r.correction.uncertainty),
-        i64s(|r| r.correction.round_trip),
+        times(rows, |r| r.piece.time),
+        text(rows, |_| node),
+        i64s(|r| r.piece.offset),
+        i64s(|r| r.uncertainty),
+        i64s(|r| r.round_trip),
+        i64s(|r| r.piece.drift),
+        text(rows, |r| r.reason.name()),
     ];
     RecordBatch::try_new(schema::of(Table::Clocks), columns)
 }
@@ -228,6 +290,10 @@ fn times<R>(rows: &[R], value: impl Fn(&R) -> i64) -> ArrayRef {
 
 fn text<'a, R>(rows: &'a [R], value: impl Fn(&'a R) -> &'a str) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(rows.iter().map(value)))
+}
+
+fn maybe<'a, R>(rows: &'a [R], value: impl Fn(&'a R) -> Option<&'a str>) -> ArrayRef {
+    Arc::new(StringArray::from_iter(rows.iter().map(value)))
 }
 
 /// Arguments separated by NUL, as one would type them.

@@ -1,7 +1,7 @@
 //! The trace directory, with patience: what cannot be written is kept and tried again.
 
 use arrow_array::RecordBatch;
-use miot_trace_store::{Error, Summary, Table, Writer};
+use miot_trace_store::{Error, Known, Options, Summary, Table, Writer};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,8 @@ pub struct Sink {
     committed: u64,
     /// A sealing error was logged and none has succeeded since.
     seal_failing: bool,
+    /// A retention error was logged and none has succeeded since.
+    retain_failing: bool,
 }
 
 impl Sink {
@@ -34,13 +36,25 @@ impl Sink {
             uncommitted: 0,
             committed: 0,
             seal_failing: false,
+            retain_failing: false,
         }
+    }
+
+    /// When parts are sealed and removed, from now on.
+    pub fn set_options(&mut self, options: Options) {
+        self.writer.set_options(options);
     }
 
     /// True while the directory cannot be written: nothing more should be given.
     #[must_use]
     pub fn is_failing(&self) -> bool {
         self.failing.is_some()
+    }
+
+    /// Why it is.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.failing.as_ref().map(|(error, _)| format!("the trace directory cannot be written: {error}"))
     }
 
     /// Events that were made durable.
@@ -102,16 +116,25 @@ impl Sink {
         Ok(true)
     }
 
+    /// Number of the live part.
+    #[must_use]
+    pub fn part(&self) -> u64 {
+        self.writer.part()
+    }
+
     /// True if a failing directory should be tried again.
     #[must_use]
     pub fn retry_due(&self, now: Instant) -> bool {
         self.failing.as_ref().is_some_and(|(_, at)| now >= *at)
     }
 
-    /// Seals the live part if it is time.
-    pub fn seal_if_due(&mut self) {
+    /// Seals the live part if it is time. `known` is asked then if old parts are to be removed some day.
+    pub fn seal_if_due(&mut self, known: impl FnOnce() -> Known) {
         if self.is_failing() || !self.writer.seal_due() {
             return;
+        }
+        if self.writer.retains() {
+            self.writer.know(known());
         }
         match self.writer.seal() {
             Ok(()) => self.seal_failing = false,
@@ -121,6 +144,24 @@ impl Sink {
                 }
             }
             Err(error) => self.fail(error),
+        }
+    }
+
+    /// Removes parts that are not to be kept, if it is time to look.
+    pub fn retain_if_due(&mut self) {
+        if !self.writer.retain_due() {
+            return;
+        }
+        match self.writer.retain() {
+            Ok(()) => self.retain_failing = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.retain_failing, true) {
+                    tracing::error!(%error, "retention failed, it will be tried again");
+                }
+            }
+        }
+        if let Some(removed) = self.writer.removed() {
+            tracing::info!("{removed}");
         }
     }
 

@@ -11,16 +11,18 @@
 //! nothing is merged, so memory fills up to its limit and sessions stop reading.
 
 mod intake;
+mod samples;
 
 use crate::acks::Acks;
 use crate::budget::{Budget, Charge};
-use crate::catalog::{Catalog, process_losses};
+use crate::catalog::Catalog;
 use crate::clock::Correction;
 use crate::config::Config;
 use crate::error::Error;
 use crate::history::{History, load_handles};
 use crate::input::{Input, What};
 use crate::merge::{Ended, Gap, Merge, Step};
+use crate::monitor::{Monitor, Standing, StoreFacts};
 use crate::nodes::{Bound, Nodes};
 use crate::ops::Ops;
 use crate::resolve::resolve;
@@ -28,10 +30,15 @@ use crate::rows;
 use crate::side::{self, LossRow, ProcessRow, ThreadRow};
 use crate::sink::Sink;
 use crate::tail::Tail;
+use crate::tuning::Tuning;
+use crate::watch::Watch;
 use arrow_array::RecordBatch;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use miot_proto::wire::{Message, ProcessLoss};
+use miot_service::Heart;
+use miot_trace_store::schema::FILTERED;
 use miot_trace_store::{Recovered, Table, Writer};
+use samples::Samples;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -43,6 +50,8 @@ const STEP_ROWS: usize = 1 << 14;
 const FULL_STEP_EVERY: Duration = Duration::from_millis(1);
 /// Inputs taken in one go before the clock is looked at again.
 const INPUTS: usize = 1024;
+/// Between two copies of what the store knows, for those who ask.
+const TELL_EVERY: Duration = Duration::from_millis(250);
 /// Without anything to do the store still looks whether a part is due to be sealed.
 const IDLE: Duration = Duration::from_millis(500);
 
@@ -81,8 +90,8 @@ struct Session {
 struct Conn {
     node: usize,
     session: u64,
-    /// Stream ids by their short numbers.
-    streams: Vec<u64>,
+    /// Ids of streams that have not ended, by their short numbers.
+    streams: HashMap<u32, u64>,
     out: mpsc::UnboundedSender<Message>,
 }
 
@@ -92,13 +101,19 @@ struct Ending {
     process: u64,
     time: i64,
     lost: ProcessLoss,
+    /// It was there again after its end: only its log-client had ended.
+    returned: bool,
     ticket: Option<Ticket>,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Store {
-    config: Config,
+    /// As they were at the begin of this round.
+    config: Arc<Config>,
+    tuning: Arc<Tuning>,
+    /// Changes of them that are known.
+    changes: u64,
     started: Instant,
     inputs: Receiver<Input>,
     budget: Arc<Budget>,
@@ -107,42 +122,94 @@ pub(crate) struct Store {
     ops: Ops,
     merge: Merge<Option<Ticket>>,
     nodes: Nodes,
-    corrections: HashMap<usize, Correction>,
+    corrections: HashMap<usize, VecDeque<Correction>>,
+    /// The latest merged time of each node, whether an event or a promise.
+    reached: HashMap<usize, i64>,
     conns: HashMap<u64, Conn>,
     /// The connection of each node that has one.
     present: HashMap<usize, u64>,
     sessions: HashMap<(usize, u64), Session>,
     recent: HashMap<usize, VecDeque<u64>>,
     endings: Vec<Ending>,
-    /// Processes of an earlier server that are there again, and whose handles have not been read.
+    /// Processes that are there again, of an earlier server or log-client, and whose handles have not been read.
     returned: HashSet<u64>,
+    /// Rows of `clocks` were given that are not durable.
+    new_clocks: bool,
+    /// Samples of devices that wait to be merged.
+    samples: Samples<Ticket>,
     new_processes: Vec<ProcessRow>,
     new_threads: Vec<ThreadRow>,
     losses: Vec<LossRow>,
     lost: u64,
+    /// By node, since the start.
+    lost_by: HashMap<usize, HashMap<&'static str, u64>>,
+    monitor: Arc<Monitor>,
+    watch: Watch,
+    told: Instant,
+    /// Up to where the merge was allowed to go; `None`: nobody held it back.
+    bound: Option<i64>,
     sink: Sink,
     tail: Tail,
     /// Acknowledged at the next commit.
     uncommitted: Vec<Ticket>,
     forced: bool,
+    time: Time,
+    heart: Heart,
+}
+
+/// This machine's clock, which here never goes back.
+#[derive(Debug)]
+struct Time {
+    latest: i64,
+    at: Instant,
+}
+
+impl Time {
+    fn new() -> Time {
+        Time { latest: crate::now(), at: Instant::now() }
+    }
+
+    /// Nanoseconds since 1970 at `now`.
+    fn at(&mut self, now: Instant) -> i64 {
+        let passed = i64::try_from(now.saturating_duration_since(self.at).as_nanos()).unwrap_or(i64::MAX);
+        self.latest = self.latest.saturating_add(passed).max(crate::now());
+        self.at = self.at.max(now);
+        self.latest
+    }
 }
 
 impl Store {
     /// Continues or begins the trace.
     pub(crate) fn new(
-        config: &Config,
+        tuning: &Arc<Tuning>,
         writer: Writer,
         recovered: Option<&Recovered>,
         inputs: Receiver<Input>,
         budget: Arc<Budget>,
         queue: Arc<Budget>,
+        (monitor, watch): (Arc<Monitor>, Watch),
     ) -> Result<Store, Error> {
-        let now = Instant::now();
+        let (now, config) = (Instant::now(), tuning.get());
         let mut catalog = Catalog::new(recovered);
-        let History { last, corrections } = match recovered {
+        catalog.limit(config.node_streams);
+        let History { last, corrections, samples } = match recovered {
             Some(recovered) => History::read(&config.trace, recovered, &mut catalog)?,
             None => History::default(),
         };
+        // Without an event in the trace at least the last piece has begun: a line that has got nowhere would begin anew at
+        // the beginning of all time, and what is converted with that is 1970.
+        let begun = |pieces: &VecDeque<Correction>| pieces.back().map(|last| last.piece.time);
+        let reached = corrections
+            .iter()
+            .filter_map(|(node, pieces)| Some((*node, last.map(|last| last.time).max(begun(pieces))?)));
+        let mut reached: HashMap<usize, i64> = reached.collect();
+        // A node that has sent nothing but samples has been given times all the same.
+        for ((node, _), (_, time)) in &samples {
+            if let Some(node) = catalog.node(node) {
+                let reached = reached.entry(node).or_insert(*time);
+                *reached = (*reached).max(*time);
+            }
+        }
         let mut nodes = Nodes::default();
         // Those that were there before will come back soon: they are waited for like nodes just gone.
         for _ in &catalog.nodes {
@@ -157,6 +224,7 @@ impl Store {
             ops: Ops::default(),
             merge: Merge::new(last),
             nodes,
+            reached,
             corrections,
             conns: HashMap::new(),
             present: HashMap::new(),
@@ -164,22 +232,40 @@ impl Store {
             recent: HashMap::new(),
             endings: Vec::new(),
             returned: HashSet::new(),
+            new_clocks: false,
+            samples: Samples::new(samples),
             new_processes: Vec::new(),
             new_threads: Vec::new(),
             losses: Vec::new(),
             lost: 0,
+            lost_by: HashMap::new(),
+            monitor,
+            watch,
+            told: now,
+            bound: None,
             sink: Sink::new(writer),
-            tail: Tail::new(config),
+            tail: Tail::new(&config),
             uncommitted: Vec::new(),
             forced: false,
-            config: config.clone(),
+            time: Time::new(),
+            heart: Heart::default(),
+            config,
+            tuning: Arc::clone(tuning),
+            changes: tuning.changes(),
         })
+    }
+
+    /// It beats in each round.
+    pub(crate) fn give_heart(&mut self, heart: Heart) {
+        self.heart = heart;
     }
 
     /// Runs until [`What::Finish`].
     pub(crate) fn run(mut self) -> Result<Report, Error> {
         let (mut last_merge, mut last_commit) = (Instant::now(), Instant::now());
         loop {
+            self.heart.beat();
+            self.take_settings();
             let due = self.next_due(last_merge, last_commit);
             match self.inputs.recv_timeout(due.saturating_duration_since(Instant::now())) {
                 Ok(first) => {
@@ -211,13 +297,64 @@ impl Store {
                 self.commit()?;
                 last_commit = Instant::now();
             }
-            self.sink.seal_if_due();
+            self.sink.seal_if_due(|| self.catalog.known());
+            self.sink.retain_if_due();
+            if self.told.elapsed() >= TELL_EVERY {
+                self.tell();
+            }
         }
+    }
+
+    fn take_settings(&mut self) {
+        let changes = self.tuning.changes();
+        if std::mem::replace(&mut self.changes, changes) != changes {
+            self.config = self.tuning.get();
+            self.sink.set_options(self.config.store_options());
+        }
+    }
+
+    /// Leaves a copy of what is known for those who ask.
+    fn tell(&mut self) {
+        self.told = Instant::now();
+        let time = self.time.at(self.told);
+        let names = self.catalog.nodes.iter().enumerate();
+        let nodes = names.map(|(node, known)| {
+            let watermark = self.nodes.watermark(node);
+            let losses = self.lost_by.get(&node).into_iter().flatten();
+            let standing = Standing {
+                watermark,
+                holds_back: self.bound.is_some()
+                    && watermark.unwrap_or(i64::MIN) <= self.bound.unwrap_or(i64::MIN),
+                losses: losses.map(|(place, count)| ((*place).to_owned(), *count)).collect(),
+            };
+            (known.name.clone(), standing)
+        });
+        let facts = StoreFacts {
+            at: self.told,
+            failure: self.sink.failure(),
+            merge_lag_ns: self.bound.map_or(0, |bound| time.saturating_sub(bound).max(0)),
+            waiting: self.merge.rows() as u64,
+            events: self.sink.committed(),
+            nodes: nodes.collect(),
+        };
+        self.monitor.store(facts);
+    }
+
+    /// Takes what there is, merges, commits; everything, if `all`.
+    #[cfg(feature = "testing")]
+    pub(crate) fn turn(&mut self, all: bool) -> Result<(), Error> {
+        for input in self.inputs.try_iter().collect::<Vec<_>>() {
+            self.take(input)?;
+        }
+        self.budget.wake();
+        self.queue.wake();
+        self.merge_now(Instant::now(), all)?;
+        if self.is_dirty() { self.commit() } else { Ok(()) }
     }
 
     fn next_due(&self, last_merge: Instant, last_commit: Instant) -> Instant {
         let mut due = Instant::now() + IDLE;
-        if !self.merge.is_idle() || !self.endings.is_empty() {
+        if !self.merge.is_idle() || !self.endings.is_empty() || !self.samples.is_empty() {
             due = due.min(last_merge + self.config.merge_every);
         }
         if self.is_dirty() && !self.sink.is_failing() {
@@ -229,42 +366,35 @@ impl Store {
     fn is_dirty(&self) -> bool {
         !self.uncommitted.is_empty()
             || self.sink.uncommitted() > 0
+            || self.new_clocks
             || !self.new_processes.is_empty()
             || !self.new_threads.is_empty()
             || !self.losses.is_empty()
     }
 
-    /// Merges what no node holds back; everything, if `all`.
+    /// Merges what no node holds back; everything, if `all`. Never goes beyond this machine's clock: an event from the
+    /// future, of whomever, waits for its time, and so cannot make others late.
     fn merge_now(&mut self, now: Instant, all: bool) -> Result<(), Error> {
         loop {
-            let mut bound = if all { Bound::Open } else { self.nodes.bound(now, self.config.silent_after) };
+            let bound = if all { Bound::Open } else { self.nodes.bound(now, self.config.silent_after) };
             self.nodes.set_pace(bound);
-            if self.sink.is_failing() {
-                break;
-            }
-            let exhausted = self.budget.is_exhausted();
-            if exhausted {
-                bound = Bound::Open;
-            }
-            if exhausted != self.forced {
-                self.forced = exhausted;
-                if exhausted {
-                    tracing::warn!(
-                        "the memory is full (`memory`): merging without waiting for slow nodes, later events may be marked late"
-                    );
-                }
-            }
-            let until = match bound {
+            self.bound = match bound {
                 Bound::Open => None,
+                // Somebody has come who has promised nothing yet: it stays where it was.
+                Bound::Until(i64::MIN) => self.bound.or_else(|| Some(self.time.at(now))),
                 Bound::Until(time) => Some(time),
             };
-            let step = self.merge.step(until, STEP_ROWS);
-            let more = step.more;
-            if !step.is_empty() {
-                self.emit(step)?;
+            if self.sink.is_failing() {
+                self.nodes.excuse(now);
+                break;
             }
-            self.settle()?;
-            if exhausted {
+            let until = match bound {
+                _ if all => None,
+                Bound::Open => Some(self.time.at(now)),
+                Bound::Until(time) => Some(time.min(self.time.at(now))),
+            };
+            let more = self.step(until)?;
+            if self.budget.is_exhausted() {
                 // Only what is durable is given free.
                 self.commit()?;
             }
@@ -272,14 +402,74 @@ impl Store {
                 break;
             }
         }
+        if !self.sink.is_failing() {
+            let reached = self.bound.unwrap_or_else(|| self.time.at(now));
+            self.watch.reached(reached);
+        }
+        self.relieve(now)?;
         self.budget.wake();
         Ok(())
     }
 
+    /// Merges without waiting for anybody, if memory is full in spite of all that could be merged, and nothing is on
+    /// its way that could change that; and without waiting for nodes that have used up what they may.
+    fn relieve(&mut self, now: Instant) -> Result<(), Error> {
+        let silent_after = self.config.silent_after;
+        if self.nodes.bound_without_full(now, silent_after).is_some() {
+            self.commit()?;
+        }
+        while !self.sink.is_failing()
+            && let Some(bound) = self.nodes.bound_without_full(now, silent_after)
+        {
+            let present = self.time.at(now);
+            let until = if let Bound::Until(time) = bound { time.min(present) } else { present };
+            let more = self.step(Some(until))?;
+            self.commit()?;
+            if !more {
+                break;
+            }
+        }
+        let forced = self.budget.is_exhausted() && self.inputs.is_empty() && !self.sink.is_failing();
+        if forced && !self.forced {
+            tracing::warn!(
+                "the memory is full (`memory`): merging without waiting for slow nodes, later events may be marked late"
+            );
+        }
+        self.forced = forced;
+        while self.budget.is_exhausted() && forced {
+            let until = self.time.at(now);
+            let more = self.step(Some(until))?;
+            self.commit()?;
+            if !more || self.sink.is_failing() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges some rows that completed before `until`; true if there are more of them.
+    fn step(&mut self, until: Option<i64>) -> Result<bool, Error> {
+        let step = self.merge.step(until, STEP_ROWS);
+        let more = step.more;
+        // Those whose time has come, whatever else has.
+        let (rows, tickets) = self.samples.take(until);
+        if !rows.is_empty() {
+            self.append(Table::Devices, side::devices(&rows)?)?;
+        }
+        self.uncommitted.extend(tickets);
+        if !step.is_empty() {
+            self.emit(step)?;
+        }
+        self.settle()?;
+        Ok(more)
+    }
+
     /// Writes what a step gives out.
     fn emit(&mut self, mut step: Step<Option<Ticket>>) -> Result<(), Error> {
+        // With much to merge there are many steps in one round.
+        self.heart.beat();
         self.flush_definitions()?;
-        self.read_handles();
+        self.read_handles()?;
         let gaps = std::mem::take(&mut step.gaps);
         gaps.iter().for_each(|gap| self.gap(gap));
         let ended = std::mem::take(&mut step.ended);
@@ -299,48 +489,52 @@ impl Store {
     }
 
     /// Without the handles of processes that were there before, their rows would have no files.
-    fn read_handles(&mut self) {
+    fn read_handles(&mut self) -> Result<(), Error> {
         let returned = std::mem::take(&mut self.returned);
-        if !returned.is_empty()
-            && let Err(error) = load_handles(&self.config.trace, &returned, &mut self.catalog)
-        {
+        if returned.is_empty() {
+            return Ok(());
+        }
+        self.commit()?;
+        if let Err(error) = load_handles(&self.config.trace, &returned, &mut self.catalog) {
             tracing::warn!(%error, "files that were opened before the restart are not known by name");
         }
+        Ok(())
     }
 
     fn gap(&mut self, gap: &Gap) {
-        if self.catalog.is_told(gap) {
-            return;
-        }
         let Some(stream) = self.catalog.streams.get(&gap.stream) else { return };
         let Some(process) = self.catalog.processes.get(&stream.process) else { return };
-        let count = (gap.last - gap.first).saturating_add(1);
-        self.lost = self.lost.saturating_add(count);
-        self.losses.push(LossRow {
-            time: gap.time,
-            node: self.catalog.node_name(process.node).to_owned(),
-            process: Some(process.id),
-            stream: Some(gap.stream),
-            place: "lane_full",
-            count,
-            range: Some((gap.first, gap.last)),
-        });
+        for (first, last) in stream.untold(gap) {
+            let count = (last - first).saturating_add(1);
+            self.lost = self.lost.saturating_add(count);
+            count_loss(&mut self.lost_by, process.node, gap.place, count);
+            self.losses.push(LossRow {
+                time: gap.time,
+                node: self.catalog.node_name(process.node).to_owned(),
+                process: Some(process.id),
+                stream: Some(gap.stream),
+                place: gap.place,
+                count,
+                range: Some((first, last)),
+            });
+        }
     }
 
     fn stream_ended(&mut self, ended: &Ended) {
-        let (stream, end) = (ended.stream, &ended.end);
-        if self.catalog.stream_ended(ended)
-            && end.lost_nested > 0
-            && let Some(process) = self.catalog.streams.get(&stream).map(|s| s.process)
-        {
-            self.loss(end.time, process, Some(stream), "nested", end.lost_nested);
+        let news = self.catalog.stream_ended(ended);
+        let Some(process) = self.catalog.streams.get(&ended.stream).map(|s| s.process) else { return };
+        for (place, count) in news {
+            self.loss(ended.end.time, process, Some(ended.stream), place, count);
         }
     }
 
     fn loss(&mut self, time: i64, process: u64, stream: Option<u64>, place: &'static str, count: u64) {
         let node = self.catalog.processes.get(&process).map_or(0, |p| p.node);
+        count_loss(&mut self.lost_by, node, place, count);
         let node = self.catalog.node_name(node).to_owned();
-        self.lost = self.lost.saturating_add(count);
+        if place != FILTERED {
+            self.lost = self.lost.saturating_add(count);
+        }
         self.losses.push(LossRow { time, node, process: Some(process), stream, place, count, range: None });
     }
 
@@ -348,17 +542,14 @@ impl Store {
     fn settle(&mut self) -> Result<(), Error> {
         let mut index = 0;
         while let Some(ending) = self.endings.get(index) {
-            let streams =
-                self.catalog.processes.get(&ending.process).map(|p| p.streams.as_slice()).unwrap_or_default();
-            if streams.iter().any(|stream| self.merge.is_waiting(*stream)) {
+            let process = self.catalog.processes.get(&ending.process);
+            if process.is_some_and(|p| p.streams.iter().any(|stream| self.merge.is_waiting(*stream))) {
                 index += 1;
                 continue;
             }
             let ending = self.endings.swap_remove(index);
-            if self.catalog.process_ended(ending.process) {
-                for (place, count) in process_losses(ending.lost) {
-                    self.loss(ending.time, ending.process, None, place, count);
-                }
+            for (place, count) in self.catalog.process_ended(ending.process, ending.lost, ending.returned) {
+                self.loss(ending.time, ending.process, None, place, count);
             }
             self.uncommitted.extend(ending.ticket);
         }
@@ -387,6 +578,7 @@ impl Store {
 
     fn append(&mut self, table: Table, batch: RecordBatch) -> Result<(), Error> {
         self.tail.publish(table, &batch);
+        self.watch.publish(table, &batch);
         Ok(self.sink.append(table, batch)?)
     }
 
@@ -397,6 +589,7 @@ impl Store {
         if !self.sink.commit()? {
             return Ok(());
         }
+        self.new_clocks = false;
         let mut moved = HashSet::new();
         for ticket in self.uncommitted.drain(..) {
             if let Some(session) = self.sessions.get_mut(&ticket.session) {
@@ -435,4 +628,14 @@ impl Store {
         let seconds = self.started.elapsed().as_secs_f64();
         Ok(Report { bytes: summary.bytes, parts: summary.parts, seconds, ..report })
     }
+}
+
+fn count_loss(
+    lost_by: &mut HashMap<usize, HashMap<&'static str, u64>>,
+    node: usize,
+    place: &'static str,
+    count: u64,
+) {
+    let lost = lost_by.entry(node).or_default().entry(place).or_default();
+    *lost = lost.saturating_add(count);
 }

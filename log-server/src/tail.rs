@@ -2,15 +2,19 @@
 //!
 //! The store hands over what it writes while anybody listens, and never waits: if this thread falls behind, or
 //! a subscriber's queue is full, the subscriber is cut off with a message. Names come from the trace
-//! directory when the first subscriber comes, and from the side tables written since.
+//! directory when the first subscriber comes, and from the side tables written since. Subscribers who want the same
+//! share what is encoded for them.
 
 use crate::config::Config;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{ArrowDictionaryKeyType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::types::{
+    ArrowDictionaryKeyType, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
 use arrow_array::{Array, BooleanArray, RecordBatch};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::ArrowError;
 use arrow_select::filter::filter_record_batch;
+use bytes::Bytes;
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use miot_proto::op::{self, Layer};
@@ -32,9 +36,27 @@ const MAX_TERM_BYTES: usize = 64 << 10;
 /// Files whose match with the globs is remembered.
 const MAX_MATCHES: usize = 1 << 16;
 
+/// What a subscriber asked for. Subscribers with the same wish get the same frames.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Only these layers; empty: all. The same for the others.
+    pub layers: Vec<String>,
+    /// Operations.
+    pub ops: Vec<String>,
+    /// Globs of paths.
+    pub paths: Vec<String>,
+    /// Process ids.
+    pub pids: Vec<u32>,
+    /// Nodes.
+    pub nodes: Vec<String>,
+    /// Nothing that completed before this, nanoseconds since 1970.
+    pub since: Option<i64>,
+}
+
 /// Which rows a subscriber wants.
 #[derive(Debug, Default)]
 pub struct Filter {
+    wish: Wish,
     layers: HashSet<String>,
     ops: HashSet<String>,
     nodes: HashSet<String>,
@@ -49,14 +71,9 @@ impl Filter {
     ///
     /// # Errors
     /// A text for people, if a name is unknown, a glob is none, or there is too much of it.
-    pub fn new(
-        layers: Vec<String>,
-        ops: Vec<String>,
-        paths: &[String],
-        pids: Vec<u32>,
-        nodes: Vec<String>,
-    ) -> Result<Filter, String> {
-        let terms = [layers.as_slice(), &ops, paths, &nodes];
+    pub fn new(wish: Wish) -> Result<Filter, String> {
+        let Wish { layers, ops, paths, pids, nodes, .. } = wish.clone();
+        let terms = [layers.as_slice(), &ops, &paths, &nodes];
         let bytes: usize = terms.iter().flat_map(|t| t.iter()).map(String::len).sum();
         if terms.iter().map(|t| t.len()).sum::<usize>() + pids.len() > MAX_TERMS || bytes > MAX_TERM_BYTES {
             return Err(format!(
@@ -73,11 +90,12 @@ impl Filter {
             return Err(format!("there is no operation `{name}`"));
         }
         let mut globs = GlobSetBuilder::new();
-        for path in paths {
+        for path in &paths {
             globs.add(GlobBuilder::new(path).literal_separator(true).build().map_err(|e| e.to_string())?);
         }
         let globs = globs.build().map_err(|e| e.to_string())?;
         Ok(Filter {
+            wish,
             layers: layers.into_iter().collect(),
             ops: ops.into_iter().collect(),
             nodes: nodes.into_iter().collect(),
@@ -100,6 +118,12 @@ impl Filter {
             && let Some(pids) = rows.column_by_name("pid").and_then(|c| c.as_primitive_opt::<UInt32Type>())
         {
             keep.iter_mut().zip(pids.values()).for_each(|(keep, pid)| *keep &= self.pids.contains(pid));
+        }
+        if let Some(since) = self.wish.since
+            && let Some(times) =
+                rows.column_by_name("time").and_then(|c| c.as_primitive_opt::<TimestampNanosecondType>())
+        {
+            keep.iter_mut().zip(times.values()).for_each(|(keep, time)| *keep &= *time >= since);
         }
         self.paths(rows, &mut keep);
         match keep.iter().filter(|k| **k).count() {
@@ -155,7 +179,7 @@ pub struct Subscription {
     /// What it wants.
     pub filter: Filter,
     /// Frames for it.
-    pub frames: mpsc::UnboundedSender<Vec<u8>>,
+    pub frames: mpsc::UnboundedSender<Bytes>,
     /// Bytes of these frames that have not been sent. The session subtracts what it has sent.
     pub queued: Arc<AtomicUsize>,
     /// Used once, if it is cut off.
@@ -173,9 +197,9 @@ pub struct Tail {
     trace: PathBuf,
     memory: usize,
     feed: Option<Sender<Feed>>,
-    /// Somebody listens; cleared by the thread when the last one has gone.
-    active: Arc<AtomicBool>,
-    /// This thread fell behind: batches are missing.
+    /// Subscribers that the thread serves, or will.
+    subscribers: Arc<AtomicUsize>,
+    /// The thread fell behind: it gets nothing more, and cuts off all it has when it has come to the end.
     behind: Arc<AtomicBool>,
 }
 
@@ -187,7 +211,7 @@ impl Tail {
             trace: config.trace.clone(),
             memory: usize::try_from(config.tail_memory).unwrap_or(usize::MAX),
             feed: None,
-            active: Arc::default(),
+            subscribers: Arc::default(),
             behind: Arc::default(),
         }
     }
@@ -196,12 +220,13 @@ impl Tail {
     pub fn subscribe(&mut self, subscription: Subscription) {
         if self.feed.is_none() {
             let (feed, feeds) = bounded(WAITING);
+            (self.subscribers, self.behind) = Default::default();
             let thread = Thread {
                 trace: self.trace.clone(),
                 memory: self.memory,
                 joiner: None,
                 subscriptions: Vec::new(),
-                active: Arc::clone(&self.active),
+                subscribers: Arc::clone(&self.subscribers),
                 behind: Arc::clone(&self.behind),
             };
             let spawned =
@@ -213,26 +238,28 @@ impl Tail {
             self.feed = Some(feed);
         }
         if let Some(feed) = &self.feed {
-            self.active.store(true, Ordering::Release);
+            self.subscribers.fetch_add(1, Ordering::AcqRel);
             if let Err(
                 TrySendError::Full(Feed::Subscribe(subscription))
                 | TrySendError::Disconnected(Feed::Subscribe(subscription)),
             ) = feed.try_send(Feed::Subscribe(Box::new(subscription)))
             {
+                self.subscribers.fetch_sub(1, Ordering::AcqRel);
                 let _ = subscription.cut.send("the log-server is too busy for further subscribers".into());
             }
         }
     }
 
     /// Passes on rows, if anybody listens. Never waits.
-    pub fn publish(&self, table: Table, batch: &RecordBatch) {
+    pub fn publish(&mut self, table: Table, batch: &RecordBatch) {
         let wanted = matches!(table, Table::Events | Table::Files | Table::Threads);
         if let Some(feed) = &self.feed
             && wanted
-            && self.active.load(Ordering::Acquire)
+            && self.subscribers.load(Ordering::Acquire) > 0
             && feed.try_send(Feed::Rows(table, batch.clone())).is_err()
         {
             self.behind.store(true, Ordering::Release);
+            self.feed = None;
         }
     }
 
@@ -247,21 +274,13 @@ struct Thread {
     memory: usize,
     joiner: Option<Joiner>,
     subscriptions: Vec<Subscription>,
-    active: Arc<AtomicBool>,
+    subscribers: Arc<AtomicUsize>,
     behind: Arc<AtomicBool>,
 }
 
 impl Thread {
     fn run(mut self, feeds: &Receiver<Feed>) {
         for feed in feeds {
-            if self.behind.swap(false, Ordering::AcqRel) {
-                for subscription in self.subscriptions.drain(..) {
-                    let _ = subscription
-                        .cut
-                        .send("the log-server merges faster than it can serve subscribers".into());
-                }
-                self.joiner = None;
-            }
             match feed {
                 Feed::Subscribe(subscription) => self.subscribe(*subscription),
                 Feed::Rows(Table::Events, batch) => self.events(&batch),
@@ -271,9 +290,16 @@ impl Thread {
                     }
                 }
             }
-            if self.subscriptions.is_empty() && feeds.is_empty() {
-                self.active.store(false, Ordering::Release);
+            if self.subscriptions.is_empty() {
+                // Names may be missed from here on.
                 self.joiner = None;
+            }
+        }
+        if self.behind.load(Ordering::Acquire) {
+            for subscription in self.subscriptions.drain(..) {
+                let _ = subscription
+                    .cut
+                    .send("the log-server merges faster than it can serve subscribers".into());
             }
         }
     }
@@ -283,6 +309,7 @@ impl Thread {
             match Reader::open(&self.trace).and_then(|reader| reader.joiner()) {
                 Ok(joiner) => self.joiner = Some(joiner),
                 Err(error) => {
+                    self.subscribers.fetch_sub(1, Ordering::AcqRel);
                     let _ = subscription.cut.send(format!("the log-server cannot read its trace: {error}"));
                     return;
                 }
@@ -300,9 +327,10 @@ impl Thread {
                 return;
             }
         };
-        let memory = self.memory;
+        let (memory, before) = (self.memory, self.subscriptions.len());
+        let mut encoded = Vec::new();
         let kept = self.subscriptions.drain(..).filter_map(|mut subscription| {
-            match serve(&mut subscription, &rows, memory) {
+            match serve(&mut subscription, &rows, &mut encoded, memory) {
                 Ok(true) => Some(subscription),
                 Ok(false) => None,
                 Err(reason) => {
@@ -312,32 +340,45 @@ impl Thread {
             }
         });
         self.subscriptions = kept.collect();
+        self.subscribers.fetch_sub(before - self.subscriptions.len(), Ordering::AcqRel);
     }
 }
 
-/// Queues rows for a subscriber. False if it has gone; an error if it is to be cut off.
-fn serve(subscription: &mut Subscription, rows: &RecordBatch, memory: usize) -> Result<bool, String> {
-    let Some(rows) = subscription.filter.apply(rows).map_err(|e| e.to_string())? else {
-        return Ok(!subscription.frames.is_closed());
+/// Queues rows for a subscriber; `encoded` is what was made for those before it. False if it has gone; an error if it
+/// is to be cut off.
+fn serve(
+    subscription: &mut Subscription,
+    rows: &RecordBatch,
+    encoded: &mut Vec<(Wish, Vec<Bytes>)>,
+    memory: usize,
+) -> Result<bool, String> {
+    let place = match encoded.iter().position(|(wish, _)| *wish == subscription.filter.wish) {
+        Some(place) => place,
+        None => {
+            let mut frames = Vec::new();
+            if let Some(rows) = subscription.filter.apply(rows).map_err(|e| e.to_string())? {
+                encode(&rows, &mut frames).map_err(|e| e.to_string())?;
+            }
+            encoded.push((subscription.filter.wish.clone(), frames));
+            encoded.len() - 1
+        }
     };
-    let mut frames = Vec::new();
-    encode(&rows, &mut frames).map_err(|e| e.to_string())?;
-    for frame in frames {
+    for frame in &encoded[place].1 {
         if subscription.queued.fetch_add(frame.len(), Ordering::Relaxed) + frame.len() > memory {
             return Err(
                 "you read more slowly than events come; ask for fewer (filters), or read the trace directory"
                     .into(),
             );
         }
-        if subscription.frames.send(frame).is_err() {
+        if subscription.frames.send(frame.clone()).is_err() {
             return Ok(false);
         }
     }
-    Ok(true)
+    Ok(!subscription.frames.is_closed())
 }
 
 /// Rows as frames of [`Message::Rows`], each small enough for the protocol.
-fn encode(rows: &RecordBatch, frames: &mut Vec<Vec<u8>>) -> Result<(), ArrowError> {
+pub(crate) fn encode(rows: &RecordBatch, frames: &mut Vec<Bytes>) -> Result<(), ArrowError> {
     let mut writer = StreamWriter::try_new(Vec::new(), &rows.schema())?;
     writer.write(rows)?;
     let arrow = writer.into_inner()?;
@@ -346,6 +387,6 @@ fn encode(rows: &RecordBatch, frames: &mut Vec<Vec<u8>>) -> Result<(), ArrowErro
         encode(&rows.slice(0, half), frames)?;
         return encode(&rows.slice(half, rows.num_rows() - half), frames);
     }
-    frames.push(Message::Rows { arrow }.frame());
+    frames.push(Message::Rows { arrow }.frame().into());
     Ok(())
 }

@@ -49,7 +49,15 @@ fn help_shows_every_setting_with_its_default() {
     let none: [(&str, &str); 0] = [];
     let shown = miot_log_server::Config::load(Some(&file), std::collections::BTreeMap::from(none)).unwrap();
     assert_eq!(shown, miot_log_server::Config::default());
-    assert_eq!(example.lines().count(), 12, "{example}");
+    // Those without a default are there as a comment.
+    let http = Some("127.0.0.1:4748".into());
+    let all = miot_log_server::Config { node_memory: Some(128 << 20), http, ..shown };
+    let keys = figment::value::Value::serialize(&all).unwrap().into_dict().unwrap();
+    for key in keys.keys() {
+        let said = |line: &str| line.trim_start_matches("# ").starts_with(&format!("{key} = "));
+        assert!(example.lines().any(said), "{key} in {example}");
+    }
+    assert_eq!(example.lines().count(), keys.len(), "{example}");
 }
 
 #[test]

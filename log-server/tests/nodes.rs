@@ -6,7 +6,7 @@ mod support;
 
 use miot_proto::event::{Kind, flag};
 use miot_proto::op::posix;
-use miot_proto::wire::{Message, ProcessLoss};
+use miot_proto::wire::{Message, ProcessLoss, StreamEnd};
 use std::time::Duration;
 use support::{Node, Record, Server, open, process_key, read};
 
@@ -148,7 +148,10 @@ async fn what_was_lost_is_told_where_it_was_lost() {
     node.process(10).await;
     node.stream(0, 10, 0).await;
     node.batch(0, &[read(2, 10, 0), read(3, 11, 0), read(7, 12, 0)]).await;
-    node.end(0, 10, 4).await;
+    let seq = node.next();
+    let end =
+        StreamEnd { stream: 0, attempts: 10, after: 0, lost_full: 0, lost_nested: 4, filtered: 90, time: 1 };
+    node.peer.send(&Message::StreamEnd { seq, end }).await;
     let lost = ProcessLoss { no_lane: 6, abi_violations: 1 };
     for _ in 0..2 {
         let seq = node.next();
@@ -157,7 +160,7 @@ async fn what_was_lost_is_told_where_it_was_lost() {
     node.heartbeat(100).await;
     node.all_acked().await;
     let (report, trace) = server.stop().await;
-    assert_eq!(report.unwrap().losses, 2 + 3 + 2 + 4 + 7);
+    assert_eq!(report.unwrap().losses, 2 + 3 + 2 + 4 + 7, "what was left out is not lost");
     trace.check();
     let mut losses = trace.losses();
     losses.sort();
@@ -166,6 +169,7 @@ async fn what_was_lost_is_told_where_it_was_lost() {
         losses,
         [
             row("abi_violation", 1, None),
+            row("filtered", 90, None),
             row("lane_full", 2, Some((0, 1))),
             row("lane_full", 2, Some((8, 9))),
             row("lane_full", 3, Some((4, 6))),
@@ -173,6 +177,77 @@ async fn what_was_lost_is_told_where_it_was_lost() {
             row("no_lane", 6, None),
         ]
     );
+}
+
+#[tokio::test]
+async fn totals_said_again_are_told_once_and_what_was_added_is_told() {
+    let mut server = Server::start().await;
+    // By a log-client that ends, by one that is killed and says it twice, after a server's crash, and by another one.
+    for (session, nested, no_lane) in [(1, 3, 2), (2, 5, 2), (2, 5, 2), (3, 5, 6)] {
+        let mut node = Node::connect(&server, "a", session).await;
+        node.process(10).await;
+        node.stream(0, 10, 0).await;
+        node.end(0, 0, nested).await;
+        let (seq, lost) = (node.next(), ProcessLoss { no_lane, abi_violations: 0 });
+        node.peer.send(&Message::ProcessEnd { seq, key: process_key(10), time: 13, lost }).await;
+        node.heartbeat(100).await;
+        node.all_acked().await;
+        server = server.crash().await;
+    }
+    let mut losses = server.finish().await.losses();
+    losses.sort();
+    let row = |place: &str, count| (place.to_owned(), count, None);
+    assert_eq!(losses, [row("nested", 2), row("nested", 3), row("no_lane", 2), row("no_lane", 4)]);
+}
+
+#[tokio::test]
+async fn a_node_returns_with_the_streams_that_have_not_ended() {
+    let server = Server::start().await;
+    let mut node = Node::connect(&server, "a", 1).await;
+    node.process(10).await;
+    node.stream(0, 10, 0).await;
+    node.stream(1, 10, 1).await;
+    node.batch(1, &[read(0, 10, 0)]).await;
+    node.end(0, 0, 0).await;
+    node.heartbeat(50).await;
+    node.all_acked().await;
+    let through = node.acked;
+    drop(node);
+
+    let mut node = Node::connect(&server, "a", 1).await;
+    node.process_as(0, 10).await;
+    node.stream_as(0, 1, 10, 1).await;
+    // Another number for the same stream, as given by a log-client that takes over; and a new stream.
+    node.stream_as(through + 1, 7, 10, 1).await;
+    node.stream_as(through + 2, 900, 10, 2).await;
+    node.batch_as(through + 3, 1, &[read(1, 60, 0)]).await;
+    node.batch_as(through + 4, 7, &[read(1, 60, 0), read(2, 61, 0)]).await;
+    node.batch_as(through + 5, 900, &[read(0, 62, 0)]).await;
+    node.heartbeat(100).await;
+    node.acked(through + 5).await;
+    let rows: Vec<_> = server.finish().await.rows().iter().map(|r| (r.stream, r.seq)).collect();
+    assert_eq!(rows, [(2, 0), (2, 1), (2, 2), (3, 0)]);
+}
+
+#[tokio::test]
+async fn a_process_that_outlives_its_log_client_keeps_its_files() {
+    let server = Server::start().await;
+    for session in [1, 2] {
+        let mut node = Node::connect(&server, "a", session).await;
+        node.process(10).await;
+        node.stream(0, 10, 0).await;
+        match session {
+            1 => node.batch(0, &[open(0, 10, 7, "/data")]).await,
+            _ => node.batch(0, &[read(1, 20, 7)]).await,
+        }
+        node.end(0, session, 0).await;
+        let (seq, lost) = (node.next(), ProcessLoss::default());
+        node.peer.send(&Message::ProcessEnd { seq, key: process_key(10), time: 13, lost }).await;
+        node.heartbeat(100).await;
+        node.all_acked().await;
+    }
+    let paths: Vec<_> = server.finish().await.rows().into_iter().map(|r| r.path).collect();
+    assert_eq!(paths, [Some("/data".to_owned()), Some("/data".to_owned())]);
 }
 
 #[tokio::test]

@@ -6,10 +6,11 @@ mod support;
 
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::StreamReader;
+use miot_proto::event::flag;
 use miot_proto::wire::Message;
 use miot_trace_store::schema;
 use std::time::Duration;
-use support::{Node, Peer, Record, Row, Server, open, read, rows, tail};
+use support::{Node, Peer, Record, Row, Server, Trace, open, read, rows, tail, tail_since};
 
 /// The next batches of rows, until there are at least so many.
 async fn receive(peer: &mut Peer, count: usize) -> Vec<Row> {
@@ -121,6 +122,200 @@ async fn a_reader_that_does_not_read_is_cut_off_and_delays_nobody() {
     };
     assert!(reason.contains("more slowly"), "{reason}");
     assert_eq!(lazy.receive().await, None);
+    let trace = server.finish().await;
+    assert_eq!(trace.rows().len(), 40 * BATCH as usize);
+}
+
+/// Completion of the last event of a test.
+const LAST: i64 = 1 << 40;
+
+/// Everything a reader gets up to the last event.
+async fn receive_all(mut peer: Peer) -> Vec<Row> {
+    let mut out: Vec<Row> = Vec::new();
+    while out.last().is_none_or(|row| row.time < LAST) {
+        match peer.receive().await {
+            Some(Message::Rows { arrow }) => {
+                for batch in StreamReader::try_new(arrow.as_slice(), None).unwrap() {
+                    out.extend(rows(&batch.unwrap()));
+                }
+            }
+            other => panic!("expected rows, got {other:?} after {} rows", out.len()),
+        }
+    }
+    out
+}
+
+fn key(row: &Row) -> (i64, u64, u64) {
+    (row.time, row.stream, row.seq)
+}
+
+/// What is the same wherever a row is read, and its key.
+fn identity(row: &Row) -> ((i64, u64, u64), u16, Option<String>) {
+    (key(row), row.flags, row.path.clone())
+}
+
+/// What a reader got is what the trace holds from `since` on, each row once, in the order of the trace apart from
+/// late rows.
+fn judge(got: &[Row], trace: &Trace, since: i64) {
+    let mut expected: Vec<_> = trace.rows().iter().filter(|r| r.time >= since).map(identity).collect();
+    let mut found: Vec<_> = got.iter().map(identity).collect();
+    let on_time: Vec<_> = got.iter().filter(|r| r.flags & flag::LATE == 0).map(key).collect();
+    assert!(on_time.is_sorted_by(|a, b| a < b), "in order");
+    expected.sort();
+    found.sort();
+    if found.len() != expected.len() {
+        let missing: Vec<_> = expected.iter().filter(|row| found.binary_search(row).is_err()).collect();
+        let first = expected.iter().position(|row| Some(&row) == missing.first()).unwrap_or(0);
+        println!("since {since}, {} missing from place {first} on", missing.len());
+        missing.iter().for_each(|row| println!("{row:?}"));
+        let others: std::collections::BTreeSet<_> = found.windows(2).filter(|two| two[0] == two[1]).collect();
+        println!("{} twice", others.len());
+    }
+    assert_eq!(found.len(), expected.len(), "since {since}");
+    assert!(found == expected, "the same rows, with the same names");
+}
+
+/// Numbers from a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// The next batch of a node: its times go up from `time`.
+fn records(random: &mut Random, seq: &mut u64, time: &mut i64) -> Vec<Record> {
+    let count = 1 + random.below(60);
+    (0..count)
+        .map(|_| {
+            *time += random.below(3) as i64;
+            *seq += 1;
+            match random.below(20) {
+                0 => open(*seq - 1, *time, 7, &format!("/f{}", random.below(9))),
+                _ => read(*seq - 1, *time, 7),
+            }
+        })
+        .collect()
+}
+
+/// Readers of the past come while parts are written, sealed and begun; some rows are late.
+#[tokio::test]
+async fn the_past_and_the_present_meet_without_gap_or_repeat() {
+    let seed = std::env::var("MIOT_SEED").ok().and_then(|s| s.parse().ok());
+    let seed = seed.unwrap_or_else(|| support::now() as u64);
+    println!("MIOT_SEED={seed}");
+    let mut random = Random(seed | 1);
+    let server = Server::start_with(|config| {
+        config.seal_rows = 300;
+        config.tail_memory = 1 << 30;
+    })
+    .await;
+    let mut a = node(&server, "a", 1).await;
+    let mut b = node(&server, "b", 2).await;
+    let (mut seqs, mut time, mut readers) = ((0, 0), 0, Vec::new());
+    for _ in 0..120 {
+        let (mut times, late) = ((time, time), random.below(8) == 0);
+        a.batch(0, &records(&mut random, &mut seqs.0, &mut times.0)).await;
+        if late {
+            // It promised, and comes with something older all the same.
+            b.heartbeat(times.0 + 200).await;
+        }
+        b.batch(0, &records(&mut random, &mut seqs.1, &mut times.1)).await;
+        time = times.0.max(times.1);
+        for node in [&mut a, &mut b] {
+            node.heartbeat(time).await;
+        }
+        if random.below(3) == 0 {
+            a.all_acked().await;
+        }
+        if random.below(6) == 0 {
+            let since = if random.below(2) == 0 { 0 } else { random.below(time as u64 + 1) as i64 };
+            let peer = tail_since(&server, &[], &[], &[], Some(since)).await;
+            readers.push((since, tokio::spawn(receive_all(peer))));
+        }
+    }
+    let some = tail_since(&server, &["open"], &["/f[0-4]"], &["a"], Some(time / 2)).await;
+    let some = tokio::spawn(receive_all(some));
+    // What a node that was held up brings is stored before the last event: readers end with that.
+    for node in [&mut a, &mut b] {
+        node.heartbeat(LAST).await;
+    }
+    for node in [&mut a, &mut b] {
+        node.all_acked().await;
+    }
+    a.batch(0, &[open(seqs.0, LAST, 7, "/f0")]).await;
+    for node in [&mut a, &mut b] {
+        node.heartbeat(LAST + 1).await;
+    }
+    for node in [&mut a, &mut b] {
+        node.all_acked().await;
+    }
+    let mut got = Vec::new();
+    for (since, reader) in readers {
+        got.push((since, reader.await.unwrap()));
+    }
+    let found = some.await.unwrap();
+    let trace = server.finish().await;
+    println!("{} readers, {} rows", got.len(), trace.rows().len());
+    got.iter().for_each(|(since, rows)| judge(rows, &trace, *since));
+    let wanted = |r: &&Row| {
+        let path = r.path.as_deref().is_some_and(|path| path <= "/f4");
+        r.time >= time / 2 && r.op == "open" && r.node == "a" && path
+    };
+    assert_eq!(found.len(), trace.rows().iter().filter(wanted).count());
+}
+
+#[tokio::test]
+async fn many_readers_at_once_get_all_of_it() {
+    let server = Server::start_with(|config| config.seal_rows = 2000).await;
+    let mut node = node(&server, "a", 1).await;
+    let mut readers = Vec::new();
+    let (mut random, mut seq, mut time) = (Random(7), 0, 0);
+    for n in 0..100 {
+        if n % 2 == 0 {
+            let since = if n % 4 == 0 { 0 } else { time };
+            let peer = tail_since(&server, &[], &[], &[], Some(since)).await;
+            readers.push((since, tokio::spawn(receive_all(peer))));
+        }
+        node.batch(0, &records(&mut random, &mut seq, &mut time)).await;
+        node.heartbeat(time).await;
+    }
+    node.batch(0, &[read(seq, LAST, 0)]).await;
+    node.heartbeat(LAST + 1).await;
+    node.all_acked().await;
+    assert_eq!(readers.len(), 50);
+    let mut got = Vec::new();
+    for (since, reader) in readers {
+        got.push((since, reader.await.unwrap()));
+    }
+    let trace = server.finish().await;
+    got.iter().for_each(|(since, rows)| judge(rows, &trace, *since));
+}
+
+#[tokio::test]
+async fn a_reader_of_the_past_that_does_not_read_delays_nobody() {
+    let server = Server::start_with(|config| config.seal_rows = 20_000).await;
+    let mut node = node(&server, "a", 1).await;
+    const BATCH: u64 = 5_000;
+    let mut lazy = Vec::new();
+    for n in 0..40 {
+        let rows: Vec<_> = (n * BATCH..(n + 1) * BATCH)
+            .map(|i| Record { offset: i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2, ..read(i, i as i64, 0) })
+            .collect();
+        node.batch(0, &rows).await;
+        node.heartbeat(((n + 1) * BATCH) as i64).await;
+        if n == 10 {
+            // More than may read the past at a time.
+            for _ in 0..12 {
+                lazy.push(tail_since(&server, &[], &[], &[], Some(0)).await);
+            }
+        }
+    }
+    node.all_acked().await;
     let trace = server.finish().await;
     assert_eq!(trace.rows().len(), 40 * BATCH as usize);
 }

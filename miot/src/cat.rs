@@ -3,8 +3,12 @@
 use crate::check;
 use crate::filter::Filter;
 use crate::output::{Format, Printer};
+use arrow_array::Array as _;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::UInt64Type;
 use clap::Args;
-use miot_trace_store::Reader;
+use miot_trace_store::{Corrections, Reader, Table};
+use std::collections::HashSet;
 use std::io::{BufWriter, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,7 +16,7 @@ use std::process::ExitCode;
 /// Print the events of a trace, in the order in which they completed
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot cat miot-trace --op read,pread --path '/data/**'\n  miot cat miot-trace --layer stdio --format json | jq .path\n\nA text line: time, node, pid/tid, layer, operation, length@offset, = result, duration, path."
+    after_help = "Examples:\n  miot cat miot-trace --op read,pread --path '/data/**'\n  miot cat miot-trace --layer stdio --format json | jq .path\n  miot cat miot-trace --node n17 --node-time\n  miot cat miot-trace --job 4711 --op write\n\nA text line: time, node, pid/tid, layer, operation, length@offset, = result, duration, path."
 )]
 pub(crate) struct Arguments {
     /// The trace directory
@@ -20,12 +24,19 @@ pub(crate) struct Arguments {
     dir: PathBuf,
     #[command(flatten)]
     filter: Filter,
+    /// Only this job of a batch system (column `job` of `processes`)
+    #[arg(long, value_delimiter = ',', value_name = "ID")]
+    job: Vec<String>,
     /// Print at most this many events
     #[arg(short = 'n', long, value_name = "N")]
     limit: Option<u64>,
     /// How to print
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+    /// Print each event's time by its node's own clock, to the nanosecond, instead of the log-server's. The order stays
+    /// that of the trace, --since and --until its times
+    #[arg(long)]
+    node_time: bool,
     /// Print nothing; check the trace as `miot fsck` does
     #[arg(long)]
     check: bool,
@@ -35,9 +46,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if arguments.check {
         return check::check(&arguments.dir, arguments.format == Format::Json);
     }
-    let matcher = arguments.filter.matcher()?;
+    let mut matcher = arguments.filter.matcher()?;
     let reader = Reader::open(&arguments.dir)?;
+    if !arguments.job.is_empty() {
+        matcher = matcher.of_processes(of_jobs(&reader, &arguments.job)?);
+    }
     let mut printer = Printer::new(BufWriter::new(stdout().lock()), arguments.format);
+    if arguments.node_time {
+        printer = printer.with_node_times(Corrections::read(&reader)?);
+    }
     let mut left = arguments.limit.unwrap_or(u64::MAX);
     for batch in reader.rows()? {
         if left == 0 {
@@ -46,5 +63,28 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         left -= printer.print(&batch?, &matcher, left)?;
     }
     printer.flush()?;
+    if reader.missed() > 0 {
+        eprintln!(
+            "miot: retention removed {} of the oldest parts before they could be read",
+            reader.missed()
+        );
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The processes of these jobs.
+fn of_jobs(reader: &Reader, wanted: &[String]) -> anyhow::Result<HashSet<u64>> {
+    let mut found = HashSet::new();
+    for batch in reader.batches(Table::Processes) {
+        let batch = batch?;
+        let ids = batch.column_by_name("process").and_then(|c| c.as_primitive_opt::<UInt64Type>());
+        let jobs = batch.column_by_name("job").and_then(|c| c.as_string_opt::<i32>());
+        if let (Some(ids), Some(jobs)) = (ids, jobs) {
+            let rows = 0..batch.num_rows();
+            let is_wanted =
+                |row: &usize| jobs.is_valid(*row) && wanted.iter().any(|id| id == jobs.value(*row));
+            found.extend(rows.filter(is_wanted).map(|row| ids.value(row)));
+        }
+    }
+    Ok(found)
 }

@@ -1,25 +1,61 @@
 //! `miot fsck`: is a trace directory what it should be?
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Check a trace: order, numbering, references, losses, files
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Example:\n  miot fsck miot-trace && echo every event is there, once, in order\n\nExit codes: 0 nothing wrong, 1 problems found or not a trace."
+    after_help = "Examples:\n  miot fsck miot-trace && echo every event is there, once, in order\n  miot fsck --repair /var/lib/miot/trace      while no log-server writes to it\n\n--repair removes what broken-off steps left, cuts torn ends, and puts what can be read of a damaged file in its place; the damaged\nfile is moved to DIR/damaged. Nothing is invented: numbers of events that are lost get a row in `losses`, place `damaged`.\n\nExit codes: 0 nothing wrong, or all mended; 1 problems found (with --repair: left), not a trace, or in use; 2 wrong usage;\n3 with --repair: mended, but events or other rows are lost."
 )]
 pub(crate) struct Arguments {
     /// The trace directory
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Print the report as JSON
+    /// Mend what can be mended, then check
     #[arg(long)]
-    json: bool,
+    repair: bool,
+    /// How to print the report
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Lines, for people.
+    #[default]
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+/// Everything is mended, but not everything is there.
+const EXIT_LOST: u8 = 3;
+
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    check(&arguments.dir, arguments.json)
+    let json = arguments.format == Format::Json;
+    if arguments.repair { repair(&arguments.dir, json) } else { check(&arguments.dir, json) }
+}
+
+fn repair(dir: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let repaired = miot_trace_store::repair::repair(dir)?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&repaired)?);
+    } else {
+        for mended in &repaired.mended {
+            match mended.part {
+                Some(part) => println!("mended: part {part}: {}", mended.text),
+                None => println!("mended: {}", mended.text),
+            }
+        }
+        println!("{}", repaired.report);
+    }
+    Ok(match (repaired.report.is_good(), repaired.has_lost()) {
+        (true, false) => ExitCode::SUCCESS,
+        (true, true) => ExitCode::from(EXIT_LOST),
+        (false, _) => ExitCode::FAILURE,
+    })
 }
 
 /// Checks and prints the report.

@@ -4,6 +4,7 @@ use anyhow::Context as _;
 use clap::Args;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use jiff::Timestamp;
+use std::collections::HashSet;
 
 /// Which events to show. Each option may be given several times or with a comma: any of its values will
 /// do; different options must all agree.
@@ -24,12 +25,25 @@ pub(crate) struct Filter {
     /// Only this node.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub(crate) node: Vec<String>,
-    /// Only events completed at or after this time, e.g. 2026-11-21T12:00:00Z.
-    #[arg(long, value_name = "TIME")]
+    /// Only events completed at or after this time, e.g. 2026-11-21T12:00:00Z, or so long ago: 10m, 90s, 2h, 1d.
+    #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
     pub(crate) since: Option<Timestamp>,
-    /// Only events completed before this time.
-    #[arg(long, value_name = "TIME")]
+    /// Only events completed before this time, written in the same ways.
+    #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
     pub(crate) until: Option<Timestamp>,
+}
+
+/// A moment: as a time, or as how long ago it was.
+pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
+    if let Ok(time) = text.parse() {
+        return Ok(time);
+    }
+    // Of a duration, `m` can only be minutes.
+    let minutes = text.strip_suffix('m').map(|number| format!("{number}min"));
+    let ago = miot_proto::units::parse_duration(minutes.as_deref().unwrap_or(text));
+    let ago =
+        ago.map_err(|_| "expected a time such as 2026-11-21T12:00:00Z, or how long ago: 10m, 90s, 2h, 1d")?;
+    Timestamp::now().checked_sub(ago).map_err(|error| error.to_string())
 }
 
 /// A filter ready to be applied.
@@ -37,6 +51,8 @@ pub(crate) struct Filter {
 pub(crate) struct Matcher {
     filter: Filter,
     paths: Option<GlobSet>,
+    /// Only events of these processes of the trace.
+    processes: Option<HashSet<u64>>,
     since: i64,
     until: i64,
 }
@@ -48,6 +64,7 @@ pub(crate) struct Candidate<'a> {
     pub(crate) layer: &'a str,
     pub(crate) node: &'a str,
     pub(crate) pid: u32,
+    pub(crate) process: u64,
     pub(crate) paths: [Option<&'a str>; 2],
 }
 
@@ -74,6 +91,7 @@ impl Filter {
         let nanoseconds = |t: Timestamp| i64::try_from(t.as_nanosecond()).unwrap_or(i64::MAX);
         Ok(Matcher {
             paths: if self.path.is_empty() { None } else { Some(globs.build()?) },
+            processes: None,
             since: self.since.map_or(i64::MIN, nanoseconds),
             until: self.until.map_or(i64::MAX, nanoseconds),
             filter: self.clone(),
@@ -82,6 +100,11 @@ impl Filter {
 }
 
 impl Matcher {
+    /// Only events of these processes.
+    pub(crate) fn of_processes(self, processes: HashSet<u64>) -> Matcher {
+        Matcher { processes: Some(processes), ..self }
+    }
+
     pub(crate) fn matches(&self, event: &Candidate<'_>) -> bool {
         let named = |wanted: &[String], name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
         (self.since..self.until).contains(&event.time)
@@ -89,6 +112,7 @@ impl Matcher {
             && named(&self.filter.layer, event.layer)
             && named(&self.filter.node, event.node)
             && (self.filter.pid.is_empty() || self.filter.pid.contains(&event.pid))
+            && self.processes.as_ref().is_none_or(|wanted| wanted.contains(&event.process))
             && self.paths.as_ref().is_none_or(|globs| event.paths.iter().flatten().any(|p| globs.is_match(p)))
     }
 }
@@ -104,6 +128,7 @@ mod tests {
             layer: "posix",
             node: "n1",
             pid: 7,
+            process: 3,
             paths: [Some("/data/a/b.dat"), None],
         }
     }
@@ -142,5 +167,25 @@ mod tests {
         assert!(Filter { op: vec!["raed".into()], ..Filter::default() }.matcher().is_err());
         assert!(Filter { layer: vec!["posx".into()], ..Filter::default() }.matcher().is_err());
         assert!(Filter { path: vec!["a[".into()], ..Filter::default() }.matcher().is_err());
+    }
+
+    #[test]
+    fn processes_are_chosen_by_their_number_in_the_trace() {
+        let of =
+            |ids: &[u64]| Filter::default().matcher().unwrap().of_processes(ids.iter().copied().collect());
+        assert!(of(&[3, 4]).matches(&event()));
+        assert!(!of(&[4]).matches(&event()));
+        assert!(!of(&[]).matches(&event()));
+    }
+
+    #[test]
+    fn moments_are_times_or_durations_ago() {
+        assert_eq!(moment("2026-11-21T12:00:00Z").unwrap().as_second(), 1_795_262_400);
+        for (text, seconds) in [("10m", 600), ("90s", 90), ("2h", 7200), ("1.5h", 5400), ("20min", 1200)] {
+            let before = Timestamp::now().as_second();
+            let ago = before - moment(text).unwrap().as_second();
+            assert!((seconds - 60..=seconds).contains(&ago), "{text}: {ago}");
+        }
+        assert!(moment("yesterday").unwrap_err().contains("10m"));
     }
 }

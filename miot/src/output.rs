@@ -8,14 +8,17 @@ use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt8Type, UInt16Ty
 use arrow_array::{Array as _, PrimitiveArray, RecordBatch, StringArray};
 use clap::ValueEnum;
 use jiff::Timestamp;
+use miot_proto::event::flag;
+use miot_trace_store::Corrections;
 use serde::Serialize;
 use std::io::Write;
 
 /// How to print.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// A line per event, for people.
+    /// Lines or a table, for people.
     #[default]
+    #[value(alias = "table")]
     Text,
     /// A JSON object per line.
     Json,
@@ -72,6 +75,8 @@ pub(crate) struct Printer<W: Write> {
     out: W,
     format: Format,
     header_due: bool,
+    /// Given: times are those of the nodes.
+    node_times: Option<Corrections>,
 }
 
 /// The columns of a batch in the schema of `miot_trace_store::schema::rows`.
@@ -189,6 +194,7 @@ impl<'a> Columns<'a> {
             layer: self.layer.get(i).unwrap_or(""),
             node: self.node.get(i).unwrap_or(""),
             pid: self.pid.value(i),
+            process: self.process.value(i),
             paths: [self.path.get(i), self.path2.get(i)],
         })
     }
@@ -225,7 +231,7 @@ impl<'a> Columns<'a> {
 }
 
 /// Nanoseconds since 1970 as `2026-11-21T04:12:33.123456789Z`.
-fn time(nanoseconds: i64) -> String {
+pub(crate) fn time(nanoseconds: i64) -> String {
     Timestamp::from_nanosecond(i128::from(nanoseconds))
         .map_or_else(|_| nanoseconds.to_string(), |t| format!("{t:.9}"))
 }
@@ -242,7 +248,7 @@ pub(crate) fn duration(nanoseconds: i64) -> String {
 }
 
 /// Terminal control characters in names of files must not reach the terminal.
-fn printable(text: &str) -> std::borrow::Cow<'_, str> {
+pub(crate) fn printable(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains(char::is_control) {
         text.chars()
             .flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] })
@@ -252,9 +258,52 @@ fn printable(text: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
+/// Prints records for programs: as JSON, one per line, or as CSV.
+pub(crate) fn records<T: Serialize>(
+    out: &mut impl Write,
+    format: Format,
+    with_header: bool,
+    rows: impl IntoIterator<Item = T>,
+) -> anyhow::Result<()> {
+    if format == Format::Csv {
+        let mut lines = csv::WriterBuilder::new().has_headers(with_header).from_writer(out);
+        for row in rows {
+            lines.serialize(row)?;
+        }
+        return Ok(lines.flush()?);
+    }
+    for row in rows {
+        serde_json::to_writer(&mut *out, &row)?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// Prints a table whose columns are as wide as what is in them.
+pub(crate) fn table<const N: usize>(
+    out: &mut impl Write,
+    header: [String; N],
+    rows: Vec<[String; N]>,
+) -> std::io::Result<()> {
+    let lines: Vec<_> = std::iter::once(header).chain(rows).collect();
+    let widths: [usize; N] = std::array::from_fn(|column| {
+        lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)
+    });
+    for line in &lines {
+        let padded = line.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        writeln!(out, "{}", padded.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
 impl<W: Write> Printer<W> {
     pub(crate) fn new(out: W, format: Format) -> Self {
-        Printer { out, format, header_due: format == Format::Csv }
+        Printer { out, format, header_due: format == Format::Csv, node_times: None }
+    }
+
+    /// Prints the nodes' own times instead of the merged ones.
+    pub(crate) fn with_node_times(self, corrections: Corrections) -> Self {
+        Printer { node_times: Some(corrections), ..self }
     }
 
     /// Prints the rows that match, at most `limit` of them. Returns how many.
@@ -276,7 +325,12 @@ impl<W: Write> Printer<W> {
             if !columns.matches(matcher, i) {
                 continue;
             }
-            let row = columns.row(i);
+            let mut row = columns.row(i);
+            if let Some(corrections) = &self.node_times
+                && let Some(own) = corrections.node_time(row.node, columns.time.value(i), row.flags)
+            {
+                row.time = time(own);
+            }
             match self.format {
                 Format::Text => self.text(&row)?,
                 Format::Json => {
@@ -305,6 +359,9 @@ impl<W: Write> Printer<W> {
         match errno::name(row.result.saturating_neg()) {
             Some(name) if row.result < 0 => write!(out, "= {name}")?,
             _ => write!(out, "= {}", row.result)?,
+        }
+        if row.flags & flag::INTERRUPTED != 0 {
+            write!(out, " interrupted")?;
         }
         write!(out, " {}", duration(row.duration))?;
         if let Some(path) = row.path {
@@ -375,6 +432,14 @@ mod tests {
     fn control_characters_are_shown_not_obeyed() {
         assert_eq!(printable("a\u{1b}[2Jb"), "a\\u{1b}[2Jb");
         assert_eq!(printable("/äö"), "/äö");
+    }
+
+    #[test]
+    fn a_table_is_aligned() {
+        let mut out = Vec::new();
+        let row = |cells: [&str; 3]| cells.map(str::to_owned);
+        table(&mut out, row(["A", "B", "C"]), vec![row(["1234", "x", ""]), row(["1", "äö", "end"])]).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "A     B   C\n1234  x\n1     äö  end\n");
     }
 
     #[test]

@@ -38,7 +38,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let report = summary::report(&arguments.dir, arguments.files)?;
     let mut out = stdout().lock();
     match arguments.format {
-        Format::Text => summary::write(&report, &mut out)?,
+        Format::Text => {
+            summary::write(&report, &mut out)?;
+            if let Some(removed) = summary::removed(&arguments.dir)? {
+                writeln!(out, "{removed}")?;
+            }
+        }
         Format::Json => {
             serde_json::to_writer_pretty(&mut out, &report)?;
             writeln!(out)?;

@@ -3,7 +3,7 @@
 use crate::output::duration;
 use miot_proto::units;
 use miot_trace_analysis::{Report, Summary};
-use miot_trace_store::{Reader, Table};
+use miot_trace_store::{Reader, Removed, Table, schema::FILTERED};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -24,6 +24,11 @@ pub(crate) fn report(dir: &Path, files: usize) -> anyhow::Result<Report> {
         summary.add_losses(&losses);
     }
     Ok(summary.finish(&reader.files()?, &reader.table(Table::Processes)?, files))
+}
+
+/// What retention removed and the report does not cover; nothing if it covers everything.
+pub(crate) fn removed(dir: &Path) -> anyhow::Result<Option<Removed>> {
+    Ok(Some(Reader::open(dir)?.removed()?).filter(|removed| removed.parts > 0))
 }
 
 /// Prints the summary of a trace.
@@ -52,9 +57,18 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> anyhow::Result<()>
         writeln!(out, "events lost: 0")?;
     } else {
         let mut places: BTreeMap<&str, u64> = BTreeMap::new();
-        report.losses.iter().for_each(|loss| *places.entry(&loss.place).or_default() += loss.count);
+        let lost = report.losses.iter().filter(|loss| loss.place != FILTERED);
+        lost.for_each(|loss| *places.entry(&loss.place).or_default() += loss.count);
         let places: Vec<_> = places.iter().map(|(place, count)| format!("{count} {place}")).collect();
         writeln!(out, "events lost: {} ({}); see docs/losses.md", totals.lost, places.join(", "))?;
+    }
+    if totals.filtered > 0 {
+        let filtered = totals.filtered;
+        writeln!(out, "left out by minimum duration or sampling: {}", counted(filtered, "request"))?;
+    }
+    if totals.interrupted > 0 {
+        let interrupted = counted(totals.interrupted, "request");
+        writeln!(out, "cut off by the end of their thread or process: {interrupted}")?;
     }
     if !report.operations.is_empty() {
         writeln!(

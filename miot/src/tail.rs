@@ -2,14 +2,13 @@
 
 use crate::filter::{Filter, Matcher};
 use crate::output::{Format, Printer};
-use anyhow::Context as _;
+use crate::remote::{Tls, connect, receive, say};
 use arrow_array::RecordBatch;
 use clap::Args;
-use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_FRAME, Message, Role, VERSION, frame_header};
+use miot_proto::wire::{Message, Role};
 use miot_trace_store::{Follow, Reader, follow};
 use std::collections::VecDeque;
-use std::io::{Read as _, StdoutLock, Write as _, stdout};
-use std::net::TcpStream;
+use std::io::{StdoutLock, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,7 +19,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// Print the last events of a trace, or follow it as it grows
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot tail miot-trace                    the last ten events\n  miot tail -f /var/lib/miot/trace        what is written from now on\n  miot tail -f server:4747 --op open      what the cluster opens, as it happens"
+    after_help = "Examples:\n  miot tail miot-trace                    the last ten events\n  miot tail -f /var/lib/miot/trace        what is written from now on\n  miot tail -f server:4747 --op open      what the cluster opens, as it happens\n  miot tail -f --since 10m server:4747    what the cluster did in the last ten minutes, and what it does\n  miot tail -f server:4747 --tls-certificate alice.pem --tls-key alice.key --tls-authority ca.pem"
 )]
 pub(crate) struct Arguments {
     /// A trace directory, or the host:port of a log-server (with -f)
@@ -34,6 +33,8 @@ pub(crate) struct Arguments {
     lines: usize,
     #[command(flatten)]
     filter: Filter,
+    #[command(flatten)]
+    tls: Tls,
     /// How to print
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -48,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Some(_) if !dir.exists() => {
             anyhow::ensure!(
                 arguments.follow,
-                "a log-server shows what comes, not what was: add -f, or read its trace directory"
+                "a log-server shows what comes, and with --since what was: add -f, or read its trace directory"
             );
             remote(&arguments.source, arguments, &matcher, &mut printer)
         }
@@ -75,7 +76,13 @@ fn local(
             batches.into_iter().for_each(|batch| last.push(batch));
         }
         last.print(matcher, printer)?;
+        let mut missed = follower.missed();
         loop {
+            if follower.missed() > missed {
+                let parts = follower.missed() - missed;
+                eprintln!("miot: retention removed {parts} of the parts before they could be read");
+                missed = follower.missed();
+            }
             for batch in follower.poll()? {
                 printer.print(&batch, matcher, u64::MAX)?;
             }
@@ -132,17 +139,7 @@ fn remote(
     matcher: &Matcher,
     printer: &mut Printer<StdoutLock<'_>>,
 ) -> anyhow::Result<ExitCode> {
-    let mut stream =
-        TcpStream::connect(address).with_context(|| format!("no log-server answers at {address}"))?;
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let hello =
-        Message::Hello { greeting: GREETING, version: VERSION, role: Role::Tail, node: host, session: 0 };
-    stream.write_all(&hello.frame())?;
-    match receive(&mut stream)? {
-        Message::Welcome { .. } => {}
-        Message::Refused { reason } => anyhow::bail!("the log-server at {address} refused: {reason}"),
-        _ => anyhow::bail!("{address} does not answer like a log-server"),
-    }
+    let mut stream = connect(address, &arguments.tls, Role::Tail, None)?;
     let filter = &arguments.filter;
     let subscribe = Message::Subscribe {
         layers: filter.layer.clone(),
@@ -150,10 +147,11 @@ fn remote(
         paths: filter.path.clone(),
         pids: filter.pid.clone(),
         nodes: filter.node.clone(),
+        since: filter.since.map(|time| i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX)),
     };
-    stream.write_all(&subscribe.frame())?;
+    say(&mut *stream, &subscribe)?;
     loop {
-        match receive(&mut stream)? {
+        match receive(&mut *stream)? {
             Message::Rows { arrow } => {
                 for batch in arrow_ipc::reader::StreamReader::try_new(arrow.as_slice(), None)? {
                     printer.print(&batch?, matcher, u64::MAX)?;
@@ -165,13 +163,4 @@ fn remote(
             _ => {}
         }
     }
-}
-
-fn receive(stream: &mut TcpStream) -> anyhow::Result<Message> {
-    let mut header = [0; FRAME_HEADER];
-    stream.read_exact(&mut header).context("the log-server closed the connection")?;
-    let (length, crc) = frame_header(header, MAX_FRAME)?;
-    let mut payload = vec![0; length];
-    stream.read_exact(&mut payload).context("the log-server closed the connection within a message")?;
-    Ok(Message::from_payload(&payload, crc)?)
 }

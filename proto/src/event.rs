@@ -7,7 +7,8 @@
 //!
 //! ```text
 //! word 0   bits 0-7 kind · 8-15 slots of the record (1..=MAX_SLOTS) · 16-23 layer · 24-31 operation
-//!          bits 32-63 request number: given at the request's begin, counts up per lane, never 0
+//!          bits 32-63 request number: given at the request's begin, counts up per thread, never 0; 0 in a
+//!          record that is no request
 //! word 1   completion time, raw clock ticks
 //! word 2   bits 0-47 duration in ticks (saturating) · bits 48-63 flags
 //! word 3   file handle id (a new one per open, counts up per process; 0 = none)
@@ -43,7 +44,8 @@ pub const MAX_SLOTS: usize = 1 + (EXT_HEADER + 8 * EXT_WORDS + 2 * MAX_PATH).div
 
 const EXT_HEADER: usize = 8;
 const EXT_WORDS: usize = 8;
-const DURATION_MASK: u64 = (1 << 48) - 1;
+/// Longest duration of a record, ticks; longer ones are flagged [`flag::DURATION_SATURATED`].
+pub const MAX_DURATION: u64 = (1 << 48) - 1;
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,8 +89,11 @@ pub mod flag {
     pub const DURATION_SATURATED: u16 = 1 << 6;
     /// Set by the log-server: the event came after its time had already been merged.
     pub const LATE: u16 = 1 << 7;
-    /// Bits 8-15 belong to the operation. `mmap`: PROT_READ, PROT_WRITE, PROT_EXEC, MAP_SHARED.
+    /// Bits 8-14 belong to the operation. `mmap`: PROT_READ, PROT_WRITE, PROT_EXEC, MAP_SHARED.
     pub const OP_SHIFT: u32 = 8;
+    /// Set by the log-server: two nanoseconds of the node's clock fall on one of the trace, and this event is of the
+    /// later one. With it the node's own time can be had back exactly.
+    pub const TIE: u16 = 1 << 15;
 }
 
 /// The value of offset, length or handle that means "none": not every request has one.
@@ -157,10 +162,10 @@ impl Event {
     #[inline(always)]
     #[must_use]
     pub fn slot(&self, kind: Kind, slots: u8, attempt: u32) -> Slot {
-        let (duration, saturated) = if self.duration <= DURATION_MASK {
+        let (duration, saturated) = if self.duration <= MAX_DURATION {
             (self.duration, 0)
         } else {
-            (DURATION_MASK, flag::DURATION_SATURATED)
+            (MAX_DURATION, flag::DURATION_SATURATED)
         };
         [
             kind as u64
@@ -188,7 +193,7 @@ impl Event {
             request: (slot[0] >> 32) as u32,
             enclosing: (slot[7] >> 32) as u32,
             end: slot[1],
-            duration: slot[2] & DURATION_MASK,
+            duration: slot[2] & MAX_DURATION,
             flags: (slot[2] >> 48) as u16,
             handle: slot[3],
             offset: slot[4],
@@ -242,17 +247,25 @@ pub fn put_ext(ext: &Ext<'_>, mut put: impl FnMut(usize, usize, u64)) {
     };
     next(ext.path1.len() as u64 | (ext.path2.len() as u64) << 16 | present << 32);
     words.iter().flatten().for_each(|w| next(*w));
-    let mut pending = 0u64;
-    let mut filled = 0;
-    for byte in ext.path1.iter().chain(ext.path2) {
-        pending |= u64::from(*byte) << (8 * filled);
-        filled += 1;
-        if filled == 8 {
-            next(pending);
-            (pending, filled) = (0, 0);
+    // The second path follows the first without a gap: its words start with the bytes that are left.
+    let (mut pending, mut bits) = (0u64, 0);
+    for path in [ext.path1, ext.path2] {
+        let (whole, rest) = path.as_chunks::<8>();
+        for chunk in whole {
+            let word = u64::from_le_bytes(*chunk);
+            next(pending | word << bits);
+            pending = if bits == 0 { 0 } else { word >> (64 - bits) };
+        }
+        for byte in rest {
+            pending |= u64::from(*byte) << bits;
+            bits += 8;
+            if bits == 64 {
+                next(pending);
+                (pending, bits) = (0, 0);
+            }
         }
     }
-    if filled > 0 {
+    if bits > 0 {
         next(pending);
     }
     while !at.is_multiple_of(WORDS) {
@@ -307,7 +320,7 @@ mod tests {
     proptest! {
         #[test]
         fn an_event_survives_its_slot(
-            layer: u8, number: u8, request: u32, enclosing: u32, end: u64, duration in 0..=DURATION_MASK,
+            layer: u8, number: u8, request: u32, enclosing: u32, end: u64, duration in 0..=MAX_DURATION,
             flags: u16, handle: u64, offset: u64, length: u64, result: i64, slots in 1..=MAX_SLOTS as u8, attempt: u32,
         ) {
             let event = Event { op: Op { layer, number }, request, enclosing, end, duration, flags, handle, offset, length, result };
@@ -356,6 +369,6 @@ mod tests {
             result: 0,
         };
         let back = Event::from_slot(&event.slot(Kind::Request, 1, 0));
-        assert_eq!((back.duration, back.flags), (DURATION_MASK, flag::DURATION_SATURATED));
+        assert_eq!((back.duration, back.flags), (MAX_DURATION, flag::DURATION_SATURATED));
     }
 }

@@ -6,17 +6,24 @@
 //! | [`event`] | the 64-byte record a producer writes into its lane |
 //! | [`segment`] | the shared memory of one traced process |
 //! | [`control`] | the page through which a log-client steers the producers of its node |
+//! | [`job`] | what a process belongs to: job, step, user, control group |
 //! | [`batch`] | consecutive records of one stream, by column, as they are shipped |
+//! | [`status`], [`steer`] | how a cluster is, and what it is told: JSON within messages and answers |
 //! | [`units`] | sizes and durations in configuration files |
+//! | [`activity`] | what happens now, as the log-server tells `miot top` and its page |
 //! | [`wire`] | frames and messages between log-client, log-server and tail |
 //!
 //! All layouts are little endian and frozen by the golden-bytes tests in `tests/golden.rs`.
 
+pub mod activity;
 pub mod batch;
 pub mod control;
 pub mod event;
+pub mod job;
 pub mod op;
 pub mod segment;
+pub mod status;
+pub mod steer;
 pub mod units;
 mod varint;
 pub mod wire;

@@ -11,8 +11,8 @@
 //! 266240 slots         each lane's slots at the offset its table entry names
 //! ```
 //!
-//! Every word has exactly one writing side. The producer writes all but [`lane::HEAD`] and
-//! [`lane::DRAINED`], which the log-client writes with `pwrite`. The file grows as lanes are claimed
+//! Every word has exactly one writing side. The producer writes all but [`lane::HEAD`], [`lane::DRAINED`] and
+//! [`lane::NEXT`], which the log-client writes with `pwrite`. The file grows as lanes are claimed
 //! and never shrinks.
 
 /// First word of a segment, written last (release). `MIOTSEG1`.
@@ -68,9 +68,11 @@ pub mod header {
     pub const RANK: usize = 80;
     /// Effective user id at creation, for information; ownership comes from the file.
     pub const UID: usize = 88;
+    /// Inode of the process id namespace in which `PID` counts (`/proc/self/ns/pid`), 0 if it is not known.
+    pub const PID_NAMESPACE: usize = 104;
     /// The process left its image in an orderly way (`exec`): nothing more will be written.
     pub const CLOSED: usize = 96;
-    /// Start of the strings: executable, command line (NUL between arguments), job id, working
+    /// Start of the strings: executable, command line (NUL between arguments), job (as [`crate::job`] has it), working
     /// directory; each a `u16` length and the bytes, up to [`super::HEADER_BYTES`].
     pub const STRINGS: usize = 256;
 }
@@ -90,16 +92,15 @@ pub mod lane {
     /// Records the lane was asked to take in this incarnation, those of `LOST_NESTED` not counted;
     /// stored with every drop and when the lane is retired.
     pub const ATTEMPTS: usize = 24;
-    /// The request in flight: operation and request number as in word 0 of an event, 0 if none.
-    pub const INFLIGHT_OP: usize = 32;
-    /// Its begin, raw ticks.
-    pub const INFLIGHT_BEGIN: usize = 40;
-    /// Its handle.
-    pub const INFLIGHT_HANDLE: usize = 48;
-    /// Its offset.
-    pub const INFLIGHT_OFFSET: usize = 56;
-    /// Its length.
-    pub const INFLIGHT_LENGTH: usize = 64;
+    /// The request in flight: [`IN_FLIGHT_BYTES`] as [`super::in_flight`] lays them out.
+    pub const IN_FLIGHT: usize = 32;
+    /// The outermost request in flight that encloses others, laid out alike.
+    pub const ENCLOSING: usize = 72;
+    /// Under the policy `overwrite-oldest`: the first slot that is not overwritten, counted as in `TAIL`, always
+    /// the start of a record. Stored, with a release fence behind it, before slots below it are written again.
+    pub const OLDEST: usize = 112;
+    /// Requests that were left out by the filter of the control page; no attempts, no losses.
+    pub const FILTERED: usize = 120;
 
     /// State in the low half (see [`super::LaneState`]), incarnation in the high half. Release store
     /// after the rest of the identity.
@@ -122,6 +123,64 @@ pub mod lane {
     /// Last incarnation that was retired and drained to its end; the producer may claim the lane
     /// again once it equals its incarnation. Written by the reader only.
     pub const DRAINED: usize = 200;
+    /// Attempt number that follows the last record below `HEAD`, written together with it: a log-client that
+    /// takes over numbers what was cut off as its predecessor would have. Written by the reader only.
+    pub const NEXT: usize = 208;
+}
+
+/// Bytes of a request in flight.
+pub const IN_FLIGHT_BYTES: usize = 40;
+
+/// A request between its begin and its end, as its lane's table entry shows it.
+///
+/// ```text
+/// 0   word 0 of its event, but for the low half of the low half: the stamp. 0: nothing. Stored last.
+/// 8   begin, raw ticks
+/// 16  handle of the file, 0 if none or not known yet
+/// 24  offset, 32 length: what was asked for; meaningless without a handle
+/// ```
+///
+/// The commit of the request ends its being in flight, with the same store: a stamped request is in flight only
+/// as long as `TAIL` is where the stamp says. The request that encloses others carries no stamp until it
+/// completes, since their commits move `TAIL`.
+pub mod in_flight {
+    /// Set in a stamp.
+    const STAMPED: u64 = 1 << 15;
+    const STAMP: u64 = 0xffff;
+
+    /// Offsets of the words.
+    pub const REQUEST: usize = 0;
+    /// Begin, raw ticks.
+    pub const BEGIN: usize = 8;
+    /// Handle.
+    pub const HANDLE: usize = 16;
+    /// Offset.
+    pub const OFFSET: usize = 24;
+    /// Length.
+    pub const LENGTH: usize = 32;
+
+    /// The first word. `tail`: slots committed when it begins, or, for a request that encloses others, when it
+    /// completes; `None` before that.
+    #[inline(always)]
+    #[must_use]
+    pub const fn word(op: crate::op::Op, request: u32, tail: Option<u64>) -> u64 {
+        let stamp = match tail {
+            Some(tail) => (tail | STAMPED) & STAMP,
+            None => 0,
+        };
+        stamp | (op.layer as u64) << 16 | (op.number as u64) << 24 | (request as u64) << 32
+    }
+
+    /// Operation and number of the request of a first word, if it is in flight when `tail` slots are committed.
+    #[must_use]
+    pub const fn read(word: u64, tail: u64) -> Option<(crate::op::Op, u32)> {
+        let stamp = word & STAMP;
+        if word == 0 || (stamp & STAMPED != 0 && stamp != (tail | STAMPED) & STAMP) {
+            return None;
+        }
+        let op = crate::op::Op { layer: (word >> 16) as u8, number: (word >> 24) as u8 };
+        Some((op, (word >> 32) as u32))
+    }
 }
 
 /// Life of a lane table entry.
@@ -209,6 +268,17 @@ mod tests {
     fn the_smallest_lane_takes_the_largest_record() {
         assert!(MIN_LANE_SLOTS as usize >= crate::event::MAX_SLOTS);
         assert!(MIN_LANE_SLOTS.is_power_of_two() && MAX_LANE_SLOTS.is_power_of_two());
+    }
+
+    #[test]
+    fn a_request_is_in_flight_until_its_own_commit() {
+        let op = crate::op::posix::READ;
+        let leaf = in_flight::word(op, 7, Some(70_000));
+        assert_eq!(in_flight::read(leaf, 70_000), Some((op, 7)));
+        assert_eq!(in_flight::read(leaf, 70_001), None);
+        let outer = in_flight::word(op, 6, None);
+        assert_eq!(in_flight::read(outer, 70_123), Some((op, 6)));
+        assert_eq!(in_flight::read(0, 0), None);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Frames and messages between log-client, log-server and tail.
 //!
 //! ```text
-//! frame:  u32 length of the payload · u32 CRC-32C of the payload · payload
+//! frame:  u32 length of the payload · u32 CRC-32C of the payload · u32 CRC-32C of these 8 bytes · payload
 //! ```
 //!
+//! The header has a checksum of its own, so that a damaged length is noticed at once and not when as many bytes have come.
 //! The payload is a [`Message`] in postcard's encoding (serde; a varint tag and the fields in order, so
 //! variants and fields are append-only). A batch carries its columns as one byte string, see
 //! [`crate::batch`].
@@ -11,20 +12,30 @@
 //! One connection, from the log-client's side:
 //!
 //! 1. `Hello` → `Welcome` (or `Refused`, and the server closes).
-//! 2. `Process`, `Stream`, `Batch`, `StreamEnd`, `ProcessEnd`, each with a sequence number that counts up
-//!    by one through the life of the log-client, over all its connections; `Heartbeat` whenever a sweep is
-//!    over. `Ack { through }` says that all numbers up to and including `through` are durable; what is not
+//! 2. `Process`, `Stream`, `Batch`, `GivenUp`, `StreamEnd`, `ProcessEnd`, `Devices`, each with a sequence number that counts
+//!    up through the session, over all its connections (numbers of what was given up are left out); `Heartbeat`
+//!    whenever a sweep is over, or `Aside`. `Ack { through }` says that all numbers up to and including `through` are durable; what is not
 //!    acknowledged is sent again, in order, on the next connection. The server drops what it already has,
 //!    by stream and attempt number.
 //! 3. The server asks `Ping`, the log-client answers `Pong`: the offset of the clocks.
 //! 4. `Bye` after the last acknowledgement.
 //!
-//! From tail's side: `Hello` with [`Role::Tail`] → `Welcome`, then `Subscribe` → `Rows` until either side closes.
+//! Beside these, both sides of version [`STEERABLE`] and later: the log-client says how it is (`Report`), the server has errands for
+//! it (`Errand`), which the log-client answers when they are done (`Outcome`). None of this is repeated on another connection.
+//!
+//! From an operator's side: `Hello` with [`Role::Operator`] → `Welcome`, then `Ask` → `Answer`, as often as wanted.
+//!
+//! A probe: `Hello` with [`Role::Probe`] → `Welcome`, then `Ping` → `Pong` until it closes.
+//!
+//! From tail's side: `Hello` with [`Role::Tail`] → `Welcome`, then `Subscribe` → `Rows` until either side closes:
+//! of a time in the past first what the trace holds, then what comes, each row once.
 
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages. A server speaks with any client whose major part is its own.
-pub const VERSION: Version = Version { major: 1, minor: 0 };
+pub const VERSION: Version = Version { major: 3, minor: 1 };
+/// From this minor version on, log-clients report and can be steered. To others nothing of that is said.
+pub const STEERABLE: u16 = 1;
 /// First bytes of every `Hello`, so that whoever speaks another protocol is told so.
 pub const GREETING: [u8; 8] = *b"MIOTWIRE";
 /// Largest payload of a frame, bytes.
@@ -32,7 +43,7 @@ pub const MAX_FRAME: usize = 16 << 20;
 /// Largest payload of the first frame on a connection: nobody is known yet.
 pub const MAX_HELLO: usize = 4096;
 /// Bytes before the payload.
-pub const FRAME_HEADER: usize = 8;
+pub const FRAME_HEADER: usize = 12;
 /// Default TCP port of the log-server.
 pub const DEFAULT_PORT: u16 = 4747;
 
@@ -52,6 +63,10 @@ pub enum Role {
     Node,
     /// A reader of the merged trace.
     Tail,
+    /// Somebody who asks how the cluster is, or steers it.
+    Operator,
+    /// Somebody who only wants to know whether `node` would be served, and what time it is (`miot doctor`).
+    Probe,
 }
 
 /// Names one process image of a node for ever.
@@ -95,7 +110,7 @@ pub struct Process {
     /// Command line, arguments separated by NUL.
     #[serde(with = "serde_bytes")]
     pub cmdline: Vec<u8>,
-    /// Job id, if one was found.
+    /// What it belongs to, as [`crate::job`] has it.
     #[serde(with = "serde_bytes")]
     pub job: Vec<u8>,
     /// Working directory at creation.
@@ -106,7 +121,7 @@ pub struct Process {
 /// What is known of a stream; sent before its first batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stream {
-    /// Short number for this session, from 0, dense.
+    /// Short number on this connection; in a session no other stream has it.
     pub number: u32,
     /// Its name for ever.
     pub key: StreamKey,
@@ -133,13 +148,107 @@ pub struct StreamEnd {
     pub stream: u32,
     /// Records the lane was asked to take; the last attempt number + 1 if none was lost after it.
     pub attempts: u64,
+    /// See [`Message::Batch`]: the attempt number that follows the last record that was taken from the lane.
+    pub after: u64,
     /// Of these, lost because the lane was full.
     pub lost_full: u64,
     /// Lost besides, because they came from a signal handler inside another record: these have no
     /// attempt number and leave no gap.
     pub lost_nested: u64,
+    /// Requests that the filter of the control page left out: not asked for, so no loss, and without an attempt
+    /// number.
+    pub filtered: u64,
     /// When it was noticed, node's nanoseconds since 1970: nothing of the stream is later.
     pub time: i64,
+}
+
+/// What a counter is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DeviceKind {
+    /// A block device.
+    Block,
+    /// A mounted NFS.
+    Nfs,
+    /// A mounted Lustre.
+    Lustre,
+    /// A mounted file system of a program.
+    Fuse,
+}
+
+impl DeviceKind {
+    /// Its name in the trace.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            DeviceKind::Block => "block",
+            DeviceKind::Nfs => "nfs",
+            DeviceKind::Lustre => "lustre",
+            DeviceKind::Fuse => "fuse",
+        }
+    }
+}
+
+/// What a device did in an interval. `None`: its kernel does not count that. Times are nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// Of which kind.
+    pub kind: DeviceKind,
+    /// Name of the block device, or of what is mounted.
+    #[serde(with = "serde_bytes")]
+    pub name: Vec<u8>,
+    /// Where it is mounted; empty for a block device.
+    #[serde(with = "serde_bytes")]
+    pub mount: Vec<u8>,
+    /// See [`Counters`].
+    pub counters: Counters,
+}
+
+/// Counters of a device, over an interval or since the kernel began to count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Reads completed.
+    pub reads: Option<u64>,
+    /// Writes completed.
+    pub writes: Option<u64>,
+    /// Other requests completed: discards and flushes, or requests that move no data.
+    pub others: Option<u64>,
+    /// Bytes read.
+    pub read_bytes: Option<u64>,
+    /// Bytes written.
+    pub write_bytes: Option<u64>,
+    /// Time that the reads took, summed up.
+    pub read_time: Option<u64>,
+    /// Time that the writes took, summed up.
+    pub write_time: Option<u64>,
+    /// Time that the others took, summed up.
+    pub other_time: Option<u64>,
+    /// Reads that were joined with others before they were served.
+    pub reads_merged: Option<u64>,
+    /// Writes that were joined with others before they were served.
+    pub writes_merged: Option<u64>,
+    /// Time in which at least one request was under way.
+    pub busy: Option<u64>,
+    /// Integral of the number of requests under way over time.
+    pub queue_time: Option<u64>,
+    /// Requests under way at the end. No sum.
+    pub in_flight: Option<u64>,
+    /// Requests that were sent again.
+    pub retransmits: Option<u64>,
+}
+
+/// What all devices of a node did in an interval.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Kernel's boot id of the node.
+    pub boot: u128,
+    /// End of the interval, nanoseconds since that boot: with it the name of the sample for ever, ascending.
+    pub uptime: u64,
+    /// The same moment, node's nanoseconds since 1970.
+    pub time: i64,
+    /// Length of the interval, nanoseconds.
+    pub interval: u64,
+    /// Those that there are.
+    pub devices: Vec<Device>,
 }
 
 /// One message.
@@ -155,7 +264,8 @@ pub enum Message {
         role: Role,
         /// Name of the node (or of the host that tails).
         node: String,
-        /// Random number of this log-client process: its sequence numbers start at 1.
+        /// Random number of a run of sequence numbers, which start at 1. A log-client that takes over from one that
+        /// was killed goes on with its session.
         session: u64,
     },
     /// The server's answer.
@@ -169,6 +279,9 @@ pub enum Message {
     Refused {
         /// For people: what was expected, what was found, what to do.
         reason: String,
+        /// It may be otherwise the next time, without anybody doing anything: what came was damaged on the way, or there
+        /// is no room at present.
+        passing: bool,
     },
     /// See [`Process`].
     Process {
@@ -190,6 +303,10 @@ pub enum Message {
         seq: u64,
         /// Short number of the stream.
         stream: u32,
+        /// The attempt number that follows the last record taken from the lane before these; at most that of the
+        /// first of these. Numbers missing from here on were lost in the lane; those missing below were taken
+        /// from it and did not get here.
+        after: u64,
         /// [`crate::batch::Columns`], encoded.
         #[serde(with = "serde_bytes")]
         columns: Vec<u8>,
@@ -212,7 +329,8 @@ pub enum Message {
         /// What it lost outside its streams.
         lost: ProcessLoss,
     },
-    /// Every event of this node that completed before `watermark` has been sent.
+    /// Every event of this node that completed before `watermark` has been sent. Said again now and then while it does
+    /// not move, to show that the node lives and is worth waiting for.
     Heartbeat {
         /// Node's nanoseconds since 1970.
         watermark: i64,
@@ -231,6 +349,8 @@ pub enum Message {
     Pong {
         /// `sent` of the question.
         sent: i64,
+        /// The answerer's clock when the question was there, nanoseconds since 1970.
+        received: i64,
         /// The answerer's clock when it answered, nanoseconds since 1970.
         answered: i64,
     },
@@ -248,6 +368,9 @@ pub enum Message {
         pids: Vec<u32>,
         /// Only these nodes; empty = all.
         nodes: Vec<String>,
+        /// Only events that completed at or after this, nanoseconds since 1970, from the past on; `None`: what comes
+        /// from now on.
+        since: Option<i64>,
     },
     /// Merged events in order, for tail: one Arrow IPC stream with one record batch in the schema of
     /// `miot_trace_store::schema::rows()`.
@@ -261,6 +384,64 @@ pub enum Message {
         /// For people.
         reason: String,
     },
+    /// Records of a stream that were taken from its lane and then given up for newer ones, because the spool was full.
+    /// In their place in the stream: before its later batches and its end. What the server has all the same is not lost.
+    GivenUp {
+        /// Sequence number.
+        seq: u64,
+        /// Short number of the stream.
+        stream: u32,
+        /// See [`Message::Batch`].
+        after: u64,
+        /// First and last attempt numbers, ascending; what is missing between two ranges was lost in the lane.
+        ranges: Vec<(u64, u64)>,
+        /// Completion of the last of them, node's nanoseconds since 1970.
+        time: i64,
+    },
+    /// The node lives, and is not to be waited for: it has events of any time to tell and cannot say when it will,
+    /// as a flight recorder. Holds until the next `Heartbeat` that goes beyond the last one.
+    Aside,
+    /// How a log-client is: a [`crate::status::NodeReport`] as JSON, at most [`crate::status::MAX_REPORT`] bytes.
+    Report {
+        /// JSON.
+        #[serde(with = "serde_bytes")]
+        status: Vec<u8>,
+    },
+    /// What a log-client is to do: a [`crate::steer::Errand`] as JSON.
+    Errand {
+        /// For the answer; not used twice on a connection.
+        id: u64,
+        /// JSON, at most [`crate::steer::MAX_ORDER`] bytes.
+        #[serde(with = "serde_bytes")]
+        errand: Vec<u8>,
+    },
+    /// What became of an errand: a [`crate::steer::Outcome`] as JSON.
+    Outcome {
+        /// Of the errand.
+        id: u64,
+        /// JSON.
+        #[serde(with = "serde_bytes")]
+        outcome: Vec<u8>,
+    },
+    /// An operator's [`crate::steer::Request`] as JSON.
+    Ask {
+        /// JSON, at most [`crate::steer::MAX_ORDER`] bytes.
+        #[serde(with = "serde_bytes")]
+        request: Vec<u8>,
+    },
+    /// The server's [`crate::steer::Reply`] as JSON.
+    Answer {
+        /// JSON.
+        #[serde(with = "serde_bytes")]
+        reply: Vec<u8>,
+    },
+    /// See [`Sample`]. Sent before a `Heartbeat` that goes beyond its time.
+    Devices {
+        /// Sequence number.
+        seq: u64,
+        /// The facts.
+        sample: Sample,
+    },
 }
 
 /// Why a frame could not be read.
@@ -272,6 +453,11 @@ pub enum FrameError {
         length: usize,
         /// The limit, bytes.
         limit: usize,
+    },
+    /// The checksum does not fit the header.
+    Header {
+        /// What stands where the length should be.
+        length: usize,
     },
     /// The checksum does not fit the payload.
     Checksum,
@@ -288,6 +474,9 @@ impl std::fmt::Display for FrameError {
                     "a frame of {length} bytes, at most {limit} are allowed here: the peer does not speak MIOT's protocol"
                 )
             }
+            FrameError::Header { .. } => f.write_str(
+                "a frame's header does not fit its checksum: the connection damages data, or the peer does not speak MIOT's protocol",
+            ),
             FrameError::Checksum => f.write_str("a frame's checksum is wrong: the connection damages data"),
             FrameError::Message(reason) => {
                 write!(f, "a frame is not a message of version {}.{}: {reason}", VERSION.major, VERSION.minor)
@@ -307,10 +496,8 @@ impl Message {
         if let Ok(filled) = postcard::to_extend(self, std::mem::take(out)) {
             *out = filled;
         }
-        let payload = &out[start + FRAME_HEADER..];
-        let (length, crc) = (payload.len() as u32, crc32c::crc32c(payload));
-        out[start..start + 4].copy_from_slice(&length.to_le_bytes());
-        out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+        let header = frame_header_of(&out[start + FRAME_HEADER..]);
+        out[start..start + FRAME_HEADER].copy_from_slice(&header);
     }
 
     /// The message as one frame.
@@ -319,6 +506,35 @@ impl Message {
         let mut out = Vec::new();
         self.put_frame(&mut out);
         out
+    }
+
+    /// The number of a message that is kept until it is acknowledged; `None` for the others.
+    #[must_use]
+    pub fn seq(&self) -> Option<u64> {
+        match self {
+            Message::Process { seq, .. }
+            | Message::Stream { seq, .. }
+            | Message::Batch { seq, .. }
+            | Message::GivenUp { seq, .. }
+            | Message::StreamEnd { seq, .. }
+            | Message::ProcessEnd { seq, .. }
+            | Message::Devices { seq, .. } => Some(*seq),
+            _ => None,
+        }
+    }
+
+    /// [`Message::seq`], to be set.
+    pub fn seq_mut(&mut self) -> Option<&mut u64> {
+        match self {
+            Message::Process { seq, .. }
+            | Message::Stream { seq, .. }
+            | Message::Batch { seq, .. }
+            | Message::GivenUp { seq, .. }
+            | Message::StreamEnd { seq, .. }
+            | Message::ProcessEnd { seq, .. }
+            | Message::Devices { seq, .. } => Some(seq),
+            _ => None,
+        }
     }
 
     /// Reads a payload whose frame header said `crc`.
@@ -337,13 +553,27 @@ impl Message {
     }
 }
 
-/// Length and checksum from a frame header, checked against the limit in force.
+/// The header of the frame with this payload.
+#[must_use]
+pub fn frame_header_of(payload: &[u8]) -> [u8; FRAME_HEADER] {
+    let mut header = [0; FRAME_HEADER];
+    header[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    header[4..8].copy_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+    let sum = crc32c::crc32c(&header[..8]);
+    header[8..].copy_from_slice(&sum.to_le_bytes());
+    header
+}
+
+/// Length and checksum of the payload from a frame header, checked against the limit in force.
 ///
 /// # Errors
-/// [`FrameError::TooLong`].
+/// [`FrameError::Header`], [`FrameError::TooLong`].
 pub fn frame_header(header: [u8; FRAME_HEADER], limit: usize) -> Result<(usize, u32), FrameError> {
-    let [a, b, c, d, e, f, g, h] = header;
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = header;
     let length = u32::from_le_bytes([a, b, c, d]) as usize;
+    if crc32c::crc32c(&header[..8]) != u32::from_le_bytes([i, j, k, l]) {
+        return Err(FrameError::Header { length });
+    }
     if length > limit {
         return Err(FrameError::TooLong { length, limit });
     }

@@ -112,20 +112,35 @@ fn layouts() {
     }
     words!("event", event, WORDS SLOT_BYTES MAX_PATH MAX_SLOTS NONE);
     words!("kind", event::Kind, Request File);
-    words!("flag", event::flag, PATH_CUT OFFSET_QUERIED ASYNC INTERRUPTED APPEND DIRECT DURATION_SATURATED LATE OP_SHIFT);
+    words!("flag", event::flag, PATH_CUT OFFSET_QUERIED ASYNC INTERRUPTED APPEND DIRECT DURATION_SATURATED LATE OP_SHIFT TIE);
     words!("layer", op::Layer, App MpiIo Stdio Posix Fuse Client Block);
     words!("segment", segment, MAGIC MAJOR MINOR HEADER_BYTES LANE_BYTES MAX_LANES SLOTS_OFFSET MIN_LANE_SLOTS
         MAX_LANE_SLOTS MAX_SEGMENT_BYTES HEADER_STRINGS);
     words!("header", segment::header, MAGIC VERSION NONCE PID PPID CLOCK CREATED_TICKS CREATED_BOOT_NS LANES
-        LOST_NO_LANE RANK UID CLOSED STRINGS);
-    words!("lane", segment::lane, TAIL LOST_FULL LOST_NESTED ATTEMPTS INFLIGHT_OP INFLIGHT_BEGIN INFLIGHT_HANDLE
-        INFLIGHT_OFFSET INFLIGHT_LENGTH STATE TID SLOTS_AT SLOTS START CLAIMED_TICKS COMM HEAD DRAINED);
+        LOST_NO_LANE RANK UID CLOSED PID_NAMESPACE STRINGS);
+    words!("lane", segment::lane, TAIL LOST_FULL LOST_NESTED ATTEMPTS IN_FLIGHT ENCLOSING OLDEST
+        FILTERED STATE TID SLOTS_AT SLOTS START CLAIMED_TICKS COMM HEAD DRAINED);
+    words!("in_flight", segment::in_flight, REQUEST BEGIN HANDLE OFFSET LENGTH);
+    put("in_flight.stamped", segment::in_flight::word(op::posix::READ, 7, Some(70_000)));
+    put("in_flight.unstamped", segment::in_flight::word(op::posix::READ, 7, None));
+    put("control.op_bit", {
+        let (word, bit) = control::op_bit(op::posix::READ);
+        (word as u64) << 8 | u64::from(bit)
+    });
     words!("lane_state", segment::LaneState, Free Claimed Retired);
     words!("clock", segment::Clock, Tsc MonotonicRaw);
     words!("control", control, BYTES MAGIC);
     words!("control", control::word, ENABLED LAYERS WHEN_FULL WAIT_NS LANE_SLOTS LANE_SLOTS_MAX PROCESS_BYTES
-        READER_PID SWEEPS SLEEPING CLOSED);
-    words!("when_full", control::WhenFull, DropNewest Wait);
+        READER_PID SWEEPS SLEEPING CLOSED OVERWRITES FILTER MIN_TSC MIN_NS SAMPLE FLIGHT_RECORDER SNAPSHOT
+        SNAPSHOT_DONE SNAPSHOT_EVENTS TSC_HZ NODE_FULL EXCEPTIONS EXCEPTED OPS EXCEPTION LEFT_OUT_BYTES
+        LEFT_OUT);
+    words!("exception", control::exception, KIND KEY ENABLED LAYERS MIN_TSC MIN_NS SAMPLE CHOSEN);
+    put("exception.job_key", control::job_key(b"4711"));
+    put("exception.bit", {
+        let (word, bit) = control::exception_bit(op::posix::READ);
+        (word as u64) << 8 | u64::from(bit)
+    });
+    words!("when_full", control::WhenFull, DropNewest Wait OverwriteOldest);
     words!("wire", wire, MAX_FRAME MAX_HELLO FRAME_HEADER DEFAULT_PORT);
     put("wire.VERSION.major", u64::from(wire::VERSION.major));
     put("wire.GREETING", u64::from_le_bytes(wire::GREETING));

@@ -1,15 +1,56 @@
 #!/bin/sh
-# Measures what MIOT costs, beside its peers, and writes the tables of docs/performance.md.
+# Measures what MIOT costs, beside the floor and beside its peers.
 #
-#   tests/bench/run.sh [--quick] [op|threads|hook|pipeline|delay|tables]...
+#   tests/bench/run.sh                 everything (about 22 minutes on two processors), and docs/performance.md
+#   tests/bench/run.sh op hook         only these: op threads drain idle startup hook apps pipeline nodes bytes sync
+#                                      streams recovery delay
+#   tests/bench/run.sh --quick         everything, about six minutes: the figures are rough, the page is left alone
+#   tests/bench/run.sh --report        only the page, from the last results in target/bench/*.json
+#   tests/bench/run.sh --help          the other flags
 #
-# Without a name: everything. Results: target/bench/NAME.json. What is not installed is skipped and said so;
-# tests/setup.sh installs it (fio, strace, lttng-tools, liblttng-ust-dev, babeltrace2, zstd).
+# tests/bench/setup.sh installs what is missing; it is called here. What cannot be had is skipped, which is said.
+# `apps` makes file systems of its own, for which it has to be root. The machine should do nothing else meanwhile.
 set -eu
 cd "$(dirname "$0")/../.."
-cargo build --release --quiet --package miot-bench
-# A part that does not build is missed by the benchmarks that need it, not by the others.
-for part in miot-hook-posix miot-log-client miot-log-server miot; do
-	cargo build --release --quiet --package "$part" || echo "run.sh: $part does not build" >&2
+
+build() { cargo build --release --quiet --locked "$@"; }
+bench="${CARGO_TARGET_DIR:-target}/release/miot-bench"
+
+case " $* " in
+*" --help "* | *" -h "*)
+	sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' tests/bench/run.sh
+	[ -x "$bench" ] || build --package miot-bench
+	exec "$bench" --help
+	;;
+*" --clean "*)
+	[ -x "$bench" ] || build --package miot-bench
+	exec "$bench" "$@"
+	;;
+esac
+tests/bench/setup.sh || echo "run.sh: not everything could be installed" >&2
+# Together, as packages that are built by themselves have other features and so are built twice. A part that does
+# not build is missed by the benchmarks that need it, not by the others.
+parts="miot-hook-posix miot-log-client miot-log-server miot"
+# shellcheck disable=SC2046
+if ! build $(printf -- '--package %s ' miot-bench $parts); then
+	build --package miot-bench
+	for part in $parts; do
+		build --package "$part" || echo "run.sh: $part does not build" >&2
+	done
+fi
+
+# Not replaced by the driver, so that what it leaves behind is removed even when it is killed.
+if [ $# = 0 ]; then
+	"$bench" op threads drain idle startup hook apps pipeline nodes bytes sync streams recovery delay --report &
+else
+	"$bench" "$@" &
+fi
+driver=$!
+trap 'kill -TERM $driver 2> /dev/null' INT TERM HUP
+status=0
+while kill -0 $driver 2> /dev/null; do
+	status=0
+	wait $driver || status=$?
 done
-exec "${CARGO_TARGET_DIR:-target}/release/miot-bench" "$@"
+"$bench" --clean "$@"
+exit $status

@@ -7,7 +7,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 
 trace = sys.argv[1]
-for table in ["events", "processes", "threads", "files", "losses", "clocks"]:
+for table in ["events", "processes", "threads", "files", "losses", "clocks", "devices"]:
     print("columns", table, ",".join(pyarrow.parquet.read_schema(f"{trace}/{table}/part-000000.parquet").names))
 
 events = pyarrow.dataset.dataset(f"{trace}/events", format="parquet").to_table()

@@ -16,12 +16,26 @@ pub fn free_port() -> u16 {
     listener.local_addr().unwrap_or_else(|e| panic!("{e}")).port()
 }
 
+/// How a log-server is started.
+#[must_use]
+pub fn server_command(listen: &str, trace: &Path) -> Command {
+    let mut command = Command::new(&built().log_server);
+    command.arg("--listen").arg(listen).arg("--trace").arg(trace);
+    command
+}
+
+/// How a log-client is started.
+#[must_use]
+pub fn client_command(server: &str, node: &str, dir: &Path) -> Command {
+    let mut command = Command::new(&built().log_client);
+    command.arg("--server").arg(server).arg("--node").arg(node).arg("--dir").arg(dir);
+    command
+}
+
 /// A log-server that is ready for connections.
 #[must_use]
 pub fn server(port: u16, trace: &Path) -> Background {
-    let mut command = Command::new(&built().log_server);
-    command.arg("--listen").arg(format!("127.0.0.1:{port}")).arg("--trace").arg(trace);
-    let mut server = Background::start(&mut command);
+    let mut server = Background::start(&mut server_command(&format!("127.0.0.1:{port}"), trace));
     until("the log-server listens", || {
         assert!(server.running(), "log-server ended\n{}", server.printed());
         TcpStream::connect(("127.0.0.1", port)).is_ok()
@@ -32,9 +46,13 @@ pub fn server(port: u16, trace: &Path) -> Background {
 /// A log-client that has made its MIOT directory.
 #[must_use]
 pub fn client(port: u16, node: &str, dir: &Path) -> Background {
-    let mut command = Command::new(&built().log_client);
-    command.arg("--server").arg(format!("127.0.0.1:{port}")).arg("--node").arg(node).arg("--dir").arg(dir);
-    let mut client = Background::start(&mut command);
+    started(&mut client_command(&format!("127.0.0.1:{port}"), node, dir), dir)
+}
+
+/// A log-client that is started by `command` and has made its MIOT directory.
+#[must_use]
+pub fn started(command: &mut Command, dir: &Path) -> Background {
+    let mut client = Background::start(command);
     until("the log-client has made its control page", || {
         assert!(client.running(), "log-client ended\n{}", client.printed());
         dir.join(miot_proto::control::FILE).exists()

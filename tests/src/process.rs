@@ -98,7 +98,12 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Sends a signal to one process.
 pub fn signal(child: &Child, signal: rustix::process::Signal) {
-    if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
+    signal_id(child.id(), signal);
+}
+
+/// Sends a signal to the process of this id.
+pub fn signal_id(id: u32, signal: rustix::process::Signal) {
+    if let Some(pid) = rustix::process::Pid::from_raw(id as i32) {
         let _ = rustix::process::kill_process(pid, signal);
     }
 }

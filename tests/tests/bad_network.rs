@@ -67,7 +67,7 @@ fn garbage_on_the_servers_port() {
     let mut after_hello = hello(GREETING, VERSION);
     after_hello.extend_from_slice(&[0xff; 4096]);
     let mut batch_of_nobody = hello(GREETING, VERSION);
-    Message::Batch { seq: 1, stream: 77, columns: vec![1, 2, 3] }.put_frame(&mut batch_of_nobody);
+    Message::Batch { seq: 1, stream: 77, after: 0, columns: vec![1, 2, 3] }.put_frame(&mut batch_of_nobody);
     let mut backwards = hello(GREETING, VERSION);
     Message::Heartbeat { watermark: i64::MAX }.put_frame(&mut backwards);
     Message::Heartbeat { watermark: i64::MIN }.put_frame(&mut backwards);

@@ -97,6 +97,22 @@ fn the_example_with_the_static_library() {
 }
 
 #[test]
+fn the_example_under_the_sanitizers_of_its_compiler() {
+    let place = place("capi-sanitized");
+    let flags = pkg_config(&place, &["--cflags", "--libs"]);
+    let program = place.join("client");
+    let mut cc = Command::new("cc");
+    cc.args(["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-o"]).arg(&program);
+    let _ = run(cc.arg(example()).args(&flags)).success();
+    let words = [program, place.join("served")];
+    let mut miot = command(&place, &place.join("trace"), &words);
+    // The preloaded hook comes before the sanitizer's library, as it would before any other.
+    miot.env("ASAN_OPTIONS", "verify_asan_link_order=0").env("LD_LIBRARY_PATH", &built().library);
+    assert_eq!(run(&mut miot).success().stdout, "recording: yes\n");
+    check(&events(&place.join("trace")));
+}
+
+#[test]
 fn a_completely_static_client_is_traced_without_the_hook() {
     let place = place("capi-no-loader");
     let cflags = pkg_config(&place, &["--cflags"]);

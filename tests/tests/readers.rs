@@ -34,6 +34,7 @@ fn pyarrow_and_duckdb_read_what_miot_reads() {
         ("files", Table::Files),
         ("losses", Table::Losses),
         ("clocks", Table::Clocks),
+        ("devices", Table::Devices),
     ] {
         let documented: Vec<String> =
             schema::of(table).fields().iter().map(|field| field.name().clone()).collect();

@@ -3,11 +3,25 @@
 //! | module | role |
 //! |---|---|
 //! | [`summary`] | totals, and what each operation, file and process did: `miot stat` |
+//! | [`activity`] | what happens now, or happened at some moment: `miot top`, the log-server's page |
 //! | `ops` | the operation table by name, as traces have it |
 //! | `by_id` | tables by dense id |
 
+pub mod activity;
 mod by_id;
 mod ops;
 pub mod summary;
 
+pub use activity::{Activity, Snapshot, Window};
 pub use summary::{FileRow, OperationRow, ProcessRow, Report, Summary, Totals};
+
+use arrow_array::cast::AsArray;
+use arrow_array::{PrimitiveArray, RecordBatch, StringArray, types::ArrowPrimitiveType};
+
+fn column<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> Option<&'a PrimitiveArray<T>> {
+    batch.column_by_name(name)?.as_primitive_opt::<T>()
+}
+
+fn text<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringArray> {
+    batch.column_by_name(name)?.as_string_opt::<i32>()
+}

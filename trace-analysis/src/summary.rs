@@ -10,10 +10,11 @@ pub use report::{FileRow, LossRow, OperationRow, ProcessRow, Report, Totals};
 
 use crate::by_id::ById;
 use crate::ops::Operations;
-use arrow_array::cast::AsArray;
-use arrow_array::types::{ArrowPrimitiveType, Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
-use arrow_array::{Array, PrimitiveArray, RecordBatch, StringArray};
+use crate::{column, text};
+use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::{Array, RecordBatch};
 use hdrhistogram::Histogram;
+use miot_proto::event::flag;
 use miot_proto::op::{Class, Res};
 use miot_trace_store::FileNames;
 use std::collections::{BTreeMap, HashSet};
@@ -85,6 +86,7 @@ pub struct Summary {
     threads: HashSet<(u64, u32)>,
     total: Tally,
     events: u64,
+    interrupted: u64,
     first: Option<i64>,
     last: Option<i64>,
     losses: BTreeMap<String, (u64, u64)>,
@@ -112,7 +114,10 @@ impl Summary {
         let (process, stream, file, file2, handle) = (process?, stream?, file?, file2?, handle?);
         let [pid, tid, enclosing] = ["pid", "tid", "enclosing"].map(|name| column::<UInt32Type>(batch, name));
         let (pid, tid, enclosing) = (pid?, tid?, enclosing?);
+        let flags = column::<UInt16Type>(batch, "flags")?;
         self.events += batch.num_rows() as u64;
+        let interrupted = flags.values().iter().filter(|flags| **flags & flag::INTERRUPTED != 0);
+        self.interrupted += interrupted.count() as u64;
         for row in 0..batch.num_rows() {
             let (end, took) = (time.value(row), u64::try_from(duration.value(row)).unwrap_or(0));
             let begin = end.saturating_sub_unsigned(took);
@@ -205,12 +210,4 @@ impl Operation {
             durations.saturating_record(took.max(1));
         }
     }
-}
-
-fn column<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> Option<&'a PrimitiveArray<T>> {
-    batch.column_by_name(name)?.as_primitive_opt::<T>()
-}
-
-fn text<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringArray> {
-    batch.column_by_name(name)?.as_string_opt::<i32>()
 }

@@ -1,76 +1,14 @@
 //! The summary of a trace whose every row is known.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use arrow_array::builder::StringDictionaryBuilder;
-use arrow_array::types::{UInt8Type, UInt16Type};
-use arrow_array::{
-    ArrayRef, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt32Array, UInt64Array,
-    new_null_array,
-};
+mod rows;
+
+use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use miot_proto::event::flag;
 use miot_trace_analysis::{Report, Summary};
-use miot_trace_store::{FileNames, Table, schema};
+use miot_trace_store::{FileNames, schema};
+use rows::{Row, batch, row};
 use std::sync::Arc;
-
-#[derive(Clone, Copy)]
-struct Row {
-    layer: &'static str,
-    op: &'static str,
-    process: u64,
-    tid: u32,
-    file: Option<u64>,
-    file2: Option<u64>,
-    result: i64,
-    begin: i64,
-    took: i64,
-    enclosing: Option<u32>,
-}
-
-fn row(op: &'static str, file: u64, result: i64, begin: i64, took: i64) -> Row {
-    let (layer, file) = ("posix", Some(file));
-    Row { layer, op, process: 1, tid: 10, file, file2: None, result, begin, took, enclosing: None }
-}
-
-fn batch(rows: &[Row]) -> RecordBatch {
-    let mut layer = StringDictionaryBuilder::<UInt8Type>::new();
-    let mut op = StringDictionaryBuilder::<UInt16Type>::new();
-    for row in rows {
-        layer.append_value(row.layer);
-        op.append_value(row.op);
-    }
-    let (layer, op): (ArrayRef, ArrayRef) = (Arc::new(layer.finish()), Arc::new(op.finish()));
-    let schema = schema::of(Table::Events);
-    let columns = schema.fields().iter().map(|field| -> ArrayRef {
-        let u64s =
-            |f: fn(&Row) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(rows.iter().map(f))) };
-        let u32s =
-            |f: fn(&Row) -> u32| -> ArrayRef { Arc::new(UInt32Array::from_iter_values(rows.iter().map(f))) };
-        let i64s =
-            |f: fn(&Row) -> i64| -> ArrayRef { Arc::new(Int64Array::from_iter_values(rows.iter().map(f))) };
-        match field.name().as_str() {
-            "time" => {
-                let times = rows.iter().map(|r| r.begin + r.took);
-                Arc::new(TimestampNanosecondArray::from_iter_values(times).with_timezone("UTC"))
-            }
-            "duration" => i64s(|r| r.took),
-            "layer" => Arc::clone(&layer),
-            "op" => Arc::clone(&op),
-            "process" => u64s(|r| r.process),
-            "pid" => u32s(|r| r.process as u32 + 100),
-            "tid" => u32s(|r| r.tid),
-            "file" => Arc::new(UInt64Array::from_iter(rows.iter().map(|r| r.file))),
-            "file2" => Arc::new(UInt64Array::from_iter(rows.iter().map(|r| r.file2))),
-            "handle" => u64s(|_| 1),
-            "result" => i64s(|r| r.result),
-            "stream" => u64s(|r| u64::from(r.tid)),
-            "enclosing" => Arc::new(UInt32Array::from_iter(rows.iter().map(|r| r.enclosing))),
-            _ => new_null_array(field.data_type(), rows.len()),
-        }
-    });
-    // Columns the summary does not look at may be null here.
-    let fields = schema.fields().iter().map(|f| f.as_ref().clone().with_nullable(true)).collect::<Vec<_>>();
-    let columns = columns.collect();
-    RecordBatch::try_new(Arc::new(arrow_schema::Schema::new(fields)), columns).unwrap()
-}
 
 fn names() -> FileNames {
     let mut names = FileNames::default();
@@ -178,18 +116,23 @@ fn losses_and_processes_are_told() {
     let processes = RecordBatch::try_from_iter(columns).unwrap();
     let mut summary = Summary::new();
     summary.add(&batch(&[row("read", 1, 1, 0, 1)]));
-    [("lane_full", 5), ("no_lane", 1), ("lane_full", 2)]
+    [("lane_full", 5), ("no_lane", 1), ("lane_full", 2), (schema::FILTERED, 100)]
         .iter()
         .for_each(|(p, c)| summary.add_losses(&losses(p, *c)));
     let report = summary.finish(&FileNames::default(), &[processes], 0);
-    assert_eq!(report.totals.lost, 8);
-    assert_eq!(
-        (report.losses[0].place.as_str(), report.losses[0].times, report.losses[0].count),
-        ("lane_full", 2, 7)
-    );
+    assert_eq!((report.totals.lost, report.totals.filtered), (8, 100));
+    let losses = report.losses.iter().map(|loss| (loss.place.as_str(), loss.times, loss.count));
+    assert_eq!(losses.collect::<Vec<_>>(), [("filtered", 1, 100), ("lane_full", 2, 7), ("no_lane", 1, 1)]);
     let process = &report.processes[0];
     assert_eq!((process.node.as_str(), process.rank, process.cmdline.as_str()), ("n1", Some(7), "cp a b"));
     assert_eq!((report.files.len(), report.totals.files), (0, 1));
+}
+
+#[test]
+fn requests_that_were_cut_off_are_counted_as_such_and_as_failed() {
+    let cut_off = Row { flags: flag::INTERRUPTED | flag::APPEND, ..row("read", 1, -4, 0, 9) };
+    let report = summary(&[&[cut_off, Row { flags: flag::APPEND, ..row("read", 1, -4, 0, 9) }]]);
+    assert_eq!((report.totals.events, report.totals.interrupted, report.operations[0].failed), (2, 1, 2));
 }
 
 #[test]

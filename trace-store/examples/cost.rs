@@ -1,6 +1,7 @@
-//! What it costs to store events: CPU per event to append and commit, to seal and to read; bytes per event.
+//! What it costs to store events: CPU per event to append and commit, to seal and to read; bytes per event; what commits
+//! cost; how long a writer takes to continue after a crash.
 //!
-//! `cargo run --release -p miot-trace-store --example cost [directory [millions of events]]`
+//! `cargo run --release -p miot-trace-store --example cost [directory [millions of events [MiB unsealed]]]`
 //!
 //! The events are like those of fio with four threads: 4 KiB requests, each thread in its own file, taking
 //! turns at random. CPU time is that of the whole process, in steps of 10 ms.
@@ -12,8 +13,14 @@ use arrow_array::{
     UInt16Array, UInt32Array, UInt64Array, new_null_array,
 };
 use miot_trace_store::{Options, Reader, Table, Writer, schema};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long each way to commit is measured.
+const COMMITS_FOR: Duration = Duration::from_secs(3);
 
 const THREADS: u64 = 4;
 
@@ -149,6 +156,83 @@ fn measure(dir: &Path, sequential: bool, rows: usize, events: usize) {
     );
 }
 
+/// Longest time of the best `percent` of `times`, microseconds.
+fn percentile(times: &mut [f64], percent: usize) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[(times.len() - 1) * percent / 100] * 1e6
+}
+
+/// What it takes to make one block durable, and how many events are when commits wait for each other's company.
+fn commits(dir: &Path) {
+    std::fs::create_dir_all(dir).unwrap();
+    let file = File::create(dir.join("block")).unwrap();
+    let mut times: Vec<f64> = (0..500)
+        .map(|block| {
+            file.write_all_at(&[block as u8; 4096], block * 4096).unwrap();
+            let start = Instant::now();
+            file.sync_data().unwrap();
+            start.elapsed().as_secs_f64()
+        })
+        .collect();
+    let (half, most) = (percentile(&mut times, 50), percentile(&mut times, 99));
+    println!("\nfdatasync of 4 KiB more of a file: p50 {half:.0} us, p99 {most:.0} us");
+    println!("commit every   events/s   commits/s   p50        p99");
+    for every in [0, 10, 50, 200] {
+        let _ = std::fs::remove_dir_all(dir);
+        let mut writer = Writer::create(dir, Options { seal_rows: u64::MAX, ..Options::default() }).unwrap();
+        let batch = Load::new(true).batch(512);
+        let (begun, mut last, mut events, mut times) = (Instant::now(), Instant::now(), 0, vec![]);
+        while begun.elapsed() < COMMITS_FOR {
+            writer.append(Table::Events, &batch).unwrap();
+            events += 512;
+            if last.elapsed() >= Duration::from_millis(every) {
+                let start = Instant::now();
+                writer.commit().unwrap();
+                times.push(start.elapsed().as_secs_f64());
+                last = Instant::now();
+            }
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        println!(
+            "{every:>9} ms   {:>8.0}   {:>9.0}   {:>7.0} us {:>7.0} us",
+            events as f64 / seconds,
+            times.len() as f64 / seconds,
+            percentile(&mut times, 50),
+            percentile(&mut times, 99)
+        );
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// From the start of a writer to the first row it could take, with so much unsealed.
+fn recovery(dir: &Path, bytes: u64) {
+    let options = Options { seal_rows: u64::MAX, seal_bytes: u64::MAX, ..Options::default() };
+    let mut writer = Writer::create(dir, options.clone()).unwrap();
+    let mut load = Load::new(false);
+    while writer.live_size().1 < bytes {
+        writer.append(Table::Events, &load.batch(4096)).unwrap();
+        writer.commit().unwrap();
+    }
+    let (events, bytes) = writer.live_size();
+    drop(writer);
+    let live = File::open(dir.join("live/part-000000.events.arrows")).unwrap();
+    for cached in [false, true] {
+        if !cached {
+            rustix::fs::fadvise(&live, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        }
+        let start = Instant::now();
+        let (writer, recovered) = Writer::open(dir, options.clone()).unwrap();
+        println!(
+            "continued after a crash with {} MiB of {events} events unsealed, {}: {:.2} s",
+            bytes >> 20,
+            if cached { "in the page cache" } else { "not in the page cache" },
+            start.elapsed().as_secs_f64()
+        );
+        drop((writer, recovered));
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 fn main() {
     let mut args = std::env::args().skip(1);
     let parent = args.next().map_or_else(std::env::temp_dir, PathBuf::from);
@@ -161,6 +245,9 @@ fn main() {
             measure(&dir, sequential, rows, millions * 1_000_000);
         }
     }
+    let unsealed: u64 = args.next().map_or(1024, |mib| mib.parse().unwrap());
+    commits(&parent.join(format!("miot-commits-{}", std::process::id())));
+    recovery(&parent.join(format!("miot-recovery-{}", std::process::id())), unsealed << 20);
     if std::env::var_os("MIOT_KEEP").is_none() {
         std::fs::remove_dir_all(&dir).unwrap();
     }

@@ -85,6 +85,12 @@ pub enum Error {
         /// What Arrow says.
         reason: String,
     },
+    /// The oldest parts could not be removed. Nothing is lost, and it is tried again.
+    #[error("the oldest parts could not be removed, they stay until the next attempt: {source}")]
+    Retain {
+        /// Why.
+        source: Box<Error>,
+    },
     /// Sealing a part failed. Nothing is lost: the part stays live and the next seal tries again.
     #[error("part {part} could not be sealed, it stays as it is until the next attempt: {source}")]
     Seal {
@@ -103,9 +109,14 @@ impl Error {
             Error::Io { source, .. } | Error::NotWritable { source, .. } => {
                 matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             }
-            Error::Seal { source, .. } => source.is_disk_full(),
+            Error::Seal { source, .. } | Error::Retain { source } => source.is_disk_full(),
             _ => false,
         }
+    }
+
+    /// True if a file is not there.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {

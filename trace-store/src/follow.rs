@@ -1,13 +1,16 @@
 //! Following a trace while it is written: new rows as they come.
 
+use crate::carried;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::live::LiveReader;
 use crate::manifest::Manifest;
-use crate::parquet_file::Batches;
+use crate::parquet_file::{self, Batches};
 use crate::rows::Joiner;
-use crate::schema::Table;
+use crate::schema::{TABLES, Table};
 use arrow_array::RecordBatch;
+use parquet::file::statistics::Statistics;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Where a [`Follow`] begins.
@@ -17,6 +20,31 @@ pub enum From {
     Start,
     /// With the first event after those that are there now.
     End,
+    /// With a part of which all later ones need to be read for events completed at or after this time, nanoseconds
+    /// since 1970. Earlier events among them are for the caller to leave out.
+    Time(i64),
+}
+
+/// A place in a trace: the end of what its writer had committed when the place was taken.
+#[derive(Debug)]
+pub struct Place {
+    part: u64,
+    /// The events of the part, which read no further; also when the part has been sealed since.
+    live: Option<LiveReader>,
+}
+
+impl Place {
+    /// The end of what was committed, if `part` is the live part ([`crate::Writer::part`]) and nothing is being written.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn end(dir: &Path, part: u64) -> Result<Place, Error> {
+        let mut live = LiveReader::open(Table::Events, &Layout::new(dir).live(Table::Events, part))?;
+        if let Some(live) = &mut live {
+            live.stop_at_present_end()?;
+        }
+        Ok(Place { part, live })
+    }
 }
 
 /// Gives the rows of a trace from some point on, each once, across sealing. Poll it.
@@ -27,9 +55,12 @@ pub struct Follow {
     /// The part that is being read.
     part: u64,
     /// Its live streams that exist so far, by table; kept open across sealing.
-    live: [Option<LiveReader>; 6],
+    live: [Option<LiveReader>; TABLES],
     /// Sealed parts before the live one are read one batch at a time.
     sealed: Option<Batches>,
+    missed: u64,
+    /// Where it ends.
+    place: Option<Place>,
 }
 
 /// Rows of a poll at most, so that a follower who is far behind does not fill the memory.
@@ -43,23 +74,29 @@ impl Follow {
     pub fn open(dir: impl AsRef<Path>, from: From) -> Result<Follow, Error> {
         Manifest::read(dir.as_ref())?;
         let layout = Layout::new(dir.as_ref());
-        let parts = layout.parts()?.all();
-        let first = match from {
-            From::Start => parts.first(),
-            From::End => parts.last(),
+        let parts = layout.parts()?;
+        let all = parts.all();
+        let begin = match from {
+            From::Start => all.first(),
+            From::End => all.last(),
+            From::Time(time) => {
+                let mut needed = all.iter();
+                // A part that cannot be read is not skipped: reading it will tell.
+                needed
+                    .find(|part| sealed_before(&layout, **part, time).is_none_or(|before| !before))
+                    .or(all.last())
+            }
         };
         let mut follow = Follow {
             layout,
             joiner: Joiner::default(),
-            part: first.copied().unwrap_or(0),
+            part: begin.copied().unwrap_or(parts.first),
             live: Table::ALL.map(|_| None),
             sealed: None,
+            missed: 0,
+            place: None,
         };
-        for part in parts.range(..follow.part) {
-            for table in [Table::Threads, Table::Files] {
-                follow.names_of_sealed(table, *part)?;
-            }
-        }
+        follow.names_before()?;
         if from == From::End {
             while follow.events()?.is_some() {}
         }
@@ -87,8 +124,59 @@ impl Follow {
         joined.map(|b| b.map_err(|e| Error::damaged(self.layout.root(), e))).collect()
     }
 
+    /// From here on it ends at this place, which must not be before where it is: when a poll gives nothing it has been
+    /// reached, and everything before it was given.
+    pub fn end_at(&mut self, place: Place) {
+        self.place = Some(place);
+    }
+
+    /// Parts that retention removed before they were followed: their events were passed over.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    /// Takes in the names of all parts before the present one, and goes on to the first that was not removed.
+    fn names_before(&mut self) -> Result<(), Error> {
+        loop {
+            let parts = self.layout.parts()?;
+            self.missed += parts.first.saturating_sub(self.part);
+            self.part = self.part.max(parts.first);
+            let read = self.names_from(parts.first, &parts.all());
+            // If parts were removed meanwhile, what is needed of them is in the carried rows now.
+            if self.layout.first()? == parts.first {
+                return read;
+            }
+        }
+    }
+
+    fn names_from(&mut self, first: u64, parts: &BTreeSet<u64>) -> Result<(), Error> {
+        for table in [Table::Threads, Table::Files] {
+            let carried = carried::read(&self.layout, table, first)?;
+            carried.iter().for_each(|batch| self.joiner.see(table, batch));
+            for part in parts.range(..self.part) {
+                self.names_of_sealed(table, *part)?;
+            }
+        }
+        Ok(())
+    }
+
     fn events(&mut self) -> Result<Option<RecordBatch>, Error> {
         loop {
+            if let Some(place) = &mut self.place
+                && self.part >= place.part
+            {
+                let events = &mut self.live[Table::Events as usize];
+                return match (events, &mut place.live) {
+                    // Of the part that was live at that place, only what was there.
+                    (Some(events), Some(end)) if self.part == place.part => events.next_until(end),
+                    (events @ None, Some(_)) if self.part == place.part => {
+                        *events = place.live.as_ref().map(LiveReader::again);
+                        continue;
+                    }
+                    _ => Ok(None),
+                };
+            }
             if let Some(sealed) = &mut self.sealed {
                 match sealed.next() {
                     Some(batch) => return batch.map(Some),
@@ -111,11 +199,22 @@ impl Follow {
             self.names()?;
             // Asked again: live files are removed only when this one is there.
             if self.live[Table::Events as usize].is_none() && sealed.exists() {
-                self.sealed = Some(Batches::all(Table::Events, &sealed)?);
+                match Batches::all(Table::Events, &sealed) {
+                    Ok(batches) => self.sealed = Some(batches),
+                    Err(error) if error.is_not_found() => self.skip_removed()?,
+                    Err(error) => return Err(error),
+                }
+            } else if self.live[Table::Events as usize].is_none() && self.layout.first()? > self.part {
+                self.skip_removed()?;
             } else {
                 self.next_part();
             }
         }
+    }
+
+    fn skip_removed(&mut self) -> Result<(), Error> {
+        self.live = Table::ALL.map(|_| None);
+        self.names_before()
     }
 
     fn next_live(&mut self) -> Result<Option<RecordBatch>, Error> {
@@ -154,8 +253,12 @@ impl Follow {
 
     fn names_of_sealed(&mut self, table: Table, part: u64) -> Result<(), Error> {
         let path = self.layout.sealed(table, part);
-        if path.exists() {
-            for batch in Batches::all(table, &path)? {
+        let sealed = match Batches::all(table, &path) {
+            Err(error) if error.is_not_found() => None,
+            sealed => Some(sealed?),
+        };
+        if let Some(sealed) = sealed {
+            for batch in sealed {
                 self.joiner.see(table, &batch?);
             }
         } else if let Some(mut live) = LiveReader::open(table, &self.layout.live(table, part))? {
@@ -165,4 +268,16 @@ impl Follow {
         }
         Ok(())
     }
+}
+
+/// True if all events of a sealed part completed before `time`; `None` if that cannot be told.
+fn sealed_before(layout: &Layout, part: u64, time: i64) -> Option<bool> {
+    let path = layout.sealed(Table::Events, part);
+    let metadata = parquet_file::open(Table::Events, &path).ok()?;
+    let groups = metadata.metadata().row_groups();
+    let latest = groups.iter().map(|group| match group.column(0).statistics() {
+        Some(Statistics::Int64(times)) => times.max_opt().copied(),
+        _ => None,
+    });
+    latest.map(|latest| latest.map(|latest| latest < time)).try_fold(true, |all, before| Some(all && before?))
 }

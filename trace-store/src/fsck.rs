@@ -1,12 +1,12 @@
 //! Checks a trace directory: is it complete, ordered, and does everything refer to something?
 //!
-//! - Parts are numbered without gaps (the oldest may have been removed).
+//! - Parts are numbered without gaps, from the first that retention left.
 //! - Events are ordered by time, within and across parts, apart from those marked late.
 //! - In each stream, attempt numbers increase strictly and times never decrease.
 //! - Every gap in a stream is accounted for by rows of `losses` and by the records of `files`, and these
 //!   account for nothing that is there.
 //! - Every process, stream and file that an event names is in its table, in the same part or an earlier one.
-//! - Every file can be read to its end.
+//! - Every file can be read to its end, and its bytes are those that were written.
 //!
 //! A live stream whose last message is not all there is normal: its writer is at work, or died. It is told,
 //! but it is no problem.
@@ -14,31 +14,47 @@
 mod report;
 mod streams;
 
+pub(crate) use report::counted;
 pub use report::{Kind, Problem, Report};
 
 use crate::error::Error;
 use crate::live::Stop;
+use crate::parquet_file;
 use crate::reader::Reader;
 use crate::recover::{column, text};
-use crate::schema::Table;
+use crate::schema::{FILTERED, Table};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{TimestampNanosecondType, UInt16Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
 use miot_proto::event::flag;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use streams::Streams;
+
+/// How often a trace is read again because retention removed parts meanwhile.
+const ATTEMPTS: u32 = 5;
 
 /// Checks a trace directory. Reads every row once; memory grows with the number of streams and files.
 #[must_use]
 pub fn check(dir: impl AsRef<Path>) -> Report {
-    let mut check = Check::default();
-    match Reader::open(dir) {
-        Ok(reader) => check.run(&reader),
-        Err(error) => check.report.add(Kind::Unreadable, None, error.to_string()),
+    let dir = dir.as_ref();
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let mut check = Check::default();
+        match Reader::open(dir) {
+            Ok(reader) => {
+                check.run(&reader);
+                // Parts that were removed meanwhile look as if they were missing.
+                if attempts < ATTEMPTS && reader.layout().first().is_ok_and(|first| first != reader.first()) {
+                    continue;
+                }
+            }
+            Err(error) => check.report.add(Kind::Unreadable, None, error.to_string()),
+        }
+        return check.report;
     }
-    check.report
 }
 
 #[derive(Default)]
@@ -57,16 +73,8 @@ impl Check {
     fn run(&mut self, reader: &Reader) {
         let parts: Vec<_> = reader.parts().collect();
         self.latest = i64::MIN;
-        for pair in parts.windows(2) {
-            let [(a, _), (b, _)] = pair else { continue };
-            for missing in (a + 1)..*b {
-                self.report.add(
-                    Kind::MissingPart,
-                    Some(missing),
-                    "there are parts before and after it".to_owned(),
-                );
-            }
-        }
+        self.carried(reader);
+        self.numbers(reader);
         for (part, sealed) in &parts {
             self.report.parts += 1;
             self.report.sealed_parts += u64::from(*sealed);
@@ -91,38 +99,104 @@ impl Check {
             // Told above, with the part.
             Err(error) => drop(error),
         }
-        // Older parts may have been removed, and with them the beginnings of streams.
-        let from_start = parts.first().is_none_or(|(first, _)| *first == 0);
+        // Without the oldest parts the beginnings of streams are missing.
+        let from_start = parts.first().is_none_or(|(first, _)| *first == reader.first());
         self.report.streams = self.streams.len() as u64;
         self.streams.account(from_start, &mut self.report);
     }
 
+    /// What is left of the parts that were removed.
+    fn carried(&mut self, reader: &Reader) {
+        let told = reader.removed().and_then(|removed| {
+            self.report.removed = removed;
+            let ends = reader.carried_ends()?;
+            ends.streams().for_each(|stream| self.streams.begin(stream, ends.get(stream)));
+            Ok(())
+        });
+        if let Err(error) = told {
+            self.report.add(Kind::Unreadable, None, error.to_string());
+        }
+        for table in Table::SIDE {
+            let path = reader.layout().carried(table, reader.first());
+            if reader.first() > 0
+                && let Err(error) = self.sums(table, None, &path)
+            {
+                self.report.add(Kind::Unreadable, None, error.to_string());
+                continue;
+            }
+            match reader.carried(table) {
+                Ok(batches) => batches.for_each(|batch| self.side(table, None, &batch)),
+                Err(error) => self.report.add(Kind::Unreadable, None, error.to_string()),
+            }
+        }
+    }
+
+    /// The bytes of a sealed file are those that were written.
+    fn sums(&mut self, table: Table, part: Option<u64>, path: &Path) -> Result<(), Error> {
+        let (good, _) = parquet_file::verify(table, path)?;
+        for (group, _) in good.iter().enumerate().filter(|(_, good)| !**good) {
+            let text = format!("{}: row group {group} is not what was written", path.display());
+            self.report.add(Kind::Unreadable, part, text);
+        }
+        Ok(())
+    }
+
+    /// Parts are numbered without gaps.
+    fn numbers(&mut self, reader: &Reader) {
+        let there: BTreeSet<u64> = reader.parts().map(|(part, _)| part).collect();
+        let sides = match reader.layout().parts() {
+            Ok(parts) => parts.sides,
+            // Told elsewhere: the folder cannot be listed.
+            Err(_) => return,
+        };
+        let Some(last) = there.last().max(sides.last()) else { return };
+        for missing in (reader.first()..=*last).filter(|part| !there.contains(part)) {
+            let text = if sides.contains(&missing) {
+                "its side tables are there, its events are not"
+            } else {
+                "there are later parts"
+            };
+            self.report.add(Kind::MissingPart, Some(missing), text.to_owned());
+        }
+    }
+
     fn part(&mut self, reader: &Reader, part: u64, table: Table) -> Result<(), Error> {
+        let path = reader.layout().sealed(table, part);
+        if path.exists() {
+            self.sums(table, Some(part), &path)?;
+        }
         let mut row = 0;
         for batch in reader.batches_of(part, table)? {
             let batch = batch?;
             match table {
                 Table::Events => self.events(part, row, &batch),
-                Table::Processes => self.processes(part, &batch),
-                Table::Threads => self.threads(part, &batch),
-                Table::Files => self.files(part, &batch),
-                Table::Losses => self.losses(part, &batch),
-                Table::Clocks => {}
+                _ => self.side(table, Some(part), &batch),
             }
             row += batch.num_rows() as u64;
         }
         Ok(())
     }
 
-    fn processes(&mut self, part: u64, batch: &RecordBatch) {
+    /// Rows of a side table: of a part, or carried over.
+    fn side(&mut self, table: Table, part: Option<u64>, batch: &RecordBatch) {
+        match table {
+            Table::Processes => self.processes(part, batch),
+            Table::Threads => self.threads(part, batch),
+            Table::Files => self.files(part, batch),
+            Table::Losses => self.losses(part, batch),
+            Table::Clocks | Table::Devices | Table::Events => {}
+        }
+    }
+
+    fn processes(&mut self, part: Option<u64>, batch: &RecordBatch) {
         for id in column::<UInt64Type>(batch, "process").into_iter().flat_map(|c| c.values()) {
             if self.processes.insert(*id, ()).is_some() {
-                self.report.add(Kind::Duplicate, Some(part), format!("process {id} has two rows"));
+                self.report.add(Kind::Duplicate, part, format!("process {id} has two rows"));
             }
         }
     }
 
-    fn threads(&mut self, part: u64, batch: &RecordBatch) {
+    fn threads(&mut self, part: Option<u64>, batch: &RecordBatch) {
         let (Some(ids), Some(processes)) =
             (column::<UInt64Type>(batch, "stream"), column::<UInt64Type>(batch, "process"))
         else {
@@ -130,16 +204,16 @@ impl Check {
         };
         for (id, process) in ids.values().iter().zip(processes.values()) {
             if self.threads.insert(*id, *process).is_some() {
-                self.report.add(Kind::Duplicate, Some(part), format!("stream {id} has two rows in threads"));
+                self.report.add(Kind::Duplicate, part, format!("stream {id} has two rows in threads"));
             }
             if !self.processes.contains_key(process) {
                 let text = format!("stream {id} belongs to process {process}, which is not in processes");
-                self.report.add(Kind::Dangling, Some(part), text);
+                self.report.add(Kind::Dangling, part, text);
             }
         }
     }
 
-    fn files(&mut self, part: u64, batch: &RecordBatch) {
+    fn files(&mut self, part: Option<u64>, batch: &RecordBatch) {
         let (Some(ids), Some(paths)) = (column::<UInt64Type>(batch, "file"), text(batch, "path")) else {
             return;
         };
@@ -150,7 +224,7 @@ impl Check {
                     entry.insert(hash);
                 }
                 Entry::Occupied(entry) if *entry.get() != hash => {
-                    self.report.add(Kind::Duplicate, Some(part), format!("file {id} has two paths"));
+                    self.report.add(Kind::Duplicate, part, format!("file {id} has two paths"));
                 }
                 Entry::Occupied(_) => {}
             }
@@ -167,22 +241,27 @@ impl Check {
         }
     }
 
-    fn losses(&mut self, part: u64, batch: &RecordBatch) {
+    fn losses(&mut self, part: Option<u64>, batch: &RecordBatch) {
         let [stream, count, first, last] =
             ["stream", "count", "first_seq", "last_seq"].map(|name| column::<UInt64Type>(batch, name));
-        let (Some(stream), Some(count), Some(first), Some(last)) = (stream, count, first, last) else {
+        let places = text(batch, "place");
+        let (Some(stream), Some(count), Some(first), Some(last), Some(places)) =
+            (stream, count, first, last, places)
+        else {
             return;
         };
         for row in 0..batch.num_rows() {
             let count = count.value(row);
-            self.report.lost = self.report.lost.saturating_add(count);
+            let total =
+                if places.value(row) == FILTERED { &mut self.report.filtered } else { &mut self.report.lost };
+            *total = total.saturating_add(count);
             if stream.is_null(row) || first.is_null(row) || last.is_null(row) {
                 continue;
             }
             let (stream, first, last) = (stream.value(row), first.value(row), last.value(row));
             if last < first || last - first != count.wrapping_sub(1) {
                 let text = format!("stream {stream}: {count} lost from {first} to {last} does not add up");
-                self.report.add(Kind::Loss, Some(part), text);
+                self.report.add(Kind::Loss, part, text);
             } else {
                 self.streams.accounted(stream, first, last);
             }

@@ -8,9 +8,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Folder of the live streams.
-const LIVE: &str = "live";
+pub(crate) const LIVE: &str = "live";
 /// Ending of a file that is being written and means nothing yet.
 const TMP: &str = ".tmp";
+
+/// The table whose carried file is renamed into place last: from then on the parts before it are removed.
+pub(crate) const COMMITS: Table = Table::Threads;
 
 /// Where things are.
 #[derive(Clone, Debug)]
@@ -25,7 +28,13 @@ pub(crate) struct Parts {
     pub(crate) sealed: BTreeSet<u64>,
     /// Parts that have live files and are not sealed.
     pub(crate) live: BTreeSet<u64>,
-    /// Live files of sealed parts, and files that were being written: for the writer to remove.
+    /// Parts that have a sealed side table, whether or not they are sealed.
+    pub(crate) sides: BTreeSet<u64>,
+    /// The first part that was not removed by retention: what the parts before it left is carried over. 0: all are
+    /// there.
+    pub(crate) first: u64,
+    /// Live files of sealed parts, what is left of removed ones, and files that were being written: for the writer
+    /// to remove.
     pub(crate) leftovers: Vec<PathBuf>,
 }
 
@@ -34,6 +43,25 @@ impl Parts {
     pub(crate) fn all(&self) -> BTreeSet<u64> {
         self.sealed.union(&self.live).copied().collect()
     }
+}
+
+/// How many parts a trace has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartCounts {
+    /// Being appended to, or being sealed.
+    pub live: u64,
+    /// In Parquet.
+    pub sealed: u64,
+}
+
+/// Counts the parts of a trace directory, also of one that is being written.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn count_parts(dir: &Path) -> Result<PartCounts, Error> {
+    let parts = Layout::new(dir).parts()?;
+    let live = parts.live.difference(&parts.sealed).count() as u64;
+    Ok(PartCounts { live, sealed: parts.sealed.len() as u64 })
 }
 
 impl Layout {
@@ -58,36 +86,68 @@ impl Layout {
     }
 
     pub(crate) fn sealed_tmp(&self, table: Table, part: u64) -> PathBuf {
-        self.folder(table).join(format!("part-{part:06}.parquet{TMP}"))
+        tmp(&self.sealed(table, part))
+    }
+
+    /// What the parts from `first` on need of those before.
+    pub(crate) fn carried(&self, table: Table, first: u64) -> PathBuf {
+        self.folder(table).join(format!("carried-{first:06}.parquet"))
     }
 
     pub(crate) fn live(&self, table: Table, part: u64) -> PathBuf {
         self.live_folder().join(format!("part-{part:06}.{}.arrows", table.name()))
     }
 
+    /// The first part that was not removed.
+    pub(crate) fn first(&self) -> Result<u64, Error> {
+        let names = names(&self.folder(COMMITS))?;
+        Ok(names.iter().filter_map(|name| carried_first(name)).max().unwrap_or(0))
+    }
+
     /// What is there now. Live folders are read before sealed ones: a part that is sealed meanwhile is
-    /// found in both or in the sealed one, never in none.
+    /// found in both or in the sealed one, never in none. And events before threads: a part that is removed meanwhile
+    /// is known to be removed.
     pub(crate) fn parts(&self) -> Result<Parts, Error> {
-        let mut live = Vec::new();
+        let (mut live, mut carried) = (Vec::new(), Vec::new());
         for name in names(&self.live_folder())? {
             if let Some(part) = live_part(&name) {
                 live.push((part, self.live_folder().join(name)));
             }
         }
         let mut parts = Parts::default();
+        let mut files = Vec::new();
         for table in Table::ALL {
             for name in names(&self.folder(table))? {
+                let path = self.folder(table).join(&name);
                 if name.ends_with(TMP) {
-                    parts.leftovers.push(self.folder(table).join(name));
-                } else if table == Table::Events
-                    && let Some(part) = sealed_part(&name)
-                {
-                    parts.sealed.insert(part);
+                    parts.leftovers.push(path);
+                } else if let Some(part) = sealed_part(&name) {
+                    files.push((table, part, path));
+                } else if let Some(first) = carried_first(&name) {
+                    if table == COMMITS {
+                        parts.first = parts.first.max(first);
+                    }
+                    carried.push((first, path));
                 }
             }
         }
+        for (table, part, path) in files {
+            if part < parts.first {
+                parts.leftovers.push(path);
+            } else if table == Table::Events {
+                parts.sealed.insert(part);
+            } else {
+                parts.sides.insert(part);
+            }
+        }
+        // What was carried over for a later part is left over if parts before that are there. If none is, it is all
+        // that is left of them, and the file that says so is missing.
+        let begin = parts.sealed.iter().chain(live.iter().map(|(part, _)| part)).min().copied();
+        let left_over = |first: u64| first < parts.first || begin.is_some_and(|begin| begin < first);
+        let carried = carried.into_iter().filter(|(first, _)| *first != parts.first && left_over(*first));
+        parts.leftovers.extend(carried.map(|(_, path)| path));
         for (part, path) in live {
-            if parts.sealed.contains(&part) {
+            if part < parts.first || parts.sealed.contains(&part) {
                 parts.leftovers.push(path);
             } else {
                 parts.live.insert(part);
@@ -95,6 +155,27 @@ impl Layout {
         }
         Ok(parts)
     }
+}
+
+/// Where a file stands while it is being written.
+pub(crate) fn tmp(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(TMP);
+    name.into()
+}
+
+/// Makes a folder, and those above it that are missing, so that their names are durable.
+pub(crate) fn make_folder(folder: &Path) -> Result<(), Error> {
+    let parent = folder.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
+    match (fs::create_dir(folder), parent) {
+        (Err(e), _) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        (Err(e), Some(parent)) if e.kind() == io::ErrorKind::NotFound => {
+            make_folder(parent)?;
+            fs::create_dir(folder).map_err(Error::io("create", folder))?;
+        }
+        (made, _) => made.map_err(Error::io("create", folder))?,
+    }
+    parent.map_or(Ok(()), sync_folder)
 }
 
 /// Makes the names in a folder durable.
@@ -123,6 +204,10 @@ fn number(text: &str) -> Option<u64> {
 
 fn sealed_part(name: &str) -> Option<u64> {
     number(name.strip_prefix("part-")?.strip_suffix(".parquet")?)
+}
+
+fn carried_first(name: &str) -> Option<u64> {
+    number(name.strip_prefix("carried-")?.strip_suffix(".parquet")?)
 }
 
 fn live_part(name: &str) -> Option<u64> {

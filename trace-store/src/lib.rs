@@ -3,7 +3,8 @@
 //! ```text
 //! DIR/miot-trace.json                        manifest: format, schema version, when, by whom
 //! DIR/events/part-000000.parquet             sealed parts; the same part number in every table's folder
-//! DIR/{processes,threads,files,losses,clocks}/part-000000.parquet
+//! DIR/{processes,threads,files,losses,clocks,devices}/part-000000.parquet
+//! DIR/{processes,threads,files,losses,clocks,devices}/carried-000007.parquet   rows of parts that retention removed
 //! DIR/live/part-000001.events.arrows         Arrow IPC streams of the part being written,
 //! DIR/live/part-000001.files.arrows  …       one per table that has rows
 //! ```
@@ -14,6 +15,9 @@
 //!   the side tables of the part; from then on the live files of part N are ignored, and removed.
 //! - The side-table rows that the events of part N need stand in parts up to N. In the live part they are
 //!   durable before the first byte of these events is written.
+//! - Parts below N are removed if and only if `threads/carried-N.parquet` exists. What later parts need of them stands
+//!   in `carried-N.parquet` of each side table, which are renamed into place before that one; whatever is left of these
+//!   parts is ignored, and removed.
 //! - Each message of a live stream carries a checksum ([`live`]). A live stream is read up to the last
 //!   message that is whole, so a crash at any instant leaves a readable directory.
 //! - One process writes to a directory: it holds a lock on the manifest.
@@ -21,16 +25,24 @@
 //! | module | role |
 //! |---|---|
 //! | [`schema`] | the columns of every table |
+//! | [`clocks`] | from merged time back to a node's own time |
 //! | [`escape`] | paths that are not UTF-8 |
 //! | `layout`, `manifest` | names of files, and what makes a directory a trace |
 //! | [`live`] | one Arrow IPC stream: appending, cutting a torn tail, reading |
 //! | `seal`, `sealer` | a live part becomes Parquet; the thread that does it |
+//! | `event_file` | the Parquet file of events, page by page |
+//! | `retain`, `carried` | the oldest parts go; what is left of them |
 //! | [`writer`], `recover` | appending to a trace; what a restarted writer must know |
 //! | [`reader`], [`rows`], [`follow`] | reading: each event once, with names, and as they come |
-//! | [`fsck`] | is this directory what it should be? |
+//! | [`fsck`], [`repair`] | is this directory what it should be, and making it so |
 
+mod carried;
+mod checksum;
+pub mod clocks;
+mod damaged;
 mod error;
 pub mod escape;
+mod event_file;
 pub mod follow;
 pub mod fsck;
 mod layout;
@@ -39,17 +51,23 @@ mod manifest;
 mod parquet_file;
 pub mod reader;
 mod recover;
+pub mod repair;
+mod retain;
 pub mod rows;
 pub mod schema;
 mod seal;
 mod sealer;
 pub mod writer;
 
+pub use carried::Removed;
+pub use clocks::{Corrections, Piece};
 pub use error::Error;
-pub use follow::Follow;
+pub use follow::{Follow, Place};
+pub use layout::{PartCounts, count_parts};
 pub use manifest::{MANIFEST, Manifest};
-pub use reader::Reader;
+pub use reader::{LastSamples, Reader};
 pub use recover::{Cut, Recovered, RecoveredProcess, RecoveredStream};
+pub use retain::Known;
 pub use rows::{FileNames, Names};
 pub use schema::Table;
 pub use writer::{Options, Summary, Writer};

@@ -18,12 +18,15 @@
 
 mod encode;
 mod read;
+mod repeated;
 
 pub use read::{LiveReader, Stop};
 
 use encode::Encoder;
 
+use crate::damaged;
 use crate::error::Error;
+use crate::layout;
 use crate::schema::{self, Table};
 use arrow_array::RecordBatch;
 use arrow_ipc::MetadataVersion;
@@ -90,7 +93,7 @@ impl LiveWriter {
             tracker: DictionaryTracker::new(false),
             options,
             context: IpcWriteContext::default(),
-            encoder: Encoder::new().map_err(Error::io("start the compressor for", &path))?,
+            encoder: Encoder::new(),
             path,
             file: None,
             synced: 0,
@@ -109,7 +112,8 @@ impl LiveWriter {
     }
 
     /// Continues an existing stream: cuts it after its last whole message, after showing every batch to `see`.
-    /// Returns the writer and how many bytes were cut.
+    /// Returns the writer and how many bytes were cut. If whole messages are among them they are kept in the folder
+    /// `damaged` beside that of the stream.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Damaged`] if the stream does not have the columns of the table; what `see` returns.
@@ -130,6 +134,11 @@ impl LiveWriter {
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(Error::io("open", path))?;
         let length = file.metadata().map_err(Error::io("read the size of", path))?.len();
         if length > good {
+            if reader.stop() == Stop::Bad && reader.goes_on()? {
+                let aside = damaged::aside(path)?;
+                damaged::keep_tail(path, good, &aside)?;
+                tracing::warn!(from = %path.display(), to = %aside.display(), "a damaged message, and what follows it, was moved aside");
+            }
             file.set_len(good)
                 .and_then(|()| file.sync_all())
                 .map_err(Error::io("cut the torn end of", path))?;
@@ -139,7 +148,33 @@ impl LiveWriter {
         }
         writer.synced = good;
         writer.file = Some(file);
+        if reader.is_of_earlier_version() {
+            writer = LiveWriter::rewrite(table, path, &reader)?;
+        }
         Ok((writer, length.saturating_sub(good)))
+    }
+
+    /// Writes a stream anew with the columns of this version; whatever happens meanwhile, it is there as one or the
+    /// other.
+    fn rewrite(table: Table, path: &Path, old: &LiveReader) -> Result<LiveWriter, Error> {
+        let tmp = layout::tmp(path);
+        let mut writer = LiveWriter::new(table, tmp.clone())?;
+        let mut reader = old.again();
+        while let Some(batch) = reader.next_batch()? {
+            writer.append(&batch)?;
+        }
+        if writer.rows == 0 {
+            writer.path = path.to_owned();
+            return Ok(writer);
+        }
+        writer.write_out()?;
+        writer.sync()?;
+        std::fs::rename(&tmp, path).map_err(Error::io("rename", &tmp))?;
+        if let Some(folder) = path.parent() {
+            layout::sync_folder(folder)?;
+        }
+        writer.path = path.to_owned();
+        Ok(writer)
     }
 
     /// Encodes a batch, which must have the columns of the table. Nothing is written to the file.

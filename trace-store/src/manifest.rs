@@ -1,7 +1,7 @@
 //! The manifest: what makes a directory a trace.
 
 use crate::error::Error;
-use crate::layout::sync_folder;
+use crate::layout::{LIVE, sync_folder};
 use crate::schema;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -87,6 +87,19 @@ impl Manifest {
         }
         serde_json::from_value(value).map_err(|e| not_a_trace(format!("its {MANIFEST} is incomplete ({e})")))
     }
+}
+
+/// True if nothing is in a directory but what a writer makes before it has made the manifest.
+pub(crate) fn is_free(dir: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default();
+        let empty_live = || name == LIVE && fs::read_dir(&path).is_ok_and(|mut e| e.next().is_none());
+        if name != format!("{MANIFEST}.tmp").as_str() && !empty_live() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// What is at this path, for people who expected a trace there.

@@ -1,16 +1,18 @@
 //! Sealed files: how they are written, and opening them.
 
+use crate::checksum;
 use crate::error::Error;
 use crate::schema::{self, Table};
 use arrow_array::RecordBatch;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
-use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::file::metadata::{KeyValue, SortingColumn};
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
-use parquet::schema::types::ColumnPath;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{KeyValue, ParquetMetaData, SortingColumn};
+use parquet::file::properties::WriterProperties;
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Rows in a row group at most: what a reader holds at once per column, and the grain of its statistics.
 pub(crate) const ROW_GROUP_ROWS: usize = 1 << 20;
@@ -19,9 +21,9 @@ pub(crate) const BATCH_ROWS: usize = 1 << 16;
 /// Key of the schema version in the file's metadata.
 pub(crate) const SCHEMA_KEY: &str = "miot.schema";
 
-/// How a table is written.
-pub(crate) fn properties(table: Table) -> Result<WriterProperties, Error> {
-    // Level 1: the columns are encoded to little before; higher levels cost more than they save.
+/// How a table is written; the columns of events are [encoded elsewhere](crate::event_file).
+pub(crate) fn properties(table: Table) -> WriterProperties {
+    // Level 1: higher levels cost more than they save.
     let level = ZstdLevel::try_new(1).unwrap_or_default();
     let builder = WriterProperties::builder()
         .set_compression(Compression::ZSTD(level))
@@ -31,59 +33,12 @@ pub(crate) fn properties(table: Table) -> Result<WriterProperties, Error> {
             SCHEMA_KEY.to_owned(),
             schema::VERSION.to_string(),
         )]));
-    Ok(match table {
-        Table::Events => events(builder),
+    let by_time = SortingColumn { column_idx: 0, descending: false, nulls_first: false };
+    match table {
+        Table::Events => builder.set_sorting_columns(Some(vec![by_time])),
         _ => builder,
     }
-    .build())
-}
-
-/// Counters, times, and what is the same for long stretches: differences take next to nothing, and cost less
-/// than looking every value up in a dictionary.
-///
-/// `BYTE_STREAM_SPLIT` would make `duration` and `offset` about a byte smaller, but only readers of Parquet 2.11
-/// and later know it for integers.
-const DELTA: [&str; 15] = [
-    "time",
-    "duration",
-    "process",
-    "pid",
-    "file2",
-    "offset",
-    "offset2",
-    "length",
-    "arg",
-    "result",
-    "flags",
-    "seq",
-    "request",
-    "enclosing",
-    "cpu_time",
-];
-/// What is asked for by value or range. For the others, statistics of a million mixed rows exclude nothing.
-const STATISTICS: [&str; 10] =
-    ["time", "duration", "node", "process", "pid", "tid", "file", "result", "stream", "seq"];
-
-fn events(mut builder: WriterPropertiesBuilder) -> WriterPropertiesBuilder {
-    let encoding = Encoding::DELTA_BINARY_PACKED;
-    for column in DELTA {
-        let path = ColumnPath::from(column);
-        builder =
-            builder.set_column_dictionary_enabled(path.clone(), false).set_column_encoding(path, encoding);
-    }
-    builder = builder.set_statistics_enabled(EnabledStatistics::None);
-    for column in STATISTICS {
-        builder = builder.set_column_statistics_enabled(ColumnPath::from(column), EnabledStatistics::Chunk);
-    }
-    builder
-        .set_sorting_columns(Some(vec![SortingColumn {
-            column_idx: 0,
-            descending: false,
-            nulls_first: false,
-        }]))
-        // Per page and not per row group only, so that a time range is found without reading its neighbours.
-        .set_column_statistics_enabled(ColumnPath::from("time"), EnabledStatistics::Page)
-        .set_data_page_row_count_limit(1 << 17)
+    .build()
 }
 
 /// Opens a sealed file and checks that it is one of this table.
@@ -91,10 +46,20 @@ pub(crate) fn open(table: Table, path: &Path) -> Result<ParquetRecordBatchReader
     let file = File::open(path).map_err(Error::io("open", path))?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(file)
         .map_err(|e| Error::damaged(path, format!("not a whole Parquet file ({e})")))?;
-    if builder.schema().fields() != schema::of(table).fields() {
+    if !schema::fits(table, builder.schema().fields()) {
         return Err(Error::damaged(path, format!("it does not have the columns of table {table}")));
     }
     Ok(builder.with_batch_size(BATCH_ROWS))
+}
+
+/// Which row groups of a sealed file are as they were written, and the metadata of the file. Files without checksums
+/// are taken at their word.
+pub(crate) fn verify(table: Table, path: &Path) -> Result<(Vec<bool>, Arc<ParquetMetaData>), Error> {
+    let builder = open(table, path)?;
+    let groups = builder.metadata().num_row_groups();
+    let mut good = checksum::verify(path, builder.metadata())?.unwrap_or_else(|| vec![true; groups]);
+    good.resize(groups, false);
+    Ok((good, Arc::clone(builder.metadata())))
 }
 
 /// Batches of a sealed file.
@@ -109,6 +74,13 @@ impl Batches {
     /// All columns of all rows.
     pub(crate) fn all(table: Table, path: &Path) -> Result<Batches, Error> {
         let reader = open(table, path)?.build().map_err(|e| Error::damaged(path, e))?;
+        Ok(Batches { reader, table: Some(table), path: path.to_owned() })
+    }
+
+    /// All columns of one row group.
+    pub(crate) fn group(table: Table, path: &Path, group: usize) -> Result<Batches, Error> {
+        let builder = open(table, path)?.with_row_groups(vec![group]);
+        let reader = builder.build().map_err(|e| Error::damaged(path, e))?;
         Ok(Batches { reader, table: Some(table), path: path.to_owned() })
     }
 
@@ -138,8 +110,19 @@ impl Iterator for Batches {
     fn next(&mut self) -> Option<Self::Item> {
         let batch = self.reader.next()?.map_err(|e| Error::damaged(&self.path, e));
         Some(batch.and_then(|batch| match self.table {
-            Some(table) => batch.with_schema(schema::of(table)).map_err(|e| Error::damaged(&self.path, e)),
+            Some(table) => schema::complete(table, batch).map_err(|e| Error::damaged(&self.path, e)),
             None => Ok(batch),
         }))
+    }
+}
+
+/// The system's error inside a Parquet one, so that a full disk is known as such.
+pub(crate) fn to_io(error: ParquetError) -> std::io::Error {
+    match error {
+        ParquetError::External(inner) => match inner.downcast::<std::io::Error>() {
+            Ok(error) => *error,
+            Err(other) => std::io::Error::other(other),
+        },
+        other => std::io::Error::other(other),
     }
 }

@@ -1,26 +1,33 @@
 //! Reading a trace: a snapshot of what is there when it is opened.
 
+use crate::carried::{self, Removed};
 use crate::error::Error;
 use crate::layout::{Layout, Parts};
 use crate::live::{LiveReader, Stop};
 use crate::manifest::Manifest;
 use crate::parquet_file::Batches;
-use crate::recover::{Cut, column};
+use crate::recover::{Cut, StreamEnds, column, text};
 use crate::rows::{FileNames, Joiner};
-use crate::schema::Table;
-use arrow_array::types::UInt64Type;
-use arrow_array::{Array, RecordBatch};
+use crate::schema::{TABLES, Table};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
+use arrow_array::{Array as _, PrimitiveArray, RecordBatch};
 use parquet::file::statistics::Statistics;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Reads a trace directory as it was when it was opened, whatever its writer does meanwhile: each row once,
-/// be its part live, being sealed or sealed.
+/// be its part live, being sealed or sealed. Only parts that retention removes before they are read are missing, see
+/// [`Reader::missed`].
 #[derive(Debug)]
 pub struct Reader {
     layout: Layout,
     manifest: Manifest,
+    /// The first part that was not removed when the reader was opened.
+    first: u64,
     parts: Vec<Part>,
+    missed: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -28,8 +35,14 @@ struct Part {
     number: u64,
     /// Its live streams up to where they reached at opening, by table, kept open because the writer removes
     /// the files when the part is sealed; `None`: the part was sealed already.
-    live: Option<[Option<LiveReader>; 6]>,
+    live: Option<[Option<LiveReader>; TABLES]>,
 }
+
+/// See [`Reader::last_samples`].
+pub type LastSamples = HashMap<(String, String), (u64, i64)>;
+
+/// Samples of one node and boot that follow each other.
+type Run<'a> = ((&'a str, &'a str), (u64, i64));
 
 /// Where the rows of one table of one part come from.
 enum Source {
@@ -59,13 +72,39 @@ impl Reader {
         let dir = dir.as_ref();
         let manifest = Manifest::read(dir)?;
         let layout = Layout::new(dir);
-        let Parts { sealed, live, .. } = layout.parts()?;
+        let Parts { sealed, live, first, .. } = layout.parts()?;
         let mut parts: Vec<Part> = sealed.iter().map(|number| Part { number: *number, live: None }).collect();
         for number in live {
             parts.push(Part { number, live: open_live(&layout, number)? });
         }
         parts.sort_by_key(|p| p.number);
-        Ok(Reader { layout, manifest, parts })
+        Ok(Reader { layout, manifest, first, parts, missed: AtomicU64::new(0) })
+    }
+
+    /// What retention had removed when the reader was opened.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    pub fn removed(&self) -> Result<Removed, Error> {
+        match Removed::read(&self.layout, self.first) {
+            // Removed once more since then.
+            Err(error) if error.is_not_found() => Removed::read(&self.layout, self.layout.first()?),
+            read => read,
+        }
+    }
+
+    /// Parts whose events were asked for and that retention had removed by then: their events were passed over.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.missed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(crate) fn first(&self) -> u64 {
+        self.first
     }
 
     /// The manifest.
@@ -92,19 +131,114 @@ impl Reader {
         self.batches(Table::Events)
     }
 
-    /// The rows of a table, in the order in which they were written; ends after an error.
+    /// The rows of a table, in the order in which they were written; ends after an error. Those of a side table are
+    /// read at once, with what was carried over from parts that were removed.
     pub fn batches(&self, table: Table) -> impl Iterator<Item = Result<RecordBatch, Error>> + '_ {
-        let parts = self.parts.iter().map(move |part| self.source(part, table));
+        let (side, parts) = if table == Table::Events {
+            (None, self.parts.as_slice())
+        } else {
+            (Some(self.side(table)), &[][..])
+        };
+        let (side, side_error) = match side {
+            Some(Ok(batches)) => (batches, None),
+            Some(Err(error)) => (Vec::new(), Some(Err(error))),
+            None => (Vec::new(), None),
+        };
         let mut failed = false;
-        parts
-            .flat_map(|source| {
-                let (source, error) = match source {
-                    Ok(source) => (source, None),
-                    Err(error) => (Source::Nothing, Some(Err(error))),
-                };
-                error.into_iter().chain(source)
-            })
-            .take_while(move |batch| !std::mem::replace(&mut failed, batch.is_err()))
+        let events = parts.iter().map(move |part| self.source(part, table)).flat_map(|source| {
+            let (source, error) = match source {
+                Ok(source) => (source, None),
+                Err(error) => (Source::Nothing, Some(Err(error))),
+            };
+            error.into_iter().chain(source)
+        });
+        let all = side_error.into_iter().chain(side.into_iter().map(Ok)).chain(events);
+        all.take_while(move |batch| !std::mem::replace(&mut failed, batch.is_err()))
+    }
+
+    /// All rows of a side table. Parts that are removed meanwhile leave what is needed of them in the carried rows,
+    /// so then it is read anew.
+    fn side(&self, table: Table) -> Result<Vec<RecordBatch>, Error> {
+        let mut first = self.first;
+        loop {
+            let read = self.side_from(table, first);
+            let now = self.layout.first()?;
+            if now == first {
+                return read;
+            }
+            first = now;
+        }
+    }
+
+    /// Rows of a side table that were carried over from parts that were removed.
+    pub(crate) fn carried(&self, table: Table) -> Result<impl Iterator<Item = RecordBatch>, Error> {
+        carried::read(&self.layout, table, self.first).map(Vec::into_iter)
+    }
+
+    /// How far the streams of these rows had got in those parts.
+    pub(crate) fn carried_ends(&self) -> Result<StreamEnds, Error> {
+        carried::ends(&self.layout, self.first)
+    }
+
+    fn side_from(&self, table: Table, first: u64) -> Result<Vec<RecordBatch>, Error> {
+        let mut all = carried::read(&self.layout, table, first)?;
+        for part in self.parts.iter().filter(|part| part.number >= first) {
+            for batch in self.source(part, table)? {
+                all.push(batch?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The last sample in `devices` of each node and boot: its `uptime`, and the latest `time`. Of sealed parts only what that takes is read.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    pub fn last_samples(&self) -> Result<LastSamples, Error> {
+        let mut last = LastSamples::new();
+        let mut see = |batch: &RecordBatch| {
+            let (nodes, boots) = (text(batch, "node"), text(batch, "boot"));
+            let (uptimes, times) =
+                (column::<UInt64Type>(batch, "uptime"), column::<TimestampNanosecondType>(batch, "time"));
+            let (Some(nodes), Some(boots), Some(uptimes), Some(times)) = (nodes, boots, uptimes, times)
+            else {
+                return;
+            };
+            let mut run: Option<Run<'_>> = None;
+            let mut put = |((node, boot), (uptime, time)): Run<'_>| {
+                let last = last.entry((node.to_owned(), boot.to_owned())).or_insert((uptime, time));
+                *last = (last.0.max(uptime), last.1.max(time));
+            };
+            for row in 0..batch.num_rows() {
+                let (uptime, time) = (uptimes.value(row), times.value(row));
+                let key = (nodes.value(row), boots.value(row));
+                match &mut run {
+                    Some((of, latest)) if *of == key => {
+                        *latest = (latest.0.max(uptime), latest.1.max(time));
+                    }
+                    _ => {
+                        run.replace((key, (uptime, time))).into_iter().for_each(&mut put);
+                    }
+                }
+            }
+            run.into_iter().for_each(&mut put);
+        };
+        carried::read(&self.layout, Table::Devices, self.first)?.iter().for_each(&mut see);
+        for part in &self.parts {
+            let path = self.layout.sealed(Table::Devices, part.number);
+            if part.live.is_some() {
+                for batch in self.source(part, Table::Devices)? {
+                    see(&batch?);
+                }
+            } else if path.exists() {
+                for batch in
+                    Batches::some(Table::Devices, &path, &["time", "node", "boot", "uptime"], |_| true)?
+                {
+                    see(&batch?);
+                }
+            }
+        }
+        Ok(last)
     }
 
     /// Paths by file id.
@@ -141,13 +275,18 @@ impl Reader {
         }))
     }
 
-    /// Which file each handle of these processes stands for, by process and handle, as far as events and
-    /// records say. For a writer that continues a trace whose processes still run: of sealed parts only row
-    /// groups that may hold one of the processes are read.
+    /// Which file each handle of these processes stands for, by process and handle, as far as records and events
+    /// of operations that `opens` (layer, operation) say; others may be about a file that is not the handle's. For a
+    /// writer that continues a trace whose processes still run: of sealed parts only row groups that may hold one of
+    /// the processes are read.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`].
-    pub fn handles(&self, processes: &HashSet<u64>) -> Result<HashMap<(u64, u64), u64>, Error> {
+    pub fn handles(
+        &self,
+        processes: &HashSet<u64>,
+        opens: impl Fn(&str, &str) -> bool,
+    ) -> Result<HashMap<(u64, u64), u64>, Error> {
         let mut handles = HashMap::new();
         let mut streams = HashMap::new();
         for batch in self.batches(Table::Threads) {
@@ -160,14 +299,18 @@ impl Reader {
             }
         }
         for batch in self.batches(Table::Files) {
-            see_handles(&batch?, "stream", |stream| streams.get(&stream).copied(), &mut handles);
+            see_handles(&batch?, "stream", |_, stream| streams.get(&stream).copied(), &mut handles);
         }
-        let wanted = |process| processes.contains(&process).then_some(process);
+        let mut see_events = |batch: &RecordBatch| {
+            let Some(opened) = Opened::of(batch, &opens) else { return };
+            let wanted = |row, process| (processes.contains(&process) && opened.is(row)).then_some(process);
+            see_handles(batch, "process", wanted, &mut handles);
+        };
         for part in &self.parts {
             let path = self.layout.sealed(Table::Events, part.number);
             match self.source(part, Table::Events)? {
                 Source::Sealed(_) => {
-                    let columns = ["process", "handle", "file"];
+                    let columns = ["process", "layer", "op", "file", "handle", "result"];
                     let batches = Batches::some(Table::Events, &path, &columns, |group| {
                         // Column 3 is `process`; see the schema.
                         match group.column(3).statistics() {
@@ -178,14 +321,20 @@ impl Reader {
                             }
                             _ => true,
                         }
-                    })?;
-                    for batch in batches {
-                        see_handles(&batch?, "process", wanted, &mut handles);
+                    });
+                    match batches {
+                        // Removed since the line above.
+                        Err(error) if error.is_not_found() && self.layout.first()? > part.number => {}
+                        batches => {
+                            for batch in batches? {
+                                see_events(&batch?);
+                            }
+                        }
                     }
                 }
                 source => {
                     for batch in source {
-                        see_handles(&batch?, "process", wanted, &mut handles);
+                        see_events(&batch?);
                     }
                 }
             }
@@ -250,13 +399,19 @@ impl Reader {
         if table != Table::Events && !path.exists() {
             return Ok(Source::Nothing);
         }
-        Batches::all(table, &path).map(Source::Sealed)
+        match Batches::all(table, &path) {
+            Err(error) if error.is_not_found() && self.layout.first()? > part.number => {
+                self.missed.fetch_add(1, Ordering::Relaxed);
+                Ok(Source::Nothing)
+            }
+            opened => opened.map(Source::Sealed),
+        }
     }
 }
 
 /// The live streams of a part; `None` if it has been sealed meanwhile. Events first, so that the side tables
 /// hold what these events need.
-fn open_live(layout: &Layout, part: u64) -> Result<Option<[Option<LiveReader>; 6]>, Error> {
+fn open_live(layout: &Layout, part: u64) -> Result<Option<[Option<LiveReader>; TABLES]>, Error> {
     let mut live = Table::ALL.map(|_| None);
     for table in Table::ALL {
         if let Some(mut reader) = LiveReader::open(table, &layout.live(table, part))? {
@@ -268,11 +423,38 @@ fn open_live(layout: &Layout, part: u64) -> Result<Option<[Option<LiveReader>; 6
     Ok((!layout.sealed(Table::Events, part).exists()).then_some(live))
 }
 
-/// The first row that has a handle and a file is the one that opened it; records were seen before.
+/// Which rows of a batch of events opened their handle.
+struct Opened<'a> {
+    layers: Vec<usize>,
+    ops: Vec<usize>,
+    /// By layer, then by operation.
+    opens: Vec<Vec<bool>>,
+    results: &'a PrimitiveArray<Int64Type>,
+}
+
+impl<'a> Opened<'a> {
+    fn of(batch: &'a RecordBatch, opens: &impl Fn(&str, &str) -> bool) -> Option<Opened<'a>> {
+        let names = |name| {
+            let column = batch.column_by_name(name)?.as_any_dictionary_opt()?;
+            Some((column.normalized_keys(), column.values().as_string_opt::<i32>()?))
+        };
+        let ((layers, layer_names), (ops, op_names)) = (names("layer")?, names("op")?);
+        let of_layer =
+            |layer: &str| op_names.iter().map(|op| op.is_some_and(|op| opens(layer, op))).collect();
+        let opens = layer_names.iter().map(|layer| of_layer(layer.unwrap_or(""))).collect();
+        Some(Opened { layers, ops, opens, results: column::<Int64Type>(batch, "result")? })
+    }
+
+    fn is(&self, row: usize) -> bool {
+        self.opens[self.layers[row]][self.ops[row]] && self.results.value(row) >= 0
+    }
+}
+
+/// Handles are not used twice, so the first row counts.
 fn see_handles(
     batch: &RecordBatch,
     by: &str,
-    process_of: impl Fn(u64) -> Option<u64>,
+    process_of: impl Fn(usize, u64) -> Option<u64>,
     handles: &mut HashMap<(u64, u64), u64>,
 ) {
     let (Some(owner), Some(handle), Some(file)) = (
@@ -286,7 +468,7 @@ fn see_handles(
         if owner.is_valid(row)
             && handle.is_valid(row)
             && file.is_valid(row)
-            && let Some(process) = process_of(owner.value(row))
+            && let Some(process) = process_of(row, owner.value(row))
         {
             handles.entry((process, handle.value(row))).or_insert(file.value(row));
         }

@@ -1,5 +1,6 @@
 //! What a writer must know to continue a trace: the next ids, and how far each stream got.
 
+use crate::carried::{self, Removed, value};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::parquet_file::{self, Batches};
@@ -36,6 +37,8 @@ pub struct Recovered {
     pub cut: Vec<Cut>,
     /// Parts that were waiting to be sealed; this goes on now.
     pub unsealed: Vec<u64>,
+    /// What retention had removed.
+    pub removed: Removed,
 }
 
 /// A process of the trace.
@@ -108,6 +111,12 @@ impl StreamEnds {
             self.sparse.entry(stream).or_default()
         };
         *end = next.max(*end);
+    }
+
+    /// The streams that have an end.
+    pub(crate) fn streams(&self) -> impl Iterator<Item = u64> {
+        let dense = self.dense.iter().enumerate().filter(|(_, next)| **next > 0).map(|(id, _)| id as u64);
+        dense.chain(self.sparse.keys().copied())
     }
 
     pub(crate) fn get(&self, stream: u64) -> u64 {
@@ -186,11 +195,25 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
+    /// Takes in what is left of the parts before `first`.
+    pub(crate) fn carried(&mut self, layout: &Layout, first: u64) -> Result<(), Error> {
+        if first == 0 {
+            return Ok(());
+        }
+        self.found.removed = Removed::read(layout, first)?;
+        self.found.last_time = self.found.removed.until;
+        for table in [Table::Processes, Table::Threads, Table::Files, Table::Losses] {
+            carried::read(layout, table, first)?.iter().for_each(|batch| self.see(table, batch));
+        }
+        self.ends = carried::ends(layout, first)?;
+        Ok(())
+    }
+
     /// Takes in a sealed part.
     pub(crate) fn sealed(&mut self, layout: &Layout, part: u64) -> Result<(), Error> {
         for table in Table::SIDE {
             let path = layout.sealed(table, part);
-            if table != Table::Clocks && path.exists() {
+            if !matches!(table, Table::Clocks | Table::Devices) && path.exists() {
                 for batch in Batches::all(table, &path)? {
                     self.see(table, &batch?);
                 }
@@ -204,8 +227,7 @@ impl Recovery {
                 self.found.last_time = self.found.last_time.max(times.max_opt().copied().unwrap_or(0));
             }
         }
-        let pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
-        let ends = pairs.into_iter().find(|p| p.key == STREAMS_KEY).and_then(|p| p.value.as_deref());
+        let ends = value(metadata, STREAMS_KEY);
         if !ends.is_some_and(|text| self.ends.put_text(text)) {
             for batch in Batches::some(Table::Events, &path, &["stream", "seq"], |_| true)? {
                 self.ends.see(&batch?);
@@ -236,7 +258,7 @@ impl Recovery {
             Table::Threads => {
                 let _ = self.see_threads(batch);
             }
-            Table::Clocks => {}
+            Table::Clocks | Table::Devices => {}
         }
     }
 
@@ -305,9 +327,11 @@ impl Recovery {
             }
         }
         self.found.processes.sort_by_key(|p| p.process);
-        self.found.next_process = self.found.processes.last().map_or(1, |p| p.process + 1);
-        self.found.next_stream = self.found.streams.last().map_or(1, |s| s.stream + 1);
-        self.found.next_file = self.max_file + 1;
+        let removed = self.found.removed;
+        let (process, stream) = (self.found.processes.last(), self.found.streams.last());
+        self.found.next_process = process.map_or(1, |p| p.process + 1).max(removed.next_process);
+        self.found.next_stream = stream.map_or(1, |s| s.stream + 1).max(removed.next_stream);
+        self.found.next_file = (self.max_file + 1).max(removed.next_file);
         self.found
     }
 }

@@ -36,10 +36,14 @@
 //! | `process` | id |
 //! | `node`, `pid`, `ppid`, `uid` | where and whose |
 //! | `rank` | MPI rank; null if none was found |
-//! | `job` | job id of the batch system; null if none was found |
+//! | `job` | id of the job, of the batch system or of what `job_system` says; null if none was found |
 //! | `exe`, `cmdline`, `cwd` | executable, arguments (joined by a space, quoted for the shell where needed), working directory |
 //! | `started` | time of the first traced request |
 //! | `boot`, `nonce` | with `pid` the identity of the process image for ever: boot id of the node (32 hexadecimal digits) and a number of its own; null if the process was imported |
+//! | `job_system` | whose id `job` is: `slurm`, `pbs`, `flux`, `lsf`, `sge`, `cobalt`; `systemd`: a unit, where there is no batch system; `miot`: `MIOT_JOB`; null without a job |
+//! | `job_step` | step of the job (Slurm), or the name that the launcher of a parallel program gives its run (`PMIX_NAMESPACE`, `PALS_APID`); null if none was found |
+//! | `user` | name of the user `uid`, as the node knows it; null if it does not, or did not say within 20 ms |
+//! | `cgroup` | path of the control group when the process was found; null if it had ended by then, or is in another process id namespace |
 //!
 //! **threads**: one row per stream: a thread, or the part of its life in which it used one lane.
 //!
@@ -62,30 +66,63 @@
 //! | `path_raw` | the bytes of the path; null if `path` says it all |
 //! | `stream`, `seq`, `handle` | the record that named the handle; null if an event did |
 //!
-//! **losses**: one row per place and time at which events were lost.
+//! **losses**: one row per place and time at which events were lost, or left out by the filter.
 //!
 //! | column | meaning |
 //! |---|---|
 //! | `time` | when it was noticed |
 //! | `node`, `process`, `stream` | whose; process and stream are null if unknown |
-//! | `place` | `lane_full`, `nested`, `no_lane`, `abi_violation` |
+//! | `place` | `lane_full`, `spool_full`, `spool_damaged`, `nested`, `no_lane`, `abi_violation`; [`FILTERED`], which is no loss |
 //! | `count` | how many |
 //! | `first_seq`, `last_seq` | the gap in the stream; null if the loss left none |
 //!
-//! **clocks**: what was applied to the times of a node.
+//! **clocks**: what was applied to the times of a node, one row per straight piece of it; see [`crate::clocks`].
 //!
 //! | column | meaning |
 //! |---|---|
-//! | `time`, `node` | from when on, whose |
-//! | `offset` | nanoseconds added to the node's time |
-//! | `uncertainty`, `round_trip` | nanoseconds |
+//! | `time`, `node` | from when on, in merged time, and whose |
+//! | `offset` | nanoseconds added to the node's time at that moment |
+//! | `uncertainty` | nanoseconds: while the piece holds, merged times are at most this wrong |
+//! | `round_trip` | nanoseconds: the shortest exchange that the piece rests on |
+//! | `drift` | nanoseconds that the offset gains per second of the node's time |
+//! | `reason` | why a new piece was begun: `first`, `exchange`, `gap`, `step` |
+//!
+//! **devices**: what the block devices and the mounted network file systems of a node did in an interval, by the counters of its
+//! kernel; one row per device and interval. A counter is null where the kernel does not offer it. See `docs/devices.md`.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `time`, `node` | end of the interval, in merged time, and whose |
+//! | `interval` | nanoseconds that the counters are about |
+//! | `kind` | `block`; `nfs`, `lustre`, `fuse`: a mounted file system of that kind |
+//! | `device` | name of the block device, or of what is mounted |
+//! | `mount` | where it is mounted; null for a block device |
+//! | `reads`, `writes`, `others` | requests completed; others: discards and flushes, or requests that move no data |
+//! | `read_bytes`, `write_bytes` | bytes moved |
+//! | `read_time`, `write_time`, `other_time` | nanoseconds that these requests took, summed up |
+//! | `reads_merged`, `writes_merged` | requests that were joined with others before they were served |
+//! | `busy` | nanoseconds in which at least one request was under way |
+//! | `queue_time` | integral of the number of requests under way over time, nanoseconds |
+//! | `in_flight` | requests under way at `time` |
+//! | `retransmits` | requests that were sent again |
+//! | `boot`, `uptime` | identity of the sample: boot id of the node, and nanoseconds since that boot at `time` |
 
-use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow_array::{RecordBatch, new_null_array};
+use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+/// Place of the rows of `losses` that count requests which were left out on purpose: too short, or not in the sample.
+pub const FILTERED: &str = "filtered";
+
+/// Place of the rows of `losses` that [`crate::repair`] adds: numbers that stood in files that were damaged.
+pub const DAMAGED: &str = "damaged";
+
 /// Version of these columns, in the manifest and in every sealed file.
 pub const VERSION: u32 = 1;
+
+/// How many tables there are.
+pub(crate) const TABLES: usize = 7;
 
 /// The tables of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -103,15 +140,24 @@ pub enum Table {
     Losses,
     /// Clock corrections.
     Clocks,
+    /// Block devices and mounts, by interval.
+    Devices,
 }
 
 impl Table {
     /// All of them, events first.
-    pub const ALL: [Table; 6] =
-        [Table::Events, Table::Processes, Table::Threads, Table::Files, Table::Losses, Table::Clocks];
+    pub const ALL: [Table; TABLES] = [
+        Table::Events,
+        Table::Processes,
+        Table::Threads,
+        Table::Files,
+        Table::Losses,
+        Table::Clocks,
+        Table::Devices,
+    ];
     /// All but events: what events refer to, written before them.
-    pub const SIDE: [Table; 5] =
-        [Table::Processes, Table::Threads, Table::Files, Table::Losses, Table::Clocks];
+    pub const SIDE: [Table; TABLES - 1] =
+        [Table::Processes, Table::Threads, Table::Files, Table::Losses, Table::Clocks, Table::Devices];
 
     /// The name of its folder.
     #[must_use]
@@ -123,6 +169,7 @@ impl Table {
             Table::Files => "files",
             Table::Losses => "losses",
             Table::Clocks => "clocks",
+            Table::Devices => "devices",
         }
     }
 
@@ -148,9 +195,10 @@ pub fn time_type() -> DataType {
 /// Columns of a table.
 #[must_use]
 pub fn of(table: Table) -> SchemaRef {
-    static ALL: OnceLock<[SchemaRef; 6]> = OnceLock::new();
+    static ALL: OnceLock<[SchemaRef; TABLES]> = OnceLock::new();
     let all = ALL.get_or_init(|| {
-        [events(), processes(), threads(), files(), losses(), clocks()].map(|f| Arc::new(Schema::new(f)))
+        [events(), processes(), threads(), files(), losses(), clocks(), devices()]
+            .map(|f| Arc::new(Schema::new(f)))
     });
     Arc::clone(&all[table as usize])
 }
@@ -222,6 +270,10 @@ fn processes() -> Vec<Field> {
         col("started", time_type()),
         null("boot", Utf8),
         null("nonce", UInt64),
+        null("job_system", Utf8),
+        null("job_step", Utf8),
+        null("user", Utf8),
+        null("cgroup", Utf8),
     ]
 }
 
@@ -270,7 +322,57 @@ fn clocks() -> Vec<Field> {
         col("offset", Int64),
         col("uncertainty", Int64),
         col("round_trip", Int64),
+        col("drift", Int64),
+        col("reason", Utf8),
     ]
+}
+
+fn devices() -> Vec<Field> {
+    vec![
+        col("time", time_type()),
+        col("node", Utf8),
+        col("interval", Int64),
+        col("kind", Utf8),
+        col("device", Utf8),
+        null("mount", Utf8),
+        null("reads", UInt64),
+        null("writes", UInt64),
+        null("others", UInt64),
+        null("read_bytes", UInt64),
+        null("write_bytes", UInt64),
+        null("read_time", UInt64),
+        null("write_time", UInt64),
+        null("other_time", UInt64),
+        null("reads_merged", UInt64),
+        null("writes_merged", UInt64),
+        null("busy", UInt64),
+        null("queue_time", UInt64),
+        null("in_flight", UInt64),
+        null("retransmits", UInt64),
+        col("boot", Utf8),
+        col("uptime", UInt64),
+    ]
+}
+
+/// True if a table with these columns is one of this version, or of an earlier one that had fewer: columns are only
+/// appended, and those that are missing may be null.
+pub(crate) fn fits(table: Table, found: &Fields) -> bool {
+    let all = of(table);
+    let columns = all.fields().iter();
+    found.len() <= columns.len()
+        && columns.enumerate().all(|(at, column)| match found.get(at) {
+            Some(found) => found == column,
+            None => column.is_nullable(),
+        })
+}
+
+/// Rows of a table with the columns that this version has: those that are missing are null.
+pub(crate) fn complete(table: Table, batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let all = of(table);
+    let (rows, mut columns) = (batch.num_rows(), batch.columns().to_vec());
+    let missing = all.fields().iter().skip(columns.len());
+    columns.extend(missing.map(|column| new_null_array(column.data_type(), rows)));
+    RecordBatch::try_new(all, columns)
 }
 
 #[cfg(test)]

@@ -11,8 +11,12 @@
 //! Events in a sealed part are ordered by time. In the live part they are too, apart from late ones (see
 //! `miot_proto::event::flag::LATE`); these are put where they belong.
 
+pub(crate) mod files;
+
+use crate::checksum::{Checksums, RowGroups, Summed};
 use crate::error::Error;
-use crate::layout::{Layout, sync_folder};
+use crate::event_file::EventWriter;
+use crate::layout::{Layout, make_folder, sync_folder};
 use crate::live::{LiveReader, Stop};
 use crate::parquet_file;
 use crate::recover::{STREAMS_KEY, StreamEnds};
@@ -22,6 +26,7 @@ use arrow_array::types::TimestampNanosecondType;
 use arrow_array::{RecordBatch, UInt32Array};
 use arrow_schema::ArrowError;
 use arrow_select::concat::concat_batches;
+use files::{FILES_KEY, ForeignFiles};
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
@@ -126,13 +131,16 @@ fn try_write_table(
     if first.is_none() && !empty_too {
         return Ok(Some(Sealed::default()));
     }
-    let folder = layout.folder(table);
-    fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
+    make_folder(&layout.folder(table))?;
     let file = File::create(path).map_err(Error::io("create", path))?;
-    let failed = |e: ParquetError| Error::io("write to", path)(to_io(e));
-    let mut writer = ArrowWriter::try_new(file, schema::of(table), Some(parquet_file::properties(table)?))
-        .map_err(failed)?;
+    let failed = |e: ParquetError| Error::io("write to", path)(parquet_file::to_io(e));
+    let mut writer = TableWriter::new(table, Summed::new(file)).map_err(failed)?;
+    let mut checksums = Checksums::default();
     let mut ends = StreamEnds::default();
+    let mut foreign = ForeignFiles::default();
+    if table == Table::Events {
+        foreign.defined_in(&layout.live(Table::Files, order.part))?;
+    }
     let mut late = late.map(Late::new);
     let mut next = first;
     while let Some(batch) = next {
@@ -141,35 +149,99 @@ fn try_write_table(
         }
         if table == Table::Events {
             ends.see(&batch);
+            foreign.see(&batch);
         }
         match &mut late {
-            None => writer.write(&batch).map_err(failed)?,
+            None => checksums.write(&mut writer, &batch).map_err(failed)?,
             Some(late) => {
                 if let Some(merged) = late.merge(&batch).map_err(|e| Error::damaged(path, e))? {
-                    writer.write(&merged).map_err(failed)?;
+                    checksums.write(&mut writer, &merged).map_err(failed)?;
                 }
             }
         }
         next = source.next()?;
     }
+    checksums.finish(&mut writer).map_err(failed)?;
     if table == Table::Events {
         writer.append_key_value_metadata(KeyValue::new(STREAMS_KEY.to_owned(), ends.to_text()));
+        writer.append_key_value_metadata(KeyValue::new(FILES_KEY.to_owned(), foreign.to_text()));
     }
-    let events = writer.finish().map_err(failed)?.file_metadata().num_rows() as u64;
-    let file = writer.inner();
+    let events = writer.finish().map_err(failed)?;
+    let file = writer.file();
     file.sync_all().map_err(Error::io("sync", path))?;
     let bytes = file.metadata().map_err(Error::io("read the size of", path))?.len();
     Ok(Some(Sealed { events, bytes }))
 }
 
-/// The system's error inside a Parquet one, so that a full disk is known as such.
-fn to_io(error: ParquetError) -> io::Error {
-    match error {
-        ParquetError::External(inner) => match inner.downcast::<io::Error>() {
-            Ok(error) => *error,
-            Err(other) => io::Error::other(other),
-        },
-        other => io::Error::other(other),
+/// Writes a Parquet file: of events in a way of its own.
+enum TableWriter {
+    Events(EventWriter<Summed>),
+    Side(ArrowWriter<Summed>),
+}
+
+impl TableWriter {
+    fn new(table: Table, file: Summed) -> Result<TableWriter, ParquetError> {
+        Ok(match table {
+            Table::Events => TableWriter::Events(EventWriter::new(file)?),
+            _ => TableWriter::Side(ArrowWriter::try_new(
+                file,
+                schema::of(table),
+                Some(parquet_file::properties(table)),
+            )?),
+        })
+    }
+
+    /// Rows written.
+    fn finish(&mut self) -> Result<u64, ParquetError> {
+        let metadata = match self {
+            TableWriter::Events(writer) => writer.finish()?,
+            TableWriter::Side(writer) => writer.finish()?,
+        };
+        Ok(metadata.file_metadata().num_rows() as u64)
+    }
+
+    fn file(&self) -> &File {
+        match self {
+            TableWriter::Events(writer) => writer.inner().file(),
+            TableWriter::Side(writer) => writer.inner().file(),
+        }
+    }
+}
+
+impl RowGroups for TableWriter {
+    fn add(&mut self, rows: &RecordBatch) -> Result<(), ParquetError> {
+        match self {
+            TableWriter::Events(writer) => writer.add(rows),
+            TableWriter::Side(writer) => writer.add(rows),
+        }
+    }
+
+    fn count(&self) -> usize {
+        match self {
+            TableWriter::Events(writer) => writer.count(),
+            TableWriter::Side(writer) => writer.count(),
+        }
+    }
+
+    fn end(&mut self) -> Result<(), ParquetError> {
+        match self {
+            TableWriter::Events(writer) => writer.end(),
+            TableWriter::Side(writer) => writer.end(),
+        }
+    }
+
+    fn written(&mut self) -> Result<&mut Summed, ParquetError> {
+        match self {
+            TableWriter::Events(writer) => writer.written(),
+            TableWriter::Side(writer) => writer.written(),
+        }
+    }
+
+    fn append_key_value_metadata(&mut self, entry: KeyValue) {
+        match self {
+            TableWriter::Events(writer) => RowGroups::append_key_value_metadata(writer, entry),
+            TableWriter::Side(writer) => RowGroups::append_key_value_metadata(writer, entry),
+        }
     }
 }
 

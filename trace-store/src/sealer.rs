@@ -1,7 +1,9 @@
-//! The thread that seals parts while the writer goes on.
+//! The thread that seals parts, and removes those that are not to be kept, while the writer goes on.
 
+use crate::carried::Removed;
 use crate::error::Error;
 use crate::layout::Layout;
+use crate::retain::{Retain, retain};
 use crate::seal::{Order, Sealed, seal};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +15,26 @@ use std::time::{Duration, Instant};
 /// How long a part that could not be sealed waits for the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
-type Outcome = (Order, Result<Option<Sealed>, Error>);
+#[derive(Debug)]
+enum Work {
+    Seal(Order),
+    Retain(Retain),
+}
+
+#[derive(Debug)]
+enum Outcome {
+    Seal(Order, Result<Option<Sealed>, Error>),
+    Retain(Result<Option<Removed>, Error>),
+}
+
+impl Work {
+    fn run(self, layout: &Layout, stop: &AtomicBool) -> Outcome {
+        match self {
+            Work::Seal(order) => Outcome::Seal(order, seal(layout, order, stop)),
+            Work::Retain(order) => Outcome::Retain(retain(layout, &order, stop)),
+        }
+    }
+}
 
 /// Seals parts in the order they are given, on one thread.
 #[derive(Debug)]
@@ -27,11 +48,14 @@ pub(crate) struct Sealer {
     error: Option<Error>,
     total: Sealed,
     parts: u64,
+    retaining: bool,
+    retain_error: Option<Error>,
+    removed: Option<Removed>,
 }
 
 #[derive(Debug)]
 struct Worker {
-    work: Sender<Order>,
+    work: Sender<Work>,
     done: Receiver<Outcome>,
     thread: JoinHandle<()>,
 }
@@ -48,6 +72,9 @@ impl Sealer {
             error: None,
             total: Sealed::default(),
             parts: 0,
+            retaining: false,
+            retain_error: None,
+            removed: None,
         }
     }
 
@@ -60,13 +87,50 @@ impl Sealer {
             }
         }
         // A thread that is gone (it panicked) takes no work: then this thread does it.
-        let sent = self.worker.as_ref().is_some_and(|w| w.work.send(order).is_ok());
+        let sent = self.worker.as_ref().is_some_and(|w| w.work.send(Work::Seal(order)).is_ok());
         if sent {
             self.underway.insert(order.part, order);
         } else {
             self.worker = None;
-            let outcome = seal(&self.layout, order, &self.stop);
-            self.take((order, outcome));
+            let outcome = Work::Seal(order).run(&self.layout, &self.stop);
+            self.take(outcome);
+        }
+    }
+
+    /// Begins to remove what is not to be kept, after the parts given so far are sealed; unless that is under
+    /// way: then it returns false.
+    pub(crate) fn retain(&mut self, order: Retain) -> bool {
+        self.collect();
+        if self.retaining {
+            return false;
+        }
+        if self.worker.is_none() {
+            match self.start() {
+                Ok(worker) => self.worker = Some(worker),
+                Err(error) => {
+                    self.take(Outcome::Retain(Err(error)));
+                    return true;
+                }
+            }
+        }
+        self.retaining = self.worker.as_ref().is_some_and(|w| w.work.send(Work::Retain(order)).is_ok());
+        true
+    }
+
+    /// What went wrong with it since the last call.
+    pub(crate) fn retain_error(&mut self) -> Option<Error> {
+        self.retain_error.take()
+    }
+
+    /// What was removed, if anything was since the last call.
+    pub(crate) fn removed(&mut self) -> Option<Removed> {
+        self.collect();
+        self.removed.take()
+    }
+
+    fn collect(&mut self) {
+        while let Some(outcome) = self.worker.as_ref().and_then(|w| w.done.try_recv().ok()) {
+            self.take(outcome);
         }
     }
 
@@ -87,9 +151,7 @@ impl Sealer {
 
     /// What went wrong since the last call.
     pub(crate) fn error(&mut self) -> Option<Error> {
-        while let Some(outcome) = self.worker.as_ref().and_then(|w| w.done.try_recv().ok()) {
-            self.take(outcome);
-        }
+        self.collect();
         self.error.take()
     }
 
@@ -112,7 +174,18 @@ impl Sealer {
         (self.parts, self.total)
     }
 
-    fn take(&mut self, (order, outcome): Outcome) {
+    fn take(&mut self, outcome: Outcome) {
+        let (order, outcome) = match outcome {
+            Outcome::Seal(order, outcome) => (order, outcome),
+            Outcome::Retain(outcome) => {
+                self.retaining = false;
+                match outcome {
+                    Ok(removed) => self.removed = removed.or(self.removed),
+                    Err(error) => self.retain_error = Some(Error::Retain { source: Box::new(error) }),
+                }
+                return;
+            }
+        };
         self.underway.remove(&order.part);
         match outcome {
             Ok(Some(sealed)) => {
@@ -132,15 +205,14 @@ impl Sealer {
     }
 
     fn start(&self) -> Result<Worker, Error> {
-        let (work, orders) = channel::<Order>();
+        let (work, orders) = channel::<Work>();
         let (report, done) = channel();
         let (layout, stop) = (self.layout.clone(), Arc::clone(&self.stop));
         let thread = Builder::new()
             .name("miot-seal".to_owned())
             .spawn(move || {
                 for order in orders {
-                    let outcome = seal(&layout, order, &stop);
-                    if report.send((order, outcome)).is_err() {
+                    if report.send(order.run(&layout, &stop)).is_err() {
                         break;
                     }
                 }

@@ -1,25 +1,28 @@
 //! Appending to a trace.
 
+use crate::carried::Removed;
 use crate::error::Error;
-use crate::layout::{Layout, sync_folder};
+use crate::layout::{Layout, make_folder, sync_folder};
 use crate::live::LiveWriter;
 use crate::manifest::{self, MANIFEST, Manifest};
 use crate::recover::{Cut, Recovered, Recovery};
-use crate::schema::Table;
+use crate::retain::{Known, Retain};
+use crate::schema::{TABLES, Table};
 use crate::seal::{self, Order};
 use crate::sealer::Sealer;
 use arrow_array::RecordBatch;
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Encoded bytes that may wait for a commit. More are committed by the next append, so that a caller who never
 /// commits does not fill the memory.
 const MAX_WAITING: usize = 16 << 20;
 
-/// When the live part is sealed. Whichever bound is met first.
+/// When the live part is sealed (whichever bound is met first), and how long sealed parts are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Events in the live part. Default: 8 Mi.
@@ -28,12 +31,40 @@ pub struct Options {
     pub seal_bytes: u64,
     /// Age of the live part, counted from its first row. Default: 15 minutes.
     pub seal_after: Duration,
+    /// While the sealed parts take more bytes than this, the oldest is removed; the newest always stays. The live
+    /// part, and parts being sealed, come on top. Default: nothing is removed.
+    pub keep_bytes: Option<u64>,
+    /// Sealed parts whose last event is older than this, by this machine's clock, are removed. Default: nothing is
+    /// removed.
+    pub keep_for: Option<Duration>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { seal_rows: 8 << 20, seal_bytes: 1 << 30, seal_after: Duration::from_secs(15 * 60) }
+        Options {
+            seal_rows: 8 << 20,
+            seal_bytes: 1 << 30,
+            seal_after: Duration::from_secs(15 * 60),
+            keep_bytes: None,
+            keep_for: None,
+        }
     }
+}
+
+/// Shortest and longest time between two looks for parts that are too old.
+const RETAIN_EVERY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// What is known for the removal of parts.
+#[derive(Debug, Default)]
+struct Retention {
+    /// As of the begin of the live part.
+    known: Option<Arc<Known>>,
+    /// As of the begin of the next one.
+    next: Option<Arc<Known>>,
+    /// The live part has no rows of an earlier writer.
+    ready: bool,
+    /// When parts were last looked at.
+    looked: Option<Instant>,
 }
 
 /// What was written, as [`Writer::finish`] tells.
@@ -55,7 +86,7 @@ pub struct Writer {
     layout: Layout,
     options: Options,
     part: u64,
-    live: [LiveWriter; 6],
+    live: [LiveWriter; TABLES],
     /// Time of the latest event in the live part, and whether one was appended after a later one.
     latest: i64,
     late: bool,
@@ -64,19 +95,20 @@ pub struct Writer {
     /// A live file was made and its name is not durable yet.
     unsynced_names: bool,
     sealer: Sealer,
+    retention: Retention,
     /// Part 0 is sealed or being sealed, so that a trace without any event has files too.
     any_part: bool,
     _lock: File,
 }
 
 impl Writer {
-    /// Begins a trace in a directory that is absent or empty.
+    /// Begins a trace in a directory that is absent, empty, or was left by a writer killed at its first step.
     ///
     /// # Errors
     /// [`Error::NotEmpty`], [`Error::NotWritable`], [`Error::Io`].
     pub fn create(dir: &Path, options: Options) -> Result<Writer, Error> {
         let not_writable = |source| Error::NotWritable { dir: dir.to_owned(), source };
-        match fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {
+        match manifest::is_free(dir) {
             Ok(true) => {}
             Ok(false) => {
                 let found = if dir.join(MANIFEST).exists() {
@@ -86,15 +118,17 @@ impl Writer {
                 };
                 return Err(Error::NotEmpty { dir: dir.to_owned(), found });
             }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => fs::create_dir_all(dir).map_err(not_writable)?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                make_folder(dir).map_err(|error| match error {
+                    Error::Io { source, .. } => not_writable(source),
+                    other => other,
+                })?
+            }
             Err(e) => return Err(not_writable(e)),
         }
         let layout = Layout::new(dir);
-        fs::create_dir(layout.live_folder()).map_err(not_writable)?;
+        make_folder(&layout.live_folder())?;
         Manifest::new().write(dir)?;
-        if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
-            sync_folder(parent)?;
-        }
         let lock = lock(dir)?;
         Writer::start(layout, options, lock, 0)
     }
@@ -109,13 +143,15 @@ impl Writer {
         let lock = lock(dir)?;
         let layout = Layout::new(dir);
         let parts = layout.parts()?;
-        for leftover in &parts.leftovers {
-            seal::remove(leftover)?;
-        }
-        fs::create_dir_all(layout.live_folder()).map_err(Error::io("create", &layout.live_folder()))?;
+        make_folder(&layout.live_folder())?;
         let mut recovery = Recovery::default();
+        recovery.carried(&layout, parts.first)?;
         for part in &parts.sealed {
             recovery.sealed(&layout, *part)?;
+        }
+        // Only now: what takes the place of these files can be read.
+        for leftover in &parts.leftovers {
+            seal::remove(leftover)?;
         }
         // The newest part goes on if it is live. If a later one is sealed, which no crash can bring
         // about, a new part is begun, and the live one is sealed too.
@@ -123,10 +159,10 @@ impl Writer {
         let current = match newest {
             Some(part) if parts.live.contains(&part) => part,
             Some(part) => part + 1,
-            None => 0,
+            None => parts.first,
         };
         let mut writer = Writer::start(layout, options, lock, current)?;
-        writer.any_part = newest.is_some_and(|part| part < current) || parts.all().len() > 1;
+        writer.any_part = current > 0 || parts.all().len() > 1;
         let mut unsealed = Vec::new();
         for part in &parts.live {
             let (mut latest, mut late) = (i64::MIN, false);
@@ -151,6 +187,8 @@ impl Writer {
             }
         }
         writer.begun = writer.live.iter().any(|l| l.rows() > 0).then(Instant::now);
+        // What the rows of an earlier writer refer to is known when they are sealed.
+        writer.retention.ready = writer.begun.is_none();
         recovery.found.unsealed = unsealed.iter().map(|order| order.part).collect();
         for order in unsealed {
             writer.sealer.give(order);
@@ -158,10 +196,16 @@ impl Writer {
         Ok((writer, recovery.finish()))
     }
 
+    /// When parts are sealed and removed, from now on.
+    pub fn set_options(&mut self, options: Options) {
+        self.options = options;
+    }
+
     fn start(layout: Layout, options: Options, lock: File, part: u64) -> Result<Writer, Error> {
         Ok(Writer {
             live: streams(&layout, part)?,
             sealer: Sealer::new(layout.clone()),
+            retention: Retention { ready: true, ..Retention::default() },
             layout,
             options,
             part,
@@ -259,10 +303,52 @@ impl Writer {
         self.live = streams(&self.layout, self.part + 1)?;
         self.sealer.give(Order { part: self.part, late: self.late });
         self.part += 1;
+        self.retention.known = self.retention.next.take();
+        (self.retention.ready, self.retention.looked) = (true, None);
         (self.latest, self.late) = (i64::MIN, false);
         self.begun = None;
         self.any_part = true;
         Ok(())
+    }
+
+    /// Says what the caller knows, to be called before a [`Writer::seal`] that begins a new part if anything is to be
+    /// removed. Without it every process, stream and file that was ever defined is carried over.
+    pub fn know(&mut self, known: Known) {
+        self.retention.next = Some(Arc::new(known));
+    }
+
+    /// True if parts are removed some day: [`Writer::know`] and [`Writer::retain`] are wanted.
+    #[must_use]
+    pub fn retains(&self) -> bool {
+        self.options.keep_bytes.is_some() || self.options.keep_for.is_some()
+    }
+
+    /// True if [`Writer::retain`] should be called.
+    #[must_use]
+    pub fn retain_due(&self) -> bool {
+        let every = self.options.keep_for.map_or(RETAIN_EVERY.1, |keep| keep / 16);
+        let every = every.clamp(RETAIN_EVERY.0, RETAIN_EVERY.1);
+        self.retains()
+            && self.retention.ready
+            && self.retention.looked.is_none_or(|looked| looked.elapsed() >= every)
+    }
+
+    /// Has the thread that seals look for parts that are not to be kept any longer, and remove them.
+    ///
+    /// # Errors
+    /// [`Error::Retain`] about an earlier call: what was to be removed stays, and is tried again.
+    pub fn retain(&mut self) -> Result<(), Error> {
+        let Options { keep_bytes, keep_for, .. } = self.options;
+        let known = self.retention.known.clone();
+        if self.sealer.retain(Retain { keep_bytes, keep_for, live: self.part, known }) {
+            self.retention.looked = Some(Instant::now());
+        }
+        self.sealer.retain_error().map_or(Ok(()), Err)
+    }
+
+    /// What was removed since this was last asked, in all since the trace was begun.
+    pub fn removed(&mut self) -> Option<Removed> {
+        self.sealer.removed()
     }
 
     /// Seals everything and waits for it. A trace without events gets its empty tables.
@@ -298,12 +384,13 @@ impl Writer {
     }
 }
 
-fn streams(layout: &Layout, part: u64) -> Result<[LiveWriter; 6], Error> {
-    let [a, b, c, d, e, f] = Table::ALL.map(|table| LiveWriter::new(table, layout.live(table, part)));
-    Ok([a?, b?, c?, d?, e?, f?])
+fn streams(layout: &Layout, part: u64) -> Result<[LiveWriter; TABLES], Error> {
+    let [a, b, c, d, e, f, g] = Table::ALL.map(|table| LiveWriter::new(table, layout.live(table, part)));
+    Ok([a?, b?, c?, d?, e?, f?, g?])
 }
 
-fn lock(dir: &Path) -> Result<File, Error> {
+/// Locks a trace, for as long as the file is open.
+pub(crate) fn lock(dir: &Path) -> Result<File, Error> {
     let path = dir.join(MANIFEST);
     let file = File::open(&path).map_err(Error::io("open", &path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {

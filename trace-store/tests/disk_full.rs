@@ -134,3 +134,40 @@ fn a_finish_that_found_no_space_leaves_a_readable_trace() {
     assert_eq!(read_all(&dir), turn(0, 3000));
     no_torn_end(&dir);
 }
+
+#[test]
+fn a_retention_that_found_no_space_is_tried_again() {
+    let Some(small) = Small::mount() else { return };
+    let dir = small.root.join("trace");
+    let options = Options { keep_bytes: Some(1), ..Options::default() };
+    let mut writer = Writer::create(&dir, Options::default()).unwrap();
+    sides(&mut writer);
+    for part in 0..3 {
+        writer.append(Table::Events, &events(&turn(part * 300, part * 300 + 300))).unwrap();
+        writer.seal().unwrap();
+    }
+    writer.finish().unwrap();
+    let ballast = small.fill(4 << 10);
+    let (mut writer, _) = Writer::open(&dir, options).unwrap();
+    let error = loop {
+        if let Err(error) = writer.retain() {
+            break error;
+        }
+        std::thread::yield_now();
+    };
+    assert!(error.is_disk_full(), "{error}");
+    assert_eq!(read_all(&dir), turn(0, 900));
+    no_torn_end(&dir);
+    fs::remove_file(ballast).unwrap();
+    let removed = loop {
+        // What failed before may be told once more.
+        let _ = writer.retain();
+        if let Some(removed) = writer.removed() {
+            break removed;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!((removed.parts, removed.events), (2, 600));
+    assert_eq!(read_all(&dir), turn(600, 900));
+    no_torn_end(&dir);
+}

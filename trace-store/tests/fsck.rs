@@ -4,8 +4,9 @@
 mod common;
 use common::*;
 use miot_trace_store::fsck::{Kind, Report, check};
-use miot_trace_store::{Options, Table, Writer};
-use std::path::PathBuf;
+use miot_trace_store::repair::{Repaired, repair};
+use miot_trace_store::{Error, Options, Reader, Table, Writer};
+use std::path::{Path, PathBuf};
 
 /// Writes events in two parts and checks.
 fn checked(
@@ -144,7 +145,217 @@ fn a_damaged_message_of_the_live_part_is_found() {
     bytes[last] ^= 1;
     std::fs::write(&live, &bytes).unwrap();
     only(&check(&dir), Kind::Unreadable, 1);
+    // Whole messages follow, so they are kept although the stream ends before.
+    writer.append(Table::Events, &events(&turn(60, 66))).unwrap();
+    writer.commit().unwrap();
+    drop(writer);
+    let again = dir.parent().unwrap().join("again");
+    copy(&dir, &again);
+    let (_, recovered) = Writer::open(&again, Options::default()).unwrap();
+    assert_eq!(recovered.cut.len(), 1);
+    let aside = std::fs::metadata(again.join("damaged/live-part-000000.events.arrows")).unwrap();
+    assert_eq!(aside.len(), recovered.cut[0].bytes);
     std::fs::write(&live, &bytes[..last]).unwrap();
     let report = check(&dir);
     assert!(report.is_good() && report.unfinished.len() == 1, "{report}");
+}
+
+/// Three parts of thirty events, three streams each, and a live part of nine.
+fn damageable(dir: &Path) {
+    let mut writer = Writer::create(dir, Options::default()).unwrap();
+    sides(&mut writer);
+    for part in 0..3 {
+        writer.append(Table::Files, &files(&[(part + 2, None)])).unwrap();
+        writer.append(Table::Events, &events(&turn(part * 30, part * 30 + 30))).unwrap();
+        writer.seal().unwrap();
+    }
+    while dir.join("live").read_dir().unwrap().next().is_some() {
+        std::thread::yield_now();
+    }
+    writer.append(Table::Files, &files(&[(5, None)])).unwrap();
+    writer.append(Table::Events, &events(&turn(90, 94))).unwrap();
+    writer.commit().unwrap();
+    writer.append(Table::Events, &events(&turn(94, 99))).unwrap();
+    writer.commit().unwrap();
+}
+
+fn all_files(dir: &Path) -> Vec<PathBuf> {
+    let mut out = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { out.extend(all_files(&path)) } else { out.push(path) }
+    }
+    out.sort();
+    out
+}
+
+/// Repairs, and expects a good trace that has at least the rows that could be read before, to which a writer can add.
+#[track_caller]
+fn mended(dir: &Path, what: &str) -> Repaired {
+    let readable: Vec<Ev> = match Reader::open(dir) {
+        Ok(reader) => reader
+            .parts()
+            .filter_map(|(part, _)| {
+                let batches = reader.batches_of(part, Table::Events).ok()?;
+                batches.collect::<Result<Vec<_>, _>>().ok()
+            })
+            .flatten()
+            .flat_map(|batch| rows_of(&batch))
+            .collect(),
+        Err(_) => Vec::new(),
+    };
+    let damaged = check(dir).problems.iter().any(|p| p.kind == Kind::Unreadable);
+    let repaired = repair(dir).unwrap();
+    let left = read_all(dir);
+    // A row of a damaged group can be read and be wrong.
+    if !damaged {
+        assert!(readable.iter().all(|row| left.contains(row)), "{what}: rows were lost by the repair");
+    }
+    assert!(
+        turn(0, 99).iter().filter(|row| left.contains(row)).count() == left.len(),
+        "{what}: a row is invented"
+    );
+    let again = repair(dir).unwrap();
+    assert!(again.mended.is_empty(), "{what}: {:?}", again.mended);
+    let (mut writer, _) = Writer::open(dir, Options::default()).unwrap();
+    writer.append(Table::Events, &events(&turn(99, 102))).unwrap();
+    writer.finish().unwrap();
+    repaired
+}
+
+#[test]
+fn a_good_trace_needs_no_repair_and_one_in_use_gets_none() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("trace");
+    damageable(&dir);
+    let before: Vec<_> = all_files(&dir).iter().map(|file| std::fs::read(file).unwrap()).collect();
+    let repaired = repair(&dir).unwrap();
+    assert!(repaired.mended.is_empty() && repaired.report.is_good());
+    assert!(before == all_files(&dir).iter().map(|file| std::fs::read(file).unwrap()).collect::<Vec<_>>());
+    let (_writer, _) = Writer::open(&dir, Options::default()).unwrap();
+    assert!(matches!(repair(&dir), Err(Error::InUse { .. })));
+}
+
+#[test]
+fn damaged_events_are_told_as_losses_and_the_rest_is_kept() {
+    let temp = tempfile::tempdir().unwrap();
+    let (good, dir) = (temp.path().join("good"), temp.path().join("trace"));
+    damageable(&good);
+    let name = "events/part-000001.parquet";
+    let whole = std::fs::read(good.join(name)).unwrap();
+    let mut flipped = whole.clone();
+    flipped[40] ^= 1;
+    for (what, bytes) in
+        [("flip", Some(&flipped[..])), ("cut", Some(&whole[..whole.len() / 2])), ("gone", None)]
+    {
+        let _ = std::fs::remove_dir_all(&dir);
+        copy(&good, &dir);
+        match bytes {
+            Some(bytes) => std::fs::write(dir.join(name), bytes).unwrap(),
+            None => std::fs::remove_file(dir.join(name)).unwrap(),
+        }
+        assert!(!check(&dir).is_good(), "{what}");
+        let repaired = mended(&dir, what);
+        assert!(repaired.has_lost());
+        assert!(repaired.report.is_good(), "{what}: {}", repaired.report);
+        assert_eq!((repaired.report.events, repaired.report.lost), (69, 30), "{what}");
+        assert!(check(&dir).is_good(), "{what}");
+        assert_eq!(dir.join("damaged/events-part-000001.parquet").exists(), bytes.is_some());
+    }
+}
+
+#[test]
+fn a_damaged_part_whose_live_files_are_there_is_whole_again() {
+    let temp = tempfile::tempdir().unwrap();
+    let (live, dir) = (temp.path().join("live"), temp.path().join("trace"));
+    let mut writer = Writer::create(&live, Options::default()).unwrap();
+    sides(&mut writer);
+    writer.append(Table::Events, &events(&turn(0, 30))).unwrap();
+    writer.commit().unwrap();
+    drop(writer);
+    copy(&live, &dir);
+    Writer::open(&dir, Options::default()).unwrap().0.finish().unwrap();
+    copy(&live.join("live"), &dir.join("live"));
+    let part = dir.join("events/part-000000.parquet");
+    std::fs::write(&part, &std::fs::read(&part).unwrap()[..100]).unwrap();
+    // The writer does not remove what it might need.
+    assert!(Writer::open(&dir, Options::default()).is_err());
+    let repaired = repair(&dir).unwrap();
+    assert!(!repaired.has_lost() && repaired.report.is_good(), "{}", repaired.report);
+    assert_eq!(read_all(&dir), turn(0, 30));
+}
+
+#[test]
+fn a_manifest_is_made_anew_only_for_a_trace() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("trace");
+    damageable(&dir);
+    let manifest = dir.join("miot-trace.json");
+    for text in [None, Some("{\"format\":\"mio"), Some("")] {
+        std::fs::remove_file(&manifest).unwrap();
+        if let Some(text) = text {
+            std::fs::write(&manifest, text).unwrap();
+        }
+        let repaired = repair(&dir).unwrap();
+        assert_eq!(repaired.mended.len(), 1);
+        assert!(repaired.report.is_good() && !repaired.has_lost(), "{}", repaired.report);
+    }
+    std::fs::remove_file(&manifest).unwrap();
+    std::fs::write(dir.join("thesis.tex"), "").unwrap();
+    assert!(matches!(repair(&dir), Err(Error::NotATrace { .. })));
+    std::fs::create_dir(temp.path().join("other")).unwrap();
+    assert!(repair(temp.path().join("other")).is_err());
+}
+
+#[test]
+fn whatever_is_damaged_no_readable_row_is_lost() {
+    let seed = std::env::var("MIOT_SEED").map_or(u64::from(std::process::id()), |seed| seed.parse().unwrap());
+    eprintln!("MIOT_SEED={seed}");
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut below = |n: usize| {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        ((state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n as u64) as usize
+    };
+    let temp = tempfile::tempdir().unwrap();
+    let (good, dir) = (temp.path().join("good"), temp.path().join("trace"));
+    damageable(&good);
+    let files = all_files(&good);
+    for round in 0..files.len() * 4 {
+        let file = files[round % files.len()].strip_prefix(&good).unwrap();
+        let bytes = std::fs::read(good.join(file)).unwrap();
+        let _ = std::fs::remove_dir_all(&dir);
+        copy(&good, &dir);
+        let at = below(bytes.len());
+        let what = match round / files.len() {
+            0 => {
+                std::fs::remove_file(dir.join(file)).unwrap();
+                format!("{}: removed", file.display())
+            }
+            1 => {
+                std::fs::write(dir.join(file), &bytes[..at]).unwrap();
+                format!("{}: cut at {at} of {}", file.display(), bytes.len())
+            }
+            _ => {
+                let mut bytes = bytes;
+                let bit = below(8);
+                bytes[at] ^= 1 << bit;
+                std::fs::write(dir.join(file), &bytes).unwrap();
+                format!("{}: bit {bit} of byte {at} changed", file.display())
+            }
+        };
+        // A schema version that is none is none of ours.
+        let Err(Error::NewerSchema { .. }) = repair_of_copy(&dir) else {
+            mended(&dir, &what);
+            continue;
+        };
+    }
+}
+
+/// What a repair says, without doing it.
+fn repair_of_copy(dir: &Path) -> Result<Repaired, Error> {
+    let temp = tempfile::tempdir().unwrap();
+    copy(dir, &temp.path().join("copy"));
+    repair(temp.path().join("copy"))
 }

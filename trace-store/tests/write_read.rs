@@ -84,12 +84,20 @@ fn a_restarted_writer_goes_on_in_the_same_live_part() {
     assert_eq!((recovered.next_process, recovered.next_stream, recovered.next_file), (2, 4, 6));
     assert_eq!(recovered.streams.iter().map(|s| s.next_seq).collect::<Vec<_>>(), [6, 7, 42]);
     assert_eq!(recovered.last_time, turn(17, 18)[0].time);
-    assert_eq!(Reader::open(&dir).unwrap().handles(&[1].into()).unwrap(), [((1, 3), 1), ((1, 56), 5)].into());
+    assert_eq!(
+        Reader::open(&dir).unwrap().handles(&[1].into(), |_, op| op == "write").unwrap(),
+        [((1, 3), 1), ((1, 56), 5)].into()
+    );
+    let named = Reader::open(&dir).unwrap().handles(&[1].into(), |_, _| false).unwrap();
+    assert_eq!(named, [((1, 56), 5)].into(), "a file of its own does not name the handle");
     writer.finish().unwrap();
     assert_eq!(read_all(&dir), turn(0, 18));
     let (_, recovered) = Writer::open(&dir, Options::default()).unwrap();
     assert_eq!(recovered.streams.iter().map(|s| s.next_seq).collect::<Vec<_>>(), [6, 7, 42]);
-    assert_eq!(Reader::open(&dir).unwrap().handles(&[1].into()).unwrap(), [((1, 3), 1), ((1, 56), 5)].into());
+    assert_eq!(
+        Reader::open(&dir).unwrap().handles(&[1].into(), |_, op| op == "write").unwrap(),
+        [((1, 3), 1), ((1, 56), 5)].into()
+    );
 }
 
 #[test]

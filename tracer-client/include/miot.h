@@ -148,6 +148,24 @@ struct miot_request miot_begin(uint8_t layer, uint8_t op);
 struct miot_request miot_begin_enclosing(uint8_t layer, uint8_t op);
 
 /*
+ miot_begin that also says what the request is about to do, so that it can be seen if it hangs: the file
+ (miot_open), the byte offset and the bytes asked for, MIOT_NONE if there are none.
+ */
+struct miot_request miot_begin_on(uint8_t layer,
+                                  uint8_t op,
+                                  uint64_t handle,
+                                  uint64_t offset,
+                                  uint64_t length);
+
+/*
+ Forgets a request that is not to be recorded after all. Every request of miot_begin needs this or an end.
+
+ # Safety
+ The pointer points to a valid structure.
+ */
+void miot_cancel(const struct miot_request *request);
+
+/*
  Ends a request: takes the completion time and commits the event. Returns 1 if it was recorded, 0 if
  not (nothing records, or it was dropped and counted).
 

@@ -3,6 +3,7 @@
 //! Every function may be called from any thread, from signal handlers and between `fork` and `exec`. None
 //! allocates, blocks (apart from the policy `wait`) or changes `errno`.
 
+use crate::lane::Doing;
 use crate::thread::{Begun, Done};
 use miot_proto::event::{Ext, NONE};
 use miot_proto::op::Op;
@@ -94,6 +95,25 @@ pub extern "C" fn miot_begin(layer: u8, op: u8) -> miot_request {
 #[unsafe(no_mangle)]
 pub extern "C" fn miot_begin_enclosing(layer: u8, op: u8) -> miot_request {
     miot_request::of(crate::begin_enclosing(Op { layer, number: op }))
+}
+
+/// miot_begin that also says what the request is about to do, so that it can be seen if it hangs: the file
+/// (miot_open), the byte offset and the bytes asked for, MIOT_NONE if there are none.
+#[unsafe(no_mangle)]
+pub extern "C" fn miot_begin_on(layer: u8, op: u8, handle: u64, offset: u64, length: u64) -> miot_request {
+    miot_request::of(crate::begin_on(Op { layer, number: op }, Doing { handle, offset, length }))
+}
+
+/// Forgets a request that is not to be recorded after all. Every request of miot_begin needs this or an end.
+///
+/// # Safety
+/// The pointer points to a valid structure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn miot_cancel(request: *const miot_request) {
+    // SAFETY: by the contract of this function.
+    if let Some(begun) = unsafe { &*request }.begun() {
+        crate::cancel(begun);
+    }
 }
 
 /// Ends a request: takes the completion time and commits the event. Returns 1 if it was recorded, 0 if

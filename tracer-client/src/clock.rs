@@ -16,9 +16,10 @@ pub fn ticks() -> u64 {
     if USE_MONOTONIC.load(Relaxed) { monotonic() } else { counter() }
 }
 
+/// The processor's counter, for those who know that it [is the clock](is_tsc). A barrier like [`ticks`].
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn counter() -> u64 {
+pub(crate) fn counter() -> u64 {
     let (low, high): (u64, u64);
     // SAFETY: reads the time stamp counter and nothing else. Not `nomem`, so that the compiler keeps the
     // stores before it before it.
@@ -28,7 +29,7 @@ fn counter() -> u64 {
 
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
-fn counter() -> u64 {
+pub(crate) fn counter() -> u64 {
     let value: u64;
     // SAFETY: reads the virtual counter, which Linux lets user space read. Not `nomem`, as above.
     unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) value, options(nostack, preserves_flags)) };
@@ -36,14 +37,29 @@ fn counter() -> u64 {
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn counter() -> u64 {
+pub(crate) fn counter() -> u64 {
     monotonic()
 }
 
 #[cold]
 fn monotonic() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicRaw);
+    nanoseconds(libc::CLOCK_MONOTONIC_RAW)
+}
+
+/// A clock of the kernel, nanoseconds.
+///
+/// By way of libc, which no hook wraps here: rustix would look for the vDSO by itself, where a program under
+/// valgrind, which hides it, dies.
+pub(crate) fn nanoseconds(clock: libc::clockid_t) -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: an out-pointer of the right type.
+    unsafe { libc::clock_gettime(clock, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// True if ticks are those of the processor's counter.
+pub(crate) fn is_tsc() -> bool {
+    !USE_MONOTONIC.load(Relaxed)
 }
 
 /// Decides which clock this process uses. Called before a segment is created.

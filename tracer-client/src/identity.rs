@@ -1,7 +1,8 @@
 //! Who this process is, and where its node's MIOT directory is.
 //!
 //! The environment is read once, by a constructor that runs before `main`, while there is one thread:
-//! later reads would race with `setenv`. Nothing here allocates.
+//! later reads would race with `setenv`. Nothing here allocates, and little looks into `/proc`: a process's
+//! first look there makes the kernel build the folder, which is most of what a short program pays.
 
 use crate::file::File;
 use miot_proto::control::{DEFAULT_DIR, DIR_ENV};
@@ -11,20 +12,44 @@ use std::sync::OnceLock;
 
 /// Bytes of a directory name that is accepted from the environment.
 const MAX_DIR: usize = 256;
+/// Bytes of a job's id, and of a step's name, that are recorded.
 const MAX_JOB: usize = 64;
+const MAX_STEP: usize = 128;
+/// Bytes of a job as [`miot_proto::job`] has it: id, system and step.
+const MAX_JOB_LINE: usize = MAX_JOB + MAX_STEP + 16;
+/// Bytes of a command line that are recorded.
+const MAX_LINE: usize = 2048;
 
-/// Where schedulers leave the job id, and MPI launchers the rank, in the order of preference.
-const JOB_ENV: [&[u8]; 6] =
-    [b"MIOT_JOB", b"SLURM_JOB_ID", b"PBS_JOBID", b"FLUX_JOB_ID", b"LSB_JOBID", b"JOB_ID"];
-const RANK_ENV: [&[u8]; 7] = [
+/// Where batch systems leave the job id, in the order of preference, and which one that is.
+const JOB_ENV: [(&[u8], &[u8]); 7] = [
+    (b"MIOT_JOB", b"miot"),
+    (b"SLURM_JOB_ID", b"slurm"),
+    (b"PBS_JOBID", b"pbs"),
+    (b"FLUX_JOB_ID", b"flux"),
+    (b"LSB_JOBID", b"lsf"),
+    (b"COBALT_JOBID", b"cobalt"),
+    (b"JOB_ID", b"sge"),
+];
+/// Where they, and launchers of parallel programs, leave the name of one run within the job.
+const STEP_ENV: [&[u8]; 3] = [SLURM_STEP, b"PALS_APID", b"PMIX_NAMESPACE"];
+/// Where launchers of parallel programs leave the rank: Slurm's and Flux's own last, for they also start the daemons of
+/// other launchers, whose children inherit it.
+const RANK_ENV: [&[u8]; 8] = [
     b"MIOT_RANK",
     b"PMIX_RANK",
     b"OMPI_COMM_WORLD_RANK",
     b"PMI_RANK",
     b"MV2_COMM_WORLD_RANK",
-    b"SLURM_PROCID",
+    b"PALS_RANKID",
+    SLURM_RANK,
     b"FLUX_TASK_RANK",
 ];
+/// A batch script has it too, though it is no rank: it says 0 there. Only a step has this:
+const SLURM_RANK: &[u8] = b"SLURM_PROCID";
+const SLURM_STEP: &[u8] = b"SLURM_STEP_ID";
+
+/// First letters of the variables that are looked for.
+const INITIALS: &[u8] = b"CFJLMOPS";
 
 /// A NUL-terminated byte string of bounded length.
 #[derive(Clone, Copy)]
@@ -65,35 +90,63 @@ impl<const N: usize> Text<N> {
 #[derive(Clone, Copy)]
 struct Environment {
     dir: Text<MAX_DIR>,
-    job: Text<MAX_JOB>,
+    /// Id, system and step.
+    job: Text<MAX_JOB_LINE>,
     /// Rank + 1.
     rank: u64,
+    /// The command line at the start, arguments ended by NUL; empty if it is not known.
+    line: Text<MAX_LINE>,
 }
 
 static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
 
 /// glibc calls the functions of `.init_array` with the arguments of `main`.
-extern "C" fn capture(_: c_int, _: *const *const c_char, env: *const *const c_char) {
-    // SAFETY: the loader passes the environment of the process; nothing runs beside a constructor.
-    let _ = ENVIRONMENT.set(unsafe { read_environment(env) });
+extern "C" fn capture(count: c_int, arguments: *const *const c_char, env: *const *const c_char) {
+    // SAFETY: the loader passes arguments and environment of the process; nothing runs beside a constructor.
+    ENVIRONMENT.get_or_init(|| unsafe {
+        let line = if env.is_null() { Text::new() } else { read_line(count, arguments) };
+        Environment { line, ..read_environment(env) }
+    });
 }
 
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CAPTURE: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = capture;
 
+/// The command line as the kernel would tell it.
+///
+/// # Safety
+/// `arguments` points to `count` C strings.
+unsafe fn read_line(count: c_int, arguments: *const *const c_char) -> Text<MAX_LINE> {
+    let mut line = Text::new();
+    for at in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: by the contract above.
+        let argument = unsafe { CStr::from_ptr(*arguments.add(at)) }.to_bytes_with_nul();
+        let room = MAX_LINE - 1 - line.len;
+        line.push(&argument[..argument.len().min(room)]);
+    }
+    line
+}
+
 /// # Safety
 /// `env` is null, or a null-terminated array of C strings that nobody changes meanwhile.
 unsafe fn read_environment(env: *const *const c_char) -> Environment {
-    let mut found = Environment { dir: Text::new(), job: Text::new(), rank: 0 };
-    let (mut job_at, mut rank_at) = (JOB_ENV.len(), RANK_ENV.len());
+    let mut found = Environment { dir: Text::new(), job: Text::new(), rank: 0, line: Text::new() };
+    // Values by preference; those that are never used cost a look.
+    let (mut jobs, mut steps) = ([None; JOB_ENV.len()], [None; STEP_ENV.len()]);
+    let mut ranks = [None; RANK_ENV.len()];
     let mut at = env;
     // SAFETY: by the contract above, each entry up to the null one is a C string.
     while let Some(entry) = unsafe { at.as_ref() }.filter(|entry| !entry.is_null()) {
-        // SAFETY: as above.
-        let entry = unsafe { CStr::from_ptr(*entry) }.to_bytes();
         // SAFETY: not past the null entry, which ended the loop.
         at = unsafe { at.add(1) };
+        // Every program that starts pays for this loop.
+        // SAFETY: as above.
+        if !INITIALS.contains(&unsafe { **entry }.cast_unsigned()) {
+            continue;
+        }
+        // SAFETY: as above.
+        let entry = unsafe { CStr::from_ptr(*entry) }.to_bytes();
         let Some(equals) = entry.iter().position(|b| *b == b'=') else { continue };
         let (name, value) = (&entry[..equals], &entry[equals + 1..]);
         if value.is_empty() {
@@ -102,16 +155,28 @@ unsafe fn read_environment(env: *const *const c_char) -> Environment {
         if name == DIR_ENV.as_bytes() {
             found.dir = Text::new();
             found.dir.push(value);
-        } else if let Some(i) = JOB_ENV.iter().position(|n| *n == name).filter(|i| *i < job_at) {
-            job_at = i;
-            found.job = Text::new();
-            found.job.push(&value[..value.len().min(MAX_JOB - 1)]);
-        } else if let Some(i) = RANK_ENV.iter().position(|n| *n == name).filter(|i| *i < rank_at)
-            && let Some(rank) = number(value)
-        {
-            rank_at = i;
-            found.rank = rank + 1;
+        } else if let Some(i) = JOB_ENV.iter().position(|(n, _)| *n == name) {
+            jobs[i] = Some(value);
+        } else if let Some(i) = STEP_ENV.iter().position(|n| *n == name) {
+            steps[i] = Some(value);
+        } else if let Some(i) = RANK_ENV.iter().position(|n| *n == name) {
+            ranks[i] = number(value);
         }
+    }
+    let in_step = steps[0].is_some();
+    let ranks = ranks.iter().zip(RANK_ENV).filter(|(_, name)| in_step || *name != SLURM_RANK);
+    found.rank = ranks.filter_map(|(rank, _)| *rank).next().map_or(0, |rank| rank + 1);
+    let job = jobs.iter().zip(JOB_ENV).find_map(|(job, (_, system))| Some((job.as_ref()?, system)));
+    let (id, system): (&[u8], &[u8]) = job.map_or((b"", b""), |(id, system)| (id, system));
+    let step = steps.iter().flatten().next().copied().unwrap_or_default();
+    if !id.is_empty() || !step.is_empty() {
+        found.job.push(&id[..id.len().min(MAX_JOB)]);
+        found.job.push(b"\0");
+        found.job.push(system);
+    }
+    if !step.is_empty() {
+        found.job.push(b"\0");
+        found.job.push(&step[..step.len().min(MAX_STEP)]);
     }
     if found.dir.len == 0 {
         found.dir.push(DEFAULT_DIR.as_bytes());
@@ -144,9 +209,14 @@ pub(crate) fn path_in_dir(name: &[u8]) -> Text<{ MAX_DIR + 64 }> {
     path
 }
 
-/// Id of the batch job, empty if none.
+/// Id of the job, its system and its step, as [`miot_proto::job`] has them; empty if there are none.
 pub(crate) fn job() -> &'static [u8] {
     environment().job.as_bytes()
+}
+
+/// Id of the job, empty if there is none.
+pub(crate) fn job_id() -> &'static [u8] {
+    miot_proto::job::Job::read(job()).id
 }
 
 /// MPI rank + 1, 0 if none.
@@ -154,15 +224,24 @@ pub(crate) fn rank() -> u64 {
     environment().rank
 }
 
-// /proc/self is empty once the main thread has ended, /proc/thread-self is not.
+/// /proc/self is empty once the main thread has ended, and /proc/thread-self costs the kernel one folder more.
+fn own<'a>(of_process: &'a CStr, of_thread: &'a CStr) -> &'a CStr {
+    let main = rustix::thread::gettid() == rustix::process::getpid();
+    if main { of_process } else { of_thread }
+}
 
 /// The executable's path.
 pub(crate) fn exe(buffer: &mut [u8; 1024]) -> &[u8] {
-    link(c"/proc/thread-self/exe", buffer)
+    link(own(c"/proc/self/exe", c"/proc/thread-self/exe"), buffer)
 }
 
-/// The command line, arguments separated by NUL; cut to the buffer.
-pub(crate) fn cmdline(buffer: &mut [u8; 2048]) -> &[u8] {
+/// The command line, arguments separated by NUL; cut to the buffer. `forked`: the process may have another than
+/// at the start, many programs say there what their children are for.
+pub(crate) fn cmdline(buffer: &mut [u8; MAX_LINE], forked: bool) -> &[u8] {
+    let first = environment().line.as_bytes();
+    if !forked && !first.is_empty() {
+        return first.strip_suffix(b"\0").unwrap_or(first);
+    }
     let file = File::open(c"/proc/thread-self/cmdline", OFlags::RDONLY, Mode::empty()).ok();
     let read = file.as_ref().and_then(File::fd).and_then(|fd| rustix::io::read(fd, &mut buffer[..]).ok());
     let line = &buffer[..read.unwrap_or(0)];
@@ -171,12 +250,34 @@ pub(crate) fn cmdline(buffer: &mut [u8; 2048]) -> &[u8] {
 
 /// The working directory.
 pub(crate) fn cwd(buffer: &mut [u8; 1024]) -> &[u8] {
-    link(c"/proc/thread-self/cwd", buffer)
+    // SAFETY: the kernel writes at most the buffer's length. `errno` is put back: the application's call has not
+    // been made yet.
+    let length = unsafe {
+        let before = *libc::__errno_location();
+        let length = libc::syscall(libc::SYS_getcwd, buffer.as_mut_ptr(), buffer.len());
+        *libc::__errno_location() = before;
+        length
+    };
+    match usize::try_from(length) {
+        Ok(length @ 1..) if buffer[0] == b'/' => &buffer[..length - 1],
+        // It is not in the tree any more: the link says where it was.
+        _ => link(c"/proc/thread-self/cwd", buffer),
+    }
 }
 
 fn link<'a>(path: &CStr, buffer: &'a mut [u8; 1024]) -> &'a [u8] {
     let length = rustix::fs::readlinkat_raw(rustix::fs::CWD, path, &mut buffer[..]).unwrap_or(0);
     &buffer[..length]
+}
+
+/// Inode of the process id namespace, which tells it from others; 0 if it cannot be seen.
+pub(crate) fn pid_namespace() -> u64 {
+    let mut buffer = [0; 1024];
+    let digits =
+        link(own(c"/proc/self/ns/pid", c"/proc/thread-self/ns/pid"), &mut buffer).strip_prefix(b"pid:[");
+    let digits =
+        digits.and_then(|rest| rest.strip_suffix(b"]")).and_then(|digits| std::str::from_utf8(digits).ok());
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
 /// The name of the calling thread.
@@ -194,22 +295,68 @@ mod tests {
 
     #[test]
     fn the_environment_gives_directory_job_and_rank_by_preference() {
-        let lines = [
+        let found = read(&[
             c"PMI_RANK=9",
             c"SLURM_JOB_ID=77",
             c"MIOT_DIR=/dev/shm/x",
             c"OMPI_COMM_WORLD_RANK=3",
             c"JOB_ID=1",
             c"NOT",
-        ];
-        let mut env: Vec<_> = lines.iter().map(|l| l.as_ptr()).collect();
-        env.push(std::ptr::null());
-        // SAFETY: a null-terminated array of C strings.
-        let found = unsafe { read_environment(env.as_ptr()) };
+        ]);
         assert_eq!(
             (found.dir.as_bytes(), found.job.as_bytes(), found.rank),
-            (&b"/dev/shm/x"[..], &b"77"[..], 4)
+            (&b"/dev/shm/x"[..], &b"77\0slurm"[..], 4)
         );
+    }
+
+    /// As the documentation of each says what it sets.
+    #[test]
+    fn batch_systems_and_launchers_are_known_by_their_variables() {
+        let cases: [(&[&CStr], &[u8], u64); 10] = [
+            (&[c"SLURM_JOB_ID=7", c"SLURM_STEP_ID=2", c"SLURM_PROCID=5"], b"7\0slurm\x002", 6),
+            // A batch script is no rank of anything.
+            (&[c"SLURM_JOB_ID=7", c"SLURM_PROCID=0"], b"7\0slurm", 0),
+            // Open MPI's daemon was started by srun.
+            (
+                &[c"SLURM_JOB_ID=7", c"SLURM_STEP_ID=0", c"SLURM_PROCID=1", c"OMPI_COMM_WORLD_RANK=17"],
+                b"7\0slurm\x000",
+                18,
+            ),
+            (&[c"PBS_JOBID=12.pbs01", c"PMI_RANK=3"], b"12.pbs01\0pbs", 4),
+            (&[c"PBS_JOBID=12.pbs01", c"PALS_APID=ab-1", c"PALS_RANKID=0"], b"12.pbs01\0pbs\0ab-1", 1),
+            (&[c"FLUX_JOB_ID=f2AX", c"FLUX_TASK_RANK=8"], b"f2AX\0flux", 9),
+            (&[c"PMIX_NAMESPACE=prterun-n1-9@1", c"PMIX_RANK=2"], b"\0\0prterun-n1-9@1", 3),
+            (&[c"LSB_JOBID=4"], b"4\0lsf", 0),
+            (&[c"MIOT_JOB=nightly", c"SLURM_JOB_ID=7"], b"nightly\0miot", 0),
+            (&[c"PMI_RANK=x", c"PATH=/bin"], b"", 0),
+        ];
+        for (lines, job, rank) in cases {
+            let found = read(lines);
+            assert_eq!((found.job.as_bytes(), found.rank), (job, rank), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        let long = |name: &str| std::ffi::CString::new(format!("{name}={}", "x".repeat(5000))).unwrap();
+        let (job, step) = (long("FLUX_JOB_ID"), long("PMIX_NAMESPACE"));
+        let found = read(&[&job, &step]);
+        let fields: Vec<usize> = found.job.as_bytes().split(|b| *b == 0).map(<[u8]>::len).collect();
+        assert_eq!(fields, [MAX_JOB, 4, MAX_STEP]);
+    }
+
+    fn read(lines: &[&CStr]) -> Environment {
+        let mut env: Vec<_> = lines.iter().map(|line| line.as_ptr()).collect();
+        env.push(std::ptr::null());
+        // SAFETY: a null-terminated array of C strings.
+        unsafe { read_environment(env.as_ptr()) }
+    }
+
+    #[test]
+    fn no_variable_is_passed_over() {
+        let jobs = JOB_ENV.iter().map(|(name, _)| *name);
+        let names = jobs.chain(STEP_ENV).chain(RANK_ENV).chain([DIR_ENV.as_bytes()]);
+        assert_eq!(names.filter(|name| !INITIALS.contains(&name[0])).count(), 0);
     }
 
     #[test]
@@ -224,8 +371,11 @@ mod tests {
     #[test]
     fn this_process_knows_itself() {
         assert!(exe(&mut [0; 1024]).starts_with(b"/"));
-        assert!(!cmdline(&mut [0; 2048]).is_empty());
-        assert!(cwd(&mut [0; 1024]).starts_with(b"/"));
+        let (mut first, mut now) = ([0; MAX_LINE], [0; MAX_LINE]);
+        assert!(!cmdline(&mut now, true).is_empty());
+        assert_eq!(cmdline(&mut first, false), cmdline(&mut now, true));
+        assert_eq!(cwd(&mut [0; 1024]), std::env::current_dir().unwrap().as_os_str().as_encoded_bytes());
         assert_ne!(comm()[0], 0);
+        assert_ne!(pid_namespace(), 0);
     }
 }

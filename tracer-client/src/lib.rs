@@ -57,11 +57,15 @@ mod tls;
 
 #[cfg(not(loom))]
 pub use clock::ticks;
+pub use lane::Doing;
+#[cfg(all(any(test, feature = "testing"), not(loom)))]
+pub use lane::steps;
 pub use miot_proto::event::{Ext, NONE, flag};
 pub use miot_proto::op::{self, Layer, Op};
 #[cfg(not(loom))]
 pub use process::{epoch, new_handle};
 #[cfg(not(loom))]
 pub use thread::{
-    Begun, Done, active, begin, begin_enclosing, close, end, end_with, file, note, open, record,
+    Begun, Done, active, begin, begin_enclosing, begin_enclosing_on, begin_on, cancel, close, dormant, end,
+    end_with, file, note, open, record,
 };

@@ -5,7 +5,12 @@
 
 use crate::file::File;
 use crate::identity;
-use miot_proto::control::{BYTES, FILE, MAGIC, WhenFull, word};
+use crate::process;
+use miot_proto::control::{
+    BYTES, EXCEPTION_BYTES, ExceptionKind, FILE, MAGIC, MAX_LEFT_OUT, MOST_EXCEPTIONS, OPS_LAYERS, WhenFull,
+    exception, exception_bit, job_key, leaves_out, op_bit, word,
+};
+use miot_proto::op::Op;
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::sync::atomic::{
@@ -76,15 +81,112 @@ impl Control {
         self.0[at / 8].load(Acquire)
     }
 
-    /// True if events of this layer are recorded now.
+    /// True if requests of this operation are all recorded now.
     #[inline(always)]
-    pub(crate) fn records(&self, layer: u8) -> bool {
-        self.get(word::ENABLED) != 0 && self.get(word::LAYERS) >> (layer & 63) & 1 != 0
+    pub(crate) fn records(&self, op: Op) -> bool {
+        let (at, bit) = op_bit(op);
+        self.get(at) >> bit & 1 != 0
+    }
+
+    /// Where the exception is that holds for this process, if there is one: byte offset of its entry. Looked for when the
+    /// exceptions have changed.
+    fn exception(&self) -> Option<usize> {
+        let changes = self.get_acquire(word::EXCEPTIONS);
+        if changes == 0 {
+            return None;
+        }
+        let entry = process::exception(changes).unwrap_or_else(|| {
+            let entry = self.find_exception();
+            process::remember_exception(changes, entry);
+            entry
+        });
+        entry.map(|entry| word::EXCEPTION + entry * EXCEPTION_BYTES)
+    }
+
+    #[cold]
+    fn find_exception(&self) -> Option<usize> {
+        let (own, job) = (process::nonce(), job_key(identity::job_id()));
+        let find = |kind: ExceptionKind, key: u64| {
+            (0..MOST_EXCEPTIONS).find(|entry| {
+                let at = word::EXCEPTION + entry * EXCEPTION_BYTES;
+                self.get_acquire(at + exception::KIND) == kind as u64 && self.get(at + exception::KEY) == key
+            })
+        };
+        let mine = own.and_then(|own| find(ExceptionKind::Process, own));
+        mine.or_else(|| if identity::job_id().is_empty() { None } else { find(ExceptionKind::Job, job) })
+    }
+
+    /// True if requests of this operation are recorded now, or those that a filter keeps.
+    pub(crate) fn wants(&self, op: Op) -> bool {
+        if self.records(op) {
+            return true;
+        }
+        if let Some(at) = self.exception() {
+            let (chosen, bit) = exception_bit(op);
+            let layer = self.get(at + exception::LAYERS) >> (op.layer % OPS_LAYERS as u8) & 1 != 0;
+            return self.filters() && layer && self.get(at + chosen) >> bit & 1 != 0;
+        }
+        let (at, bit) = op_bit(op);
+        let chosen = || self.get(at - word::OPS + word::CHOSEN) >> bit & 1 != 0;
+        let layer = || self.get(word::LAYERS) >> (op.layer % OPS_LAYERS as u8) & 1 != 0;
+        self.filters() && layer() && chosen()
     }
 
     /// True if the log-client has ended in an orderly way.
+    #[inline(always)]
     pub(crate) fn closed(&self) -> bool {
         self.get(word::CLOSED) != 0
+    }
+
+    /// True if requests of this operation are not recorded for now, by a log-client that is still there.
+    #[inline(always)]
+    pub(crate) fn leaves_alone(&self, op: Op) -> bool {
+        !self.records(op) && !self.filters() && !self.closed()
+    }
+
+    /// True if tracing is switched off as a whole, by a log-client that is still there.
+    #[inline(always)]
+    pub(crate) fn is_off(&self) -> bool {
+        !self.is_on() && !self.closed()
+    }
+
+    /// True unless tracing is switched off as a whole, for this process.
+    #[inline(always)]
+    pub(crate) fn is_on(&self) -> bool {
+        if self.get(word::EXCEPTED) != 0 {
+            return self.is_on_here();
+        }
+        self.get(word::ENABLED) != 0
+    }
+
+    #[cold]
+    fn is_on_here(&self) -> bool {
+        self.get(self.exception().map_or(word::ENABLED, |at| at + exception::ENABLED)) != 0
+    }
+
+    /// True if requests are recorded, and some of them are to be left out: see
+    /// [`min_duration`](Self::min_duration) and [`sample`](Self::sample).
+    #[inline(always)]
+    pub(crate) fn filters(&self) -> bool {
+        self.get(word::FILTER) != 0 && self.is_on()
+    }
+
+    /// Requests that took fewer ticks are left out.
+    pub(crate) fn min_duration(&self, tsc: bool) -> u64 {
+        if let Some(at) = self.exception() {
+            return self.get(at + if tsc { exception::MIN_TSC } else { exception::MIN_NS });
+        }
+        self.get(if tsc { word::MIN_TSC } else { word::MIN_NS })
+    }
+
+    /// Requests are left out whose lot has one of these bits.
+    pub(crate) fn sample(&self) -> u64 {
+        self.get(self.exception().map_or(word::SAMPLE, |at| at + exception::SAMPLE))
+    }
+
+    /// True if a lane that fills is no reason to wake the log-client.
+    pub(crate) fn is_flight_recorder(&self) -> bool {
+        self.get(word::FLIGHT_RECORDER) != 0
     }
 
     pub(crate) fn when_full(&self) -> WhenFull {
@@ -104,6 +206,25 @@ impl Control {
     /// Bytes this process may claim.
     pub(crate) fn process_bytes(&self) -> u64 {
         self.get(word::PROCESS_BYTES)
+    }
+
+    /// True while no more memory is to be claimed on this node.
+    pub(crate) fn is_full(&self) -> bool {
+        self.get(word::NODE_FULL) != 0
+    }
+
+    /// True if a program with this executable, of this user, is not to be recorded. `exe` is asked only if there is a list.
+    #[cold]
+    pub(crate) fn leaves_out<'a>(&self, exe: impl FnOnce() -> &'a [u8], user: u32) -> bool {
+        let length = self.get_acquire(word::LEFT_OUT_BYTES) as usize;
+        if length == 0 {
+            return false;
+        }
+        let mut list = [0; MAX_LEFT_OUT];
+        for (at, bytes) in list.chunks_exact_mut(8).enumerate() {
+            bytes.copy_from_slice(&self.get(word::LEFT_OUT + 8 * at).to_le_bytes());
+        }
+        leaves_out(&list[..length.min(MAX_LEFT_OUT)], exe(), user)
     }
 
     /// Wakes the log-client if it sleeps. A system call if it does, a load if not.

@@ -16,7 +16,7 @@ use miot_proto::segment::{
     SUFFIX, fit_strings, header,
 };
 use rustix::fs::{FallocateFlags, Mode, OFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -28,11 +28,13 @@ const SLOT: u64 = miot_proto::event::SLOT_BYTES as u64;
 const FIRST_BYTES: u64 = (HEADER_BYTES + PAGE) as u64;
 const LANES_PER_PAGE: usize = PAGE / LANE_BYTES;
 
-/// The state of this process image. All zero: nothing set up, which is what a forked child finds.
-#[repr(C, align(64))]
+/// The state of this process image, a page of its own. All zero: nothing set up, which is what a forked child
+/// finds.
+#[repr(C, align(4096))]
 struct Process {
-    /// 0 = no segment; else the epoch of this image. Read at every request, so it stands alone.
+    /// 0 = no segment; else the epoch of this image. Read at every request.
     epoch: AtomicU64,
+    _alone: [u64; 7],
     next_handle: AtomicU64,
     lock: AtomicBool,
     /// Start of the mapped segment, null if there is none.
@@ -46,13 +48,23 @@ struct Process {
     /// Random number in the file's name.
     nonce: AtomicU64,
     pid: AtomicU32,
+    /// Records lost for want of a lane before there was a segment to count them in.
+    lost_early: AtomicU64,
+    /// The exception of the control page that holds for this process: changes of the exceptions when it was looked for, and
+    /// its number + 1, or 0 for none, in the low [`EXCEPTION_BITS`].
+    exception: AtomicU64,
+    /// Whether this image is one that is not to be recorded: 0 = not looked yet, else [`RECORDED`] or [`LEFT_OUT`].
+    judged: AtomicU32,
 }
 
-const _: () = assert!(size_of::<Process>() <= PAGE);
+const RECORDED: u32 = 1;
+const LEFT_OUT: u32 = 2;
 
-/// Stands in until the page exists; never leaves the all-zero state.
-static NOBODY: Process = Process {
+const _: () = assert!(size_of::<Process>() == PAGE);
+
+static PROCESS: Process = Process {
     epoch: AtomicU64::new(0),
+    _alone: [0; 7],
     next_handle: AtomicU64::new(0),
     lock: AtomicBool::new(false),
     base: AtomicPtr::new(std::ptr::null_mut()),
@@ -61,41 +73,63 @@ static NOBODY: Process = Process {
     lanes: AtomicU32::new(0),
     nonce: AtomicU64::new(0),
     pid: AtomicU32::new(0),
+    lost_early: AtomicU64::new(0),
+    exception: AtomicU64::new(0),
+    judged: AtomicU32::new(0),
 };
 
-static PROCESS: AtomicPtr<Process> = AtomicPtr::new((&raw const NOBODY).cast_mut());
+const EXCEPTION_BITS: u32 = 8;
+
+/// The exception that was found when the exceptions had changed so often; `None` if none was looked for then.
+pub(crate) fn exception(changes: u64) -> Option<Option<usize>> {
+    let known = PROCESS.exception.load(Relaxed);
+    (known >> EXCEPTION_BITS == changes << EXCEPTION_BITS >> EXCEPTION_BITS && known != 0)
+        .then(|| (known as usize & ((1 << EXCEPTION_BITS) - 1)).checked_sub(1))
+}
+
+/// Remembers it, until they change again or this process is another one.
+pub(crate) fn remember_exception(changes: u64, entry: Option<usize>) {
+    let entry = entry.map_or(0, |entry| entry as u64 + 1);
+    PROCESS.exception.store(changes << EXCEPTION_BITS | entry, Relaxed);
+}
+
+/// The random number of this process's segment; `None` while it has none.
+pub(crate) fn nonce() -> Option<u64> {
+    (PROCESS.epoch.load(Acquire) != 0).then(|| PROCESS.nonce.load(Relaxed))
+}
+
+/// True once the kernel wipes [`PROCESS`] in forked children, and in theirs.
+static WIPED: AtomicBool = AtomicBool::new(false);
 
 /// Counts process images along a line of forks; not wiped, so a child's differs from its parent's.
 static EPOCHS: AtomicU32 = AtomicU32::new(0);
-
-#[inline(always)]
-fn process() -> &'static Process {
-    // SAFETY: points to NOBODY or to a page that is never unmapped.
-    unsafe { &*PROCESS.load(Relaxed) }
-}
 
 /// Changes when the process forks; 0 as long as the process has no segment.
 #[inline(always)]
 #[must_use]
 pub fn epoch() -> u32 {
-    process().epoch.load(Relaxed) as u32
+    PROCESS.epoch.load(Relaxed) as u32
 }
 
-/// The mark of a thread's state that is valid in this process image. Differs from zero, which is what an
-/// unused state holds, and from the mark of a wiped page.
+/// True if this process or one that it was forked from has had a segment.
 #[inline(always)]
-pub(crate) fn tag() -> u64 {
-    process().epoch.load(Relaxed) + 1
+pub(crate) fn descends() -> bool {
+    EPOCHS.load(Relaxed) != 0
 }
 
-/// A new file handle: counts up from 1 in each process image.
+/// The mark of a thread's state that is valid in this process image; 0 as long as it has no segment.
+#[inline(always)]
+pub(crate) fn epoch_word() -> u64 {
+    PROCESS.epoch.load(Relaxed)
+}
+
+/// A new file handle: counts up from 1 in each process image; 0 as long as children would repeat it.
 #[must_use]
 pub fn new_handle() -> u64 {
-    let process = process();
-    if std::ptr::eq(process, &raw const NOBODY) {
+    if !WIPED.load(Relaxed) {
         return 0;
     }
-    process.next_handle.fetch_add(1, Relaxed) + 1
+    PROCESS.next_handle.fetch_add(1, Relaxed) + 1
 }
 
 /// A lane and its slots, claimed for the calling thread.
@@ -103,6 +137,24 @@ pub(crate) struct Claimed {
     pub(crate) lane: &'static Lane,
     pub(crate) slots: &'static [Slot],
     pub(crate) producer: Producer,
+}
+
+/// True if this program, or its user, is one that the log-client says is not to be recorded: looked at once for each
+/// process image, before it has a segment.
+#[cold]
+pub(crate) fn is_left_out(control: &Control) -> bool {
+    // Without the kernel's wiping a child would take its parent's word.
+    let Some(process) = own_page() else { return false };
+    match process.judged.load(Relaxed) {
+        0 => {
+            let mut room = [0; 1024];
+            let user = rustix::process::geteuid().as_raw();
+            let left_out = control.leaves_out(|| identity::exe(&mut room), user);
+            process.judged.store(if left_out { LEFT_OUT } else { RECORDED }, Relaxed);
+            left_out
+        }
+        judged => judged == LEFT_OUT,
+    }
 }
 
 /// Claims a lane of at least `wanted` slots, creating the segment if there is none yet.
@@ -114,15 +166,18 @@ pub(crate) fn claim_lane(control: &Control, wanted: u64) -> Option<Claimed> {
     let wanted = wanted.clamp(MIN_LANE_SLOTS, MAX_LANE_SLOTS).next_power_of_two();
     let process = own_page()?;
     let _guard = Guard::lock(&process.lock);
-    if process.base.load(Relaxed).is_null() {
-        create_segment(process, control, wanted)?;
-    }
+    let created = if process.base.load(Relaxed).is_null() {
+        Some(create_segment(process, control, wanted)?)
+    } else {
+        None
+    };
     let who = Identity {
         tid: rustix::thread::gettid().as_raw_nonzero().get() as u64,
         comm: identity::comm(),
         ticks: clock::ticks(),
     };
-    let lane = reuse(process, wanted).or_else(|| place(process, wanted))?;
+    let place = || if control.is_full() { None } else { place(process, wanted, created) };
+    let lane = reuse(process, wanted).or_else(place)?;
     let (at, slots) = lane.geometry();
     let producer = lane.claim(&who);
     // SAFETY: `place` checked that the lane's slots lie in the claimed part of the mapping, which is never
@@ -133,13 +188,11 @@ pub(crate) fn claim_lane(control: &Control, wanted: u64) -> Option<Claimed> {
     Some(Claimed { lane, slots, producer })
 }
 
-/// Counts a record of a thread that has no lane. Without a segment there is nowhere to count.
+/// Counts a record of a thread that has no lane. A process that never gets a segment has nowhere to report it.
 #[cold]
 pub(crate) fn count_no_lane() {
-    let process = process();
-    if let Some(word) = header_word(process, header::LOST_NO_LANE) {
-        word.fetch_add(1, Relaxed);
-    }
+    let counter = header_word(&PROCESS, header::LOST_NO_LANE).unwrap_or(&PROCESS.lost_early);
+    counter.fetch_add(1, Relaxed);
 }
 
 fn header_word(process: &Process, at: usize) -> Option<&'static AtomicU64> {
@@ -148,39 +201,36 @@ fn header_word(process: &Process, at: usize) -> Option<&'static AtomicU64> {
     (!base.is_null()).then(|| unsafe { &*base.add(at).cast::<AtomicU64>() })
 }
 
-/// The page that the kernel wipes on fork, made at the first call in a process and kept by its children.
+/// The state of this process image, once the kernel wipes it on fork. `None` before Linux 4.14: a child would write
+/// into its parent's lanes.
 fn own_page() -> Option<&'static Process> {
-    if !std::ptr::eq(process(), &raw const NOBODY) {
-        return Some(process());
+    if !WIPED.load(Relaxed) {
+        let page = (&raw const PROCESS).cast_mut().cast();
+        // SAFETY: a whole page that starts as zero, so it is anonymous memory, which is what the kernel asks for. It
+        // holds nothing but atomics, for which zero is a value.
+        unsafe { madvise(page, PAGE, Advice::LinuxWipeOnFork).ok()? };
+        WIPED.store(true, Relaxed);
     }
-    // SAFETY: a new anonymous mapping at an address the kernel chooses; zero is a value of all its fields.
-    let page = unsafe {
-        let page =
-            mmap_anonymous(std::ptr::null_mut(), PAGE, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
-                .ok()?;
-        if madvise(page, PAGE, Advice::LinuxWipeOnFork).is_err() {
-            // Before Linux 4.14: a child would write into its parent's lanes.
-            let _ = munmap(page, PAGE);
-            return None;
-        }
-        page.cast::<Process>()
-    };
-    let nobody = (&raw const NOBODY).cast_mut();
-    if PROCESS.compare_exchange(nobody, page, Release, Relaxed).is_err() {
-        // SAFETY: made above and seen by nobody.
-        let _ = unsafe { munmap(page.cast(), PAGE) };
-    }
-    Some(process())
+    Some(&PROCESS)
 }
 
-/// Holds the lock of the slow path. The thread's `busy` flag keeps its own signal handlers out, so the
-/// holder is always another thread that makes progress.
+/// Holds the lock of the slow path. Its thread has its [`SignalsOff`], so the holder is always another thread that
+/// makes progress.
 struct Guard(&'static AtomicBool);
 
 impl Guard {
     fn lock(lock: &'static AtomicBool) -> Guard {
+        /// Looks at the lock before the holder, which may have a lower priority, is given time.
+        const PATIENCE: u32 = 32;
+        const NAP: rustix::thread::Timespec = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 50_000 };
+        let mut looked = 0;
         while lock.compare_exchange_weak(false, true, Acquire, Relaxed).is_err() {
-            rustix::thread::sched_yield();
+            looked += 1;
+            if looked < PATIENCE {
+                rustix::thread::sched_yield();
+            } else {
+                let _ = rustix::thread::nanosleep(&NAP);
+            }
         }
         Guard(lock)
     }
@@ -190,6 +240,41 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.0.store(false, Release);
     }
+}
+
+/// Keeps all signals off the calling thread until it is dropped: a handler that leaves by `siglongjmp`, or an
+/// asynchronous cancellation, would leave the lock of the slow path behind, and with it all threads that come after.
+pub(crate) struct SignalsOff {
+    before: u64,
+}
+
+impl SignalsOff {
+    pub(crate) fn new() -> SignalsOff {
+        SignalsOff { before: set_signals(u64::MAX) }
+    }
+}
+
+impl Drop for SignalsOff {
+    fn drop(&mut self) {
+        set_signals(self.before);
+    }
+}
+
+/// Sets the signals that are kept off the thread, and says which were. Past libc, which never keeps off those that
+/// it uses itself.
+fn set_signals(blocked: u64) -> u64 {
+    let mut before = 0u64;
+    // SAFETY: both pointers are to a set of the size that is given. It cannot fail, so that `errno` stays.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const blocked,
+            &raw mut before,
+            size_of::<u64>(),
+        )
+    };
+    before
 }
 
 fn segment_path(pid: u32, nonce: u64) -> Text<320> {
@@ -214,7 +299,7 @@ fn segment_path(pid: u32, nonce: u64) -> Text<320> {
 }
 
 /// Creates, claims and maps the file, and fills the header. On failure nothing is left behind.
-fn create_segment(process: &Process, control: &Control, first_lane: u64) -> Option<()> {
+fn create_segment(process: &Process, control: &Control, first_lane: u64) -> Option<File> {
     let clock = clock::choose();
     let created = clock::ticks();
     let mut random = [0u8; 8];
@@ -244,15 +329,16 @@ fn create_segment(process: &Process, control: &Control, first_lane: u64) -> Opti
         // SAFETY: an aligned offset in the header page, which `map` claimed; nobody else writes to it.
         unsafe { (*base.add(at).cast::<AtomicU64>()).store(value, Relaxed) };
     };
-    let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     word(header::VERSION, u64::from(MAJOR) << 32 | u64::from(MINOR));
     word(header::NONCE, nonce);
     word(header::PID, u64::from(pid));
     word(header::PPID, rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get() as u64));
     word(header::CLOCK, clock as u64);
     word(header::CREATED_TICKS, created);
-    word(header::CREATED_BOOT_NS, boot.tv_sec as u64 * 1_000_000_000 + boot.tv_nsec as u64);
+    word(header::CREATED_BOOT_NS, clock::nanoseconds(libc::CLOCK_BOOTTIME));
     word(header::RANK, identity::rank());
+    word(header::PID_NAMESPACE, identity::pid_namespace());
+    word(header::LOST_NO_LANE, process.lost_early.swap(0, Relaxed));
     word(header::UID, u64::from(rustix::process::geteuid().as_raw()));
     write_strings(base);
 
@@ -261,7 +347,7 @@ fn create_segment(process: &Process, control: &Control, first_lane: u64) -> Opti
     unsafe { (*base.add(header::MAGIC).cast::<AtomicU64>()).store(MAGIC, Release) };
     process.base.store(base, Release);
     process.epoch.store(u64::from(epoch), Release);
-    Some(())
+    Some(file)
 }
 
 /// Maps the file and claims its first pages.
@@ -296,7 +382,7 @@ fn write_strings(base: *mut u8) {
     let (mut exe, mut line, mut cwd) = ([0; 1024], [0; 2048], [0; 1024]);
     let strings = fit_strings(
         identity::exe(&mut exe),
-        identity::cmdline(&mut line),
+        identity::cmdline(&mut line, descends()),
         identity::job(),
         identity::cwd(&mut cwd),
     );
@@ -325,29 +411,33 @@ fn reuse(process: &Process, wanted: u64) -> Option<&'static Lane> {
 }
 
 /// Claims memory for a new lane at the end of the file, so that a full file system is an error here and
-/// not a SIGBUS later.
-fn place(process: &Process, slots: u64) -> Option<&'static Lane> {
+/// not a SIGBUS later. `created`: the file, if it is open already.
+fn place(process: &Process, slots: u64, created: Option<File>) -> Option<&'static Lane> {
     let index = process.lanes.load(Relaxed) as usize;
     let at = process.size.load(Relaxed).max(SLOTS_OFFSET as u64);
     let end = at + slots * SLOT;
     if index >= MAX_LANES || end > process.mapped.load(Relaxed) {
         return None;
     }
-    let path = segment_path(process.pid.load(Relaxed), process.nonce.load(Relaxed));
-    let file = File::open(path.as_c_str()?, OFlags::RDWR, Mode::empty()).ok()?;
+    let file = match created {
+        Some(file) => file,
+        None => {
+            let path = segment_path(process.pid.load(Relaxed), process.nonce.load(Relaxed));
+            File::open(path.as_c_str()?, OFlags::RDWR, Mode::empty()).ok()?
+        }
+    };
     let table_at = HEADER_BYTES + index * LANE_BYTES;
-    if index.is_multiple_of(LANES_PER_PAGE) {
+    // The first page of the table comes with the header.
+    if index != 0 && index.is_multiple_of(LANES_PER_PAGE) {
         rustix::fs::fallocate(file.fd()?, FallocateFlags::empty(), table_at as u64, PAGE as u64).ok()?;
     }
     rustix::fs::fallocate(file.fd()?, FallocateFlags::empty(), at, end - at).ok()?;
+    // The first lane of a process that lives for a moment needs no more.
+    let touched = if index == 0 { PAGE.min((end - at) as usize) } else { (end - at) as usize };
     // SAFETY: inside the mapping (checked above) and inside the file (claimed above). Only touches the pages
     // now, so that the first events do not pay for it; failing to is no harm.
     let _ = unsafe {
-        madvise(
-            process.base.load(Relaxed).add(at as usize).cast(),
-            (end - at) as usize,
-            Advice::LinuxPopulateWrite,
-        )
+        madvise(process.base.load(Relaxed).add(at as usize).cast(), touched, Advice::LinuxPopulateWrite)
     };
     process.size.store(end, Relaxed);
     let lane = lane_at(process, index);

@@ -6,34 +6,38 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use miot_proto::control::{self, word};
+use miot_proto::control::{self, Settings, WhenFull, word};
 use miot_proto::event::{self, Event, Kind, SLOT_BYTES, Slot};
-use miot_proto::segment::{HEADER_BYTES, LANE_BYTES, LaneState, MAGIC, header, lane};
-use miot_tracer::{Done, Ext, NONE, begin, begin_enclosing, end, end_with, op};
+use miot_proto::segment::{HEADER_BYTES, LANE_BYTES, LaneState, MAGIC, header, in_flight, lane};
+use miot_tracer::{
+    Doing, Done, Ext, NONE, begin, begin_enclosing, begin_enclosing_on, begin_on, cancel, end, end_with, op,
+};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const SCENARIO: &str = "MIOT_TEST_SCENARIO";
 
 /// A MIOT directory with a control page, as a log-client would make it.
-fn node(words: &[(usize, u64)]) -> tempfile::TempDir {
+fn node(change: impl FnOnce(&mut Settings)) -> tempfile::TempDir {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut page = vec![0u8; control::BYTES];
-    let defaults = [
-        (word::MAGIC, control::MAGIC),
-        (word::ENABLED, 1),
-        (word::LAYERS, u64::MAX),
-        (word::LANE_SLOTS, 256),
-        (word::LANE_SLOTS_MAX, 256),
-        (word::PROCESS_BYTES, 16 << 20),
-    ];
-    for (at, value) in defaults.iter().chain(words) {
-        page[*at..at + 8].copy_from_slice(&value.to_le_bytes());
+    let mut settings =
+        Settings { lane_slots: 256, lane_slots_max: 256, process_bytes: 16 << 20, ..Settings::default() };
+    change(&mut settings);
+    for (at, value) in settings.words(1_000_000_000).chain([(word::MAGIC, control::MAGIC)]) {
+        page[at..at + 8].copy_from_slice(&value.to_le_bytes());
     }
     fs::write(dir.path().join(control::FILE), page).unwrap();
     dir
+}
+
+/// Writes a word of the control page, as a log-client would.
+fn tell(dir: &Path, at: usize, value: u64) {
+    let page = fs::OpenOptions::new().write(true).open(dir.join(control::FILE)).unwrap();
+    page.write_all_at(&value.to_le_bytes(), at as u64).unwrap();
 }
 
 fn run(dir: &Path, scenario: &str) {
@@ -145,10 +149,56 @@ fn scenarios() {
                 }
             }
         }
+        "node-full" => {
+            let dir = PathBuf::from(std::env::var_os(control::DIR_ENV).unwrap());
+            tell(&dir, word::NODE_FULL, 0);
+            (0..100).for_each(|i| assert!(end(begin(op::posix::READ).unwrap(), done(i))));
+            tell(&dir, word::NODE_FULL, 1);
+            let taken =
+                (100..300).filter(|i| begin(op::posix::READ).is_some_and(|b| end(b, done(*i)))).count();
+            assert_eq!(taken, 156, "the lane does not grow");
+            std::thread::spawn(|| assert!(begin(op::posix::READ).is_none())).join().unwrap();
+            tell(&dir, word::NODE_FULL, 0);
+            std::thread::spawn(|| assert!(end(begin(op::posix::READ).unwrap(), done(300)))).join().unwrap();
+        }
         "dormant" => assert!((0..10_000).all(|_| begin(op::posix::READ).is_none())),
         "no-memory" => {
             assert!(begin(op::posix::READ).is_none());
             assert!(!miot_tracer::active(op::posix::READ));
+        }
+        "overwrite" => (0..1000u64).for_each(|i| {
+            let path = vec![b'x'; (i * 37 % 500) as usize];
+            let ext = Ext { path1: &path, ..Ext::default() };
+            assert!(end_with(begin(op::posix::OPEN).unwrap(), done(i), &ext));
+        }),
+        "filtered" => {
+            let recorded = (0..64).filter(|i| end(begin(op::posix::READ).unwrap(), done(*i))).count();
+            assert!(recorded < 64, "one chance in 4^64");
+            assert!(miot_tracer::file(9, 0, b"/a"), "what names a file is no request");
+        }
+        "not-chosen" => {
+            assert!(begin(op::posix::WRITE).is_none());
+            let read = begin(op::posix::READ).unwrap();
+            assert!((0..10_000).all(|_| begin(op::posix::WRITE).is_none()));
+            assert!(end(read, done(1)));
+            assert!(miot_tracer::file(9, 0, b"/a"));
+        }
+        "completed" | "interrupted" | "cancelled" => {
+            let doing = |offset| Doing { handle: 7, offset, length: 512 };
+            let outer = begin_enclosing_on(op::stdio::FREAD, doing(1)).unwrap();
+            let inner = begin_on(op::posix::READ, doing(2)).unwrap();
+            assert!(end(inner, done(0)));
+            let inner = begin_on(op::posix::PREAD, doing(3)).unwrap();
+            match scenario.as_str() {
+                "completed" => assert!(end(inner, done(1)) && end(outer, done(2))),
+                "cancelled" => {
+                    cancel(inner);
+                    cancel(outer);
+                }
+                _ => {}
+            }
+            // SAFETY: always sound; the thread's destructors do not run.
+            unsafe { libc::_exit(0) };
         }
         other => panic!("no scenario {other}"),
     }
@@ -156,7 +206,7 @@ fn scenarios() {
 
 #[test]
 fn a_segment_holds_what_was_recorded_and_by_whom() {
-    let dir = node(&[]);
+    let dir = node(|_| ());
     run(dir.path(), "basic");
     let segment = Segment::only(dir.path());
     assert_eq!(segment.word(header::MAGIC), MAGIC);
@@ -165,7 +215,7 @@ fn a_segment_holds_what_was_recorded_and_by_whom() {
     let [exe, cmdline, job, cwd] = miot_proto::segment::strings(page);
     assert_eq!(exe, std::env::current_exe().unwrap().as_os_str().as_bytes());
     assert!(cmdline.ends_with(b"--exact\0scenarios\0--nocapture"));
-    assert_eq!(job, b"4711");
+    assert_eq!(job, b"4711\0slurm");
     assert!(cwd.starts_with(b"/"));
 
     let records = segment.records(0);
@@ -192,7 +242,7 @@ fn a_segment_holds_what_was_recorded_and_by_whom() {
 
 #[test]
 fn a_full_lane_drops_the_newest_and_counts_them() {
-    let dir = node(&[]);
+    let dir = node(|_| ());
     run(dir.path(), "full");
     let segment = Segment::only(dir.path());
     assert_eq!((segment.lane(0, lane::LOST_FULL), segment.lane(0, lane::ATTEMPTS)), (44, 300));
@@ -203,7 +253,7 @@ fn a_full_lane_drops_the_newest_and_counts_them() {
 
 #[test]
 fn a_lane_that_fills_is_replaced_by_a_larger_one() {
-    let dir = node(&[(word::LANE_SLOTS_MAX, 4096)]);
+    let dir = node(|settings| settings.lane_slots_max = 4096);
     run(dir.path(), "grow");
     let segment = Segment::only(dir.path());
     let lanes = segment.word(header::LANES) as usize;
@@ -217,8 +267,23 @@ fn a_lane_that_fills_is_replaced_by_a_larger_one() {
 }
 
 #[test]
+fn nothing_is_claimed_while_the_node_is_full() {
+    let dir = node(|settings| settings.lane_slots_max = 4096);
+    run(dir.path(), "node-full");
+    let segment = Segment::only(dir.path());
+    assert_eq!(segment.word(header::LANES), 2);
+    assert_eq!((segment.lane(0, lane::LOST_FULL), segment.word(header::LOST_NO_LANE)), (44, 1));
+    // A process that starts now leaves word of what it lost.
+    tell(dir.path(), word::NODE_FULL, 1);
+    fs::remove_file(&segments(dir.path())[0]).unwrap();
+    run(dir.path(), "no-memory");
+    let segment = Segment::only(dir.path());
+    assert_eq!((segment.word(header::LANES), segment.word(header::LOST_NO_LANE)), (0, 1));
+}
+
+#[test]
 fn a_thread_retires_its_lane_when_it_ends() {
-    let dir = node(&[]);
+    let dir = node(|_| ());
     run(dir.path(), "threads");
     let segment = Segment::only(dir.path());
     let lanes = segment.word(header::LANES) as usize;
@@ -228,7 +293,7 @@ fn a_thread_retires_its_lane_when_it_ends() {
 
 #[test]
 fn a_forked_child_has_a_segment_of_its_own() {
-    let dir = node(&[]);
+    let dir = node(|_| ());
     run(dir.path(), "fork");
     let found = segments(dir.path());
     let mut lengths: Vec<Vec<u64>> = found
@@ -248,14 +313,14 @@ fn without_a_log_client_nothing_happens() {
 
 #[test]
 fn a_layer_that_is_switched_off_sets_nothing_up() {
-    let dir = node(&[(word::LAYERS, 1 << op::Layer::Stdio as u64)]);
+    let dir = node(|settings| settings.layers = 1 << op::Layer::Stdio as u64);
     run(dir.path(), "dormant");
     assert_eq!(segments(dir.path()).len(), 0);
 }
 
 #[test]
 fn a_budget_too_small_for_a_lane_is_no_harm() {
-    let dir = node(&[(word::PROCESS_BYTES, 0), (word::LANE_SLOTS, 1 << 20)]);
+    let dir = node(|settings| (settings.process_bytes, settings.lane_slots) = (0, 1 << 20));
     // 64 MiB of slots and a limit of the file size make the claim fail as a full tmpfs does.
     let status = Command::new("/bin/sh")
         .arg("-c")
@@ -268,4 +333,73 @@ fn a_budget_too_small_for_a_lane_is_no_harm() {
         .status()
         .unwrap();
     assert!(status.success());
+}
+
+#[test]
+fn an_overwritten_lane_keeps_the_newest_whole_records() {
+    let dir = node(|settings| settings.when_full = WhenFull::OverwriteOldest);
+    run(dir.path(), "overwrite");
+    let segment = Segment::only(dir.path());
+    assert_eq!(segment.lane(0, lane::LOST_FULL), 0, "what is lost shows in the attempt numbers");
+    let (mut at, tail) = (segment.lane(0, lane::OLDEST), segment.lane(0, lane::TAIL) >> 1);
+    assert!(at < tail && tail - at <= 256);
+    let mut lengths = Vec::new();
+    while at < tail {
+        let first = segment.slot(0, at);
+        assert_eq!((event::kind_of(&first), u64::from(event::attempt_of(&first))), (1, first[5]));
+        lengths.push(first[5]);
+        at += event::slots_of(&first) as u64;
+    }
+    assert_eq!(at, tail);
+    assert_eq!(lengths.last(), Some(&999));
+    assert!(lengths.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{lengths:?}");
+    assert!(lengths.len() > 30, "at most an eighth is given up at a time");
+}
+
+#[test]
+fn what_the_filter_leaves_out_is_counted_and_no_loss() {
+    let dir = node(|settings| settings.sample_shift = 2);
+    run(dir.path(), "filtered");
+    let segment = Segment::only(dir.path());
+    let (filtered, records) = (segment.lane(0, lane::FILTERED), segment.records(0).len() as u64);
+    assert_eq!((filtered + records, segment.lane(0, lane::LOST_FULL)), (64 + 1, 0));
+    assert!(filtered > 0);
+    assert_eq!(segment.lane(0, lane::ATTEMPTS), records, "what is left out has no attempt number");
+}
+
+#[test]
+fn requests_that_are_too_short_are_left_out() {
+    let dir = node(|settings| settings.min_duration_ns = u64::MAX);
+    run(dir.path(), "filtered");
+    let segment = Segment::only(dir.path());
+    assert_eq!((segment.lane(0, lane::FILTERED), segment.records(0).len()), (64, 1));
+}
+
+#[test]
+fn only_chosen_operations_are_recorded() {
+    let dir = node(|settings| settings.choose(op::posix::WRITE, false));
+    run(dir.path(), "not-chosen");
+    assert_eq!(Segment::only(dir.path()).records(0).len(), 2);
+}
+
+/// The requests in flight when the process ended, as the entry of its lane shows them.
+fn in_flight(scenario: &str) -> [Option<op::Op>; 2] {
+    let dir = node(|_| ());
+    run(dir.path(), scenario);
+    let segment = Segment::only(dir.path());
+    let tail = segment.lane(0, lane::TAIL) >> 1;
+    [(lane::IN_FLIGHT, 3), (lane::ENCLOSING, 1)].map(|(at, offset)| {
+        let (op, _) = in_flight::read(segment.lane(0, at + in_flight::REQUEST), tail)?;
+        assert!(segment.lane(0, at + in_flight::BEGIN) > segment.word(header::CREATED_TICKS));
+        let doing = [in_flight::HANDLE, in_flight::OFFSET, in_flight::LENGTH];
+        assert_eq!(doing.map(|word| segment.lane(0, at + word)), [7, offset, 512]);
+        Some(op)
+    })
+}
+
+#[test]
+fn a_request_is_in_flight_until_it_ends_is_cancelled_or_its_process_dies() {
+    assert_eq!(in_flight("interrupted"), [Some(op::posix::PREAD), Some(op::stdio::FREAD)]);
+    assert_eq!(in_flight("completed"), [None, None]);
+    assert_eq!(in_flight("cancelled"), [None, None]);
 }

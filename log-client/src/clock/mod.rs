@@ -1,18 +1,18 @@
 //! From raw ticks to the node's nanoseconds since 1970.
 //!
 //! Segments carry raw ticks of one of two clocks ([`Clock`]). Each has a [`Timeline`]: a continuous,
-//! monotone, piecewise linear map onto nanoseconds since 1970. A timeline starts from two readings of
-//! (ticks, `CLOCK_REALTIME`) at least [`BASELINE`] apart and gets a new piece about every second that leans
-//! towards the wall clock, never steeper than 500 ppm. A step of the wall clock is therefore not followed
-//! at once: order and durations of the trace stay intact, the difference is slewed away, and the
-//! log-server, which asks this clock and not the wall clock for its offset, sees a continuous node.
+//! monotone, piecewise linear map onto the node's clock: `CLOCK_BOOTTIME` and what it lacked to `CLOCK_REALTIME` when the
+//! log-client started. That clock is kept in step with the wall clock, goes on while the node is suspended, and is never
+//! stepped: who sets the wall clock moves nothing in the trace. A timeline starts from two readings at least [`BASELINE`]
+//! apart and gets a new piece about every second that leans towards the node's clock, never steeper than 500 ppm. After a
+//! suspension, which raw ticks do not count, it jumps forward. Durations are made of ticks by the rate alone, whatever
+//! times lean or jump by. The log-server asks this clock for its offset.
 
+mod skew;
 mod source;
 mod timeline;
 
-pub(crate) use source::ticks;
-#[cfg(test)]
-pub(crate) use source::{boottime_ns, realtime_ns};
+pub(crate) use source::{boottime_ns, node_ns, ticks};
 pub(crate) use timeline::{Piece, Reading, Timeline};
 
 use miot_proto::segment::Clock;
@@ -90,6 +90,13 @@ impl Clocks {
         }
     }
 
+    /// Ticks per second of the time stamp counter.
+    pub(crate) fn tsc_hz(&self) -> u64 {
+        // Nanoseconds of 2³² ticks: exact enough, and no division by a rate that is cut off.
+        let nanoseconds = u128::from(self.tsc.last().span(1 << 32).max(1));
+        u64::try_from((1_000_000_000u128 << 32) / nanoseconds).unwrap_or(u64::MAX)
+    }
+
     /// Refines both timelines if it is time to. Called between sweeps, so that no moment a sweep has
     /// converted lies after the knot that is set here.
     pub(crate) fn refine(&mut self) {
@@ -99,11 +106,11 @@ impl Clocks {
         self.refined = Instant::now();
         for (clock, line) in [(Clock::Tsc, &mut self.tsc), (Clock::MonotonicRaw, &mut self.raw)] {
             if let Some(step) = line.refine(source::read(clock)) {
-                tracing::warn!(
-                    ?clock,
-                    step_ms = step / 1_000_000,
-                    "the wall clock was stepped; the trace's clock follows slowly"
-                );
+                let step_ms = step / 1_000_000;
+                match step > 0 {
+                    true => tracing::warn!(?clock, step_ms, "the node was suspended; times go on after it"),
+                    false => tracing::warn!(?clock, step_ms, "ticks ran ahead; times follow slowly"),
+                }
             }
         }
         *self.shared.0.lock().unwrap_or_else(PoisonError::into_inner) = self.tsc.last();
@@ -138,12 +145,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_clocks_tell_the_wall_clock_time() {
+    fn both_clocks_tell_the_time() {
         let clocks = Calibration::begin().finish();
         for clock in [Clock::Tsc, Clock::MonotonicRaw] {
-            let before = realtime_ns();
+            let before = node_ns();
             let told = clocks.of(clock).time(ticks(clock));
-            let after = realtime_ns();
+            let after = node_ns();
             // A bound on the error, not on speed.
             assert!(
                 (before - 1_000_000..=after + 1_000_000).contains(&told),

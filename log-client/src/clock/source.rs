@@ -1,8 +1,10 @@
 //! Reading the clocks of this machine.
 
 use super::Reading;
+use super::skew::Skew;
 use miot_proto::segment::Clock;
 use rustix::time::{ClockId, clock_gettime};
+use std::sync::OnceLock;
 
 /// Readings tried for one pair; the one with the smallest gap around it counts.
 const TRIES: usize = 16;
@@ -16,13 +18,27 @@ pub(crate) fn ticks(clock: Clock) -> u64 {
     }
 }
 
-/// Wall clock, nanoseconds since 1970.
-pub(crate) fn realtime_ns() -> i64 {
-    nanoseconds(ClockId::Realtime)
+/// The node's clock, nanoseconds since 1970: the wall clock at the first call, and from then on the time since boot, which
+/// counts suspension and is kept in step by whoever keeps the wall clock in step, but never stepped.
+pub(crate) fn node_ns() -> i64 {
+    static ANCHOR: OnceLock<(i64, Skew)> = OnceLock::new();
+    let (anchor, skew) = ANCHOR.get_or_init(|| (anchor(), Skew::from_environment()));
+    let boottime = nanoseconds(ClockId::Boottime);
+    boottime.saturating_add(*anchor).saturating_add(skew.at(boottime))
+}
+
+/// Wall clock minus time since boot, as well as it can be had.
+fn anchor() -> i64 {
+    let once = || {
+        let before = nanoseconds(ClockId::Boottime);
+        let time = nanoseconds(ClockId::Realtime);
+        let gap = nanoseconds(ClockId::Boottime).saturating_sub(before);
+        (gap, time.saturating_sub(before + gap / 2))
+    };
+    (0..TRIES).map(|_| once()).min().map_or(0, |(_, anchor)| anchor)
 }
 
 /// Time since boot, with suspension, nanoseconds.
-#[cfg(test)]
 pub(crate) fn boottime_ns() -> u64 {
     nanoseconds(ClockId::Boottime) as u64
 }
@@ -32,11 +48,11 @@ fn nanoseconds(clock: ClockId) -> i64 {
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
-/// The same moment on a raw clock and on the wall clock, as well as it can be had.
+/// The same moment on a raw clock and on the node's clock, as well as it can be had.
 pub(super) fn read(clock: Clock) -> Reading {
     let once = || {
         let before = ticks(clock);
-        let time = realtime_ns();
+        let time = node_ns();
         let gap = ticks(clock).saturating_sub(before);
         (gap, Reading { ticks: before + gap / 2, time })
     };

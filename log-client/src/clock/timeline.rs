@@ -12,7 +12,7 @@ const PIECES: usize = 3600;
 /// Readings kept for the estimate of the rate: the longest baseline, in seconds.
 const HISTORY: usize = 64;
 
-/// How fast a difference to the wall clock is slewed away: over four seconds, ...
+/// How fast a difference to the node's clock is slewed away: over four seconds, ...
 const HORIZON_NS: f64 = 4e9;
 
 /// ... but never at more than this rate, the limit the kernel's own `adjtime` keeps to.
@@ -37,15 +37,17 @@ pub(crate) struct Reading {
 pub(crate) struct Piece {
     ticks: u64,
     time: i64,
-    /// Nanoseconds per tick, times 2³².
+    /// Nanoseconds per tick, times 2³², leaning towards the node's clock.
     rate: u64,
+    /// The same without leaning.
+    true_rate: u64,
 }
 
 impl Piece {
     /// The time at a tick. Any tick gives a time; before 1970 and after 2262 it is cut off.
     #[inline]
     pub(crate) fn time(&self, ticks: u64) -> i64 {
-        let span = self.span(ticks.abs_diff(self.ticks));
+        let span = scale(ticks.abs_diff(self.ticks), self.rate);
         let span = i64::try_from(span).unwrap_or(i64::MAX);
         if ticks >= self.ticks {
             self.time.saturating_add(span)
@@ -57,7 +59,7 @@ impl Piece {
     /// Nanoseconds in a number of ticks.
     #[inline]
     pub(crate) fn span(&self, ticks: u64) -> u64 {
-        ((u128::from(ticks) * u128::from(self.rate)) >> RATE_BITS) as u64
+        scale(ticks, self.true_rate)
     }
 
     #[inline]
@@ -80,7 +82,8 @@ pub(crate) struct Timeline {
 impl Timeline {
     pub(crate) fn new(first: Reading, second: Reading) -> Timeline {
         let rate = rate(first, second).unwrap_or(1.0);
-        let piece = Piece { ticks: second.ticks, time: second.time, rate: fixed(rate) };
+        let (rate_bits, true_rate) = (fixed(rate), fixed(rate));
+        let piece = Piece { ticks: second.ticks, time: second.time, rate: rate_bits, true_rate };
         Timeline { pieces: [piece].into(), readings: [first, second].into(), rate, stepped: false }
     }
 
@@ -105,15 +108,14 @@ impl Timeline {
         self.pieces.get(at + 1).map_or(time, |next| time.min(next.time))
     }
 
-    /// Sets a knot at the present and leans towards the wall clock. The size of a step of the wall clock,
-    /// if there was one since the last time.
+    /// Sets a knot at the present and leans towards the node's clock. The difference that came all at once since the
+    /// last time, if one did: if the clock is ahead, ticks stood still in a suspension, and the time jumps.
     pub(crate) fn refine(&mut self, now: Reading) -> Option<i64> {
         let last = self.last();
         if now.ticks <= last.ticks {
             return None;
         }
-        let time = last.time(now.ticks);
-        let ahead = now.time.saturating_sub(time);
+        let mut time = last.time(now.ticks);
         let before = self.readings[self.readings.len() - 1];
         let expected = (now.ticks - before.ticks.min(now.ticks)) as f64 * self.rate;
         let step = now.time.saturating_sub(before.time).saturating_sub(expected as i64);
@@ -131,8 +133,13 @@ impl Timeline {
                 self.rate = rate;
             }
         }
+        if step.is_some_and(|step| step > 0) {
+            time = time.max(now.time);
+        }
+        let ahead = now.time.saturating_sub(time);
         let lean = (ahead as f64 / HORIZON_NS).clamp(-MAX_SLEW, MAX_SLEW);
-        self.pieces.push_back(Piece { ticks: now.ticks, time, rate: fixed(self.rate * (1.0 + lean)) });
+        let (rate, true_rate) = (fixed(self.rate * (1.0 + lean)), fixed(self.rate));
+        self.pieces.push_back(Piece { ticks: now.ticks, time, rate, true_rate });
         if self.pieces.len() > PIECES {
             self.pieces.pop_front();
         }
@@ -146,6 +153,11 @@ fn rate(first: Reading, second: Reading) -> Option<f64> {
     let ticks = second.ticks.checked_sub(first.ticks).filter(|ticks| *ticks > 0)?;
     let time = second.time.checked_sub(first.time).filter(|time| *time > 0)?;
     Some(time as f64 / ticks as f64)
+}
+
+#[inline]
+fn scale(ticks: u64, rate: u64) -> u64 {
+    ((u128::from(ticks) * u128::from(rate)) >> RATE_BITS) as u64
 }
 
 fn fixed(rate: f64) -> u64 {
@@ -202,7 +214,7 @@ mod tests {
 
         #[test]
         fn any_tick_has_a_time(ticks: u64, rate in 1u64.., start: u64, time in 0i64..) {
-            let piece = Piece { ticks: start, time, rate };
+            let piece = Piece { ticks: start, time, rate, true_rate: rate };
             prop_assert!(piece.time(ticks) >= 0);
         }
     }
@@ -216,17 +228,29 @@ mod tests {
         assert!((line.time(ticks) - truth).abs() < 1000, "{}", line.time(ticks) - truth);
     }
 
+    fn reading(second: i64, step: i64) -> Reading {
+        Reading { ticks: second as u64 * 1_000_000_000, time: START + second * SECOND + step }
+    }
+
     #[test]
-    fn a_step_is_told_once_and_slewed() {
-        let reading = |second: i64, step: i64| Reading {
-            ticks: second as u64 * 1_000_000_000,
-            time: START + second * SECOND + step,
-        };
+    fn time_jumps_over_a_suspension() {
         let mut line = Timeline::new(reading(0, 0), reading(1, 0));
         assert_eq!(line.refine(reading(2, 0)), None);
-        assert_eq!(line.refine(reading(3, SECOND)), Some(SECOND));
-        assert_eq!(line.refine(reading(4, SECOND)), None);
+        let before = line.time(2_900_000_000);
+        assert_eq!(line.refine(reading(3, 3600 * SECOND)), Some(3600 * SECOND));
+        assert_eq!(line.refine(reading(4, 3600 * SECOND)), None);
+        assert!((line.time(5_000_000_000) - (START + 3605 * SECOND)).abs() < 1000);
+        assert_eq!(line.time(2_900_000_000), before);
+    }
+
+    #[test]
+    fn ticks_that_ran_ahead_are_told_once_and_slewed_and_durations_stay() {
+        let mut line = Timeline::new(reading(0, 0), reading(1, 0));
+        assert_eq!(line.refine(reading(2, 0)), None);
+        assert_eq!(line.refine(reading(3, -SECOND)), Some(-SECOND));
+        assert_eq!(line.refine(reading(4, -SECOND)), None);
         let moved = line.time(5_000_000_000) - (START + 5 * SECOND);
-        assert!((900_000..1_100_000).contains(&moved), "two seconds at 500 ppm, not {moved} ns");
+        assert!((-1_100_000..-900_000).contains(&moved), "two seconds at 500 ppm, not {moved} ns");
+        assert_eq!(line.last().span(1_000_000_000), 1_000_000_000);
     }
 }

@@ -4,8 +4,14 @@
 //! ours: on a node-wide directory every user may create files (mode 1777).
 
 mod control;
+mod error;
+mod exceptions;
+mod page;
+mod view;
 
-pub(crate) use control::Control;
+pub use control::{Control, Reader, Snapshots};
+pub use error::ControlError;
+pub use view::View;
 
 use crate::config::Config;
 use crate::error::Error;
@@ -16,8 +22,14 @@ use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// Name of the file that is locked while a log-client serves the directory.
+/// Longest wait for the lock while somebody only looks whether it is held, as [`Control::check_reader`] does.
+const LOOKED_AT: Duration = Duration::from_millis(200);
+
+/// Name of the file that is locked while a log-client serves the directory. It says the process id and, on a second line,
+/// the name of the node.
 const LOCK_FILE: &str = "lock";
 
 /// The directory, locked by this process.
@@ -25,17 +37,18 @@ const LOCK_FILE: &str = "lock";
 pub(crate) struct Home {
     path: PathBuf,
     dir: OwnedFd,
-    control: Control,
+    control: Arc<Control>,
     /// Held for its lock.
     _lock: File,
 }
 
 impl Home {
-    /// Creates what is missing, locks the directory and opens the control page with the settings.
-    pub(crate) fn prepare(config: &Config) -> Result<Home, Error> {
-        let dir = open_dir(&config.dir)?;
-        let lock = lock(&config.dir, &dir)?;
-        let control = Control::open(&config.dir, dir.as_fd(), config)?;
+    /// Creates what is missing, locks the directory and opens the control page with the settings. `tsc_hz`: ticks
+    /// per second of the time stamp counter, 0 if that is not known yet.
+    pub(crate) fn prepare(config: &Config, tsc_hz: u64) -> Result<Home, Error> {
+        let dir = open_dir(config)?;
+        let lock = lock(&config.dir, &dir, &config.node)?;
+        let control = Arc::new(Control::open(&config.dir, dir.as_fd(), config, tsc_hz)?);
         Ok(Home { path: config.dir.clone(), dir, control, _lock: lock })
     }
 
@@ -47,14 +60,15 @@ impl Home {
         &self.dir
     }
 
-    pub(crate) fn control(&self) -> &Control {
+    pub(crate) fn control(&self) -> &Arc<Control> {
         &self.control
     }
 }
 
-fn open_dir(path: &Path) -> Result<OwnedFd, Error> {
+fn open_dir(config: &Config) -> Result<OwnedFd, Error> {
+    let path = config.dir.as_path();
     let user = rustix::process::geteuid().as_raw();
-    let node_wide = user == 0 && path == Path::new(DEFAULT_DIR);
+    let node_wide = (user == 0 || config.user.is_some()) && path == Path::new(DEFAULT_DIR);
     match rustix::fs::mkdir(path, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(Error::path("cannot create the MIOT directory", path, error)),
@@ -75,7 +89,7 @@ fn open_dir(path: &Path) -> Result<OwnedFd, Error> {
     Ok(dir)
 }
 
-fn lock(path: &Path, dir: &OwnedFd) -> Result<File, Error> {
+fn lock(path: &Path, dir: &OwnedFd, node: &str) -> Result<File, Error> {
     let fail = |error: Errno| Error::path("cannot lock", path.join(LOCK_FILE), error);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // Whoever else can create files here may have been first: then the file is theirs, and goes.
@@ -87,17 +101,28 @@ fn lock(path: &Path, dir: &OwnedFd) -> Result<File, Error> {
         rustix::fs::unlinkat(dir, LOCK_FILE, AtFlags::empty()).map_err(fail)?;
     };
     let mut file = File::from(file);
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    let start = Instant::now();
+    let locked = loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if start.elapsed() < LOOKED_AT => std::thread::sleep(LOOKED_AT / 20),
+            locked => break locked,
+        }
+    };
+    match locked {
         Ok(()) => {
             let pid = rustix::process::getpid().as_raw_nonzero();
-            let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{pid}"));
+            let written =
+                file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{pid}\n{node}"));
             written.map_err(|error| Error::path("cannot write", path.join(LOCK_FILE), error))?;
             Ok(file)
         }
         Err(Errno::WOULDBLOCK) => {
             let mut text = String::new();
             let _ = file.read_to_string(&mut text);
-            Err(Error::Running { path: path.into(), pid: text.trim().parse().ok() })
+            Err(Error::Running {
+                path: path.into(),
+                pid: text.lines().next().and_then(|pid| pid.parse().ok()),
+            })
         }
         Err(error) => Err(fail(error)),
     }
@@ -113,7 +138,8 @@ fn is_our_file(stat: &Stat) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use miot_proto::control::{self, word};
+    use crate::config::recorded::Change;
+    use miot_proto::control::{self, Settings, WhenFull, word};
     use std::os::unix::fs::PermissionsExt;
 
     fn config(dir: &Path) -> Config {
@@ -128,7 +154,7 @@ mod tests {
     #[test]
     fn a_prepared_directory_is_private_and_has_a_control_page() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::prepare(&config(dir.path())).unwrap();
+        let home = Home::prepare(&config(dir.path()), 0).unwrap();
         assert_eq!(home.path().metadata().unwrap().permissions().mode() & 0o7777, 0o700);
         let page = page(dir.path());
         assert_eq!(page.len() * 8, control::BYTES);
@@ -144,8 +170,8 @@ mod tests {
     #[test]
     fn a_second_log_client_is_told_who_is_there() {
         let dir = tempfile::tempdir().unwrap();
-        let _home = Home::prepare(&config(dir.path())).unwrap();
-        let error = Home::prepare(&config(dir.path())).unwrap_err();
+        let _home = Home::prepare(&config(dir.path()), 0).unwrap();
+        let error = Home::prepare(&config(dir.path()), 0).unwrap_err();
         assert!(
             matches!(error, Error::Running { pid: Some(pid), .. } if pid == std::process::id()),
             "{error}"
@@ -156,12 +182,12 @@ mod tests {
     fn a_successor_takes_the_page_over_in_place() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("miot/control");
-        let home = Home::prepare(&config(dir.path())).unwrap();
+        let home = Home::prepare(&config(dir.path()), 0).unwrap();
         home.control().close();
         assert_eq!((page(dir.path())[word::ENABLED / 8], page(dir.path())[word::CLOSED / 8]), (0, 1));
         let before = std::os::unix::fs::MetadataExt::ino(&path.metadata().unwrap());
         drop(home);
-        let _home = Home::prepare(&config(dir.path())).unwrap();
+        let _home = Home::prepare(&config(dir.path()), 0).unwrap();
         assert_eq!(std::os::unix::fs::MetadataExt::ino(&path.metadata().unwrap()), before);
         assert_eq!((page(dir.path())[word::ENABLED / 8], page(dir.path())[word::CLOSED / 8]), (1, 0));
     }
@@ -172,7 +198,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("miot")).unwrap();
         for garbage in [&b""[..], b"short", &[0xff; 4096]] {
             std::fs::write(dir.path().join("miot/control"), garbage).unwrap();
-            let _home = Home::prepare(&config(dir.path())).unwrap();
+            let _home = Home::prepare(&config(dir.path()), 0).unwrap();
             assert_eq!(page(dir.path())[0], control::MAGIC);
         }
     }
@@ -182,6 +208,93 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("elsewhere")).unwrap();
         std::os::unix::fs::symlink(dir.path().join("elsewhere"), dir.path().join("miot")).unwrap();
-        assert!(matches!(Home::prepare(&config(dir.path())), Err(Error::Path { .. })));
+        assert!(matches!(Home::prepare(&config(dir.path()), 0), Err(Error::Path { .. })));
+    }
+
+    #[test]
+    fn a_running_log_client_is_steered_through_its_page() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::prepare(&config(dir.path()), 0).unwrap();
+        let tool = Control::of_node(&dir.path().join("miot")).unwrap();
+        home.control().publish_tsc_hz(2_000_000_000);
+        let change = Change {
+            ops: Some("-posix.lseek".parse().unwrap()),
+            min_duration: Some(Duration::from_micros(100)),
+            when_full: Some(WhenFull::OverwriteOldest),
+            ..Change::default()
+        };
+        let settings = tool.change(&change).unwrap();
+        assert_eq!(home.control().settings(), settings);
+        assert_eq!(page(dir.path())[word::MIN_TSC / 8], 200_000);
+        assert!(home.control().overwrites());
+        let back = Change { when_full: Some(WhenFull::Wait), ..Change::default() };
+        assert_eq!(tool.change(&back).unwrap(), Settings { when_full: WhenFull::Wait, ..settings.clone() });
+        assert!(home.control().overwrites(), "records that were overwritten may still be in the lanes");
+        home.control().replace(&Settings::default()).unwrap();
+        assert_eq!((tool.settings(), tool.tsc_hz()), (Settings::default(), 2_000_000_000));
+        home.control().close();
+        assert!(matches!(tool.change(&change), Err(ControlError::Ended { .. })));
+        assert!(!tool.settings().enabled);
+    }
+
+    #[test]
+    fn a_snapshot_is_done_when_it_or_a_later_one_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::prepare(&config(dir.path()), 0).unwrap();
+        let tool = Control::of_node(&dir.path().join("miot")).unwrap();
+        assert_eq!(tool.node(), Some(rustix::system::uname().nodename().to_string_lossy().into_owned()));
+        assert_eq!(home.control().snapshot_wanted(), None);
+        let first = tool.request_snapshot();
+        assert_eq!(home.control().snapshot_wanted(), Some(first));
+        assert_eq!(tool.wait_for_snapshot(first, Duration::ZERO), None);
+        let second = tool.request_snapshot();
+        home.control().snapshot_taken(second, 77);
+        assert_eq!(home.control().snapshot_wanted(), None);
+        for snapshot in [first, second] {
+            let done = tool.wait_for_snapshot(snapshot, Duration::ZERO).unwrap();
+            assert_eq!((done.asked, done.done, done.events), (second, second, 77));
+        }
+    }
+
+    #[test]
+    fn who_reads_is_told_from_who_is_dead_stopped_or_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("miot");
+        assert!(matches!(Control::of_node(&path), Err(ControlError::NoLogClient { .. })));
+        let home = Home::prepare(&config(dir.path()), 0).unwrap();
+        let tool = Control::of_node(&path).unwrap();
+        assert!(matches!(tool.check_reader(), Err(ControlError::Silent { .. })));
+        let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (sweeping, control) = (Arc::clone(&done), Arc::clone(home.control()));
+        let sweeper = std::thread::spawn(move || {
+            while !sweeping.load(std::sync::atomic::Ordering::Relaxed) {
+                control.swept();
+                control.sleep(Duration::from_millis(1));
+            }
+        });
+        assert_eq!(tool.check_reader().unwrap().pid, u64::from(std::process::id()));
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        sweeper.join().unwrap();
+        drop(home);
+        assert!(matches!(tool.check_reader(), Err(ControlError::Dead { .. })));
+        Home::prepare(&config(dir.path()), 0).unwrap().control().close();
+        assert!(matches!(tool.check_reader(), Err(ControlError::Ended { .. })));
+    }
+
+    #[test]
+    fn what_is_no_page_of_this_version_is_not_steered() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("miot");
+        drop(Home::prepare(&config(dir.path()), 0).unwrap());
+        let with = |bytes: &[u8]| {
+            std::fs::write(path.join("control"), bytes).unwrap();
+            Control::of_node(&path).unwrap_err()
+        };
+        assert!(matches!(with(b"short"), ControlError::NoPage { .. }));
+        assert!(matches!(with(&[7; control::BYTES]), ControlError::NoPage { .. }));
+        let mut later = [0; control::BYTES];
+        later[..8].copy_from_slice(b"MIOTCTL2");
+        let error = with(&later);
+        assert!(error.to_string().contains("MIOTCTL2") && error.to_string().contains("MIOTCTL1"), "{error}");
     }
 }

@@ -1,14 +1,14 @@
 //! Segments made by hand, after the layout and not with the producer's code, and a sink that keeps
 //! everything: for tests.
 
-use super::{Bytes, Header, Round, Scratch, Segment, Tally};
+use super::{Bytes, Header, Memory, Reads, Round, Scratch, Segment, Tally};
 use crate::clock::{Clocks, Now, Reading, Timeline};
 use crate::facts::{Fact, Sink};
 use miot_proto::batch::Columns;
 use miot_proto::event::{Event, Ext, Kind, SLOT_BYTES, put_ext, slots_for};
 use miot_proto::op;
 use miot_proto::segment::{
-    Clock, HEADER_BYTES, LANE_BYTES, LaneState, MAGIC, MAJOR, SLOTS_OFFSET, header, lane as at,
+    Clock, HEADER_BYTES, LANE_BYTES, LaneState, MAGIC, MAJOR, SLOTS_OFFSET, header, in_flight, lane as at,
 };
 use miot_proto::wire::{Process, ProcessKey, ProcessLoss, Stream, StreamEnd};
 
@@ -90,6 +90,10 @@ impl HandMade {
             (at::LOST_FULL, 0),
             (at::LOST_NESTED, 0),
             (at::ATTEMPTS, 0),
+            (at::IN_FLIGHT, 0),
+            (at::ENCLOSING, 0),
+            (at::OLDEST, tail),
+            (at::CLAIMED_TICKS, 1_000),
             (at::STATE, incarnation << 32 | LaneState::Claimed as u64),
         ] {
             self.set_lane(lane, word, value);
@@ -102,8 +106,36 @@ impl HandMade {
         self.set_lane(lane, at::STATE, incarnation << 32 | LaneState::Retired as u64);
     }
 
+    /// Shows a request in flight at `place` of a lane, as it begins.
+    pub(crate) fn show(&mut self, lane: usize, place: usize, word: u64, begin: u64, on: [u64; 3]) {
+        for (field, value) in [
+            (in_flight::BEGIN, begin),
+            (in_flight::HANDLE, on[0]),
+            (in_flight::OFFSET, on[1]),
+            (in_flight::LENGTH, on[2]),
+            (in_flight::REQUEST, word),
+        ] {
+            self.set_lane(lane, place + field, value);
+        }
+    }
+
+    /// Slots committed.
+    pub(crate) fn tail(&self, lane: usize) -> u64 {
+        self.get_lane(lane, at::TAIL) >> 1
+    }
+
     /// Commits a record that completed at `end`.
     pub(crate) fn push(&mut self, lane: usize, attempt: u32, end: u64, path: &[u8]) {
+        let words = HandMade::record(attempt, end, path);
+        let tail = self.tail(lane);
+        for (index, slot) in words.iter().enumerate() {
+            self.put_slot(lane, tail + index as u64, slot);
+        }
+        self.set_lane(lane, at::TAIL, (tail + words.len() as u64) << 1);
+    }
+
+    /// The slots of a record.
+    pub(crate) fn record(attempt: u32, end: u64, path: &[u8]) -> Vec<[u64; 8]> {
         let event = Event {
             op: op::posix::READ,
             request: attempt.wrapping_add(1),
@@ -118,22 +150,23 @@ impl HandMade {
         };
         let ext = Ext { path1: path, ..Ext::default() };
         let count = slots_for(&ext);
-        let tail = self.get_lane(lane, at::TAIL) >> 1;
         let mut words = vec![event.slot(Kind::Request, count as u8, attempt)];
         if count > 1 {
             words.resize(count, [0; 8]);
             put_ext(&ext, |slot, word, value| words[slot][word] = value);
         }
-        for (index, slot) in words.iter().enumerate() {
-            self.put_slot(lane, tail + index as u64, slot);
-        }
-        self.set_lane(lane, at::TAIL, (tail + count as u64) << 1);
+        words
+    }
+
+    /// Where a slot is.
+    pub(crate) fn slot(&self, lane: usize, position: u64) -> usize {
+        let slots = self.get_lane(lane, at::SLOTS);
+        (self.get_lane(lane, at::SLOTS_AT) + (position & (slots - 1)) * SLOT_BYTES as u64) as usize
     }
 
     pub(crate) fn put_slot(&mut self, lane: usize, position: u64, words: &[u64; 8]) {
-        let slots = self.get_lane(lane, at::SLOTS);
-        let at = self.get_lane(lane, at::SLOTS_AT) + (position & (slots - 1)) * SLOT_BYTES as u64;
-        words.iter().enumerate().for_each(|(index, word)| self.set(at as usize + index * 8, *word));
+        let at = self.slot(lane, position);
+        words.iter().enumerate().for_each(|(index, word)| self.set(at + index * 8, *word));
     }
 
     /// Marks the lane: a record is being completed.
@@ -152,6 +185,8 @@ pub(crate) struct Kept {
     pub(crate) ends: Vec<StreamEnd>,
     pub(crate) gone: Vec<(ProcessKey, ProcessLoss)>,
     pub(crate) watermarks: Vec<i64>,
+    /// How often nobody was to wait.
+    pub(crate) asides: usize,
     pub(crate) full: bool,
 }
 
@@ -176,27 +211,53 @@ impl Sink for Kept {
         match fact {
             Fact::Process(process) => self.processes.push(process),
             Fact::Stream(stream) => self.streams.push(stream),
-            Fact::Batch { stream, columns } => self.batches.push((stream, columns.clone())),
+            Fact::Batch { stream, columns, .. } => self.batches.push((stream, columns.clone())),
             Fact::StreamEnd(end) => self.ends.push(end),
             Fact::ProcessEnd { key, lost, .. } => self.gone.push((key, lost)),
             Fact::Watermark(time) => self.watermarks.push(time),
+            Fact::Aside => self.asides += 1,
+            Fact::Devices(_) => {}
         }
     }
 }
 
 /// A reader of one hand-made segment, at times that the test chooses.
-pub(crate) struct Reader {
-    pub(crate) segment: Segment<Bytes>,
+pub(crate) struct Reader<M = Bytes> {
+    pub(crate) segment: Segment<M>,
     pub(crate) kept: Kept,
     clocks: Clocks,
     streams: u32,
     scratch: Scratch,
     pub(crate) watermark: i64,
+    pub(crate) overwrites: bool,
+    pub(crate) reads: Reads,
+    pub(crate) snapshot: Option<u64>,
 }
 
 impl Reader {
     pub(crate) fn attach(made: &HandMade) -> Reader {
-        let memory = Bytes::new(made.bytes.clone());
+        Reader::attach_to(Bytes::new(made.bytes.clone()))
+    }
+
+    /// Changes the segment as its producer would.
+    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut HandMade)) {
+        self.segment.memory.edit(|bytes| {
+            let lanes = super::word(bytes, header::LANES) as usize;
+            let mut made = HandMade { bytes: std::mem::take(bytes), lanes };
+            change(&mut made);
+            *bytes = made.bytes;
+        });
+    }
+
+    pub(crate) fn lane_word(&mut self, lane: usize, word: usize) -> u64 {
+        let mut value = 0;
+        self.edit(|made| value = made.get_lane(lane, word));
+        value
+    }
+}
+
+impl<M: Memory> Reader<M> {
+    pub(crate) fn attach_to(memory: M) -> Reader<M> {
         let reading = |ticks: u64| Reading { ticks, time: EPOCH + ticks as i64 };
         let line = Timeline::new(reading(0), reading(1_000_000));
         let clocks = Clocks::fixed(line.clone(), line);
@@ -213,30 +274,36 @@ impl Reader {
                 clocks: &clocks,
                 watermark: 0,
                 streams: &mut streams,
+                overwrites: &|| false,
+                reads: Reads::Everything,
+                snapshot: None,
                 scratch: &mut scratch,
                 sink: &mut kept,
             },
         );
-        Reader { segment, kept, clocks, streams, scratch, watermark: 0 }
+        Reader {
+            segment,
+            kept,
+            clocks,
+            streams,
+            scratch,
+            watermark: 0,
+            overwrites: false,
+            reads: Reads::Everything,
+            snapshot: None,
+        }
     }
 
-    /// Changes the segment as its producer would.
-    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut HandMade)) {
-        self.segment.memory.edit(|bytes| {
-            let lanes = super::word(bytes, header::LANES) as usize;
-            let mut made = HandMade { bytes: std::mem::take(bytes), lanes };
-            change(&mut made);
-            *bytes = made.bytes;
-        });
-    }
-
-    fn with_round<T>(&mut self, t0: u64, act: impl FnOnce(&mut Segment<Bytes>, &mut Round<'_>) -> T) -> T {
+    fn with_round<T>(&mut self, t0: u64, act: impl FnOnce(&mut Segment<M>, &mut Round<'_>) -> T) -> T {
         let mut round = Round {
             t0: Now { tsc: t0, raw: t0 },
             latest: &|_| t0 + 1_000_000_000,
             clocks: &self.clocks,
             watermark: self.watermark,
             streams: &mut self.streams,
+            overwrites: &|| self.overwrites,
+            reads: self.reads,
+            snapshot: self.snapshot,
             scratch: &mut self.scratch,
             sink: &mut self.kept,
         };
@@ -253,17 +320,15 @@ impl Reader {
     }
 
     pub(crate) fn end(&mut self) -> ProcessLoss {
-        self.with_round(3_000_000, |segment, round| segment.end(round))
+        self.end_at(3_000_000, false)
+    }
+
+    pub(crate) fn end_at(&mut self, t0: u64, cut_off: bool) -> ProcessLoss {
+        self.with_round(t0, |segment, round| segment.end(cut_off, round, &mut Tally::default()))
     }
 
     /// What the segment promises, in ticks.
     pub(crate) fn safe(&self) -> Option<i64> {
         self.segment.safe().map(|time| time - EPOCH)
-    }
-
-    pub(crate) fn lane_word(&mut self, lane: usize, word: usize) -> u64 {
-        let mut value = 0;
-        self.edit(|made| value = made.get_lane(lane, word));
-        value
     }
 }

@@ -13,9 +13,14 @@ pub(crate) struct Header {
     pub(crate) clock: Clock,
     pub(crate) created_ticks: u64,
     pub(crate) created_boot_ns: u64,
+    /// Inode of the process id namespace in which `pid` counts; `None` if the producer did not know.
+    pub(crate) namespace: Option<u64>,
     pub(crate) rank: Option<u32>,
-    /// Executable, command line, job, working directory.
-    pub(crate) strings: [Vec<u8>; 4],
+    pub(crate) exe: Vec<u8>,
+    pub(crate) cmdline: Vec<u8>,
+    /// As [`miot_proto::job`] has it.
+    pub(crate) job: Vec<u8>,
+    pub(crate) cwd: Vec<u8>,
 }
 
 /// Why a segment cannot be read.
@@ -46,6 +51,7 @@ impl Header {
             return Err(Unfit::Version { major, minor });
         }
         let number = |at| u32::try_from(word(&page, at)).map_err(|_| Unfit::Senseless);
+        let [exe, cmdline, job, cwd] = strings(&page).map(<[u8]>::to_vec);
         Ok(Header {
             nonce: word(&page, header::NONCE),
             pid: number(header::PID)?,
@@ -53,8 +59,12 @@ impl Header {
             clock: Clock::from_number(word(&page, header::CLOCK)).ok_or(Unfit::Senseless)?,
             created_ticks: word(&page, header::CREATED_TICKS),
             created_boot_ns: word(&page, header::CREATED_BOOT_NS),
+            namespace: Some(word(&page, header::PID_NAMESPACE)).filter(|inode| *inode != 0),
             rank: word(&page, header::RANK).checked_sub(1).and_then(|rank| u32::try_from(rank).ok()),
-            strings: strings(&page).map(<[u8]>::to_vec),
+            exe,
+            cmdline,
+            job,
+            cwd,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! One entry of a lane table: its life, and draining it.
+//! One entry of a lane table: its life.
 //!
 //! Everything read from the segment is checked before use; what makes no sense costs the producer its
 //! lane (quarantine) and nobody else anything. Reader's orders, in pairs with `miot_tracer`'s `lane`:
@@ -7,29 +7,23 @@
 //! |---|---|
 //! | `TAIL` is read, `fence(Acquire)`, slots are copied | commit: slots, then `TAIL` (release) |
 //! | slots are copied, `HEAD` is written | refresh: `HEAD` (acquire), then slots are overwritten |
+//! | slots are copied, `fence(Acquire)`, `OLDEST` is read | overwrite: `OLDEST`, `fence(Release)`, then slots are overwritten |
 //! | `STATE` is read, `fence(Acquire)`, the entry is read again | claim and retire: identity or last tail, then `STATE` (release) |
 //! | last copy, `DRAINED` is written | reuse: `DRAINED` (acquire), then the lane is claimed again |
 
+use super::cut_off;
+use super::drain::Open;
 use super::memory::{Memory, word};
-use super::records::{Progress, parse};
+use super::records::Progress;
 use super::{Round, Tally};
 use crate::facts::Fact;
 use crate::watermark::SafeTime;
-use miot_proto::event::{MAX_SLOTS, SLOT_BYTES};
+use miot_proto::event::SLOT_BYTES;
 use miot_proto::segment::{
     Clock, HEADER_BYTES, LANE_BYTES, LaneState, MAX_LANE_SLOTS, MIN_LANE_SLOTS, SLOTS_OFFSET, lane as at,
 };
 use miot_proto::wire::{ProcessKey, Stream, StreamEnd, StreamKey};
 use std::sync::atomic::{Ordering::Acquire, fence};
-
-/// Slots copied at a time: 256 KiB, which with its columns stays in a processor's second-level cache.
-/// One copy makes one batch.
-pub(super) const COPY_SLOTS: u64 = 4096;
-
-/// Copies per lane and sweep: a lane that fills as fast as it is read must not starve the others.
-const COPIES: usize = 8;
-
-const _: () = assert!(COPY_SLOTS as usize > MAX_SLOTS, "a copy makes progress");
 
 /// What the log-client knows of one lane.
 #[derive(Debug, Default)]
@@ -44,29 +38,29 @@ enum Life {
     Fresh,
     /// Being read.
     Open(Open),
-    /// This incarnation is over; the next one is awaited.
-    Ended { incarnation: u32 },
+    /// This incarnation is over; the next one is awaited. `owed`: what is to be written to the segment once its end is
+    /// where it outlives this log-client.
+    Ended { incarnation: u32, owed: Option<[u64; 3]> },
     /// It made no sense. Not read again: a correct producer cannot get here.
     Quarantined,
 }
 
-#[derive(Debug)]
-struct Open {
-    stream: u32,
-    incarnation: u32,
-    /// Offset and number of the slots, checked.
-    slots_at: u64,
-    slots: u64,
-    /// Slots consumed. Ours: what stands in the segment is only written.
-    head: u64,
-    progress: Progress,
+/// Why a stream ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closing {
+    /// Nothing more comes; what the lane shows in flight will never complete.
+    Over,
+    /// The log-client stops: what is left in the lane is no loss, the next one reads it.
+    Stopped,
+    /// It is not read any more: what is left in it is lost.
+    GivenUp,
 }
 
 /// A private copy of a lane table entry.
 pub(super) type Entry = [u8; LANE_BYTES];
 
 /// A lane broke the rules.
-struct Broken(&'static str);
+pub(super) struct Broken(pub(super) &'static str);
 
 /// Whose lane it is.
 #[derive(Clone, Copy)]
@@ -75,13 +69,28 @@ pub(super) struct Owner<'a> {
     pub(super) key: ProcessKey,
     pub(super) clock: Clock,
     pub(super) lane: usize,
+    /// When the segment was made, raw ticks, by its own account.
+    pub(super) created: u64,
     /// Dead producers write nothing more: their marks mean nothing.
     pub(super) dead: bool,
 }
 
 impl Owner<'_> {
-    fn word_at(&self, word: usize) -> u64 {
+    pub(super) fn word_at(&self, word: usize) -> u64 {
         (HEADER_BYTES + self.lane * LANE_BYTES + word) as u64
+    }
+
+    pub(super) fn read_word(&self, word: usize) -> Result<u64, Broken> {
+        let mut bytes = [0; 8];
+        self.memory.read(self.word_at(word), &mut bytes).map_err(|_| Broken("the lane table is cut off"))?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Writes the words from `HEAD` on, all at once.
+    pub(super) fn write(&self, from_head: &[u64; 3]) -> Result<(), Broken> {
+        const _: () = assert!(at::DRAINED == at::HEAD + 8 && at::NEXT == at::HEAD + 16);
+        let written = self.memory.write_words(self.word_at(at::HEAD), from_head);
+        written.map_err(|_| Broken("the lane table is cut off"))
     }
 
     /// Reads the entry again, now that its state has been seen.
@@ -114,9 +123,14 @@ impl Lane {
                 reason,
                 "a lane breaks the rules of the segment: it is not read any more"
             );
-            self.close(entry, owner, round);
+            self.close(entry, Closing::GivenUp, owner, round, tally);
             self.life = Life::Quarantined;
         }
+    }
+
+    /// True while its stream has not ended.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.life, Life::Open(_))
     }
 
     /// What this lane promises; `None` if nothing more can come from it without a new claim.
@@ -128,18 +142,33 @@ impl Lane {
     }
 
     /// Ends the stream of the lane, if there is one, with the totals in `entry`.
-    pub(super) fn close(&mut self, entry: &[u8], owner: &Owner<'_>, round: &mut Round<'_>) {
-        let Life::Open(open) = &self.life else { return };
-        let seen = if open.progress.started { open.progress.next_attempt } else { 0 };
+    pub(super) fn close(
+        &mut self,
+        entry: &[u8],
+        why: Closing,
+        owner: &Owner<'_>,
+        round: &mut Round<'_>,
+        tally: &mut Tally,
+    ) {
+        let Life::Open(open) = &mut self.life else { return };
+        let seen = open.progress.seen();
+        let mut attempts = word(entry, at::ATTEMPTS).max(seen);
+        match why {
+            Closing::Over => attempts = cut_off::deliver(open, entry, attempts, owner, round, tally),
+            Closing::Stopped if word(entry, at::TAIL) >> 1 > open.head => attempts = seen,
+            Closing::Stopped | Closing::GivenUp => {}
+        }
         let now = round.clocks.of(owner.clock).time((round.latest)(owner.clock));
         round.sink.send(Fact::StreamEnd(StreamEnd {
             stream: open.stream,
-            attempts: word(entry, at::ATTEMPTS).max(seen),
+            attempts,
+            after: open.sent,
             lost_full: word(entry, at::LOST_FULL),
             lost_nested: word(entry, at::LOST_NESTED),
+            filtered: word(entry, at::FILTERED),
             time: now.max(open.progress.safe.time()),
         }));
-        self.life = Life::Ended { incarnation: open.incarnation };
+        self.life = Life::Ended { incarnation: open.incarnation, owed: None };
     }
 
     fn try_sweep(
@@ -159,26 +188,38 @@ impl Lane {
                 return Err(Broken("it was claimed again before it was drained"));
             }
             (Life::Open(_), _) => false,
-            (Life::Ended { incarnation: ended }, _) if *ended == incarnation => return Ok(()),
+            (Life::Ended { incarnation: ended, .. }, _) if *ended == incarnation => {
+                return self.settle(owner, round);
+            }
             _ => true,
         };
         if is_new && !self.open(incarnation, owner, round, tally)? {
             return Ok(());
         }
         let Life::Open(open) = &mut self.life else { return Ok(()) };
-        open.drain(word(entry, at::TAIL), owner, round, tally)?;
-        if state == LaneState::Retired {
-            // The tail may have been copied before the state: only now is it known to be the last.
-            let entry = owner.reread()?;
-            if open.drain(word(&entry, at::TAIL), owner, round, tally)? {
-                self.close(&entry, owner, round);
-                owner
-                    .memory
-                    .write_word(owner.word_at(at::DRAINED), u64::from(incarnation))
-                    .map_err(|_| Broken("the lane table is cut off"))?;
-            }
+        if state == LaneState::Claimed {
+            open.drain(entry, false, owner, round, tally)?;
+            return Ok(());
+        }
+        // The tail may have been copied before the state: only now is it known to be the last.
+        let entry = owner.reread()?;
+        if open.drain(&entry, true, owner, round, tally)? {
+            let last = [open.head, u64::from(incarnation), open.progress.next_attempt];
+            self.close(&entry, Closing::Over, owner, round, tally);
+            self.life = Life::Ended { incarnation, owed: Some(last) };
+            self.settle(owner, round)?;
         }
         Ok(())
+    }
+
+    /// Lets the lane be used again, once the end of its stream is written.
+    fn settle(&mut self, owner: &Owner<'_>, round: &Round<'_>) -> Result<(), Broken> {
+        match &mut self.life {
+            Life::Ended { owed, .. } if round.sink.is_written() => {
+                owed.take().map_or(Ok(()), |last| owner.write(&last))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes up an incarnation. False: not now, or nothing to take up.
@@ -196,13 +237,13 @@ impl Lane {
         }
         if state as u32 == LaneState::Retired as u32 && word(&entry, at::DRAINED) == u64::from(incarnation) {
             // By the log-client before us.
-            self.life = Life::Ended { incarnation };
+            self.life = Life::Ended { incarnation, owed: None };
             return Ok(false);
         }
         let (slots_at, slots) = geometry(&entry, owner.memory.size())?;
         let (start, head, tail) =
             (word(&entry, at::START), word(&entry, at::HEAD), word(&entry, at::TAIL) >> 1);
-        if !(start..=tail).contains(&head) || tail - head > slots {
+        if !(start..=tail).contains(&head) || (tail - head > slots && !(round.overwrites)()) {
             return Err(Broken("its cursors make no sense"));
         }
         let stream = round.next_stream();
@@ -215,19 +256,26 @@ impl Lane {
             comm: comm.to_vec(),
         }));
         tally.streams += 1;
+        let progress = Progress::resume(
+            head - start,
+            word(&entry, at::LOST_FULL),
+            word(&entry, at::NEXT),
+            SafeTime::new(round.watermark),
+        );
         self.life = Life::Open(Open {
             stream,
             incarnation,
             slots_at,
             slots,
             head,
-            progress: Progress {
-                // Every slot consumed may have been a record, every loss may have come before.
-                next_attempt: (head - start).saturating_add(word(&entry, at::LOST_FULL)),
-                started: false,
-                ticks: 0,
-                safe: SafeTime::new(round.watermark),
-            },
+            oldest: 0,
+            drained: word(&entry, at::DRAINED),
+            sent: progress.seen(),
+            owed: false,
+            progress,
+            goal: None,
+            last: None,
+            nonsense: 0,
         });
         Ok(true)
     }
@@ -243,70 +291,4 @@ fn geometry(entry: &Entry, file: u64) -> Result<(u64, u64), Broken> {
         && slots_at >= SLOTS_OFFSET as u64
         && end.is_some_and(|end| end <= file);
     if sound { Ok((slots_at, slots)) } else { Err(Broken("its slots lie outside the segment")) }
-}
-
-impl Open {
-    /// Drains what the lane has below the tail word, up to the bound. True if that was all.
-    fn drain(
-        &mut self,
-        tail: u64,
-        owner: &Owner<'_>,
-        round: &mut Round<'_>,
-        tally: &mut Tally,
-    ) -> Result<bool, Broken> {
-        let (tail, marked) = (tail >> 1, tail & 1 != 0 && !owner.dead);
-        let waiting = tail
-            .checked_sub(self.head)
-            .filter(|n| *n <= self.slots)
-            .ok_or(Broken("its cursors make no sense"))?;
-        tally.fullest = tally.fullest.max((waiting * 64 / self.slots) as u32);
-        fence(Acquire);
-        for _ in 0..COPIES {
-            if self.head == tail || !round.sink.has_room() {
-                break;
-            }
-            self.copy_and_send(tail, owner, round, tally)?;
-        }
-        let all = self.head == tail;
-        if all && !marked {
-            self.progress.safe.drained(round.t0_time(owner.clock));
-        }
-        tally.rest |= !all;
-        Ok(all)
-    }
-
-    fn copy_and_send(
-        &mut self,
-        tail: u64,
-        owner: &Owner<'_>,
-        round: &mut Round<'_>,
-        tally: &mut Tally,
-    ) -> Result<(), Broken> {
-        let count = (tail - self.head).min(COPY_SLOTS);
-        let (buffer, columns) = round.scratch.parts(count as usize * SLOT_BYTES);
-        let from = self.head & (self.slots - 1);
-        let before_wrap = (self.slots - from).min(count) as usize * SLOT_BYTES;
-        let (first, second) = buffer.split_at_mut(before_wrap);
-        owner
-            .memory
-            .read(self.slots_at + from * SLOT_BYTES as u64, first)
-            .and_then(|()| owner.memory.read(self.slots_at, second))
-            .map_err(|_| Broken("its slots are cut off"))?;
-        let now = (round.latest)(owner.clock);
-        columns.clear();
-        let clock = round.clocks.of(owner.clock);
-        let parsed = parse(buffer, self.head + count == tail, clock, now, &mut self.progress, columns);
-        tally.events += columns.len() as u64;
-        tally.violations += parsed.violations;
-        tally.unknown += parsed.unknown;
-        tally.clamped += parsed.clamped;
-        if !columns.is_empty() {
-            round.sink.send(Fact::Batch { stream: self.stream, columns });
-        }
-        self.head += parsed.slots as u64;
-        owner
-            .memory
-            .write_word(owner.word_at(at::HEAD), self.head)
-            .map_err(|_| Broken("the lane table is cut off"))
-    }
 }

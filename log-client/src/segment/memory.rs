@@ -1,5 +1,6 @@
 //! Access to the bytes of a segment, which another process may write, truncate or scribble over at any time.
 
+use super::lease;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -12,9 +13,16 @@ pub(crate) trait Memory {
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Short>;
     /// Writes one word. Everything read before is read before the word is visible.
     fn write_word(&self, at: u64, value: u64) -> Result<(), Short>;
+    /// Writes some words of one page. A segment file has all of them or none, whenever the writer is killed.
+    fn write_words(&self, at: u64, values: &[u64]) -> Result<(), Short> {
+        (at..).step_by(8).zip(values).try_for_each(|(at, value)| self.write_word(at, *value))
+    }
     /// Size in bytes, now.
     fn size(&self) -> u64;
 }
+
+/// Most words written at once.
+const MOST_WORDS: usize = 4;
 
 /// The bytes asked for are not there (any more).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +35,18 @@ pub(crate) struct SegmentFile(OwnedFd);
 impl SegmentFile {
     pub(crate) fn new(file: OwnedFd) -> SegmentFile {
         SegmentFile(file)
+    }
+
+    /// True as long as its producer, or anybody else, has it mapped or open. `None` if that cannot be known.
+    pub(crate) fn is_held(&self) -> Option<bool> {
+        lease::is_held(&self.0)
+    }
+
+    /// Memory that it takes, bytes.
+    pub(crate) fn taken(&self) -> u64 {
+        /// Unit of `st_blocks`.
+        const BLOCK: u64 = 512;
+        rustix::fs::fstat(&self.0).map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK)
     }
 }
 
@@ -45,9 +65,19 @@ impl Memory for SegmentFile {
     }
 
     fn write_word(&self, at: u64, value: u64) -> Result<(), Short> {
+        self.write_words(at, &[value])
+    }
+
+    fn write_words(&self, at: u64, values: &[u64]) -> Result<(), Short> {
+        let mut bytes = [0; 8 * MOST_WORDS];
+        let bytes = bytes.get_mut(..8 * values.len()).ok_or(Short)?;
+        bytes
+            .chunks_exact_mut(8)
+            .zip(values)
+            .for_each(|(place, value)| place.copy_from_slice(&value.to_le_bytes()));
         loop {
-            match rustix::io::pwrite(self.0.as_fd(), &value.to_le_bytes(), at) {
-                Ok(8) => return Ok(()),
+            match rustix::io::pwrite(self.0.as_fd(), bytes, at) {
+                Ok(written) if written == bytes.len() => return Ok(()),
                 Err(Errno::INTR) => {}
                 _ => return Err(Short),
             }

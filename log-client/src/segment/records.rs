@@ -16,8 +16,10 @@ const BACKWARDS: u32 = 1 << 31;
 pub(super) struct Progress {
     /// Attempt number of the next record if none is lost before it.
     pub(super) next_attempt: u64,
-    /// False until a record was read: then `next_attempt` is the most the first one can have.
-    pub(super) started: bool,
+    /// False until that is known: then `next_attempt` is the most the next record can have.
+    started: bool,
+    /// The most an attempt number can be after a gap that is too long for its low bits.
+    pub(super) most: u64,
     /// Raw ticks of the last record.
     pub(super) ticks: u64,
     /// Promise and order of the lane.
@@ -98,11 +100,29 @@ pub(super) fn parse(
 }
 
 impl Progress {
+    /// Of a stream of which `slots` have been read. `next` is what the reader before us noted, if there was one.
+    pub(super) fn resume(slots: u64, lost_full: u64, next: u64, safe: SafeTime) -> Progress {
+        // Every slot consumed may have been a record, every loss may have come before.
+        let most = slots.saturating_add(lost_full);
+        let (next_attempt, started) = match slots {
+            0 => (0, true),
+            _ if (1..=most).contains(&next) => (next, true),
+            _ => (most, false),
+        };
+        Progress { next_attempt, started, most: 0, ticks: 0, safe }
+    }
+
+    /// Records asked for as far as is known from those that were read.
+    pub(super) fn seen(&self) -> u64 {
+        if self.started { self.next_attempt } else { 0 }
+    }
+
     /// The attempt number these low bits stand for; `None` if it goes backwards.
     fn widen(&self, low: u32) -> Option<u64> {
         if self.started {
             let step = low.wrapping_sub(self.next_attempt as u32);
-            if step < BACKWARDS { self.next_attempt.checked_add(u64::from(step)) } else { None }
+            let attempt = self.next_attempt.checked_add(u64::from(step))?;
+            (step < BACKWARDS || attempt <= self.most).then_some(attempt)
         } else {
             // The largest number with these low bits that is not more than can have been asked for; the
             // number itself where a producer claims more.
@@ -117,7 +137,14 @@ mod tests {
     use super::*;
 
     fn progress(next_attempt: u64, started: bool) -> Progress {
-        Progress { next_attempt, started, ticks: 0, safe: SafeTime::new(0) }
+        Progress { next_attempt, started, most: 0, ticks: 0, safe: SafeTime::new(0) }
+    }
+
+    #[test]
+    fn a_gap_too_long_for_the_low_bits_is_believed_where_the_lane_says_so() {
+        let long = Progress { most: 5 << 30, ..progress(100, true) };
+        assert_eq!(long.widen((3 << 30) + 5), Some((3 << 30) + 5));
+        assert_eq!(progress(100, true).widen((3 << 30) + 5), None);
     }
 
     #[test]

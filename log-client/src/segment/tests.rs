@@ -1,7 +1,11 @@
 //! Sweeps of segments made by hand: good ones, broken ones, arbitrary bytes.
 
+mod interrupted;
+mod overwriting;
+mod recorder;
+
 use super::hand_made::{EPOCH, HandMade, Reader};
-use super::{Header, Unfit, lane::COPY_SLOTS, sweep_bytes};
+use super::{Header, Unfit, drain::COPY_SLOTS, sweep_bytes};
 use crate::segment::Bytes;
 use crate::watermark::SLACK_NS;
 use miot_proto::segment::{
@@ -96,6 +100,50 @@ fn one_sweep_of_a_lane_is_bounded() {
     assert_eq!(reader.safe(), Some(999 + first.events as i64), "as far as was drained");
     while reader.sweep().rest {}
     assert_eq!(reader.kept.attempts().len(), 60_000);
+}
+
+#[test]
+fn one_sweep_of_a_segment_is_bounded_and_no_lane_is_left_out() {
+    const SLOTS: u64 = 4 * COPY_SLOTS;
+    let mut made = HandMade::new();
+    let fill = |made: &mut HandMade, lane: usize, from: u32| {
+        (from..from + SLOTS as u32).for_each(|attempt| made.push(lane, attempt, 1000, b""));
+    };
+    for lane in 0..20 {
+        made.place(SLOTS);
+        made.claim(lane, 1);
+        fill(&mut made, lane, 0);
+    }
+    let mut reader = Reader::attach(&made);
+    let first = reader.sweep();
+    assert_eq!((first.events, first.rest), (16 * SLOTS, true));
+    // The first lanes fill as fast as they are read.
+    reader.edit(|made| (0..16).for_each(|lane| fill(made, lane, SLOTS as u32)));
+    assert_eq!(reader.sweep().events, 16 * SLOTS);
+    for lane in 16..20 {
+        assert_eq!(reader.lane_word(lane, at::HEAD), SLOTS, "lane {lane}");
+    }
+    while reader.sweep().rest {}
+    assert_eq!(reader.kept.attempts().len() as u64, 36 * SLOTS);
+}
+
+#[test]
+fn nonsense_without_end_is_not_looked_at_without_end() {
+    let mut made = HandMade::new();
+    made.place(16 * COPY_SLOTS);
+    for lane in 0..100 {
+        made.set_lane(lane, at::SLOTS_AT, SLOTS_OFFSET as u64);
+        made.set_lane(lane, at::SLOTS, 16 * COPY_SLOTS);
+        made.claim(lane, 1);
+        made.set_lane(lane, at::TAIL, (16 * COPY_SLOTS) << 1);
+    }
+    made.set(header::LANES, 100);
+    let mut reader = Reader::attach(&made);
+    let first = reader.sweep();
+    assert!((100_000..=64 * COPY_SLOTS + 100).contains(&first.violations), "{first:?}");
+    assert_eq!((reader.sweep().violations, reader.safe()), (0, None), "it is not read any more");
+    assert_eq!(reader.end().abi_violations, first.violations);
+    assert_eq!(reader.kept.ends.len(), reader.kept.streams.len());
 }
 
 #[test]

@@ -1,42 +1,34 @@
 //! The connection to the log-server, and the next one when it breaks.
 
-use super::outbox::{Inbox, Outgoing};
-use super::pending::Pending;
+use super::Peer;
+use super::retry::Retry;
+use super::transport::{Answer, News, Receiver, Sender, Transport};
 use crate::clock::NodeClock;
 use crate::error::Error;
-use crossbeam::channel::TryRecvError;
-use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_HELLO, Message, Role, VERSION, frame_header};
-use rustix::net::sockopt;
-use std::convert::Infallible;
+use crate::report::{Answers, Desk, Reporter};
+use crate::spool::{Reader, Spool};
+use miot_proto::wire::Message;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
-
-/// Longest wait for a connection, and for the server's first answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Waits between two attempts: doubled from the first to the last.
-const FIRST_RETRY: Duration = Duration::from_millis(50);
-const LAST_RETRY: Duration = Duration::from_secs(10);
+use tokio::time::{Instant, sleep, timeout};
 
 /// Bytes gathered for one write: large enough that the system call does not count.
 const WRITE: usize = 256 << 10;
 
-/// Silence of the network after which a connection is given up.
-const DEAD_AFTER: Duration = Duration::from_secs(20);
+/// A connection on which something was acknowledged, or that lasted so long, was a good one: after it the first wait
+/// is short again.
+const GOOD_AFTER: Duration = Duration::from_secs(30);
 
-/// Whom to talk to, and as whom.
-#[derive(Clone, Debug)]
-pub(crate) struct Peer {
-    pub(crate) server: String,
-    pub(crate) node: String,
-    pub(crate) session: u64,
+/// Between two reports.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
+/// What a log-client has to say besides its records, and who does what the log-server wants of it.
+#[derive(Debug)]
+pub(crate) struct Office {
+    pub(crate) reporter: Arc<Reporter>,
+    pub(crate) desk: Arc<Desk>,
 }
 
 /// How a connection ended.
@@ -47,247 +39,197 @@ enum End {
     Refused(String),
 }
 
-/// Number of messages that were not acknowledged, for whoever stops waiting.
-pub(crate) type Left = AtomicU64;
-
-/// Ships until everything is acknowledged after the outbox has ended.
+/// Ships until the spool has ended and everything in it is acknowledged.
 ///
 /// # Errors
-/// [`Error::Refused`] if the server refuses before it has ever welcomed this session. A later refusal is
-/// tried again: what is held here is worth it, and the reason may be that the server has not noticed yet
-/// that an earlier connection broke.
-pub(crate) async fn ship(peer: Peer, inbox: Inbox, clock: NodeClock, left: Arc<Left>) -> Result<(), Error> {
-    let pending = Mutex::new(Pending::new(Arc::clone(&inbox.link)));
-    let shipper = Shipper { pending, fresh: Notify::new(), clock, left };
-    tokio::select! {
-        never = shipper.absorb(&inbox) => match never {},
-        result = shipper.connect_and_ship(&peer) => result,
+/// [`Error::Refused`] if the server refuses before it has ever welcomed this log-client, for a reason that does not pass by
+/// itself. A later refusal is tried again: what is held here is worth it, and the reason may be that the server has not noticed yet
+/// that an earlier connection broke. [`Error::System`] if there are no random numbers.
+pub(crate) async fn ship<T: Transport>(
+    mut transport: T,
+    peer: &Peer,
+    mut spooled: Reader,
+    clock: NodeClock,
+    office: Option<Office>,
+) -> Result<(), Error> {
+    let spool = Arc::clone(spooled.spool());
+    let shipper = Shipper { spool, questions: Mutex::default(), clock, office, answers: Mutex::default() };
+    let mut retry = Retry::new(shipper.spool.session());
+    let mut welcomed = false;
+    loop {
+        let reason = match transport.connect(shipper.spool.session()).await {
+            Ok(Answer::Welcome(sender, receiver, through, steers)) => {
+                welcomed = true;
+                let (before, since) = (shipper.spool.acknowledged(), Instant::now());
+                shipper.connected(true);
+                let end = shipper.converse(peer, (sender, receiver), through, steers, &mut spooled).await;
+                shipper.connected(false);
+                let end = end?;
+                if shipper.spool.acknowledged() > before || since.elapsed() >= GOOD_AFTER {
+                    retry.reset();
+                }
+                match end {
+                    End::Done => return Ok(()),
+                    End::Refused(reason) => format!("refused: {reason}"),
+                    End::Broken(error) => error.to_string(),
+                }
+            }
+            Ok(Answer::Refused(reason)) if !welcomed => {
+                return Err(Error::Refused { server: peer.server.clone(), reason });
+            }
+            Ok(Answer::Refused(reason) | Answer::NotNow(reason)) => format!("refused: {reason}"),
+            Err(error) => error.to_string(),
+        };
+        let wait = retry.next();
+        tracing::warn!(
+            server = peer.server,
+            reason,
+            retry_ms = wait.as_millis() as u64,
+            "no connection to the log-server"
+        );
+        sleep(wait).await;
     }
 }
 
 struct Shipper {
-    pending: Mutex<Pending>,
-    /// There may be something to send.
-    fresh: Notify,
+    spool: Arc<Spool>,
+    /// Clock questions not answered yet, and when they were there by this node's clock.
+    questions: Mutex<Vec<(i64, i64)>>,
     clock: NodeClock,
-    left: Arc<Left>,
+    office: Option<Office>,
+    /// To errands of the connection that stands.
+    answers: Mutex<Arc<Answers>>,
 }
 
 impl Shipper {
-    fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes what the sweeper sends, whether there is a connection or not: its memory is bounded elsewhere.
-    async fn absorb(&self, inbox: &Inbox) -> Infallible {
-        while self.take_in(inbox) {
-            inbox.link.news.notified().await;
-        }
-        std::future::pending().await
-    }
-
-    /// Takes what is there. False: nothing more will come.
-    fn take_in(&self, inbox: &Inbox) -> bool {
-        let mut pending = self.pending();
-        let open = loop {
-            match inbox.receiver.try_recv() {
-                Ok(outgoing) => pending.push(outgoing),
-                Err(error) => break error == TryRecvError::Empty,
-            }
-        };
-        if !open {
-            pending.push(Outgoing::End);
-        }
-        self.left.store(pending.left(), Relaxed);
-        drop(pending);
-        self.fresh.notify_one();
-        open
-    }
-
-    async fn connect_and_ship(&self, peer: &Peer) -> Result<(), Error> {
-        let mut retry = Retry::new(peer.session);
-        let mut welcomed = false;
-        loop {
-            let reason = match self.connect(peer, &mut welcomed, &mut retry).await {
-                End::Done => return Ok(()),
-                End::Refused(reason) if !welcomed => {
-                    return Err(Error::Refused { server: peer.server.clone(), reason });
-                }
-                End::Refused(reason) => format!("refused: {reason}"),
-                End::Broken(error) => error.to_string(),
-            };
-            let wait = retry.next();
-            tracing::warn!(
-                server = peer.server,
-                reason,
-                retry_ms = wait.as_millis() as u64,
-                "no connection to the log-server"
-            );
-            sleep(wait).await;
+    fn connected(&self, connected: bool) {
+        // Answers to errands of an earlier connection are nobody's.
+        *self.answers.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+        if let Some(Office { reporter, .. }) = &self.office {
+            reporter.connected.store(connected, Relaxed);
+            reporter.connects.fetch_add(u64::from(connected), Relaxed);
         }
     }
 
-    async fn connect(&self, peer: &Peer, welcomed: &mut bool, retry: &mut Retry) -> End {
-        let (mut reader, mut writer, through) = match greet(peer).await {
-            Ok(Ok(connected)) => connected,
-            Ok(Err(reason)) => return End::Refused(reason),
-            Err(error) => return End::Broken(error),
-        };
-        let definitions = {
-            let mut pending = self.pending();
-            let definitions = pending.restart(through);
-            tracing::info!(
-                server = peer.server,
-                through,
-                to_send = pending.left(),
-                "connected to the log-server"
-            );
-            definitions
-        };
-        *welcomed = true;
-        retry.reset();
-        self.fresh.notify_one();
-        tokio::select! {
-            end = self.read(&mut reader) => end,
-            result = self.write(&mut writer, definitions) => match result {
+    fn answers(&self) -> Arc<Answers> {
+        Arc::clone(&self.answers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn report(&self, out: &mut Vec<u8>) {
+        if let Some(message) = self.office.as_ref().and_then(|office| office.reporter.message()) {
+            message.put_frame(out);
+        }
+    }
+
+    fn questions(&self) -> MutexGuard<'_, Vec<(i64, i64)>> {
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One connection, from the server's welcome on.
+    async fn converse(
+        &self,
+        peer: &Peer,
+        (mut sender, mut receiver): (impl Sender, impl Receiver),
+        through: u64,
+        steers: bool,
+        spooled: &mut Reader,
+    ) -> Result<End, Error> {
+        if through > self.spool.last() {
+            self.spool.renew_session()?;
+            let reason = "the log-server has messages that the spool has lost: a new session begins";
+            return Ok(End::Broken(io::Error::other(reason)));
+        }
+        let mut definitions = Vec::new();
+        spooled.restart(through, &mut definitions);
+        self.questions().clear();
+        tracing::info!(
+            server = peer.server,
+            through,
+            to_send = self.spool.left(),
+            "connected to the log-server"
+        );
+        Ok(tokio::select! {
+            end = self.read(&mut receiver, peer.dead_after) => end,
+            result = self.write(&mut sender, spooled, definitions, steers) => match result {
                 Ok(()) => End::Done,
                 Err(error) => End::Broken(error),
             },
-        }
+        })
     }
 
     /// Takes acknowledgements and questions until the connection ends.
-    async fn read(&self, reader: &mut OwnedReadHalf) -> End {
+    async fn read(&self, receiver: &mut impl Receiver, dead_after: Duration) -> End {
         loop {
-            match receive(reader).await {
-                Ok(Message::Ack { through }) => {
-                    let mut pending = self.pending();
-                    pending.acknowledge(through);
-                    self.left.store(pending.left(), Relaxed);
+            // A log-server that has nothing to acknowledge asks for the time.
+            let Ok(news) = timeout(dead_after, receiver.next()).await else {
+                let reason = format!("the log-server has said nothing for {dead_after:?} (dead_after)");
+                return End::Broken(io::Error::new(io::ErrorKind::TimedOut, reason));
+            };
+            match news {
+                Ok(News::Acknowledged(through)) => self.spool.acknowledge(through),
+                Ok(News::Asked(sent)) => {
+                    let received = self.clock.now();
+                    self.questions().push((sent, received));
                 }
-                Ok(Message::Ping { sent }) => self.pending().ask(sent),
-                Ok(Message::Refused { reason }) => return End::Refused(reason),
-                // Of a higher minor version: nothing we need.
-                Ok(_) => {}
+                Ok(News::Refused(reason)) => return End::Refused(reason),
+                Ok(News::Errand(id, errand)) => {
+                    if let Some(Office { desk, .. }) = &self.office {
+                        let (answers, spool) = (self.answers(), Arc::clone(&self.spool));
+                        desk.take(id, &errand, move |answer| answers.put(answer, &spool.news));
+                    }
+                    continue;
+                }
                 Err(error) => return End::Broken(error),
             }
-            self.fresh.notify_one();
+            self.spool.news.notify_one();
         }
     }
 
-    /// Sends what there is to send until nothing more comes and all is acknowledged.
-    async fn write(&self, writer: &mut OwnedWriteHalf, mut out: Vec<u8>) -> io::Result<()> {
+    /// Sends what there is to send until nothing more comes and all is acknowledged. `out` is sent first.
+    async fn write(
+        &self,
+        sender: &mut impl Sender,
+        spooled: &mut Reader,
+        mut out: Vec<u8>,
+        reports: bool,
+    ) -> io::Result<()> {
+        let mut report_at = Instant::now();
         loop {
-            let done = {
-                let mut pending = self.pending();
-                pending.take(&mut out, WRITE, || self.clock.now());
-                pending.is_done()
-            };
+            for (sent, received) in self.questions().drain(..) {
+                let answered = self.clock.now();
+                Message::Pong { sent, received, answered }.put_frame(&mut out);
+            }
+            if !out.is_empty() {
+                // At once: the longer an answer is on its way the less it says.
+                sender.send(&out).await?;
+                out.clear();
+            }
+            if reports {
+                self.answers().take().iter().for_each(|answer| answer.put_frame(&mut out));
+                if Instant::now() >= report_at {
+                    self.report(&mut out);
+                    report_at = Instant::now() + REPORT_EVERY;
+                }
+            }
+            // Asked before: an end that is seen has its last promise before it.
+            let done = self.spool.is_done();
+            spooled.take(&mut out, WRITE);
             if done {
                 Message::Bye.put_frame(&mut out);
             }
             if out.is_empty() {
-                self.fresh.notified().await;
+                tokio::select! {
+                    () = self.spool.news.notified() => {}
+                    () = tokio::time::sleep_until(report_at), if reports => {}
+                }
                 continue;
             }
-            writer.write_all(&out).await?;
+            sender.send(&out).await?;
             out.clear();
             if done {
-                // The last word: whether it arrives changes nothing that was acknowledged.
-                let _ = writer.shutdown().await;
+                sender.finish().await;
                 return Ok(());
             }
         }
-    }
-}
-
-/// A connection on which the server has said welcome, and how far it has this session; or its refusal.
-type Greeted = Result<(OwnedReadHalf, OwnedWriteHalf, u64), String>;
-
-async fn greet(peer: &Peer) -> io::Result<Greeted> {
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
-    let stream = timeout(PATIENCE, TcpStream::connect(&peer.server)).await.map_err(late)??;
-    watch_over(&stream)?;
-    let (mut reader, mut writer) = stream.into_split();
-    let hello = Message::Hello {
-        greeting: GREETING,
-        version: VERSION,
-        role: Role::Node,
-        node: peer.node.clone(),
-        session: peer.session,
-    };
-    writer.write_all(&hello.frame()).await?;
-    match timeout(PATIENCE, receive(&mut reader)).await.map_err(late)?? {
-        Message::Welcome { version, .. } if version.major != VERSION.major => Ok(Err(format!(
-            "it speaks version {}.{} of the protocol, this log-client {}.{}",
-            version.major, version.minor, VERSION.major, VERSION.minor
-        ))),
-        Message::Welcome { through, .. } => Ok(Ok((reader, writer, through))),
-        Message::Refused { reason } => Ok(Err(reason)),
-        _ => Ok(Err("it is no log-server: it did not answer the greeting".into())),
-    }
-}
-
-/// Makes a dead network show within [`DEAD_AFTER`].
-fn watch_over(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, DEAD_AFTER / 2)?;
-    sockopt::set_tcp_keepintvl(stream, DEAD_AFTER / 8)?;
-    sockopt::set_tcp_user_timeout(stream, DEAD_AFTER.as_millis() as u32)?;
-    Ok(())
-}
-
-async fn receive(reader: &mut OwnedReadHalf) -> io::Result<Message> {
-    let odd = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    let mut header = [0; FRAME_HEADER];
-    reader.read_exact(&mut header).await?;
-    // The server has nothing long to say to a node.
-    let (length, crc) = frame_header(header, MAX_HELLO).map_err(odd)?;
-    let mut payload = vec![0; length];
-    reader.read_exact(&mut payload).await?;
-    Message::from_payload(&payload, crc).map_err(odd)
-}
-
-/// Waits between attempts: doubling, and each shortened by up to a half at random, so that the nodes of a
-/// cluster do not all return at once.
-struct Retry {
-    wait: Duration,
-    random: u64,
-}
-
-impl Retry {
-    fn new(seed: u64) -> Retry {
-        Retry { wait: FIRST_RETRY, random: seed | 1 }
-    }
-
-    fn reset(&mut self) {
-        self.wait = FIRST_RETRY;
-    }
-
-    fn next(&mut self) -> Duration {
-        // Xorshift: good enough to spread nodes.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let share = 512 + (self.random % 512) as u32;
-        let wait = self.wait * share / 1024;
-        self.wait = (self.wait * 2).min(LAST_RETRY);
-        wait
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_grow_up_to_a_bound_and_never_vanish() {
-        let mut retry = Retry::new(42);
-        let waits: Vec<_> = (0..40).map(|_| retry.next()).collect();
-        assert!(waits.iter().all(|wait| (FIRST_RETRY / 2..=LAST_RETRY).contains(wait)));
-        assert!(waits[30..].iter().all(|wait| *wait >= LAST_RETRY / 2));
-        retry.reset();
-        assert!(retry.next() <= FIRST_RETRY);
     }
 }

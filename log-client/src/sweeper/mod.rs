@@ -1,32 +1,53 @@
 //! Sweeping the node: finds segments, reads them, notices the end of their processes, keeps the promise of
 //! [`crate::watermark`], sleeps in between. One thread, no locks.
 
+mod arrivals;
 mod discover;
 mod life;
+mod origin;
+mod reception;
 mod rhythm;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use discover::Name;
+pub(crate) use life::start;
 
 use crate::clock::{Clocks, Now, ticks};
 use crate::config::Config;
+use crate::devices::Devices;
 use crate::error::Error;
 use crate::facts::{Fact, Sink};
 use crate::home::Home;
-use crate::segment::{Header, Round, Scratch, Segment, SegmentFile, Unfit, horizon};
-use crate::watermark::SLACK_NS;
-use discover::{Discovery, Name, NotTaken};
-use life::{Deaths, Watch, has_mapped};
+use crate::report::Survey;
+use crate::segment::{Reads, Round, Scratch, Segment, SegmentFile, Tally, horizon};
+use crate::ship::Shipped;
+use crate::watermark::{HELD_AT_MOST, SLACK_NS};
+use life::Watch;
+use origin::Origins;
+use reception::{Guest, Reception};
 use rhythm::{Effort, Rhythm};
-use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A lane that holds the watermark back for so long is a reason to see whether its process has gone on
 /// to another program.
 const SUSPICIOUS_NS: i64 = 2_000_000_000;
 
-/// How often that is looked into.
+/// How often that is looked into, and how much memory the segments take.
 const SUSPECT_EVERY: Duration = Duration::from_secs(1);
+
+/// Processes without a reason are looked at in turn, one in so many each time.
+const SUSPECT_ONE_IN: usize = 10;
 
 /// Watermarks of sweeps that found nothing are not sent more often.
 const QUIET_WATERMARKS: Duration = Duration::from_millis(1);
+
+/// A promise that cannot go on is said again so often: the node is not silent, it waits for something.
+const ALIVE: Duration = Duration::from_secs(1);
+
+/// A process that has held the promise back so often for as long as it may does so no more.
+const MOST_GIVEN_UP: u32 = 3;
 
 /// Pause while there is no memory to drain into.
 const NO_ROOM: Duration = Duration::from_millis(2);
@@ -40,6 +61,9 @@ macro_rules! round {
             clocks: &$sweeper.clocks,
             watermark: $sweeper.watermark,
             streams: &mut $sweeper.streams,
+            overwrites: &|| $sweeper.home.control().overwrites(),
+            reads: $sweeper.reads,
+            snapshot: $sweeper.snapshot.map(|snapshot| snapshot.number),
             scratch: &mut $sweeper.scratch,
             sink: $sink,
         }
@@ -50,18 +74,24 @@ macro_rules! round {
 struct Tenant {
     name: Name,
     segment: Segment<SegmentFile>,
+    uid: u32,
     watch: Watch,
     /// The process goes on, but in another image.
     left: bool,
+    /// Perhaps: there is a newer segment of the same process.
+    suspected: bool,
+    /// The promise does not wait for it any more.
+    given_up: bool,
+    /// How often that came to be.
+    times_given_up: u32,
 }
 
-/// A file that is not a segment yet.
-#[derive(Debug)]
-struct Candidate {
-    name: Name,
-    file: SegmentFile,
-    uid: u32,
-    watch: Watch,
+/// A snapshot being taken.
+#[derive(Clone, Copy, Debug)]
+struct Snapshot {
+    number: u64,
+    /// Records read since it was begun.
+    events: u64,
 }
 
 /// What the sweeper has to say about the whole time.
@@ -69,7 +99,11 @@ struct Candidate {
 pub(crate) struct Totals {
     pub(crate) violations: u64,
     pub(crate) unknown: u64,
+    /// Processes with segments of another version.
+    pub(crate) other_version: u64,
     pub(crate) clamped: u64,
+    /// Events made of requests that were cut off.
+    pub(crate) interrupted: u64,
     /// Records were left in the lanes when the time was over.
     pub(crate) left: bool,
 }
@@ -78,45 +112,76 @@ pub(crate) struct Totals {
 pub(crate) struct Sweeper {
     home: Home,
     boot: u128,
-    limit: usize,
+    /// Bytes that all segments together may take.
+    node_bytes: u64,
     clocks: Clocks,
-    discovery: Discovery,
-    deaths: Deaths,
-    names: HashSet<Name>,
-    arrivals: VecDeque<Name>,
-    waiting: Vec<Candidate>,
+    reception: Reception,
+    origins: Origins,
+    devices: Devices,
     tenants: Vec<Tenant>,
-    next_id: u64,
+    /// Segments of processes whose end is not written yet.
+    leaving: Vec<(Name, u32)>,
     streams: u32,
     scratch: Scratch,
     watermark: i64,
     told: Instant,
+    /// When names were last looked for, nanoseconds since 1970.
+    last_look: i64,
+    /// The last time that records were left in the lanes on purpose.
+    withheld: Instant,
     suspected: Instant,
+    turn: usize,
     rhythm: Rhythm,
+    reads: Reads,
+    snapshot: Option<Snapshot>,
+    /// A clean stop: everything is read, whatever the settings say.
+    stopping: bool,
     totals: Totals,
+    survey: Arc<Mutex<Survey>>,
+}
+
+/// Where the log-client before this one stopped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Predecessor {
+    /// A number above those of all its streams.
+    pub(crate) next_stream: u32,
+    /// Its last promise.
+    pub(crate) promised: Option<i64>,
 }
 
 impl Sweeper {
-    pub(crate) fn new(home: Home, clocks: Clocks, boot: u128, config: &Config) -> Result<Sweeper, Error> {
+    pub(crate) fn new(
+        home: Home,
+        clocks: Clocks,
+        boot: u128,
+        config: &Config,
+        before: Predecessor,
+        survey: Arc<Mutex<Survey>>,
+    ) -> Result<Sweeper, Error> {
         Ok(Sweeper {
-            discovery: Discovery::new(&home)?,
-            deaths: Deaths::new().map_err(|error| Error::system("cannot watch processes", error))?,
+            reception: Reception::new(&home, config.segments)?,
+            origins: Origins::default(),
+            devices: Devices::new(config.devices_every, boot),
             home,
             boot,
-            limit: config.segments,
+            node_bytes: config.node_bytes,
             clocks,
-            names: HashSet::new(),
-            arrivals: VecDeque::new(),
-            waiting: Vec::new(),
             tenants: Vec::new(),
-            next_id: 0,
-            streams: 0,
+            leaving: Vec::new(),
+            streams: before.next_stream,
             scratch: Scratch::default(),
-            watermark: i64::MIN,
+            watermark: before.promised.unwrap_or(i64::MIN),
             told: Instant::now(),
+            last_look: i64::MIN,
+            withheld: Instant::now(),
             suspected: Instant::now(),
+            turn: 0,
             rhythm: Rhythm::new(config.idle),
+            reads: Reads::Everything,
+            snapshot: None,
+            stopping: false,
             totals: Totals::default(),
+            survey,
         })
     }
 
@@ -132,9 +197,15 @@ impl Sweeper {
         }
     }
 
+    /// Up to now.
+    pub(crate) fn totals(&self) -> Totals {
+        self.totals
+    }
+
     /// Ends recording, delivers what is committed, ends all streams. Returns when done or when `give_up`.
     pub(crate) fn finish(&mut self, sink: &mut dyn Sink, give_up: &dyn Fn() -> bool) -> Totals {
         self.home.control().close();
+        self.stopping = true;
         loop {
             let effort = self.sweep(sink);
             if effort.events == 0 && !effort.rest {
@@ -152,7 +223,10 @@ impl Sweeper {
         let mut tenants = std::mem::take(&mut self.tenants);
         let mut round = round!(self, Now::read(), sink);
         for tenant in &mut tenants {
-            tenant.segment.end(&mut round);
+            tenant.segment.end(false, &mut round, &mut Tally::default());
+        }
+        if sink.has_room() {
+            self.sample_devices(sink);
         }
         // The slack of a sweep's promise would leave the last events to the log-server's patience with silent
         // nodes. This session sends no more, so it may promise all the time up to now.
@@ -163,140 +237,252 @@ impl Sweeper {
 
     /// Reads everything there is to read once, and sends it.
     fn sweep(&mut self, sink: &mut dyn Sink) -> Effort {
+        sink.prepare();
+        if sink.is_written() {
+            self.leaving.drain(..).for_each(|(name, uid)| self.reception.leave(&name, uid));
+        }
         self.clocks.refine();
         let started = Instant::now();
         let t0 = Now::read();
         let mut safe = horizon(&self.clocks, t0);
         self.home.control().swept();
+        self.choose_what_to_read();
+        let has_room = sink.has_room();
+        if !has_room || self.reads == Reads::Endings || self.reception.is_catching_up() {
+            self.withheld = Instant::now();
+        }
         self.bury_the_dead();
         self.take_up(t0, sink);
+        if has_room && self.devices.is_due() {
+            self.sample_devices(sink);
+        }
 
         let suspect = self.suspected.elapsed() >= SUSPECT_EVERY;
-        let mut effort = Effort { events: 0, fullest: 0, rest: false, took: Duration::ZERO };
+        self.turn = (self.turn + usize::from(suspect)) % SUSPECT_ONE_IN;
+        let (turn, mut number) = (self.turn, 0);
+        let (present, waits_until) = (safe, self.waits_until(safe));
+        // Without room nothing was taken up, and so nothing is promised.
+        let mut effort = Effort { events: 0, fullest: 0, rest: !has_room, took: Duration::ZERO };
+        let mut behind = false;
         let mut tenants = std::mem::take(&mut self.tenants);
         let mut round = round!(self, t0, sink);
         tenants.retain_mut(|tenant| {
-            tenant.watch.look();
+            tenant.watch.look(tenant.segment.memory());
             // Decided before reading: what a dead process wrote is all there by now.
-            let over = tenant.watch.is_dead() || tenant.left || tenant.segment.is_closed();
-            let tally = tenant.segment.sweep(over, &mut round);
+            let over = tenant.watch.is_dead() || tenant.has_left() || tenant.segment.is_closed();
+            let mut tally = tenant.segment.sweep(over, &mut round);
+            // Its end must be in the spool before its segment is gone.
+            tally.rest |= over && !round.sink.has_room();
+            let ended = over && !tally.rest;
+            if ended {
+                let lost = tenant.segment.end(true, &mut round, &mut tally);
+                tracing::debug!(name = tenant.name.as_str(), ?lost, "process ended");
+            }
+            behind |= tally.behind;
             effort.events += tally.events;
             effort.fullest = effort.fullest.max(tally.fullest);
             effort.rest |= tally.rest;
             self.totals.violations += tally.violations;
             self.totals.unknown += tally.unknown;
             self.totals.clamped += tally.clamped;
-            if over && !tally.rest {
-                let lost = tenant.segment.end(&mut round);
-                tracing::debug!(name = tenant.name.as_str(), ?lost, "process ended");
-                self.discovery.remove(&tenant.name);
-                self.names.remove(&tenant.name);
+            self.totals.interrupted += tally.interrupted;
+            if ended {
+                match round.sink.is_written() {
+                    true => self.reception.leave(&tenant.name, tenant.uid),
+                    false => self.leaving.push((tenant.name.clone(), tenant.uid)),
+                }
                 return false;
             }
             let promised = tenant.segment.safe().unwrap_or(i64::MAX);
-            if suspect && promised < safe.saturating_sub(SUSPICIOUS_NS) {
-                tenant.left = has_mapped(tenant.name.pid, self.home.path(), &tenant.name) == Some(false);
+            tenant.suspected |= suspect
+                && (promised < present.saturating_sub(SUSPICIOUS_NS) || number % SUSPECT_ONE_IN == turn);
+            number += 1;
+            if tenant.is_waited_for(promised, present, waits_until) {
+                safe = safe.min(promised);
             }
-            safe = safe.min(promised);
             true
         });
+        if !has_room {
+            safe = safe.min(self.watermark);
+        }
+        if let Some(not_before) = self.reception.not_before() {
+            safe = safe.min(not_before.max(waits_until));
+            effort.rest = true;
+        }
         self.tenants = tenants;
         if suspect {
             self.suspected = Instant::now();
+            self.keep_budget(sink);
+        }
+        if let Some(snapshot) = &mut self.snapshot {
+            snapshot.events += effort.events;
+            if !behind {
+                self.home.control().snapshot_taken(snapshot.number, snapshot.events);
+                tracing::info!(snapshot.events, "snapshot taken");
+                self.snapshot = None;
+            }
         }
         self.promise(safe, effort.events > 0, sink);
         effort.took = started.elapsed();
         effort
     }
 
-    fn promise(&mut self, safe: i64, busy: bool, sink: &mut dyn Sink) {
-        if safe > self.watermark && (busy || self.told.elapsed() >= QUIET_WATERMARKS) {
-            self.watermark = safe;
-            self.told = Instant::now();
-            sink.send(Fact::Watermark(safe));
+    /// After the time that this sweep promises, and before any later promise.
+    fn sample_devices(&mut self, sink: &mut dyn Sink) {
+        self.devices.sample().into_iter().for_each(|sample| sink.send(Fact::Devices(sample)));
+    }
+
+    /// As the control page says now, and before anything is read: what was committed before a snapshot was asked
+    /// for is then seen by the sweep that begins it.
+    fn choose_what_to_read(&mut self) {
+        let control = self.home.control();
+        self.reads = match control.is_flight_recorder() && !self.stopping {
+            true => Reads::Endings,
+            false => Reads::Everything,
+        };
+        if self.snapshot.is_none() {
+            self.snapshot = control.snapshot_wanted().map(|number| Snapshot { number, events: 0 });
         }
+    }
+
+    /// The time up to which the promise waits for lanes that have not got there.
+    fn waits_until(&self, now: i64) -> i64 {
+        match self.withheld.elapsed() < HELD_AT_MOST {
+            true => i64::MIN,
+            false => now.saturating_sub(HELD_AT_MOST.as_nanos() as i64),
+        }
+    }
+
+    /// Tells producers to claim no more memory while the node's budget is used up.
+    fn keep_budget(&self, sink: &dyn Sink) {
+        let survey = self.survey(sink);
+        let taken = survey.segment_bytes;
+        *self.survey.lock().unwrap_or_else(PoisonError::into_inner) = survey;
+        let is_full = taken >= self.node_bytes;
+        if self.home.control().node_is_full(is_full) != is_full {
+            let (limit, processes) = (self.node_bytes, self.tenants.len());
+            match is_full {
+                true => tracing::warn!(
+                    taken,
+                    limit,
+                    processes,
+                    "the segments of this node take all the memory they may: no lanes are made (node_bytes)"
+                ),
+                false => tracing::info!(taken, limit, processes, "there is memory for lanes again"),
+            }
+        }
+    }
+
+    /// Counts what there is, for those who ask.
+    fn survey(&self, sink: &dyn Sink) -> Survey {
+        let Shipped { events, bytes, processes, lost_full, lost_nested, lost_no_lane, filtered, .. } =
+            sink.shipped();
+        let mut survey = Survey {
+            at: Some(Instant::now()),
+            events,
+            bytes,
+            processes_seen: processes,
+            lost_full,
+            lost_nested,
+            lost_no_lane,
+            filtered,
+            violations: self.totals.violations,
+            spool_full: !sink.has_room(),
+            ..Survey::default()
+        };
+        for tenant in &self.tenants {
+            let taken = tenant.segment.memory().taken();
+            tenant.segment.survey(taken, &self.clocks, &mut survey);
+        }
+        let there = survey.segments.iter().map(|known| known.nonce).collect();
+        self.home.control().forget_ended(&there);
+        survey
+    }
+
+    fn promise(&mut self, safe: i64, busy: bool, sink: &mut dyn Sink) {
+        let since = self.told.elapsed();
+        let goes_on = safe > self.watermark && (busy || since >= QUIET_WATERMARKS);
+        if !goes_on && since < ALIVE {
+            return;
+        }
+        // Nobody is to wait for what a flight recorder may tell one day; nor for a node whose spool is full of what the
+        // log-server merges only after what there is no room for.
+        let stuck = !sink.has_room() && sink.is_stuck();
+        let fact = match !goes_on && (self.reads == Reads::Endings || stuck) {
+            true => Fact::Aside,
+            false if self.watermark.max(safe) == i64::MIN => return,
+            false => Fact::Watermark(self.watermark.max(safe)),
+        };
+        if let Fact::Watermark(watermark) = fact {
+            self.watermark = watermark;
+        }
+        self.told = Instant::now();
+        sink.send(fact);
     }
 
     fn bury_the_dead(&mut self) {
         let mut ended = Vec::new();
-        self.deaths.poll(&mut ended);
+        self.reception.ended(&mut ended);
         if ended.is_empty() {
             return;
         }
-        let tenants = self.tenants.iter_mut().map(|tenant| &mut tenant.watch);
-        let waiting = self.waiting.iter_mut().map(|candidate| &mut candidate.watch);
-        tenants.chain(waiting).filter(|watch| ended.contains(&watch.id())).for_each(Watch::bury);
+        let watches = self.tenants.iter_mut().map(|tenant| &mut tenant.watch);
+        watches.filter(|watch| ended.contains(&watch.id())).for_each(Watch::bury);
     }
 
-    /// New files, and files that were not segments the last time.
+    /// New segments; none while there is no room for what they hold.
     fn take_up(&mut self, t0: Now, sink: &mut dyn Sink) {
-        let mut found = Vec::new();
-        self.discovery.poll(&mut found);
-        for name in found {
-            if self.names.insert(name.clone()) {
-                self.arrivals.push_back(name);
-            }
+        if !sink.has_room() {
+            return;
         }
-        for candidate in std::mem::take(&mut self.waiting) {
-            self.attach(candidate, t0, sink);
+        let last = std::mem::replace(&mut self.last_look, horizon(&self.clocks, t0));
+        let (tenants, origins, home_boot) = (&mut self.tenants, &mut self.origins, self.boot);
+        let mut round = round!(self, t0, sink);
+        let received = self.reception.receive(last, |Guest { name, file, mut header, uid, watch }| {
+            header.job = origins.job(&header.job, &watch, uid);
+            tracing::debug!(name = name.as_str(), uid, "process found");
+            let others = tenants.iter_mut().filter(|tenant| tenant.name.pid == name.pid);
+            others.for_each(|other| other.suspected = true);
+            let segment = Segment::attach(file, header, home_boot, uid, &mut round);
+            tenants.push(Tenant {
+                name,
+                segment,
+                uid,
+                watch,
+                left: false,
+                suspected: false,
+                given_up: false,
+                times_given_up: 0,
+            });
+        });
+        self.totals.violations += received.violations;
+        self.totals.other_version += received.other_version;
+    }
+}
+
+impl Tenant {
+    /// True once nobody holds the segment any more.
+    fn has_left(&mut self) -> bool {
+        if std::mem::take(&mut self.suspected) {
+            self.left |= self.segment.memory().is_held() == Some(false);
         }
-        while self.tenants.len() + self.waiting.len() < self.limit {
-            let Some(name) = self.arrivals.pop_front() else { break };
-            match self.discovery.open(&name) {
-                Ok((file, uid)) => {
-                    let watch = self.deaths.watch(name.pid, self.next_id);
-                    self.next_id += 1;
-                    self.attach(Candidate { name, file: SegmentFile::new(file), uid, watch }, t0, sink);
-                }
-                Err(NotTaken::Later) => {
-                    tracing::warn!("too many open files: some processes wait to be read");
-                    self.arrivals.push_front(name);
-                    break;
-                }
-                Err(NotTaken::Gone) => {
-                    self.names.remove(&name);
-                }
-                Err(NotTaken::Odd(reason)) => {
-                    tracing::warn!(name = name.as_str(), reason, "a file that no producer makes is ignored");
-                }
-            }
-        }
+        self.left
     }
 
-    fn attach(&mut self, candidate: Candidate, t0: Now, sink: &mut dyn Sink) {
-        let Candidate { name, file, uid, mut watch } = candidate;
-        // Before the header is read: a process that is dead now has written all it ever will.
-        watch.look();
-        let dead = watch.is_dead();
-        match Header::read(&file) {
-            Ok(header) if header.pid != name.pid || header.nonce != name.nonce => {
-                tracing::warn!(name = name.as_str(), "a segment of another name is ignored");
-            }
-            Ok(header) => {
-                watch.check_age(header.created_boot_ns);
-                tracing::debug!(name = name.as_str(), uid, "process found");
-                let other_images = self.tenants.iter_mut().filter(|tenant| tenant.name.pid == name.pid);
-                for other in other_images {
-                    other.left |= has_mapped(name.pid, self.home.path(), &other.name) == Some(false);
-                }
-                let segment = Segment::attach(file, header, self.boot, uid, &mut round!(self, t0, sink));
-                self.tenants.push(Tenant { name, segment, watch, left: false });
-            }
-            Err(Unfit::NotYet) if !dead => self.waiting.push(Candidate { name, file, uid, watch }),
-            Err(Unfit::NotYet) => {
-                // It died before it had recorded anything.
-                self.discovery.remove(&name);
-                self.names.remove(&name);
-            }
-            Err(Unfit::Version { major, minor }) => {
-                tracing::error!(
-                    name = name.as_str(),
-                    version = format!("{major}.{minor}"),
-                    "a producer of another version: install the same MIOT everywhere on the node"
-                );
-            }
-            Err(Unfit::Senseless) => tracing::warn!(name = name.as_str(), "a senseless segment is ignored"),
+    /// True if the node promises no more than this process does. `present`: what it promises when all is drained.
+    fn is_waited_for(&mut self, promised: i64, present: i64, waits_until: i64) -> bool {
+        if promised >= present {
+            self.given_up = self.times_given_up >= MOST_GIVEN_UP;
+        } else if promised < waits_until && !self.given_up {
+            self.given_up = true;
+            self.times_given_up += 1;
+            tracing::warn!(
+                name = self.name.as_str(),
+                "a thread of this process has been stopped for long in the middle of a record, or claims old times: \
+                 the order of events does not wait for it any more"
+            );
         }
+        !self.given_up
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! The sleep is bounded from above by how late an event may be seen, from below by the cost of a sweep on
 //! a node with many lanes. A lane that fills in the meantime rings, so a long sleep loses nothing.
+//!
+//! Where nothing happens, looking at hundreds of processes that do nothing is all the work there is: there the sleep is
+//! longer than it may be otherwise, and the first event after a pause is seen that much later.
 
 use std::time::Duration;
 
@@ -19,6 +22,12 @@ const MEDIUM: Duration = Duration::from_millis(4);
 
 /// Sweeping may take one part in so many of a processor while no lane is filling.
 const SHARE: u32 = 16;
+
+/// The same while nothing is found at all.
+const IDLE_SHARE: u32 = 200;
+
+/// For that a sleep may be so many times as long as the longest otherwise.
+const STRETCH: u32 = 5;
 
 /// What a sweep was like.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +63,9 @@ impl Rhythm {
             _ => self.last * 2,
         };
         self.last = wanted.max(effort.took * SHARE).min(self.longest);
+        if effort.events == 0 {
+            self.last = self.last.max((effort.took * IDLE_SHARE).min(self.longest * STRETCH));
+        }
         Some(self.last)
     }
 }
@@ -89,5 +101,15 @@ mod tests {
             rhythm.after(Effort { events: 1, took: Duration::from_millis(1), ..IDLE }),
             Some(Duration::from_millis(16))
         );
+    }
+    #[test]
+    fn many_idle_processes_are_looked_at_more_rarely_still() {
+        let mut rhythm = Rhythm::new(MAX);
+        let many = Effort { took: Duration::from_micros(300), ..IDLE };
+        let sleeps: Vec<_> = (0..8).filter_map(|_| rhythm.after(many)).collect();
+        assert_eq!(sleeps.last(), Some(&Duration::from_millis(60)));
+        assert_eq!(rhythm.after(Effort { took: Duration::from_secs(1), ..IDLE }), Some(MAX * STRETCH));
+        assert_eq!(rhythm.after(Effort { events: 1, ..many }), Some(Duration::from_micros(4800)));
+        assert_eq!(rhythm.after(Effort { fullest: 40, events: 9, ..many }), None);
     }
 }

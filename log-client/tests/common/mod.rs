@@ -12,8 +12,11 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+
+/// Far above what anything here takes, so that only a hang meets it.
+const WATCHDOG: Duration = Duration::from_secs(300);
 
 /// What the server does.
 #[derive(Clone, Default)]
@@ -26,6 +29,8 @@ pub(crate) struct Script {
     pub(crate) silent: bool,
     /// Refuses.
     pub(crate) refuse: bool,
+    /// So many connections are refused for a reason that passes.
+    pub(crate) busy: usize,
 }
 
 /// A server on a port of its own.
@@ -45,6 +50,10 @@ impl Server {
             let mut through = HashMap::new();
             for (index, stream) in listener.incoming().enumerate() {
                 kept.lock().unwrap().push(Vec::new());
+                if index < script.busy {
+                    let _ = refuse(stream.unwrap(), true);
+                    continue;
+                }
                 let cut = script.cut_after.get(index).copied();
                 // Whatever ends a connection, the next one is awaited.
                 let _ = serve(stream.unwrap(), &script, cut, &mut through, &kept);
@@ -64,9 +73,16 @@ impl Server {
 
     /// Waits until the messages so far satisfy a condition.
     pub(crate) fn wait_for(&self, condition: impl Fn(&Judge) -> bool) {
-        while !condition(&self.judge()) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until(|| condition(&self.judge()));
+    }
+}
+
+/// Waits until a condition holds.
+pub(crate) fn until(mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < WATCHDOG, "not after {WATCHDOG:?}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -81,7 +97,7 @@ fn serve(
     let Message::Hello { role: Role::Node, session, .. } = hello else { panic!("{hello:?}") };
     let through = sessions.entry(session).or_default();
     if script.refuse {
-        return stream.write_all(&Message::Refused { reason: "not today".into() }.frame());
+        return refuse(stream, false);
     }
     stream.write_all(&Message::Welcome { version: VERSION, through: *through }.frame())?;
     stream.write_all(&Message::Ping { sent: 42 }.frame())?;
@@ -90,7 +106,7 @@ fn serve(
             return Ok(());
         }
         let message = receive(&mut stream)?;
-        let seq = seq_of(&message);
+        let seq = message.seq();
         kept.lock().unwrap().last_mut().unwrap().push(message);
         if let Some(seq) =
             seq.filter(|seq| *seq > 0 && !script.silent && !(script.forgetful && cut.is_some()))
@@ -102,6 +118,10 @@ fn serve(
     Ok(())
 }
 
+fn refuse(mut stream: TcpStream, passing: bool) -> std::io::Result<()> {
+    stream.write_all(&Message::Refused { reason: "not today".into(), passing }.frame())
+}
+
 fn receive(stream: &mut TcpStream) -> std::io::Result<Message> {
     let mut header = [0; FRAME_HEADER];
     stream.read_exact(&mut header)?;
@@ -111,22 +131,13 @@ fn receive(stream: &mut TcpStream) -> std::io::Result<Message> {
     Ok(Message::from_payload(&payload, crc).unwrap())
 }
 
-pub(crate) fn seq_of(message: &Message) -> Option<u64> {
-    match message {
-        Message::Process { seq, .. }
-        | Message::Stream { seq, .. }
-        | Message::Batch { seq, .. }
-        | Message::StreamEnd { seq, .. }
-        | Message::ProcessEnd { seq, .. } => Some(*seq),
-        _ => None,
-    }
-}
-
 /// What came, without repeats; made only if the rules of the protocol were kept.
 #[derive(Default)]
 pub(crate) struct Judge {
     /// Attempt numbers and times of each stream, as first received.
     pub(crate) streams: BTreeMap<StreamKey, Vec<(u64, i64)>>,
+    /// Attempt numbers given up in each stream.
+    pub(crate) given_up: BTreeMap<StreamKey, Vec<u64>>,
     pub(crate) ends: HashMap<StreamKey, StreamEnd>,
     pub(crate) processes_ended: usize,
     pub(crate) paths: usize,
@@ -146,11 +157,14 @@ impl Judge {
         for messages in connections {
             // Numbers of streams mean something on one connection only.
             let (mut processes, mut numbers, mut last) = (Vec::new(), HashMap::new(), 0);
+            let gives_up = messages.iter().any(|message| matches!(message, Message::GivenUp { .. }));
             for message in messages {
-                if let Some(seq) = seq_of(message).filter(|seq| *seq > 0) {
-                    assert!(last == 0 || seq == last + 1, "message {seq} after {last}");
+                if let Some(seq) = message.seq().filter(|seq| *seq > 0) {
+                    // Numbers of what was given up are left out.
+                    let in_order = if gives_up { seq > last } else { last == 0 || seq == last + 1 };
+                    assert!(in_order, "message {seq} after {last}");
                     last = seq;
-                } else if seq_of(message).is_some() {
+                } else if message.seq().is_some() {
                     assert_eq!(last, 0, "definitions are repeated before all else");
                 }
                 match message {
@@ -163,14 +177,22 @@ impl Judge {
                     Message::Batch { stream, columns, .. } => {
                         let columns = Columns::decode(columns).unwrap();
                         let events = judge.streams.get_mut(&numbers[stream]).unwrap();
+                        let given_up =
+                            judge.given_up.get(&numbers[stream]).and_then(|given_up| given_up.last());
                         for (attempt, time) in columns.attempt.iter().zip(&columns.time) {
                             let last = events.last().copied().unwrap_or((u64::MAX, 0));
-                            if events.is_empty() || *attempt > last.0 {
+                            let is_new = events.is_empty() || *attempt > last.0;
+                            if is_new && given_up.is_none_or(|last| attempt > last) {
                                 assert!(*time >= last.1, "time runs backwards");
                                 assert!(
                                     *time >= watermark,
                                     "an event below a watermark: {}",
                                     watermark - time
+                                );
+                                let end = judge.ends.get(&numbers[stream]);
+                                assert!(
+                                    end.is_none_or(|end| *attempt >= end.attempts),
+                                    "attempt {attempt} after {end:?}"
                                 );
                                 events.push((*attempt, *time));
                                 judge.paths += columns
@@ -181,6 +203,14 @@ impl Judge {
                             }
                         }
                     }
+                    Message::GivenUp { stream, ranges, .. } => {
+                        // What came already, or was given up before, is not given up.
+                        let given_up = judge.given_up.entry(numbers[stream]).or_default();
+                        let came = judge.streams[&numbers[stream]].last().map(|event| event.0);
+                        let next = came.max(given_up.last().copied()).map_or(0, |last| last + 1);
+                        given_up.extend(ranges.iter().flat_map(|(first, last)| (*first).max(next)..=*last));
+                    }
+                    Message::Aside | Message::Devices { .. } | Message::Report { .. } => {}
                     Message::StreamEnd { end, .. } => {
                         judge.ends.insert(numbers[&end.stream], *end);
                     }

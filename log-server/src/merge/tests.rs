@@ -68,7 +68,7 @@ impl Out {
 }
 
 fn end(attempts: u64) -> StreamEnd {
-    StreamEnd { stream: 0, attempts, lost_full: 0, lost_nested: 0, time: 1_000_000 }
+    StreamEnd { stream: 0, attempts, after: 0, lost_full: 0, lost_nested: 0, filtered: 0, time: 1_000_000 }
 }
 
 /// Rows of one stream: steps of attempt number and time, so that there are gaps and equal times.
@@ -130,7 +130,7 @@ proptest! {
             let i = which.index(streams.len());
             let from = sent[i].min(sent[i].saturating_sub(back));
             let to = (sent[i] + count).min(streams[i].len());
-            let added = merge.push(i as u64 + 1, batch(&streams[i][from..to]), tickets);
+            let added = merge.push(i as u64 + 1, 0, batch(&streams[i][from..to]), tickets);
             prop_assert_eq!(added, to - sent[i]);
             if let Some(key) = to.checked_sub(1).and_then(|last| want[i].get(last)) {
                 covers.insert(tickets, *key);
@@ -153,7 +153,7 @@ proptest! {
             }
         }
         for (i, rows) in streams.iter().enumerate() {
-            merge.push(i as u64 + 1, batch(&rows[sent[i]..]), tickets);
+            merge.push(i as u64 + 1, 0, batch(&rows[sent[i]..]), tickets);
             tickets += 1;
             if ends {
                 let attempts = rows.last().map_or(0, |r| r.0 + 1) + i as u64;
@@ -203,12 +203,12 @@ proptest! {
         for (which, count, bound) in choices {
             let i = which.index(streams.len());
             let to = (sent[i] + count).min(streams[i].len());
-            merge.push(i as u64 + 1, batch(&streams[i][sent[i]..to]), 0);
+            merge.push(i as u64 + 1, 0, batch(&streams[i][sent[i]..to]), 0);
             sent[i] = to;
             out.take(merge.step(Some(bound), limit));
         }
         for (i, rows) in streams.iter().enumerate() {
-            merge.push(i as u64 + 1, batch(&rows[sent[i]..]), 0);
+            merge.push(i as u64 + 1, 0, batch(&rows[sent[i]..]), 0);
         }
         out.drain(&mut merge, None, limit);
 
@@ -232,12 +232,12 @@ proptest! {
 fn attempt_numbers_that_do_not_increase_are_dropped_with_their_rows() {
     let mut merge = Merge::new(None);
     merge.add_stream(1, 0);
-    assert_eq!(merge.push(1, batch(&[(0, 1), (2, 2), (1, 3), (2, 4), (3, 5)]), 0), 3);
+    assert_eq!(merge.push(1, 0, batch(&[(0, 1), (2, 2), (1, 3), (2, 4), (3, 5)]), 0), 3);
     let mut out = Out::default();
     out.drain(&mut merge, None, 100);
     let keys: Vec<_> = out.rows().iter().map(|k| (k.seq, k.time)).collect();
     assert_eq!(keys, [(0, 1), (2, 2), (3, 5)]);
-    assert_eq!(out.gaps, [Gap { stream: 1, time: 2, first: 1, last: 1 }]);
+    assert_eq!(out.gaps, [Gap { stream: 1, place: LANE_FULL, time: 2, first: 1, last: 1 }]);
 }
 
 #[test]
@@ -266,8 +266,8 @@ fn a_merge_goes_on_where_the_trace_ends() {
     merge.add_stream(1, 3);
     merge.add_stream(2, 6);
     // 0..3 are in the trace already; at time 10 stream 1 comes before stream 2.
-    assert_eq!(merge.push(1, batch(&[(1, 8), (2, 9), (3, 10)]), 0), 1);
-    assert_eq!(merge.push(2, batch(&[(6, 10)]), 0), 1);
+    assert_eq!(merge.push(1, 0, batch(&[(1, 8), (2, 9), (3, 10)]), 0), 1);
+    assert_eq!(merge.push(2, 0, batch(&[(6, 10)]), 0), 1);
     let mut out = Out::default();
     out.drain(&mut merge, None, 100);
     let got: Vec<_> = out.keys.iter().map(|(k, late)| (k.stream, k.seq, *late)).collect();
@@ -278,11 +278,67 @@ fn a_merge_goes_on_where_the_trace_ends() {
 fn the_largest_attempt_number_does_no_harm() {
     let mut merge = Merge::new(None);
     merge.add_stream(1, 0);
-    merge.push(1, batch(&[(u64::MAX - 1, 1), (u64::MAX, 2)]), 0);
-    merge.push(1, batch(&[(u64::MAX, 3)]), 1);
+    merge.push(1, 0, batch(&[(u64::MAX - 1, 1), (u64::MAX, 2)]), 0);
+    merge.push(1, 0, batch(&[(u64::MAX, 3)]), 1);
     let mut out = Out::default();
     out.drain(&mut merge, None, 10);
     assert_eq!(out.rows(), [Key { time: 1, stream: 1, seq: u64::MAX - 1 }]);
     assert_eq!(out.gaps.len(), 1);
     assert_eq!(out.tickets, [0, 1]);
+}
+
+/// Where a stream has got to, where its node had, and what the node gave up: each number is lost once, in its place.
+#[test]
+fn what_is_missing_was_lost_where_the_node_says() {
+    let mut merge = Merge::new(None);
+    merge.add_stream(1, 0);
+    merge.push(1, 0, batch(&[(0, 1), (1, 2)]), 0);
+    // 2..=4 went missing on the way, 5 was lost in the lane.
+    merge.push(1, 5, batch(&[(6, 3), (7, 4)]), 1);
+    // 6 and 7 had come all the same; 8 was lost in the lane, and 12.
+    let given_up = GivenUp { after: 4, ranges: vec![(4, 7), (9, 11), (13, 13)], time: 5 };
+    merge.give_up(1, given_up.clone(), 2);
+    merge.push(1, 14, batch(&[(14, 6)]), 3);
+    // Said again, and what had been given up comes after all: too late.
+    merge.give_up(1, given_up, 4);
+    assert_eq!(merge.push(1, 4, batch(&[(9, 5), (14, 6)]), 5), 0);
+    merge.end(1, StreamEnd { after: 18, ..end(20) }, 6);
+    let mut out = Out::default();
+    out.drain(&mut merge, Some(4), 100);
+    out.drain(&mut merge, None, 1);
+    let gap = |place, time, first, last| Gap { stream: 1, place, time, first, last };
+    assert_eq!(
+        out.gaps,
+        [
+            gap(SPOOL_DAMAGED, 3, 2, 4),
+            gap(LANE_FULL, 3, 5, 5),
+            gap(LANE_FULL, 5, 8, 8),
+            gap(SPOOL_FULL, 5, 9, 11),
+            gap(LANE_FULL, 5, 12, 12),
+            gap(SPOOL_FULL, 5, 13, 13),
+            gap(SPOOL_DAMAGED, 1_000_000, 15, 17),
+            gap(LANE_FULL, 1_000_000, 18, 19),
+        ]
+    );
+    assert_eq!(out.tickets, [0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(out.rows().len(), 5);
+}
+
+#[test]
+fn what_makes_no_sense_is_not_lost_twice() {
+    let mut merge = Merge::new(None);
+    merge.add_stream(1, 10);
+    merge.push(1, u64::MAX, batch(&[(10, 1)]), 0);
+    merge.give_up(1, GivenUp { after: 9, ranges: vec![(20, 11), (0, u64::MAX)], time: 2 }, 1);
+    merge.push(1, u64::MAX, batch(&[(11, 3)]), 2);
+    merge.end(1, StreamEnd { after: u64::MAX, ..end(5) }, 3);
+    let mut out = Out::default();
+    out.drain(&mut merge, None, 100);
+    let mut next = 11;
+    for gap in &out.gaps {
+        assert_eq!(gap.first, next);
+        assert!(gap.last >= gap.first);
+        next = gap.last.saturating_add(1);
+    }
+    assert_eq!((out.rows().len(), out.tickets.len()), (1, 4));
 }

@@ -9,8 +9,8 @@ use miot_proto::batch::Columns;
 use miot_proto::event::{Event, Ext, Kind, NONE};
 use miot_proto::op::{Op, posix};
 use miot_proto::wire::{
-    self, FRAME_HEADER, GREETING, MAX_FRAME, Message, Process, ProcessKey, Role, Stream, StreamEnd,
-    StreamKey, VERSION,
+    self, FRAME_HEADER, GREETING, MAX_FRAME, Message, Process, ProcessKey, ProcessLoss, Role, Stream,
+    StreamEnd, StreamKey, VERSION,
 };
 use miot_trace_store::{Reader, Table, fsck};
 use std::net::SocketAddr;
@@ -205,7 +205,7 @@ pub fn read(attempt: u64, time: i64, handle: u64) -> Record {
         time,
         op: posix::READ,
         handle,
-        offset: attempt * 10,
+        offset: attempt.wrapping_mul(10),
         length: 10,
         result: 10,
         path1: String::new(),
@@ -231,7 +231,7 @@ pub fn columns(records: &[Record]) -> Columns {
     for r in records {
         let event = Event {
             op: r.op,
-            request: r.attempt as u32 + 1,
+            request: (r.attempt as u32).wrapping_add(1),
             enclosing: 0,
             end: 0,
             duration: 5,
@@ -254,6 +254,48 @@ pub fn columns(records: &[Record]) -> Columns {
 
 pub fn process_key(pid: u32) -> ProcessKey {
     ProcessKey { boot: 77, nonce: u64::from(pid) * 3, pid }
+}
+
+/// A process and its streams, as messages.
+pub struct Definitions {
+    key: ProcessKey,
+}
+
+impl Definitions {
+    pub fn new(pid: u32) -> Definitions {
+        Definitions { key: process_key(pid) }
+    }
+
+    pub fn process(&self, seq: u64) -> Message {
+        let process = Process {
+            key: self.key,
+            ppid: 1,
+            uid: 0,
+            started: 1,
+            rank: None,
+            exe: b"/bin/x".to_vec(),
+            cmdline: b"x\0y z".to_vec(),
+            job: vec![],
+            cwd: b"/".to_vec(),
+        };
+        Message::Process { seq, process }
+    }
+
+    pub fn stream(&self, seq: u64, number: u32, lane: u64) -> Message {
+        let key = StreamKey { process: self.key, lane: lane as u32, incarnation: 1 };
+        let comm = format!("t{lane}").into_bytes();
+        Message::Stream { seq, stream: Stream { number, key, tid: self.key.pid + lane as u32, comm } }
+    }
+
+    pub fn stream_end(&self, seq: u64, stream: u32, attempts: u64, time: i64) -> Message {
+        let (lost_full, lost_nested, filtered) = (0, 0, 0);
+        let end = StreamEnd { stream, attempts, after: attempts, lost_full, lost_nested, filtered, time };
+        Message::StreamEnd { seq, end }
+    }
+
+    pub fn process_end(&self, seq: u64, time: i64) -> Message {
+        Message::ProcessEnd { seq, key: self.key, time, lost: ProcessLoss::default() }
+    }
 }
 
 /// A connection.
@@ -282,7 +324,8 @@ impl Peer {
 
     /// The next message, if one begins within `wait`.
     pub async fn poll(&mut self, wait: Duration) -> Option<Message> {
-        tokio::time::timeout(wait, self.socket.readable()).await.ok()?.unwrap();
+        // Only what is there counts: that a socket was readable may have been long ago.
+        tokio::time::timeout(wait, self.socket.peek(&mut [0])).await.ok()?.ok()?;
         self.receive().await
     }
 
@@ -290,7 +333,7 @@ impl Peer {
     pub async fn refusal(&mut self) -> String {
         loop {
             match self.receive().await {
-                Some(Message::Refused { reason }) => {
+                Some(Message::Refused { reason, .. }) => {
                     assert_eq!(self.receive().await, None, "nothing comes after a refusal");
                     return reason;
                 }
@@ -371,7 +414,7 @@ impl Node {
     pub async fn batch_as(&mut self, seq: u64, stream: u32, records: &[Record]) {
         let (mut scratch, mut bytes) = (Vec::new(), Vec::new());
         columns(records).encode(&mut scratch, &mut bytes);
-        self.peer.send(&Message::Batch { seq, stream, columns: bytes }).await;
+        self.peer.send(&Message::Batch { seq, stream, after: 0, columns: bytes }).await;
     }
 
     pub async fn heartbeat(&mut self, watermark: i64) {
@@ -380,7 +423,7 @@ impl Node {
 
     pub async fn end(&mut self, stream: u32, attempts: u64, lost_nested: u64) {
         let seq = self.next();
-        let end = StreamEnd { stream, attempts, lost_full: 0, lost_nested, time: 1 };
+        let end = StreamEnd { stream, attempts, after: 0, lost_full: 0, lost_nested, filtered: 0, time: 1 };
         self.peer.send(&Message::StreamEnd { seq, end }).await;
     }
 
@@ -397,7 +440,7 @@ impl Node {
 
     pub async fn pong(&mut self, sent: i64) {
         let answered = now() + self.skew;
-        self.peer.send(&Message::Pong { sent, answered }).await;
+        self.peer.send(&Message::Pong { sent, received: answered, answered }).await;
     }
 
     pub async fn all_acked(&mut self) {
@@ -407,6 +450,17 @@ impl Node {
 
 /// A remote reader that has subscribed to what these filters let through.
 pub async fn tail(server: &Server, ops: &[&str], paths: &[&str], nodes: &[&str]) -> Peer {
+    tail_since(server, ops, paths, nodes, None).await
+}
+
+/// A remote reader of what was since then, and of what comes.
+pub async fn tail_since(
+    server: &Server,
+    ops: &[&str],
+    paths: &[&str],
+    nodes: &[&str],
+    since: Option<i64>,
+) -> Peer {
     let mut peer = Peer::connect(server.address).await;
     peer.send(&hello(Role::Tail, "reader", 0)).await;
     assert!(matches!(peer.receive().await, Some(Message::Welcome { .. })));
@@ -417,6 +471,7 @@ pub async fn tail(server: &Server, ops: &[&str], paths: &[&str], nodes: &[&str])
         paths: texts(paths),
         pids: vec![],
         nodes: texts(nodes),
+        since,
     };
     peer.send(&wish).await;
     peer

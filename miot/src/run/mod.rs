@@ -1,8 +1,9 @@
 //! `miot run`: all three tiers around one command.
 
 mod command;
-mod hook;
+pub(crate) mod hook;
 
+use crate::recorded::Recorded;
 use crate::summary;
 use anyhow::Context as _;
 use clap::Args;
@@ -39,8 +40,9 @@ const LEAST_SHARED_BYTES: u64 = 1 << 20;
 /// Run a command and record every I/O call it makes, and those of the programs it starts
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot run -- tar -cf /tmp/docs.tar docs\n  miot run -o build-trace -- make -j2\n\nThe exit code is that of the command, 128 + n if signal n ended it; 127 if it was not found, 126 if it is \
-                  not executable, 125 if miot itself failed or could not store the whole trace."
+    after_help = "Examples:\n  miot run -- tar -cf /tmp/docs.tar docs\n  miot run -o build-trace -- make -j2\n  miot run --ops open,openat -- ./configure    only what is opened\n  miot run --min-duration 1ms -- ./my_app      only what is slow\n  miot run --sample 1/64 --when-full drop-newest -- ./busy\n                                               a sample, never slowed down\n\nThe exit code is that of the command, 128 + n if signal n ended it; 127 if it was not found, 126 if it is \
+                  not executable, 125 if miot itself failed or could not store the whole trace. What is not in the trace yet is kept among temporary files ($TMPDIR, else /tmp), \
+                  at most 64 MiB."
 )]
 pub(crate) struct Arguments {
     /// Directory for the trace; must be new or empty [default: miot-trace-<date>-<time>]
@@ -58,6 +60,8 @@ pub(crate) struct Arguments {
     /// Where to put the shared memory
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     shm_dir: PathBuf,
+    #[command(flatten)]
+    recorded: Recorded,
     /// Print no summary
     #[arg(short, long)]
     quiet: bool,
@@ -87,9 +91,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let library = hook::library(&arguments.hook)?;
     let output = output_dir(arguments.output.as_deref())?;
-    let shared = SharedDir::create(&arguments.shm_dir)?;
+    let shared = shared_dir(&arguments.shm_dir)?;
+    // Not in shared memory, which the program's threads may use up.
+    let spool =
+        OwnDir::create(&std::env::temp_dir(), "name another directory for temporary files with TMPDIR")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let status = match runtime.block_on(traced(arguments, &program, &library, &output, &shared.0)) {
+    let status = match runtime.block_on(traced(arguments, &program, &library, &output, &shared.0, &spool.0)) {
         Ok(status) => status,
         Err(error) => match error.downcast_ref::<NotRunnable>() {
             Some(refused) => {
@@ -119,31 +126,36 @@ fn output_dir(wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
         .with_context(|| format!("{name} and a hundred like it exist: name a directory with -o"))
 }
 
-/// The MIOT directory of this run; removed with all that is in it.
-struct SharedDir(PathBuf);
+/// The MIOT directory of this run.
+fn shared_dir(parent: &Path) -> anyhow::Result<OwnDir> {
+    let advice = "name another tmpfs with --shm-dir";
+    let stat = rustix::fs::statvfs(parent)
+        .with_context(|| format!("{} cannot be used for shared memory: {advice}", parent.display()))?;
+    let free = stat.f_bavail * stat.f_frsize;
+    anyhow::ensure!(
+        free >= LEAST_SHARED_BYTES,
+        "{} has {} free, shared memory needs at least {}: free some, or {advice}",
+        parent.display(),
+        units::format_bytes(free),
+        units::format_bytes(LEAST_SHARED_BYTES)
+    );
+    OwnDir::create(parent, advice)
+}
 
-impl SharedDir {
-    fn create(parent: &Path) -> anyhow::Result<SharedDir> {
-        let advice = "name another tmpfs with --shm-dir";
-        let stat = rustix::fs::statvfs(parent)
-            .with_context(|| format!("{} cannot be used for shared memory: {advice}", parent.display()))?;
-        let free = stat.f_bavail * stat.f_frsize;
-        anyhow::ensure!(
-            free >= LEAST_SHARED_BYTES,
-            "{} has {} free, shared memory needs at least {}: free some, or {advice}",
-            parent.display(),
-            units::format_bytes(free),
-            units::format_bytes(LEAST_SHARED_BYTES)
-        );
+/// A directory of this run; removed with all that is in it.
+struct OwnDir(PathBuf);
+
+impl OwnDir {
+    fn create(parent: &Path, advice: &str) -> anyhow::Result<OwnDir> {
         let dir = parent.join(format!("miot-run-{}", std::process::id()));
         // Left over from a killed run of the same process id.
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir(&dir).with_context(|| format!("cannot create {}: {advice}", dir.display()))?;
-        Ok(SharedDir(dir))
+        Ok(OwnDir(dir))
     }
 }
 
-impl Drop for SharedDir {
+impl Drop for OwnDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -155,18 +167,26 @@ async fn traced(
     library: &Path,
     output: &Path,
     shared: &Path,
+    spool: &Path,
 ) -> anyhow::Result<ExitStatus> {
     let server = LogServer::bind(miot_log_server::Config {
         listen: "127.0.0.1:0".into(),
+        http: Some("off".into()),
         trace: output.to_owned(),
         ..miot_log_server::Config::default()
     })
     .await?;
     let client = LogClient::prepare(miot_log_client::Config {
         dir: shared.to_owned(),
+        spool_dir: Some(spool.to_owned()),
         server: server.local_addr().to_string(),
-        when_full: WhenFull::Wait,
-        wait: LONGEST_WAIT,
+        http: Some("off".into()),
+        layers: arguments.recorded.layers.unwrap_or_default(),
+        ops: arguments.recorded.ops.clone().unwrap_or_default(),
+        min_duration: arguments.recorded.min_duration.unwrap_or_default(),
+        sample: arguments.recorded.sample.unwrap_or_default(),
+        when_full: arguments.recorded.when_full.unwrap_or(WhenFull::Wait),
+        wait: arguments.recorded.wait.unwrap_or(LONGEST_WAIT),
         stop: LONGEST_STOP,
         ..miot_log_client::Config::default()
     })?;

@@ -4,10 +4,14 @@ use miot_proto::batch::Columns;
 use miot_proto::event::{self, Event, Ext, Kind, flag};
 use miot_proto::op;
 use miot_proto::wire::{
-    GREETING, Message, Process, ProcessKey, ProcessLoss, Role, Stream, StreamEnd, StreamKey, VERSION,
+    Counters, Device, DeviceKind, GREETING, Message, Process, ProcessKey, ProcessLoss, Role, Sample, Stream,
+    StreamEnd, StreamKey, Version,
 };
 
 pub(crate) const ATTEMPT: u32 = 0xa1a2_a3a4;
+
+/// Of the greetings that are frozen; the version goes on.
+const VERSION: Version = Version { major: 2, minor: 1 };
 
 fn read() -> Event {
     Event {
@@ -107,6 +111,25 @@ pub(crate) fn columns() -> Columns {
     columns
 }
 
+fn counters() -> Counters {
+    Counters {
+        reads: Some(1),
+        writes: Some(200),
+        others: Some(3),
+        read_bytes: Some(1 << 40),
+        write_bytes: Some(5),
+        read_time: Some(6),
+        write_time: Some(7),
+        other_time: Some(8),
+        reads_merged: Some(9),
+        writes_merged: Some(10),
+        busy: Some(11),
+        queue_time: Some(12),
+        in_flight: Some(13),
+        retransmits: Some(14),
+    }
+}
+
 /// One of each message.
 pub(crate) fn messages() -> Vec<(&'static str, Message)> {
     let key = ProcessKey { boot: 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10, nonce: 0xfeed_beef, pid: 4321 };
@@ -127,7 +150,15 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         tid: 4322,
         comm: b"dd".to_vec(),
     };
-    let end = StreamEnd { stream: 5, attempts: 1 << 33, lost_full: 300, lost_nested: 2, time: -7 };
+    let end = StreamEnd {
+        stream: 5,
+        attempts: 1 << 33,
+        after: 1 << 32,
+        lost_full: 300,
+        lost_nested: 2,
+        filtered: 70,
+        time: -7,
+    };
     let hello = |role| Message::Hello {
         greeting: GREETING,
         version: VERSION,
@@ -139,10 +170,10 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("hello", hello(Role::Node)),
         ("hello_tail", hello(Role::Tail)),
         ("welcome", Message::Welcome { version: VERSION, through: 300 }),
-        ("refused", Message::Refused { reason: "no".to_owned() }),
+        ("refused", Message::Refused { reason: "no".to_owned(), passing: true }),
         ("process", Message::Process { seq: 1, process }),
         ("stream", Message::Stream { seq: 2, stream }),
-        ("batch", Message::Batch { seq: 3, stream: 5, columns: vec![0, 127, 128, 255] }),
+        ("batch", Message::Batch { seq: 3, stream: 5, after: 129, columns: vec![0, 127, 128, 255] }),
         ("stream_end", Message::StreamEnd { seq: 4, end }),
         (
             "process_end",
@@ -156,7 +187,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("heartbeat", Message::Heartbeat { watermark: i64::MAX }),
         ("ack", Message::Ack { through: u64::MAX }),
         ("ping", Message::Ping { sent: 1 }),
-        ("pong", Message::Pong { sent: 1, answered: -1 }),
+        ("pong", Message::Pong { sent: 1, received: -2, answered: -1 }),
         ("bye", Message::Bye),
         (
             "subscribe",
@@ -166,9 +197,54 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 paths: vec!["/data/**".to_owned()],
                 pids: vec![1, 70_000],
                 nodes: Vec::new(),
+                since: Some(1_700_000_000_000_000_000),
             },
         ),
         ("rows", Message::Rows { arrow: b"ARROW1".to_vec() }),
         ("cut", Message::Cut { reason: "too slow".to_owned() }),
+        (
+            "given_up",
+            Message::GivenUp {
+                seq: 6,
+                stream: 5,
+                after: 2,
+                ranges: vec![(3, 200), (1 << 33, 1 << 34)],
+                time: -7,
+            },
+        ),
+        ("aside", Message::Aside),
+        ("hello_operator", hello(Role::Operator)),
+        ("report", Message::Report { status: br#"{"version":"0.1.0"}"#.to_vec() }),
+        ("errand", Message::Errand { id: 1, errand: br#"{"scope":"node","action":"snapshot"}"#.to_vec() }),
+        ("outcome", Message::Outcome { id: 1, outcome: br#"{"done":"on"}"#.to_vec() }),
+        ("ask", Message::Ask { request: br#""status""#.to_vec() }),
+        ("answer", Message::Answer { reply: br#"{"refused":"no"}"#.to_vec() }),
+        ("hello_probe", hello(Role::Probe)),
+        (
+            "devices",
+            Message::Devices {
+                seq: 7,
+                sample: Sample {
+                    boot: key.boot,
+                    uptime: 1 << 40,
+                    time: 1_700_000_000_000_000_000,
+                    interval: 10_000_000_000,
+                    devices: vec![
+                        Device {
+                            kind: DeviceKind::Block,
+                            name: b"sda".to_vec(),
+                            mount: vec![],
+                            counters: counters(),
+                        },
+                        Device {
+                            kind: DeviceKind::Fuse,
+                            name: b"gluster:/vol".to_vec(),
+                            mount: b"/mnt".to_vec(),
+                            counters: Counters { in_flight: Some(3), ..Counters::default() },
+                        },
+                    ],
+                },
+            },
+        ),
     ]
 }

@@ -2,6 +2,8 @@
  * workers. A program that includes this defines setup() and operations().
  *
  *   run OPERATIONS THREADS   ->  nanoseconds of CPU time of all threads, nanoseconds of wall time
+ *   paced RATE MILLISECONDS THREADS   ->  operations done, CPU time, wall time: so many operations a second, each
+ *                                thread waking every millisecond
  *   step OPERATIONS          ->  "done"; the operations run between two int3, for single-stepping
  */
 #ifndef WORKER_H
@@ -27,7 +29,7 @@ static inline uint64_t nanoseconds(clockid_t clock)
 }
 
 struct share {
-	uint64_t count, cpu_ns;
+	uint64_t count, cpu_ns, rate, ticks;
 };
 
 static void *run_share(void *arg)
@@ -43,7 +45,7 @@ static void *run_share(void *arg)
 
 static void run(uint64_t count, unsigned threads)
 {
-	struct share shares[64] = { { 0, 0 } };
+	struct share shares[64] = { { 0, 0, 0, 0 } };
 	pthread_t ids[64];
 	if (threads < 1 || threads > 64)
 		exit(2);
@@ -64,6 +66,48 @@ static void run(uint64_t count, unsigned threads)
 	printf("%llu %llu\n", (unsigned long long)cpu_ns, (unsigned long long)wall_ns);
 }
 
+static void *run_paced(void *arg)
+{
+	struct share *share = arg;
+	operations(1);
+	pthread_barrier_wait(&start_line);
+	uint64_t before = nanoseconds(CLOCK_THREAD_CPUTIME_ID), start = nanoseconds(CLOCK_MONOTONIC);
+	for (uint64_t tick = 1, done = 0; tick <= share->ticks; tick++) {
+		uint64_t due = share->rate * tick / 1000, next = start + tick * 1000000u;
+		operations(due - done);
+		done = due;
+		struct timespec at = { (time_t)(next / 1000000000u), (long)(next % 1000000000u) };
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+		share->count = done + 1;
+	}
+	share->cpu_ns = nanoseconds(CLOCK_THREAD_CPUTIME_ID) - before;
+	return NULL;
+}
+
+static void paced(uint64_t rate, uint64_t milliseconds, unsigned threads)
+{
+	struct share shares[64] = { { 0, 0, 0, 0 } };
+	pthread_t ids[64];
+	uint64_t before = nanoseconds(CLOCK_MONOTONIC), cpu_ns = 0, count = 0;
+	if (threads < 1 || threads > 64)
+		exit(2);
+	pthread_barrier_init(&start_line, NULL, threads);
+	for (unsigned i = 0; i < threads; i++) {
+		shares[i].rate = rate / threads + (i < rate % threads);
+		shares[i].ticks = milliseconds;
+		if (pthread_create(&ids[i], NULL, run_paced, &shares[i]) != 0)
+			exit(2);
+	}
+	for (unsigned i = 0; i < threads; i++) {
+		pthread_join(ids[i], NULL);
+		cpu_ns += shares[i].cpu_ns;
+		count += shares[i].count;
+	}
+	pthread_barrier_destroy(&start_line);
+	printf("%llu %llu %llu\n", (unsigned long long)count, (unsigned long long)cpu_ns,
+	       (unsigned long long)(nanoseconds(CLOCK_MONOTONIC) - before));
+}
+
 int main(int argc, char **argv)
 {
 	char line[128];
@@ -71,10 +115,12 @@ int main(int argc, char **argv)
 	puts("ready");
 	fflush(stdout);
 	while (fgets(line, sizeof line, stdin)) {
-		unsigned long long count;
+		unsigned long long count, milliseconds;
 		unsigned threads;
 		if (sscanf(line, "run %llu %u", &count, &threads) == 2) {
 			run(count, threads);
+		} else if (sscanf(line, "paced %llu %llu %u", &count, &milliseconds, &threads) == 3) {
+			paced(count, milliseconds, threads);
 		} else if (sscanf(line, "step %llu", &count) == 1) {
 			operations(1000);
 			__asm__ volatile("int3" ::: "memory");

@@ -1,6 +1,7 @@
 //! A log-client and a log-server of our own, as separate processes on the loopback.
 
 use crate::process::{self, Usage};
+use crate::sink::Sink;
 use anyhow::{Context, Result, ensure};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -9,11 +10,19 @@ use std::time::{Duration, Instant};
 
 /// Both daemons, running. What is left of them ends with this value.
 pub(crate) struct Daemons {
-    server: Child,
+    server: Server,
     client: Option<Child>,
     address: String,
     node: PathBuf,
     trace: PathBuf,
+    log: PathBuf,
+}
+
+/// Who takes what the log-client sends.
+enum Server {
+    Ours(Child),
+    /// Throws it away.
+    Sink(#[allow(dead_code, reason = "ends when it is dropped")] Sink),
 }
 
 /// What the daemons used, from start to end.
@@ -24,6 +33,10 @@ pub(crate) struct Ended {
     pub(crate) stop_seconds: [f64; 2],
     /// Bytes of the live part before it was sealed.
     pub(crate) live_bytes: u64,
+    /// Records lost for whatever reason, by the log-client's own report.
+    pub(crate) lost: u64,
+    /// Records the log-client found.
+    pub(crate) events: u64,
 }
 
 /// A program that was built with this one.
@@ -42,33 +55,41 @@ impl Daemons {
     /// Starts both: trace and configuration in `dir`, lanes in `node`. `when_full` is the policy of lanes.
     pub(crate) fn start(dir: &Path, node: &Path, when_full: &str) -> Result<Daemons> {
         std::fs::create_dir_all(dir)?;
-        std::fs::create_dir_all(node)?;
         let address = format!("127.0.0.1:{}", free_port()?);
         let trace = dir.join("trace");
-        let spawn = |name: &str, text: String| -> Result<Child> {
-            let file = dir.join(format!("{name}.toml"));
-            std::fs::write(&file, text)?;
-            let log = std::fs::File::create(dir.join(format!("{name}.log")))?;
-            Command::new(built(name)?)
-                .arg("--config")
-                .arg(&file)
-                .stdin(Stdio::null())
-                .stdout(log.try_clone()?)
-                .stderr(log)
-                .spawn()
-                .with_context(|| name.to_string())
-        };
-        let server = spawn("log-server", format!("listen = {address:?}\ntrace = {trace:?}\n"))?;
-        let mut daemons = Daemons { server, client: None, address, node: node.into(), trace };
+        let text = format!("listen = {address:?}\ntrace = {trace:?}\n");
+        let server = Server::Ours(spawn("log-server", dir, &text)?);
+        let mut daemons = Daemons::new(server, address, dir, node);
         wait_until("log-server", dir, || TcpStream::connect(&daemons.address).is_ok())?;
+        daemons.start_client(dir, when_full)?;
+        Ok(daemons)
+    }
+
+    /// Starts a log-client alone, whose server throws everything away: nothing else takes the processors.
+    pub(crate) fn start_client_alone(dir: &Path, node: &Path, when_full: &str) -> Result<Daemons> {
+        std::fs::create_dir_all(dir)?;
+        let sink = Sink::start()?;
+        let address = sink.address().to_string();
+        let mut daemons = Daemons::new(Server::Sink(sink), address, dir, node);
+        daemons.start_client(dir, when_full)?;
+        Ok(daemons)
+    }
+
+    fn new(server: Server, address: String, dir: &Path, node: &Path) -> Daemons {
+        let (trace, log) = (dir.join("trace"), dir.join("log-client.log"));
+        Daemons { server, client: None, address, node: node.into(), trace, log }
+    }
+
+    fn start_client(&mut self, dir: &Path, when_full: &str) -> Result<()> {
+        let node = &self.node;
+        std::fs::create_dir_all(node)?;
         let settings = format!(
             "dir = {node:?}\nnode = \"bench\"\nserver = {:?}\nwhen_full = {when_full:?}\nwait = \"60s\"\nstop = \"60s\"\n",
-            daemons.address
+            self.address
         );
-        daemons.client = Some(spawn("log-client", settings)?);
-        let page = node.join(miot_proto::control::FILE);
-        wait_until("log-client", dir, || page.exists())?;
-        Ok(daemons)
+        self.client = Some(spawn("log-client", dir, &settings)?);
+        let page = self.node.join(miot_proto::control::FILE);
+        wait_until("log-client", dir, || page.exists())
     }
 
     /// For `MIOT_DIR`.
@@ -86,22 +107,50 @@ impl Daemons {
         &self.trace
     }
 
+    /// Process ids of the log-client and, if there is one, of the log-server.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let server = match &self.server {
+            Server::Ours(child) => Some(child.id()),
+            Server::Sink(_) => None,
+        };
+        self.client.iter().map(Child::id).chain(server).collect()
+    }
+
     /// Stops the log-client, which delivers what was recorded, then the log-server, which seals it.
     pub(crate) fn stop(mut self) -> Result<Ended> {
         let started = Instant::now();
         let client = self.client.as_mut().map(process::terminate).unwrap_or_default();
         let client_ended = started.elapsed().as_secs_f64();
         let live_bytes = folder_bytes(&self.trace.join("live"));
-        let server = process::terminate(&mut self.server);
+        let server = match &mut self.server {
+            Server::Ours(child) => process::terminate(child),
+            Server::Sink(_) => Usage { success: true, ..Usage::default() },
+        };
         let stop_seconds = [client_ended, started.elapsed().as_secs_f64() - client_ended];
         ensure!(client.success && server.success, "a daemon did not end well: {client:?}, {server:?}");
-        Ok(Ended { client, server, stop_seconds, live_bytes })
+        let report = std::fs::read_to_string(&self.log)?;
+        let lost = ["lost_full", "lost_nested", "lost_no_lane"];
+        let lost = lost.iter().map(|key| reported(&report, key)).sum::<Option<u64>>().with_context(|| {
+            format!("the log-client's report has no losses: {}", report.lines().last().unwrap_or(""))
+        })?;
+        let events = reported(&report, "events").unwrap_or(0);
+        Ok(Ended { client, server, stop_seconds, live_bytes, lost, events })
     }
+}
+
+/// A number of the log-client's last words.
+fn reported(log: &str, key: &str) -> Option<u64> {
+    let words = log.lines().rfind(|line| line.contains("stopped"))?.split_whitespace();
+    words.filter_map(|word| word.split_once('=')).find(|(name, _)| *name == key)?.1.parse().ok()
 }
 
 impl Drop for Daemons {
     fn drop(&mut self) {
-        for child in self.client.iter_mut().chain([&mut self.server]) {
+        let server = match &mut self.server {
+            Server::Ours(child) => Some(child),
+            Server::Sink(_) => None,
+        };
+        for child in self.client.iter_mut().chain(server) {
             if child.try_wait().is_ok_and(|status| status.is_none()) {
                 process::terminate(child);
             }
@@ -109,7 +158,22 @@ impl Drop for Daemons {
     }
 }
 
-fn wait_until(name: &str, dir: &Path, ready: impl Fn() -> bool) -> Result<()> {
+pub(crate) fn spawn(name: &str, dir: &Path, text: &str) -> Result<Child> {
+    let file = dir.join(format!("{name}.toml"));
+    std::fs::write(&file, text)?;
+    let log = std::fs::File::create(dir.join(format!("{name}.log")))?;
+    let mut command = Command::new(built(name)?);
+    process::ends_with_us(&mut command)
+        .arg("--config")
+        .arg(&file)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .with_context(|| name.to_string())
+}
+
+pub(crate) fn wait_until(name: &str, dir: &Path, ready: impl Fn() -> bool) -> Result<()> {
     let patience = Instant::now() + Duration::from_secs(10);
     while !ready() {
         let log = || std::fs::read_to_string(dir.join(format!("{name}.log"))).unwrap_or_default();

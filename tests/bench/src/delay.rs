@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let mut results = Vec::new();
@@ -56,8 +56,12 @@ fn measure(bench: &Bench, loaded: bool) -> Result<Vec<f64>> {
     });
     let mut busy = if loaded { Some(worker("miot")?) } else { None };
     // The subscription takes effect some time after the start.
-    std::thread::sleep(Duration::from_millis(500));
-    let stamps = bench.either(600, 150);
+    let patience = Instant::now() + Duration::from_secs(60);
+    while receive.recv_timeout(Duration::from_millis(50)).is_err() {
+        ensure!(Instant::now() < patience, "`miot tail` shows nothing");
+        stamped.run(1, 1)?;
+    }
+    let stamps = bench.pick(600, 150, 10);
     for _ in 0..stamps {
         stamped.run(1, 1)?;
         if let Some(busy) = &mut busy {

@@ -1,40 +1,131 @@
-//! `hook`: what the preloaded `posix` hook adds to a call, under a loop of `pread` and under fio.
+//! `hook`: what the preloaded `posix` hook adds to a call, under a loop of `pread` or `stat`, beside wrappers in C
+//! that do nothing else.
+//!
+//! Every way runs in a process of its own, all of them on the same processor. What a way adds is the median over
+//! the repetitions of its difference to the plain run of the same repetition.
 
-use crate::daemons::{self, Daemons};
-use crate::stats::Summary;
+use crate::daemons;
+use crate::op::again;
+use crate::played::{Played, Reads};
+use crate::process::Aside;
+use crate::report::{interval, number};
+use crate::stats::{Summary, median_with_interval};
 use crate::worker::{self, Worker};
-use crate::{Bench, process};
-use anyhow::{Context, Result, ensure};
+use crate::{Bench, machine};
+use anyhow::Result;
+use miot_proto::control::Settings;
 use serde_json::{Value, json};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-pub(crate) fn run(bench: &Bench) -> Result<Value> {
-    let daemons =
-        Daemons::start(&bench.disk.path().join("daemons"), &bench.memory.path().join("node"), "drop-newest")?;
-    let hook = daemons::built("libmiot_posix.so")?;
-    let calls = calls(bench, &daemons, &hook)?;
-    let fio = fio(bench, &daemons, &hook, &bench.disk.path().join("wrapper-floor.so"))?;
-    let trace = daemons.trace().to_path_buf();
-    let ended = daemons.stop()?;
-    let rows = crate::pipeline::count(&trace)?;
-    Ok(json!({
-        "calls": calls,
-        "fio": fio,
-        "trace": {
-            "events": rows.events,
-            "lost": rows.lost,
-            "bytes_per_event": daemons::folder_bytes(&trace) as f64 / rows.events.max(1) as f64,
-            "client_ns_per_event": ended.client.cpu * 1e9 / rows.events.max(1) as f64,
-            "server_ns_per_event": ended.server.cpu * 1e9 / rows.events.max(1) as f64,
-        },
-    }))
+/// A call that is made over and over.
+struct Call {
+    name: &'static str,
+    label: &'static str,
+    place: &'static str,
+    file: PathBuf,
+    /// Calls of a run, whose records fill less than half a lane.
+    burst: u64,
 }
 
-fn calls(bench: &Bench, daemons: &Daemons, hook: &Path) -> Result<Value> {
-    let dir = bench.disk.path();
-    let program = worker::compile("pread", dir, &[])?;
+/// One way of making it.
+struct Way {
+    key: &'static str,
+    label: &'static str,
+    preload: Option<PathBuf>,
+    /// `MIOT_DIR`, where nobody need be.
+    node: PathBuf,
+}
+
+impl Way {
+    /// The program under this way.
+    fn command(&self, program: &Path, call: &Call) -> Command {
+        let mut command = if self.key == "strace" {
+            let mut strace = Command::new("strace");
+            strace.args(["-f", "-e", "trace=pread64,newfstatat", "-o", "/dev/null"]).arg(program);
+            strace
+        } else {
+            Command::new(program)
+        };
+        command.arg(call.name).arg(&call.file).env("MIOT_DIR", &self.node);
+        if let Some(library) = &self.preload {
+            command.env("LD_PRELOAD", library);
+        }
+        command
+    }
+}
+
+pub(crate) fn run(bench: &Bench) -> Result<Value> {
+    let aside = Aside::step()?;
+    let (dir, shm) = (bench.disk.path(), bench.memory.path());
+    let on = Played::start(&shm.join("on"), Reads::Copies, &Played::ample())?;
+    let off = Settings { enabled: false, ..Settings::default() };
+    let off = Played::start(&shm.join("off"), Reads::Nothing, &off)?;
+    let ways = ways(dir, &on, &off, &shm.join("nobody"))?;
+    let program = worker::compile("calls", dir, &[])?;
+    let call = |name, label, place, file, burst| Call { name, label, place, file, burst };
+    let calls = [
+        call("pread", "`pread` of 4 KiB", "tmpfs", shm.join("data"), bench.pick(15_000, 15_000, 1000)),
+        call("pread", "`pread` of 4 KiB", "disk", dir.join("data"), bench.pick(15_000, 15_000, 1000)),
+        // Its path takes further slots.
+        call("stat", "`stat` of a path", "tmpfs", shm.join("data"), bench.pick(3_000, 3_000, 300)),
+    ];
+    let mut results = Vec::new();
+    for call in &calls {
+        let title = format!("{}, {}", call.label, call.place);
+        println!("{title:55} {:>9} {:>9} {:>12}", "ns", "added", "instructions");
+        let mut workers = Vec::new();
+        for way in &ways {
+            let mut command = way.command(&program, call);
+            aside.pin(&mut command);
+            workers.push(Worker::start(way.key, command)?);
+        }
+        let mut times = vec![Vec::new(); ways.len()];
+        for repetition in 0..=bench.pick(60, 7, 2) {
+            let mut order: Vec<usize> = (0..ways.len()).collect();
+            if repetition % 2 == 1 {
+                order.reverse();
+            }
+            for at in order {
+                let ns = time(bench, call, &ways[at], &mut workers[at], &on)?;
+                if repetition > 0 {
+                    times[at].push(ns);
+                }
+            }
+        }
+        for worker in workers {
+            worker.finish()?;
+        }
+        let mut plain_instructions = None;
+        for (way, own) in ways.iter().zip(&times) {
+            let instructions = if way.key == "strace" {
+                None
+            } else {
+                let command = again(&way.command(&program, call));
+                Some(worker::instructions(way.key, command, bench.pick(1000, 300, 20))?)
+            };
+            let plain = *plain_instructions.get_or_insert(instructions.unwrap_or(0.0));
+            let differences: Vec<f64> = own.iter().zip(&times[0]).map(|(own, plain)| own - plain).collect();
+            let row = json!({
+                "call": call.name, "label": call.label, "place": call.place, "key": way.key, "way": way.label, "ns": Summary::of(own.clone()),
+                "added_ns": median_with_interval(&differences),
+                "added_instructions": instructions.map(|own| own - plain),
+            });
+            println!(
+                "{:55} {:>9} {:>9} {:>12}",
+                way.label,
+                number(&row["ns"]["median"], 1),
+                number(&row["added_ns"]["median"], 1),
+                number(&row["added_instructions"], 0)
+            );
+            results.push(row);
+        }
+    }
+    Ok(json!({ "calls": results, "miot_lost": on.losses(), "processors": machine::processors() }))
+}
+
+fn ways(dir: &Path, on: &Played, off: &Played, nobody: &Path) -> Result<Vec<Way>> {
     let wrapper = |name: &str, flags: &[&str]| -> Result<PathBuf> {
         let path = worker::compile("wrapper", dir, &[&["-shared", "-fPIC", "-ldl"], flags].concat())?;
         let renamed = dir.join(name);
@@ -42,170 +133,72 @@ fn calls(bench: &Bench, daemons: &Daemons, hook: &Path) -> Result<Value> {
         Ok(renamed)
     };
     let (empty, floor) = (wrapper("wrapper-empty.so", &[])?, wrapper("wrapper-floor.so", &["-DFLOOR"])?);
-    let command = |file: &Path, preload: Option<&Path>| {
-        let mut command = Command::new(&program);
-        command.arg(file).env("MIOT_DIR", daemons.node());
-        if let Some(library) = preload {
-            command.env("LD_PRELOAD", library);
-        }
-        command
+    let hook = daemons::built("libmiot_posix.so")?;
+    let way = |key, label, preload: Option<&PathBuf>, node: &Path| Way {
+        key,
+        label,
+        preload: preload.cloned(),
+        node: node.into(),
     };
-    let mut results = Vec::new();
-    for (place, file) in [("tmpfs", bench.memory.path().join("data")), ("disk", dir.join("data"))] {
-        let mut ways = vec![
-            ("plain", command(&file, None)),
-            ("empty wrapper", command(&file, Some(&empty))),
-            ("floor wrapper: 2 × rdtsc + 64-byte store", command(&file, Some(&floor))),
-            ("MIOT posix hook", command(&file, Some(hook))),
-        ];
-        let mut dormant = command(&file, Some(hook));
-        dormant.env("MIOT_DIR", bench.memory.path().join("nobody"));
-        ways.push(("MIOT posix hook, no log-client", dormant));
-        if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_ok() {
-            let mut strace = Command::new("strace");
-            strace.args(["-f", "-e", "trace=pread64", "-o", "/dev/null"]).arg(&program).arg(&file);
-            ways.push(("strace", strace));
-        } else {
-            eprintln!("strace IS SKIPPED: it is not installed");
-        }
-        let instructions: Vec<Option<f64>> = ways
-            .iter_mut()
-            .map(|(name, command)| {
-                let stepped =
-                    (*name != "strace").then(|| worker::instructions(name, crate::op::again(command), 1000));
-                stepped.transpose()
-            })
-            .collect::<Result<_>>()?;
-        let mut workers = Vec::new();
-        for (name, command) in ways {
-            workers.push((name, Worker::start(name, command)?));
-        }
-        let mut times = vec![Vec::new(); workers.len()];
-        for repetition in 0..=bench.either(31, 5) {
-            for ((name, worker), times) in workers.iter_mut().zip(&mut times) {
-                let count = if *name == "strace" { 1000 } else { bench.either(100_000, 20_000) };
-                let run = worker.run(count, 1)?;
-                if repetition > 0 {
-                    // A traced process waits for its tracer: there the time that passes is the cost.
-                    times.push(if *name == "strace" { run.wall_ns } else { run.cpu_ns } / count as f64);
-                }
-            }
-        }
-        let times: Vec<Summary> = times.into_iter().map(Summary::of).collect();
-        let plain = times[0].median;
-        println!(
-            "{:55} {:>9} {:>9} {:>12}",
-            format!("pread of 4 KiB, {place}"),
-            "ns",
-            "added",
-            "instructions"
-        );
-        for (((name, worker), time), steps) in workers.into_iter().zip(times).zip(&instructions) {
-            worker.finish()?;
-            let added_steps = steps.zip(instructions[0]).map(|(own, plain)| own - plain);
-            println!(
-                "{name:55} {:9.1} {:9.1} {:12.0}",
-                time.median,
-                time.median - plain,
-                added_steps.unwrap_or(f64::NAN)
-            );
-            results.push(json!({
-                "place": place, "way": name, "ns": time.median, "added_ns": time.median - plain,
-                "added_instructions": added_steps, "gross": time,
-            }));
-        }
+    let mut ways = vec![
+        way("plain", "plain", None, nobody),
+        way("empty", "wrapper that only forwards the call", Some(&empty), nobody),
+        way("floor", "floor wrapper: 2 × rdtsc + 64-byte store", Some(&floor), nobody),
+        way("hook", "MIOT posix hook, recording", Some(&hook), on.dir()),
+        way("off", "MIOT posix hook, switched off", Some(&hook), off.dir()),
+        way("dormant", "MIOT posix hook, no log-client on the node", Some(&hook), nobody),
+    ];
+    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_ok() {
+        ways.push(way("strace", "strace", None, nobody));
+    } else {
+        eprintln!("strace IS SKIPPED: it is not installed");
     }
-    Ok(Value::Array(results))
+    Ok(ways)
 }
 
-/// Runs of fio without anything, with the floor wrapper and with the hook, alternated.
-fn fio(bench: &Bench, daemons: &Daemons, hook: &Path, floor: &Path) -> Result<Value> {
-    if Command::new("fio").arg("--version").stdout(Stdio::null()).status().is_err() {
-        eprintln!("fio IS SKIPPED: it is not installed");
-        return Ok(Value::Null);
+/// Nanoseconds of one call: CPU time; under strace the time that passes, since a traced process waits for its
+/// tracer.
+fn time(bench: &Bench, call: &Call, way: &Way, worker: &mut Worker, on: &Played) -> Result<f64> {
+    if way.key == "strace" {
+        let count = bench.pick(1000, 1000, 100);
+        return Ok(worker.run(count, 1)?.wall_ns / count as f64);
     }
-    let mut results = Vec::new();
-    println!(
-        "{:32} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
-        "fio, 4 KiB psync", "CPU ns", "floor", "hook", "%", "call ns", "floor", "hook", "%"
+    let (runs, count) = (bench.pick(4, 2, 1), call.burst);
+    let mut ns = 0.0;
+    for _ in 0..runs {
+        ns += worker.run(count, 1)?.cpu_ns;
+        on.catch_up()?;
+    }
+    Ok(ns / (count * runs) as f64)
+}
+
+/// What a way adds to `pread` on one file system, nanoseconds.
+pub(crate) fn added(results: &Value, place: &str, key: &str) -> Option<f64> {
+    let calls = results["calls"].as_array()?;
+    calls.iter().find(|row| row["call"] == "pread" && row["place"] == place && row["key"] == key)?["added_ns"]
+        ["median"]
+        .as_f64()
+}
+
+pub(crate) fn table(results: &Value) -> String {
+    let mut text = String::from(
+        "| call | file on | way | ns | added ns | 95 % interval | added instructions |\n|---|---|---|--:|--:|--:|--:|\n",
     );
-    for (label, dir, options) in [
-        ("tmpfs, random read", bench.memory.path(), ["--rw=randread", "--direct=0"]),
-        ("tmpfs, random write", bench.memory.path(), ["--rw=randwrite", "--direct=0"]),
-        ("disk, page cache, random read", bench.disk.path(), ["--rw=randread", "--direct=0"]),
-        ("disk, direct, random read", bench.disk.path(), ["--rw=randread", "--direct=1"]),
-        ("disk, direct, random write", bench.disk.path(), ["--rw=randwrite", "--direct=1"]),
-    ] {
-        let direct = options[1] == "--direct=1";
-        let requests = if direct { bench.either(10_000, 1000) } else { bench.either(400_000, 50_000) };
-        let (mut cpu, mut wall) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
-        for repetition in 0..=bench.either(if direct { 5 } else { 9 }, 2) {
-            for (at, library) in [None, Some(floor), Some(hook)].into_iter().enumerate() {
-                let mut command = Command::new("fio");
-                command
-                    .args([
-                        "--name=bench",
-                        "--bs=4k",
-                        "--ioengine=psync",
-                        "--size=64m",
-                        "--thread",
-                        "--output-format=json",
-                    ])
-                    .args(["--randrepeat=1", "--fallocate=none", "--invalidate=0"])
-                    .args(options)
-                    .arg(format!("--io_size={}k", requests * 4))
-                    .arg(format!("--filename={}", dir.join("fio").display()))
-                    .env("MIOT_DIR", daemons.node());
-                if let Some(library) = library {
-                    command.env("LD_PRELOAD", library);
-                }
-                let (cpu_ns, wall_ns) = fio_once(command, requests)?;
-                if repetition > 0 {
-                    cpu[at].push(cpu_ns);
-                    wall[at].push(wall_ns);
-                }
-            }
-        }
-        let [cpu, wall] = [cpu, wall].map(|all| all.map(Summary::of));
-        let percent = |all: &[Summary; 3]| (all[2].median / all[0].median - 1.0) * 100.0;
-        println!(
-            "{label:32} {:8.0} {:8.0} {:8.0} {:8.2} {:8.0} {:8.0} {:8.0} {:8.2}",
-            cpu[0].median,
-            cpu[1].median,
-            cpu[2].median,
-            percent(&cpu),
-            wall[0].median,
-            wall[1].median,
-            wall[2].median,
-            percent(&wall)
+    for row in results["calls"].as_array().into_iter().flatten() {
+        let word = |key: &str| row[key].as_str().unwrap_or("").to_string();
+        let added = &row["added_ns"];
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} |",
+            word("label"),
+            word("place"),
+            word("way"),
+            number(&row["ns"]["median"], 0),
+            number(&added["median"], 1),
+            interval(added, 1),
+            number(&row["added_instructions"], 0)
         );
-        results.push(json!({
-            "what": label, "cpu_percent": percent(&cpu), "wall_percent": percent(&wall),
-            "cpu_ns": cpu, "wall_ns": wall,
-        }));
     }
-    Ok(Value::Array(results))
-}
-
-/// CPU time of the job and time in the call, nanoseconds per request.
-fn fio_once(mut command: Command, requests: u64) -> Result<(f64, f64)> {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("fio")?;
-    let mut text = String::new();
-    if let Some(mut out) = child.stdout.take() {
-        std::io::Read::read_to_string(&mut out, &mut text)?;
-    }
-    let usage = process::wait(&mut child, Duration::from_secs(60));
-    ensure!(usage.success, "fio failed: {text}");
-    let report: Value = serde_json::from_str(&text[text.find('{').context("fio printed no JSON")?..])?;
-    let job = &report["jobs"][0];
-    let (mut done, mut latency) = (0.0, 0.0);
-    for direction in ["read", "write"] {
-        let ios = job[direction]["total_ios"].as_f64().unwrap_or(0.0);
-        done += ios;
-        latency += ios * job[direction]["clat_ns"]["mean"].as_f64().unwrap_or(0.0);
-    }
-    ensure!(done >= requests as f64, "fio made {done} of {requests} requests");
-    let share = (job["usr_cpu"].as_f64().unwrap_or(0.0) + job["sys_cpu"].as_f64().unwrap_or(0.0)) / 100.0;
-    let cpu_ms = job["job_runtime"].as_f64().unwrap_or(0.0) * share;
-    Ok((cpu_ms * 1e6 / done, latency / done))
+    let _ = writeln!(text, "\nLost while measuring: {}.", results["miot_lost"]);
+    text
 }

@@ -49,14 +49,14 @@ impl Lttng {
         let home = dir.join("lttng-home");
         std::fs::create_dir_all(&home)?;
         let mut lttng = Lttng { home, worker, daemon: None };
+        // As root there is one session daemon per machine, and what somebody else does with it would be measured.
+        let taken = || eprintln!("LTTng IS SKIPPED: somebody else's session daemon runs here; stop it");
         if lttng.command("lttng").arg("list").output()?.status.success() {
-            // As root there is one session daemon per machine.
-            eprintln!("LTTng: a session daemon runs already and is used");
-            return Ok(Some(lttng));
+            taken();
+            return Ok(None);
         }
         let log = std::fs::File::create(dir.join("lttng-sessiond.log"))?;
-        let daemon = lttng
-            .command("lttng-sessiond")
+        let daemon = crate::process::ends_with_us(&mut lttng.command("lttng-sessiond"))
             .arg("--no-kernel")
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -67,6 +67,13 @@ impl Lttng {
         while !lttng.command("lttng").arg("list").output()?.status.success() {
             ensure!(Instant::now() < patience, "lttng-sessiond does not answer");
             std::thread::sleep(Duration::from_millis(100));
+        }
+        // Who comes second ends at once.
+        if let Some(daemon) = &mut lttng.daemon
+            && daemon.try_wait()?.is_some()
+        {
+            taken();
+            return Ok(None);
         }
         Ok(Some(lttng))
     }
@@ -93,8 +100,20 @@ impl Lttng {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Starts a session that records our tracepoints. `blocking`: producers wait instead of dropping.
+    /// Starts a session that records our tracepoints, with ample buffers. `blocking`: producers wait instead
+    /// of dropping.
     pub(crate) fn record(&self, session: &str, to: &To<'_>, blocking: bool) -> Result<()> {
+        self.record_into(session, to, blocking, [8, 4 << 20])
+    }
+
+    /// The same with so many sub-buffers per processor of so many bytes.
+    pub(crate) fn record_into(
+        &self,
+        session: &str,
+        to: &To<'_>,
+        blocking: bool,
+        buffers: [u64; 2],
+    ) -> Result<()> {
         match to {
             To::Local(dir) => self.lttng(&["create", session, "--output", &dir.display().to_string()])?,
             To::Relay(control, data) => self.lttng(&[
@@ -114,9 +133,9 @@ impl Lttng {
             session,
             "io",
             "--subbuf-size",
-            "4M",
+            &buffers[1].to_string(),
             "--num-subbuf",
-            "8",
+            &buffers[0].to_string(),
             "--blocking-timeout",
             timeout,
         ])?;
@@ -169,8 +188,7 @@ impl Lttng {
     pub(crate) fn relay(&self, dir: &Path, ports: [u16; 3]) -> Result<Child> {
         let [control, data, live] = ports;
         let log = std::fs::File::create(self.home.join("relayd.log"))?;
-        Ok(self
-            .command("lttng-relayd")
+        Ok(crate::process::ends_with_us(&mut self.command("lttng-relayd"))
             .args(["-C", &format!("tcp://127.0.0.1:{control}"), "-D", &format!("tcp://127.0.0.1:{data}")])
             .args(["-L", &format!("tcp://127.0.0.1:{live}"), "-o"])
             .arg(dir)

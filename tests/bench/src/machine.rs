@@ -1,8 +1,11 @@
-//! The machine the figures are from.
+//! The machine the figures are from, and its state.
 
 use serde_json::{Value, json};
+use std::hint::black_box;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
-/// Processor, memory, kernel, and how busy it was.
+/// Processor, memory, kernel.
 pub(crate) fn describe() -> Value {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let line = |text: &str, key: &str| {
@@ -12,19 +15,66 @@ pub(crate) fn describe() -> Value {
     let cpu = read("/proc/cpuinfo");
     json!({
         "cpu": line(&cpu, "model name"),
-        "cpus": std::thread::available_parallelism().map_or(1, usize::from),
-        "tsc_ghz": (tsc_ghz() * 1000.0).round() / 1000.0,
+        "cpus": processors(),
+        "tsc_ghz": round(tsc_ghz()),
         "memory": line(&read("/proc/meminfo"), "MemTotal"),
         "virtual": cpu.contains(" hypervisor"),
         "kernel": read("/proc/sys/kernel/osrelease").trim(),
-        "load": read("/proc/loadavg").split_whitespace().next(),
     })
+}
+
+/// What changes while benchmarks run: how busy the machine is, how fast its processor runs now.
+pub(crate) fn state() -> Value {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let date = output("date", &["-u", "+%Y-%m-%d %H:%M"]);
+    json!({
+        "load": text.split_whitespace().next().and_then(|load| load.parse::<f64>().ok()),
+        "core_ghz": round(core_ghz()),
+        "utc": date,
+    })
+}
+
+/// The commit that is measured, and whether the tree differs from it.
+pub(crate) fn commit() -> Option<String> {
+    let dir = env!("CARGO_MANIFEST_DIR");
+    output("git", &["-C", dir, "describe", "--always", "--dirty", "--exclude=*"])
+}
+
+fn output(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_string())
+}
+
+fn round(ghz: f64) -> f64 {
+    (ghz * 1000.0).round() / 1000.0
 }
 
 /// Ticks of the time stamp counter per nanosecond.
 pub(crate) fn tsc_ghz() -> f64 {
-    let (start, ticks) = (std::time::Instant::now(), miot_tracer::ticks());
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    let (start, ticks) = (Instant::now(), miot_tracer::ticks());
+    std::thread::sleep(Duration::from_millis(50));
     let (ticks, time) = (miot_tracer::ticks() - ticks, start.elapsed());
     ticks as f64 / time.as_nanos() as f64
+}
+
+/// Cycles of the core per nanosecond under load, from a chain of multiplications and rotations, which take three
+/// cycles and one. The fastest of some tries, so that what else runs does not count.
+fn core_ghz() -> f64 {
+    const STEPS: u64 = 500_000;
+    const CYCLES: u64 = 4;
+    let chain = || {
+        let start = Instant::now();
+        let mut x = black_box(3u64);
+        for _ in 0..STEPS {
+            x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(1);
+        }
+        black_box(x);
+        (STEPS * CYCLES) as f64 / start.elapsed().as_nanos() as f64
+    };
+    (0..15).map(|_| chain()).fold(0.0, f64::max)
+}
+
+/// Processors this process may use.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }

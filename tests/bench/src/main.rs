@@ -2,41 +2,82 @@
 //!
 //! | command | what is measured |
 //! |---|---|
-//! | `op` | one recorded operation, on one thread |
+//! | `op` | one recorded operation, on one thread, and the first one |
 //! | `threads` | the same on 1 to 64 threads |
-//! | `hook` | the `posix` hook under a `pread` loop and under fio |
+//! | `drain` | events per second that one log-client takes out of lanes without a loss |
+//! | `idle` | a node with 500 processes that do nothing |
+//! | `startup` | what a program that lives for a moment pays |
+//! | `hook` | the `posix` hook under a `pread` loop |
+//! | `apps` | the `posix` hook under fio, a metadata storm, `git status` and sqlite3 |
 //! | `pipeline` | events per second and CPU time from lanes to sealed, ordered files |
+//! | `nodes` | events per second of a log-server to which 1, 16, 256 nodes ship |
+//! | `bytes` | bytes per event on the wire, live and sealed, beside CTF |
+//! | `sync` | what it costs to acknowledge only what is durable |
+//! | `streams` | memory of a log-server with many streams |
+//! | `recovery` | a log-server after a crash |
 //! | `delay` | from a completion to the line of `miot tail` |
-//! | `tables` | nothing: writes the tables of `docs/performance.md` from the last results |
 //!
-//! Each writes `target/bench/COMMAND.json`. All repetitions are interleaved: what is compared ran side by
-//! side, so that ratios hold on a busy machine too.
+//! Each writes `COMMAND.json`; `--report` turns them into the tables of `docs/performance.md`. All repetitions
+//! are interleaved: what is compared ran side by side, so that ratios hold on a busy machine too.
 
+mod apps;
+mod bytes;
 mod daemons;
 mod delay;
+mod drain;
+mod first;
+mod fleet;
 mod hook;
+mod idle;
+mod leftovers;
 mod lttng;
 mod machine;
+mod nodes;
 mod op;
+mod pattern;
 mod pipeline;
 mod played;
 mod process;
+mod recovery;
 mod report;
+mod server;
+mod sink;
+mod startup;
 mod stats;
+mod streams;
+mod sync;
 mod targets;
 mod threads;
 mod worker;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
+
+/// How long the benchmarks take, and so how much their figures are worth.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Size {
+    Full,
+    Quick,
+    Smoke,
+}
+
+impl Size {
+    fn name(self) -> &'static str {
+        match self {
+            Size::Full => "full",
+            Size::Quick => "quick",
+            Size::Smoke => "smoke",
+        }
+    }
+}
 
 /// What a benchmark may use.
 pub(crate) struct Bench {
-    /// Fewer and shorter repetitions.
-    pub(crate) quick: bool,
+    size: Size,
     /// Scratch folder on a disk.
     pub(crate) disk: tempfile::TempDir,
     /// Scratch folder on a tmpfs.
@@ -44,33 +85,89 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    fn new(quick: bool, out: &std::path::Path) -> Result<Bench> {
-        Ok(Bench {
-            quick,
-            disk: tempfile::Builder::new().prefix("scratch-").tempdir_in(out)?,
-            memory: tempfile::Builder::new().prefix("miot-bench-").tempdir_in("/dev/shm")?,
-        })
+    fn new(size: Size, out: &Path) -> Result<Bench> {
+        Ok(Bench { size, disk: leftovers::scratch(out)?, memory: leftovers::scratch(Path::new("/dev/shm"))? })
     }
 
-    /// One of two numbers: for a full run, for a quick one.
-    pub(crate) fn either<T>(&self, full: T, quick: T) -> T {
-        if self.quick { quick } else { full }
+    /// One of three numbers: for a full run, for a quick one, for one that only shows that everything runs.
+    pub(crate) fn pick<T>(&self, full: T, quick: T, smoke: T) -> T {
+        match self.size {
+            Size::Full => full,
+            Size::Quick => quick,
+            Size::Smoke => smoke,
+        }
+    }
+
+    /// True where it only matters that everything runs.
+    pub(crate) fn is_smoke(&self) -> bool {
+        self.size == Size::Smoke
     }
 }
 
+/// A benchmark: what it found.
+type Run = fn(&Bench) -> Result<Value>;
+
+/// The benchmarks, in the order in which they run.
+const BENCHMARKS: [(&str, Run); 14] = [
+    ("op", op::run),
+    ("threads", threads::run),
+    ("drain", drain::run),
+    ("idle", idle::run),
+    ("startup", startup::run),
+    ("hook", hook::run),
+    ("apps", apps::run),
+    ("pipeline", pipeline::run),
+    ("nodes", nodes::run),
+    ("bytes", bytes::run),
+    ("sync", sync::run),
+    ("streams", streams::run),
+    ("recovery", recovery::run),
+    ("delay", delay::run),
+];
+
 /// Compares MIOT with the floor and with its peers.
 #[derive(Parser)]
-#[command(name = "miot-bench")]
+#[command(name = "tests/bench/run.sh")]
 struct Args {
-    /// What to measure; everything if none is named.
-    #[arg(value_parser = ["op", "threads", "hook", "pipeline", "delay", "tables"])]
+    /// What to measure; everything if nothing is named: op, threads, drain, idle, startup, hook, apps, pipeline, nodes,
+    /// bytes, sync, streams, recovery, delay.
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,
-    /// Fewer and shorter repetitions: shows that everything runs, the figures are rough.
+    /// Fewer and shorter repetitions, about six minutes in all: the figures are rough.
     #[arg(long)]
     quick: bool,
-    /// Where the results go.
-    #[arg(long, default_value = "target/bench")]
-    out: PathBuf,
+    /// Hardly any repetitions: shows only that everything runs.
+    #[arg(long, conflicts_with = "quick")]
+    smoke: bool,
+    /// Writes the tables of docs/performance.md from the results that are there; measures only what is named.
+    #[arg(long)]
+    report: bool,
+    /// Removes what runs that were cut off have left (mounts, loop devices, processes, folders), and ends.
+    #[arg(long)]
+    clean: bool,
+    /// Where the results go: a file of JSON of each benchmark. [default: target/bench, with --quick target/bench/quick,
+    /// with --smoke target/bench/smoke]
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+impl Args {
+    fn size(&self) -> Size {
+        match (self.quick, self.smoke) {
+            (true, _) => Size::Quick,
+            (_, true) => Size::Smoke,
+            _ => Size::Full,
+        }
+    }
+
+    fn out(&self) -> PathBuf {
+        let own = match self.size() {
+            Size::Full => "target/bench",
+            Size::Quick => "target/bench/quick",
+            Size::Smoke => "target/bench/smoke",
+        };
+        self.out.clone().unwrap_or_else(|| own.into())
+    }
 }
 
 fn main() -> ExitCode {
@@ -84,33 +181,50 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
-    std::fs::create_dir_all(&args.out).with_context(|| format!("cannot create {}", args.out.display()))?;
-    let all = ["op", "threads", "hook", "pipeline", "delay", "tables"].map(String::from);
-    let names = if args.names.is_empty() { &all[..] } else { &args.names[..] };
-    for name in names {
-        let bench = Bench::new(args.quick, &args.out)?;
-        eprintln!("== {name}");
-        let results = match name.as_str() {
-            "op" => op::run(&bench)?,
-            "threads" => threads::run(&bench)?,
-            "hook" => hook::run(&bench)?,
-            "pipeline" => pipeline::run(&bench)?,
-            "delay" => delay::run(&bench)?,
-            _ => {
-                report::write(&args.out)?;
-                continue;
-            }
-        };
-        write(args, name, results)?;
+    let out = args.out();
+    std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+    let out = out.canonicalize()?;
+    leftovers::remove(&out);
+    if args.clean {
+        return Ok(());
     }
+    let wanted =
+        |name: &str| args.names.iter().any(|wanted| wanted == name) || args.names.is_empty() && !args.report;
+    let started = Instant::now();
+    let mut failed = Vec::new();
+    for (name, bench) in BENCHMARKS.into_iter().filter(|(name, _)| wanted(name)) {
+        if let Err(error) = measure(name, bench, args.size(), &out) {
+            // The others can still be measured.
+            eprintln!("miot-bench: {name} FAILED: {error:#}");
+            failed.push(name);
+        }
+    }
+    if args.report {
+        report::write(&out)?;
+    }
+    eprintln!("   {:.0} s in all", started.elapsed().as_secs_f64());
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
 }
 
-fn write(args: &Args, name: &str, results: Value) -> Result<()> {
-    let path = args.out.join(format!("{name}.json"));
-    let document =
-        json!({ "bench": name, "quick": args.quick, "machine": machine::describe(), "results": results });
+/// Runs one benchmark and writes what it found. A failure leaves no results of an earlier run behind.
+fn measure(name: &str, run: Run, size: Size, out: &Path) -> Result<()> {
+    let path = out.join(format!("{name}.json"));
+    if let Err(error) = std::fs::remove_file(&path)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(error).with_context(|| path.display().to_string());
+    }
+    let bench = Bench::new(size, out)?;
+    eprintln!("== {name}");
+    let (before, started) = (machine::state(), Instant::now());
+    let results = run(&bench)?;
+    let document = json!({
+        "bench": name, "size": size.name(), "commit": machine::commit(), "machine": machine::describe(),
+        "before": before, "after": machine::state(), "seconds": started.elapsed().as_secs_f64().round(),
+        "results": results,
+    });
     std::fs::write(&path, serde_json::to_string_pretty(&document)? + "\n")?;
-    eprintln!("   {}", path.display());
+    eprintln!("   {} ({:.0} s)", path.display(), started.elapsed().as_secs_f64());
     Ok(())
 }

@@ -1,18 +1,23 @@
 //! `op`: what one recorded operation costs its thread.
 //!
-//! Every way runs in a process of its own; the driver asks each in turn for a short run, many times over,
-//! and takes medians of the thread's CPU time. Instructions are counted by single-stepping.
+//! Every way runs in a process of its own, all of them on the same processor, which nothing else is given; the
+//! driver asks each in turn for some short runs, many times over, in an order that turns around each time. What
+//! is compared are medians over these repetitions of the thread's CPU time, less that of the empty loop in the
+//! same repetition. Instructions are counted by single-stepping.
 
 use crate::lttng::{Lttng, To};
 use crate::played::{Played, Reads};
-use crate::stats::Summary;
+use crate::process::Aside;
+use crate::stats::{Summary, median_with_interval};
 use crate::worker::{self, Worker};
 use crate::{Bench, machine};
 use anyhow::Result;
+use miot_proto::control::{Settings, WhenFull};
+use miot_tracer::op::posix;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::rc::Rc;
 
 /// One way of recording that is measured.
 struct Way {
@@ -24,23 +29,42 @@ struct Way {
     runs: u64,
     /// Operations to step through.
     steps: u64,
+    /// Who reads the lanes.
+    reader: Option<Rc<Played>>,
     command: Box<dyn Fn() -> Result<Command>>,
+}
+
+impl Way {
+    /// Nanoseconds of one operation.
+    fn repetition(&self, worker: &mut Worker) -> Result<f64> {
+        if let Some(reader) = &self.reader {
+            reader.wake();
+        }
+        let mut ns = 0.0;
+        for _ in 0..self.runs {
+            ns += worker.run(self.count, 1)?.cpu_ns;
+            if let Some(reader) = &self.reader {
+                reader.catch_up()?;
+            }
+        }
+        if let Some(reader) = &self.reader {
+            reader.sleep();
+        }
+        Ok(ns / (self.count * self.runs) as f64)
+    }
 }
 
 /// Less than half a lane: no run waits for the reader, none is dropped, whatever the reader does meanwhile.
 const BURST: u64 = 15_000;
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
+    let aside = Aside::step()?;
     let shm = bench.memory.path();
-    let copied = Played::start(&shm.join("copied"), Reads::Copies, true)?;
-    let skipped = Played::start(&shm.join("skipped"), Reads::Skips, true)?;
-    let full = Played::start(&shm.join("full"), Reads::Nothing, true)?;
-    let off = Played::start(&shm.join("off"), Reads::Nothing, false)?;
     let lttng = Lttng::start(bench.disk.path())?;
     if let Some(lttng) = &lttng {
         lttng.record("miot-bench-op", &To::Local(&bench.disk.path().join("lttng-trace")), false)?;
     }
-    let mut ways = own_ways(&copied, &skipped, &full, &off, &shm.join("nobody"));
+    let mut ways = own_ways(bench, shm)?;
     ways.extend(formatted_ways(bench)?);
     if let Some(lttng) = &lttng {
         for (key, label, way) in
@@ -48,29 +72,34 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         {
             let worker = lttng.worker(way);
             let copy = move || Ok(again(&worker));
-            ways.push(Way { key, label, count: 100_000, runs: 1, steps: 300, command: Box::new(copy) });
+            let (count, runs, steps) = (bench.pick(100_000, 50_000, 1_000), 1, bench.pick(300, 30, 3));
+            ways.push(Way { key, label, count, runs, steps, reader: None, command: Box::new(copy) });
         }
     }
 
     let mut workers = Vec::new();
     for way in &ways {
-        workers.push(Worker::start(way.key, (way.command)()?)?);
+        let mut command = (way.command)()?;
+        aside.pin(&mut command);
+        workers.push(Worker::start(way.key, command)?);
     }
     let mut times = vec![Vec::new(); ways.len()];
-    for repetition in 0..bench.either(41, 7) {
-        for ((way, worker), times) in ways.iter().zip(&mut workers).zip(&mut times) {
-            let mut ns = 0.0;
-            for _ in 0..way.runs {
-                ns += worker.run(way.count, 1)?.cpu_ns;
-                std::thread::sleep(Duration::from_millis(1));
-            }
+    for repetition in 0..=bench.pick(40, 7, 2) {
+        let mut order: Vec<usize> = (0..ways.len()).collect();
+        if repetition % 2 == 1 {
+            order.reverse();
+        }
+        for at in order {
+            let ns = ways[at].repetition(&mut workers[at])?;
             // The first runs of a worker set up its lane and warm its memory.
             if repetition > 0 {
-                times.push(ns / (way.count * way.runs) as f64);
+                times[at].push(ns);
             }
         }
     }
-    let losses = copied.losses() + skipped.losses();
+    // Only where the lane is read and not full on purpose.
+    let read = ways.iter().filter(|way| way.key != "miot-overwrite").filter_map(|way| way.reader.as_ref());
+    let lost: u64 = read.map(|reader| reader.losses()).sum();
     for worker in workers {
         worker.finish()?;
     }
@@ -80,14 +109,15 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     if let Some(lttng) = &lttng {
         lttng.record("miot-bench-step", &To::Local(&bench.disk.path().join("lttng-steps")), false)?;
     }
-    let results = results(&ways, times, bench)?;
+    let results = results(&ways, &times)?;
     if let Some(lttng) = &lttng {
         lttng.stop("miot-bench-step")?;
     }
     print(&results);
-    Ok(
-        json!({ "ways": results, "miot_lost": losses, "lttng_discarded": discarded, "lttng": lttng.is_some() }),
-    )
+    Ok(json!({
+        "ways": results, "first": crate::first::run(bench, &aside)?, "miot_lost": lost,
+        "lttng_discarded": discarded, "lttng": lttng.is_some(),
+    }))
 }
 
 /// The same command once more.
@@ -103,30 +133,73 @@ pub(crate) fn again(command: &Command) -> Command {
     copy
 }
 
-fn own_ways(copied: &Played, skipped: &Played, full: &Played, off: &Played, nobody: &Path) -> Vec<Way> {
-    let own = |key, label, way: &'static str, dir: &Path| {
+/// The ways that the worker of this package knows, each with the lanes and the reader it needs.
+fn own_ways(bench: &Bench, shm: &Path) -> Result<Vec<Way>> {
+    let (runs, steps) = (bench.pick(20, 10, 1), bench.pick(1000, 300, 20));
+    let way = |key, label, way: &'static str, dir: &Path, reader| {
         let dir = dir.to_path_buf();
         let command = move || {
             let mut command = worker::own(way)?;
             command.env("MIOT_DIR", &dir);
             Ok(command)
         };
-        Way { key, label, count: BURST, runs: 20, steps: 1000, command: Box::new(command) }
+        Way { key, label, count: BURST, runs, steps, reader, command: Box::new(command) }
     };
-    vec![
-        own("nothing", "the loop alone", "nothing", nobody),
-        own("clock", "2 × rdtsc", "clock", nobody),
-        own("floor", "floor: 2 × rdtsc + 64-byte store", "floor", nobody),
-        own("miot", "MIOT begin + end, lane read by another process", "miot", copied.dir()),
-        own("miot-unread", "MIOT begin + end, nobody reads the slots", "miot", skipped.dir()),
-        own("miot-full", "MIOT begin + end, lane full: drop and count", "miot-idle", full.dir()),
-        own("miot-off", "MIOT switched off", "miot-idle", off.dir()),
-        own("miot-dormant", "MIOT dormant: no log-client on the node", "miot-idle", nobody),
-    ]
+    let nobody = shm.join("nobody");
+    let mut ways = vec![
+        way("nothing", "the loop alone", "nothing", &nobody, None),
+        way("clock", "2 × rdtsc", "clock", &nobody, None),
+        way("floor", "floor: 2 × rdtsc + 64-byte store", "floor", &nobody, None),
+    ];
+    let ample = Played::ample;
+    let small = Settings { lane_slots: 256, lane_slots_max: 256, ..Settings::default() };
+    let overwrite = Settings { when_full: WhenFull::OverwriteOldest, ..ample() };
+    let mut without_reads = ample();
+    without_reads.choose(posix::READ, false);
+    for (key, label, reads, settings) in [
+        ("miot", "MIOT begin + end, lane read by another process", Reads::Copies, ample()),
+        ("miot-unread", "MIOT begin + end, nobody reads the slots", Reads::Skips, ample()),
+        ("miot-full", "MIOT begin + end, lane full: drop and count", Reads::Nothing, small),
+        (
+            "miot-overwrite",
+            "MIOT begin + end, lane full: overwrite the oldest",
+            Reads::Nothing,
+            overwrite.clone(),
+        ),
+        (
+            "miot-overwrite-read",
+            "MIOT begin + end, policy overwrite-oldest, lane read",
+            Reads::Copies,
+            overwrite,
+        ),
+        (
+            "miot-short",
+            "MIOT begin + end, left out as too short",
+            Reads::Copies,
+            Settings { min_duration_ns: 1_000_000_000, ..ample() },
+        ),
+        (
+            "miot-sampled",
+            "MIOT begin + end, one in 16 kept",
+            Reads::Copies,
+            Settings { sample_shift: 4, ..ample() },
+        ),
+        ("miot-unchosen", "MIOT begin + end, operation not chosen", Reads::Nothing, without_reads),
+        ("miot-off", "MIOT switched off", Reads::Nothing, Settings { enabled: false, ..Settings::default() }),
+    ] {
+        let reader = Rc::new(Played::start(&shm.join(key), reads, &settings)?);
+        reader.sleep();
+        // The worker `miot` insists that it records.
+        let worker = if ["miot-unchosen", "miot-off"].contains(&key) { "miot-idle" } else { "miot" };
+        ways.push(way(key, label, worker, &shm.join(key), Some(reader)));
+    }
+    ways.push(way("miot-dormant", "MIOT dormant: no log-client on the node", "miot-idle", &nobody, None));
+    Ok(ways)
 }
 
 fn formatted_ways(bench: &Bench) -> Result<Vec<Way>> {
     let program = worker::compile("formatted", bench.disk.path(), &[])?;
+    let (count, steps) = (bench.pick(10_000, 5_000, 100), bench.pick(100, 20, 2));
     let (disk, memory) = (bench.disk.path().join("formatted.log"), bench.memory.path().join("formatted.log"));
     let way = |key, label, log: &Path, zone: Option<&'static str>| {
         let (program, log) = (program.clone(), log.to_path_buf());
@@ -135,7 +208,7 @@ fn formatted_ways(bench: &Bench) -> Result<Vec<Way>> {
             command.arg(&log).env_remove("TZ").envs(zone.map(|zone| ("TZ", zone)));
             Ok(command)
         };
-        Way { key, label, count: 10_000, runs: 1, steps: 100, command: Box::new(command) }
+        Way { key, label, count, runs: 1, steps, reader: None, command: Box::new(command) }
     };
     Ok(vec![
         way("formatted-disk", "formatted log line, file on disk", &disk, None),
@@ -149,32 +222,34 @@ fn formatted_ways(bench: &Bench) -> Result<Vec<Way>> {
     ])
 }
 
-fn results(ways: &[Way], times: Vec<Vec<f64>>, bench: &Bench) -> Result<Vec<Value>> {
+fn results(ways: &[Way], times: &[Vec<f64>]) -> Result<Vec<Value>> {
     let ghz = machine::tsc_ghz();
-    let (mut all, mut bare) = (Vec::<Value>::new(), (0.0, 0.0));
-    for (way, times) in ways.iter().zip(times) {
-        let steps = bench.either(way.steps, way.steps / 10);
-        let instructions = worker::instructions(way.key, (way.command)()?, steps)?;
-        let time = Summary::of(times);
-        if way.key == "nothing" {
-            bare = (time.median, instructions);
+    let at = |key: &str| ways.iter().position(|way| way.key == key).unwrap_or(0);
+    let (bare, floor, own) = (at("nothing"), at("floor"), at("miot"));
+    // The loop and its clobbered arguments are not part of what is compared.
+    let net = |way: usize| -> Vec<f64> {
+        let pairs = times[way].iter().zip(&times[bare]);
+        pairs.map(|(gross, loop_alone)| if way == bare { *gross } else { gross - loop_alone }).collect()
+    };
+    let beside = |way: usize, other: usize| -> Vec<f64> {
+        net(way).iter().zip(net(other)).map(|(own, other)| own / other).collect()
+    };
+    let mut bare_instructions = 0.0;
+    let mut all = Vec::new();
+    for (index, way) in ways.iter().enumerate() {
+        let mut instructions = worker::instructions(way.key, (way.command)()?, way.steps)?;
+        if index == bare {
+            bare_instructions = instructions;
+        } else {
+            instructions = (instructions - bare_instructions).max(0.0);
         }
-        // The loop and its clobbered arguments are not part of what is compared.
-        let net = |value: f64, bare: f64| if way.key == "nothing" { value } else { (value - bare).max(0.0) };
-        let ns = net(time.median, bare.0);
+        let ns = median_with_interval(&net(index));
         all.push(json!({
-            "key": way.key,
-            "label": way.label,
-            "ns": ns,
-            "tsc_cycles": ns * ghz,
-            "instructions": net(instructions, bare.1),
-            "gross": time,
+            "key": way.key, "label": way.label, "ns": ns, "tsc_cycles": ns.median * ghz,
+            "instructions": instructions, "gross": Summary::of(times[index].clone()),
+            "times_floor": median_with_interval(&beside(index, floor)),
+            "times_miot": median_with_interval(&beside(index, own)),
         }));
-    }
-    let floor =
-        all.iter().find(|way| way["key"] == "floor").and_then(|way| way["ns"].as_f64()).unwrap_or(0.0);
-    for way in &mut all {
-        way["times_floor"] = json!(way["ns"].as_f64().unwrap_or(0.0) / floor);
     }
     Ok(all)
 }
@@ -182,14 +257,14 @@ fn results(ways: &[Way], times: Vec<Vec<f64>>, bench: &Bench) -> Result<Vec<Valu
 fn print(results: &[Value]) {
     println!("{:55} {:>9} {:>9} {:>12} {:>8}", "one operation", "ns", "cycles", "instructions", "× floor");
     for way in results {
-        let number = |key: &str| way[key].as_f64().unwrap_or(f64::NAN);
+        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
         println!(
             "{:55} {:9.1} {:9.0} {:12.0} {:8.2}",
             way["label"].as_str().unwrap_or(""),
-            number("ns"),
-            number("tsc_cycles"),
-            number("instructions"),
-            number("times_floor")
+            number(&way["ns"]["median"]),
+            number(&way["tsc_cycles"]),
+            number(&way["instructions"]),
+            number(&way["times_floor"]["median"])
         );
     }
 }

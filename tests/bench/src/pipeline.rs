@@ -45,14 +45,14 @@ pub(crate) fn count(trace: &Path) -> Result<Rows> {
 }
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
-    let events = bench.either(6_000_000, 500_000);
+    let events = bench.pick(6_000_000, 500_000, 20_000);
     let lttng = Lttng::start(bench.disk.path())?;
     let mut results = Vec::new();
     println!(
         "{:34} {:>8} {:>9} {:>9} {:>9} {:>9} {:>7} {:>7}",
         "pipeline", "M ev/s", "producer", "client", "server", "ordering", "live B", "final B"
     );
-    for round in 0..bench.either(3, 1) {
+    for round in 0..bench.pick(3, 1, 1) {
         for (way, streams) in [("miot", 1), ("miot", 2), ("miot", 16), ("miot-mixed", 2)] {
             results.push(ours(bench, way, streams, events, round)?);
         }
@@ -182,7 +182,7 @@ fn theirs(
 }
 
 /// Bytes of a folder as one compressed archive, if `zstd` is there.
-fn compressed(dir: &Path) -> Option<u64> {
+pub(crate) fn compressed(dir: &Path) -> Option<u64> {
     let mut tar =
         Command::new("tar").arg("-C").arg(dir).args(["-cf", "-", "."]).stdout(Stdio::piped()).spawn().ok()?;
     let zstd = Command::new("zstd")

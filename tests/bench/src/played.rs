@@ -1,17 +1,17 @@
 //! A log-client that only reads: it plays the part of the reader of the lanes, as far as a producer can
 //! see it, so that the producer's cost is measured alone.
 
-use anyhow::{Context, Result};
-use miot_proto::control::{self, WhenFull, word};
+use anyhow::{Context, Result, ensure};
+use miot_proto::control::{self, Settings, word};
 use miot_proto::segment::{self, header, lane};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the reader does with what is in the lanes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,32 +27,38 @@ pub(crate) enum Reads {
 /// A MIOT directory with a control page and a thread that reads.
 pub(crate) struct Played {
     dir: PathBuf,
-    stop: Arc<AtomicBool>,
-    losses: Arc<AtomicU64>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// What the driver and the reading thread tell each other.
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    asleep: AtomicBool,
+    losses: AtomicU64,
+    /// Sweeps that found nothing.
+    empty_sweeps: AtomicU64,
+}
+
 impl Played {
-    /// Makes the directory and starts the reader. `recording`: whether producers shall record.
-    pub(crate) fn start(dir: &Path, reads: Reads, recording: bool) -> Result<Played> {
+    /// Settings with lanes as large as a log-client lets them grow by default, from the start.
+    pub(crate) fn ample() -> Settings {
+        let slots = Settings::default().lane_slots_max;
+        Settings { lane_slots: slots, process_bytes: 1 << 30, ..Settings::default() }
+    }
+
+    /// Makes the directory and starts the reader, which tells producers these settings.
+    pub(crate) fn start(dir: &Path, reads: Reads, settings: &Settings) -> Result<Played> {
         std::fs::create_dir_all(dir)?;
         let page = File::create(dir.join(control::FILE))?;
         page.set_len(control::BYTES as u64)?;
-        // As large as a log-client lets lanes grow by default, from the start; or full at once.
-        let slots = if reads == Reads::Nothing { 256 } else { 32_768 };
-        for (at, value) in [
-            (word::ENABLED, u64::from(recording)),
-            (word::LAYERS, u64::MAX),
-            (word::WHEN_FULL, WhenFull::DropNewest as u64),
-            (word::LANE_SLOTS, slots),
-            (word::LANE_SLOTS_MAX, slots),
-            (word::PROCESS_BYTES, 1 << 30),
-            (word::READER_PID, u64::from(std::process::id())),
-            (word::MAGIC, control::MAGIC),
-        ] {
+        let reader = (word::READER_PID, u64::from(std::process::id()));
+        let tsc_hz = (crate::machine::tsc_ghz() * 1e9) as u64;
+        for (at, value) in settings.words(tsc_hz).chain([reader, (word::MAGIC, control::MAGIC)]) {
             page.write_all_at(&value.to_le_bytes(), at as u64).context("the control page")?;
         }
-        let (stop, losses) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let shared = Arc::new(Shared::default());
         let thread = (reads != Reads::Nothing).then(|| {
             let mut reader = Reader {
                 dir: dir.into(),
@@ -60,18 +66,50 @@ impl Played {
                 segments: HashMap::new(),
                 buffer: vec![0; 1 << 20],
             };
-            let (stop, losses) = (stop.clone(), losses.clone());
+            let shared = shared.clone();
             std::thread::spawn(move || {
-                while !stop.load(Relaxed) {
+                while !shared.stop.load(SeqCst) {
+                    if shared.asleep.load(SeqCst) {
+                        std::thread::park();
+                        continue;
+                    }
                     let moved = reader.sweep();
-                    losses.store(reader.losses(), Relaxed);
+                    shared.losses.store(reader.losses(), SeqCst);
                     if !moved {
+                        shared.empty_sweeps.fetch_add(1, SeqCst);
                         std::thread::sleep(Duration::from_micros(100));
                     }
                 }
             })
         });
-        Ok(Played { dir: dir.into(), stop, losses, thread })
+        Ok(Played { dir: dir.into(), shared, thread })
+    }
+
+    /// Reads no longer, so that it takes no time from others.
+    pub(crate) fn sleep(&self) {
+        self.shared.asleep.store(true, SeqCst);
+    }
+
+    /// Reads again.
+    pub(crate) fn wake(&self) {
+        self.shared.asleep.store(false, SeqCst);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+
+    /// Waits until everything that was recorded before has been read, so that the next run meets empty lanes.
+    pub(crate) fn catch_up(&self) -> Result<()> {
+        if self.thread.is_none() {
+            return Ok(());
+        }
+        // A sweep that is under way has begun before; the one after it has not.
+        let (before, started) = (self.shared.empty_sweeps.load(SeqCst), Instant::now());
+        while self.shared.empty_sweeps.load(SeqCst) < before + 2 {
+            ensure!(started.elapsed() < Duration::from_secs(30), "the reader does not catch up");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        Ok(())
     }
 
     /// For `MIOT_DIR`.
@@ -81,13 +119,14 @@ impl Played {
 
     /// Records lost because a lane was full.
     pub(crate) fn losses(&self) -> u64 {
-        self.losses.load(Relaxed)
+        self.shared.losses.load(SeqCst)
     }
 }
 
 impl Drop for Played {
     fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
+        self.shared.stop.store(true, SeqCst);
+        self.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -1,6 +1,8 @@
-//! Processes: what they use, and ending those that were started here.
+//! Processes: what they use, on which processors they run, and ending those that were started here.
 
-use std::process::Child;
+use std::io::{Error, Result};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// CPU time a process and its threads have used so far, seconds; zero if it is gone.
@@ -13,6 +15,46 @@ pub(crate) fn cpu_seconds(pid: u32) -> f64 {
         Some((fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?) / 100.0)
     };
     ticks().unwrap_or(0.0)
+}
+
+/// CPU time of the threads a process has now, exact, in user and kernel mode.
+pub(crate) fn threads_cpu(pid: u32) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let spent = tasks.filter_map(|task| {
+        let schedstat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        schedstat.split(' ').next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(spent.sum())
+}
+
+/// CPU time of the calling thread so far, seconds.
+pub(crate) fn this_thread_cpu() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: an out-pointer of the right type.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// A number of `/proc/PID/status`, summed over the threads if it is one of each; 0 if there is none.
+pub(crate) fn status(pid: u32, key: &str) -> u64 {
+    let number = |path: std::path::PathBuf| -> Option<u64> {
+        let text = std::fs::read_to_string(path).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    let whole = std::path::PathBuf::from(format!("/proc/{pid}"));
+    if !key.ends_with("switches") {
+        return number(whole.join("status")).unwrap_or(0);
+    }
+    let tasks = std::fs::read_dir(whole.join("task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| number(task.path().join("status"))).sum()
+}
+
+/// Bytes that the files of a folder take.
+pub(crate) fn blocks(dir: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    files.filter_map(|file| file.metadata().ok()).map(|data| data.blocks() * 512).sum()
 }
 
 /// Asks a child to end and waits for it; kills it if it takes more than 30 seconds.
@@ -29,6 +71,25 @@ pub(crate) struct Usage {
     pub(crate) cpu: f64,
     /// True if it ended by itself with exit code 0.
     pub(crate) success: bool,
+    /// As `wait` gives it: the exit code times 256, or the number of the signal.
+    pub(crate) status: i32,
+}
+
+/// Waits for a child that ends soon, without looking in between.
+pub(crate) fn wait_for(child: &mut Child) -> Result<Usage> {
+    let (mut status, mut usage) = (0, no_usage());
+    // SAFETY: out-pointers of the right types.
+    let answer = unsafe { libc::wait4(child.id() as libc::pid_t, &raw mut status, 0, &raw mut usage) };
+    if answer < 0 { Err(Error::last_os_error()) } else { Ok(used(status, &usage)) }
+}
+
+fn used(status: libc::c_int, usage: &libc::rusage) -> Usage {
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    Usage {
+        cpu: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+        success: libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
+        status,
+    }
 }
 
 /// Waits for a child; kills it if it takes longer than `patience`.
@@ -50,14 +111,87 @@ pub(crate) fn wait(child: &mut Child, patience: Duration) -> Usage {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    Usage {
-        cpu: seconds(usage.ru_utime) + seconds(usage.ru_stime),
-        success: libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
-    }
+    used(status, &usage)
 }
 
 fn no_usage() -> libc::rusage {
     // SAFETY: a struct of integers, for which zero is a value.
     unsafe { std::mem::zeroed() }
+}
+
+/// Lets the process end when the calling thread does: a run that is killed leaves no daemons behind.
+pub(crate) fn ends_with_us(command: &mut Command) -> &mut Command {
+    // SAFETY: only makes a system call between fork and exec.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) {
+            -1 => Err(Error::last_os_error()),
+            _ => Ok(()),
+        })
+    }
+}
+
+/// While it lives, the last processor is left to [pinned](Aside::pin) processes by this thread and by what it starts.
+/// Where there is only one processor, nothing is pinned.
+pub(crate) struct Aside(Option<libc::cpu_set_t>);
+
+impl Aside {
+    /// Steps aside.
+    pub(crate) fn step() -> Result<Aside> {
+        let before = allowed()?;
+        let Some(last) = last_of_many(&before) else { return Ok(Aside(None)) };
+        let mut others = before;
+        // SAFETY: a processor of the set.
+        unsafe { libc::CPU_CLR(last, &mut others) };
+        allow(&others)?;
+        Ok(Aside(Some(before)))
+    }
+
+    /// Lets the process run on the processor that is left free.
+    pub(crate) fn pin(&self, command: &mut Command) {
+        let Some(last) = self.0.as_ref().and_then(last_of_many) else { return };
+        // SAFETY: a set of bits, for which zero is a value; a processor of the set. Between fork and exec there is
+        // only a system call.
+        unsafe {
+            let mut only: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(last, &mut only);
+            command.pre_exec(move || allow(&only));
+        }
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0
+            && let Err(error) = allow(before)
+        {
+            eprintln!("miot-bench stays on some processors: {error}");
+        }
+    }
+}
+
+/// The last processor of a set of more than one.
+fn last_of_many(set: &libc::cpu_set_t) -> Option<usize> {
+    // SAFETY: in bounds of the set.
+    let mut members = (0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, set) });
+    members.next()?;
+    members.next_back()
+}
+
+fn allowed() -> Result<libc::cpu_set_t> {
+    // SAFETY: a set of bits, for which zero is a value, as an out-pointer with its size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        match libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) {
+            -1 => Err(Error::last_os_error()),
+            _ => Ok(set),
+        }
+    }
+}
+
+fn allow(set: &libc::cpu_set_t) -> Result<()> {
+    // SAFETY: an in-pointer with its size.
+    match unsafe { libc::sched_setaffinity(0, size_of_val(set), set) } {
+        -1 => Err(Error::last_os_error()),
+        _ => Ok(()),
+    }
 }

@@ -1,9 +1,9 @@
-//! `tables`: writes the results into the marked sections of `docs/performance.md`.
+//! `--report`: writes the results into the marked sections of `docs/performance.md`.
 //!
 //! A section stands between `<!-- NAME: ... -->` and `<!-- end -->`; what is between is replaced. A section
 //! whose benchmark has not run stays as it is.
 
-use crate::targets;
+use crate::{apps, bytes, drain, hook, idle, nodes, recovery, startup, streams, sync, targets};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -12,6 +12,24 @@ use std::path::Path;
 /// Turns the results of a benchmark into its section.
 type Table = fn(&Value) -> String;
 
+/// The benchmarks and their tables.
+const TABLES: [(&str, Table); 14] = [
+    ("op", op),
+    ("threads", threads),
+    ("drain", drain::table),
+    ("idle", idle::table),
+    ("startup", startup::table),
+    ("hook", hook::table),
+    ("apps", apps::table),
+    ("pipeline", pipeline),
+    ("nodes", nodes::table),
+    ("bytes", bytes::table),
+    ("sync", sync::table),
+    ("streams", streams::table),
+    ("recovery", recovery::table),
+    ("delay", delay),
+];
+
 /// Fills the document from the files in `out`.
 pub(crate) fn write(out: &Path) -> Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance.md");
@@ -19,16 +37,14 @@ pub(crate) fn write(out: &Path) -> Result<()> {
     let load = |name: &str| -> Option<Value> {
         serde_json::from_str(&std::fs::read_to_string(out.join(format!("{name}.json"))).ok()?).ok()
     };
-    let all: Vec<(&str, Option<Value>)> =
-        ["op", "threads", "hook", "pipeline", "delay"].into_iter().map(|name| (name, load(name))).collect();
+    let all: Vec<(&str, Option<Value>)> = TABLES.iter().map(|(name, _)| (*name, load(name))).collect();
     let found =
         |name: &str| all.iter().find(|(known, _)| *known == name).and_then(|(_, value)| value.as_ref());
-    let mut sections = vec![("machine", all.iter().find_map(|(_, value)| value.as_ref()).map(machine))];
+    let documents: Vec<&Value> = all.iter().filter_map(|(_, value)| value.as_ref()).collect();
+    let mut sections = vec![("machine", machine(&documents))];
     sections.push(("targets", Some(targets::table(&found))));
-    let tables: [(&str, Table); 5] =
-        [("op", op), ("threads", threads), ("hook", hook), ("pipeline", pipeline), ("delay", delay)];
     sections.extend(
-        tables.map(|(name, table)| (name, found(name).map(|value| note(value) + &table(&value["results"])))),
+        TABLES.map(|(name, table)| (name, found(name).map(|value| note(value) + &table(&value["results"])))),
     );
     for (name, section) in sections {
         match section {
@@ -51,28 +67,45 @@ fn replace(text: &str, name: &str, section: &str) -> Option<String> {
     Some(format!("{}\n{}\n{}", &text[..start], section.trim_end(), &text[end..]))
 }
 
-/// Says so if the figures are rough.
+/// Says so if the figures are rough, and how busy the machine was.
 fn note(document: &Value) -> String {
-    if document["quick"] == true {
-        "*From a run with `--quick`: the figures are rough.*\n\n".into()
-    } else {
-        String::new()
-    }
+    let size = document["size"].as_str().unwrap_or("?");
+    let rough =
+        if size == "full" { String::new() } else { format!("**From a run with `--{size}`: rough.** ") };
+    let of = |when: &str, key: &str, decimals| number(&document[when][key], decimals);
+    format!(
+        "{rough}{} UTC, {} s; load average {} before and {} after; core {} GHz before, {} after.\n\n",
+        document["before"]["utc"].as_str().unwrap_or("?"),
+        document["seconds"],
+        of("before", "load", 2),
+        of("after", "load", 2),
+        of("before", "core_ghz", 2),
+        of("after", "core_ghz", 2),
+    )
 }
 
-fn machine(document: &Value) -> String {
-    let machine = &document["machine"];
+/// The machine, and what was measured on it: of the first benchmark, and of others if they differ.
+fn machine(documents: &[&Value]) -> Option<String> {
+    let machine = &documents.first()?["machine"];
     let text = |key: &str| machine[key].as_str().unwrap_or("?").to_string();
     let kind = if machine["virtual"] == true { "virtual machine" } else { "machine" };
-    format!(
-        "{} processors ({}, time stamp counter {} GHz), {kind}, {} memory, Linux {}; load average at the end of the first benchmark {}.",
+    let mut commits = Vec::new();
+    for commit in documents.iter().filter_map(|document| document["commit"].as_str()) {
+        if !commits.contains(&commit) {
+            commits.push(commit);
+        }
+    }
+    let seconds: f64 = documents.iter().filter_map(|document| document["seconds"].as_f64()).sum();
+    Some(format!(
+        "{} processors ({}, time stamp counter {} GHz), {kind}, {} memory, Linux {}. Commit {}. {:.0} minutes in all.",
         machine["cpus"],
         text("cpu"),
         machine["tsc_ghz"],
         text("memory"),
         text("kernel"),
-        text("load")
-    )
+        commits.join(", "),
+        seconds / 60.0
+    ))
 }
 
 /// A number with so many decimals, or a dash.
@@ -81,25 +114,37 @@ pub(crate) fn number(value: &Value, decimals: usize) -> String {
 }
 
 fn op(results: &Value) -> String {
-    let mut text =
-        String::from("| one operation | ns | TSC cycles | instructions | × floor |\n|---|--:|--:|--:|--:|\n");
+    let mut text = String::from(
+        "| one operation | ns | 95 % interval | TSC cycles | instructions | × floor | 95 % interval |\n|---|--:|--:|--:|--:|--:|--:|\n",
+    );
     for way in results["ways"].as_array().into_iter().flatten() {
         let label = way["label"].as_str().unwrap_or("");
+        let (ns, floor) = (&way["ns"], &way["times_floor"]);
         let _ = writeln!(
             text,
-            "| {label} | {} | {} | {} | {} |",
-            number(&way["ns"], 1),
+            "| {label} | {} | {} | {} | {} | {} | {} |",
+            number(&ns["median"], 1),
+            interval(ns, 1),
             number(&way["tsc_cycles"], 0),
             number(&way["instructions"], 0),
-            number(&way["times_floor"], 2)
+            number(&floor["median"], 2),
+            interval(floor, 2)
         );
     }
     if results["lttng"] != true {
         text.push_str("\nLTTng-UST was not installed.\n");
     }
+    text.push_str(
+        "\n| CPU time beyond that of a later operation | µs, median | least | most |\n|---|--:|--:|--:|\n",
+    );
+    for row in results["first"].as_array().into_iter().flatten() {
+        let us = |key: &str| number(&row["us"][key], 1);
+        let label = row["label"].as_str().unwrap_or("");
+        let _ = writeln!(text, "| {label} | {} | {} | {} |", us("median"), us("min"), us("max"));
+    }
     let _ = writeln!(
         text,
-        "\nLost while measuring: MIOT {}, LTTng {}.",
+        "\nLost while measuring, except where the lane is full on purpose: MIOT {}, LTTng {}.",
         results["miot_lost"],
         if results["lttng_discarded"].is_null() {
             "–".into()
@@ -108,6 +153,11 @@ fn op(results: &Value) -> String {
         }
     );
     text
+}
+
+/// The bounds of an interval.
+pub(crate) fn interval(found: &Value, decimals: usize) -> String {
+    format!("{} to {}", number(&found["low"], decimals), number(&found["high"], decimals))
 }
 
 fn threads(results: &Value) -> String {
@@ -127,54 +177,6 @@ fn threads(results: &Value) -> String {
         );
     }
     let _ = writeln!(text, "\nLost while measuring: MIOT {}.", results["miot_lost"]);
-    text
-}
-
-fn hook(results: &Value) -> String {
-    let mut text = String::from(
-        "| `pread` of 4 KiB | file on | ns | added ns | added instructions |\n|---|---|--:|--:|--:|\n",
-    );
-    for row in results["calls"].as_array().into_iter().flatten() {
-        let word = |key: &str| row[key].as_str().unwrap_or("").to_string();
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} |",
-            word("way"),
-            word("place"),
-            number(&row["ns"], 0),
-            number(&row["added_ns"], 1),
-            number(&row["added_instructions"], 0)
-        );
-    }
-    if results["fio"].is_array() {
-        text.push_str("\n| fio, 4 KiB psync | CPU ns per request | floor wrapper | hook | % | ns in the call | floor wrapper | hook | % |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n");
-    }
-    for row in results["fio"].as_array().into_iter().flatten() {
-        let cell = |clock: &str, at: usize| number(&row[clock][at]["median"], 0);
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            row["what"].as_str().unwrap_or(""),
-            cell("cpu_ns", 0),
-            cell("cpu_ns", 1),
-            cell("cpu_ns", 2),
-            number(&row["cpu_percent"], 2),
-            cell("wall_ns", 0),
-            cell("wall_ns", 1),
-            cell("wall_ns", 2),
-            number(&row["wall_percent"], 2)
-        );
-    }
-    let trace = &results["trace"];
-    let _ = writeln!(
-        text,
-        "\nThe daemons ran beside it: {} events recorded, {} lost (policy `drop-newest`), {} bytes per event sealed, log-client {} ns and log-server {} ns of CPU per event.",
-        trace["events"],
-        trace["lost"],
-        number(&trace["bytes_per_event"], 1),
-        number(&trace["client_ns_per_event"], 0),
-        number(&trace["server_ns_per_event"], 0)
-    );
     text
 }
 
@@ -275,6 +277,23 @@ fn delay(results: &Value) -> String {
         );
     }
     text
+}
+
+/// Of each value of `group`, in order of appearance: the medians of these figures over the rounds.
+pub(crate) fn medians<'a>(results: &'a Value, group: &str, figures: &[&str]) -> Vec<(&'a str, Vec<f64>)> {
+    let mut names: Vec<&str> = Vec::new();
+    let rows = || results.as_array().into_iter().flatten();
+    for name in rows().filter_map(|row| row[group].as_str()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let median = |name: &str, figure: &str| {
+        let of_group = rows().filter(|row| row[group] == name);
+        crate::stats::Summary::of(of_group.filter_map(|row| row[figure].as_f64()).collect()).median
+    };
+    let of = |name| figures.iter().map(|figure| median(name, figure)).collect();
+    names.into_iter().map(|name| (name, of(name))).collect()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 const BURST: u64 = 15_000;
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
-    let played = Played::start(&bench.memory.path().join("miot"), Reads::Copies, true)?;
+    let played = Played::start(&bench.memory.path().join("miot"), Reads::Copies, &Played::ample())?;
     let lttng = Lttng::start(bench.disk.path())?;
     let mut workers = Vec::new();
     for way in ["floor", "shared-ring", "miot"] {
@@ -26,20 +26,19 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         lttng.record("miot-bench-threads", &To::Local(&bench.disk.path().join("lttng-trace")), false)?;
         workers.push(("lttng", Worker::start("lttng", lttng.worker("pair"))?));
     }
-    let counts: &[u64] = bench.either(&[1, 2, 4, 8, 16, 32, 64], &[1, 2, 4, 16, 64]);
+    let counts: &[u64] = bench.pick(&[1, 2, 4, 8, 16, 32, 64], &[1, 2, 4, 16, 64], &[1, 4]);
     let mut results = Map::new();
     println!("CPU ns per operation {:>10} {:>12} {:>10} {:>10}", "floor", "shared ring", "MIOT", "LTTng");
     for &threads in counts {
         let mut times = vec![Vec::new(); workers.len()];
-        for repetition in 0..=bench.either(21, 5) {
+        for repetition in 0..=bench.pick(21, 5, 1) {
             for ((way, worker), times) in workers.iter_mut().zip(&mut times) {
                 let count = threads * if *way == "lttng" { 4_000 } else { BURST };
                 let run = worker.run(count, threads)?;
                 if repetition > 0 {
                     times.push(run.cpu_ns / count as f64);
                 }
-                // The reader catches up, so that the next burst meets empty lanes.
-                std::thread::sleep(std::time::Duration::from_millis(2 + threads));
+                played.catch_up()?;
             }
         }
         let row: Map<String, Value> = workers

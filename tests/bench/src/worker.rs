@@ -1,5 +1,6 @@
 //! Workers: processes that run operations when they are told to.
 
+use crate::process;
 use anyhow::{Context, Result, bail, ensure};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -23,6 +24,17 @@ pub(crate) struct Run {
     pub(crate) wall_ns: f64,
 }
 
+/// What a paced run did.
+#[derive(Clone, Copy)]
+pub(crate) struct Paced {
+    /// Operations.
+    pub(crate) recorded: f64,
+    /// Nanoseconds of CPU time of the threads that ran them.
+    pub(crate) cpu_ns: f64,
+    /// Nanoseconds from start to end.
+    pub(crate) wall_ns: f64,
+}
+
 /// The worker program of this package, measuring `way`.
 pub(crate) fn own(way: &str) -> Result<Command> {
     let program = std::env::current_exe()?.with_file_name("miot-bench-worker");
@@ -40,7 +52,7 @@ impl Worker {
     }
 
     fn spawn(name: &str, mut command: Command) -> Result<Worker> {
-        let mut child = command
+        let mut child = process::ends_with_us(&mut command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -58,13 +70,38 @@ impl Worker {
 
     /// Runs `count` operations in all, spread over `threads` threads.
     pub(crate) fn run(&mut self, count: u64, threads: u64) -> Result<Run> {
-        self.say(&format!("run {count} {threads}"))?;
-        let line = self.hear()?;
-        let numbers: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        match numbers[..] {
+        match self.ask(&format!("run {count} {threads}"))?[..] {
             [cpu_ns, wall_ns] => Ok(Run { cpu_ns, wall_ns }),
-            _ => bail!("{}: answered `{}`", self.name, line.trim()),
+            _ => bail!("{}: no answer to `run`", self.name),
         }
+    }
+
+    /// Runs `rate` operations a second for so many milliseconds, spread over `threads` threads.
+    pub(crate) fn paced(&mut self, rate: u64, milliseconds: u64, threads: u64) -> Result<Paced> {
+        match self.ask(&format!("paced {rate} {milliseconds} {threads}"))?[..] {
+            [recorded, cpu_ns, wall_ns] => Ok(Paced { recorded, cpu_ns, wall_ns }),
+            _ => bail!("{}: no answer to `paced`", self.name),
+        }
+    }
+
+    /// Nanoseconds of CPU time of the first operation of so many new threads, beyond that of their second
+    /// one; with no threads those of the thread that obeys.
+    pub(crate) fn first(&mut self, threads: u64) -> Result<Vec<f64>> {
+        self.ask(&format!("first {threads}"))
+    }
+
+    /// Starts so many threads that do one operation each and rest from then on.
+    pub(crate) fn rest(&mut self, threads: u64) -> Result<()> {
+        self.say(&format!("rest {threads}"))?;
+        self.expect("resting")
+    }
+
+    fn ask(&mut self, question: &str) -> Result<Vec<f64>> {
+        self.say(question)?;
+        let line = self.hear()?;
+        line.split_whitespace()
+            .map(|word| word.parse().with_context(|| format!("{}: answered `{}`", self.name, line.trim())))
+            .collect()
     }
 
     fn say(&mut self, line: &str) -> Result<()> {

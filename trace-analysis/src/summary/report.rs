@@ -1,9 +1,10 @@
 //! The result of a summary.
 
-use super::{Operation, Process, Summary, Tally, column, text};
+use super::{Operation, Process, Summary, Tally};
+use crate::{column, text};
 use arrow_array::types::{UInt32Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
-use miot_trace_store::FileNames;
+use miot_trace_store::{FileNames, schema::FILTERED};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -19,7 +20,7 @@ pub struct Report {
     pub files: Vec<FileRow>,
     /// By process, the one with most time first.
     pub processes: Vec<ProcessRow>,
-    /// What is missing, by place.
+    /// What is missing, by place; what was left out on purpose as well.
     pub losses: Vec<LossRow>,
 }
 
@@ -50,6 +51,10 @@ pub struct Totals {
     pub time: u64,
     /// Events lost.
     pub lost: u64,
+    /// Requests left out on purpose, because they were too short or not in the sample. No loss.
+    pub filtered: u64,
+    /// Events of requests that never completed: their thread or process died in them.
+    pub interrupted: u64,
 }
 
 /// One operation.
@@ -142,6 +147,11 @@ pub(super) fn finish(summary: Summary, names: &FileNames, processes: &[RecordBat
     let (begin, end) = (summary.first.unwrap_or(0), summary.last.unwrap_or(0));
     let losses: Vec<LossRow> =
         summary.losses.into_iter().map(|(place, (times, count))| LossRow { place, times, count }).collect();
+    let (filtered, lost) =
+        losses.iter().fold((0u64, 0u64), |(filtered, lost), row| match row.place.as_str() {
+            FILTERED => (filtered.saturating_add(row.count), lost),
+            _ => (filtered, lost.saturating_add(row.count)),
+        });
     let operations = summary.operations;
     let mut by_operation: Vec<OperationRow> = summary
         .by_operation
@@ -177,7 +187,9 @@ pub(super) fn finish(summary: Summary, names: &FileNames, processes: &[RecordBat
             end,
             wall: end.abs_diff(begin),
             time: summary.total.time,
-            lost: losses.iter().fold(0, |sum, row| sum.saturating_add(row.count)),
+            lost,
+            filtered,
+            interrupted: summary.interrupted,
         },
         operations: by_operation,
         files: files.into_iter().map(|(id, tally)| file_row(id, &tally, names)).collect(),

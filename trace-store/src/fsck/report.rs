@@ -1,5 +1,6 @@
 //! What a check found.
 
+use crate::carried::Removed;
 use crate::recover::Cut;
 use serde::Serialize;
 use std::fmt;
@@ -75,12 +76,19 @@ pub struct Report {
     pub streams: u64,
     /// Events told as lost.
     pub lost: u64,
+    /// Requests that were left out on purpose, by duration or sampling.
+    pub filtered: u64,
     /// Events marked late.
     pub late: u64,
+    /// What retention had removed.
+    pub removed: Removed,
     /// Live streams whose last message is not all there; normal while they are written, or after a crash.
     pub unfinished: Vec<Cut>,
     /// The first problems of each kind.
     pub problems: Vec<Problem>,
+    /// Stream, first and last number of each gap that nothing accounts for.
+    #[serde(skip)]
+    pub(crate) gaps: Vec<(u64, u64, u64)>,
     /// How many problems there are, by kind.
     counts: [u64; 7],
 }
@@ -108,11 +116,23 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
+        write!(
             f,
-            "{} events of {} streams in {} parts ({} sealed); {} lost, {} late",
-            self.events, self.streams, self.parts, self.sealed_parts, self.lost, self.late
+            "{} of {} in {} ({} sealed); {} lost, {} late",
+            counted(self.events, "event"),
+            counted(self.streams, "stream"),
+            counted(self.parts, "part"),
+            self.sealed_parts,
+            self.lost,
+            self.late
         )?;
+        if self.filtered > 0 {
+            write!(f, ", {} filtered out", self.filtered)?;
+        }
+        writeln!(f)?;
+        if self.removed.parts > 0 {
+            writeln!(f, "note: {}", self.removed)?;
+        }
         for cut in &self.unfinished {
             writeln!(
                 f,
@@ -138,4 +158,9 @@ impl fmt::Display for Report {
             n => write!(f, "{n} problems"),
         }
     }
+}
+
+/// `1 part`, `2 parts`.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

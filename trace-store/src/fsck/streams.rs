@@ -11,6 +11,8 @@ struct Stream {
     /// Number after the last event; 0: none yet.
     next: u64,
     time: i64,
+    /// What came before stood in parts that were removed.
+    begin: u64,
     gaps: Vec<Range>,
     accounted: Vec<Range>,
 }
@@ -23,7 +25,13 @@ pub(super) struct Streams {
 
 impl Streams {
     pub(super) fn len(&self) -> usize {
-        self.streams.len()
+        self.streams.values().filter(|s| s.next > s.begin || !s.accounted.is_empty()).count()
+    }
+
+    /// The events of a stream go on with this number.
+    pub(super) fn begin(&mut self, stream: u64, next: u64) {
+        let stream = self.streams.entry(stream).or_default();
+        (stream.begin, stream.next) = (next, next);
     }
 
     /// The next event of a stream, in the order of the trace.
@@ -60,9 +68,12 @@ impl Streams {
             if !from_start && stream.gaps.first().is_some_and(|gap| gap.0 == 0) {
                 stream.gaps.remove(0);
             }
-            let accounted = merged(std::mem::take(&mut stream.accounted));
+            let mut accounted = merged(std::mem::take(&mut stream.accounted));
+            accounted.retain(|range| range.1 >= stream.begin);
+            accounted.iter_mut().for_each(|range| range.0 = range.0.max(stream.begin));
             for (first, last) in without(&stream.gaps, &accounted) {
                 let text = format!("stream {id}: {} missing, numbers {first} to {last}", last - first + 1);
+                report.gaps.push((id, first, last));
                 report.add(Kind::Gap, None, text);
             }
             if from_start {

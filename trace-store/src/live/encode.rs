@@ -4,6 +4,7 @@
 //! values are the same, which takes next to no time and half of the bytes, and stands as it is otherwise. Only
 //! flat columns are known: numbers, times, text, bytes, and dictionaries of these.
 
+use super::repeated;
 use super::{ALIGNMENT, CHECK, CHECK_TAG, CONTINUATION, PREFIX};
 use arrow_array::{Array, RecordBatch};
 use arrow_buffer::{BooleanBuffer, Buffer};
@@ -13,25 +14,15 @@ use arrow_ipc::{
 };
 use arrow_schema::{ArrowError, DataType};
 use flatbuffers::FlatBufferBuilder;
-use std::collections::HashMap;
-use std::io;
-use std::sync::Arc;
 
 /// Shorter buffers are not worth a call of the compressor.
 const COMPRESSED_FROM: usize = 8 << 10;
 /// What stands before a buffer that is not compressed.
 const PLAIN: [u8; 8] = (-1i64).to_le_bytes();
-/// The fastest level that zstd does well: there is one repetition to find.
-const LEVEL: i32 = 1;
-/// Compressed buffers kept, of some 30 to 100 bytes each.
-const SAME_KEPT: usize = 256;
 
 /// Encodes batches; keeps what can be used again.
 pub(super) struct Encoder {
     flat: FlatBufferBuilder<'static>,
-    zstd: zstd::bulk::Compressor<'static>,
-    /// Compressed buffers by length and value: a stream has few.
-    same: HashMap<(usize, u64), Arc<[u8]>>,
 }
 
 /// A buffer of the body.
@@ -39,7 +30,7 @@ enum Piece {
     Empty,
     Plain(Buffer),
     /// All values the same: the plain length, compressed.
-    Same(u64, Arc<[u8]>),
+    Same(u64, Vec<u8>),
 }
 
 impl Piece {
@@ -54,12 +45,8 @@ impl Piece {
 }
 
 impl Encoder {
-    pub(super) fn new() -> io::Result<Encoder> {
-        Ok(Encoder {
-            flat: FlatBufferBuilder::new(),
-            zstd: zstd::bulk::Compressor::new(LEVEL)?,
-            same: HashMap::new(),
-        })
+    pub(super) fn new() -> Encoder {
+        Encoder { flat: FlatBufferBuilder::new() }
     }
 
     /// Appends the message of a batch with its checksum; on an error `out` is as it was.
@@ -67,7 +54,7 @@ impl Encoder {
         let (mut nodes, mut pieces) = (Vec::new(), Vec::new());
         for column in batch.columns() {
             nodes.push(FieldNode::new(column.len() as i64, column.null_count() as i64));
-            self.pieces(column.as_ref(), &mut pieces)?;
+            put_pieces(column.as_ref(), &mut pieces)?;
         }
         let mut at = 0usize;
         let places: Vec<arrow_ipc::Buffer> = pieces
@@ -136,60 +123,51 @@ impl Encoder {
         let message = message.finish();
         flat.finish(message, None);
     }
+}
 
-    /// The buffers of a column in the order of the format: validity, then values or offsets and bytes.
-    fn pieces(&mut self, column: &dyn Array, pieces: &mut Vec<Piece>) -> Result<(), ArrowError> {
-        let validity = match column.nulls().filter(|n| n.null_count() > 0) {
-            Some(nulls) => self.piece(aligned(nulls.inner()), 1)?,
-            None => Piece::Empty,
-        };
-        pieces.push(validity);
-        let data = column.to_data();
-        let key = match data.data_type() {
-            DataType::Dictionary(key, _) => key.as_ref(),
-            other => other,
-        };
-        match (key.primitive_width(), data.buffers()) {
-            (Some(width), [values, ..]) => {
-                let values = values.slice_with_length(data.offset() * width, data.len() * width);
-                pieces.push(self.piece(values, width)?);
-            }
-            (None, [offsets, bytes]) if matches!(key, DataType::Utf8 | DataType::Binary) => {
-                let offsets = offsets.typed_data::<i32>();
-                let offsets = offsets.get(data.offset()..=data.offset() + data.len()).unwrap_or(&[0]);
-                let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
-                let from_zero: Buffer = offsets.iter().map(|o| o - first).collect();
-                pieces.push(self.piece(from_zero, 4)?);
-                pieces.push(self.piece(bytes.slice_with_length(first as usize, (last - first) as usize), 1)?);
-            }
-            (_, buffers) => {
-                let reason = format!("a column of type {key} with {} buffers", buffers.len());
-                return Err(ArrowError::NotYetImplemented(reason));
-            }
+/// The buffers of a column in the order of the format: validity, then values or offsets and bytes.
+fn put_pieces(column: &dyn Array, pieces: &mut Vec<Piece>) -> Result<(), ArrowError> {
+    let validity = match column.nulls().filter(|n| n.null_count() > 0) {
+        Some(nulls) => piece(aligned(nulls.inner()), 1),
+        None => Piece::Empty,
+    };
+    pieces.push(validity);
+    let data = column.to_data();
+    let key = match data.data_type() {
+        DataType::Dictionary(key, _) => key.as_ref(),
+        other => other,
+    };
+    match (key.primitive_width(), data.buffers()) {
+        (Some(width), [values, ..]) => {
+            let values = values.slice_with_length(data.offset() * width, data.len() * width);
+            pieces.push(piece(values, width));
         }
-        Ok(())
+        (None, [offsets, bytes]) if matches!(key, DataType::Utf8 | DataType::Binary) => {
+            let offsets = offsets.typed_data::<i32>();
+            let offsets = offsets.get(data.offset()..=data.offset() + data.len()).unwrap_or(&[0]);
+            let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
+            let from_zero: Buffer = offsets.iter().map(|o| o - first).collect();
+            pieces.push(piece(from_zero, 4));
+            pieces.push(piece(bytes.slice_with_length(first as usize, (last - first) as usize), 1));
+        }
+        (_, buffers) => {
+            let reason = format!("a column of type {key} with {} buffers", buffers.len());
+            return Err(ArrowError::NotYetImplemented(reason));
+        }
     }
+    Ok(())
+}
 
-    fn piece(&mut self, bytes: Buffer, width: usize) -> Result<Piece, ArrowError> {
-        if bytes.is_empty() {
-            return Ok(Piece::Empty);
-        }
-        if bytes.len() < COMPRESSED_FROM || bytes[width..] != bytes[..bytes.len() - width] {
-            return Ok(Piece::Plain(bytes));
-        }
-        let mut value = [0; 8];
-        value[..width].copy_from_slice(&bytes[..width]);
-        let key = (bytes.len(), u64::from_le_bytes(value));
-        if let Some(known) = self.same.get(&key) {
-            return Ok(Piece::Same(bytes.len() as u64, Arc::clone(known)));
-        }
-        let compressed: Arc<[u8]> = self.zstd.compress(&bytes)?.into();
-        if self.same.len() >= SAME_KEPT {
-            self.same.clear();
-        }
-        self.same.insert(key, Arc::clone(&compressed));
-        Ok(Piece::Same(bytes.len() as u64, compressed))
+fn piece(bytes: Buffer, width: usize) -> Piece {
+    if bytes.is_empty() {
+        return Piece::Empty;
     }
+    if bytes.len() < COMPRESSED_FROM || bytes[width..] != bytes[..bytes.len() - width] {
+        return Piece::Plain(bytes);
+    }
+    let mut value = [0; 8];
+    value.iter_mut().zip(bytes[..width].iter().cycle()).for_each(|(to, from)| *to = *from);
+    Piece::Same(bytes.len() as u64, repeated::frame(value, bytes.len()))
 }
 
 /// Bits that start at a byte.

@@ -90,6 +90,15 @@ impl LiveReader {
         Ok(())
     }
 
+    /// The next batch, but none beyond where another reader of the same file ends.
+    ///
+    /// # Errors
+    /// As [`LiveReader::next_batch`].
+    pub fn next_until(&mut self, end: &LiveReader) -> Result<Option<RecordBatch>, Error> {
+        self.limit = self.limit.min(end.limit);
+        self.next_batch()
+    }
+
     /// Another reader of the same file from its start, up to the same end; also after the file was removed.
     #[must_use]
     pub fn again(&self) -> LiveReader {
@@ -132,6 +141,12 @@ impl LiveReader {
         self.stop
     }
 
+    /// True if what was read has fewer columns than the table has in this version.
+    pub(crate) fn is_of_earlier_version(&self) -> bool {
+        let columns = schema::of(self.table).fields().len();
+        self.schema.as_ref().is_some_and(|found| found.fields().len() < columns)
+    }
+
     /// The next batch, or `None` if there is no further whole message (see [`LiveReader::stop`]).
     ///
     /// # Errors
@@ -151,6 +166,30 @@ impl LiveReader {
             if batch.is_some() {
                 return Ok(batch);
             }
+        }
+    }
+
+    /// True if a whole message stands somewhere after the place where no whole message is: what is there is damaged, or
+    /// the system wrote later bytes before earlier ones when power was lost.
+    pub(crate) fn goes_on(&self) -> Result<bool, Error> {
+        let mut reader = self.again();
+        let mut chunk = vec![0; 1 << 20];
+        let mut from = self.position + ALIGNMENT as u64;
+        loop {
+            let read = self.file.read_at(&mut chunk, from).map_err(Error::io("read", &self.path))?;
+            let whole = read - read % ALIGNMENT;
+            if whole == 0 {
+                return Ok(false);
+            }
+            for at in (0..whole).step_by(ALIGNMENT) {
+                if chunk[at..at + CONTINUATION.len()] == CONTINUATION {
+                    reader.position = from + at as u64;
+                    if reader.message().map_err(Error::io("read", &self.path))?.is_ok() {
+                        return Ok(true);
+                    }
+                }
+            }
+            from += whole as u64;
         }
     }
 
@@ -214,7 +253,7 @@ impl LiveReader {
         if kind == MessageHeader::Schema {
             let found = message.header_as_schema().ok_or_else(|| damaged("an empty schema"))?;
             let found = arrow_ipc::convert::try_fb_to_schema(found).map_err(arrow)?;
-            if self.schema.is_some() || found.fields() != schema::of(self.table).fields() {
+            if self.schema.is_some() || !schema::fits(self.table, found.fields()) {
                 return Err(damaged(&format!("not the columns of table {}", self.table)));
             }
             self.schema = Some(found.into());
@@ -235,7 +274,7 @@ impl LiveReader {
                 let batch = read_record_batch(&whole.body, batch, schema, &self.dictionaries, None, &version)
                     .map_err(arrow)?;
                 // The schema of the table, so that batches of all parts share it.
-                batch.with_schema(schema::of(self.table)).map(Some).map_err(arrow)
+                schema::complete(self.table, batch).map(Some).map_err(arrow)
             }
             other => Err(damaged(&format!("a message of kind {other:?}"))),
         }

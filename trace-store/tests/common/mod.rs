@@ -79,7 +79,7 @@ pub fn processes(ids: &[u64]) -> RecordBatch {
     let n = ids.len();
     let text = |s: &str| -> ArrayRef { Arc::new(StringArray::from(vec![s; n])) };
     let u32s = |v: u32| -> ArrayRef { Arc::new(UInt32Array::from(vec![v; n])) };
-    let columns: Vec<ArrayRef> = vec![
+    let mut columns: Vec<ArrayRef> = vec![
         Arc::new(UInt64Array::from(ids.to_vec())),
         text("n1"),
         u32s(100),
@@ -94,7 +94,11 @@ pub fn processes(ids: &[u64]) -> RecordBatch {
         text("0123456789abcdef0123456789abcdef"),
         Arc::new(UInt64Array::from(vec![77; n])),
     ];
-    RecordBatch::try_new(schema::of(Table::Processes), columns).unwrap()
+    // What a process belongs to may be unknown.
+    let schema = schema::of(Table::Processes);
+    let unknown = schema.fields()[columns.len()..].iter();
+    columns.extend(unknown.map(|field| new_null_array(field.data_type(), n)));
+    RecordBatch::try_new(schema, columns).unwrap()
 }
 
 pub fn threads(streams: &[u64]) -> RecordBatch {

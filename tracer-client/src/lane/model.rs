@@ -2,12 +2,13 @@
 //!
 //! Run by `tests/loom.sh`, together with the mutants of `order`, each of which must fail here.
 
+use super::state::InFlight;
 use super::sync::{AtomicU64, Word};
-use super::{Identity, Lane, Producer, Slot};
+use super::{Doing, Identity, Lane, Producer, Slot, order};
 use loom::sync::Arc;
 use loom::thread;
 use miot_proto::segment::LaneState;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 struct Shared {
     lane: Lane,
@@ -18,26 +19,36 @@ fn zero() -> AtomicU64 {
     AtomicU64::new(0)
 }
 
+fn in_flight() -> InFlight {
+    InFlight { request: zero(), begin: zero(), handle: zero(), offset: zero(), length: zero() }
+}
+
 fn shared(capacity: u64) -> Arc<Shared> {
+    with_words(capacity, Word::new)
+}
+
+fn with_words(capacity: u64, word: fn() -> Word) -> Arc<Shared> {
     let lane = Lane {
         tail: zero(),
         lost_full: zero(),
         lost_nested: zero(),
         attempts: zero(),
-        in_flight: std::array::from_fn(|_| zero()),
-        _producer: std::array::from_fn(|_| zero()),
+        in_flight: in_flight(),
+        enclosing: in_flight(),
+        oldest: zero(),
+        filtered: zero(),
         state: zero(),
-        tid: zero(),
+        tid: Word::new(),
         slots_at: zero(),
         slots: AtomicU64::new(capacity),
-        start: zero(),
-        claimed_ticks: zero(),
-        comm: std::array::from_fn(|_| zero()),
+        start: Word::new(),
+        claimed_ticks: Word::new(),
+        comm: std::array::from_fn(|_| Word::new()),
         head: zero(),
         drained: zero(),
         _reader: std::array::from_fn(|_| zero()),
     };
-    let slots = (0..capacity).map(|_| Slot(std::array::from_fn(|_| Word::new()))).collect();
+    let slots = (0..capacity).map(|_| Slot(std::array::from_fn(|_| word()))).collect();
     Arc::new(Shared { lane, slots })
 }
 
@@ -72,13 +83,13 @@ impl Consumer {
 
     /// Copies what is committed, frees it, and returns the tail word it saw.
     fn drain(&mut self, shared: &Shared) -> u64 {
-        let word = shared.lane.tail.load(Acquire);
+        let word = shared.lane.tail.load(order::see_tail());
         while self.head < word >> 1 {
             let slot = &shared.slots[(self.head & (shared.slots.len() as u64 - 1)) as usize];
             self.taken.push(slot.0[0].get());
             self.head += 1;
         }
-        shared.lane.head.store(self.head, Release);
+        shared.lane.head.store(self.head, order::free());
         word
     }
 }
@@ -125,19 +136,23 @@ fn loom_claim_retire_reuse() {
             }
             2
         });
-        // What the consumer attributes to whom, and the end of the first incarnation.
-        let mut consumer = Consumer::new();
+        // What the consumer attributes to whom, and the end of the first incarnation. After that it leaves the
+        // identity alone until it sees the next one.
+        let (mut consumer, mut ended) = (Consumer::new(), 0);
         for _ in 0..2 {
             thread::yield_now();
-            let state = shared.lane.state.load(Acquire);
-            if state == 0 {
+            let state = shared.lane.state.load(order::see_state());
+            let incarnation = state >> 32;
+            if incarnation == ended {
                 continue;
             }
-            assert!(shared.lane.tid.load(Relaxed) >= state >> 32, "the identity is there when the state is");
+            assert_eq!(shared.lane.tid.get(), incarnation, "the identity is there when the state is");
+            assert_eq!(shared.lane.start.get(), incarnation - 1);
             consumer.drain(&shared);
-            if state as u32 == LaneState::Retired as u32 && state >> 32 == 1 {
+            if state as u32 == LaneState::Retired as u32 && incarnation == 1 {
                 assert_eq!(consumer.taken.first(), Some(&10), "the last tail of a retired lane is final");
-                shared.lane.drained.store(1, Release);
+                ended = 1;
+                shared.lane.drained.store(1, order::drained());
             }
         }
         let incarnations = writer.join().unwrap();
@@ -156,7 +171,7 @@ fn loom_mark_keeps_the_watermark() {
         let mut producer = shared.lane.claim(&who(1));
         let (other, ticking) = (shared.clone(), clock.clone());
         let writer = thread::spawn(move || {
-            if !super::order::mutant("no-mark") {
+            if !order::mutant("no-mark") {
                 producer.mark(&other.lane);
             }
             loom::sync::atomic::fence(SeqCst);
@@ -178,5 +193,103 @@ fn loom_mark_keeps_the_watermark() {
                 consumer.taken
             );
         }
+    });
+}
+
+/// A consumer that is overtaken throws away what was overwritten during its copy, and nothing else: what it keeps
+/// is whole, in order, and ends with the newest record. Both give way as in [`loom_claim_retire_reuse`].
+#[test]
+fn loom_overwrite_oldest() {
+    loom::model(|| {
+        let shared = with_words(2, Word::overwritten);
+        let other = shared.clone();
+        let writer = thread::spawn(move || {
+            let mut producer = other.lane.claim(&who(1));
+            for value in 1..=4 {
+                thread::yield_now();
+                producer.mark(&other.lane);
+                if !producer.fits(1) {
+                    producer.overwrite(&other.lane, &other.slots, 1);
+                }
+                let slot = producer.slot(&other.slots, 0);
+                slot.put(1, value);
+                slot.put(2, value);
+                producer.commit(&other.lane, 1);
+            }
+        });
+        let (mut head, mut taken) = (0, Vec::new());
+        let mut drain = |last: bool| {
+            thread::yield_now();
+            let tail = shared.lane.tail.load(order::see_tail()) >> 1;
+            thread::yield_now();
+            let from = shared.lane.oldest.load(Relaxed).max(head);
+            let copy: Vec<_> = (from..tail)
+                .map(|at| &shared.slots[(at & 1) as usize].0)
+                .map(|words| (words[1].get(), words[2].get()))
+                .collect();
+            order::fence(order::recheck());
+            let sound = shared.lane.oldest.load(Relaxed).max(from);
+            for (at, (first, second)) in (from..tail).zip(copy).filter(|(at, _)| *at >= sound) {
+                assert_eq!((first, second), (at + 1, at + 1), "torn or overwritten");
+                taken.push(first);
+            }
+            head = tail.max(sound);
+            assert!(!last || taken.last() == Some(&4));
+        };
+        drain(false);
+        writer.join().unwrap();
+        drain(true);
+        assert!(taken.is_sorted_by(|a, b| a < b));
+    });
+}
+
+/// Who sees a request in flight sees what it is about to do, or what a later one is. Both give way as in
+/// [`loom_claim_retire_reuse`].
+#[test]
+fn loom_request_in_flight() {
+    loom::model(|| {
+        let shared = shared(2);
+        let other = shared.clone();
+        let writer = thread::spawn(move || {
+            for request in 1..=2 {
+                thread::yield_now();
+                let doing = Doing { handle: request, offset: request, length: request };
+                other.lane.in_flight.show(request, request, Some(&doing));
+            }
+        });
+        let shown = &shared.lane.in_flight;
+        for _ in 0..2 {
+            thread::yield_now();
+            let request = shown.request.load(order::see_shown());
+            for word in [&shown.begin, &shown.handle, &shown.offset, &shown.length] {
+                assert!(word.load(Relaxed) >= request, "what an earlier request left");
+            }
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// Who sees a request counted as lost does not see it in flight. Both give way as above.
+#[test]
+fn loom_lost_or_in_flight() {
+    loom::model(|| {
+        let shared = shared(1);
+        let mut producer = shared.lane.claim(&who(1));
+        let other = shared.clone();
+        let writer = thread::spawn(move || {
+            for request in 1..=2 {
+                thread::yield_now();
+                other.lane.in_flight.show(request, request, None);
+                other.lane.in_flight.clear();
+                producer.drop_record(&other.lane);
+            }
+        });
+        for _ in 0..2 {
+            thread::yield_now();
+            let lost = shared.lane.attempts.load(order::see_count());
+            let shown = shared.lane.in_flight.request.load(Relaxed);
+            assert!(shown == 0 || shown > lost, "request {shown} is shown, {lost} are lost");
+        }
+        writer.join().unwrap();
     });
 }

@@ -36,10 +36,43 @@ orders! {
     mark = Release;
     /// Load of `head` before slots are written again.
     room = Acquire;
+    /// Fence between the store of `oldest` and the words written over what it gave up.
+    overwrite = Release;
     /// Store of `state` that publishes the identity.
     claim = Release;
     /// Store of `state` after the last record.
     retire = Release;
     /// Load of `drained` before a lane is claimed again.
     reuse = Acquire;
+    /// Store of the first word of a request in flight, which publishes the others.
+    show = Release;
+    /// Store of `attempts` or `filtered` after the request that it counts is not shown in flight any more.
+    count = Release;
+}
+
+// What the consumer needs; the log-client gets it from fences and system calls.
+#[cfg(loom)]
+orders! {
+    /// First read of `tail`.
+    see_tail = Acquire;
+    /// Write of `head` after the copy.
+    free = Release;
+    /// Read of `state`.
+    see_state = Acquire;
+    /// Write of `drained` after the last copy.
+    drained = Release;
+    /// Read of the first word of a request in flight.
+    see_shown = Acquire;
+    /// Read of `attempts`.
+    see_count = Acquire;
+    /// Fence between a copy and the read of `oldest`.
+    recheck = Acquire;
+}
+
+/// A fence of this order; none for a mutant's.
+#[inline(always)]
+pub(crate) fn fence(order: Ordering) {
+    if order != Ordering::Relaxed {
+        super::sync::fence(order);
+    }
 }

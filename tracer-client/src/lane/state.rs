@@ -19,10 +19,38 @@ impl Slot {
 
     #[inline(always)]
     pub(crate) fn fill(&self, words: [u64; WORDS]) {
-        for (at, value) in self.0.iter().zip(words) {
-            at.put(value);
+        // By index: an iterator over references leaves a check for null.
+        #[allow(clippy::needless_range_loop)]
+        for word in 0..WORDS {
+            self.0[word].put(words[word]);
         }
     }
+
+    /// Slots of the record that starts here, as its producer wrote it.
+    pub(super) fn record_slots(&self) -> u64 {
+        u64::from((self.0[0].get() >> 8) as u8)
+    }
+}
+
+/// What a request is about to do, as far as that is known when it begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Doing {
+    /// Handle of the file, 0 if none.
+    pub handle: u64,
+    /// Byte offset, or the operation's own ([`miot_proto::op::Args`]).
+    pub offset: u64,
+    /// Bytes asked for, or the operation's own.
+    pub length: u64,
+}
+
+/// A request in flight, as [`miot_proto::segment::in_flight`] lays it out.
+#[cfg_attr(not(loom), repr(C))]
+pub(crate) struct InFlight {
+    pub(super) request: AtomicU64,
+    pub(super) begin: AtomicU64,
+    pub(super) handle: AtomicU64,
+    pub(super) offset: AtomicU64,
+    pub(super) length: AtomicU64,
 }
 
 /// One entry of the lane table, as [`miot_proto::segment`] lays it out.
@@ -32,15 +60,17 @@ pub(crate) struct Lane {
     pub(super) lost_full: AtomicU64,
     pub(super) lost_nested: AtomicU64,
     pub(super) attempts: AtomicU64,
-    pub(super) in_flight: [AtomicU64; 5],
-    pub(super) _producer: [AtomicU64; 7],
+    pub(crate) in_flight: InFlight,
+    pub(crate) enclosing: InFlight,
+    pub(super) oldest: AtomicU64,
+    pub(super) filtered: AtomicU64,
     pub(super) state: AtomicU64,
-    pub(super) tid: AtomicU64,
+    pub(super) tid: Word,
     pub(super) slots_at: AtomicU64,
     pub(super) slots: AtomicU64,
-    pub(super) start: AtomicU64,
-    pub(super) claimed_ticks: AtomicU64,
-    pub(super) comm: [AtomicU64; 2],
+    pub(super) start: Word,
+    pub(super) claimed_ticks: Word,
+    pub(super) comm: [Word; 2],
     pub(super) head: AtomicU64,
     pub(super) drained: AtomicU64,
     pub(super) _reader: [AtomicU64; 6],
@@ -53,12 +83,55 @@ const _: () = {
     assert!(size_of::<Lane>() == LANE_BYTES && size_of::<Slot>() == miot_proto::event::SLOT_BYTES);
     assert!(offset_of!(Lane, tail) == at::TAIL && offset_of!(Lane, lost_full) == at::LOST_FULL);
     assert!(offset_of!(Lane, lost_nested) == at::LOST_NESTED && offset_of!(Lane, attempts) == at::ATTEMPTS);
-    assert!(offset_of!(Lane, in_flight) == at::INFLIGHT_OP && offset_of!(Lane, state) == at::STATE);
+    assert!(offset_of!(Lane, in_flight) == at::IN_FLIGHT && offset_of!(Lane, enclosing) == at::ENCLOSING);
+    assert!(offset_of!(Lane, oldest) == at::OLDEST && offset_of!(Lane, filtered) == at::FILTERED);
+    assert!(
+        size_of::<InFlight>() == miot_proto::segment::IN_FLIGHT_BYTES && offset_of!(Lane, state) == at::STATE
+    );
     assert!(offset_of!(Lane, tid) == at::TID && offset_of!(Lane, slots_at) == at::SLOTS_AT);
     assert!(offset_of!(Lane, slots) == at::SLOTS && offset_of!(Lane, start) == at::START);
     assert!(offset_of!(Lane, claimed_ticks) == at::CLAIMED_TICKS && offset_of!(Lane, comm) == at::COMM);
     assert!(offset_of!(Lane, head) == at::HEAD && offset_of!(Lane, drained) == at::DRAINED);
 };
+
+impl InFlight {
+    /// Shows a request. The first word is stored last: when it is there, so is the rest.
+    #[inline(always)]
+    pub(crate) fn show(&self, word: u64, begin: u64, doing: Option<&Doing>) {
+        self.begin.store(begin, Relaxed);
+        match doing {
+            Some(doing) => {
+                self.offset.store(doing.offset, Relaxed);
+                self.length.store(doing.length, Relaxed);
+                self.handle.store(doing.handle, Relaxed);
+            }
+            None => self.handle.store(0, Relaxed),
+        }
+        self.request.store(word, order::show());
+    }
+
+    /// Changes the stamp of the request shown.
+    #[inline(always)]
+    pub(crate) fn stamp(&self, word: u64) {
+        self.request.store(word, Relaxed);
+    }
+
+    /// Shows nothing.
+    #[inline(always)]
+    pub(crate) fn clear(&self) {
+        self.request.store(0, Relaxed);
+    }
+
+    /// Shows what another lane's entry shows.
+    fn show_as(&self, other: &InFlight) {
+        let doing = Doing {
+            handle: other.handle.load(Relaxed),
+            offset: other.offset.load(Relaxed),
+            length: other.length.load(Relaxed),
+        };
+        self.show(other.request.load(Relaxed), other.begin.load(Relaxed), Some(&doing));
+    }
+}
 
 /// What a claim writes into the identity of a lane.
 pub(crate) struct Identity {
@@ -89,24 +162,44 @@ impl Lane {
     pub(crate) fn claim(&self, who: &Identity) -> Producer {
         let incarnation = (self.state.load(Relaxed) >> 32) + 1;
         let tail = self.tail.load(Relaxed) >> 1;
-        self.start.store(tail, Relaxed);
-        self.tid.store(who.tid, Relaxed);
-        self.claimed_ticks.store(who.ticks, Relaxed);
+        self.start.put(tail);
+        self.tid.put(who.tid);
+        self.claimed_ticks.put(who.ticks);
         for (word, value) in self.comm.iter().zip(who.comm) {
-            word.store(value, Relaxed);
+            word.put(value);
         }
-        for counter in [&self.lost_full, &self.lost_nested, &self.attempts] {
+        for counter in [&self.lost_full, &self.lost_nested, &self.attempts, &self.filtered] {
             counter.store(0, Relaxed);
         }
+        self.in_flight.clear();
+        self.enclosing.clear();
+        self.oldest.store(tail, Relaxed);
+        self.tail.store(tail << 1, Relaxed);
         self.state.store(LaneState::Claimed as u64 | incarnation << 32, order::claim());
-        Producer { tail, head: tail, capacity: self.slots.load(Relaxed), attempts: 0, lost_full: 0 }
+        Producer::new(tail, self.slots.load(Relaxed))
     }
 
-    /// Ends the incarnation: nothing more will be committed in it.
+    /// Ends the incarnation because its thread goes on in another lane, to which the request in flight that
+    /// encloses others moves.
+    pub(crate) fn move_to(&self, other: &Lane, producer: &Producer) {
+        if self.enclosing.request.load(Relaxed) != 0 {
+            other.enclosing.show_as(&self.enclosing);
+        }
+        self.in_flight.clear();
+        self.enclosing.clear();
+        self.retire(producer);
+    }
+
+    /// Ends the incarnation: nothing more will be committed in it. What is in flight is cut off.
     pub(crate) fn retire(&self, producer: &Producer) {
         self.attempts.store(producer.attempts, Relaxed);
         let incarnation = self.state.load(Relaxed) >> 32;
         self.state.store(LaneState::Retired as u64 | incarnation << 32, order::retire());
+    }
+
+    /// Counts a request that the filter leaves out. The thread is the only writer.
+    pub(crate) fn count_filtered(&self) {
+        self.filtered.store(self.filtered.load(Relaxed) + 1, order::count());
     }
 
     /// Counts a record that came from inside another one. The thread is the only writer.

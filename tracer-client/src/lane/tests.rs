@@ -1,97 +1,246 @@
-//! The lane against an oracle, one step at a time.
+//! Lanes against the oracle, one step at a time, with the smallest consumer that does what the log-client does.
 
-use super::sync::Word;
+use super::steps::{
+    Filter, LANE_SLOTS, Record, STEP_BYTES, Stage, Step, Subject, Told, Totals, play, slots_of,
+};
 use super::{Identity, Lane, Producer, Slot};
-use std::collections::VecDeque;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use miot_proto::control::WhenFull;
+use miot_proto::event::{Event, Kind, SLOT_BYTES, attempt_of, ext_from_bytes, flag, kind_of};
+use miot_proto::segment::{HEADER_BYTES, LANE_BYTES, LaneState, SLOTS_OFFSET, header, in_flight, lane as at};
+use proptest::prelude::*;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
-fn zeroed() -> Lane {
-    // SAFETY: atomics of integers, for which zero is a value.
-    unsafe { std::mem::zeroed() }
+/// Threads in memory and a consumer.
+#[derive(Default)]
+struct Small {
+    stage: Stage,
+    lanes: Vec<Reading>,
+    streams: u32,
+    told: Vec<Told>,
 }
 
-/// The consumer as the log-client does it, on the same structures.
-struct Consumer {
+/// How far the consumer is with a lane.
+#[derive(Default)]
+struct Reading {
+    stream: Option<u32>,
+    ended: u64,
     head: u64,
+    /// Attempt number that comes next if none was lost.
+    next: u64,
 }
 
-impl Consumer {
-    fn drain(&mut self, lane: &Lane, slots: &[Slot], max: u64) -> Vec<u64> {
-        let tail = lane.tail.load(Acquire) >> 1;
-        let n = (tail - self.head).min(max);
-        let out =
-            (0..n).map(|i| slots[((self.head + i) & (slots.len() as u64 - 1)) as usize].0[0].get()).collect();
-        self.head += n;
-        lane.head.store(self.head, Release);
-        out
+impl Small {
+    fn word(&self, lane: usize, word: usize) -> u64 {
+        self.stage.word(HEADER_BYTES + lane * LANE_BYTES + word).unwrap()
+    }
+
+    fn store(&self, lane: usize, word: usize, value: u64) {
+        self.stage.store(HEADER_BYTES + lane * LANE_BYTES + word, value).unwrap();
+    }
+
+    fn read(&mut self, most: usize, dead: bool) {
+        let lanes = self.stage.word(header::LANES).unwrap() as usize;
+        self.lanes.resize_with(lanes, Reading::default);
+        (0..lanes).for_each(|lane| self.read_lane(lane, most, dead));
+    }
+
+    fn read_lane(&mut self, lane: usize, most: usize, dead: bool) {
+        let state = self.word(lane, at::STATE);
+        let incarnation = state >> 32;
+        if self.lanes[lane].ended == incarnation {
+            return;
+        }
+        let streams = &mut self.streams;
+        let stream = *self.lanes[lane].stream.get_or_insert_with(|| {
+            *streams += 1;
+            self.told.push(Told::Stream {
+                stream: *streams,
+                lane: lane as u32,
+                incarnation: incarnation as u32,
+            });
+            *streams
+        });
+        let tail = self.word(lane, at::TAIL) >> 1;
+        let mut head = self.lanes[lane].head.max(self.word(lane, at::OLDEST));
+        for _ in 0..most {
+            if head == tail {
+                break;
+            }
+            let record = self.record(lane, head);
+            head += record.slots;
+            self.lanes[lane].next = record.attempt + 1;
+            self.told.push(Told::Record { stream, record });
+        }
+        self.lanes[lane].head = head;
+        self.store(lane, at::HEAD, head);
+        let over = dead || state as u32 == LaneState::Retired as u32;
+        if over && head == tail {
+            self.end(lane, stream, tail);
+            self.lanes[lane] = Reading { ended: incarnation, head, ..Reading::default() };
+            self.store(lane, at::DRAINED, incarnation);
+        }
+    }
+
+    fn record(&self, lane: usize, position: u64) -> Record {
+        let bytes = |position: u64| -> [u64; 8] {
+            let slot = (position & (LANE_SLOTS - 1)) as usize;
+            let start = SLOTS_OFFSET + (lane * LANE_SLOTS as usize + slot) * SLOT_BYTES;
+            std::array::from_fn(|word| self.stage.word(start + 8 * word).unwrap())
+        };
+        let first = bytes(position);
+        let event = Event::from_slot(&first);
+        let slots = miot_proto::event::slots_of(&first) as u64;
+        let more: Vec<u8> =
+            (1..slots).flat_map(|slot| bytes(position + slot)).flat_map(u64::to_le_bytes).collect();
+        let paths = if slots == 1 { Default::default() } else { ext_from_bytes(&more).unwrap() };
+        let kind = Kind::from_number(kind_of(&first)).unwrap();
+        let tag = if kind == Kind::File { event.handle } else { event.offset };
+        assert_eq!(slots_of((paths.path1, paths.path2), tag), Some(slots), "torn");
+        Record {
+            attempt: u64::from(attempt_of(&first)),
+            tag,
+            request: event.request,
+            enclosing: event.enclosing,
+            kind,
+            slots,
+            interrupted: event.flags & flag::INTERRUPTED != 0,
+        }
+    }
+
+    /// Tells what was cut off, and the totals.
+    fn end(&mut self, lane: usize, stream: u32, tail: u64) {
+        let shown = |place: usize| {
+            let (_, request) = in_flight::read(self.word(lane, place), tail)?;
+            Some((request, self.word(lane, place + in_flight::OFFSET)))
+        };
+        let (inner, outer) = (shown(at::IN_FLIGHT), shown(at::ENCLOSING));
+        // A lane counts its attempts when it drops and when it retires.
+        let mut attempts = self.word(lane, at::ATTEMPTS).max(self.lanes[lane].next);
+        let enclosing = outer.map_or(0, |(request, _)| request);
+        for (shown, enclosing) in [(inner, enclosing), (outer, 0)] {
+            let Some((request, tag)) = shown else { continue };
+            let kind = Kind::Request;
+            let record =
+                Record { attempt: attempts, tag, request, enclosing, kind, slots: 1, interrupted: true };
+            self.told.push(Told::Record { stream, record });
+            attempts += 1;
+        }
+        let totals = Totals {
+            attempts,
+            lost_full: self.word(lane, at::LOST_FULL),
+            filtered: self.word(lane, at::FILTERED),
+        };
+        self.told.push(Told::End { stream, totals });
     }
 }
 
-fn new(capacity: u64) -> (Lane, Vec<Slot>, Producer) {
-    let lane = zeroed();
-    lane.place(0, capacity);
-    let producer = lane.claim(&Identity { tid: 1, comm: [0; 2], ticks: 0 });
-    let slots = (0..capacity).map(|_| Slot(std::array::from_fn(|_| Word::new()))).collect();
-    (lane, slots, producer)
+impl Subject for Small {
+    fn begin(&mut self, thread: usize, encloses: bool, tag: u64) {
+        self.stage.begin(thread, encloses, tag);
+    }
+
+    fn end(&mut self, thread: usize, slots: u64, tag: u64) -> bool {
+        self.stage.end(thread, slots, tag).unwrap_or_else(|_| {
+            self.read(usize::MAX, false);
+            self.stage.end(thread, slots, tag).unwrap()
+        })
+    }
+
+    fn cancel(&mut self, thread: usize) {
+        self.stage.cancel(thread);
+    }
+
+    fn file(&mut self, thread: usize, slots: u64, tag: u64) -> bool {
+        self.stage.file(thread, slots, tag).unwrap_or_else(|_| {
+            self.read(usize::MAX, false);
+            self.stage.file(thread, slots, tag).unwrap()
+        })
+    }
+
+    fn exit(&mut self, thread: usize) {
+        self.stage.exit(thread);
+    }
+
+    fn set(&mut self, when_full: WhenFull, filter: Filter) {
+        self.stage.set(when_full, filter);
+    }
+
+    fn drain(&mut self, most: usize) {
+        let lanes = self.stage.word(header::LANES).unwrap() as usize;
+        assert!((0..lanes).all(|lane| self.word(lane, at::TAIL) & 1 == 0), "no mark is left behind");
+        self.read(most, false);
+    }
+
+    fn kill(&mut self) {
+        self.read(usize::MAX, true);
+    }
+
+    fn told(&mut self) -> Vec<Told> {
+        std::mem::take(&mut self.told)
+    }
 }
 
-fn push(lane: &Lane, slots: &[Slot], producer: &mut Producer, n: u64, value: u64) -> bool {
-    producer.mark(lane);
-    if !producer.fits(n) {
-        producer.refresh(lane);
-    }
-    if !producer.fits(n) {
-        producer.drop_record(lane);
-        return false;
-    }
-    (0..n).for_each(|slot| producer.slot(slots, slot).put(0, value));
-    producer.commit(lane, n);
-    true
-}
-
-/// Every mixture of records and drains against a queue that cannot be wrong.
 #[test]
-fn a_lane_is_a_bounded_queue_that_counts_what_it_refuses() {
+fn every_step_does_what_the_oracle_says() {
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = move |below: u64| {
+    let mut random = move || {
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
-        seed % below
+        seed.to_le_bytes()
     };
-    for _ in 0..200 {
-        let (lane, slots, mut producer) = new(8);
-        let (mut consumer, mut oracle, mut lost) = (Consumer { head: 0 }, VecDeque::new(), 0u64);
-        for step in 0..500 {
-            if random(3) > 0 {
-                let n = 1 + random(3);
-                let fits = oracle.len() as u64 + n <= 8;
-                assert_eq!(push(&lane, &slots, &mut producer, n, step), fits);
-                (0..if fits { n } else { 0 }).for_each(|_| oracle.push_back(step));
-                lost += u64::from(!fits);
-            } else {
-                for value in consumer.drain(&lane, &slots, random(9)) {
-                    assert_eq!(Some(value), oracle.pop_front());
-                }
-            }
-            assert_eq!(lane.lost_full.load(Relaxed), lost);
-            assert_eq!(lane.tail.load(Relaxed) & 1, 0, "no mark left behind");
-        }
+    for _ in 0..50 {
+        let steps = (0..500).map(|_| {
+            let [_, _, what, thread, number, ..] = random();
+            Step::decode([what, thread, number])
+        });
+        play(steps.collect::<Vec<_>>(), &mut Small::default());
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_steps_surprise_the_oracle(steps in prop::collection::vec(any::<[u8; STEP_BYTES]>().prop_map(Step::decode), 0..300)) {
+        play(steps, &mut Small::default());
+    }
+}
+
+/// One lane, and its producer.
+fn alone(capacity: u64) -> (Lane, Vec<Slot>, Producer) {
+    let lane = Lane::new();
+    lane.place(0, capacity);
+    let producer = lane.claim(&Identity { tid: 1, comm: [0; 2], ticks: 0 });
+    (lane, (0..capacity).map(|_| Slot::new()).collect(), producer)
+}
+
+fn push(lane: &Lane, slots: &[Slot], producer: &mut Producer, value: u64) -> bool {
+    producer.mark(lane);
+    if !producer.fits(1) {
+        producer.refresh(lane);
+    }
+    if !producer.fits(1) {
+        producer.drop_record(lane);
+        return false;
+    }
+    producer.slot(slots, 0).put(0, value);
+    producer.commit(lane, 1);
+    true
 }
 
 #[test]
 fn a_senseless_head_only_fills_the_lane() {
-    let (lane, slots, mut producer) = new(4);
+    let (lane, slots, mut producer) = alone(4);
     lane.head.store(u64::MAX / 2, Relaxed);
-    let taken = (0..10).filter(|i| push(&lane, &slots, &mut producer, 1, *i)).count();
+    let taken = (0..10).filter(|i| push(&lane, &slots, &mut producer, *i)).count();
     assert_eq!((taken, lane.lost_full.load(Relaxed)), (4, 6));
 }
 
 #[test]
 fn a_lane_is_claimed_again_only_when_drained() {
-    let (lane, slots, mut producer) = new(4);
-    push(&lane, &slots, &mut producer, 1, 7);
+    let (lane, slots, mut producer) = alone(4);
+    push(&lane, &slots, &mut producer, 7);
     assert!(!lane.reusable());
     lane.retire(&producer);
     assert!(!lane.reusable());
@@ -99,6 +248,6 @@ fn a_lane_is_claimed_again_only_when_drained() {
     lane.drained.store(1, Release);
     assert!(lane.reusable());
     let second = lane.claim(&Identity { tid: 2, comm: [0; 2], ticks: 0 });
-    assert_eq!((second.tail, second.attempts, lane.start.load(Relaxed)), (1, 0, 1));
+    assert_eq!((second.tail, second.attempts, lane.start.get()), (1, 0, 1));
     assert!(!lane.reusable());
 }

@@ -2,10 +2,10 @@
 //! its result (`aio_return`), with the flag `ASYNC`: libc's own threads, which carry it out, are not seen.
 //! Requests the program never collects are not recorded, nor is `lio_listio`.
 
-use crate::files::{begin, tracked};
+use crate::files::{begin_on, tracked};
 use crate::real::{Returned, hook};
 use miot_tracer::op::{Op, posix};
-use miot_tracer::{Done, Ext, NONE, end, epoch, flag, record};
+use miot_tracer::{Doing, Done, Ext, NONE, cancel, end, epoch, flag, record};
 use std::ffi::c_int;
 use std::sync::atomic::{
     AtomicU32, AtomicU64, AtomicUsize,
@@ -54,8 +54,9 @@ fn submitting(op: Op, block: Block, real: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the block is the caller's, and libc is about to read it.
     let fd = unsafe { (*block).aio_fildes };
     let Some(file) = tracked(op, fd) else { return real() };
-    let Some(begun) = begin(op) else { return real() };
     let handle = file.handle();
+    let (offset, length) = extent(op, block);
+    let Some(begun) = begin_on(op, Doing { handle, offset, length }) else { return real() };
     // Before the call: the request may be done, and its block collected by another thread, within it.
     let entry = remember(block, begun.ticks(), handle, u32::from(op.number) | u32::from(file.flags()) << 16);
     let returned = real();
@@ -64,8 +65,9 @@ fn submitting(op: Op, block: Block, real: impl FnOnce() -> c_int) -> c_int {
         if let Some(entry) = entry {
             entry.block.store(0, Release);
         }
-        let (offset, length) = extent(op, block);
         end(begun, Done { handle, offset, length, result: failure, flags: file.flags() });
+    } else {
+        cancel(begun);
     }
     returned
 }
@@ -87,7 +89,7 @@ fn extent(op: Op, block: Block) -> (u64, u64) {
     if op == posix::AIO_FSYNC {
         return (NONE, NONE);
     }
-    // SAFETY: the block of a request that is not collected yet is the program's to leave alone.
+    // SAFETY: libc has read the block, or is about to; until the request is collected the program leaves it alone.
     unsafe { ((*block).aio_offset as u64, (*block).aio_nbytes as u64) }
 }
 

@@ -9,10 +9,10 @@ use std::ffi::{c_int, c_uint, c_void};
 type Out = *mut c_void;
 type Times = *const c_void;
 
-hook!(early stat | stat64 (path: Path, out: Out) -> c_int, |real| on_path(posix::STAT, path, NONE, real));
-hook!(early lstat | lstat64 (path: Path, out: Out) -> c_int, |real| on_path(posix::LSTAT, path, NONE, real));
-hook!(early fstat | fstat64 (fd: c_int, out: Out) -> c_int, |real| on_fd_arg(posix::FSTAT, fd, NONE, real));
-hook!(early fstatat | fstatat64 (directory: c_int, path: Path, out: Out, flags: c_int) -> c_int, |real| {
+hook!(stat early | stat64 early (path: Path, out: Out) -> c_int, |real| on_path(posix::STAT, path, NONE, real));
+hook!(lstat early | lstat64 early (path: Path, out: Out) -> c_int, |real| on_path(posix::LSTAT, path, NONE, real));
+hook!(fstat early | fstat64 (fd: c_int, out: Out) -> c_int, |real| on_fd_arg(posix::FSTAT, fd, NONE, real));
+hook!(fstatat | fstatat64 (directory: c_int, path: Path, out: Out, flags: c_int) -> c_int, |real| {
     on_path_or_fd(posix::FSTATAT, Place::at(directory, path), flags, arg(flags, 0), real)
 });
 hook!(statx(directory: c_int, path: Path, flags: c_int, mask: c_uint, out: Out) -> c_int, |real| {
@@ -40,7 +40,7 @@ hook!(fstatvfs | fstatvfs64 (fd: c_int, out: Out) -> c_int, |real| {
     on_fd_arg(posix::FSTATVFS, fd, NONE, real)
 });
 
-hook!(early access(path: Path, mode: c_int) -> c_int, |real| {
+hook!(access early (path: Path, mode: c_int) -> c_int, |real| {
     on_path(posix::ACCESS, path, arg(mode, 0), real)
 });
 hook!(euidaccess | eaccess (path: Path, mode: c_int) -> c_int, |real| {

@@ -1,10 +1,10 @@
 //! Copies inside the kernel. The event's file is the one written to; the one read from is its second file.
 
 use crate::description::Description;
-use crate::files::{begin, tracked};
+use crate::files::{begin_on, tracked};
 use crate::real::{Offset, Returned, hook};
 use miot_tracer::op::posix;
-use miot_tracer::{Done, Ext, NONE, Op, end_with};
+use miot_tracer::{Doing, Done, Ext, NONE, Op, end_with};
 use std::ffi::{c_int, c_uint};
 
 /// Where a copy gets its offset from and puts the new one; null: the descriptor's position.
@@ -35,15 +35,15 @@ fn copying(
     if from.is_none() && to.is_none() {
         return real();
     }
-    let Some(begun) = begin(op) else {
+    let handle = to.map_or(0, Description::handle);
+    let Some(begun) = begin_on(op, Doing { handle, offset: NONE, length: count as u64 }) else {
         from.into_iter().chain(to).for_each(|file| file.unseen(|| ()));
         return real();
     };
     let returned = real();
     let result = returned.result();
     let read = from.map(|file| (file, offset(file, input, result, false)));
-    let (handle, (offset, flags)) =
-        to.map_or((0, (NONE, 0)), |file| (file.handle(), offset(file, output, result, true)));
+    let (offset, flags) = to.map_or((NONE, 0), |file| offset(file, output, result, true));
     let done = Done {
         handle,
         offset,

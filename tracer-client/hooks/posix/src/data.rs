@@ -1,10 +1,10 @@
 //! Reading and writing.
 
-use crate::files::{begin, tracked};
+use crate::files::{begin_on, tracked};
 use crate::real::{Offset, Returned, hook};
 use crate::request::{at_position, on_fd};
 use miot_tracer::op::{Class, posix};
-use miot_tracer::{Done, NONE, Op, end};
+use miot_tracer::{Doing, Done, NONE, Op, end};
 use std::ffi::{c_int, c_void};
 
 type Buffer = *mut c_void;
@@ -24,41 +24,41 @@ fn total(vector: Vector, count: c_int, result: i64) -> u64 {
     elements.iter().fold(0u64, |sum, element| sum.saturating_add(element.iov_len as u64))
 }
 
-hook!(early read | __read (fd: c_int, buffer: Buffer, count: usize) -> isize, |real| {
+hook!(read early | __read (fd: c_int, buffer: Buffer, count: usize) -> isize, |real| {
     at_position(posix::READ, fd, count as u64, false, real)
 });
 hook!(__read_chk(fd: c_int, buffer: Buffer, count: usize, room: usize) -> isize, |real| {
     at_position(posix::READ, fd, count as u64, false, real)
 });
-hook!(early write | __write (fd: c_int, buffer: Buffer, count: usize) -> isize, |real| {
+hook!(write early | __write (fd: c_int, buffer: Buffer, count: usize) -> isize, |real| {
     at_position(posix::WRITE, fd, count as u64, true, real)
 });
-hook!(early pread | pread64 | __pread64 (fd: c_int, buffer: Buffer, count: usize, offset: Offset) -> isize, |real| {
+hook!(pread early | pread64 early | __pread64 (fd: c_int, buffer: Buffer, count: usize, offset: Offset) -> isize, |real| {
     on_fd(posix::PREAD, fd, offset as u64, count as u64, real)
 });
-hook!(__pread_chk | __pread64_chk(fd: c_int, buffer: Buffer, count: usize, offset: Offset, room: usize) -> isize, |real| {
+hook!(__pread_chk | __pread64_chk (fd: c_int, buffer: Buffer, count: usize, offset: Offset, room: usize) -> isize, |real| {
     on_fd(posix::PREAD, fd, offset as u64, count as u64, real)
 });
-hook!(early pwrite | pwrite64 | __pwrite64 (fd: c_int, buffer: Buffer, count: usize, offset: Offset) -> isize, |real| {
+hook!(pwrite early | pwrite64 early | __pwrite64 (fd: c_int, buffer: Buffer, count: usize, offset: Offset) -> isize, |real| {
     on_fd(posix::PWRITE, fd, offset as u64, count as u64, real)
 });
 
-hook!(early readv(fd: c_int, vector: Vector, count: c_int) -> isize, |real| {
+hook!(readv early (fd: c_int, vector: Vector, count: c_int) -> isize, |real| {
     vectored(posix::READV, fd, vector, count, None, real)
 });
-hook!(early writev(fd: c_int, vector: Vector, count: c_int) -> isize, |real| {
+hook!(writev early (fd: c_int, vector: Vector, count: c_int) -> isize, |real| {
     vectored(posix::WRITEV, fd, vector, count, None, real)
 });
-hook!(preadv | preadv64(fd: c_int, vector: Vector, count: c_int, offset: Offset) -> isize, |real| {
+hook!(preadv | preadv64 (fd: c_int, vector: Vector, count: c_int, offset: Offset) -> isize, |real| {
     vectored(posix::PREADV, fd, vector, count, Some(offset), real)
 });
-hook!(pwritev | pwritev64(fd: c_int, vector: Vector, count: c_int, offset: Offset) -> isize, |real| {
+hook!(pwritev | pwritev64 (fd: c_int, vector: Vector, count: c_int, offset: Offset) -> isize, |real| {
     vectored(posix::PWRITEV, fd, vector, count, Some(offset), real)
 });
-hook!(preadv2 | preadv64v2(fd: c_int, vector: Vector, count: c_int, offset: Offset, flags: c_int) -> isize, |real| {
+hook!(preadv2 | preadv64v2 (fd: c_int, vector: Vector, count: c_int, offset: Offset, flags: c_int) -> isize, |real| {
     vectored(posix::PREADV2, fd, vector, count, (offset != -1).then_some(offset), real)
 });
-hook!(pwritev2 | pwritev64v2(fd: c_int, vector: Vector, count: c_int, offset: Offset, flags: c_int) -> isize, |real| {
+hook!(pwritev2 | pwritev64v2 (fd: c_int, vector: Vector, count: c_int, offset: Offset, flags: c_int) -> isize, |real| {
     vectored(posix::PWRITEV2, fd, vector, count, (offset != -1).then_some(offset), real)
 });
 
@@ -73,7 +73,12 @@ fn vectored(
     real: impl FnOnce() -> isize,
 ) -> isize {
     let Some(file) = tracked(op, fd) else { return real() };
-    let Some(begun) = begin(op) else { return file.unseen(real) };
+    let doing = match offset {
+        // How many bytes, the vector says, which only the kernel may read before the call.
+        Some(offset) => Doing { handle: file.handle(), offset: offset as u64, length: NONE },
+        None => file.doing(NONE, op.class() == Class::Write),
+    };
+    let Some(begun) = begin_on(op, doing) else { return file.unseen(real) };
     let returned = real();
     let result = returned.result();
     let length = total(vector, count, result);

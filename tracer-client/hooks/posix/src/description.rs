@@ -6,7 +6,7 @@
 //! made another one (then the [`generation`] has moved on), and writes to files opened with `O_APPEND`.
 
 use crate::chunked::{Chunked, MAX, Zeroed};
-use miot_tracer::{NONE, flag};
+use miot_tracer::{Doing, NONE, flag};
 use rustix::fd::BorrowedFd;
 use rustix::fs::SeekFrom;
 use std::ffi::c_int;
@@ -188,12 +188,31 @@ impl Description {
         self.state.fetch_and(!bits, Relaxed);
     }
 
+    /// True if the kernel is to be asked where a request at the position was: somebody else may have moved it.
+    #[inline(always)]
+    fn asks(&self, appends: bool) -> bool {
+        self.generation.load(Relaxed) != generation() || appends && self.flags() & flag::APPEND != 0
+    }
+
+    /// What a request without an offset is about to do.
+    #[inline(always)]
+    pub(crate) fn named(&self, length: u64) -> Doing {
+        Doing { handle: self.handle(), offset: NONE, length }
+    }
+
+    /// What a request at the position is about to do.
+    #[inline(always)]
+    pub(crate) fn doing(&self, length: u64, appends: bool) -> Doing {
+        let offset = if self.asks(appends) { NONE } else { self.position.load(Relaxed) };
+        Doing { handle: self.handle(), offset, length }
+    }
+
     /// Offset and flags of a request at the position that has just moved it by `moved` bytes. A negative
     /// `moved` is a failure, which moves nothing.
     #[inline(always)]
     pub(crate) fn advance(&self, fd: c_int, moved: i64, appends: bool) -> (u64, u16) {
         let flags = self.flags();
-        if self.generation.load(Relaxed) != generation() || appends && flags & flag::APPEND != 0 {
+        if self.asks(appends) {
             let (offset, queried) = self.ask(fd, moved);
             return (offset, flags | queried);
         }

@@ -1,23 +1,23 @@
 //! Descriptors: closing, duplicating, positions, locks, durability, space.
 
 use crate::description;
-use crate::files::{begin, set_flags, tracked, tracked_any};
+use crate::files::{begin, begin_on, set_flags, tracked, tracked_any};
 use crate::path::{Path, arg};
 use crate::real::{ErrorNumber, Offset, Returned, hook};
 use crate::request::{on_fd, on_fd_arg, on_path};
 use crate::table;
 use miot_tracer::op::posix;
-use miot_tracer::{Done, NONE, Op, end};
+use miot_tracer::{Doing, Done, NONE, Op, end};
 use std::ffi::{c_int, c_uint};
 
-hook!(early close | __close (fd: c_int) -> c_int, |real| {
+hook!(close early | __close (fd: c_int) -> c_int, |real| {
     closing(posix::CLOSE, fd, real)
 });
 
 /// Closes a descriptor, or what owns it. The table forgets it before the call: right after it, another
 /// thread may be given the same number.
 pub(crate) fn closing<R: Returned>(op: Op, fd: c_int, real: impl FnOnce() -> R) -> R {
-    let begun = tracked_any(op, fd).and_then(|file| Some((file, begin(op)?)));
+    let begun = tracked_any(op, fd).and_then(|file| Some((file, begin_on(op, file.named(NONE))?)));
     let index = table::take(fd);
     let returned = real();
     if let Some((file, begun)) = begun {
@@ -28,7 +28,7 @@ pub(crate) fn closing<R: Returned>(op: Op, fd: c_int, real: impl FnOnce() -> R) 
     returned
 }
 
-hook!(early close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int, |real| {
+hook!(close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int, |real| {
     let begun = begin(posix::CLOSE_RANGE);
     let returned = real();
     let result = returned.result();
@@ -49,11 +49,11 @@ hook!(closefrom(first: c_int) -> (), |real| {
     }
 });
 
-hook!(early dup(fd: c_int) -> c_int, |real| duplicating(posix::DUP, fd, NONE, real));
-hook!(early dup2 | __dup2 (fd: c_int, new: c_int) -> c_int, |real| {
+hook!(dup early (fd: c_int) -> c_int, |real| duplicating(posix::DUP, fd, NONE, real));
+hook!(dup2 early | __dup2 (fd: c_int, new: c_int) -> c_int, |real| {
     duplicating(posix::DUP2, fd, arg(new, 0), real)
 });
-hook!(early dup3(fd: c_int, new: c_int, flags: c_int) -> c_int, |real| {
+hook!(dup3(fd: c_int, new: c_int, flags: c_int) -> c_int, |real| {
     duplicating(posix::DUP3, fd, arg(new, flags as u32), real)
 });
 
@@ -61,7 +61,7 @@ hook!(early dup3(fd: c_int, new: c_int, flags: c_int) -> c_int, |real| {
 const LOCKS: [c_int; 6] =
     [libc::F_SETLK, libc::F_SETLKW, libc::F_GETLK, libc::F_OFD_SETLK, libc::F_OFD_SETLKW, libc::F_OFD_GETLK];
 
-hook!(early fcntl | fcntl64 | __fcntl (fd: c_int, command: c_int, argument: usize) -> c_int, |real| match command {
+hook!(fcntl early | fcntl64 early | __fcntl (fd: c_int, command: c_int, argument: usize) -> c_int, |real| match command {
     libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicating(posix::FCNTL, fd, arg(command, 0), real),
     libc::F_SETFL => {
         let returned = real();
@@ -76,7 +76,7 @@ hook!(early fcntl | fcntl64 | __fcntl (fd: c_int, command: c_int, argument: usiz
 
 fn duplicating(op: Op, fd: c_int, arg: u64, real: impl FnOnce() -> c_int) -> c_int {
     let file = tracked_any(op, fd);
-    let begun = file.and_then(|_| begin(op));
+    let begun = file.and_then(|file| begin_on(op, file.named(arg)));
     let new = real();
     let result = new.result();
     if new >= 0 {
@@ -89,9 +89,10 @@ fn duplicating(op: Op, fd: c_int, arg: u64, real: impl FnOnce() -> c_int) -> c_i
     new
 }
 
-hook!(early lseek | lseek64 | llseek | __lseek (fd: c_int, offset: Offset, whence: c_int) -> Offset, |real| {
+hook!(lseek early | lseek64 early | llseek | __lseek (fd: c_int, offset: Offset, whence: c_int) -> Offset, |real| {
     let Some(file) = tracked(posix::LSEEK, fd) else { return real() };
-    let Some(begun) = begin(posix::LSEEK) else { return file.unseen(real) };
+    let doing = Doing { offset: offset as u64, ..file.named(arg(whence, 0)) };
+    let Some(begun) = begin_on(posix::LSEEK, doing) else { return file.unseen(real) };
     let returned = real();
     let result = returned.result();
     if result >= 0 {
@@ -102,8 +103,8 @@ hook!(early lseek | lseek64 | llseek | __lseek (fd: c_int, offset: Offset, whenc
     returned
 });
 
-hook!(early fsync(fd: c_int) -> c_int, |real| on_fd_arg(posix::FSYNC, fd, NONE, real));
-hook!(early fdatasync(fd: c_int) -> c_int, |real| on_fd_arg(posix::FDATASYNC, fd, NONE, real));
+hook!(fsync early (fd: c_int) -> c_int, |real| on_fd_arg(posix::FSYNC, fd, NONE, real));
+hook!(fdatasync early (fd: c_int) -> c_int, |real| on_fd_arg(posix::FDATASYNC, fd, NONE, real));
 hook!(syncfs(fd: c_int) -> c_int, |real| on_fd_arg(posix::SYNCFS, fd, NONE, real));
 hook!(sync_file_range(fd: c_int, offset: Offset, length: Offset, flags: c_uint) -> c_int, |real| {
     on_fd(posix::SYNC_FILE_RANGE, fd, offset as u64, length as u64, real)
@@ -119,7 +120,7 @@ hook!(sync() -> (), |real| {
 hook!(truncate | truncate64 (path: Path, length: Offset) -> c_int, |real| {
     on_path(posix::TRUNCATE, path, length as u64, real)
 });
-hook!(early ftruncate | ftruncate64 (fd: c_int, length: Offset) -> c_int, |real| {
+hook!(ftruncate early | ftruncate64 early (fd: c_int, length: Offset) -> c_int, |real| {
     on_fd_arg(posix::FTRUNCATE, fd, length as u64, real)
 });
 hook!(fallocate | fallocate64 (fd: c_int, mode: c_int, offset: Offset, length: Offset) -> c_int, |real| {

@@ -5,7 +5,7 @@
 
 use crate::description::UNASKED;
 use crate::descriptor::closing;
-use crate::files::{begin, tracked};
+use crate::files::{begin_on, tracked};
 use crate::open::open_with;
 use crate::path::Path;
 use crate::real::{ErrorNumber, Long, Returned, errno, hook, set_errno};
@@ -32,7 +32,7 @@ hook!(opendir(path: Path) -> Dir, |real| {
 });
 hook!(fdopendir(fd: c_int) -> Dir, |real| {
     let Some(file) = tracked(posix::FDOPENDIR, fd) else { return real() };
-    let Some(begun) = begin(posix::FDOPENDIR) else { return real() };
+    let Some(begun) = begin_on(posix::FDOPENDIR, file.named(NONE)) else { return real() };
     let returned = real();
     let result = returned.result();
     let result = if result < 0 { result } else { i64::from(fd) };
@@ -45,7 +45,7 @@ hook!(closedir(directory: Dir) -> c_int, |real| {
 
 hook!(readdir | readdir64 (directory: Dir) -> Entry, |real| {
     let Some(file) = tracked(posix::READDIR, descriptor(directory)) else { return real() };
-    let Some(begun) = begin(posix::READDIR) else { return real() };
+    let Some(begun) = begin_on(posix::READDIR, file.named(NONE)) else { return real() };
     // A null pointer is the end, which leaves `errno` alone, or an error.
     let before = errno();
     set_errno(0);
@@ -63,7 +63,7 @@ hook!(readdir | readdir64 (directory: Dir) -> Entry, |real| {
 });
 hook!(readdir_r | readdir64_r (directory: Dir, entry: Entry, out: *mut Entry) -> ErrorNumber, |real| {
     let Some(file) = tracked(posix::READDIR, descriptor(directory)) else { return real() };
-    let Some(begun) = begin(posix::READDIR) else { return real() };
+    let Some(begun) = begin_on(posix::READDIR, file.named(NONE)) else { return real() };
     let returned = real();
     let result = match returned.result() {
         // SAFETY: after a success the pointer has been written.

@@ -6,7 +6,7 @@
 
 use crate::description::{self, Description, New, SHARED, UNASKED, state};
 use crate::{filter, path, table, vfork};
-use miot_tracer::{Begun, Op, flag, new_handle};
+use miot_tracer::{Begun, Doing, Op, cancel, flag, new_handle};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, OFlags};
 use std::ffi::c_int;
@@ -17,22 +17,30 @@ pub(crate) fn begin(op: Op) -> Option<Begun> {
     if vfork::in_child() { None } else { miot_tracer::begin(op) }
 }
 
+/// [`begin`] that says what the request is about to do.
+#[inline(always)]
+pub(crate) fn begin_on(op: Op, doing: Doing) -> Option<Begun> {
+    if vfork::in_child() { None } else { miot_tracer::begin_on(op, doing) }
+}
+
 /// The same for a request that encloses others. Its end must follow.
 #[inline(always)]
-pub(crate) fn begin_enclosing(op: Op) -> Option<Begun> {
-    if vfork::in_child() { None } else { miot_tracer::begin_enclosing(op) }
+pub(crate) fn begin_enclosing_on(op: Op, doing: Doing) -> Option<Begun> {
+    if vfork::in_child() { None } else { miot_tracer::begin_enclosing_on(op, doing) }
 }
 
 /// The file of a descriptor, if requests on it are recorded.
 #[inline(always)]
 pub(crate) fn tracked(op: Op, fd: c_int) -> Option<&'static Description> {
     let word = table::get(fd);
-    if word == table::EXCLUDED {
+    if table::epoch_of(word) == miot_tracer::epoch() {
+        // So it is not EXCLUDED, of which no process image has the epoch.
+        let found = description::get(word as u32);
+        if found.ready() {
+            return Some(found);
+        }
+    } else if word == table::EXCLUDED {
         return None;
-    }
-    let found = description::get(table::index_of(word));
-    if table::epoch_of(word) == miot_tracer::epoch() && found.ready() {
-        return Some(found);
     }
     prepare(op, fd, false)
 }
@@ -46,8 +54,13 @@ pub(crate) fn tracked_any(op: Op, fd: c_int) -> Option<&'static Description> {
 #[cold]
 #[inline(never)]
 fn prepare(op: Op, fd: c_int, special: bool) -> Option<&'static Description> {
-    // Sets the process up if need be, so that it has an epoch.
-    begin(op)?;
+    if vfork::in_child() {
+        return None;
+    }
+    if !miot_tracer::active(op) {
+        // Sets the process up, so that it has an epoch.
+        cancel(miot_tracer::begin(op)?);
+    }
     let epoch = miot_tracer::epoch();
     if epoch == 0 || fd < 0 {
         return None;

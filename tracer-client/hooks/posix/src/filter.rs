@@ -6,6 +6,7 @@
 //! bytes but `/`, `**` for any bytes; one that ends in `/` stands for everything below. A glob without a
 //! `/` is compared with the last component of the path only.
 
+use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::ffi::c_char;
 use std::sync::OnceLock;
@@ -14,38 +15,39 @@ use std::sync::OnceLock;
 const MAX_LIST: usize = 4096;
 const DEFAULT_DIR: &[u8] = miot_proto::control::DEFAULT_DIR.as_bytes();
 
-/// A copy of an environment variable's value: the original may be overwritten later.
-struct List {
-    bytes: [u8; MAX_LIST],
-    length: usize,
+struct Filter {
+    exclude: &'static [u8],
+    include: &'static [u8],
+    directory: &'static [u8],
 }
 
-impl List {
-    const EMPTY: List = List { bytes: [0; MAX_LIST], length: 0 };
+static FILTER: OnceLock<Filter> = OnceLock::new();
 
-    fn set(&mut self, value: &[u8]) {
+/// Room for a copy of an environment variable's value: the original may be overwritten later. Zero memory, of
+/// which a program that sets nothing touches nothing.
+struct Room(UnsafeCell<[u8; MAX_LIST]>);
+
+// SAFETY: written only while `FILTER` is initialized, read only after.
+unsafe impl Sync for Room {}
+
+static ROOMS: [Room; 3] = [const { Room(UnsafeCell::new([0; MAX_LIST])) }; 3];
+
+impl Room {
+    /// # Safety
+    /// At most once per room.
+    unsafe fn keep(&'static self, value: &[u8]) -> &'static [u8] {
         let fits = match value.get(..MAX_LIST) {
             Some(head) if value.len() > MAX_LIST => {
                 &head[..head.iter().rposition(|byte| *byte == b':').unwrap_or(0)]
             }
             _ => value,
         };
-        self.length = fits.len();
-        self.bytes[..self.length].copy_from_slice(fits);
-    }
-
-    fn get(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or_default()
+        // SAFETY: by the contract above nobody else looks here.
+        let room = unsafe { &mut *self.0.get() };
+        room[..fits.len()].copy_from_slice(fits);
+        &room[..fits.len()]
     }
 }
-
-struct Filter {
-    exclude: List,
-    include: List,
-    directory: List,
-}
-
-static FILTER: OnceLock<Filter> = OnceLock::new();
 
 /// Reads the environment. Called by the library's constructor, while there is one thread.
 ///
@@ -53,7 +55,7 @@ static FILTER: OnceLock<Filter> = OnceLock::new();
 /// `env` is null, or a null-terminated array of C strings that nobody changes meanwhile.
 pub(crate) unsafe fn read_environment(env: *const *const c_char) {
     // SAFETY: the caller's.
-    let _ = FILTER.set(unsafe { from_environment(env) });
+    FILTER.get_or_init(|| unsafe { from_environment(env) });
 }
 
 unsafe extern "C" {
@@ -68,36 +70,39 @@ fn filter() -> &'static Filter {
 }
 
 /// # Safety
-/// As [`read_environment`].
+/// As [`read_environment`], and only to initialize `FILTER`.
 unsafe fn from_environment(env: *const *const c_char) -> Filter {
-    let mut filter = Filter { exclude: List::EMPTY, include: List::EMPTY, directory: List::EMPTY };
-    filter.directory.set(DEFAULT_DIR);
+    let names: [&[u8]; 3] = [b"MIOT_EXCLUDE=", b"MIOT_INCLUDE=", b"MIOT_DIR="];
+    let mut found: [&[u8]; 3] = [b"", b"", DEFAULT_DIR];
     let mut at = env;
     // SAFETY: by the contract above, each entry up to the null one is a C string.
     while let Some(entry) = unsafe { at.as_ref() }.filter(|entry| !entry.is_null()) {
-        // SAFETY: as above; the null entry ends the loop.
+        // SAFETY: as above; the null entry ends the loop. Most entries cost no more than a look at one letter.
         let line = unsafe {
             at = at.add(1);
-            CStr::from_ptr(*entry)
+            if **entry as u8 != b'M' {
+                continue;
+            }
+            CStr::from_ptr(*entry).to_bytes()
         };
-        for (name, list) in [
-            (&b"MIOT_EXCLUDE="[..], &mut filter.exclude),
-            (b"MIOT_INCLUDE=", &mut filter.include),
-            (b"MIOT_DIR=", &mut filter.directory),
-        ] {
-            if let Some(value) = line.to_bytes().strip_prefix(name).filter(|value| !value.is_empty()) {
-                list.set(value);
+        for (name, value) in names.iter().zip(&mut found) {
+            if let Some(given) = line.strip_prefix(*name).filter(|given| !given.is_empty()) {
+                *value = given;
             }
         }
     }
-    filter
+    let [exclude, include, directory] = std::array::from_fn(|at| {
+        // SAFETY: `FILTER` is initialized once.
+        if found[at].is_empty() { &[][..] } else { unsafe { ROOMS[at].keep(found[at]) } }
+    });
+    Filter { exclude, include, directory }
 }
 
 /// True if requests on this path are not recorded.
 pub(crate) fn excluded(path: &[u8]) -> bool {
     let filter = filter();
-    !in_list(filter.include.get(), path)
-        && (by_default(path) || below(path, filter.directory.get()) || in_list(filter.exclude.get(), path))
+    !in_list(filter.include, path)
+        && (by_default(path) || below(path, filter.directory) || in_list(filter.exclude, path))
 }
 
 fn in_list(list: &[u8], path: &[u8]) -> bool {

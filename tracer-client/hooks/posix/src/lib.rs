@@ -2,7 +2,8 @@
 //!
 //! Loaded with `LD_PRELOAD`, the library exports functions under the names of libc's and so gets the
 //! program's calls. Each hook begins a request, calls the real function, and ends the request
-//! ([`miot_tracer`]). Where the node has no log-client nothing is recorded and each call passes straight on.
+//! ([`miot_tracer`]). Where the node has no log-client nothing is recorded and each call passes straight on, before
+//! anything else is looked at.
 //!
 //! | module | role |
 //! |---|---|
@@ -17,7 +18,8 @@
 //! # What a program does not notice
 //! Return values and `errno` are those of the real call, which is made exactly once with the very same
 //! arguments; pointers are read only where the kernel or libc has read them first. `pthread_cancel` and C++
-//! exceptions pass through: hooks are `extern "C-unwind"` and hold nothing that needs a destructor. No hook
+//! exceptions pass through: hooks are `extern "C-unwind"` and hold nothing that needs a destructor. (A request that is
+//! left so, or by `siglongjmp`, is not recorded; one on a stream stays the encloser of what its thread does next.) No hook
 //! allocates, takes a lock or makes a system call of its own, with these exceptions: the first request of a
 //! thread or on a descriptor that is not known yet, relative paths after a `chdir`, paths relative to a
 //! descriptor (one `readlink` of `/proc/self/fd`), and shared positions (one `lseek`). A path that has to be

@@ -4,10 +4,10 @@
 //! they can be recorded for files, and only for files. It has no locks; when it is full, or after a fork,
 //! `munmap` and `msync` of what it does not know are not recorded.
 
-use crate::files::{begin, tracked};
+use crate::files::{begin_on, tracked};
 use crate::real::{Address, Offset, Returned, hook};
 use miot_tracer::op::posix;
-use miot_tracer::{Done, NONE, Op, end, epoch, flag};
+use miot_tracer::{Doing, Done, NONE, Op, end, epoch, flag};
 use std::ffi::c_int;
 use std::sync::atomic::{
     AtomicU32, AtomicU64, AtomicUsize,
@@ -83,17 +83,18 @@ const fn round_up(length: usize) -> usize {
     length.saturating_add(4095) & !4095
 }
 
-hook!(early mmap | mmap64 (
+hook!(mmap | mmap64 (
     address: usize, length: usize, protection: c_int, flags: c_int, fd: c_int, offset: Offset,
 ) -> Address, |real| {
     if fd < 0 || flags & libc::MAP_ANONYMOUS != 0 {
         return real();
     }
     let Some(file) = tracked(posix::MMAP, fd) else { return real() };
-    let Some(begun) = begin(posix::MMAP) else { return real() };
+    let handle = file.handle();
+    let doing = Doing { handle, offset: offset as u64, length: length as u64 };
+    let Some(begun) = begin_on(posix::MMAP, doing) else { return real() };
     let returned = real();
     let result = returned.result();
-    let handle = file.handle();
     if returned != Address::FAILED {
         if flags & libc::MAP_FIXED != 0 {
             forget(returned.0, length);
@@ -107,14 +108,14 @@ hook!(early mmap | mmap64 (
     returned
 });
 
-hook!(early munmap(address: usize, length: usize) -> c_int, |real| {
-    let begun = file_at(posix::MUNMAP, address);
+hook!(munmap(address: usize, length: usize) -> c_int, |real| {
+    let begun = file_at(posix::MUNMAP, address, length);
     // Before the call: right after it, another thread may be given the same address.
     forget(address, length);
     ending(begun, length, real)
 });
 hook!(msync(address: usize, length: usize, flags: c_int) -> c_int, |real| {
-    ending(file_at(posix::MSYNC, address), length, real)
+    ending(file_at(posix::MSYNC, address, length), length, real)
 });
 hook!(mremap(address: usize, length: usize, new_length: usize, flags: c_int, new_address: usize) -> Address, |real| {
     let known = find(address).filter(|(_, mapping)| mapping.start.load(Acquire) == address);
@@ -130,9 +131,9 @@ hook!(mremap(address: usize, length: usize, new_length: usize, flags: c_int, new
 
 type Begun = Option<(u64, miot_tracer::Begun)>;
 
-fn file_at(op: Op, address: usize) -> Begun {
+fn file_at(op: Op, address: usize, length: usize) -> Begun {
     let (handle, _) = find(address)?;
-    Some((handle, begin(op)?))
+    Some((handle, begin_on(op, Doing { handle, offset: NONE, length: length as u64 })?))
 }
 
 fn ending(begun: Begun, length: usize, real: impl FnOnce() -> c_int) -> c_int {

@@ -1,12 +1,12 @@
 //! Names: making, removing and renaming them, links, the working directory.
 
 use crate::cwd;
-use crate::files::{begin, tracked};
+use crate::files::{begin, begin_on, tracked};
 use crate::filter;
 use crate::path::{Path, arg};
 use crate::real::{Returned, hook};
 use crate::request::{Place, on_path, on_path_and_string, on_paths};
-use miot_tracer::{Done, Ext, NONE, end, end_with, op::posix};
+use miot_tracer::{Done, Ext, NONE, cancel, end, end_with, op::posix};
 use std::ffi::{c_int, c_uint, c_void};
 
 hook!(mkdir(path: Path, mode: c_uint) -> c_int, |real| {
@@ -16,7 +16,7 @@ hook!(mkdirat(directory: c_int, path: Path, mode: c_uint) -> c_int, |real| {
     on_path(posix::MKDIRAT, Place::at(directory, path), arg(mode as c_int, 0), real)
 });
 hook!(rmdir(path: Path) -> c_int, |real| on_path(posix::RMDIR, path, NONE, real));
-hook!(early unlink(path: Path) -> c_int, |real| on_path(posix::UNLINK, path, NONE, real));
+hook!(unlink early (path: Path) -> c_int, |real| on_path(posix::UNLINK, path, NONE, real));
 hook!(unlinkat(directory: c_int, path: Path, flags: c_int) -> c_int, |real| {
     on_path(posix::UNLINKAT, Place::at(directory, path), arg(flags, 0), real)
 });
@@ -40,7 +40,7 @@ hook!(symlinkat(target: Path, directory: c_int, new: Path) -> c_int, |real| {
     on_path_and_string(posix::SYMLINKAT, Place::at(directory, new), target, true, NONE, real)
 });
 
-hook!(early readlink(path: Path, out: *mut c_void, size: usize) -> isize, |real| {
+hook!(readlink(path: Path, out: *mut c_void, size: usize) -> isize, |real| {
     on_path(posix::READLINK, path, size as u64, real)
 });
 hook!(__readlink_chk(path: Path, out: *mut c_void, size: usize, room: usize) -> isize, |real| {
@@ -72,7 +72,7 @@ hook!(mkfifoat(directory: c_int, path: Path, mode: c_uint) -> c_int, |real| {
     on_path(posix::MKFIFOAT, Place::at(directory, path), arg(mode as c_int, 0), real)
 });
 
-hook!(early chdir(path: Path) -> c_int, |real| {
+hook!(chdir early (path: Path) -> c_int, |real| {
     let Some(begun) = begin(posix::CHDIR) else { return changing(real) };
     // The path is read after the call but is relative to the directory before it.
     let mut before = crate::path::Buffer::new();
@@ -80,14 +80,15 @@ hook!(early chdir(path: Path) -> c_int, |real| {
     let returned = changing(real);
     let result = returned.result();
     path.resolved_from(known.then_some(&before), result, |path| {
-        if !filter::excluded(path) {
-            end_with(begun, Done::of(result), &Ext { path1: path, ..Ext::default() });
+        if filter::excluded(path) {
+            return cancel(begun);
         }
+        end_with(begun, Done::of(result), &Ext { path1: path, ..Ext::default() });
     });
     returned
 });
-hook!(early fchdir(fd: c_int) -> c_int, |real| {
-    let begun = tracked(posix::FCHDIR, fd).and_then(|file| Some((file, begin(posix::FCHDIR)?)));
+hook!(fchdir(fd: c_int) -> c_int, |real| {
+    let begun = tracked(posix::FCHDIR, fd).and_then(|file| Some((file, begin_on(posix::FCHDIR, file.named(NONE))?)));
     let returned = changing(real);
     if let Some((file, begun)) = begun {
         end(begun, Done { handle: file.handle(), ..Done::of(returned.result()) });

@@ -9,13 +9,13 @@ use crate::path::{Path, arg};
 use crate::real::{Returned, hook};
 use crate::request::Place;
 use crate::{filter, table};
-use miot_tracer::{Done, Ext, NONE, Op, end_with, new_handle, op::posix};
+use miot_tracer::{Done, Ext, NONE, Op, cancel, end_with, new_handle, op::posix};
 use std::ffi::{c_char, c_int, c_uint};
 
-hook!(early open | open64 | __open | __open64 (path: Path, flags: c_int, mode: c_uint) -> c_int, |real| {
+hook!(open early | open64 early | __open | __open64 (path: Path, flags: c_int, mode: c_uint) -> c_int, |real| {
     opening(posix::OPEN, path, flags, mode, real)
 });
-hook!(early openat | openat64 (directory: c_int, path: Path, flags: c_int, mode: c_uint) -> c_int, |real| {
+hook!(openat early | openat64 early (directory: c_int, path: Path, flags: c_int, mode: c_uint) -> c_int, |real| {
     opening(posix::OPENAT, Place::at(directory, path), flags, mode, real)
 });
 hook!(creat | creat64 (path: Path, mode: c_uint) -> c_int, |real| {
@@ -87,7 +87,7 @@ pub(crate) fn open_with<R: Returned>(
             if fd >= 0 {
                 table::set(fd, table::EXCLUDED);
             }
-            return;
+            return cancel(begun);
         }
         let ext = Ext { path1: path, ..Ext::default() };
         if fd < 0 {

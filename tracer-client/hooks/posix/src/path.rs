@@ -103,16 +103,10 @@ impl Path {
         if self.0.is_null() || result == -i64::from(libc::EFAULT) || !known && !self.readable() {
             return None;
         }
-        let mut length = 0;
         // SAFETY:
         // - the kernel read this string up to its end, or to PATH_MAX bytes, without a fault;
         // - a program that changes it meanwhile has a race of its own, and we stay within those bytes.
-        unsafe {
-            while length < PATH_MAX && *self.0.add(length) != 0 {
-                length += 1;
-            }
-            Some(std::slice::from_raw_parts(self.0.cast(), length))
-        }
+        unsafe { Some(std::slice::from_raw_parts(self.0.cast(), libc::strnlen(self.0, PATH_MAX))) }
     }
 
     /// Asks the kernel to read the string.
@@ -193,12 +187,21 @@ fn read_before(errno: i64) -> bool {
 
 /// True for an absolute path that is recorded as it is.
 fn is_plain(path: &[u8]) -> bool {
-    path.first() == Some(&b'/')
-        && (path.len() == 1
-            || path.last() != Some(&b'/')
-                && !path.windows(2).any(|pair| pair == b"//")
-                && !path.windows(3).any(|three| three == b"/./")
-                && !path.ends_with(b"/."))
+    if path.first() != Some(&b'/') {
+        return false;
+    }
+    // Sixteen bytes at a time: a slash before a slash or a dot is rare, and only then looked at.
+    let (before, after) = (&path[..path.len() - 1], &path[1..]);
+    let doubtful = before.iter().zip(after).fold(0, |doubtful, (first, second)| {
+        doubtful | u8::from(*first == b'/') & (u8::from(*second == b'/') | u8::from(*second == b'.'))
+    });
+    if doubtful == 0 {
+        return path.len() == 1 || path.last() != Some(&b'/');
+    }
+    path.last() != Some(&b'/')
+        && !path.windows(2).any(|pair| pair == b"//")
+        && !path.windows(3).any(|three| three == b"/./")
+        && !path.ends_with(b"/.")
 }
 
 #[inline(never)]

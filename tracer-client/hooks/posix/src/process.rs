@@ -29,11 +29,11 @@ unsafe extern "C" fn before_fork() {
     next_generation();
 }
 
-hook!(early _Fork() -> c_int, |real| {
+hook!(_Fork early () -> c_int, |real| {
     next_generation();
     real()
 });
-hook!(early posix_spawn | posix_spawnp (
+hook!(posix_spawn | posix_spawnp (
     pid: *mut c_int, path: *const c_char, actions: *const c_void, attributes: *const c_void,
     arguments: *const *mut c_char, environment: *const *mut c_char,
 ) -> ErrorNumber, |real| spawning(real));

@@ -112,64 +112,88 @@ extern "C-unwind" fn missing<R: Returned>() -> R {
     R::FAILED
 }
 
-/// One function behind a hook.
-#[repr(C)]
-pub(crate) struct Real {
-    at: AtomicPtr<c_void>,
-    /// NUL-terminated.
-    name: *const c_char,
-    /// Takes the function's place if this libc does not have it.
-    missing: *const (),
-}
-
-// SAFETY: the pointers are to constants.
-unsafe impl Sync for Real {}
+/// The function behind a hook, null until it is first called. What finds it is in the code, so that the loader has
+/// nothing to relocate here; and all of them lie together, so that a program that starts touches few pages.
+#[repr(transparent)]
+pub(crate) struct Real(AtomicPtr<c_void>);
 
 impl Real {
-    pub(crate) const fn new<R: Returned>(name: &'static str) -> Real {
-        Real {
-            at: AtomicPtr::new(std::ptr::null_mut()),
-            name: name.as_ptr().cast(),
-            missing: missing::<R> as extern "C-unwind" fn() -> R as *const (),
+    pub(crate) const fn new() -> Real {
+        Real(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// The function of this name, which ends in NUL and returns `R`.
+    #[inline(always)]
+    pub(crate) fn get<R: Returned>(&self, name: &'static str) -> *mut c_void {
+        let at = self.0.load(Relaxed);
+        if at.is_null() {
+            self.resolve(name.as_ptr().cast(), missing::<R> as extern "C-unwind" fn() -> R as *const ())
+        } else {
+            at
         }
     }
 
+    /// The function, if it is known and nothing is to be recorded.
     #[inline(always)]
-    pub(crate) fn get(&self) -> *mut c_void {
-        let at = self.at.load(Relaxed);
-        if at.is_null() { self.resolve() } else { at }
+    pub(crate) fn unrecorded(&self) -> Option<*mut c_void> {
+        if !miot_tracer::dormant() {
+            return None;
+        }
+        let at = self.0.load(Relaxed);
+        (!at.is_null()).then_some(at)
     }
 
+    /// `missing` takes the function's place if this libc does not have it.
     #[cold]
     #[inline(never)]
-    fn resolve(&self) -> *mut c_void {
+    fn resolve(&self, name: *const c_char, missing: *const ()) -> *mut c_void {
         keeping_errno(|| {
             // SAFETY: a NUL-terminated name.
-            let mut at = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name) };
+            let mut at = unsafe { libc::dlsym(libc::RTLD_NEXT, name) };
             if at.is_null() {
                 // SAFETY: forgets the error, which the application must not find.
                 unsafe { libc::dlerror() };
-                at = self.missing.cast_mut().cast();
+                at = missing.cast_mut().cast();
             }
-            self.at.store(at, Relaxed);
+            self.0.store(at, Relaxed);
             at
         })
     }
 }
 
+/// A hook that is declared `early`.
+#[repr(C)]
+pub(crate) struct Early {
+    real: &'static Real,
+    /// NUL-terminated.
+    name: *const c_char,
+    missing: *const (),
+}
+
+// SAFETY: the pointers are to constants.
+unsafe impl Sync for Early {}
+
+impl Early {
+    pub(crate) const fn new<R: Returned>(real: &'static Real, name: &'static str) -> Early {
+        let missing = missing::<R> as extern "C-unwind" fn() -> R as *const ();
+        Early { real, name: name.as_ptr().cast(), missing }
+    }
+}
+
 unsafe extern "C" {
-    static __start_miot_real: Real;
-    static __stop_miot_real: Real;
+    static __start_miot_early: Early;
+    static __stop_miot_early: Early;
 }
 
 /// Finds the functions of the hooks that are declared `early`: those that run in signal handlers and in
-/// children of a threaded process, where `dlsym` is not safe, and the most frequent ones.
+/// children of a threaded process, where `dlsym` is not safe. Each costs every program that starts half a
+/// microsecond, so they are by the names that programs are compiled to.
 pub(crate) fn resolve_early() {
-    let (mut at, stop) = (&raw const __start_miot_real, &raw const __stop_miot_real);
+    let (mut at, stop) = (&raw const __start_miot_early, &raw const __stop_miot_early);
     while at < stop {
-        // SAFETY: the linker puts nothing but `Real` values between the two symbols.
+        // SAFETY: the linker puts nothing but `Early` values between the two symbols.
         unsafe {
-            (*at).get();
+            (*at).real.resolve((*at).name, (*at).missing);
             at = at.add(1);
         }
     }
@@ -177,43 +201,63 @@ pub(crate) fn resolve_early() {
 
 /// Declares hooks: one body for functions that differ in nothing but their name.
 ///
-/// `hook!(early pread | pread64 (fd: c_int, …) -> isize, |real| body)`: in `body` the parameters have their
+/// `hook!(pread | pread64 early (fd: c_int, …) -> isize, |real| body)`: in `body` the parameters have their
 /// names, and `real` is a closure that calls the function behind the hook with the very same arguments. It
-/// must be called exactly once on every path, unless the request is made in another way.
+/// must be called exactly once on every path, unless the request is made in another way. Where nothing is or
+/// was recorded, the body is passed by.
 macro_rules! hook {
-    (early $($name:ident)|+ ($($params:tt)*) -> $ret:ty, |$real:ident| $body:expr) => {
-        $crate::real::hook_each! { [unsafe(link_section = "miot_real")] [$($name)+] ($($params)*) -> $ret, |$real| $body }
-    };
-    ($($name:ident)|+ ($($params:tt)*) -> $ret:ty, |$real:ident| $body:expr) => {
-        $crate::real::hook_each! { [allow(unused)] [$($name)+] ($($params)*) -> $ret, |$real| $body }
+    ($($name:ident $($early:ident)?)|+ ($($params:tt)*) -> $ret:ty, |$real:ident| $body:expr) => {
+        $crate::real::hook_each! { [$($name [$($early)?])+] ($($params)*) -> $ret, |$real| $body }
     };
 }
 
 macro_rules! hook_each {
-    ($attribute:tt [$($name:ident)+] $params:tt -> $ret:ty, |$real:ident| $body:expr) => {
-        $($crate::real::hook_one! { $attribute $name $params -> $ret, |$real| $body })+
+    ([$($name:ident $early:tt)+] $params:tt -> $ret:ty, |$real:ident| $body:expr) => {
+        $($crate::real::hook_one! { $early $name $params -> $ret, |$real| $body })+
     };
 }
 
 macro_rules! hook_one {
-    ([$attribute:meta] $name:ident ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty, |$real:ident| $body:expr) => {
+    ($early:tt $name:ident ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty, |$real:ident| $body:expr) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
             type Prototype = unsafe extern "C-unwind" fn($($type),*) -> $ret;
-            #[$attribute]
-            static REAL: $crate::real::Real = $crate::real::Real::new::<$ret>(concat!(stringify!($name), "\0"));
-            // SAFETY:
-            // - `dlsym` found the C function of this name, whose C prototype `Prototype` is;
-            // - the arguments are the caller's own, passed on as they came.
-            let $real = || unsafe {
-                std::mem::transmute::<*mut std::ffi::c_void, Prototype>(REAL.get())($($arg),*)
-            };
-            $body
+            const NAME: &str = concat!(stringify!($name), "\0");
+            #[unsafe(link_section = "miot_real")]
+            static REAL: $crate::real::Real = $crate::real::Real::new();
+            $crate::real::hook_early! { $early REAL NAME $ret }
+            // Apart, so that a call that is not recorded saves no registers.
+            #[inline(never)]
+            unsafe extern "C-unwind" fn recorded($($arg: $type),*) -> $ret {
+                // SAFETY:
+                // - `dlsym` found the C function of this name, whose C prototype `Prototype` is;
+                // - the arguments are the caller's own, passed on as they came.
+                let $real = || unsafe {
+                    std::mem::transmute::<*mut std::ffi::c_void, Prototype>(REAL.get::<$ret>(NAME))($($arg),*)
+                };
+                $body
+            }
+            // SAFETY: as above.
+            unsafe {
+                match REAL.unrecorded() {
+                    Some(real) => std::mem::transmute::<*mut std::ffi::c_void, Prototype>(real)($($arg),*),
+                    None => recorded($($arg),*),
+                }
+            }
         }
     };
 }
 
-pub(crate) use {hook, hook_each, hook_one};
+macro_rules! hook_early {
+    ([] $($hook:tt)*) => {};
+    ([early] $real:ident $name:ident $ret:ty) => {
+        #[used]
+        #[unsafe(link_section = "miot_early")]
+        static EARLY: $crate::real::Early = $crate::real::Early::new::<$ret>(&$real, $name);
+    };
+}
+
+pub(crate) use {hook, hook_each, hook_early, hook_one};
 
 /// `off_t` and `off64_t`: the same on every 64-bit system.
 pub(crate) type Offset = i64;

@@ -3,21 +3,22 @@
 //! Each calls the real function exactly once, takes its result before anything can change `errno`, and
 //! records the request if its file or path is one that is recorded.
 
-use crate::files::{begin, tracked};
+use crate::description::Description;
+use crate::files::{begin, begin_on, tracked};
 use crate::filter;
 use crate::path::Path;
 use crate::real::Returned;
-use miot_tracer::{Done, Ext, NONE, Op, end, end_with};
+use miot_tracer::{Doing, Done, Ext, NONE, Op, cancel, end, end_with};
 use std::ffi::c_int;
 
 /// A request on a descriptor whose offset, if any, is an argument.
 #[inline(always)]
 pub(crate) fn on_fd<R: Returned>(op: Op, fd: c_int, offset: u64, length: u64, real: impl FnOnce() -> R) -> R {
     let Some(file) = tracked(op, fd) else { return real() };
-    let Some(begun) = begin(op) else { return real() };
+    let handle = file.handle();
+    let Some(begun) = begin_on(op, Doing { handle, offset, length }) else { return real() };
     let returned = real();
-    let done = Done { handle: file.handle(), offset, length, result: returned.result(), flags: file.flags() };
-    end(begun, done);
+    end(begun, Done { handle, offset, length, result: returned.result(), flags: file.flags() });
     returned
 }
 
@@ -38,11 +39,12 @@ pub(crate) fn at_position<R: Returned>(
     real: impl FnOnce() -> R,
 ) -> R {
     let Some(file) = tracked(op, fd) else { return real() };
-    let Some(begun) = begin(op) else { return file.unseen(real) };
+    let doing = file.doing(length, appends);
+    let Some(begun) = begin_on(op, doing) else { return file.unseen(real) };
     let returned = real();
     let result = returned.result();
     let (offset, flags) = file.advance(fd, result, appends);
-    end(begun, Done { handle: file.handle(), offset, length, result, flags });
+    end(begun, Done { handle: doing.handle, offset, length, result, flags });
     returned
 }
 
@@ -73,9 +75,10 @@ pub(crate) fn on_path<R: Returned>(op: Op, place: impl Into<Place>, arg: u64, re
     let result = returned.result();
     let done = Done { length: arg, ..Done::of(result) };
     place.path.resolved(place.directory, result, false, |path| {
-        if !filter::excluded(path) {
-            end_with(begun, done, &Ext { path1: path, ..Ext::default() });
+        if filter::excluded(path) {
+            return cancel(begun);
         }
+        end_with(begun, done, &Ext { path1: path, ..Ext::default() });
     });
     returned
 }
@@ -92,21 +95,24 @@ pub(crate) fn on_path_or_fd<R: Returned>(
         return on_path(op, place, arg, real);
     }
     let file = tracked(op, place.directory);
-    let Some(begun) = begin(op) else { return real() };
+    let doing = Doing { handle: file.map_or(0, Description::handle), offset: NONE, length: arg };
+    let Some(begun) = begin_on(op, doing) else { return real() };
     let returned = real();
     let result = returned.result();
     let done = Done { length: arg, ..Done::of(result) };
     // A null pointer with AT_EMPTY_PATH stands for the empty string since Linux 6.11.
     if place.path.0.is_null() || place.path.is_empty(result) {
-        if let Some(file) = file {
-            end(begun, Done { handle: file.handle(), ..done });
+        match file {
+            Some(file) => _ = end(begun, Done { handle: file.handle(), ..done }),
+            None => cancel(begun),
         }
         return returned;
     }
     place.path.resolved(place.directory, result, false, |path| {
-        if !filter::excluded(path) {
-            end_with(begun, done, &Ext { path1: path, ..Ext::default() });
+        if filter::excluded(path) {
+            return cancel(begun);
         }
+        end_with(begun, done, &Ext { path1: path, ..Ext::default() });
     });
     returned
 }
@@ -126,9 +132,10 @@ pub(crate) fn on_paths<R: Returned>(
     let done = Done { length: arg, ..Done::of(result) };
     first.path.resolved(first.directory, result, false, |path1| {
         second.path.resolved(second.directory, result, true, |path2| {
-            if !filter::excluded(path1) || !filter::excluded(path2) {
-                end_with(begun, done, &Ext { path1, path2, ..Ext::default() });
+            if filter::excluded(path1) && filter::excluded(path2) {
+                return cancel(begun);
             }
+            end_with(begun, done, &Ext { path1, path2, ..Ext::default() });
         });
     });
     returned
@@ -150,7 +157,7 @@ pub(crate) fn on_path_and_string<R: Returned>(
     let done = Done { length: arg, ..Done::of(result) };
     place.path.resolved(place.directory, result, string_first, |path| {
         if filter::excluded(path) {
-            return;
+            return cancel(begun);
         }
         string.as_given(result, !string_first, |string| {
             let (path1, path2) = if string_first { (string, path) } else { (path, string) };
@@ -169,10 +176,11 @@ pub(crate) fn on_fd_and_string<R: Returned>(
     real: impl FnOnce() -> R,
 ) -> R {
     let Some(file) = tracked(op, fd) else { return real() };
-    let Some(begun) = begin(op) else { return real() };
+    let handle = file.handle();
+    let Some(begun) = begin_on(op, Doing { handle, offset: NONE, length }) else { return real() };
     let returned = real();
     let result = returned.result();
-    let done = Done { handle: file.handle(), length, ..Done::of(result) };
+    let done = Done { handle, length, ..Done::of(result) };
     string.as_given(result, true, |path2| {
         end_with(begun, done, &Ext { path2, ..Ext::default() });
     });

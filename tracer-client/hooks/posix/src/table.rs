@@ -2,7 +2,7 @@
 //!
 //! An entry is one word: the index of a [`Description`](crate::description::Description) and the epoch of
 //! the process image that last looked at it, or [`EXCLUDED`], or 0: unknown. Hooks that make or close
-//! descriptors keep the table right whether or not they record; what is closed by other means (raw system
+//! descriptors keep the table right whether or not they record, once anything was recorded; what is closed by other means (raw system
 //! calls) is found out no sooner than a hook opens the same number again.
 
 use crate::chunked::{Chunked, Zeroed};

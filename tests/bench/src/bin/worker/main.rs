@@ -3,8 +3,10 @@
 //! Obeys lines on standard input, like the workers in C (`c/worker.h`, which says what they mean), so that
 //! the driver can alternate between ways.
 
+mod more;
 mod ways;
 
+use more::Paced;
 use std::io::{BufRead, Write, stdin, stdout};
 use std::process::ExitCode;
 use std::sync::Barrier;
@@ -43,6 +45,20 @@ fn serve() -> Result<(), String> {
                 operations(count);
                 int3();
                 say("done")?;
+            }
+            ("paced", &[rate, milliseconds, threads]) => {
+                let Paced { recorded, cpu, wall } =
+                    more::paced(operations, rate, Duration::from_millis(milliseconds), threads);
+                say(&format!("{recorded} {} {}", cpu.as_nanos(), wall.as_nanos()))?;
+            }
+            ("first", &[threads]) => {
+                let each: Vec<String> =
+                    more::first(operations, threads).iter().map(|time| time.as_nanos().to_string()).collect();
+                say(&each.join(" "))?;
+            }
+            ("rest", &[threads]) => {
+                more::rest(operations, threads);
+                say("resting")?;
             }
             _ => return Err(format!("not understood: {line}")),
         }

@@ -3,6 +3,7 @@
 use miot_tracer::{Done, begin, end, op};
 use std::cell::{Cell, UnsafeCell};
 use std::hint::black_box;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Runs so many operations on the calling thread.
@@ -76,6 +77,29 @@ fn ring() -> &'static [Slot] {
     Box::leak((0..RING).map(|_| Slot(UnsafeCell::new([1; 8]))).collect())
 }
 
+/// The private ring of a thread, left to a later thread when this one ends.
+struct Own {
+    slots: &'static [Slot],
+    tail: Cell<u64>,
+}
+
+static LEFT: Mutex<Vec<&'static [Slot]>> = Mutex::new(Vec::new());
+
+impl Own {
+    fn new() -> Own {
+        let left = LEFT.lock().ok().and_then(|mut left| left.pop());
+        Own { slots: left.unwrap_or_else(ring), tail: Cell::new(0) }
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Ok(mut left) = LEFT.lock() {
+            left.push(self.slots);
+        }
+    }
+}
+
 #[inline(always)]
 fn event(begin: u64, end: u64, request: &Request, number: u64) -> [u64; 8] {
     [1 | 1 << 8 | number << 32, end, end - begin, 7, request.offset, request.length, request.length, number]
@@ -94,9 +118,9 @@ fn store(slot: &Slot, event: [u64; 8]) {
 /// Two clock reads and a 64-byte store in a ring of the thread's own: what nothing can be cheaper than.
 fn floor(count: u64) {
     thread_local! {
-        static OWN: (&'static [Slot], Cell<u64>) = (ring(), const { Cell::new(0) });
+        static OWN: Own = Own::new();
     }
-    OWN.with(|(slots, tail)| {
+    OWN.with(|Own { slots, tail }| {
         requests(count, |request| {
             let begin = ticks();
             let end = ticks();

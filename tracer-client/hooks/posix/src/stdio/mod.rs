@@ -15,10 +15,10 @@ mod scanning;
 mod seek;
 
 use crate::description::Description;
-use crate::files::{begin_enclosing, tracked};
+use crate::files::{begin_enclosing_on, tracked};
 use crate::real::{Offset, Real, Returned, errno, hook, keeping_errno};
 use miot_tracer::op::stdio;
-use miot_tracer::{Done, NONE, Op, end};
+use miot_tracer::{Doing, Done, NONE, Op, end};
 use std::ffi::{c_int, c_void};
 
 /// `FILE *`.
@@ -52,10 +52,11 @@ fn descriptor(stream: Stream) -> c_int {
 
 /// Where libc says the stream is; [`NONE`] if it cannot say.
 fn tell(stream: Stream) -> u64 {
-    static FTELLO: Real = Real::new::<Offset>("ftello\0");
+    static FTELLO: Real = Real::new();
     // SAFETY: the function of this name has this prototype; the stream is the caller's, open.
     let position = keeping_errno(|| unsafe {
-        let ftello: unsafe extern "C-unwind" fn(Stream) -> Offset = std::mem::transmute(FTELLO.get());
+        let ftello: unsafe extern "C-unwind" fn(Stream) -> Offset =
+            std::mem::transmute(FTELLO.get::<Offset>("ftello\0"));
         ftello(stream)
     });
     if position < 0 { NONE } else { position as u64 }
@@ -91,7 +92,8 @@ fn moving<R: Copy>(
     let fd = descriptor(stream);
     let Some(file) = tracked(op, fd) else { return real() };
     let before = position(file, fd, stream);
-    let Some(begun) = begin_enclosing(op) else { return file.unseen(real) };
+    let doing = Doing { handle: file.handle(), offset: before, length: NONE };
+    let Some(begun) = begin_enclosing_on(op, doing) else { return file.unseen(real) };
     let returned = real();
     let (length, moved) = how(returned);
     let (offset, result) = match moved {
@@ -130,12 +132,13 @@ fn placing<R: Returned>(
     real: impl FnOnce() -> R,
 ) -> R {
     let Some(file) = tracked(op, descriptor(stream)) else { return real() };
-    let Some(begun) = begin_enclosing(op) else { return file.unseen(real) };
+    let offset = offset.map_or(NONE, |offset| offset as u64);
+    let doing = Doing { handle: file.handle(), offset, length: arg };
+    let Some(begun) = begin_enclosing_on(op, doing) else { return file.unseen(real) };
     let returned = real();
     let result = returned.result();
     let position = tell(stream);
     file.set_stream(position);
-    let offset = offset.map_or(NONE, |offset| offset as u64);
     end(begun, Done { handle: file.handle(), offset, length: arg, result, flags: file.flags() });
     returned
 }

@@ -3,14 +3,14 @@
 use super::{Stream, descriptor};
 use crate::description::generation;
 use crate::descriptor::closing;
-use crate::files::{Opened, begin, event_flags, tracked};
+use crate::files::{Opened, begin, begin_on, event_flags, tracked};
 use crate::open::open_with;
 use crate::path::{Path, arg};
 use crate::process::spawning;
 use crate::real::{Returned, hook};
 use crate::table;
 use miot_tracer::op::stdio;
-use miot_tracer::{Done, Ext, NONE, end, end_with, flag, new_handle};
+use miot_tracer::{Done, Ext, NONE, cancel, end, end_with, flag, new_handle};
 use std::ffi::{CStr, c_char, c_int};
 
 /// `mode` of `fopen`: a pointer that libc looks through before anything can fail.
@@ -73,12 +73,14 @@ hook!(freopen | freopen64 (path: Path, mode: Mode, stream: Stream) -> Stream, |r
         end(begun, done);
     } else if let Some(file) = tracked(stdio::FREOPEN, fd) {
         end(begun, Done { handle: file.handle(), result: i64::from(fd), flags: file.flags(), ..done });
+    } else {
+        cancel(begun);
     }
     new
 });
 hook!(fdopen(fd: c_int, mode: Mode) -> Stream, |real| {
     let Some(file) = tracked(stdio::FDOPEN, fd) else { return real() };
-    let Some(begun) = begin(stdio::FDOPEN) else { return file.unseen(real) };
+    let Some(begun) = begin_on(stdio::FDOPEN, file.named(NONE)) else { return file.unseen(real) };
     let new = real();
     let failure = new.result();
     if failure >= 0 {
@@ -116,6 +118,8 @@ hook!(tmpfile | tmpfile64 () -> Stream, |real| {
     Opened { fd, handle, flags, generation, stream: 0, defined: false }.enter();
     if tracked(stdio::TMPFILE, fd).is_some() {
         end(begun, Done { handle, flags: event_flags(flags), ..Done::of(i64::from(fd)) });
+    } else {
+        cancel(begun);
     }
     new
 });

@@ -5,7 +5,7 @@
 //! only Rust's own symbols are exported.
 
 use super::{Arguments, Moved, Stream, moving, standard_output};
-use crate::files::{begin_enclosing, tracked};
+use crate::files::{begin_enclosing_on, tracked};
 use crate::real::{Returned, hook};
 use miot_tracer::op::{Op, stdio};
 use miot_tracer::{Done, NONE, end};
@@ -37,7 +37,9 @@ fn print(op: Op, stream: Stream, real: impl FnOnce() -> c_int) -> c_int {
 /// Writes to a descriptor, and so moves that.
 fn print_to_fd(fd: c_int, real: impl FnOnce() -> c_int) -> c_int {
     let Some(file) = tracked(stdio::FPRINTF, fd) else { return real() };
-    let Some(begun) = begin_enclosing(stdio::FPRINTF) else { return file.unseen(real) };
+    let Some(begun) = begin_enclosing_on(stdio::FPRINTF, file.doing(NONE, true)) else {
+        return file.unseen(real);
+    };
     let returned = real();
     let result = bytes(returned);
     let (offset, flags) = file.advance(fd, result, true);

@@ -1,7 +1,7 @@
 //! Positions of streams, and flushing.
 
 use super::{Stream, descriptor, placing};
-use crate::files::{begin, tracked};
+use crate::files::{begin, begin_on, tracked};
 use crate::path::arg;
 use crate::real::{Long, Offset, Returned, hook};
 use miot_tracer::op::stdio;
@@ -40,7 +40,7 @@ hook!(fflush | fflush_unlocked (stream: Stream) -> c_int, |real| {
         return returned;
     }
     let Some(file) = tracked(stdio::FFLUSH, descriptor(stream)) else { return real() };
-    let Some(begun) = begin(stdio::FFLUSH) else { return real() };
+    let Some(begun) = begin_on(stdio::FFLUSH, file.named(NONE)) else { return real() };
     let returned = real();
     end(begun, Done { handle: file.handle(), flags: file.flags(), ..Done::of(returned.result()) });
     returned

@@ -62,11 +62,9 @@ impl Node {
         let mut page = vec![0u8; control::BYTES];
         let mut set = |at: usize, value: u64| page[at..at + 8].copy_from_slice(&value.to_le_bytes());
         set(word::MAGIC, control::MAGIC);
-        set(word::ENABLED, 1);
-        set(word::LAYERS, u64::MAX);
-        set(word::LANE_SLOTS, 1 << 14);
-        set(word::LANE_SLOTS_MAX, 1 << 14);
-        set(word::PROCESS_BYTES, 64 << 20);
+        let settings =
+            control::Settings { lane_slots: 1 << 14, lane_slots_max: 1 << 14, ..Default::default() };
+        settings.words(0).for_each(|(at, value)| set(at, value));
         std::fs::write(directory.path().join(control::FILE), page).unwrap();
         Node(directory)
     }

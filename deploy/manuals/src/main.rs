@@ -1,0 +1,107 @@
+//! `miot-manuals DIR`: writes manual pages into `DIR/man` and shell completions into `DIR/completions`, from the
+//! definitions that the commands themselves parse with. Packages contain them; users' builds have no part in it.
+
+use anyhow::Context as _;
+use clap::{Command, CommandFactory as _};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use std::io::Write;
+use std::path::Path;
+
+#[allow(dead_code)]
+#[path = "../../../log-client/src/main.rs"]
+mod log_client;
+#[allow(dead_code)]
+#[path = "../../../log-server/src/main.rs"]
+mod log_server;
+
+const SHELLS: [(Shell, &str); 3] = [(Shell::Bash, ""), (Shell::Zsh, "_"), (Shell::Fish, "")];
+
+fn main() -> anyhow::Result<()> {
+    let dir = std::env::args_os().nth(1).context("usage: miot-manuals DIR")?;
+    let dir = Path::new(&dir);
+    for (section, command) in
+        [("1", miot::command()), ("8", log_client::Options::command()), ("8", log_server::Options::command())]
+    {
+        completions(&dir.join("completions"), command.clone())?;
+        pages(&dir.join("man"), section, command)?;
+    }
+    Ok(())
+}
+
+fn completions(dir: &Path, mut command: Command) -> anyhow::Result<()> {
+    let name = command.get_name().to_owned();
+    for (shell, prefix) in SHELLS {
+        let dir = dir.join(shell.to_string());
+        std::fs::create_dir_all(&dir)?;
+        let suffix = if shell == Shell::Fish { ".fish" } else { "" };
+        let mut file = std::fs::File::create(dir.join(format!("{prefix}{name}{suffix}")))?;
+        clap_complete::generate(shell, &mut command, &name, &mut file);
+    }
+    Ok(())
+}
+
+/// A page for the command and one for each of its subcommands: `miot-run.1`, `miot-pki-init.1`.
+fn pages(dir: &Path, section: &str, mut command: Command) -> anyhow::Result<()> {
+    std::fs::create_dir_all(dir)?;
+    command = command.disable_help_subcommand(true);
+    command.build();
+    all_pages(dir, section, &command, &[])
+}
+
+fn all_pages(dir: &Path, section: &str, command: &Command, above: &[&str]) -> anyhow::Result<()> {
+    let path: Vec<&str> = above.iter().copied().chain([command.get_name()]).collect();
+    let page = page(command, section, &path)?;
+    let file = dir.join(format!("{}.{section}", path.join("-")));
+    std::fs::write(&file, page).with_context(|| file.display().to_string())?;
+    command.get_subcommands().try_for_each(|sub| all_pages(dir, section, sub, &path))
+}
+
+fn page(command: &Command, section: &str, path: &[&str]) -> anyhow::Result<Vec<u8>> {
+    let name = path.join("-");
+    // What follows the options is laid out by hand in the help: here too.
+    let notes = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
+    let renamed = command.clone().after_help("").after_long_help("");
+    let man = Man::new(renamed.clone())
+        .title(name)
+        .section(section)
+        .manual("MIOT")
+        .source(format!("MIOT {}", env!("CARGO_PKG_VERSION")));
+    let mut out = Vec::new();
+    man.render_title(&mut out)?;
+    man.render_name_section(&mut out)?;
+    man.render_synopsis_section(&mut out)?;
+    man.render_description_section(&mut out)?;
+    if renamed.get_arguments().any(|argument| !argument.is_hide_set()) {
+        man.render_options_section(&mut out)?;
+    }
+    if renamed.has_subcommands() {
+        subcommands(&renamed, section, path, &mut out)?;
+    }
+    if let Some(notes) = notes {
+        out.extend_from_slice(b".SH NOTES\n.nf\n");
+        notes.lines().try_for_each(|line| writeln!(out, "{}", escaped(line)))?;
+        out.extend_from_slice(b".fi\n");
+    }
+    if let [.., above, _] = path {
+        writeln!(out, ".SH \"SEE ALSO\"\n\\fB{}\\fR({section})", escaped(&path[..path.len() - 1].join("-")))?;
+        debug_assert!(!above.is_empty());
+    }
+    Ok(out)
+}
+
+fn subcommands(command: &Command, section: &str, path: &[&str], out: &mut impl Write) -> std::io::Result<()> {
+    writeln!(out, ".SH SUBCOMMANDS")?;
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
+        let page = escaped(&format!("{}-{}", path.join("-"), sub.get_name()));
+        writeln!(out, ".TP\n\\fB{page}\\fR({section})\n{}", escaped(&about))?;
+    }
+    Ok(())
+}
+
+/// A line of text as roff takes it.
+fn escaped(line: &str) -> String {
+    let line = line.replace('\\', "\\e").replace('-', "\\-");
+    if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
+}

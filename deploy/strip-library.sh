@@ -1,0 +1,3 @@
+#!/bin/sh
+# What the loader needs stays.
+exec strip --strip-unneeded "$@"

@@ -1,0 +1,511 @@
+//! Sessions of hostile peers beside those of an honest node, with the server's own store behind them.
+//!
+//! The bytes are what the hostile do: connect, with a certificate of their own; send anything, in whole frames with
+//! checksums that fit, in well-formed messages with odd numbers, or as it comes; answer questions for the time, or lie;
+//! go away. The honest node goes on sending. Whatever the others do, its events are in the trace, each once, in order,
+//! in its one stream and none of them late; nothing else is under its name; the trace is sound; memory is
+//! bounded, and given back.
+
+use crate::Seed;
+use crate::input::Input;
+use arrow_array::ArrayRef;
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{TimestampNanosecondType, UInt16Type, UInt64Type};
+use miot_log_server::Config;
+use miot_log_server::testing::{Stage, now};
+use miot_proto::batch::Columns;
+use miot_proto::event::{Event, Ext, Kind, flag};
+use miot_proto::op::posix;
+use miot_proto::wire::{
+    GREETING, Message, Process, ProcessKey, ProcessLoss, Role, Stream, StreamEnd, StreamKey, VERSION,
+    frame_header_of,
+};
+use miot_security::Certificate;
+use miot_trace_store::fsck;
+use miot_trace_store::reader::Reader;
+use std::path::{Path, PathBuf};
+
+/// Steps that are done.
+const STEPS: usize = 120;
+/// Hostile connections at a time.
+const PEERS: usize = 4;
+/// What the server may use, and what it cannot know before a batch is decoded.
+const MEMORY: usize = 64 << 20;
+const DECODED: usize = 24 << 20;
+
+/// Runs the target.
+pub fn run(bytes: &[u8]) {
+    let dir = scratch();
+    Play::new(&dir).run(&mut Input(bytes));
+    let _ = std::fs::remove_dir_all(&dir);
+}
+
+fn scratch() -> PathBuf {
+    let thread = format!("{:?}", std::thread::current().id());
+    let dir = std::env::temp_dir().join(format!("miot-session-{}-{thread}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    dir
+}
+
+fn certificate(name: &str, role: miot_security::Role) -> Certificate {
+    Certificate {
+        subject: name.into(),
+        issuer: "fuzz".into(),
+        serial: "1".into(),
+        names: vec![name.into()],
+        addresses: Vec::new(),
+        role: Some(role),
+        authority: false,
+        not_before: Default::default(),
+        not_after: Default::default(),
+    }
+}
+
+struct Play<'a> {
+    dir: &'a Path,
+    stage: Stage,
+    honest: usize,
+    /// Numbers of the honest node's messages.
+    seq: u64,
+    /// Completion times of its events; the attempt numbers are those from 0.
+    times: Vec<i64>,
+    acknowledged: u64,
+    /// Connections of others, and the questions that each was asked.
+    others: Vec<(usize, Vec<i64>)>,
+}
+
+impl<'a> Play<'a> {
+    fn new(dir: &'a Path) -> Play<'a> {
+        let config = Config {
+            trace: dir.to_owned(),
+            memory: MEMORY as u64,
+            node_streams: 20,
+            // Nobody is to be taken for silent because this machine is slow.
+            silent_after: std::time::Duration::from_secs(3600),
+            ..Config::default()
+        };
+        let mut stage = Stage::new(config).unwrap_or_else(|error| panic!("{error}"));
+        let honest = stage.connect(Some(certificate("honest", miot_security::Role::Node)));
+        let mut play =
+            Play { dir, stage, honest, seq: 0, times: Vec::new(), acknowledged: 0, others: Vec::new() };
+        play.honest_begins();
+        play
+    }
+
+    fn run(mut self, input: &mut Input<'_>) {
+        for _ in 0..STEPS {
+            if input.is_empty() {
+                break;
+            }
+            let step = input.byte();
+            let which = usize::from(step >> 4);
+            match step & 15 {
+                0 => self.connect(input),
+                1 => {
+                    let length = input.number(2) as usize;
+                    let bytes = input.bytes(length % 4096).to_vec();
+                    self.send(which, &bytes);
+                }
+                2 => {
+                    let length = input.number(2) as usize;
+                    let payload = input.bytes(length % 4096);
+                    let frame = [&frame_header_of(payload)[..], payload].concat();
+                    self.send(which, &frame);
+                }
+                3..=9 => {
+                    let frame = message(input).frame();
+                    self.send(which, &frame);
+                }
+                // Half of a message.
+                10 => {
+                    let frame = message(input).frame();
+                    let half = frame.len() * usize::from(input.byte()) / 256;
+                    self.send(which, &frame[..half]);
+                }
+                11 => self.answer(which, input.byte(), input.number(4)),
+                12 => {
+                    if let Some(at) = which.checked_rem(self.others.len()) {
+                        let (number, _) = self.others.remove(at);
+                        self.stage.close(number);
+                    }
+                }
+                13 => self.settle(),
+                14 => self.honest_begins(),
+                _ => self.honest_goes_on(u64::from(step >> 4) + 1),
+            }
+        }
+        self.judge();
+    }
+
+    fn connect(&mut self, input: &mut Input<'_>) {
+        let how = input.byte();
+        if self.others.len() == PEERS {
+            let (number, _) = self.others.remove(0);
+            self.stage.close(number);
+        }
+        let (own, role) = if how & 1 == 0 {
+            (miot_security::Role::Node, Role::Node)
+        } else {
+            (miot_security::Role::Reader, Role::Tail)
+        };
+        let number = self.stage.connect(Some(certificate("liar", own)));
+        self.others.push((number, Vec::new()));
+        let hello = |role, node: &str| Message::Hello {
+            greeting: GREETING,
+            version: VERSION,
+            role,
+            node: node.into(),
+            session: u64::from(how >> 5),
+        };
+        let greeting = match how >> 1 & 15 {
+            0 => return,
+            // Somebody else's name, or role: refused.
+            1 => hello(role, "honest"),
+            2 => hello(Role::Node, "liar"),
+            _ => hello(role, "liar"),
+        };
+        self.stage.send(number, &greeting.frame());
+        self.settle();
+    }
+
+    fn send(&mut self, which: usize, bytes: &[u8]) {
+        if let Some(which) = which.checked_rem(self.others.len()) {
+            self.stage.send(self.others[which].0, bytes);
+        }
+    }
+
+    /// Answers what the server asked, truly or not.
+    fn answer(&mut self, which: usize, how: u8, off: u64) {
+        let Some(which) = which.checked_rem(self.others.len()) else { return };
+        let number = self.others[which].0;
+        // As many questions as come before a clock is known.
+        for _ in 0..10 {
+            for sent in std::mem::take(&mut self.others[which].1) {
+                let answered = match how % 4 {
+                    0 | 1 => now(),
+                    2 => now().wrapping_add(off as i64 * 1000),
+                    _ => time(how, off),
+                };
+                self.stage.send(number, &pong(sent, answered).frame());
+            }
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        if let Err(error) = self.stage.settle() {
+            panic!("the server ends: {error}");
+        }
+        for message in self.stage.said(self.honest) {
+            match message {
+                Message::Ping { sent } => {
+                    self.stage.send(self.honest, &pong(sent, now()).frame());
+                }
+                Message::Ack { through } => self.acknowledged = self.acknowledged.max(through),
+                Message::Refused { reason, .. } => panic!("the honest node is refused: {reason}"),
+                _ => {}
+            }
+        }
+        for (number, questions) in &mut self.others {
+            questions.extend(self.stage.said(*number).into_iter().filter_map(|message| match message {
+                Message::Ping { sent } => Some(sent),
+                _ => None,
+            }));
+        }
+        let most = MEMORY / 4 * 5 + (PEERS + 2) * DECODED;
+        assert!(self.stage.memory() <= most, "{} bytes reserved", self.stage.memory());
+    }
+
+    /// The honest node comes, or comes back on another connection.
+    fn honest_begins(&mut self) {
+        if self.seq > 0 {
+            // All that it sent was read: nothing of it has to be sent again.
+            self.settle();
+            self.stage.close(self.honest);
+            self.settle();
+            self.honest = self.stage.connect(Some(certificate("honest", miot_security::Role::Node)));
+        }
+        let hello = Message::Hello {
+            greeting: GREETING,
+            version: VERSION,
+            role: Role::Node,
+            node: "honest".into(),
+            session: 1,
+        };
+        self.say(&hello);
+        // Its clock is asked for eight times.
+        for _ in 0..10 {
+            self.settle();
+        }
+        let again = self.seq > 0;
+        let key = honest_key();
+        let [process, stream] = definitions(key, 0, now());
+        for mut message in [process, stream] {
+            if !again {
+                self.seq += 1;
+                set_seq(&mut message, self.seq);
+            }
+            self.say(&message);
+        }
+    }
+
+    fn say(&mut self, message: &Message) {
+        self.stage.send(self.honest, &message.frame());
+    }
+
+    fn honest_goes_on(&mut self, rows: u64) {
+        let first = self.times.len() as u64;
+        let mut columns = Columns::default();
+        for attempt in first..first + rows {
+            let time = now().max(self.times.last().copied().unwrap_or(0));
+            self.times.push(time);
+            let path: &[u8] = if attempt == 0 { b"/honest" } else { b"" };
+            row(&mut columns, attempt, time, 7, path);
+        }
+        self.seq += 1;
+        let message = Message::Batch { seq: self.seq, stream: 0, after: first, columns: packed(&columns) };
+        self.say(&message);
+        let watermark = self.times.last().map_or(0, |time| time + 1);
+        self.say(&Message::Heartbeat { watermark });
+        self.settle();
+    }
+
+    fn judge(mut self) {
+        self.honest_goes_on(1);
+        self.settle();
+        let (dir, times) = (self.dir, std::mem::take(&mut self.times));
+        let left = self.stage.finish().unwrap_or_else(|error| panic!("the server ends: {error}"));
+        assert_eq!(left, 0, "memory is given back");
+        let report = fsck::check(dir);
+        assert!(report.is_good(), "{report:?}");
+        let reader = Reader::open(dir).unwrap_or_else(|error| panic!("{error}"));
+        let mut found = Vec::new();
+        let mut streams = Vec::new();
+        for batch in reader.events() {
+            let batch = batch.unwrap_or_else(|error| panic!("{error}"));
+            let nodes = column(&batch, "node").as_dictionary::<UInt16Type>();
+            let names = nodes.values().as_string::<i32>();
+            let seqs = column(&batch, "seq").as_primitive::<UInt64Type>();
+            let ids = column(&batch, "stream").as_primitive::<UInt64Type>();
+            let times = column(&batch, "time").as_primitive::<TimestampNanosecondType>();
+            let flags = column(&batch, "flags").as_primitive::<UInt16Type>();
+            for row in 0..batch.num_rows() {
+                let is_honest = nodes.key(row).is_some_and(|key| names.value(key) == "honest");
+                if is_honest {
+                    assert_eq!(flags.value(row) & flag::LATE, 0, "an event of the honest node is late");
+                    found.push((times.value(row), seqs.value(row)));
+                    streams.push(ids.value(row));
+                } else {
+                    assert!(!streams.contains(&ids.value(row)), "in the honest node's stream");
+                }
+            }
+        }
+        streams.dedup();
+        assert_eq!(streams.len(), 1, "one stream of its own");
+        let expected: Vec<_> = times.into_iter().zip(0..).collect();
+        assert_eq!(found, expected, "what the honest node sent");
+    }
+}
+
+fn column<'a>(batch: &'a RecordBatch, name: &str) -> &'a ArrayRef {
+    batch.column_by_name(name).unwrap_or_else(|| panic!("there is a column {name}"))
+}
+
+fn pong(sent: i64, answered: i64) -> Message {
+    Message::Pong { sent, received: answered, answered }
+}
+
+fn honest_key() -> ProcessKey {
+    ProcessKey { boot: 1, nonce: 1, pid: 10 }
+}
+
+fn process_of(key: ProcessKey, started: i64, text: Vec<u8>) -> Process {
+    let (exe, cmdline, job, cwd) = (Vec::new(), text, Vec::new(), Vec::new());
+    Process { key, ppid: 1, uid: 0, started, rank: None, exe, cmdline, job, cwd }
+}
+
+/// A process and its stream, with number 0.
+fn definitions(key: ProcessKey, number: u32, started: i64) -> [Message; 2] {
+    let process = process_of(key, started, Vec::new());
+    let key = StreamKey { process: key, lane: 0, incarnation: 1 };
+    let stream = Stream { number, key, tid: 1, comm: Vec::new() };
+    [Message::Process { seq: 0, process }, Message::Stream { seq: 0, stream }]
+}
+
+fn set_seq(message: &mut Message, number: u64) {
+    if let Message::Process { seq, .. } | Message::Stream { seq, .. } = message {
+        *seq = number;
+    }
+}
+
+fn row(columns: &mut Columns, attempt: u64, time: i64, handle: u64, path: &[u8]) {
+    let event = Event {
+        op: if path.is_empty() { posix::READ } else { posix::OPEN },
+        request: attempt as u32,
+        enclosing: 0,
+        end: 0,
+        duration: 1,
+        flags: 0,
+        handle,
+        offset: 0,
+        length: 1,
+        result: 1,
+    };
+    let ext = Ext { path1: path, ..Ext::default() };
+    let ext = (!path.is_empty()).then_some(&ext);
+    columns.push(Kind::Request as u8, attempt, time, 1, &event, ext);
+}
+
+fn packed(columns: &Columns) -> Vec<u8> {
+    let (mut scratch, mut packed) = (Vec::new(), Vec::new());
+    columns.encode(&mut scratch, &mut packed);
+    packed
+}
+
+/// A small number, or one at the edge of something.
+fn number(input: &mut Input<'_>) -> u64 {
+    let byte = input.byte();
+    match byte {
+        0..=199 => u64::from(byte),
+        200..=209 => u64::MAX,
+        210..=219 => u64::MAX - 1,
+        220..=229 => 1 << 63,
+        230..=239 => 1 << 32,
+        _ => input.word(),
+    }
+}
+
+/// A time near the present, or at the edge of something.
+fn time(how: u8, off: u64) -> i64 {
+    match how % 8 {
+        0..=3 => now().wrapping_add((off as i64).wrapping_sub(1 << 20).wrapping_mul(1000)),
+        4 => i64::MIN,
+        5 => i64::MAX,
+        6 => off as i64,
+        _ => now().wrapping_add(3_600_000_000_000),
+    }
+}
+
+fn any_time(input: &mut Input<'_>) -> i64 {
+    time(input.byte(), input.number(3))
+}
+
+fn any_key(input: &mut Input<'_>) -> ProcessKey {
+    match input.byte() % 8 {
+        0 => honest_key(),
+        n => ProcessKey { boot: 1, nonce: 1, pid: u32::from(n % 4) },
+    }
+}
+
+fn any_batch(input: &mut Input<'_>) -> Vec<u8> {
+    let how = input.byte();
+    if how & 0xf0 == 0xf0 {
+        let length = input.number(2) as usize;
+        return input.bytes(length % 4096).to_vec();
+    }
+    let (mut columns, mut attempt, step) = (Columns::default(), number(input), u64::from(how >> 4));
+    let (kind, off) = (input.byte(), input.number(3));
+    for n in 0..u64::from(how & 15) {
+        let path: &[u8] = if n % 3 == 2 { b"/liar" } else { b"" };
+        row(&mut columns, attempt, time(kind, off.wrapping_add(n)), n, path);
+        attempt = attempt.wrapping_add(step);
+    }
+    packed(&columns)
+}
+
+/// A message of any kind, with any numbers.
+fn message(input: &mut Input<'_>) -> Message {
+    let (kind, seq) = (input.byte(), number(input));
+    let stream = u32::from(input.byte() % 32);
+    match kind % 16 {
+        0 | 1 => {
+            let text = vec![b'x'; number(input).min(70_000) as usize];
+            Message::Process { seq, process: process_of(any_key(input), any_time(input), text) }
+        }
+        2..=4 => {
+            let key =
+                StreamKey { process: any_key(input), lane: u32::from(input.byte() % 4), incarnation: 1 };
+            let comm = vec![0x1b; number(input).min(100) as usize];
+            Message::Stream { seq, stream: Stream { number: stream, key, tid: 1, comm } }
+        }
+        5..=8 => Message::Batch { seq, stream, after: number(input), columns: any_batch(input) },
+        9 => Message::StreamEnd {
+            seq,
+            end: StreamEnd {
+                stream,
+                attempts: number(input),
+                after: number(input),
+                lost_full: number(input),
+                lost_nested: number(input),
+                filtered: number(input),
+                time: any_time(input),
+            },
+        },
+        10 => {
+            let lost = ProcessLoss { no_lane: number(input), abi_violations: number(input) };
+            Message::ProcessEnd { seq, key: any_key(input), time: any_time(input), lost }
+        }
+        11 => {
+            let ranges = (0..input.byte() % 4).map(|_| (number(input), number(input))).collect();
+            Message::GivenUp { seq, stream, after: number(input), ranges, time: any_time(input) }
+        }
+        12 | 13 => Message::Heartbeat { watermark: any_time(input) },
+        14 => match seq % 4 {
+            0 => Message::Aside,
+            1 => Message::Bye,
+            2 => {
+                Message::Pong { sent: any_time(input), received: any_time(input), answered: any_time(input) }
+            }
+            _ => Message::Ack { through: number(input) },
+        },
+        _ => {
+            let length = usize::from(input.byte());
+            let pattern = String::from_utf8_lossy(input.bytes(length)).into_owned();
+            let ops = if seq % 2 == 0 { vec![] } else { vec!["read".into(), pattern.clone()] };
+            let since = (seq % 3 > 0).then(|| any_time(input));
+            Message::Subscribe {
+                layers: vec![],
+                ops,
+                paths: vec![pattern],
+                pids: vec![stream],
+                nodes: vec![],
+                since,
+            }
+        }
+    }
+}
+
+/// A liar who plays by the rules and then not, and readers.
+pub fn seeds() -> Vec<Seed> {
+    const CONNECT: u8 = 0;
+    const MESSAGE: u8 = 3;
+    const ANSWER: u8 = 11;
+    const CLOSE: u8 = 12;
+    const SETTLE: u8 = 13;
+    const RETURN: u8 = 14;
+    const HONEST: u8 = 15;
+    let process = |seq: u8, key: u8| [MESSAGE, 0, seq, 0, 0, key, 0, 0, 0, 0];
+    let stream = |seq: u8, number: u8, key: u8| [MESSAGE, 2, seq, number, key, 0, 0];
+    let batch =
+        |seq: u8, rows: u8, attempt: u8| [MESSAGE, 5, seq, 0, attempt, 0x10 | rows, attempt, 0, 0, 0, 0x10];
+    let heartbeat = [MESSAGE, 12, 0, 0, 0, 0, 0, 0x10];
+    let end = [MESSAGE, 9, 9, 0, 20, 12, 0, 0, 0, 0, 0, 0, 0x10];
+    let begin = [&[CONNECT, 6, ANSWER, 0, 0, 0, 0, 0][..], &process(1, 1), &stream(2, 0, 1)].concat();
+    let stolen = [&[CONNECT, 6][..], &process(1, 0), &stream(2, 0, 0), &batch(3, 5, 0)].concat();
+    let both = [&begin[..], &batch(3, 3, 0), &[HONEST | 0x30], &batch(4, 5, 7), &heartbeat].concat();
+    let raw = [&[CONNECT, 0, 1, 40, 0][..], &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 9], &[0; 40]].concat();
+    vec![
+        ("honest", vec![HONEST, HONEST | 0xf0, RETURN, HONEST]),
+        ("fair", [&both[..], &end, &[SETTLE, HONEST, CLOSE, HONEST]].concat()),
+        ("stolen", [&stolen[..], &[HONEST, ANSWER, 0, 0, 0, 0, 0, RETURN, HONEST]].concat()),
+        ("wrong-name", vec![CONNECT, 2, HONEST, CONNECT, 5, HONEST]),
+        (
+            "clock",
+            [&[CONNECT, 6, ANSWER, 3, 5, 0, 0, 0][..], &both, &[ANSWER, 2, 0, 0, 0, 1, SETTLE]].concat(),
+        ),
+        ("reader", vec![CONNECT, 7, MESSAGE, 15, 0, 0, 2, b'/', b'*', HONEST, SETTLE]),
+        ("rules", [&begin[..], &stream(3, 0, 5), &batch(0, 3, 200), &batch(5, 3, 0), &end, &end].concat()),
+        ("raw", raw),
+    ]
+}

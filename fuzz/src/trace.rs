@@ -1,0 +1,149 @@
+//! The reader of a live stream, and what a writer cuts off when it goes on after a crash.
+//!
+//! The first byte chooses the table, what stands before the rest (nothing, the schema, or the schema and a batch),
+//! and whether the rest gets the frame and the checksum of a message. Whatever follows: what was whole before is
+//! read, reading ends, and a stream that was cut has nothing left to cut.
+
+use crate::Seed;
+use crate::input::Input;
+use arrow_array::types::{UInt8Type, UInt16Type};
+use arrow_array::{
+    ArrayRef, BinaryArray, DictionaryArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray,
+    UInt16Array, UInt32Array, UInt64Array,
+};
+use arrow_schema::DataType;
+use miot_trace_store::live::{LiveReader, LiveWriter};
+use miot_trace_store::{Table, schema};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+const ROWS: usize = 5;
+
+/// Runs the target.
+pub fn run(bytes: &[u8]) {
+    let Some((mode, tail)) = bytes.split_first() else { return };
+    let table = Table::ALL[usize::from(mode & 7) % Table::ALL.len()];
+    let whole = &streams()[table as usize];
+    let (before, rows) = match mode >> 3 & 3 {
+        0 => (&[][..], 0),
+        1 => (&whole.bytes[..whole.schema], 0),
+        _ => (&whole.bytes[..], ROWS),
+    };
+    let tail = if mode >> 5 & 1 == 0 { tail.to_vec() } else { framed(tail) };
+    let (file, path) = file(&[before, &tail].concat());
+    let Ok(Some(mut reader)) = LiveReader::open(table, &path) else { panic!("the file is there") };
+    let (mut read, mut last) = (0, reader.position());
+    while let Ok(Some(batch)) = reader.next_batch() {
+        assert!(batch.num_columns() == schema::of(table).fields().len());
+        assert!(reader.position() > last, "every message is some bytes");
+        (read, last) = (read + batch.num_rows(), reader.position());
+    }
+    assert!(read >= rows, "{read} of {rows} rows");
+    assert!(reader.position() >= before.len() as u64);
+    let mut seen = 0;
+    let recovered = LiveWriter::recover(table, &path, |batch| {
+        seen += batch.num_rows();
+        Ok(())
+    });
+    if let Ok((writer, _)) = recovered {
+        drop(writer);
+        assert_eq!(seen, read, "reader and writer see the same");
+        assert_eq!(file.metadata().map(|meta| meta.len()).ok(), Some(last.max(reader.position())));
+    }
+}
+
+struct Stream {
+    bytes: Vec<u8>,
+    /// Bytes of the schema message.
+    schema: usize,
+}
+
+/// One stream with a batch per table, as the writer writes it.
+fn streams() -> &'static [Stream] {
+    static STREAMS: OnceLock<Vec<Stream>> = OnceLock::new();
+    STREAMS.get_or_init(|| {
+        Table::ALL.map(|table| written(table).unwrap_or_else(|error| panic!("{error}"))).into()
+    })
+}
+
+fn written(table: Table) -> Result<Stream, Box<dyn std::error::Error>> {
+    let (file, path) = file(&[]);
+    let mut writer = LiveWriter::new(table, path)?;
+    writer.write_out()?;
+    let schema = file.metadata()?.len() as usize;
+    let columns = schema::of(table).fields().iter().map(|field| column(field.data_type())).collect();
+    writer.append(&RecordBatch::try_new(schema::of(table), columns)?)?;
+    writer.write_out()?;
+    let mut bytes = vec![0; file.metadata()?.len() as usize];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0)?;
+    Ok(Stream { bytes, schema })
+}
+
+fn column(data_type: &DataType) -> ArrayRef {
+    let numbers = 0..ROWS as u64;
+    let texts = ["/a", "/a", "", "/b/c", "/a"];
+    match data_type {
+        DataType::UInt16 => Arc::new(UInt16Array::from_iter_values(numbers.map(|n| n as u16))),
+        DataType::UInt32 => Arc::new(UInt32Array::from_iter_values(numbers.map(|n| n as u32))),
+        DataType::UInt64 => Arc::new(UInt64Array::from_iter_values(numbers)),
+        DataType::Int64 => Arc::new(Int64Array::from_iter_values(numbers.map(|n| n as i64 - 2))),
+        DataType::Timestamp(..) => Arc::new(
+            TimestampNanosecondArray::from_iter_values(numbers.map(|n| n as i64)).with_timezone("UTC"),
+        ),
+        DataType::Binary => Arc::new(BinaryArray::from_iter_values(texts)),
+        DataType::Dictionary(key, _) if **key == DataType::UInt8 => {
+            Arc::new(texts.into_iter().collect::<DictionaryArray<UInt8Type>>())
+        }
+        DataType::Dictionary(..) => Arc::new(texts.into_iter().collect::<DictionaryArray<UInt16Type>>()),
+        _ => Arc::new(StringArray::from_iter_values(texts)),
+    }
+}
+
+/// A file in memory that can be opened by its path.
+fn file(bytes: &[u8]) -> (File, PathBuf) {
+    let made = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).map(File::from);
+    let Ok(mut file) = made else { panic!("files in memory are to be had") };
+    assert!(file.write_all(bytes).is_ok());
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
+    (file, path)
+}
+
+/// A message of the live stream: `u16` length of the flatbuffer, flatbuffer, body.
+fn framed(bytes: &[u8]) -> Vec<u8> {
+    let mut input = Input(bytes);
+    let length = input.number(2) as usize;
+    let mut flat = input.bytes(length).to_vec();
+    flat.resize(flat.len().next_multiple_of(8), 0);
+    flat.extend_from_slice(b"MCRC");
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&flat[..flat.len() - 4]), input.0);
+    flat.extend_from_slice(&crc.to_le_bytes());
+    let mut message = vec![0xff; 4];
+    message.extend_from_slice(&(flat.len() as u32).to_le_bytes());
+    message.extend_from_slice(&flat);
+    message.extend_from_slice(input.0);
+    message
+}
+
+/// For each table, its messages again after what stands before.
+pub fn seeds() -> Vec<Seed> {
+    const NAMES: [&str; 6] = ["events", "processes", "threads", "files", "losses", "clocks"];
+    let mut seeds = vec![("torn", vec![8, 0xff, 0xff, 0xff])];
+    for (number, name) in NAMES.into_iter().enumerate() {
+        let stream = &streams()[number];
+        seeds.push((name, [&[number as u8 | 1 << 3], &stream.bytes[stream.schema..]].concat()));
+    }
+    let losses = &streams()[Table::Losses as usize];
+    let message = &losses.bytes[losses.schema..];
+    // Flatbuffer and body of the one message, without frame and checksum.
+    let size = message[4..8].iter().rev().fold(0, |n, b| n << 8 | usize::from(*b));
+    let flat = &message[8..size];
+    let mut checked = vec![Table::Losses as u8 | 1 << 3 | 1 << 5];
+    checked.extend_from_slice(&(flat.len() as u16).to_le_bytes());
+    checked.extend_from_slice(flat);
+    checked.extend_from_slice(&message[8 + size..]);
+    seeds.push(("checked", checked));
+    seeds
+}

@@ -1,0 +1,43 @@
+//! File systems of programs, GlusterFS among them: all that the kernel counts is how many requests wait for the program
+//! (`/sys/fs/fuse/connections/<minor>/waiting`), which only root and whoever mounted it may read. What was done is in the
+//! trace if the program, or those who use it, are traced.
+
+use super::mounts::Mount;
+use super::{Reading, number};
+use miot_proto::wire::{Counters, DeviceKind};
+use std::path::Path;
+
+/// All that are mounted and can be read.
+pub(super) fn read(root: &Path, mounts: &[Mount]) -> Vec<Reading> {
+    let is_fuse = |mount: &&Mount| mount.kind == b"fuse" || mount.kind.starts_with(b"fuse.");
+    let one = |mount: &Mount| {
+        let file = root.join(format!("sys/fs/fuse/connections/{}/waiting", mount.minor));
+        let counters =
+            Counters { in_flight: number(std::fs::read(file).ok()?.trim_ascii()), ..Counters::default() };
+        let (name, mount) = (mount.source.clone(), mount.place.clone());
+        Some(Reading { kind: DeviceKind::Fuse, name, mount, counters })
+    };
+    mounts.iter().filter(is_fuse).filter_map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_wait_are_read() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("sys/fs/fuse/connections/45");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("waiting"), "3\n").unwrap();
+        let mount = |minor, kind: &[u8]| Mount {
+            minor,
+            kind: kind.to_vec(),
+            source: b"g1:/vol".to_vec(),
+            place: b"/mnt".to_vec(),
+        };
+        let mounts = [mount(45, b"fuse.glusterfs"), mount(46, b"fuse.glusterfs"), mount(45, b"fusectl")];
+        let found = read(root.path(), &mounts);
+        assert_eq!((found.len(), found[0].counters.in_flight), (1, Some(3)));
+    }
+}

@@ -1,0 +1,115 @@
+//! Mounted NFS: `/proc/self/mountstats`, as nfs-utils' mountstats(8) reads it. Reading it asks no server.
+
+use super::mounts::unescape;
+use super::{Reading, from_ms, lines, number, words};
+use miot_proto::wire::{Counters, DeviceKind};
+
+/// Of the `bytes:` line: what went over the network, read and written.
+const SERVER_READ: usize = 4;
+/// See [`SERVER_READ`].
+const SERVER_WRITE: usize = 5;
+
+/// The NFS mounts, each export once.
+///
+/// Per operation the kernel has: requests, transmissions, major time-outs, bytes sent, bytes received, ms queued, ms of
+/// round trips, ms in all (and errors, since Linux 5.3). The time of a request is that in all: with it waiting is seen.
+pub(super) fn parse(text: &[u8]) -> Vec<Reading> {
+    let mut found: Vec<Reading> = Vec::new();
+    // True within a mount that is told of.
+    let mut inside = false;
+    for line in lines(text) {
+        let parts: Vec<&[u8]> = words(line).collect();
+        if let [b"device", name, b"mounted", b"on", mount, b"with", b"fstype", kind, ..] = parts[..] {
+            let reading = Reading {
+                kind: DeviceKind::Nfs,
+                name: unescape(name),
+                mount: unescape(mount),
+                counters: Counters::default(),
+            };
+            inside =
+                matches!(kind, b"nfs" | b"nfs4") && !found.iter().any(|other| other.name == reading.name);
+            if inside {
+                found.push(reading);
+            }
+            continue;
+        }
+        let Some(reading) = found.last_mut().filter(|_| inside) else { continue };
+        let Some((label, values)) = parts.split_first() else { continue };
+        let Some(label) = label.strip_suffix(b":") else { continue };
+        let values: Vec<u64> = values.iter().map_while(|word| number(word)).collect();
+        match (label, &values[..]) {
+            (b"bytes", values) => {
+                reading.counters.read_bytes = values.get(SERVER_READ).copied();
+                reading.counters.write_bytes = values.get(SERVER_WRITE).copied();
+            }
+            (operation, [requests, sent, _, _, _, _, _, total, ..]) if is_operation(operation) => {
+                let counters = &mut reading.counters;
+                let (count, time) = match operation {
+                    b"READ" => (&mut counters.reads, &mut counters.read_time),
+                    b"WRITE" => (&mut counters.writes, &mut counters.write_time),
+                    _ => (&mut counters.others, &mut counters.other_time),
+                };
+                add(count, *requests);
+                add(time, from_ms(*total));
+                add(&mut counters.retransmits, sent.saturating_sub(*requests));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn is_operation(label: &[u8]) -> bool {
+    !label.is_empty() && label.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_')
+}
+
+fn add(to: &mut Option<u64>, more: u64) {
+    *to = Some(to.unwrap_or(0).saturating_add(more));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In the form of Linux 6.1, shortened.
+    const SAMPLE: &str = "device /dev/sda1 mounted on / with fstype ext4
+device n1:/home mounted on /home/my\\040own with fstype nfs4 statvers=1.1
+\topts:\trw,vers=4.2,rsize=1048576,wsize=1048576
+\tage:\t2813
+\tcaps:\tcaps=0x3ffbffff,wtmult=512,dtsize=1048576
+\tevents:\t1 2 3 4 5 6 7 8 9 10
+\tbytes:\t1000 2000 0 0 4096 8192 1 2
+\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)
+\txprt:\ttcp 0 0 1 0 0 30 30 0 30 0 2 0 0
+\tper-op statistics
+\t        NULL: 1 1 0 44 24 0 0 0 0
+\t        READ: 3 5 0 600 4500 1 20 30 0
+\t       WRITE: 2 2 0 9000 300 0 40 50 0
+\t      GETATTR: 7 7 0 1400 1700 0 6 8 0
+device n1:/home mounted on /again with fstype nfs4 statvers=1.1
+\tbytes:\t1 1 1 1 1 1 1 1
+device proc mounted on /proc with fstype proc
+\tbytes:\t9 9 9 9 9 9 9 9
+";
+
+    #[test]
+    fn mounts_of_nfs_are_read_and_others_are_not() {
+        let found = parse(SAMPLE.as_bytes());
+        let [home] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((&home.name[..], &home.mount[..]), (&b"n1:/home"[..], &b"/home/my own"[..]));
+        let expected = Counters {
+            reads: Some(3),
+            writes: Some(2),
+            others: Some(8),
+            read_bytes: Some(4096),
+            write_bytes: Some(8192),
+            read_time: Some(30_000_000),
+            write_time: Some(50_000_000),
+            other_time: Some(8_000_000),
+            retransmits: Some(2),
+            ..Counters::default()
+        };
+        assert_eq!(home.counters, expected);
+        assert_eq!(parse(b"device a mounted on b with fstype nfs\n\tbytes:\tx\n\tREAD: 1 2\n").len(), 1);
+    }
+}

@@ -1,0 +1,107 @@
+//! The control page as memory.
+//!
+//! Mapped, because the sleep of an idle log-client is a futex in it. The file is mode 0644, so nobody but its owner can
+//! truncate it under the mapping.
+
+use miot_proto::control::{BYTES, EXCEPTION_BYTES, MAGIC, MOST_EXCEPTIONS, Settings, exception, word};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Relaxed, Release},
+};
+
+type Page = [AtomicU64; BYTES / 8];
+
+/// The mapping.
+#[derive(Debug)]
+pub(super) struct Mapped(NonNull<Page>);
+
+// SAFETY: the page is reached only through atomics, and stays mapped as long as the value lives.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    pub(super) fn new(file: &OwnedFd) -> Result<Mapped, Errno> {
+        // SAFETY:
+        // - a new mapping at an address the kernel chooses overlaps nothing;
+        // - the file is BYTES long (checked or allocated by the caller), and only its owner could shorten it.
+        let address = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                BYTES,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file,
+                0,
+            )?
+        };
+        NonNull::new(address.cast::<Page>()).map(Mapped).ok_or(Errno::NOMEM)
+    }
+
+    pub(super) fn word(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: mapped until drop, page-aligned, BYTES long; all access is atomic.
+        let page = unsafe { self.0.as_ref() };
+        &page[at / 8]
+    }
+
+    /// The futex of a sleeping log-client.
+    pub(super) fn bell(&self) -> &AtomicU32 {
+        // SAFETY: the low half of a live little-endian `u64` atomic is four aligned bytes.
+        unsafe { &*std::ptr::from_ref(self.word(word::SLEEPING)).cast::<AtomicU32>() }
+    }
+
+    /// Stores settings, in their order.
+    pub(super) fn store(&self, settings: &Settings, tsc_hz: u64) {
+        for (at, value) in settings.words(tsc_hz) {
+            self.word(at).store(value, Release);
+        }
+    }
+
+    /// What holds for the node holds for all programs.
+    pub(super) fn clear_exceptions(&self) {
+        if self.word(word::EXCEPTED).swap(0, Release) == 0 {
+            return;
+        }
+        for entry in 0..MOST_EXCEPTIONS {
+            self.word(word::EXCEPTION + entry * EXCEPTION_BYTES + exception::KIND).store(0, Release);
+        }
+        self.word(word::EXCEPTIONS).fetch_add(1, Release);
+    }
+
+    /// Says who is not recorded. A producer that looks meanwhile sees no list.
+    pub(super) fn leave_out(&self, list: &[u8]) {
+        let length = self.word(word::LEFT_OUT_BYTES);
+        length.store(0, Release);
+        for (at, bytes) in list.chunks(8).enumerate() {
+            let mut text = [0; 8];
+            text[..bytes.len()].copy_from_slice(bytes);
+            self.word(word::LEFT_OUT + 8 * at).store(u64::from_le_bytes(text), Release);
+        }
+        length.store(list.len() as u64, Release);
+    }
+
+    /// Makes the page that of this process.
+    pub(super) fn configure(&self, settings: &Settings, tsc_hz: u64) {
+        for (at, value) in
+            [(word::READER_PID, u64::from(std::process::id())), (word::SLEEPING, 0), (word::CLOSED, 0)]
+        {
+            self.word(at).store(value, Relaxed);
+        }
+        self.clear_exceptions();
+        // A predecessor's counter was this machine's, since the page does not outlive a boot.
+        let known = if tsc_hz == 0 { self.word(word::TSC_HZ).load(Relaxed) } else { tsc_hz };
+        self.store(settings, known);
+        self.word(word::MAGIC).store(MAGIC, Release);
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` with this length; no reference outlives the value.
+        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), BYTES) };
+    }
+}

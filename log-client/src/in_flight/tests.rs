@@ -1,0 +1,163 @@
+use super::*;
+use crate::clock::boottime_ns;
+use crate::segment::hand_made::HandMade;
+use miot_proto::op::{posix, stdio};
+use proptest::prelude::*;
+use std::process::{Child, Command, Stdio};
+
+const NONCE: u64 = 0xabc;
+
+/// A process that waits, whose segment is made by hand.
+struct Producer {
+    child: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Producer {
+    fn new() -> Producer {
+        let mut command = Command::new("cat");
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        Producer { child, dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// A segment of this process with one lane, whose thread is the process's only one.
+    fn segment(&self) -> HandMade {
+        let mut made = HandMade::with_lane(256);
+        made.set(header::PID, self.child.id().into());
+        made.set(header::NONCE, NONCE);
+        made.set(header::CREATED_BOOT_NS, boottime_ns());
+        made.set_lane(0, lane::TID, self.child.id().into());
+        made
+    }
+
+    fn list(&self, segment: &[u8]) -> Listing {
+        let name = format!("{}-{NONCE:016x}.seg", self.child.id());
+        std::fs::write(self.dir.path().join(name), segment).unwrap();
+        InFlightReader::open(self.dir.path()).unwrap().list(Duration::ZERO).unwrap()
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn show(made: &mut HandMade, at: usize, word: u64, [begin, handle, offset, length]: [u64; 4]) {
+    let words = [
+        (in_flight::REQUEST, word),
+        (in_flight::BEGIN, begin),
+        (in_flight::HANDLE, handle),
+        (in_flight::OFFSET, offset),
+        (in_flight::LENGTH, length),
+    ];
+    words.into_iter().for_each(|(offset, value)| made.set_lane(0, at + offset, value));
+}
+
+fn now() -> u64 {
+    ticks(Clock::MonotonicRaw)
+}
+
+#[test]
+fn a_request_is_shown_with_its_file_and_what_encloses_it() {
+    let producer = Producer::new();
+    let mut made = producer.segment();
+    show(
+        &mut made,
+        lane::IN_FLIGHT,
+        in_flight::word(posix::READ, 8, Some(0)),
+        [now() - 2_000_000_000, 5, 4096, 512],
+    );
+    show(
+        &mut made,
+        lane::ENCLOSING,
+        in_flight::word(stdio::FREAD, 7, None),
+        [now() - 3_000_000_000, 0, 1, 2],
+    );
+    let listing = producer.list(&made.bytes);
+    assert_eq!((listing.processes, listing.hidden, listing.unfit), (1, 0, 0));
+    let [request] = &listing.requests[..] else { panic!("{listing:?}") };
+    assert_eq!((request.op, request.request, request.pid), (posix::READ, 8, producer.child.id()));
+    assert_eq!((request.handle, request.offset, request.length), (Some(5), Some(4096), Some(512)));
+    assert_eq!((&request.comm[..], &request.exe[..]), (&b"worker"[..], &b"/bin/app"[..]));
+    assert!((2..60).contains(&request.age.as_secs()), "{:?}", request.age);
+    let outer = request.enclosing.as_ref().unwrap();
+    assert_eq!((outer.op, outer.request), (stdio::FREAD, 7));
+    assert!(outer.age > request.age);
+}
+
+#[test]
+fn what_has_ended_or_is_nobodys_is_not_shown() {
+    let producer = Producer::new();
+    let mut made = producer.segment();
+    let word = in_flight::word(posix::READ, 1, Some(0));
+    show(&mut made, lane::IN_FLIGHT, word, [now(), 0, 0, 0]);
+    let shown = producer.list(&made.bytes);
+    assert_eq!(shown.requests.len(), 1);
+    assert_eq!((shown.requests[0].offset, shown.requests[0].length), (None, None), "no handle, no arguments");
+
+    let nothing = |change: &dyn Fn(&mut HandMade)| {
+        let mut made = HandMade::with_lane(256);
+        made.bytes = self::copy(&producer, word);
+        change(&mut made);
+        assert_eq!(producer.list(&made.bytes).requests, []);
+    };
+    nothing(&|made| made.push(0, 0, 10, b""));
+    nothing(&|made| made.retire(0, 1));
+    nothing(&|made| made.set(header::CLOSED, 1));
+    nothing(&|made| made.set_lane(0, lane::TID, 1));
+    // Made before the process started, so by another one of its number.
+    nothing(&|made| made.set(header::CREATED_BOOT_NS, 0));
+    nothing(&|made| made.set(header::PID, 1));
+}
+
+fn copy(producer: &Producer, word: u64) -> Vec<u8> {
+    let mut made = producer.segment();
+    show(&mut made, lane::IN_FLIGHT, word, [now(), 0, 0, 0]);
+    made.bytes
+}
+
+#[test]
+fn the_young_are_left_out_on_request_and_the_old_come_first() {
+    let producer = Producer::new();
+    let mut made = producer.segment();
+    made.place(256);
+    made.claim(1, 1);
+    made.set_lane(1, lane::TID, producer.child.id().into());
+    let begin = now();
+    show(
+        &mut made,
+        lane::IN_FLIGHT,
+        in_flight::word(posix::READ, 1, Some(0)),
+        [begin - 1_000_000_000, 0, 0, 0],
+    );
+    for (offset, value) in [
+        (in_flight::REQUEST, in_flight::word(posix::WRITE, 1, Some(0))),
+        (in_flight::BEGIN, begin - 9_000_000_000),
+    ] {
+        made.set_lane(1, lane::IN_FLIGHT + offset, value);
+    }
+    let ops: Vec<_> = producer.list(&made.bytes).requests.iter().map(|request| request.op).collect();
+    assert_eq!(ops, [posix::WRITE, posix::READ]);
+    let mut reader = InFlightReader::open(producer.dir.path()).unwrap();
+    assert_eq!(reader.list(Duration::from_secs(3600)).unwrap().requests, []);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn arbitrary_bytes_do_no_harm(
+        lanes: u64,
+        words in prop::collection::vec((0usize..(HEADER_BYTES + 4 * LANE_BYTES) / 8, any::<u64>()), 0..40),
+        cut in 0usize..400_000,
+    ) {
+        let producer = Producer::new();
+        let mut made = producer.segment();
+        made.set(header::LANES, lanes);
+        words.into_iter().for_each(|(at, value)| made.set(at * 8, value));
+        made.bytes.truncate(cut);
+        let listing = producer.list(&made.bytes);
+        prop_assert!(listing.requests.len() <= MAX_LANES);
+    }
+}

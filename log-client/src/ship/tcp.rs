@@ -1,0 +1,120 @@
+//! The log-server at the other end of a TCP connection.
+
+use super::Peer;
+use super::stream::{FromServer, ToServer, both_ways};
+use super::transport::{Answer, News, Receiver, Sender, Transport};
+use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_HELLO, Message, Role, STEERABLE, VERSION, frame_header};
+use miot_security::failure::refusal;
+use rustix::net::sockopt;
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Longest wait for a connection, and for the server's first answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Tcp {
+    peer: Peer,
+}
+
+impl Tcp {
+    pub(crate) fn new(peer: Peer) -> Tcp {
+        Tcp { peer }
+    }
+}
+
+impl Transport for Tcp {
+    type Sender = ToServer;
+    type Receiver = FromServer;
+
+    async fn connect(&mut self, session: u64) -> io::Result<Answer<ToServer, FromServer>> {
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
+        // The name is looked up anew each time: the log-server may have moved.
+        let stream = timeout(PATIENCE, TcpStream::connect(&self.peer.server)).await.map_err(late)??;
+        watch_over(&stream, self.peer.dead_after)?;
+        let connecting = both_ways(stream, &self.peer.server, self.peer.tls.as_deref());
+        let (mut reader, mut writer) = timeout(PATIENCE, connecting).await.map_err(late)??;
+        let hello = Message::Hello {
+            greeting: GREETING,
+            version: VERSION,
+            role: Role::Node,
+            node: self.peer.node.clone(),
+            session,
+        };
+        let asked = async {
+            writer.send(&hello.frame()).await?;
+            receive(&mut reader).await
+        };
+        let answer = match timeout(PATIENCE, asked).await.map_err(late)? {
+            Ok(answer) => answer,
+            // What the server thinks of our certificate comes with its first answer.
+            Err(error) => {
+                let (reason, passing) = refusal(&error).ok_or(error)?;
+                return Ok(if passing { Answer::NotNow(reason) } else { Answer::Refused(reason) });
+            }
+        };
+        Ok(match answer {
+            Message::Welcome { version, .. } if version.major != VERSION.major => Answer::Refused(format!(
+                "it speaks version {}.{} of the protocol, this log-client {}.{}",
+                version.major, version.minor, VERSION.major, VERSION.minor
+            )),
+            Message::Welcome { through, version } => {
+                Answer::Welcome(writer, reader, through, version.minor >= STEERABLE)
+            }
+            Message::Refused { reason, passing: true } => Answer::NotNow(reason),
+            Message::Refused { reason, .. } => Answer::Refused(reason),
+            _ => Answer::Refused("it is no log-server: it did not answer the greeting".into()),
+        })
+    }
+}
+
+impl Sender for ToServer {
+    async fn send(&mut self, frames: &[u8]) -> io::Result<()> {
+        self.write_all(frames).await?;
+        self.flush().await
+    }
+
+    async fn finish(&mut self) {
+        let _ = self.shutdown().await;
+    }
+}
+
+impl Receiver for FromServer {
+    async fn next(&mut self) -> io::Result<News> {
+        loop {
+            match receive(self).await? {
+                Message::Ack { through } => return Ok(News::Acknowledged(through)),
+                Message::Ping { sent } => return Ok(News::Asked(sent)),
+                Message::Refused { reason, .. } => return Ok(News::Refused(reason)),
+                Message::Errand { id, errand } => return Ok(News::Errand(id, errand)),
+                // Of a higher minor version: nothing we need.
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Makes a dead network show in time, whether something is to be sent or not.
+fn watch_over(stream: &TcpStream, dead_after: Duration) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, dead_after / 2)?;
+    sockopt::set_tcp_keepintvl(stream, dead_after / 8)?;
+    sockopt::set_tcp_user_timeout(stream, u32::try_from(dead_after.as_millis()).unwrap_or(u32::MAX))?;
+    Ok(())
+}
+
+async fn receive(reader: &mut FromServer) -> io::Result<Message> {
+    let odd = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    let mut header = [0; FRAME_HEADER];
+    reader.read_exact(&mut header).await?;
+    // The server has nothing long to say to a node.
+    let (length, crc) = frame_header(header, MAX_HELLO).map_err(odd)?;
+    let mut payload = vec![0; length];
+    reader.read_exact(&mut payload).await?;
+    Message::from_payload(&payload, crc).map_err(odd)
+}

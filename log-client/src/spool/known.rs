@@ -1,0 +1,55 @@
+//! What the log-server knows on a connection: it ends one on which something comes that was not defined.
+
+use super::format::Frame;
+use miot_proto::wire::{Message, ProcessKey};
+use std::collections::HashSet;
+
+/// Processes and streams that were defined and have not ended.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    processes: HashSet<ProcessKey>,
+    streams: HashSet<u32>,
+}
+
+impl Known {
+    /// What a copy defines, as a frame with number 0; `None` if it is known or defines nothing.
+    pub(super) fn missing(&self, copy: Frame<'_>) -> Option<Vec<u8>> {
+        match Message::from_payload(copy.payload, copy.crc) {
+            Ok(Message::Process { process, .. }) if !self.processes.contains(&process.key) => {
+                Some(Message::Process { seq: 0, process }.frame())
+            }
+            Ok(Message::Stream { stream, .. }) if !self.streams.contains(&stream.number) => {
+                Some(Message::Stream { seq: 0, stream }.frame())
+            }
+            _ => None,
+        }
+    }
+
+    /// True if a frame that comes next makes sense to the server; then it is taken to have been sent.
+    pub(super) fn admit(&mut self, frame: Frame<'_>) -> bool {
+        if let Some(stream) = frame.stream() {
+            return self.streams.contains(&stream);
+        }
+        match Message::from_payload(frame.payload, frame.crc) {
+            Ok(Message::Process { process, .. }) => {
+                self.processes.insert(process.key);
+                true
+            }
+            Ok(Message::Stream { stream, .. }) => {
+                let is_known = self.processes.contains(&stream.key.process);
+                if is_known {
+                    self.streams.insert(stream.number);
+                }
+                is_known
+            }
+            Ok(Message::StreamEnd { end, .. }) => self.streams.remove(&end.stream),
+            // It may have had no stream, or be known from elsewhere.
+            Ok(Message::ProcessEnd { key, .. }) => {
+                self.processes.remove(&key);
+                true
+            }
+            Ok(_) => true,
+            Err(_) => false,
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The numbers of `/metrics`. `docs/monitoring.md` is for users.
+
+use super::PLACES;
+use miot_monitoring::Exposition;
+use miot_proto::status::{ClusterStatus, NodeReport, NodeStatus};
+
+/// The status as Prometheus reads it.
+pub(super) fn text(status: &ClusterStatus) -> Result<String, prometheus::Error> {
+    let page = Exposition::default();
+    server(&page, status)?;
+    nodes(&page, &status.nodes)?;
+    reports(&page, &status.nodes)?;
+    page.text()
+}
+
+fn server(page: &Exposition, status: &ClusterStatus) -> Result<(), prometheus::Error> {
+    let server = &status.server;
+    let number = |value: u64| value as f64;
+    page.gauges(
+        "miot_server_build_info",
+        "Always 1; the label says which version runs.",
+        ["version"],
+        [([server.version.as_str()], 1.0)],
+    )?;
+    page.gauge(
+        "miot_server_start_time_seconds",
+        "When the log-server was started, Unix time.",
+        server.started as f64 / 1e9,
+    )?;
+    page.gauge(
+        "miot_server_ready",
+        "1 while the trace can be written and synced.",
+        f64::from(u8::from(server.durable)),
+    )?;
+    page.counter("miot_server_events_stored_total", "Events that are durable in the trace.", server.events)?;
+    page.counter("miot_server_received_bytes_total", "Bytes received from nodes.", server.bytes)?;
+    page.gauge("miot_server_waiting_events", "Events that wait to be merged.", number(server.waiting))?;
+    page.gauge(
+        "miot_server_merge_lag_seconds",
+        "How far the merge is behind the clock.",
+        seconds(server.merge_lag_ns),
+    )?;
+    page.gauges(
+        "miot_server_parts",
+        "Parts of the trace: live (being appended to, or sealed) and sealed.",
+        ["state"],
+        [(["live"], number(server.live_parts)), (["sealed"], number(server.sealed_parts))],
+    )?;
+    page.gauge(
+        "miot_server_disk_free_bytes",
+        "Free for the log-server in the file system of the trace.",
+        number(server.disk_free),
+    )?;
+    page.gauge(
+        "miot_server_disk_size_bytes",
+        "Size of the file system of the trace.",
+        number(server.disk_total),
+    )?;
+    page.gauge(
+        "miot_server_memory_bytes",
+        "Memory for events that are not durable yet.",
+        number(server.memory),
+    )?;
+    page.gauge("miot_server_memory_limit_bytes", "Its limit (`memory`).", number(server.memory_limit))?;
+    page.gauge("miot_server_nodes_connected", "Nodes that have a connection.", number(server.connections))?;
+    page.gauge(
+        "miot_server_nodes_known",
+        "Nodes that are in the trace, or were.",
+        status.nodes.len() as f64,
+    )?;
+    page.gauge("miot_server_subscribers", "Readers of the live trace.", number(server.subscribers))?;
+    page.counter(
+        "miot_server_subscribers_cut_total",
+        "Readers that were cut off because they were too slow.",
+        server.subscribers_cut,
+    )?;
+    page.counter(
+        "miot_server_connections_refused_total",
+        "Connections that were turned away.",
+        server.turned_away,
+    )
+}
+
+fn nodes(page: &Exposition, nodes: &[NodeStatus]) -> Result<(), prometheus::Error> {
+    type Value = fn(&NodeStatus) -> Option<f64>;
+    let gauges: [(&str, &str, Value); 6] = [
+        ("miot_node_connected", "1 while the node has a connection.", |n| {
+            Some(f64::from(u8::from(n.connected)))
+        }),
+        (
+            "miot_node_last_heard_timestamp_seconds",
+            "When the last message of the node came, Unix time.",
+            |n| n.last_heard.map(|time| time as f64 / 1e9),
+        ),
+        (
+            "miot_node_watermark_lag_seconds",
+            "How far the node's promise (everything before it was sent) is behind the clock.",
+            |n| n.lag_ns.map(seconds),
+        ),
+        ("miot_node_holds_back", "1 while the merge waits for the node.", |n| {
+            Some(f64::from(u8::from(n.holds_back)))
+        }),
+        ("miot_node_clock_offset_seconds", "What is added to the node's times.", |n| {
+            n.clock.map(|clock| seconds(clock.offset_ns))
+        }),
+        ("miot_node_clock_uncertainty_seconds", "The times of the node may be wrong by so much.", |n| {
+            n.clock.map(|clock| seconds(clock.uncertainty_ns))
+        }),
+    ];
+    for (name, help, value) in gauges {
+        let series = nodes.iter().filter_map(|node| Some(([node.node.as_str()], value(node)?)));
+        page.gauges(name, help, ["node"], series)?;
+    }
+    page.gauges(
+        "miot_node_clock_drift_ratio",
+        "By how much the node's clock is too slow, seconds per second.",
+        ["node"],
+        nodes.iter().filter_map(|n| Some(([n.node.as_str()], n.clock?.drift_ppb as f64 / 1e9))),
+    )?;
+    type Count = fn(&NodeStatus) -> u64;
+    let counters: [(&str, &str, Count); 3] = [
+        ("miot_node_connects_total", "Connections of the node.", |n| n.connects),
+        ("miot_node_events_received_total", "Events received from the node, repeats included.", |n| n.events),
+        ("miot_node_received_bytes_total", "Bytes received from the node.", |n| n.bytes),
+    ];
+    for (name, help, value) in counters {
+        page.counters(name, help, ["node"], nodes.iter().map(|n| ([n.node.as_str()], value(n))))?;
+    }
+    let losses = nodes.iter().flat_map(|node| {
+        PLACES.map(|place| ([node.node.as_str(), place], node.losses.get(place).copied().unwrap_or(0)))
+    });
+    page.counters(
+        "miot_node_lost_events_total",
+        "Events that are missing in the trace, by the place where they were lost; `filtered` was left out on purpose.",
+        ["node", "place"],
+        losses,
+    )
+}
+
+/// What nodes say of themselves; those that are gone say nothing.
+fn reports(page: &Exposition, nodes: &[NodeStatus]) -> Result<(), prometheus::Error> {
+    let told = || {
+        let there = nodes.iter().filter(|node| node.connected);
+        there.filter_map(|node| Some((node.node.as_str(), node.report.as_ref()?)))
+    };
+    page.gauges(
+        "miot_node_build_info",
+        "Always 1; the label says which version of the log-client runs.",
+        ["node", "version"],
+        told().map(|(node, report)| ([node, report.version.as_str()], 1.0)),
+    )?;
+    type Value = fn(&NodeReport) -> f64;
+    let gauges: [(&str, &str, Value); 9] = [
+        ("miot_node_processes", "Processes being read.", |r| r.processes as f64),
+        ("miot_node_lanes", "Lanes (threads) being read.", |r| r.lanes as f64),
+        ("miot_node_segment_bytes", "Shared memory of all segments.", |r| r.segment_bytes as f64),
+        ("miot_node_segment_limit_bytes", "Its limit (`node_bytes`).", |r| r.segment_limit as f64),
+        ("miot_node_spool_bytes", "Bytes in the spool.", |r| r.spool.bytes as f64),
+        ("miot_node_spool_limit_bytes", "Their limit (`spool_bytes`).", |r| r.spool.limit as f64),
+        ("miot_node_requests_in_flight", "Requests that have begun and not ended.", |r| r.in_flight as f64),
+        ("miot_node_oldest_request_age_seconds", "Age of the oldest of them; 0 without.", |r| {
+            r.oldest.first().map_or(0.0, |oldest| oldest.age_ns as f64 / 1e9)
+        }),
+        ("miot_node_recording", "1 while the node records.", |r| f64::from(u8::from(r.settings.enabled))),
+    ];
+    for (name, help, value) in gauges {
+        page.gauges(name, help, ["node"], told().map(|(node, report)| ([node], value(report))))?;
+    }
+    Ok(())
+}
+
+fn seconds(nanoseconds: i64) -> f64 {
+    nanoseconds as f64 / 1e9
+}

@@ -1,0 +1,70 @@
+//! Settings that change while the server runs.
+
+use crate::config::Config;
+use crate::error::Error;
+use miot_service::settings::differences;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// The settings as they are now.
+#[derive(Debug)]
+pub struct Tuning {
+    current: RwLock<Arc<Config>>,
+    /// [`Config::node_rate`], which is asked for with each piece that a node sends.
+    node_rate: AtomicU64,
+    changes: AtomicU64,
+}
+
+impl Tuning {
+    pub(crate) fn new(config: Config) -> Arc<Tuning> {
+        let (node_rate, changes) = (config.node_rate.into(), AtomicU64::default());
+        Arc::new(Tuning { current: RwLock::new(Arc::new(config)), node_rate, changes })
+    }
+
+    /// The settings as they are now.
+    #[must_use]
+    pub fn get(&self) -> Arc<Config> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn node_rate(&self) -> u64 {
+        self.node_rate.load(Relaxed)
+    }
+
+    /// How often they have changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Relaxed)
+    }
+
+    /// Takes from `wanted` what can change at run time. Returns the keys that have changed, and those that would have
+    /// but count from the next start.
+    ///
+    /// # Errors
+    /// As [`Config::check`]; then all stays as it is.
+    pub fn change(&self, wanted: &Config) -> Result<(Vec<String>, Vec<String>), Error> {
+        wanted.check()?;
+        let before = self.get();
+        let now = Config::clone(&before).with_tuned_of(wanted);
+        let (changed, left) = (differences(&*before, &now), differences(&now, wanted));
+        self.node_rate.store(now.node_rate, Relaxed);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
+        self.changes.fetch_add(1, Relaxed);
+        Ok((changed, left))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_change_changes_and_the_rest_is_named() {
+        let tuning = Tuning::new(Config::default());
+        let wanted = Config { node_rate: 1 << 20, keep_bytes: 7, memory: 64 << 20, ..Config::default() };
+        let (changed, left) = tuning.change(&wanted).unwrap();
+        assert_eq!((changed, left), (vec!["keep_bytes".into(), "node_rate".into()], vec!["memory".into()]));
+        assert_eq!((tuning.get().keep_bytes, tuning.node_rate(), tuning.changes()), (7, 1 << 20, 1));
+        assert!(tuning.change(&Config { node_rate: 1, ..wanted }).is_err());
+        assert_eq!((tuning.get().node_rate, tuning.changes()), (1 << 20, 1));
+    }
+}

@@ -1,0 +1,334 @@
+//! `miot ctl --server`: all nodes of a log-server.
+
+use super::Switch;
+use crate::output::{Format, records};
+use crate::recorded::Recorded;
+use crate::remote::{Tls, ask};
+use anyhow::bail;
+use clap::Args;
+use miot_log_client::config::recorded::when_full_name;
+use miot_proto::status::{ClusterStatus, NodeStatus};
+use miot_proto::steer::{Action, Change, Errand, Order, Outcome, Reply, Request, Scope};
+use miot_proto::units::format_duration;
+use serde::Serialize;
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long nodes are waited for, if nothing else is said.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Which log-server, and which programs of which nodes.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "A cluster, from anywhere")]
+pub(crate) struct Cluster {
+    /// Ask the log-server, and steer the nodes through it, instead of this node
+    #[arg(long, value_name = "HOST:PORT", global = true, conflicts_with = "dir")]
+    server: Option<String>,
+    /// Only nodes of these names: a glob such as 'rack1-*'
+    #[arg(long, value_name = "GLOB", global = true)]
+    node: Option<String>,
+    /// Only the processes of this job, also those that start later
+    #[arg(long, value_name = "ID", global = true, conflicts_with = "pid")]
+    job: Option<String>,
+    /// Only this process
+    #[arg(long, value_name = "PID", global = true)]
+    pid: Option<u32>,
+    #[command(flatten)]
+    tls: Tls,
+}
+
+impl Cluster {
+    /// The log-server, if it is to be asked.
+    pub(super) fn server(&self) -> anyhow::Result<Option<&str>> {
+        let narrowed = self.node.is_some() || self.job.is_some() || self.pid.is_some();
+        if self.server.is_none() && narrowed {
+            bail!("--node, --job and --pid go through the log-server: add --server HOST:PORT");
+        }
+        Ok(self.server.as_deref())
+    }
+
+    pub(super) fn status(&self, server: &str, format: Format) -> anyhow::Result<ExitCode> {
+        let status = match ask(server, &self.tls, &Request::Status, Duration::ZERO)? {
+            Reply::Status(status) => *status,
+            Reply::Refused(reason) => bail!("the log-server at {server} refused: {reason}"),
+            Reply::Steered { .. } | Reply::Watched(_) => bail!("{server} does not answer like a log-server"),
+        };
+        let mut out = stdout().lock();
+        match format {
+            Format::Text => text(&status, &mut out)?,
+            Format::Json => {
+                serde_json::to_writer(&mut out, &status)?;
+                writeln!(out)?;
+            }
+            Format::Csv => records(&mut out, format, true, status.nodes.iter().map(Row::of))?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Lets nodes do something, and says what became of it.
+    pub(super) fn steer(
+        &self,
+        server: &str,
+        action: Action,
+        patience: Option<Duration>,
+        format: Format,
+    ) -> anyhow::Result<ExitCode> {
+        let scope = match (&self.job, self.pid) {
+            (Some(job), _) => Scope::Job(job.clone()),
+            (None, Some(pid)) => Scope::Pid(pid),
+            (None, None) => Scope::Node,
+        };
+        let nodes = self.node.clone().unwrap_or_else(|| "*".to_owned());
+        let patience = patience.unwrap_or(PATIENCE);
+        let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        let request = Request::Steer { nodes: nodes.clone(), errand: Errand { scope, action }, patience_ms };
+        let (outcomes, remembered) = match ask(server, &self.tls, &request, patience)? {
+            Reply::Steered { nodes, remembered } => (nodes, remembered),
+            Reply::Refused(reason) => bail!("the log-server at {server} refused: {reason}"),
+            Reply::Status(_) | Reply::Watched(_) => bail!("{server} does not answer like a log-server"),
+        };
+        let rows: Vec<Said> =
+            outcomes.iter().map(|(node, outcome)| Said::of(node, outcome, remembered)).collect();
+        let mut out = stdout().lock();
+        match format {
+            Format::Text => {
+                let width = rows.iter().map(|row| row.node.len()).max().unwrap_or(0);
+                for Said { node, outcome, detail } in &rows {
+                    writeln!(out, "{node:<width$}  {outcome:<7} {detail}")?;
+                }
+            }
+            _ => records(&mut out, format, true, &rows)?,
+        }
+        if rows.is_empty() {
+            let later = if remembered { "; it is remembered for those that come" } else { "" };
+            eprintln!("miot: no node of the log-server is called `{nodes}`{later}");
+        }
+        let failed = rows.iter().any(|row| row.outcome == "failed" || row.outcome == "absent" && !remembered);
+        Ok(ExitCode::from(u8::from(failed || rows.is_empty() && !remembered)))
+    }
+}
+
+/// What a node said.
+#[derive(Serialize)]
+struct Said<'a> {
+    node: &'a str,
+    outcome: &'static str,
+    detail: &'a str,
+}
+
+impl<'a> Said<'a> {
+    fn of(node: &'a str, outcome: &'a Outcome, remembered: bool) -> Said<'a> {
+        let (outcome, detail) = match outcome {
+            Outcome::Done(detail) => ("done", detail.as_str()),
+            Outcome::Failed(reason) => ("failed", reason.as_str()),
+            Outcome::Absent if remembered => ("absent", "not connected; it is told when it comes"),
+            Outcome::Absent => ("absent", "not connected"),
+        };
+        Said { node, outcome, detail }
+    }
+}
+
+/// Options as a change.
+pub(super) fn change(recorded: Recorded, flight_recorder: Option<Switch>) -> Change {
+    let Recorded { layers, ops, min_duration, sample, when_full, wait } = recorded;
+    let nanoseconds = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    Change {
+        enabled: None,
+        layers: layers.map(|layers| layers.to_string()),
+        ops: ops.map(|ops| ops.to_string()),
+        min_duration_ns: min_duration.map(nanoseconds),
+        sample: sample.map(|sample| sample.to_string()),
+        when_full: when_full.map(|policy| when_full_name(policy).to_owned()),
+        wait_ns: wait.map(nanoseconds),
+        flight_recorder: flight_recorder.map(|switch| switch == Switch::On),
+    }
+}
+
+/// A node, for programs that read tables.
+#[derive(Serialize)]
+struct Row<'a> {
+    node: &'a str,
+    connected: bool,
+    version: &'a str,
+    address: &'a str,
+    events: u64,
+    events_per_second: f64,
+    bytes: u64,
+    bytes_per_second: f64,
+    lag_ns: Option<i64>,
+    holds_back: bool,
+    lost: u64,
+    filtered: u64,
+    spool_bytes: Option<u64>,
+    clock_uncertainty_ns: Option<i64>,
+    processes: Option<u64>,
+    in_flight: Option<u64>,
+    recording: Option<bool>,
+}
+
+impl<'a> Row<'a> {
+    fn of(node: &'a NodeStatus) -> Row<'a> {
+        let report = node.report.as_ref();
+        Row {
+            node: &node.node,
+            connected: node.connected,
+            version: report.map_or("", |report| &report.version),
+            address: &node.address,
+            events: node.events,
+            events_per_second: node.events_per_second,
+            bytes: node.bytes,
+            bytes_per_second: node.bytes_per_second,
+            lag_ns: node.lag_ns,
+            holds_back: node.holds_back,
+            lost: lost(node),
+            filtered: node.losses.get("filtered").copied().unwrap_or(0),
+            spool_bytes: report.map(|report| report.spool.bytes),
+            clock_uncertainty_ns: node.clock.map(|clock| clock.uncertainty_ns),
+            processes: report.map(|report| report.processes),
+            in_flight: report.map(|report| report.in_flight),
+            recording: report.map(|report| report.settings.enabled),
+        }
+    }
+}
+
+/// What is missing in the trace; what was left out on purpose is not.
+fn lost(node: &NodeStatus) -> u64 {
+    node.losses.iter().filter(|(place, _)| *place != "filtered").map(|(_, count)| count).sum()
+}
+
+fn text(status: &ClusterStatus, out: &mut impl Write) -> std::io::Result<()> {
+    let server = &status.server;
+    writeln!(
+        out,
+        "log-server {}, up {}, {}; {} events, {:.0}/s; merge {} behind; {} live and {} sealed parts, {} free; {} readers",
+        server.version,
+        rough(Duration::from_secs_f64(server.uptime_s.max(0.0))),
+        server.failure.as_deref().unwrap_or("ready"),
+        server.events,
+        server.events_per_second,
+        since(server.merge_lag_ns),
+        server.live_parts,
+        server.sealed_parts,
+        size(server.disk_free),
+        server.subscribers,
+    )?;
+    let heads = [
+        "NODE",
+        "STATE",
+        "VERSION",
+        "EVENTS/S",
+        "BYTES/S",
+        "LAG",
+        "LOST",
+        "SPOOL",
+        "CLOCK ±",
+        "PROCS",
+        "IN FLIGHT",
+        "RECORDS",
+    ];
+    let mut rows = vec![heads.map(str::to_owned)];
+    rows.extend(status.nodes.iter().map(cells));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 12] = std::array::from_fn(width);
+    for row in &rows {
+        let line: Vec<String> =
+            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        writeln!(out, "{}", line.join("  ").trim_end())?;
+    }
+    for Order { nodes, scope, reset, change, .. } in &status.orders {
+        let whom = match scope {
+            Scope::Job(job) => format!("job {job} on {nodes}"),
+            _ => nodes.clone(),
+        };
+        let start = if *reset { "as configured" } else { "" };
+        let change = serde_json::to_string(change).unwrap_or_default();
+        let change = if change == "{}" { "" } else { &change };
+        writeln!(
+            out,
+            "remembered: {whom}: {start}{}{change}",
+            if *reset && !change.is_empty() { ", then " } else { "" }
+        )?;
+    }
+    Ok(())
+}
+
+fn cells(node: &NodeStatus) -> [String; 12] {
+    let none = || "-".to_owned();
+    let report = node.report.as_ref().filter(|_| node.connected);
+    let told = |value: &dyn Fn(&miot_proto::status::NodeReport) -> String| report.map_or_else(none, value);
+    let state = match node.connected {
+        true if node.holds_back && node.lag_ns.is_some_and(|lag| lag > 2_000_000_000) => "behind",
+        true => "up",
+        false => "gone",
+    };
+    [
+        node.node.clone(),
+        state.to_owned(),
+        told(&|report| report.version.clone()),
+        format!("{:.0}", node.events_per_second),
+        format!("{:.0}", node.bytes_per_second),
+        node.lag_ns.map_or_else(none, since),
+        lost(node).to_string(),
+        told(&|report| size(report.spool.bytes)),
+        node.clock.map_or_else(none, |clock| since(clock.uncertainty_ns)),
+        told(&|report| report.processes.to_string()),
+        told(&|report| match report.oldest.first() {
+            Some(oldest) => format!("{} ({})", report.in_flight, rough(Duration::from_nanos(oldest.age_ns))),
+            None => report.in_flight.to_string(),
+        }),
+        told(&|report| {
+            let settings = &report.settings;
+            let mut text = if settings.enabled { "on" } else { "off" }.to_owned();
+            if settings.layers != "all"
+                || settings.ops != "all"
+                || settings.min_duration_ns > 0
+                || settings.sample > 1
+            {
+                text += ", filtered";
+            }
+            if settings.flight_recorder {
+                text += ", flight recorder";
+            }
+            for exception in &report.exceptions {
+                let whom = exception.job.as_ref().map_or_else(
+                    || format!("process {}", exception.pid.unwrap_or(0)),
+                    |job| format!("job {job}"),
+                );
+                text += &format!("; {whom} {}", if exception.settings.enabled { "on" } else { "off" });
+            }
+            text
+        }),
+    ]
+}
+
+/// With a digit after the point.
+fn size(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = bytes as f64 / 1024.0;
+    if value < 1.0 {
+        return format!("{bytes} B");
+    }
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", units[unit])
+}
+
+fn since(nanoseconds: i64) -> String {
+    rough(Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0)))
+}
+
+/// With two or three digits.
+fn rough(duration: Duration) -> String {
+    let unit = match duration.as_nanos() {
+        10_000_000_000.. => 1_000_000_000,
+        10_000_000.. => 1_000_000,
+        10_000.. => 1_000,
+        _ => 1,
+    };
+    let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    format_duration(Duration::from_nanos(nanoseconds / unit * unit))
+}

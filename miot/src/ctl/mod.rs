@@ -1,0 +1,338 @@
+//! `miot ctl`: what the running programs of a node, or of a cluster, record.
+
+mod cluster;
+
+use crate::output::{Format, records};
+use crate::recorded::Recorded;
+use anyhow::Context as _;
+use clap::{Args, Subcommand, ValueEnum};
+use cluster::Cluster;
+use miot_log_client::config::recorded::{Change, Layers, Ops, Sample, in_short, when_full_name};
+use miot_log_client::{Config, Control, ControlError, Reader, Snapshots, View};
+use miot_proto::control::{DIR_ENV, Settings, WhenFull};
+use miot_proto::steer::{self, Action};
+use miot_proto::units::{format_bytes, format_duration, parse_duration};
+use serde::Serialize;
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Switch recording in running programs on and off, choose what is recorded, take snapshots
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  miot ctl status
+  miot ctl off                       programs go on, at about 2 ns per call
+  miot ctl set --ops=-posix.lseek --min-duration 100us
+  miot ctl set --layers all --ops all --min-duration 0 --sample 1
+                                     everything again
+  miot ctl set --flight-recorder on  keep the latest in memory ...
+  miot ctl snapshot                  ... and deliver them now
+  miot ctl --server logs:4747 status             all nodes of a log-server
+  miot ctl --server logs:4747 off                ... switched off, also those that come later
+  miot ctl --server logs:4747 --node 'n1*' on    ... some on again
+  miot ctl --server logs:4747 --job 4711 set --ops=read,write
+  miot ctl --server logs:4747 --node n17 --pid 2039 off
+  miot ctl --server logs:4747 reset              as their configurations have it
+
+It steers the log-client of this node, as the user who runs it or root; status is for everybody. Running programs follow with their next \
+call. Changes last until the log-client restarts or reads its configuration again (SIGHUP); what is to stay belongs \
+into its configuration file. With --server it takes a certificate of an operator (miot pki operator), and what is said of \
+nodes and jobs is remembered for nodes that come later. docs/control.md explains the choices.
+
+Exit codes: 0 done; 1 there is no log-client at work, or the snapshot was not taken in time, with the reason; 2 wrong \
+usage. Settings are changed also while the log-client is dead or stopped, so that no program has to wait for it.")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    node: Node,
+    #[command(flatten)]
+    cluster: Cluster,
+    /// How to print
+    #[arg(long, value_enum, default_value_t, global = true)]
+    format: Format,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Which node.
+#[derive(Args, Debug)]
+pub(crate) struct Node {
+    /// MIOT directory of this node [default: $MIOT_DIR, else /dev/shm/miot]
+    #[arg(long, value_name = "DIR", global = true, env = DIR_ENV, hide_env = true)]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Print what is recorded, and whether a log-client is at work
+    Status,
+    /// Record
+    On,
+    /// Record nothing; what was recorded is still delivered
+    Off,
+    /// Choose what is recorded; what is not named stays
+    Set(Box<Set>),
+    /// Record again what the nodes' configurations say (with --server)
+    Reset,
+    /// Deliver what the lanes hold now, and wait until it is read
+    Snapshot {
+        /// Longest wait for it
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
+        timeout: Duration,
+    },
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  miot ctl set --layers posix,stdio          only these layers
+  miot ctl set --ops=-posix.lseek,-fstat     all operations but these
+  miot ctl set --min-duration 1ms            only what is slow
+  miot ctl set --sample 1/64                 a sample, by lot
+  miot ctl set --when-full wait --wait 2s    complete, at the program's cost
+
+What min-duration and sample leave out is counted in the trace, as `filtered`.")]
+struct Set {
+    #[command(flatten)]
+    recorded: Recorded,
+    /// Overwrite, and read lanes only on a snapshot or when their thread or process ends
+    #[arg(long, value_name = "on|off")]
+    flight_recorder: Option<Switch>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+impl Node {
+    /// The MIOT directory.
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.dir.clone().unwrap_or_else(|| Config::default().dir)
+    }
+
+    /// The name of this node: as its log-client has it, else the host name.
+    pub(crate) fn name(control: Option<&Control>) -> String {
+        let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+        control.and_then(Control::node).unwrap_or_else(host)
+    }
+
+    /// The page of a log-client that is at work.
+    fn control(&self) -> Result<Control, ControlError> {
+        let control = Control::of_node(&self.dir())?;
+        control.check_reader()?;
+        Ok(control)
+    }
+}
+
+pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let Arguments { node, cluster, format, command } = arguments;
+    if let Some(server) = cluster.server()? {
+        return through(server, &cluster, command, format);
+    }
+    let change = match command {
+        Command::Status => return status(&node, format),
+        Command::Snapshot { timeout } => return snapshot(&node, timeout),
+        Command::Reset => anyhow::bail!(
+            "a log-client of this node reads its configuration again with `systemctl reload miot-log-client`, or SIGHUP; \
+             through a log-server: add --server HOST:PORT"
+        ),
+        Command::On => Change { enabled: Some(true), ..Change::default() },
+        Command::Off => Change { enabled: Some(false), ..Change::default() },
+        Command::Set(set) => {
+            let Set { recorded, flight_recorder } = *set;
+            let flight_recorder = flight_recorder.map(|switch| switch == Switch::On);
+            Change { flight_recorder, ..recorded.change() }
+        }
+    };
+    anyhow::ensure!(
+        change != Change::default(),
+        "nothing to set: name what is to change, for example --ops=-posix.lseek; see miot ctl set --help"
+    );
+    let control = Control::of_node(&node.dir())?;
+    let settings = control.change(&change)?;
+    // Programs follow the page also while nobody reads what they record. Then more than ever: they may be waiting.
+    control
+        .check_reader()
+        .context("the settings are changed and programs follow, but nobody reads their records")?;
+    println!("{}: {}", Node::name(Some(&control)), in_short(&settings));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The same for the nodes of a log-server.
+fn through(server: &str, cluster: &Cluster, command: Command, format: Format) -> anyhow::Result<ExitCode> {
+    let switch = |on| Action::Set(steer::Change { enabled: Some(on), ..steer::Change::default() });
+    let (action, patience) = match command {
+        Command::Status => return cluster.status(server, format),
+        Command::On => (switch(true), None),
+        Command::Off => (switch(false), None),
+        Command::Set(set) => (Action::Set(cluster::change(set.recorded, set.flight_recorder)), None),
+        Command::Reset => (Action::Reset, None),
+        Command::Snapshot { timeout } => (Action::Snapshot, Some(timeout)),
+    };
+    cluster.steer(server, action, patience, format)
+}
+
+fn snapshot(node: &Node, timeout: Duration) -> anyhow::Result<ExitCode> {
+    let control = node.control()?;
+    let snapshot = control.request_snapshot();
+    let done = control.wait_for_snapshot(snapshot, timeout).with_context(|| {
+        format!(
+            "snapshot {snapshot} was asked for, but not taken within {}: does the log-server answer, has the \
+             log-client room? It is still to be taken; --timeout waits longer",
+            format_duration(timeout)
+        )
+    })?;
+    println!("{}: snapshot {snapshot}, {} records read", Node::name(Some(&control)), done.events);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One node's settings, for programs.
+#[derive(Debug, Serialize)]
+struct Status {
+    node: String,
+    dir: String,
+    log_client: &'static str,
+    pid: u64,
+    sweeps: u64,
+    enabled: bool,
+    layers: String,
+    ops: String,
+    min_duration_ns: u64,
+    sample: u64,
+    when_full: &'static str,
+    wait_ns: u64,
+    flight_recorder: bool,
+    snapshots_asked: u64,
+    snapshots_done: u64,
+    snapshot_events: u64,
+    lane_slots: u64,
+    lane_slots_max: u64,
+    process_bytes: u64,
+    node_full: bool,
+    tsc_hz: u64,
+}
+
+/// What the page of a node says, and whether somebody is at work there.
+struct Seen {
+    node: String,
+    check: Result<Reader, ControlError>,
+    settings: Settings,
+    reader: Reader,
+    snapshots: Snapshots,
+    tsc_hz: u64,
+}
+
+impl Seen {
+    fn of(dir: &Path) -> Result<Seen, ControlError> {
+        match Control::of_node(dir) {
+            Ok(control) => Ok(Seen {
+                node: Node::name(Some(&control)),
+                check: control.check_reader(),
+                settings: control.settings(),
+                reader: control.reader(),
+                snapshots: control.snapshots(),
+                tsc_hz: control.tsc_hz(),
+            }),
+            // Another user's, but to be looked at by everybody.
+            Err(ControlError::NotOurs { .. }) => {
+                let mut view = View::of_node(dir)?;
+                Ok(Seen {
+                    node: Node::name(None),
+                    check: view.check_reader(),
+                    settings: view.settings(),
+                    reader: view.reader(),
+                    snapshots: view.snapshots(),
+                    tsc_hz: view.tsc_hz(),
+                })
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn status(node: &Node, format: Format) -> anyhow::Result<ExitCode> {
+    let Seen { node: name, check, settings, reader, snapshots, tsc_hz } = Seen::of(&node.dir())?;
+    let (log_client, failure) = match check {
+        Ok(_) => ("running", None),
+        Err(error @ ControlError::Ended { .. }) => ("ended", Some(error)),
+        Err(error @ ControlError::Dead { .. }) => ("dead", Some(error)),
+        Err(error @ (ControlError::Silent { .. } | ControlError::Still { .. })) => ("silent", Some(error)),
+        Err(error) => return Err(error.into()),
+    };
+    let status = Status {
+        node: name,
+        dir: node.dir().display().to_string(),
+        log_client,
+        pid: reader.pid,
+        sweeps: reader.sweeps,
+        enabled: settings.enabled,
+        layers: Layers(settings.layers).to_string(),
+        ops: Ops(settings.chosen).to_string(),
+        min_duration_ns: settings.min_duration_ns,
+        sample: 1 << settings.sample_shift.min(63),
+        when_full: when_full_name(settings.when_full),
+        wait_ns: settings.wait_ns,
+        flight_recorder: settings.flight_recorder,
+        snapshots_asked: snapshots.asked,
+        snapshots_done: snapshots.done,
+        snapshot_events: snapshots.events,
+        lane_slots: settings.lane_slots,
+        lane_slots_max: settings.lane_slots_max,
+        process_bytes: settings.process_bytes,
+        node_full: reader.node_full,
+        tsc_hz,
+    };
+    let mut out = stdout().lock();
+    match format {
+        Format::Text => text(&status, &settings, &mut out)?,
+        _ => records(&mut out, format, true, [&status])?,
+    }
+    match failure {
+        None => Ok(ExitCode::SUCCESS),
+        Some(error) => Err(error.into()),
+    }
+}
+
+fn text(status: &Status, settings: &Settings, out: &mut impl Write) -> std::io::Result<()> {
+    let is = |on: bool| if on { "on" } else { "off" };
+    writeln!(out, "node {} ({})", status.node, status.dir)?;
+    let rows = [
+        ("log-client", format!("{}: process {}, {} sweeps", status.log_client, status.pid, status.sweeps)),
+        ("recording", is(settings.enabled).into()),
+        ("layers", status.layers.clone()),
+        ("operations", status.ops.clone()),
+        ("minimum duration", format_duration(Duration::from_nanos(settings.min_duration_ns))),
+        ("sample", Sample { shift: settings.sample_shift }.to_string()),
+        (
+            "when full",
+            match settings.when_full {
+                WhenFull::Wait => {
+                    format!("wait, at most {}", format_duration(Duration::from_nanos(settings.wait_ns)))
+                }
+                _ => status.when_full.into(),
+            },
+        ),
+        ("flight recorder", is(settings.flight_recorder).into()),
+        (
+            "snapshots",
+            format!(
+                "{} taken, {} asked for; the last one read {} records",
+                status.snapshots_done, status.snapshots_asked, status.snapshot_events
+            ),
+        ),
+        (
+            "lanes",
+            format!(
+                "{} to {} slots, {} per process{}",
+                settings.lane_slots,
+                settings.lane_slots_max,
+                format_bytes(settings.process_bytes),
+                if status.node_full { "; none are made: node_bytes is used up" } else { "" }
+            ),
+        ),
+    ];
+    rows.iter().try_for_each(|(name, value)| writeln!(out, "  {name:<18}{value}"))
+}

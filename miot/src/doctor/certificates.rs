@@ -1,0 +1,106 @@
+//! Certificates: there, readable by those who need them and nobody else, in pairs, of one authority, not expired, with the
+//! right name.
+
+use super::report::Report;
+use jiff::Timestamp;
+use miot_log_client::Config;
+use miot_security::certificate::Age;
+use miot_security::files::certificates_of;
+use miot_security::{Certificate, Client, Files, Role, is_loopback};
+use std::path::Path;
+
+const AREA: &str = "certificates";
+
+/// Returns what a connection needs, if it can be used.
+pub(super) fn examine(config: &Config, report: &mut Report) -> Option<Client> {
+    let (certificate, key) = (config.tls_certificate.as_deref(), config.tls_key.as_deref());
+    let files = match Files::new(certificate, key, config.tls_authority.as_deref()) {
+        Ok(Some(files)) => files,
+        Ok(None) => {
+            let host = config.server.rsplit_once(':').map_or("", |(host, _)| host);
+            if is_loopback(host) {
+                report.ok(AREA, "files", "none, and none are needed: the log-server is this machine");
+            } else {
+                let found = format!(
+                    "none: nothing that is sent to {host} is encrypted, and nobody proves who they are"
+                );
+                let mend =
+                    format!("miot pki init pki && miot pki node pki {} (docs/security.md)", config.node);
+                report.warning(AREA, "files", found, mend);
+            }
+            return None;
+        }
+        Err(error) => {
+            report.problem(
+                AREA,
+                "files",
+                error.to_string(),
+                "name all three in the configuration (docs/security.md)",
+            );
+            return None;
+        }
+    };
+    let renew = format!("miot pki node PKI {} (docs/security.md)", config.node);
+    let client = match Client::load(files, Role::Node) {
+        Ok(client) => client,
+        Err(error) => {
+            report.problem(AREA, "files", error.to_string(), renew);
+            return None;
+        }
+    };
+    report.ok(AREA, "files", "certificate, key and authority are there, and are a pair");
+    let own = client.own();
+    match own.allows(Role::Node, &config.node) {
+        Ok(()) => report.ok(AREA, "name", format!("for the node `{}`", config.node)),
+        Err(reason) => report.problem(AREA, "name", reason, renew.clone()),
+    }
+    age("expiry", &own, renew, report);
+    if let Some(authority) = &config.tls_authority {
+        of_authority(&own, authority, report);
+    }
+    Some(client)
+}
+
+/// How long a certificate is valid.
+pub(super) fn age(check: &'static str, own: &Certificate, renew: String, report: &mut Report) {
+    let now = Timestamp::now();
+    let days = own.not_after.duration_since(now).as_hours() / 24;
+    match own.age(now) {
+        Age::Fine => report.ok(AREA, check, format!("{days} days left")),
+        Age::Soon => report.warning(AREA, check, format!("{days} days left, until {}", own.not_after), renew),
+        Age::Expired => report.problem(AREA, check, format!("expired on {}", own.not_after), renew),
+        Age::NotYet => {
+            let found = format!("not valid before {}, by this machine's clock", own.not_before);
+            report.problem(AREA, check, found, "set the clock: chronyc makestep");
+        }
+    }
+}
+
+/// Whether the own certificate may be one of this authority's, and how long that is valid. A log-server has the same
+/// authority, as a rule.
+pub(super) fn of_authority(own: &Certificate, file: &Path, report: &mut Report) {
+    let Ok(authorities) = certificates_of(file) else { return };
+    match authorities.iter().find(|authority| authority.subject == own.issuer) {
+        Some(authority) => {
+            age(
+                "authority",
+                authority,
+                "miot pki init, and new certificates for all (docs/security.md)".into(),
+                report,
+            );
+        }
+        None => {
+            let found = format!(
+                "the own certificate was signed by {}, which is not in {}: a log-server with the same `tls_authority` refuses it",
+                own.issuer,
+                file.display()
+            );
+            report.warning(
+                AREA,
+                "authority",
+                found,
+                "take certificate and ca.pem from the same `miot pki` folder",
+            );
+        }
+    }
+}

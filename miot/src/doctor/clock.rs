@@ -1,0 +1,68 @@
+//! Clocks: what a request reads, and what the machine's time is worth.
+
+use super::report::Report;
+use crate::output::duration;
+
+const AREA: &str = "clock";
+/// Beyond this, certificates and the times of other logs are in doubt. The trace itself is corrected.
+const FAR_OFF_NS: i64 = 1_000_000_000;
+
+/// `offset`: of this machine's clock from the log-server's, and the shortest round trip, nanoseconds.
+pub(super) fn examine(offset: Option<(i64, i64)>, report: &mut Report) {
+    counter(report);
+    steady(report);
+    match offset {
+        None => report.ok(AREA, "offset", "not asked: the log-server was not reached"),
+        Some((offset, round_trip)) => {
+            let size = duration(offset.saturating_abs());
+            let ahead = if offset >= 0 { "ahead of" } else { "behind" };
+            let found = format!("{size} {ahead} the log-server's (round trip {})", duration(round_trip));
+            if offset.saturating_abs() > FAR_OFF_NS {
+                let found = format!("{found}; times in the trace are corrected, those in other logs are not");
+                report.warning(AREA, "offset", found, "chronyc makestep, on the machine that is wrong");
+            } else {
+                report.ok(AREA, "offset", found);
+            }
+        }
+    }
+}
+
+fn counter(report: &mut Report) {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = text.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    let has = |name: &str| flags.split_whitespace().any(|flag| flag == name);
+    let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let source = source.map_or_else(|_| "unknown".to_owned(), |source| source.trim().to_owned());
+    if has("constant_tsc") && has("nonstop_tsc") {
+        report.ok(AREA, "counter", format!("the processor's, invariant; the kernel uses {source}"));
+    } else {
+        let found = format!(
+            "the processor has no invariant time stamp counter (the kernel uses {source}): requests read the kernel's clock, \
+             which costs more"
+        );
+        report.warning(
+            AREA,
+            "counter",
+            found,
+            "on a virtual machine: let the host pass on invtsc (-cpu host,+invtsc)",
+        );
+    }
+}
+
+/// Whether somebody keeps the clock in step (adjtimex(2)).
+fn steady(report: &mut Report) {
+    // SAFETY: all zero is a value of this structure of numbers, and asks for nothing to be changed.
+    let mut timex: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel fills in the structure it is given.
+    let state = unsafe { libc::adjtimex(&raw mut timex) };
+    if state == -1 {
+        return report.ok(AREA, "in step", "the kernel does not say");
+    }
+    if timex.status & libc::STA_UNSYNC != 0 {
+        let found = "nobody keeps this machine's clock in step: its offset is followed all the same, with less certainty";
+        report.warning(AREA, "in step", found, "apt install chrony");
+    } else {
+        let error = duration(timex.maxerror.saturating_mul(1000));
+        report.ok(AREA, "in step", format!("at most {error} off, says the kernel"));
+    }
+}

@@ -1,0 +1,153 @@
+//! The log-server: its name, the way to it, the handshake, and whether it would serve this node.
+
+use super::report::Report;
+use miot_log_client::Config;
+use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_FRAME, Message, Role, VERSION, frame_header};
+use miot_security::Client;
+use miot_security::failure::refusal;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, SystemTime};
+
+const AREA: &str = "connection";
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Questions for the time; the quickest answer counts.
+const QUESTIONS: usize = 8;
+
+trait Stream: Read + Write {}
+impl<S: Read + Write> Stream for S {}
+
+/// Returns offset of this machine's clock and the shortest round trip, nanoseconds.
+pub(super) fn examine(config: &Config, tls: Option<&Client>, report: &mut Report) -> Option<(i64, i64)> {
+    let server = config.server.as_str();
+    let (host, port) = server.rsplit_once(':').unwrap_or((server, ""));
+    let addresses: Vec<_> = match server.to_socket_addrs() {
+        Ok(addresses) => addresses.collect(),
+        Err(error) => {
+            let found = format!("{server}: {error}");
+            report.problem(
+                AREA,
+                "name",
+                found,
+                format!("getent hosts {host}; set `server` to a name that resolves"),
+            );
+            return None;
+        }
+    };
+    let names: Vec<String> = addresses.iter().map(|address| address.ip().to_string()).collect();
+    report.ok(AREA, "name", format!("{host} is {}", names.join(", ")));
+    let connected = addresses.iter().map(|address| TcpStream::connect_timeout(address, PATIENCE));
+    let mut last = None;
+    let stream = connected.into_iter().find_map(|stream| stream.map_err(|error| last = Some(error)).ok());
+    let Some(stream) = stream else {
+        let reason = last.map_or_else(|| "no address".to_owned(), |error| error.to_string());
+        let mend = format!(
+            "on {host}: systemctl status miot-log-server; ss -ltn 'sport = :{port}'; is port {port} open in the firewall?"
+        );
+        report.problem(AREA, "reached", format!("{server}: {reason}"), mend);
+        return None;
+    };
+    let within = |stream: &TcpStream| {
+        stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+    };
+    if let Err(error) = within(&stream) {
+        report.problem(AREA, "reached", error.to_string(), "try again");
+        return None;
+    }
+    report.ok(AREA, "reached", format!("{server} accepts connections"));
+    let mut stream: Box<dyn Stream> = match tls {
+        None => Box::new(stream),
+        Some(tls) => match tls.connect_blocking(server, stream) {
+            Ok(stream) => {
+                report.ok(AREA, "handshake", format!("it has proved that it is {host}"));
+                Box::new(stream)
+            }
+            Err(error) => {
+                let found = format!("{server}: {error}");
+                report.problem(
+                    AREA,
+                    "handshake",
+                    found,
+                    "compare both ends: miot pki show CERTIFICATE (docs/security.md)",
+                );
+                return None;
+            }
+        },
+    };
+    accepted(config, &mut *stream, tls.is_some(), report).then(|| offset(&mut *stream).ok()).flatten()
+}
+
+/// Whether the log-server would serve this node.
+fn accepted(config: &Config, stream: &mut dyn Stream, is_tls: bool, report: &mut Report) -> bool {
+    let hello = Message::Hello {
+        greeting: GREETING,
+        version: VERSION,
+        role: Role::Probe,
+        node: config.node.clone(),
+        session: 0,
+    };
+    let said = stream.write_all(&hello.frame()).and_then(|()| stream.flush()).and_then(|()| receive(stream));
+    let show =
+        "miot pki show CERTIFICATE, and what the log-server's log says (journalctl -u miot-log-server)";
+    match said {
+        Ok(Message::Welcome { version, .. }) => {
+            let found = format!(
+                "node `{}` is served; it speaks version {}.{}",
+                config.node, version.major, version.minor
+            );
+            report.ok(AREA, "accepted", found);
+            return true;
+        }
+        Ok(Message::Refused { reason, .. }) => {
+            report.problem(AREA, "accepted", format!("it says: {reason}"), show);
+        }
+        Ok(_) => {
+            let found = format!("{} does not answer like a log-server", config.server);
+            report.problem(AREA, "accepted", found, "set `server` to where the log-server listens");
+        }
+        Err(error) => {
+            let found = match refusal(&error) {
+                Some((reason, _)) => format!("it says: {reason}"),
+                None if is_tls => format!("it does not answer: {error}"),
+                None => format!(
+                    "it does not answer: {error}; is it a log-server with `tls_certificate`, and this node without?"
+                ),
+            };
+            report.problem(AREA, "accepted", found, show);
+        }
+    }
+    false
+}
+
+/// Offset of this machine's clock from the other's, by the exchange with the shortest round trip.
+fn offset(stream: &mut dyn Stream) -> io::Result<(i64, i64)> {
+    let mut best: Option<(i64, i64)> = None;
+    for _ in 0..QUESTIONS {
+        let sent = now();
+        stream.write_all(&Message::Ping { sent }.frame())?;
+        stream.flush()?;
+        let Message::Pong { answered, .. } = receive(stream)? else { break };
+        let received = now();
+        let (round_trip, middle) = (received - sent, sent + (received - sent) / 2);
+        let found = (round_trip, middle - answered);
+        best = Some(best.map_or(found, |best| best.min(found)));
+    }
+    best.map(|(round_trip, offset)| (offset, round_trip)).ok_or_else(|| io::Error::other("no answer"))
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+fn receive(stream: &mut dyn Stream) -> io::Result<Message> {
+    let odd =
+        |error: miot_proto::wire::FrameError| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
+    let mut header = [0; FRAME_HEADER];
+    stream.read_exact(&mut header)?;
+    let (length, crc) = frame_header(header, MAX_FRAME).map_err(odd)?;
+    let mut payload = vec![0; length];
+    stream.read_exact(&mut payload)?;
+    Message::from_payload(&payload, crc).map_err(odd)
+}

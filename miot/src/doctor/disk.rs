@@ -1,0 +1,99 @@
+//! Room on disks.
+
+use super::report::Report;
+use miot_log_client::Config;
+use miot_proto::units::format_bytes;
+use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
+use std::path::Path;
+
+const AREA: &str = "disk";
+
+/// What a file system has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub(super) size: u64,
+    /// For who asks.
+    pub(super) free: u64,
+    /// Files that can be made; `None` if the file system does not count them.
+    pub(super) inodes: Option<u64>,
+}
+
+/// The room where `path` is.
+pub(super) fn room(path: &Path) -> Option<Room> {
+    let stat = statvfs(path).ok()?;
+    Some(Room {
+        size: stat.f_blocks.saturating_mul(stat.f_frsize),
+        free: stat.f_bavail.saturating_mul(stat.f_frsize),
+        inodes: (stat.f_files > 0).then_some(stat.f_favail),
+    })
+}
+
+/// The spool, if it is on a disk.
+pub(super) fn spool(config: &Config, report: &mut Report) {
+    match &config.spool_dir {
+        None => report.ok(AREA, "spool", format!("in memory, at most {}", format_bytes(config.spool_bytes))),
+        Some(dir) => folder("spool", dir, config.user.as_deref(), config.spool_bytes, report),
+    }
+}
+
+/// A folder in which a daemon keeps something: that it is there, or can be made, can be written by `user`, and that `wanted`
+/// bytes are free.
+pub(super) fn folder(check: &'static str, dir: &Path, user: Option<&str>, wanted: u64, report: &mut Report) {
+    let name = dir.display();
+    let owner = user.unwrap_or("root");
+    let Some(there) = dir.ancestors().find(|path| path.exists()) else { return };
+    if !there.is_dir() {
+        let found = format!("{} is in the way: it is no folder", there.display());
+        return report.problem(
+            AREA,
+            check,
+            found,
+            format!("mv {0} {0}.old && install -d -o {owner} {name}", there.display()),
+        );
+    }
+    if statvfs(there).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::RDONLY)) {
+        let found = format!("{name} is on a file system that is mounted read-only");
+        return report.problem(AREA, check, found, format!("mount -o remount,rw {}", there.display()));
+    }
+    if !writable(there, user) {
+        let who = user.map_or("you".to_owned(), |user| format!("user {user}"));
+        let (what, mend) = match there == dir {
+            true => ("cannot be written", format!("chown {owner} {name}")),
+            false => ("is not there and cannot be made", format!("install -d -o {owner} {name}")),
+        };
+        return report.problem(AREA, check, format!("{name} {what} by {who}"), mend);
+    }
+    let Some(Room { size, free, inodes }) = room(there) else { return };
+    let said = format!("{name}: {} of {} free", format_bytes(free), format_bytes(size));
+    if free < wanted / 16 || inodes == Some(0) {
+        let found = format!("{said}; up to {} are wanted", format_bytes(wanted));
+        report.problem(
+            AREA,
+            check,
+            found,
+            format!("free some space: du -xh --max-depth=1 {} | sort -h", there.display()),
+        );
+    } else if free < wanted {
+        let found = format!("{said}; up to {} are wanted", format_bytes(wanted));
+        report.warning(AREA, check, found, "free some space, or lower the limit in the configuration");
+    } else {
+        report.ok(AREA, check, said);
+    }
+}
+
+/// Whether a daemon could write there: as the user who asks, or, for root, as the user who it becomes.
+fn writable(dir: &Path, user: Option<&str>) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let is_root = rustix::process::geteuid().is_root();
+    match user.map(miot_security::User::find) {
+        Some(Ok(user)) if is_root && user.uid() != 0 => dir.metadata().is_ok_and(|metadata| {
+            let mode = metadata.mode();
+            match (metadata.uid() == user.uid(), metadata.gid() == user.gid()) {
+                (true, _) => mode & 0o200 != 0,
+                (false, true) => mode & 0o020 != 0,
+                (false, false) => mode & 0o002 != 0,
+            }
+        }),
+        _ => access(dir, Access::WRITE_OK | Access::EXEC_OK).is_ok(),
+    }
+}

@@ -1,0 +1,140 @@
+//! What the system allows: to the log-client if it is at work, else to who asks.
+
+use super::report::Report;
+use miot_log_client::{Config, View};
+use miot_proto::units::format_bytes;
+use std::fs::read_to_string;
+use std::path::Path;
+
+const AREA: &str = "limits";
+/// Descriptors of a log-client besides those of segments.
+const OWN_FILES: u64 = 64;
+
+pub(super) fn examine(config: &Config, report: &mut Report) {
+    let reader = View::of_node(&config.dir).ok().map(|view| view.reader()).filter(|reader| !reader.closed);
+    let pid = reader.map(|reader| reader.pid.to_string()).filter(|pid| Path::new("/proc").join(pid).exists());
+    files(config, pid.as_deref(), report);
+    file_size(config, report);
+    cgroup(config, report);
+    report.ok(AREA, "memlock", "not used: nothing of MIOT locks memory");
+}
+
+/// A segment takes two descriptors; the log-client raises its soft limit to the hard one.
+fn files(config: &Config, pid: Option<&str>, report: &mut Report) {
+    let who = pid.map_or("here".to_owned(), |pid| format!("of the log-client (process {pid})"));
+    let Some(limit) = limit(pid.unwrap_or("self"), "Max open files", 1) else {
+        return report.ok(AREA, "open files", format!("the limit {who} may not be read by you"));
+    };
+    let wanted = 2 * config.segments as u64 + OWN_FILES;
+    if limit < OWN_FILES * 2 {
+        let found = format!("{limit} {who}: hardly a program can be traced");
+        report.problem(
+            AREA,
+            "open files",
+            found,
+            format!("LimitNOFILE={wanted} in the service, or: ulimit -Hn {wanted}"),
+        );
+    } else if limit < wanted {
+        let programs = (limit - OWN_FILES) / 2;
+        let found = format!(
+            "{limit} {who}: room for {programs} processes at a time, `segments` allows {}",
+            config.segments
+        );
+        report.warning(
+            AREA,
+            "open files",
+            found,
+            format!("LimitNOFILE={wanted} in the service, or: ulimit -Hn {wanted}"),
+        );
+    } else {
+        report.ok(AREA, "open files", format!("{limit} {who}"));
+    }
+}
+
+/// A program's segment is a file: the limit of file sizes holds for it.
+fn file_size(config: &Config, report: &mut Report) {
+    match limit("self", "Max file size", 0) {
+        Some(limit) if limit < config.process_bytes => {
+            let found = format!(
+                "{}, for programs that are started here: their lanes cannot grow to {} (`process_bytes`)",
+                format_bytes(limit),
+                format_bytes(config.process_bytes)
+            );
+            report.warning(
+                AREA,
+                "file size",
+                found,
+                "ulimit -f unlimited, or `fsize` in /etc/security/limits.conf",
+            );
+        }
+        _ => report.ok(AREA, "file size", "no limit that matters"),
+    }
+}
+
+/// Pages of a segment count for the control group of the program.
+fn cgroup(config: &Config, report: &mut Report) {
+    match memory_limit(Path::new("/")) {
+        Some((limit, group)) if limit < 2 * config.process_bytes => {
+            let found = format!(
+                "{group} may have {}, and shared memory counts: a program that fills its lanes takes {} of it",
+                format_bytes(limit),
+                format_bytes(config.process_bytes)
+            );
+            report.warning(AREA, "control group", found, "give it more memory, or lower `process_bytes`");
+        }
+        Some((limit, group)) => {
+            report.ok(AREA, "control group", format!("{group} may have {}", format_bytes(limit)));
+        }
+        None => report.ok(AREA, "control group", "no limit of memory"),
+    }
+}
+
+/// The smallest limit of memory of the control groups that this process is in.
+fn memory_limit(root: &Path) -> Option<(u64, String)> {
+    let lines = read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let path = lines.lines().find_map(|line| line.strip_prefix("0::"))?.to_owned();
+    let groups = Path::new(&path).ancestors();
+    let limits = groups.filter_map(|group| {
+        let file = root.join("sys/fs/cgroup").join(group.strip_prefix("/").ok()?).join("memory.max");
+        let limit = read_to_string(file).ok()?.trim().parse().ok()?;
+        Some((limit, group.display().to_string()))
+    });
+    limits.min()
+}
+
+/// A line of `/proc/<pid>/limits`: soft limit 0, hard limit 1. No limit is the largest number.
+fn limit(pid: &str, name: &str, which: usize) -> Option<u64> {
+    let text = read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    match line.split_whitespace().nth(which)? {
+        "unlimited" => Some(u64::MAX),
+        number => number.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read() {
+        assert!(limit("self", "Max open files", 1).unwrap() >= limit("self", "Max open files", 0).unwrap());
+        assert_eq!(limit("self", "Max nonsense", 0), None);
+    }
+
+    #[test]
+    fn the_tightest_control_group_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| {
+            let file = root.path().join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        put("proc/self/cgroup", "0::/a/b\n");
+        put("sys/fs/cgroup/a/b/memory.max", "max\n");
+        assert_eq!(memory_limit(root.path()), None);
+        put("sys/fs/cgroup/a/memory.max", "4096\n");
+        put("sys/fs/cgroup/a/b/memory.max", "8192\n");
+        assert_eq!(memory_limit(root.path()), Some((4096, "/a".into())));
+    }
+}

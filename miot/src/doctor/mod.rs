@@ -1,0 +1,117 @@
+//! `miot doctor`: what is wrong with a set-up, and the command that mends it.
+
+mod certificates;
+mod clock;
+mod connection;
+mod disk;
+mod library;
+mod limits;
+mod memory;
+mod report;
+mod server;
+mod versions;
+
+use crate::output::{Format, records};
+use anyhow::Context as _;
+use clap::Args;
+use miot_log_client::Config;
+use miot_log_client::config::DEFAULT_FILE;
+use miot_proto::control::DIR_ENV;
+use report::{Report, Verdict};
+use std::io::{Write as _, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Check this node: shared memory, limits, hook library, versions, certificates, clock, connection, disk
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  miot doctor                          this node, as /etc/miot/log-client.toml has it
+  miot doctor --format json | jq 'select(.verdict == \"problem\")'
+  miot doctor --config ./log-client.toml --server loghost:4747
+  sudo -u miot miot doctor             what the user who runs the log-client may do
+
+It changes nothing. With /etc/miot/log-server.toml, or --server-config, the log-server's side is checked as well. Whether the log-server \
+would serve this node is asked over a connection of its own, which disturbs no other.
+
+Exit codes: 0 no problems (there may be warnings); 1 problems; 2 wrong usage.")]
+pub(crate) struct Arguments {
+    /// Configuration of the log-client [default: /etc/miot/log-client.toml if it exists]
+    #[arg(long, value_name = "FILE", env = "MIOT_CLIENT_CONFIG")]
+    config: Option<PathBuf>,
+    /// Configuration of a log-server on this machine [default: /etc/miot/log-server.toml if it exists]
+    #[arg(long, value_name = "FILE")]
+    server_config: Option<PathBuf>,
+    /// MIOT directory of this node, instead of the configured one
+    #[arg(long, value_name = "DIR", env = DIR_ENV)]
+    dir: Option<PathBuf>,
+    /// The log-server, instead of the configured one
+    #[arg(long, value_name = "HOST:PORT")]
+    server: Option<String>,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let report = examine(arguments);
+    let mut out = stdout().lock();
+    match arguments.format {
+        Format::Text => write!(out, "{report}").context("cannot print the report")?,
+        format => records(&mut out, format, true, &report.findings)?,
+    }
+    Ok(match report.worst() {
+        Verdict::Problem => ExitCode::FAILURE,
+        Verdict::Ok | Verdict::Warning => ExitCode::SUCCESS,
+    })
+}
+
+fn examine(arguments: &Arguments) -> Report {
+    let mut report = Report::default();
+    let config = configuration(arguments, &mut report);
+    memory::examine(&config, &mut report);
+    limits::examine(&config, &mut report);
+    library::examine(&mut report);
+    versions::examine(&config, &mut report);
+    let tls = certificates::examine(&config, &mut report);
+    let offset = connection::examine(&config, tls.as_ref(), &mut report);
+    clock::examine(offset, &mut report);
+    disk::spool(&config, &mut report);
+    server::examine(arguments.server_config.as_deref(), &mut report);
+    report
+}
+
+/// The log-client's settings; what cannot be used is a problem, and the defaults stand in for it.
+fn configuration(arguments: &Arguments, report: &mut Report) -> Config {
+    #[derive(serde::Serialize)]
+    struct Flags<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        dir: Option<&'a PathBuf>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        server: Option<&'a String>,
+    }
+    let file = arguments.config.as_deref();
+    let flags = Flags { dir: arguments.dir.as_ref(), server: arguments.server.as_ref() };
+    let name = file.map_or_else(|| DEFAULT_FILE.to_owned(), |file| file.display().to_string());
+    match Config::load(file, &flags) {
+        Ok(config) => {
+            let found = match file.is_some() || std::path::Path::new(DEFAULT_FILE).is_file() {
+                true => format!("{name} can be used: node `{}`, log-server {}", config.node, config.server),
+                false => format!(
+                    "there is no {name}; the defaults hold: node `{}`, log-server {}",
+                    config.node, config.server
+                ),
+            };
+            report.ok("configuration", "log-client", found);
+            config
+        }
+        Err(error) => {
+            let mend = format!("mend {name}, then: log-client --config {name} --check");
+            report.problem("configuration", "log-client", error.to_string(), mend);
+            let mut config = Config::default();
+            config.dir = arguments.dir.clone().unwrap_or(config.dir);
+            config.server = arguments.server.clone().unwrap_or(config.server);
+            config
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The log-server's side, where there is one.
+
+use super::certificates::{age, of_authority};
+use super::disk::folder;
+use super::report::Report;
+use miot_log_server::Config;
+use miot_log_server::config::DEFAULT_FILE;
+use miot_security::{Files, Server};
+use std::path::Path;
+
+/// Bytes that a trace directory should have room for: a part that is being written, and one that is being sealed.
+const PARTS: u64 = 2;
+
+pub(super) fn examine(file: Option<&Path>, report: &mut Report) {
+    if file.is_none() && !Path::new(DEFAULT_FILE).is_file() {
+        return;
+    }
+    let name = file.unwrap_or(Path::new(DEFAULT_FILE)).display();
+    let config = match Config::load(file, serde_json::json!({})) {
+        Ok(config) => config,
+        Err(error) => {
+            return report.problem("configuration", "log-server", error.to_string(), format!("mend {name}"));
+        }
+    };
+    let found =
+        format!("{name} can be used: listens on {}, writes to {}", config.listen, config.trace.display());
+    report.ok("configuration", "log-server", found);
+    let wanted = config.seal_bytes.saturating_mul(PARTS);
+    folder("trace", &config.trace, config.user.as_deref(), wanted, report);
+    certificates(&config, report);
+}
+
+fn certificates(config: &Config, report: &mut Report) {
+    const AREA: &str = "certificates";
+    let (certificate, key) = (config.tls_certificate.as_deref(), config.tls_key.as_deref());
+    let renew = "miot pki server PKI NAME (docs/security.md)".to_owned();
+    match Files::new(certificate, key, config.tls_authority.as_deref()).map(|files| files.map(Server::load)) {
+        Ok(None) => {}
+        Ok(Some(Ok(server))) => {
+            let own = server.own();
+            report.ok(AREA, "log-server", format!("for {}", own.names_in_words()));
+            age("log-server", &own, renew, report);
+            if let Some(authority) = &config.tls_authority {
+                of_authority(&own, authority, report);
+            }
+        }
+        Ok(Some(Err(error))) | Err(error) => report.problem(AREA, "log-server", error.to_string(), renew),
+    }
+}

@@ -1,0 +1,61 @@
+//! That what is installed, and what runs, is of one version.
+
+use super::report::Report;
+use miot_log_client::{Config, View};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const AREA: &str = "versions";
+const OURS: &str = env!("CARGO_PKG_VERSION");
+
+pub(super) fn examine(config: &Config, report: &mut Report) {
+    for (program, check) in [("log-client", "log-client"), ("log-server", "log-server")] {
+        if let Some(path) = find(program) {
+            compare(check, &path, report);
+        }
+    }
+    running(config, report);
+}
+
+/// Beside this program, else on the path. Not every machine has both daemons.
+fn find(program: &str) -> Option<PathBuf> {
+    let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(program)));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut all = beside.into_iter().chain(std::env::split_paths(&path).map(|folder| folder.join(program)));
+    all.find(|file| file.is_file())
+}
+
+fn compare(check: &'static str, path: &Path, report: &mut Report) {
+    let name = path.display();
+    let output = Command::new(path).arg("--version").stdin(Stdio::null()).output();
+    let theirs = match output {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        Ok(output) => {
+            let found = format!("{name} --version ended with {}", output.status);
+            return report.problem(AREA, check, found, "apt install --reinstall the package it belongs to");
+        }
+        Err(error) => {
+            return report.problem(AREA, check, format!("{name}: {error}"), format!("chmod 755 {name}"));
+        }
+    };
+    let version = theirs.rsplit(' ').next().unwrap_or_default();
+    if version == OURS {
+        report.ok(AREA, check, format!("{version}, as this tool"));
+    } else {
+        let found = format!("{name} is {version}, this tool is {OURS}");
+        report.warning(AREA, check, found, "install the same version of all packages");
+    }
+}
+
+/// A daemon that was not restarted after an upgrade runs a file that is gone.
+fn running(config: &Config, report: &mut Report) {
+    let Some(reader) = View::of_node(&config.dir).ok().map(|view| view.reader()) else { return };
+    let Ok(exe) = std::fs::read_link(format!("/proc/{}/exe", reader.pid)) else { return };
+    if exe.to_string_lossy().ends_with(" (deleted)") {
+        let found =
+            format!("the log-client that is at work (process {}) was installed before this one", reader.pid);
+        report.warning(AREA, "running", found, "systemctl restart miot-log-client: nothing is lost");
+    } else {
+        report.ok(AREA, "running", format!("the log-client at work is {}", exe.display()));
+    }
+}

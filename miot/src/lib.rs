@@ -1,0 +1,101 @@
+//! `miot`: trace a program, read a trace.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+mod cat;
+mod check;
+mod ctl;
+mod devices;
+mod doctor;
+mod errno;
+mod filter;
+mod output;
+mod pki;
+mod recorded;
+mod remote;
+mod run;
+mod stat;
+mod summary;
+mod tail;
+mod top;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Something of MIOT's own failed; `run` then exits with 125, as `env` and `timeout` do.
+const EXIT_FAILED: u8 = 1;
+
+#[derive(Parser)]
+#[command(
+    name = "miot",
+    version,
+    about = "Records every I/O request of programs and file-system clients as one ordered trace",
+    after_help = "Example:\n  miot run -- tar -cf /tmp/docs.tar docs     trace one command, no set-up\n  miot cat miot-trace                        print its events\n  miot tail -f server:4747                   follow what a cluster does\n  miot top --in-flight --min-age 1s          what hangs on this node\n  miot ctl off                               stop recording in running programs\n  miot pki init pki                          certificates for a cluster\n  miot doctor                                is this node set up as it should be\n\nExit codes: 0 success, 1 failure, 2 wrong usage; `run` has its own, see `miot run --help`."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(Box<run::Arguments>),
+    Cat(cat::Arguments),
+    Tail(tail::Arguments),
+    Stat(stat::Arguments),
+    Devices(devices::Arguments),
+    Fsck(check::Arguments),
+    Ctl(ctl::Arguments),
+    Top(top::Arguments),
+    Pki(pki::Arguments),
+    Doctor(doctor::Arguments),
+}
+
+/// What the command line may say, for manuals and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
+/// The tool.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    // A reader that has seen enough (`miot cat | head`) is no error.
+    // SAFETY: restores the default action of a signal, before any thread exists.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    miot_log_server::keep_freed_memory();
+    let (result, failed) = match arguments.command {
+        Command::Run(arguments) => (run::run(&arguments), run::EXIT_FAILED),
+        Command::Cat(arguments) => (cat::run(&arguments), EXIT_FAILED),
+        Command::Tail(arguments) => (tail::run(&arguments), EXIT_FAILED),
+        Command::Stat(arguments) => (stat::run(&arguments), EXIT_FAILED),
+        Command::Devices(arguments) => (devices::run(&arguments), EXIT_FAILED),
+        Command::Fsck(arguments) => (check::run(&arguments), EXIT_FAILED),
+        Command::Ctl(arguments) => (ctl::run(arguments), EXIT_FAILED),
+        Command::Top(arguments) => (top::run(&arguments), EXIT_FAILED),
+        Command::Pki(arguments) => (pki::run(&arguments), EXIT_FAILED),
+        Command::Doctor(arguments) => (doctor::run(&arguments), EXIT_FAILED),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("miot: {}", chain(&error));
+        ExitCode::from(failed)
+    })
+}
+
+/// The error and its causes, each said once: many library errors already contain the text of their cause.
+fn chain(error: &anyhow::Error) -> String {
+    error.chain().skip(1).fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_cause_is_said_once() {
+        let error = anyhow::anyhow!("no space").context("cannot write x: no space").context("not stored");
+        assert_eq!(super::chain(&error), "not stored: cannot write x: no space");
+    }
+}

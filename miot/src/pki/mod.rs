@@ -1,0 +1,179 @@
+//! `miot pki`: a private authority, and the certificates of server, nodes and readers.
+
+mod authority;
+mod files;
+mod show;
+mod validity;
+
+use anyhow::Context as _;
+use authority::Authority;
+use clap::{Args, Subcommand};
+use files::Pair;
+use miot_security::Role;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use validity::Validity;
+
+/// Days for which an authority is valid.
+const AUTHORITY_DAYS: u32 = 3650;
+/// Days for which everything else is valid.
+const DAYS: u32 = 365;
+
+/// Make the certificates with which log-server, log-clients and readers prove who they are
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Example: a server, two nodes, and somebody who watches\n  miot pki init pki\n  miot pki server pki --name logs.example.org --name 10.0.0.1\n  miot pki node pki node1 node2\n  miot pki reader pki alice\n  miot pki show pki/node/node1.pem\n\nEach command says which files go where. docs/security.md is the guide."
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Init(Init),
+    Server(Server),
+    Node(Names),
+    Reader(Names),
+    Operator(Names),
+    Show(show::Arguments),
+}
+
+/// Make the authority that signs all others
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  miot pki init pki")]
+struct Init {
+    /// Directory for everything that is made; ca.key in it is the one secret that stays there
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Whose authority it is, for people [default: the name of this machine]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    #[command(flatten)]
+    validity: Validity,
+}
+
+/// Make key and certificate of the log-server
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  miot pki server pki --name logs.example.org --name 10.0.0.1")]
+struct Server {
+    /// The directory of `miot pki init`
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// A host name or an address by which nodes and readers call it; may be repeated
+    #[arg(long = "name", value_name = "HOST|IP", required = true)]
+    names: Vec<String>,
+    #[command(flatten)]
+    making: Making,
+}
+
+/// Make key and certificate of a node (its log-client), of a reader (miot tail), or of an operator (miot ctl --server)
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  miot pki node pki node1 node2\n  miot pki node pki node1 --renew\n  miot pki reader pki alice --days 30\n  miot pki operator pki bob"
+)]
+struct Names {
+    /// The directory of `miot pki init`
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// A node: its name in the trace (`node` in log-client.toml, by default the host name). A reader, an operator: any. For each
+    /// a certificate of its own is made
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<String>,
+    #[command(flatten)]
+    making: Making,
+}
+
+#[derive(Args, Debug)]
+struct Making {
+    #[command(flatten)]
+    validity: Validity,
+    /// Replace key and certificate that are there. Otherwise nothing is ever overwritten
+    #[arg(long)]
+    renew: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    match &arguments.command {
+        Command::Init(arguments) => init(arguments)?,
+        Command::Server(Server { dir, names, making }) => {
+            issue(dir, Role::Server, std::slice::from_ref(names), making)?;
+        }
+        Command::Node(arguments) => each(arguments, Role::Node)?,
+        Command::Reader(arguments) => each(arguments, Role::Reader)?,
+        Command::Operator(arguments) => each(arguments, Role::Operator)?,
+        Command::Show(arguments) => show::run(arguments)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn init(arguments: &Init) -> anyhow::Result<()> {
+    let name = arguments.name.clone();
+    let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+    let dir = &arguments.dir;
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let (certificate, key) = authority::new(&name, arguments.validity.times(AUTHORITY_DAYS)?)?;
+    let pair = Pair::authority(dir);
+    pair.write(&certificate, &key, false)?;
+    println!(
+        "{}  the authority's certificate: goes to every machine, as `tls_authority`\n\
+         {}  its key: stays here; who has it can be any server, node or reader",
+        pair.certificate.display(),
+        pair.key.display(),
+    );
+    Ok(())
+}
+
+fn each(arguments: &Names, role: Role) -> anyhow::Result<()> {
+    let each: Vec<Vec<String>> = arguments.names.iter().map(|name| vec![name.clone()]).collect();
+    issue(&arguments.dir, role, &each, &arguments.making)
+}
+
+/// One key and certificate for each list of names.
+fn issue(dir: &Path, role: Role, holders: &[Vec<String>], making: &Making) -> anyhow::Result<()> {
+    let authority = Authority::open(dir)?;
+    // All is checked before the first is made.
+    let pairs = holders.iter().map(|names| {
+        names.iter().try_for_each(|name| authority::check_name(role, name))?;
+        let pair = Pair::of(dir, role, &names[0]);
+        pair.check_free(making.renew)?;
+        Ok((names, pair))
+    });
+    let pairs = pairs.collect::<anyhow::Result<Vec<_>>>()?;
+    for (names, pair) in &pairs {
+        let (certificate, key) = authority.issue(role, names, making.validity.times(DAYS)?)?;
+        pair.write(&certificate, &key, making.renew)?;
+    }
+    for (_, pair) in &pairs {
+        println!("{}\n{}", pair.certificate.display(), pair.key.display());
+    }
+    let (machine, daemon) = match role {
+        Role::Server => ("the log-server's machine, and in log-server.toml", "log-server"),
+        Role::Node => ("its node, and in log-client.toml there", "log-client"),
+        Role::Reader => ("its reader, who says (or MIOT_TLS_CERTIFICATE, ...)", ""),
+        Role::Operator => ("its operator, who says (or MIOT_TLS_CERTIFICATE, ...)", ""),
+    };
+    println!("Each pair goes to {machine}, with {}:", dir.join(files::AUTHORITY).display());
+    let Some((names, pair)) = pairs.first() else { return Ok(()) };
+    let file = |path: &Path| Path::new("/etc/miot").join(path.file_name().unwrap_or_default());
+    let (certificate, key) = (file(&pair.certificate), file(&pair.key));
+    let authority = file(Path::new(files::AUTHORITY));
+    if daemon.is_empty() {
+        println!(
+            "  miot {} HOST:PORT --tls-certificate {} --tls-key {} --tls-authority {}",
+            if role == Role::Operator { "ctl status --server" } else { "tail -f" },
+            pair.certificate.display(),
+            pair.key.display(),
+            dir.join(files::AUTHORITY).display()
+        );
+        return Ok(());
+    }
+    if role == Role::Node {
+        println!("  node = {:?}", names[0]);
+    }
+    println!(
+        "  tls_certificate = {certificate:?}\n  tls_key = {key:?}\n  tls_authority = {authority:?}\n\
+         Only the user who runs the {daemon} may read the key."
+    );
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! From when to when.
+
+use anyhow::Context as _;
+use clap::Args;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+/// A new certificate is valid this much earlier, for machines whose clock is behind.
+const BEFORE: SignedDuration = SignedDuration::from_hours(1);
+
+#[derive(Args, Debug)]
+pub(super) struct Validity {
+    /// For how many days it is valid [default: 365, an authority 3650]
+    #[arg(long, value_name = "N", conflicts_with = "not_after")]
+    days: Option<u32>,
+    /// Until when it is valid: 2027-01-31 or 2027-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME")]
+    not_after: Option<String>,
+}
+
+impl Validity {
+    /// First and last moment.
+    pub(super) fn times(&self, default_days: u32) -> anyhow::Result<(Timestamp, Timestamp)> {
+        let now = Timestamp::now();
+        let last = match &self.not_after {
+            Some(text) => parse(text)?,
+            None => now
+                .checked_add(SignedDuration::from_hours(24 * i64::from(self.days.unwrap_or(default_days))))
+                .context("--days: so far ahead there is no calendar")?,
+        };
+        Ok((now.min(last).saturating_sub(BEFORE)?, last))
+    }
+}
+
+fn parse(text: &str) -> anyhow::Result<Timestamp> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time);
+    }
+    let date: Date =
+        text.parse().with_context(|| format!("--not-after: `{text}` is no time such as 2027-01-31"))?;
+    Ok(date.to_zoned(TimeZone::UTC)?.timestamp())
+}

@@ -1,0 +1,39 @@
+//! The options that say what is recorded, the same for `run` and `ctl set`.
+
+use clap::Args;
+use miot_log_client::config::recorded::{Change, Layers, Ops, Sample, parse_when_full};
+use miot_proto::control::WhenFull;
+use miot_proto::units::parse_duration;
+use std::time::Duration;
+
+/// What to record, and what to do when there is no room for it.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "What is recorded")]
+pub(crate) struct Recorded {
+    /// Layers: `posix,stdio` only these, `-stdio` all but this, `all`
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    pub(crate) layers: Option<Layers>,
+    /// Operations: `posix.read,posix.write` only these, `-posix.lseek` all but this, `posix.*`, `all`
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    pub(crate) ops: Option<Ops>,
+    /// Leave out requests that take less, such as 100us; 0 keeps all
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) min_duration: Option<Duration>,
+    /// Keep one request in a power of two, by lot, such as 1/16; 1 keeps all
+    #[arg(long, value_name = "1/N")]
+    pub(crate) sample: Option<Sample>,
+    /// When a thread's lane is full: drop-newest, overwrite-oldest, or wait (slows the program down)
+    #[arg(long, value_name = "POLICY", value_parser = parse_when_full)]
+    pub(crate) when_full: Option<WhenFull>,
+    /// Longest time that `wait` holds the program up for one record, such as 2s
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) wait: Option<Duration>,
+}
+
+impl Recorded {
+    /// As a change of what a log-client records now.
+    pub(crate) fn change(self) -> Change {
+        let Recorded { layers, ops, min_duration, sample, when_full, wait } = self;
+        Change { layers, ops, min_duration, sample, when_full, wait, ..Change::default() }
+    }
+}

@@ -1,0 +1,102 @@
+//! A log-server at the other end of a connection, for those who read and those who steer.
+
+use anyhow::Context as _;
+use clap::Args;
+use miot_proto::steer::{Reply, Request};
+use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_FRAME, Message, Role, VERSION, frame_header};
+use miot_security::failure::refusal;
+use miot_security::{Client, Files};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A log-server that says nothing for so long, when an answer is due, is not there.
+const SILENT: Duration = Duration::from_secs(30);
+
+/// How somebody proves who they are; see `miot pki`.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Encrypted, all three together")]
+pub(crate) struct Tls {
+    /// Your certificate, a PEM file made by `miot pki reader` or `miot pki operator`
+    #[arg(long, value_name = "FILE", env = "MIOT_TLS_CERTIFICATE", global = true)]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// Its private key, a PEM file
+    #[arg(long, value_name = "FILE", env = "MIOT_TLS_KEY", global = true)]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The authority that signed the log-server's certificate, a PEM file
+    #[arg(long, value_name = "FILE", env = "MIOT_TLS_AUTHORITY", global = true)]
+    pub(crate) tls_authority: Option<PathBuf>,
+}
+
+/// What can be read and written.
+pub(crate) trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
+
+/// A connection that the log-server has welcomed. `patience`: longest silence; `None`: for ever.
+pub(crate) fn connect(
+    address: &str,
+    tls: &Tls,
+    role: Role,
+    patience: Option<Duration>,
+) -> anyhow::Result<Box<dyn Stream + Send>> {
+    let (certificate, key) = (tls.tls_certificate.as_deref(), tls.tls_key.as_deref());
+    let files = Files::new(certificate, key, tls.tls_authority.as_deref())?;
+    let tls = files.map(own).transpose()?;
+    let stream =
+        TcpStream::connect(address).with_context(|| format!("no log-server answers at {address}"))?;
+    stream.set_read_timeout(patience)?;
+    let mut stream: Box<dyn Stream + Send> = match tls {
+        None => Box::new(stream),
+        Some(tls) => Box::new(
+            tls.connect_blocking(address, stream)
+                .with_context(|| format!("no encrypted connection with the log-server at {address}"))?,
+        ),
+    };
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    say(
+        &mut *stream,
+        &Message::Hello { greeting: GREETING, version: VERSION, role, node: host, session: 0 },
+    )?;
+    match receive(&mut *stream)? {
+        Message::Welcome { .. } => Ok(stream),
+        Message::Refused { reason, .. } => anyhow::bail!("the log-server at {address} refused: {reason}"),
+        _ => anyhow::bail!("{address} does not answer like a log-server"),
+    }
+}
+
+/// A reader's certificate, or an operator's, who may read as well.
+fn own(files: Files) -> Result<Client, miot_security::Error> {
+    let operator = Client::load(files.clone(), miot_security::Role::Operator);
+    operator.or_else(|_| Client::load(files, miot_security::Role::Reader))
+}
+
+/// Asks one thing. `patience`: how long the answer may take besides.
+pub(crate) fn ask(address: &str, tls: &Tls, request: &Request, patience: Duration) -> anyhow::Result<Reply> {
+    let mut stream = connect(address, tls, Role::Operator, Some(patience.saturating_add(SILENT)))?;
+    say(&mut *stream, &Message::Ask { request: serde_json::to_vec(request)? })?;
+    match receive(&mut *stream)? {
+        Message::Answer { reply } => Ok(serde_json::from_slice(&reply)?),
+        Message::Refused { reason, .. } => anyhow::bail!("the log-server at {address} refused: {reason}"),
+        _ => anyhow::bail!("{address} does not answer like a log-server"),
+    }
+}
+
+/// Sends a message.
+pub(crate) fn say(stream: &mut dyn Stream, message: &Message) -> anyhow::Result<()> {
+    stream.write_all(&message.frame())?;
+    Ok(stream.flush()?)
+}
+
+/// The next message.
+pub(crate) fn receive(stream: &mut dyn Stream) -> anyhow::Result<Message> {
+    let mut header = [0; FRAME_HEADER];
+    stream.read_exact(&mut header).map_err(|error| match refusal(&error) {
+        Some((reason, _)) => anyhow::anyhow!("the log-server refuses you: {reason}"),
+        None => anyhow::Error::new(error).context("the log-server closed the connection"),
+    })?;
+    let (length, crc) = frame_header(header, MAX_FRAME)?;
+    let mut payload = vec![0; length];
+    stream.read_exact(&mut payload).context("the log-server closed the connection within a message")?;
+    Ok(Message::from_payload(&payload, crc)?)
+}

@@ -1,0 +1,88 @@
+//! The terminal: taken over, and given back whatever happens.
+
+use super::draw::draw;
+use super::update::{Order, Update};
+use super::view::State;
+use anyhow::Context as _;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::time::Duration;
+
+/// How often it is looked for keys and news.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Shows what a source tells until somebody quits. The source runs in a thread of its own, so that keys are answered
+/// also while it reads.
+pub(crate) fn show(
+    mut state: State,
+    source: impl FnOnce(&Receiver<Order>, &SyncSender<anyhow::Result<Update>>) + Send + 'static,
+) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT]).context("cannot watch signals")?;
+    std::thread::Builder::new().name("miot-signals".into()).spawn(move || end_on(&mut signals))?;
+    let (orders, ordered) = channel();
+    let (updates, updated) = sync_channel(1);
+    std::thread::Builder::new().name("miot-top".into()).spawn(move || source(&ordered, &updates))?;
+    // Also sets a panic hook that gives the terminal back.
+    let mut terminal = ratatui::try_init().context("cannot take over the terminal")?;
+    let shown = serve(&mut terminal, &mut state, &orders, &updated);
+    ratatui::restore();
+    shown?;
+    if let Some(failure) = state.failure {
+        anyhow::bail!(failure);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the program at the first signal, as if it were not caught. From a thread of its own: on a terminal that is gone,
+/// the reading of keys never comes back (it takes the end of the file for a wait that is over).
+fn end_on(signals: &mut Signals) {
+    if let Some(number) = signals.forever().next() {
+        // It fails on a terminal that is gone.
+        let _ = ratatui::try_restore();
+        std::process::exit(128 + number);
+    }
+}
+
+fn serve(
+    terminal: &mut ratatui::DefaultTerminal,
+    state: &mut State,
+    orders: &Sender<Order>,
+    updated: &Receiver<anyhow::Result<Update>>,
+) -> anyhow::Result<()> {
+    let mut is_stale = true;
+    loop {
+        if std::mem::take(&mut is_stale) {
+            terminal.draw(|frame| draw(state, frame)).context("cannot draw")?;
+        }
+        if event::poll(LOOK).context("cannot read keys")? {
+            match event::read().context("cannot read keys")? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => match state.key(key) {
+                    ControlFlow::Break(()) => return Ok(()),
+                    ControlFlow::Continue(Some(order)) => drop(orders.send(order)),
+                    ControlFlow::Continue(None) => {}
+                },
+                _ => {}
+            }
+            is_stale = true;
+        }
+        match updated.try_recv() {
+            Ok(Ok(update)) => {
+                state.update = Some(update);
+                is_stale = true;
+            }
+            Ok(Err(error)) => {
+                state.failure = Some(crate::chain(&error));
+                is_stale = true;
+            }
+            Err(TryRecvError::Disconnected) if state.failure.is_none() => {
+                state.failure = Some("there is nothing more to show".into());
+                is_stale = true;
+            }
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What a source tells the screen, and what it is told.
+
+use miot_proto::status::ClusterStatus;
+use miot_trace_analysis::activity::{History, MINUTE, Snapshot, Window};
+
+/// What is shown.
+#[derive(Clone, Debug)]
+pub(crate) struct Update {
+    pub(crate) snapshot: Snapshot,
+    /// Over which time the snapshot is.
+    pub(crate) window: Window,
+    pub(crate) history: History,
+    pub(crate) state: State,
+}
+
+/// Where it comes from, and how far it is.
+#[derive(Clone, Debug)]
+pub(crate) enum State {
+    /// A trace directory is played back.
+    Replay {
+        /// Nanoseconds since 1970.
+        at: i64,
+        speed: f64,
+        paused: bool,
+        /// Everything that is in the directory has been shown.
+        ended: bool,
+    },
+    /// A log-server, and how it and its nodes are.
+    Live(Box<ClusterStatus>),
+}
+
+/// What somebody wants.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Order {
+    Window(Window),
+    /// Twice as fast, or half.
+    Faster(bool),
+    Pause,
+    /// On to the next event.
+    Next,
+}
+
+/// Windows to choose from, in turn.
+pub(crate) const WINDOWS: [Window; 4] =
+    [Window::Seconds(1), Window::Seconds(10), Window::Seconds(MINUTE), Window::Whole];
+
+pub(crate) fn window_name(window: Window) -> String {
+    match window {
+        Window::Seconds(1) => "last second".to_owned(),
+        Window::Seconds(seconds) => format!("last {seconds} s"),
+        Window::Whole => "whole time".to_owned(),
+    }
+}

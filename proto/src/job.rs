@@ -1,0 +1,156 @@
+//! What a process belongs to: the job of a batch system, a step of it, a user, a control group.
+//!
+//! It travels as one byte string of texts with a NUL between them, in the order of the fields of [`Job`]; empty ones at
+//! the end are left out. The producer writes the first three, from its environment, into the header of its segment; the
+//! log-client adds what the kernel says. A string without NUL is an id alone, which is what older versions wrote.
+
+/// See the module. Empty: not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Job<'a> {
+    /// Id, as the batch system writes it.
+    pub id: &'a [u8],
+    /// Whose id it is: a name of [`SYSTEMS`].
+    pub system: &'a [u8],
+    /// The step of the job, or what the launcher of a parallel program calls its run.
+    pub step: &'a [u8],
+    /// Name of the user.
+    pub user: &'a [u8],
+    /// Path of the control group.
+    pub cgroup: &'a [u8],
+}
+
+/// Names of what gives ids to jobs. `miot`: whoever set `MIOT_JOB`; `systemd`: the id is that of a unit.
+pub const SYSTEMS: [&str; 8] = ["miot", "slurm", "pbs", "flux", "lsf", "sge", "cobalt", "systemd"];
+
+impl<'a> Job<'a> {
+    /// Reads the string of the module's documentation. What follows the last field is left alone.
+    #[must_use]
+    pub fn read(bytes: &'a [u8]) -> Job<'a> {
+        let mut fields = bytes.split(|byte| *byte == 0);
+        let mut next = || fields.next().unwrap_or_default();
+        Job { id: next(), system: next(), step: next(), user: next(), cgroup: next() }
+    }
+
+    /// The string of the module's documentation.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = [self.id, self.system, self.step, self.user, self.cgroup].join(&0);
+        let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        bytes.truncate(end);
+        bytes
+    }
+
+    /// The job and step that the path of a control group says: of Slurm (`…/job_17/step_0/…`, in either version of
+    /// control groups), else the innermost unit of systemd.
+    ///
+    /// The path is the kernel's word, unlike an environment, which a program inherits and may change.
+    #[must_use]
+    pub fn of_cgroup(path: &'a [u8]) -> Job<'a> {
+        let names = || path.split(|byte| *byte == b'/');
+        let slurm = names().any(|name| name == b"slurm" || name.ends_with(b"slurmstepd.scope"));
+        let job = names().find_map(|name| name.strip_prefix(b"job_")).filter(|id| is_number(id));
+        if let Some(id) = job.filter(|_| slurm) {
+            let step = names().find_map(|name| name.strip_prefix(b"step_")).unwrap_or_default();
+            return Job { id, system: b"slurm", step, cgroup: path, ..Job::default() };
+        }
+        let is_unit = |name: &&[u8]| name.ends_with(b".service") || name.ends_with(b".scope");
+        match names().rfind(is_unit) {
+            Some(id) => Job { id, system: b"systemd", cgroup: path, ..Job::default() },
+            None => Job { cgroup: path, ..Job::default() },
+        }
+    }
+
+    /// What the environment says (`self`), with what the control group says: a batch system's control group is right
+    /// about the job, a unit of systemd counts where there is no other job.
+    #[must_use]
+    pub fn in_cgroup(self, path: &'a [u8]) -> Job<'a> {
+        let kernel = Job::of_cgroup(path);
+        let named = self.system == b"miot";
+        let other_job = kernel.system == b"slurm" && !named && kernel.id != self.id;
+        if other_job || self.id.is_empty() {
+            // A step of the job that the environment means is none of this one.
+            let step = if other_job && !self.id.is_empty() { b"" } else { self.step };
+            let step = if step.is_empty() { kernel.step } else { step };
+            return Job { id: kernel.id, system: kernel.system, step, user: self.user, cgroup: path };
+        }
+        let step = if self.step.is_empty() && kernel.id == self.id { kernel.step } else { self.step };
+        Job { step, cgroup: path, ..self }
+    }
+}
+
+fn is_number(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(u8::is_ascii_digit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_back_and_an_id_alone_is_one() {
+        let job = Job { id: b"17", system: b"slurm", step: b"0", user: b"ada", cgroup: b"/a" };
+        assert_eq!(Job::read(&job.bytes()), job);
+        let some = Job { id: b"17", step: b"0", ..Job::default() };
+        assert_eq!(some.bytes(), b"17\0\x000");
+        assert_eq!(Job::read(&some.bytes()), some);
+        assert_eq!(Job::default().bytes(), b"");
+        assert_eq!(Job::read(b"77"), Job { id: b"77", ..Job::default() });
+        assert_eq!(Job::read(b"1\x002\x003\x004\x005\x006").cgroup, b"5");
+    }
+
+    /// Paths as slurmstepd and systemd make them.
+    #[test]
+    fn control_groups_of_slurm_and_systemd_are_understood() {
+        for (path, id, system, step) in [
+            ("/system.slice/slurmstepd.scope/job_123/step_4/user/task_0", "123", "slurm", "4"),
+            (
+                "/system.slice/n17_slurmstepd.scope/job_123/step_batch/user/task_special",
+                "123",
+                "slurm",
+                "batch",
+            ),
+            ("/slurm/uid_1000/job_9/step_extern/task_0", "9", "slurm", "extern"),
+            ("/user.slice/user-1000.slice/session-3.scope", "session-3.scope", "systemd", ""),
+            (
+                "/user.slice/user-1000.slice/user@1000.service/app.slice/run-u7.service",
+                "run-u7.service",
+                "systemd",
+                "",
+            ),
+            ("/system.slice/job_1.service", "job_1.service", "systemd", ""),
+            ("/home/job_5/step_1", "", "", ""),
+            ("/slurm/uid_1000/job_x", "", "", ""),
+            ("/", "", "", ""),
+        ] {
+            let found = Job::of_cgroup(path.as_bytes());
+            let expected = Job {
+                id: id.as_bytes(),
+                system: system.as_bytes(),
+                step: step.as_bytes(),
+                user: b"",
+                cgroup: path.as_bytes(),
+            };
+            assert_eq!(found, expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_batch_systems_control_group_is_right_about_the_job() {
+        let slurm = b"/slurm/uid_1/job_9/step_2/task_0";
+        let own = |id, system, step| Job { id, system, step, ..Job::default() };
+        let in_slurm = |job: Job<'static>| {
+            let Job { id, system, step, cgroup, .. } = job.in_cgroup(slurm);
+            assert_eq!(cgroup, slurm);
+            [id, system, step]
+        };
+        assert_eq!(in_slurm(own(b"9", b"slurm", b"7")), [&b"9"[..], b"slurm", b"7"], "they agree");
+        assert_eq!(in_slurm(own(b"8", b"slurm", b"7")), [&b"9"[..], b"slurm", b"2"], "of another job");
+        assert_eq!(in_slurm(own(b"", b"", b"")), [&b"9"[..], b"slurm", b"2"], "ssh into a job");
+        assert_eq!(in_slurm(own(b"", b"", b"run@1")), [&b"9"[..], b"slurm", b"run@1"], "a launcher's name");
+        assert_eq!(in_slurm(own(b"mine", b"miot", b"")), [&b"mine"[..], b"miot", b""], "said on purpose");
+        let unit = own(b"8", b"pbs", b"").in_cgroup(b"/system.slice/pbs.service");
+        assert_eq!((unit.id, unit.system, unit.step), (&b"8"[..], &b"pbs"[..], &b""[..]));
+        let alone = own(b"", b"", b"").in_cgroup(b"/system.slice/nightly.service");
+        assert_eq!((alone.id, alone.system), (&b"nightly.service"[..], &b"systemd"[..]));
+    }
+}

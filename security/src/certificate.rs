@@ -1,0 +1,281 @@
+//! What a certificate says, and what that allows.
+//!
+//! A certificate of MIOT has one role, as a URI among its alternative names (`miot:server`, `miot:node`,
+//! `miot:reader` or `miot:operator`), and the names it stands for as DNS names (a server also as IP addresses). Names are compared byte by
+//! byte, without wildcards: a node's name is data in the trace, where `Node1` and `node1` are two.
+
+use jiff::{SignedDuration, Timestamp};
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// Certificates that end sooner than this are warned about.
+pub const SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+/// What the holder of a certificate may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A log-server.
+    Server,
+    /// A log-client, which writes as a node.
+    Node,
+    /// A reader of the merged trace.
+    Reader,
+    /// Somebody who steers what nodes record.
+    Operator,
+}
+
+impl Role {
+    /// Its name, as `miot pki` has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Server => "server",
+            Role::Node => "node",
+            Role::Reader => "reader",
+            Role::Operator => "operator",
+        }
+    }
+
+    /// The alternative name that gives the role.
+    #[must_use]
+    pub fn uri(self) -> String {
+        format!("miot:{}", self.name())
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Role {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Role, ()> {
+        let roles = [Role::Server, Role::Node, Role::Reader, Role::Operator];
+        roles.into_iter().find(|role| role.name() == name).ok_or(())
+    }
+}
+
+/// What a certificate says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// Whom it names.
+    pub subject: String,
+    /// Who signed it.
+    pub issuer: String,
+    /// Serial number, hexadecimal.
+    pub serial: String,
+    /// DNS names.
+    pub names: Vec<String>,
+    /// IP addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Its role; none if it says nothing of MIOT, or more than one thing.
+    pub role: Option<Role>,
+    /// It may sign others.
+    pub authority: bool,
+    /// First moment at which it is valid.
+    pub not_before: Timestamp,
+    /// Last moment at which it is valid.
+    pub not_after: Timestamp,
+}
+
+impl Certificate {
+    /// Reads a certificate in DER. This says nothing about who signed it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(der: &[u8]) -> Result<Certificate, String> {
+        let (_, x509) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
+        let time = |seconds| Timestamp::from_second(seconds).map_err(|error| error.to_string());
+        let alternative = x509.subject_alternative_name().map_err(|error| error.to_string())?;
+        let (mut names, mut addresses, mut roles) = (Vec::new(), Vec::new(), Vec::new());
+        for name in alternative.iter().flat_map(|extension| &extension.value.general_names) {
+            match name {
+                GeneralName::DNSName(name) => names.push((*name).to_owned()),
+                GeneralName::IPAddress(bytes) => addresses.extend(address(bytes)),
+                GeneralName::URI(uri) => roles.extend(uri.strip_prefix("miot:").map(str::parse::<Role>)),
+                _ => {}
+            }
+        }
+        let role = match roles[..] {
+            [Ok(role)] => Some(role),
+            _ => None,
+        };
+        Ok(Certificate {
+            subject: x509.subject().to_string(),
+            issuer: x509.issuer().to_string(),
+            serial: x509.raw_serial_as_string(),
+            names,
+            addresses,
+            role,
+            authority: x509.is_ca(),
+            not_before: time(x509.validity().not_before.timestamp())?,
+            not_after: time(x509.validity().not_after.timestamp())?,
+        })
+    }
+
+    /// Whether its holder may act in `role` under `name`. A reader's own name is only for the log, so that any will do.
+    ///
+    /// # Errors
+    /// Why not, and what to do, for the people at the other end.
+    pub fn allows(&self, role: Role, name: &str) -> Result<(), String> {
+        match self.role {
+            Some(own) if own == role => {}
+            Some(own) => {
+                return Err(format!(
+                    "your certificate is one of a {own}, and this is for a {role}; make one with `miot pki {role}`"
+                ));
+            }
+            None => {
+                return Err(format!(
+                    "your certificate has not exactly one role of MIOT (a URI such as {} among its alternative names); \
+                     make one with `miot pki {role}`",
+                    role.uri()
+                ));
+            }
+        }
+        if role == Role::Node && !self.names.iter().any(|own| own == name) {
+            return Err(format!(
+                "your certificate is for {}, not for the node `{}`; set `node` to that, or make a certificate with \
+                 `miot pki node`",
+                self.names_in_words(),
+                name.escape_debug()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Its names, for people.
+    #[must_use]
+    pub fn names_in_words(&self) -> String {
+        let names = self.names.iter().map(|name| format!("`{}`", name.escape_debug()));
+        let all: Vec<String> = names.chain(self.addresses.iter().map(|ip| format!("`{ip}`"))).collect();
+        if all.is_empty() { "nobody".into() } else { all.join(", ") }
+    }
+
+    /// What is to be said about how long it is valid, at `now`.
+    #[must_use]
+    pub fn age(&self, now: Timestamp) -> Age {
+        if now > self.not_after {
+            Age::Expired
+        } else if now < self.not_before {
+            Age::NotYet
+        } else if self.not_after.duration_since(now) < SOON {
+            Age::Soon
+        } else {
+            Age::Fine
+        }
+    }
+}
+
+/// See [`Certificate::age`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Age {
+    /// Valid for longer than [`SOON`].
+    Fine,
+    /// Valid, and expires within [`SOON`].
+    Soon,
+    /// No longer valid.
+    Expired,
+    /// Not valid yet.
+    NotYet,
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
+        16 => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair, SanType};
+
+    fn certificate(names: &[&str], uris: &[&str]) -> Certificate {
+        let mut params =
+            CertificateParams::new(names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>()).unwrap();
+        params.subject_alt_names.extend(uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap())));
+        let key = KeyPair::generate().unwrap();
+        Certificate::parse(params.self_signed(&key).unwrap().der()).unwrap()
+    }
+
+    #[test]
+    fn a_node_is_who_its_certificate_says_and_nobody_else() {
+        let node = certificate(&["node1", "node1.cluster"], &["miot:node"]);
+        assert_eq!(node.allows(Role::Node, "node1"), Ok(()));
+        assert_eq!(node.allows(Role::Node, "node1.cluster"), Ok(()));
+        for other in ["node2", "Node1", "node1.", "node", "", "node1\0", "node1.cluster.org", "*"] {
+            let refused = node.allows(Role::Node, other).unwrap_err();
+            assert!(refused.contains("`node1`, `node1.cluster`"), "{other:?}: {refused}");
+        }
+        let refused = node.allows(Role::Reader, "node1").unwrap_err();
+        assert!(refused.contains("one of a node") && refused.contains("miot pki reader"), "{refused}");
+        assert!(node.allows(Role::Server, "node1").is_err());
+    }
+
+    #[test]
+    fn wildcards_stand_for_nothing_but_themselves() {
+        let all = certificate(&["*", "*.cluster"], &["miot:node"]);
+        assert!(all.allows(Role::Node, "node1").is_err());
+        assert!(all.allows(Role::Node, "node1.cluster").is_err());
+    }
+
+    #[test]
+    fn a_reader_may_call_itself_anything_and_cannot_write() {
+        let reader = certificate(&["alice"], &["miot:reader"]);
+        assert_eq!(reader.allows(Role::Reader, "laptop"), Ok(()));
+        assert!(reader.allows(Role::Node, "alice").unwrap_err().contains("miot pki node"));
+    }
+
+    #[test]
+    fn there_is_exactly_one_role() {
+        for uris in [
+            &[][..],
+            &["miot:node", "miot:reader"],
+            &["miot:node", "miot:node"],
+            &["miot:everything"],
+            &["miot:node", "miot:everything"],
+            &["https://example.org/node"],
+            &["MIOT:node"],
+        ] {
+            let certificate = certificate(&["node1"], uris);
+            assert_eq!(certificate.role, None, "{uris:?}");
+            assert!(certificate.allows(Role::Node, "node1").unwrap_err().contains("exactly one role"));
+        }
+        assert_eq!(certificate(&["a"], &["https://example.org", "miot:node"]).role, Some(Role::Node));
+    }
+
+    #[test]
+    fn addresses_are_no_names_of_nodes() {
+        let node = certificate(&["10.0.0.1"], &["miot:node"]);
+        assert_eq!(node.addresses, ["10.0.0.1".parse::<IpAddr>().unwrap()]);
+        assert!(node.allows(Role::Node, "10.0.0.1").is_err());
+    }
+
+    #[test]
+    fn the_end_is_told_in_time() {
+        let node = certificate(&["node1"], &["miot:node"]);
+        let at = |days: i64| node.not_after + SignedDuration::from_hours(24 * days);
+        for (now, age) in
+            [(at(-31), Age::Fine), (at(-29), Age::Soon), (at(0), Age::Soon), (at(1), Age::Expired)]
+        {
+            assert_eq!(node.age(now), age);
+        }
+        assert_eq!(node.age(node.not_before - SignedDuration::from_secs(1)), Age::NotYet);
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_an_error() {
+        for bytes in [&b""[..], b"\x30", b"hello", &[0x30; 100]] {
+            assert!(Certificate::parse(bytes).is_err());
+        }
+    }
+}

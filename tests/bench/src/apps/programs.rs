@@ -1,0 +1,270 @@
+//! The programs that are run with and without the hook, what they need, and how a run is measured.
+
+use crate::{Bench, process, worker};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// One program on one file system.
+pub(crate) struct App {
+    pub(crate) what: String,
+    pub(crate) place: &'static str,
+    /// Runs of each way.
+    pub(crate) repetitions: usize,
+    /// The command; a short one for counting instructions.
+    pub(crate) command: Box<dyn Fn(Length) -> Command>,
+    /// Before each run.
+    pub(crate) reset: Box<dyn Fn() -> Result<()>>,
+    pub(crate) measure: Measure,
+}
+
+/// How long a run shall be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Length {
+    Timed,
+    Counted,
+}
+
+/// What of a run is compared.
+#[derive(Clone, Copy)]
+pub(crate) enum Measure {
+    /// Start to end of the process, in milliseconds.
+    Process,
+    /// fio's own figures, in nanoseconds per request.
+    Fio { requests: u64 },
+}
+
+impl Measure {
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Measure::Process => "ms",
+            Measure::Fio { .. } => "ns per request",
+        }
+    }
+}
+
+/// Time that passed and CPU time of one run.
+#[derive(Clone, Copy)]
+pub(crate) struct Took {
+    pub(crate) wall: f64,
+    pub(crate) cpu: f64,
+}
+
+/// Runs a command once.
+pub(crate) fn once(mut command: Command, measure: Measure) -> Result<Took> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let started = Instant::now();
+    let Measure::Fio { requests } = measure else {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .with_context(|| format!("{name} is not installed"))?;
+        let usage = process::wait_for(&mut child)?;
+        let wall = started.elapsed().as_secs_f64() * 1e3;
+        ensure!(usage.success, "{name} failed, status {:#x}", usage.status);
+        return Ok(Took { wall, cpu: usage.cpu * 1e3 });
+    };
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("fio")?;
+    let mut text = String::new();
+    if let Some(mut out) = child.stdout.take() {
+        std::io::Read::read_to_string(&mut out, &mut text)?;
+    }
+    let usage = process::wait(&mut child, Duration::from_secs(120));
+    ensure!(usage.success, "{command:?} failed, status {:#x}: {text}", usage.status);
+    let report: Value = serde_json::from_str(&text[text.find('{').context("fio printed no JSON")?..])?;
+    let job = &report["jobs"][0];
+    let (mut done, mut latency) = (0.0, 0.0);
+    for direction in ["read", "write"] {
+        let ios = job[direction]["total_ios"].as_f64().unwrap_or(0.0);
+        done += ios;
+        latency += ios * job[direction]["clat_ns"]["mean"].as_f64().unwrap_or(0.0);
+    }
+    ensure!(done >= requests as f64, "fio made {done} of {requests} requests");
+    let share = (job["usr_cpu"].as_f64().unwrap_or(0.0) + job["sys_cpu"].as_f64().unwrap_or(0.0)) / 100.0;
+    let cpu_ms = job["job_runtime"].as_f64().unwrap_or(0.0) * share;
+    Ok(Took { wall: latency / done, cpu: cpu_ms * 1e6 / done })
+}
+
+/// fio with one thread and 4 KiB requests, in four ways.
+pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
+    let slow = place == "GlusterFS";
+    let mut apps = Vec::new();
+    for (label, rw, direct) in [
+        ("fio, random read, page cache", "randread", false),
+        ("fio, random write, page cache", "randwrite", false),
+        ("fio, random read, direct", "randread", true),
+        ("fio, random write, direct", "randwrite", true),
+    ] {
+        let requests = match (slow, direct) {
+            (true, _) => bench.pick(8_000, 1_000, 100),
+            (false, true) => bench.pick(10_000, 1_000, 100),
+            (false, false) => bench.pick(300_000, 50_000, 1_000),
+        };
+        // One of each kind shows that it runs.
+        if bench.is_smoke() && direct == rw.ends_with("read") {
+            continue;
+        }
+        let file = dir.join("fio");
+        let command = move |length| {
+            let requests = if length == Length::Counted {
+                requests.min(if direct { 5_000 } else { 100_000 })
+            } else {
+                requests
+            };
+            let mut command = Command::new("fio");
+            command
+                .args(["--name=bench", "--bs=4k", "--ioengine=psync", "--size=64m", "--thread"])
+                .args(["--output-format=json", "--randrepeat=1", "--fallocate=none", "--invalidate=0"])
+                .arg(format!("--rw={rw}"))
+                .arg(format!("--direct={}", u8::from(direct)))
+                .arg(format!("--io_size={}k", requests * 4))
+                .arg(format!("--filename={}", file.display()));
+            command
+        };
+        apps.push(App {
+            what: label.into(),
+            place,
+            repetitions: bench.pick(10, 3, 1),
+            command: Box::new(command),
+            reset: Box::new(|| Ok(())),
+            measure: Measure::Fio { requests },
+        });
+    }
+    apps
+}
+
+/// Creates, asks for and removes many files.
+pub(crate) fn storm(bench: &Bench, place: &'static str, dir: &Path) -> Result<App> {
+    let program = worker::compile("storm", bench.disk.path(), &[])?;
+    let files =
+        if place == "GlusterFS" { bench.pick(2_000, 200, 100) } else { bench.pick(100_000, 5_000, 200) };
+    let folder = dir.join("storm");
+    std::fs::create_dir_all(&folder)?;
+    let command = move |length| {
+        let mut command = Command::new(&program);
+        command
+            .arg(&folder)
+            .arg(if length == Length::Counted { 20_000.min(files) } else { files }.to_string());
+        command
+    };
+    Ok(App {
+        what: format!("create, stat, unlink of {files} files"),
+        place,
+        repetitions: bench.pick(10, 3, 1),
+        command: Box::new(command),
+        reset: Box::new(|| Ok(())),
+        measure: Measure::Process,
+    })
+}
+
+/// `git status` in a tree that has not changed.
+pub(crate) fn git(bench: &Bench, place: &'static str, dir: &Path) -> Result<App> {
+    /// Files of a folder.
+    const EACH: u64 = 100;
+    let tree = dir.join("tree");
+    let files = bench.pick(50_000, 5_000, 200);
+    for folder in 0..files / EACH {
+        let folder = tree.join(format!("part-{:02}/folder-{folder:03}", folder % 20));
+        std::fs::create_dir_all(&folder)?;
+        for file in 0..EACH {
+            let text = format!("file {file} of {}\n", folder.display());
+            std::fs::write(folder.join(format!("source-{file:02}.txt")), text)?;
+        }
+    }
+    let git = {
+        let tree = tree.clone();
+        move || {
+            let mut command = Command::new("git");
+            // Nobody's settings but these.
+            command
+                .arg("-C")
+                .arg(&tree)
+                .env("GIT_CONFIG_GLOBAL", "/dev/null")
+                .env("GIT_CONFIG_NOSYSTEM", "1");
+            command
+        }
+    };
+    for step in [
+        &["init", "-q"][..],
+        &["-c", "core.fsync=none", "add", "."],
+        &[
+            "-c",
+            "user.name=b",
+            "-c",
+            "user.email=b@localhost",
+            "-c",
+            "gc.auto=0",
+            "commit",
+            "-q",
+            "-m",
+            "all",
+        ],
+    ] {
+        ensure!(
+            git().args(step).status().context("git is not installed")?.success(),
+            "git {}",
+            step.join(" ")
+        );
+    }
+    Ok(App {
+        what: format!("`git status`, {files} files"),
+        place,
+        repetitions: bench.pick(20, 3, 1),
+        command: Box::new(move |_| {
+            let mut command = git();
+            command.args(["status", "--porcelain"]);
+            command
+        }),
+        reset: Box::new(|| Ok(())),
+        measure: Measure::Process,
+    })
+}
+
+/// sqlite3 with a script of inserts and queries on a new database.
+pub(crate) fn sqlite(bench: &Bench, place: &'static str, dir: &Path) -> Result<App> {
+    let script = |rows: u64, single: u64| {
+        // Without waiting for the disk, whose time scatters by more than any hook costs.
+        let mut text = String::from(
+            "PRAGMA synchronous = OFF;\nCREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT, value INTEGER);\n\
+             CREATE INDEX by_value ON t (value);\n",
+        );
+        for row in 0..single {
+            let _ =
+                writeln!(text, "INSERT INTO t (name, value) VALUES ('single {row}', {});", row * 7919 % 1000);
+        }
+        let _ = write!(
+            text,
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})\n\
+             INSERT INTO t (name, value) SELECT 'row ' || i, i * 7919 % 10007 FROM n;\n\
+             SELECT count(*), sum(value) FROM t WHERE value BETWEEN 100 AND 5000;\n\
+             SELECT value, count(*) FROM t GROUP BY value ORDER BY 2 DESC LIMIT 10;\n\
+             SELECT name FROM t WHERE name LIKE '%77%' ORDER BY name LIMIT 5;\n"
+        );
+        text
+    };
+    let (timed, counted) = (dir.join("timed.sql"), dir.join("counted.sql"));
+    std::fs::write(&timed, script(bench.pick(200_000, 10_000, 500), bench.pick(2_000, 200, 20)))?;
+    std::fs::write(&counted, script(2_000, 200))?;
+    let database = dir.join("bench.db");
+    let removed = database.clone();
+    Ok(App {
+        what: "sqlite3, inserts and queries".into(),
+        place,
+        repetitions: bench.pick(20, 3, 1),
+        command: Box::new(move |length| {
+            let script = if length == Length::Counted { &counted } else { &timed };
+            let mut command = Command::new("sqlite3");
+            command.arg(&database).arg(format!(".read {}", script.display()));
+            command
+        }),
+        reset: Box::new(move || match std::fs::remove_file(&removed) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }),
+        measure: Measure::Process,
+    })
+}

@@ -1,0 +1,238 @@
+//! `drain`: how many events a second one log-client takes out of lanes without a loss.
+//!
+//! Producers record at a given rate, waking every millisecond, and drop what finds no room. The rate goes up a
+//! ladder, on each step of which every contender has its turn, until each has lost something; then the step
+//! between its last good and its first bad rate is halved twice. A rate is good if nothing is lost, at the first
+//! try or at two further ones. Beside the log-client LTTng-UST's consumer daemon, which writes to local files,
+//! with as much buffer memory in all and in its discarding mode. Producers, daemons and whatever takes the
+//! log-client's bytes share the processors of this machine.
+
+use crate::Bench;
+use crate::daemons::Daemons;
+use crate::lttng::{Lttng, To};
+use crate::process;
+use crate::report::number;
+use crate::worker::{self, Paced, Worker};
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// A lane of the default largest size: 32 768 slots of 64 bytes.
+const LANE_BYTES: u64 = 2 << 20;
+/// The lowest step, events a second.
+const FIRST_RATE: u64 = 1_000_000;
+/// No faster: more than the processors can record.
+const LAST_RATE: u64 = 128_000_000;
+
+/// One run at one rate.
+struct Trial {
+    paced: Paced,
+    lost: u64,
+    /// CPU time of the consuming daemon, and of what stands behind it, seconds.
+    daemon_cpu: f64,
+    server_cpu: f64,
+}
+
+impl Trial {
+    /// Events a second that were really recorded.
+    fn rate(&self) -> f64 {
+        self.paced.recorded / self.paced.wall_ns * 1e9
+    }
+}
+
+/// A run at a rate; the name is new each time.
+type Attempt<'a> = Box<dyn Fn(&str, u64) -> Result<Trial> + 'a>;
+
+/// Who drains, and between which rates the answer is.
+struct Contender<'a> {
+    key: &'static str,
+    who: &'static str,
+    attempt: Attempt<'a>,
+    runs: u32,
+    best: Option<Trial>,
+    good: u64,
+    bad: Option<u64>,
+}
+
+impl<'a> Contender<'a> {
+    fn new(key: &'static str, who: &'static str, attempt: Attempt<'a>) -> Contender<'a> {
+        Contender { key, who, attempt, runs: 0, best: None, good: 0, bad: None }
+    }
+
+    /// Tries a rate.
+    fn climb(&mut self, rate: u64) -> Result<()> {
+        let mut tries = 0..3;
+        let mut wanted = 1;
+        while let Some(first) = tries.next().map(|number| number == 0) {
+            self.runs += 1;
+            let trial = (self.attempt)(&format!("{}-{}", self.key, self.runs), rate)?;
+            if trial.lost > 0 {
+                // Now one good run is an exception, two are not.
+                wanted = 2;
+                if !first {
+                    break;
+                }
+                continue;
+            }
+            wanted -= 1;
+            if wanted > 0 {
+                continue;
+            }
+            // Producers that cannot follow would not follow a higher rate either.
+            if trial.rate() < 0.95 * rate as f64 {
+                self.bad = Some(rate);
+            }
+            self.good = rate;
+            if self.best.as_ref().is_none_or(|best| trial.rate() > best.rate()) {
+                self.best = Some(trial);
+            }
+            return Ok(());
+        }
+        self.bad = Some(rate);
+        Ok(())
+    }
+}
+
+pub(crate) fn run(bench: &Bench) -> Result<Value> {
+    let lttng = Lttng::start(bench.disk.path())?;
+    let mut results = Vec::new();
+    println!(
+        "{:48} {:>7} {:>4} {:>12} {:>9} {:>9} {:>9}",
+        "drain without loss", "threads", "MiB", "M events/s", "producer", "daemon", "server"
+    );
+    for threads in bench.pick(vec![2, 8], vec![2, 8], vec![2]) {
+        let own = |alone| -> Attempt<'_> {
+            Box::new(move |name, rate| ours(bench, &format!("{name}-{threads}"), alone, rate, threads))
+        };
+        let mut contenders = vec![
+            Contender::new("alone", "MIOT log-client, to a server that throws away", own(true)),
+            Contender::new("both", "MIOT log-client and log-server", own(false)),
+        ];
+        if let Some(lttng) = &lttng {
+            let attempt: Attempt<'_> =
+                Box::new(move |name, rate| theirs(bench, lttng, &format!("{name}-{threads}"), rate, threads));
+            contenders.push(Contender::new("lttng", "LTTng-UST consumer, to local files", attempt));
+        }
+        climb_together(bench, &mut contenders)?;
+        results.extend(contenders.iter().map(|contender| row(contender, threads)));
+    }
+    Ok(json!({ "rates": results, "seconds": milliseconds(bench) as f64 / 1e3, "lttng": lttng.is_some() }))
+}
+
+fn milliseconds(bench: &Bench) -> u64 {
+    bench.pick(1500, 500, 100)
+}
+
+fn climb_together(bench: &Bench, contenders: &mut [Contender<'_>]) -> Result<()> {
+    let mut rate = FIRST_RATE;
+    while rate <= bench.pick(LAST_RATE, LAST_RATE, FIRST_RATE)
+        && contenders.iter().any(|one| one.bad.is_none())
+    {
+        for contender in contenders.iter_mut().filter(|one| one.bad.is_none()) {
+            contender.climb(rate)?;
+        }
+        // Steps of about a factor of 1.4.
+        rate = rate * 99 / 70;
+    }
+    for _ in 0..bench.pick(2, 1, 0) {
+        for contender in contenders.iter_mut() {
+            if let Some(bad) = contender.bad
+                && contender.good < bad
+            {
+                let between = contender.good.midpoint(bad);
+                let was = contender.bad.take();
+                contender.climb(between)?;
+                contender.bad = contender.bad.or(was);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn ours(bench: &Bench, name: &str, alone: bool, rate: u64, threads: u64) -> Result<Trial> {
+    let (dir, node) = (bench.disk.path().join(name), bench.memory.path().join(name));
+    let start = if alone { Daemons::start_client_alone } else { Daemons::start };
+    let daemons = start(&dir, &node, "drop-newest")?;
+    let mut command = worker::own("miot")?;
+    command.env("MIOT_DIR", daemons.node());
+    let mut worker = Worker::start("miot", command)?;
+    let paced = worker.paced(rate, milliseconds(bench), threads)?;
+    worker.finish()?;
+    let ended = daemons.stop()?;
+    for dir in [dir, node] {
+        std::fs::remove_dir_all(dir)?;
+    }
+    Ok(Trial { paced, lost: ended.lost, daemon_cpu: ended.client.cpu, server_cpu: ended.server.cpu })
+}
+
+fn theirs(bench: &Bench, lttng: &Lttng, name: &str, rate: u64, threads: u64) -> Result<Trial> {
+    /// Sub-buffers of a processor.
+    const PARTS: u64 = 4;
+    let dir = bench.disk.path().join(name);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let part = (threads * LANE_BYTES / processors / PARTS).next_power_of_two();
+    lttng.record_into(name, &To::Local(&dir), false, [PARTS, part])?;
+    let mut worker = Worker::start("lttng", lttng.worker("end"))?;
+    let pids = lttng.pids()?;
+    let used = || pids.iter().map(|pid| process::cpu_seconds(*pid)).sum::<f64>();
+    let before = used();
+    let paced = worker.paced(rate, milliseconds(bench), threads)?;
+    worker.finish()?;
+    let (lost, _) = lttng.stop(name)?;
+    let daemon_cpu = used() - before;
+    std::fs::remove_dir_all(dir)?;
+    Ok(Trial { paced, lost, daemon_cpu, server_cpu: 0.0 })
+}
+
+fn row(contender: &Contender<'_>, threads: u64) -> Value {
+    let of = |value: fn(&Trial) -> f64| contender.best.as_ref().map(value);
+    let row = json!({
+        "key": contender.key, "who": contender.who, "threads": threads,
+        "buffers_mib": (threads * LANE_BYTES) >> 20, "runs": contender.runs,
+        "events_per_s": of(Trial::rate), "lossy_at_per_s": contender.bad,
+        "producer_ns": of(|trial| trial.paced.cpu_ns / trial.paced.recorded),
+        "daemon_ns": of(|trial| trial.daemon_cpu * 1e9 / trial.paced.recorded),
+        "server_ns": of(|trial| trial.server_cpu * 1e9 / trial.paced.recorded),
+    });
+    println!(
+        "{:48} {threads:7} {:>4} {:>12} {:>9} {:>9} {:>9}",
+        contender.who,
+        row["buffers_mib"],
+        millions(&row["events_per_s"]),
+        number(&row["producer_ns"], 1),
+        number(&row["daemon_ns"], 1),
+        number(&row["server_ns"], 1)
+    );
+    row
+}
+
+fn millions(rate: &Value) -> String {
+    rate.as_f64().map_or("–".into(), |rate| format!("{:.2}", rate / 1e6))
+}
+
+/// The highest rate of one contender, events per second.
+pub(crate) fn rate(results: &Value, key: &str, threads: u64) -> Option<f64> {
+    let rows = results["rates"].as_array()?;
+    rows.iter().find(|row| row["threads"] == threads && row["key"] == key)?["events_per_s"].as_f64()
+}
+
+pub(crate) fn table(results: &Value) -> String {
+    let mut text = String::from(
+        "| highest rate without a loss | threads | buffers, MiB | M events/s | lossy at, M/s | producers, ns | daemon, ns | server, ns |\n|---|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for row in results["rates"].as_array().into_iter().flatten() {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} | {} |",
+            row["who"].as_str().unwrap_or(""),
+            row["threads"],
+            row["buffers_mib"],
+            millions(&row["events_per_s"]),
+            millions(&row["lossy_at_per_s"]),
+            number(&row["producer_ns"], 1),
+            number(&row["daemon_ns"], 1),
+            number(&row["server_ns"], 1)
+        );
+    }
+    text
+}

@@ -1,0 +1,45 @@
+//! Part of `op`: what the first operation of a process and of a thread costs beyond a later one.
+//!
+//! The first of a process makes its segment, the first of a thread claims a lane: a new one, or one that an
+//! ended thread has left behind. Lanes have their default size.
+
+use crate::Bench;
+use crate::played::{Played, Reads};
+use crate::process::Aside;
+use crate::stats::Summary;
+use crate::worker::{self, Worker};
+use anyhow::Result;
+use miot_proto::control::Settings;
+use serde_json::{Value, json};
+
+/// Threads of a process that are measured.
+const THREADS: u64 = 16;
+
+pub(crate) fn run(bench: &Bench, aside: &Aside) -> Result<Value> {
+    let played = Played::start(&bench.memory.path().join("first"), Reads::Copies, &Settings::default())?;
+    let (mut process, mut new, mut reused) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..bench.pick(60, 5, 2) {
+        let mut command = worker::own("miot-idle")?;
+        command.env("MIOT_DIR", played.dir());
+        aside.pin(&mut command);
+        let mut worker = Worker::start("first", command)?;
+        process.extend(worker.first(0)?);
+        new.extend(worker.first(THREADS)?);
+        // Their lanes are reused once the reader has them empty.
+        played.catch_up()?;
+        reused.extend(worker.first(THREADS)?);
+        worker.finish()?;
+    }
+    let rows = [
+        ("first of a process: the segment and a lane", process),
+        ("first of a thread: a new lane", new),
+        ("first of a thread: the lane of an ended one", reused),
+    ];
+    println!("{:55} {:>9}", "CPU beyond that of a later operation", "µs");
+    let rows = rows.map(|(label, times)| {
+        let us = Summary::of(times.into_iter().map(|ns| ns / 1e3).collect());
+        println!("{label:55} {:9.1}", us.median);
+        json!({ "label": label, "us": us })
+    });
+    Ok(json!(rows))
+}

@@ -1,0 +1,350 @@
+//! Many nodes at once: log-clients that one thread of the driver plays. What they ship is made beforehand, in the form
+//! in which real ones keep it in their spools, so that playing them is copying it into sockets and reading
+//! acknowledgements.
+
+use crate::pattern::{Pattern, Rows};
+use anyhow::{Context, Result, bail, ensure};
+use miot_proto::batch::Columns;
+use miot_proto::wire::{
+    FRAME_HEADER, GREETING, Message, Process, ProcessKey, ProcessLoss, Role, Stream, StreamEnd, StreamKey,
+    VERSION, frame_header,
+};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// No answer for so long: something hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is to be shipped.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) pattern: Pattern,
+    pub(crate) nodes: u64,
+    /// Streams of each node, all of one process.
+    pub(crate) streams: u64,
+    /// Events in a batch.
+    pub(crate) rows: u64,
+    /// Batches of each stream.
+    pub(crate) batches: u64,
+}
+
+impl Plan {
+    /// Events of all nodes.
+    pub(crate) fn events(&self) -> u64 {
+        self.nodes * self.streams * self.rows * self.batches
+    }
+}
+
+/// What all nodes of a plan ship.
+pub(crate) struct Fleet {
+    nodes: Vec<Cargo>,
+}
+
+/// What one node ships.
+struct Cargo {
+    frames: Vec<u8>,
+    /// Where other frames may be sent between these, and the last number before that.
+    seams: Vec<(usize, u64)>,
+}
+
+/// How the shipping went.
+#[derive(Clone, Copy)]
+pub(crate) struct Shipped {
+    /// From the first connection to the last acknowledgement.
+    pub(crate) wall: Duration,
+    /// CPU time of the thread that played the nodes, seconds.
+    pub(crate) cpu: f64,
+}
+
+impl Fleet {
+    /// Makes everything that a plan ships. The events end now, and are a microsecond apart in each stream.
+    pub(crate) fn build(plan: Plan) -> Fleet {
+        Fleet::of(plan, true)
+    }
+
+    /// The same without the ends of streams and processes.
+    pub(crate) fn build_open(plan: Plan) -> Fleet {
+        Fleet::of(plan, false)
+    }
+
+    fn of(plan: Plan, ends: bool) -> Fleet {
+        let now = now();
+        Fleet { nodes: (0..plan.nodes).map(|node| cargo(plan, node, now, ends)).collect() }
+    }
+
+    /// Bytes of all frames.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.nodes.iter().map(|cargo| cargo.frames.len() as u64).sum()
+    }
+
+    /// Ships all of it, and waits until it is acknowledged, which is when it is durable and in order.
+    pub(crate) fn ship(&self, address: &str) -> Result<Shipped> {
+        Ok(self.play(address, false)?.0)
+    }
+
+    /// The same; the connections stay open.
+    pub(crate) fn ship_and_stay(&self, address: &str) -> Result<Vec<TcpStream>> {
+        Ok(self.play(address, false)?.1.into_iter().map(|player| player.socket).collect())
+    }
+
+    /// Ships one batch of each stream at a time, and the next ones once these are acknowledged. Returns how long each
+    /// took, milliseconds, without the first, which waits for the clock.
+    pub(crate) fn ship_one_by_one(&self, address: &str) -> Result<Vec<f64>> {
+        let players = self.play(address, true)?.1;
+        Ok(players.into_iter().flat_map(|player| player.delays.into_iter().skip(1)).collect())
+    }
+
+    fn play(&self, address: &str, one_by_one: bool) -> Result<(Shipped, Vec<Player<'_>>)> {
+        let (started, before) = (Instant::now(), crate::process::this_thread_cpu());
+        let cargo = self.nodes.iter().enumerate();
+        let players = cargo.map(|(node, cargo)| Player::connect(address, node, cargo, one_by_one));
+        let mut players = players.collect::<Result<Vec<_>>>()?;
+        let mut heard = Instant::now();
+        while players.iter().any(|player| !player.is_done()) {
+            let mut polled: Vec<libc::pollfd> = players.iter().map(Player::wants).collect();
+            // SAFETY: a list of so many of them.
+            let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, 1000) };
+            ensure!(ready >= 0, "poll: {}", std::io::Error::last_os_error());
+            if ready > 0 {
+                heard = Instant::now();
+            }
+            ensure!(heard.elapsed() < PATIENCE, "the log-server says nothing more");
+            for (player, polled) in players.iter_mut().zip(&polled) {
+                if polled.revents != 0 {
+                    player.go_on()?;
+                }
+            }
+        }
+        let cpu = crate::process::this_thread_cpu() - before;
+        Ok((Shipped { wall: started.elapsed(), cpu }, players))
+    }
+}
+
+fn cargo(plan: Plan, node: u64, now: i64, ends: bool) -> Cargo {
+    let (mut frames, mut seams, mut last) = (Vec::new(), vec![(0, 0)], 0u64);
+    let mut put = |frames: &mut Vec<u8>, message: &dyn Fn(u64) -> Message| {
+        last += 1;
+        message(last).put_frame(frames);
+        last
+    };
+    let key = ProcessKey { boot: 7, nonce: node + 1, pid: 1000 + node as u32 };
+    let span = (plan.rows * plan.batches) as i64 * 1000;
+    let first = now - span;
+    let process = Process {
+        key,
+        ppid: 1,
+        uid: 1000,
+        started: first,
+        rank: Some(node as u32),
+        exe: b"/usr/bin/simulation".to_vec(),
+        cmdline: b"simulation\0--steps=1000".to_vec(),
+        job: b"4711".to_vec(),
+        cwd: b"/scratch/run".to_vec(),
+    };
+    put(&mut frames, &|seq| Message::Process { seq, process: process.clone() });
+    let mut rows: Vec<Rows> = Vec::new();
+    for stream in 0..plan.streams {
+        let name = StreamKey { process: key, lane: stream as u32, incarnation: 1 };
+        let tid = key.pid + stream as u32;
+        let stream = Stream { number: stream as u32 + 1, key: name, tid, comm: b"worker".to_vec() };
+        put(&mut frames, &|seq| Message::Stream { seq, stream: stream.clone() });
+        rows.push(Rows::new(plan.pattern, node * plan.streams + rows.len() as u64, first));
+    }
+    let (mut columns, mut scratch) = (Columns::default(), Vec::new());
+    for _ in 0..plan.batches {
+        let (mut watermark, mut through) = (i64::MAX, 0);
+        for (stream, rows) in rows.iter_mut().enumerate() {
+            columns.clear();
+            (0..plan.rows).for_each(|_| rows.push_to(&mut columns));
+            let after = columns.attempt.first().copied().unwrap_or(0);
+            // After the last event: one at the very time of the promise would wait for the next one.
+            watermark = watermark.min(rows.time() + 1);
+            let mut encoded = Vec::new();
+            columns.encode(&mut scratch, &mut encoded);
+            let stream = stream as u32 + 1;
+            through =
+                put(&mut frames, &|seq| Message::Batch { seq, stream, after, columns: encoded.clone() });
+        }
+        Message::Heartbeat { watermark }.put_frame(&mut frames);
+        seams.push((frames.len(), through));
+    }
+    if ends {
+        for (stream, rows) in rows.iter().enumerate() {
+            let end = StreamEnd {
+                stream: stream as u32 + 1,
+                attempts: plan.rows * plan.batches,
+                after: plan.rows * plan.batches,
+                lost_full: 0,
+                lost_nested: 0,
+                filtered: 0,
+                time: rows.time(),
+            };
+            put(&mut frames, &|seq| Message::StreamEnd { seq, end });
+        }
+        let (time, lost) = (first + span, ProcessLoss::default());
+        put(&mut frames, &|seq| Message::ProcessEnd { seq, key, time, lost });
+    }
+    // Nothing more is to come, so nobody is to wait for it.
+    Message::Heartbeat { watermark: now + 1_000_000_000 }.put_frame(&mut frames);
+    seams.push((frames.len(), last));
+    Cargo { frames, seams }
+}
+
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
+}
+
+/// One connection.
+struct Player<'a> {
+    cargo: &'a Cargo,
+    socket: TcpStream,
+    /// Bytes of the cargo that are sent, and the seam up to which they go next.
+    sent: usize,
+    seam: usize,
+    /// What is to be sent at the next seam.
+    answers: Vec<u8>,
+    input: Vec<u8>,
+    welcome: bool,
+    through: u64,
+    one_by_one: bool,
+    /// When what waits was sent.
+    asked: Instant,
+    delays: Vec<f64>,
+}
+
+impl Player<'_> {
+    fn connect<'a>(address: &str, node: usize, cargo: &'a Cargo, one_by_one: bool) -> Result<Player<'a>> {
+        let mut socket = TcpStream::connect(address).context("the log-server does not answer")?;
+        let (greeting, version, role) = (GREETING, VERSION, Role::Node);
+        let node = format!("node{node:04}");
+        socket.write_all(&Message::Hello { greeting, version, role, node, session: 1 }.frame())?;
+        socket.set_nodelay(true)?;
+        socket.set_nonblocking(true)?;
+        Ok(Player {
+            cargo,
+            socket,
+            sent: 0,
+            seam: 0,
+            answers: Vec::new(),
+            input: Vec::new(),
+            welcome: false,
+            through: 0,
+            one_by_one,
+            asked: Instant::now(),
+            delays: Vec::new(),
+        })
+    }
+
+    fn at_seam(&self) -> bool {
+        self.sent == self.cargo.seams[self.seam].0
+    }
+
+    /// What was sent is to be acknowledged first.
+    fn waits(&self) -> bool {
+        self.one_by_one && self.through < self.cargo.seams[self.seam].1
+    }
+
+    fn is_done(&self) -> bool {
+        self.cargo.seams.last().is_some_and(|last| self.sent == last.0 && self.through >= last.1)
+    }
+
+    fn wants(&self) -> libc::pollfd {
+        let rest = self.sent < self.cargo.frames.len() && !(self.at_seam() && self.waits());
+        let more = self.welcome && (rest || !self.answers.is_empty());
+        let events = if more { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
+        libc::pollfd { fd: self.socket.as_raw_fd(), events, revents: 0 }
+    }
+
+    fn go_on(&mut self) -> Result<()> {
+        self.read()?;
+        if self.welcome { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        loop {
+            let at_seam = self.at_seam();
+            if at_seam && !self.answers.is_empty() {
+                match self.socket.write(&self.answers) {
+                    Ok(written) => drop(self.answers.drain(..written)),
+                    Err(error) => return would_block(error),
+                }
+                continue;
+            }
+            if at_seam {
+                if self.seam + 1 == self.cargo.seams.len() || self.waits() {
+                    return Ok(());
+                }
+                self.seam += 1;
+                self.asked = Instant::now();
+            }
+            match self.socket.write(&self.cargo.frames[self.sent..self.cargo.seams[self.seam].0]) {
+                Ok(written) => self.sent += written,
+                Err(error) => return would_block(error),
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<()> {
+        let mut chunk = [0; 4096];
+        loop {
+            match self.socket.read(&mut chunk) {
+                Ok(0) => bail!("the log-server closed the connection"),
+                Ok(read) => self.input.extend_from_slice(&chunk[..read]),
+                Err(error) => {
+                    would_block(error)?;
+                    break;
+                }
+            }
+        }
+        self.take_messages()
+    }
+
+    fn take_messages(&mut self) -> Result<()> {
+        while let Some(header) = self.input.first_chunk::<FRAME_HEADER>() {
+            let (length, crc) = frame_header(*header, 1 << 20)?;
+            let Some(payload) = self.input.get(FRAME_HEADER..FRAME_HEADER + length) else { break };
+            match Message::from_payload(payload, crc)? {
+                Message::Welcome { .. } => self.welcome = true,
+                Message::Ping { sent } => {
+                    Message::Pong { sent, received: now(), answered: now() }.put_frame(&mut self.answers);
+                }
+                Message::Ack { through } => {
+                    self.through = through;
+                    if self.one_by_one && self.at_seam() && !self.waits() {
+                        self.delays.push(self.asked.elapsed().as_secs_f64() * 1e3);
+                    }
+                }
+                Message::Refused { reason, .. } => bail!("refused: {reason}"),
+                _ => {}
+            }
+            self.input.drain(..FRAME_HEADER + length);
+        }
+        Ok(())
+    }
+}
+
+/// Connects as a node that has nothing to ship, and waits until the log-server welcomes it: then it serves.
+pub(crate) fn greet(address: &str) -> Result<()> {
+    let nothing = Cargo { frames: Vec::new(), seams: vec![(0, 0)] };
+    let mut player = Player::connect(address, 9999, &nothing, false)?;
+    player.socket.set_nonblocking(false)?;
+    player.socket.set_read_timeout(Some(PATIENCE))?;
+    while !player.welcome {
+        let mut chunk = [0; 4096];
+        let read = player.socket.read(&mut chunk)?;
+        ensure!(read > 0, "the log-server closed the connection");
+        player.input.extend_from_slice(&chunk[..read]);
+        player.take_messages()?;
+    }
+    Ok(())
+}
+
+fn would_block(error: std::io::Error) -> Result<()> {
+    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) {
+        Ok(())
+    } else {
+        Err(error.into())
+    }
+}

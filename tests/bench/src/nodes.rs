@@ -1,0 +1,123 @@
+//! `nodes`: one log-server and 1, 16, 256 nodes that ship as fast as it takes.
+//!
+//! The nodes are [played](crate::fleet) by one thread, whose CPU time is given: it copies what was made before into
+//! sockets. *Durable* runs to the last acknowledgement: by then every event is in the live part, in order, and synced.
+//! *Sealed* runs to the end of the log-server, which seals before it ends. Every run is checked: the trace
+//! holds each event, and no loss.
+
+use crate::Bench;
+use crate::daemons::folder_bytes;
+use crate::fleet::{Fleet, Plan};
+use crate::pattern::Pattern;
+use crate::pipeline::count;
+use crate::report::number;
+use crate::server::Server;
+use crate::stats::Summary;
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::time::Instant;
+
+/// Nodes, events in one of their batches: where there are more nodes each has less to say at a time.
+const LOADS: [(u64, u64); 3] = [(1, 4096), (16, 1024), (256, 256)];
+
+pub(crate) fn run(bench: &Bench) -> Result<Value> {
+    let events = bench.pick(4_000_000, 1_000_000, 20_000);
+    println!(
+        "{:28} {:>5} {:>9} {:>9} {:>9} {:>9} {:>7} {:>7} {:>7}",
+        "nodes", "nodes", "durable/s", "sealed/s", "server ns", "player ns", "wire B", "live B", "final B"
+    );
+    let mut rows = Vec::new();
+    for round in 0..bench.pick(3, 1, 1) {
+        let loads =
+            [Pattern::Sequential, Pattern::Mixed].into_iter().flat_map(|p| LOADS.map(|load| (p, load)));
+        let others = [Pattern::Ior, Pattern::Metadata].map(|pattern| (pattern, LOADS[1]));
+        for (pattern, (nodes, rows_per_batch)) in loads.chain(others) {
+            let batches = (events / nodes / rows_per_batch).max(1);
+            let plan = Plan { pattern, nodes, streams: 1, rows: rows_per_batch, batches };
+            rows.push(measure(bench, plan, round)?);
+        }
+    }
+    Ok(Value::Array(rows))
+}
+
+fn measure(bench: &Bench, plan: Plan, round: usize) -> Result<Value> {
+    let fleet = Fleet::build(plan);
+    let dir = bench.disk.path().join("nodes");
+    let server = Server::start(&dir, "")?;
+    let started = Instant::now();
+    let shipped = fleet.ship(server.address())?;
+    let (trace, live) = (server.trace().to_path_buf(), folder_bytes(&server.trace().join("live")));
+    let usage = server.stop()?;
+    let sealed = started.elapsed();
+    let (events, rows) = (plan.events(), count(&trace)?);
+    ensure!(
+        rows.events == events && rows.lost == 0,
+        "{} events of {events}, {} lost",
+        rows.events,
+        rows.lost
+    );
+    let of = |value: f64| value / events as f64;
+    let row = json!({
+        "pattern": plan.pattern.name(), "nodes": plan.nodes, "round": round, "events": events,
+        "durable_per_s": events as f64 / shipped.wall.as_secs_f64(),
+        "sealed_per_s": events as f64 / sealed.as_secs_f64(),
+        "server_ns": of(usage.cpu * 1e9),
+        "player_ns": of(shipped.cpu * 1e9),
+        "wire_bytes": of(fleet.bytes() as f64),
+        "live_bytes": of(live as f64),
+        "final_bytes": of(folder_bytes(&trace) as f64),
+    });
+    std::fs::remove_dir_all(&dir)?;
+    println!(
+        "{:28} {:5} {:9.2} {:9.2} {:9.1} {:9.1} {:7.1} {:7.1} {:7.1}",
+        plan.pattern.name(),
+        plan.nodes,
+        row["durable_per_s"].as_f64().unwrap_or(0.0) / 1e6,
+        row["sealed_per_s"].as_f64().unwrap_or(0.0) / 1e6,
+        row["server_ns"].as_f64().unwrap_or(0.0),
+        row["player_ns"].as_f64().unwrap_or(0.0),
+        row["wire_bytes"].as_f64().unwrap_or(0.0),
+        row["live_bytes"].as_f64().unwrap_or(0.0),
+        row["final_bytes"].as_f64().unwrap_or(0.0),
+    );
+    Ok(row)
+}
+
+pub(crate) fn table(results: &Value) -> String {
+    let mut text = String::from(
+        "| | nodes | M events/s, durable | M events/s, sealed | log-server, ns | nodes played, ns | bytes on the wire | live | sealed |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for (pattern, nodes, runs) in groups(results) {
+        let median =
+            |key: &str| json!(Summary::of(runs.iter().filter_map(|run| run[key].as_f64()).collect()).median);
+        let millions =
+            |key: &str| median(key).as_f64().map_or("–".into(), |rate| format!("{:.2}", rate / 1e6));
+        let _ = writeln!(
+            text,
+            "| {pattern} | {nodes} | {} | {} | {} | {} | {} | {} | {} |",
+            millions("durable_per_s"),
+            millions("sealed_per_s"),
+            number(&median("server_ns"), 0),
+            number(&median("player_ns"), 0),
+            number(&median("wire_bytes"), 1),
+            number(&median("live_bytes"), 1),
+            number(&median("final_bytes"), 1),
+        );
+    }
+    text
+}
+
+/// The runs of each load, in order of appearance.
+fn groups(results: &Value) -> Vec<(&str, u64, Vec<&Value>)> {
+    let mut groups: Vec<(&str, u64, Vec<&Value>)> = Vec::new();
+    for run in results.as_array().into_iter().flatten() {
+        let (Some(pattern), Some(nodes)) = (run["pattern"].as_str(), run["nodes"].as_u64()) else { continue };
+        match groups.iter_mut().find(|group| (group.0, group.1) == (pattern, nodes)) {
+            Some(group) => group.2.push(run),
+            None => groups.push((pattern, nodes, vec![run])),
+        }
+    }
+    groups
+}

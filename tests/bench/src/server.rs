@@ -1,0 +1,68 @@
+//! A log-server by itself, for nodes that are played.
+
+use crate::daemons;
+use crate::process::{self, Usage};
+use anyhow::{Result, ensure};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+
+/// A running log-server. Killed when it is dropped.
+pub(crate) struct Server {
+    child: Option<Child>,
+    address: String,
+    trace: PathBuf,
+}
+
+impl Server {
+    /// Starts it with its trace in `dir`; `settings` are lines of its configuration.
+    pub(crate) fn start(dir: &Path, settings: &str) -> Result<Server> {
+        std::fs::create_dir_all(dir)?;
+        let (address, trace) = (format!("127.0.0.1:{}", daemons::free_port()?), dir.join("trace"));
+        let text = format!("listen = {address:?}\ntrace = {trace:?}\n{settings}\n");
+        let child = daemons::spawn("log-server", dir, &text)?;
+        let server = Server { child: Some(child), address, trace };
+        daemons::wait_until("log-server", dir, || TcpStream::connect(&server.address).is_ok())?;
+        Ok(server)
+    }
+
+    /// Host and port.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The trace directory.
+    pub(crate) fn trace(&self) -> &Path {
+        &self.trace
+    }
+
+    /// Process id; 0 once it has ended.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().map_or(0, Child::id)
+    }
+
+    /// Stops it: everything is sealed when this returns.
+    pub(crate) fn stop(mut self) -> Result<Usage> {
+        let usage = self.child.take().map(|mut child| process::terminate(&mut child)).unwrap_or_default();
+        ensure!(usage.success, "the log-server did not end well: {usage:?}");
+        Ok(usage)
+    }
+
+    /// Kills it with SIGKILL.
+    pub(crate) fn kill(mut self) {
+        self.kill_child();
+    }
+
+    fn kill_child(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill_child();
+    }
+}

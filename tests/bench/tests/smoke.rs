@@ -1,0 +1,185 @@
+//! Every benchmark runs on this machine and yields figures that can be figures. How large they are is no matter
+//! here: no time is asserted.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// The daemons, the tool and the hook, built beside the driver as `cargo build` leaves them.
+const PARTS: [&str; 4] = ["log-client", "log-server", "miot", "libmiot_posix.so"];
+
+/// Judges the results of a benchmark.
+type Check = fn(&Value);
+
+fn driver() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_miot-bench"))
+}
+
+/// Builds what the driver starts, unless the script that runs the tests has.
+fn build_parts() {
+    if std::env::var_os("MIOT_TESTS_BUILT").is_none() {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet"]).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        assert!(build.status().is_ok_and(|status| status.success()), "cargo build");
+    }
+    for part in PARTS {
+        assert!(driver().with_file_name(part).exists(), "{part} is not built");
+    }
+}
+
+#[test]
+fn every_benchmark_yields_figures() {
+    build_parts();
+    // Always the same folder: what a run leaves there that is killed, the next one removes.
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-smoke");
+    // All in one run: there is one LTTng session daemon per machine.
+    let output = Command::new(driver()).args(["--smoke", "--out"]).arg(&out).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for line in said.lines().filter(|line| line.contains("SKIPPED")) {
+        eprintln!("{line}");
+    }
+    let checks: [(&str, Check); 14] = [
+        ("op", op),
+        ("threads", threads),
+        ("drain", drain),
+        ("idle", idle),
+        ("startup", startup),
+        ("hook", hook),
+        ("apps", apps),
+        ("pipeline", pipeline),
+        ("nodes", nodes),
+        ("bytes", bytes),
+        ("sync", sync),
+        ("streams", streams),
+        ("recovery", recovery),
+        ("delay", delay),
+    ];
+    for (name, check) in checks {
+        let text = std::fs::read_to_string(out.join(format!("{name}.json"))).unwrap();
+        let document: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(document["bench"], name);
+        assert!(document["machine"]["tsc_ghz"].as_f64().is_some_and(|ghz| ghz > 0.1), "{document:#}");
+        assert!(document["before"]["core_ghz"].as_f64().is_some_and(|ghz| ghz > 0.1), "{document:#}");
+        check(&document["results"]);
+    }
+    let files = std::fs::read_dir(&out).unwrap().count();
+    assert_eq!(files, checks.len(), "something is left behind in {}", out.display());
+}
+
+/// The rows of a list, each of which must have these figures above zero.
+fn rows<'a>(list: &'a Value, positive: &[&str]) -> &'a [Value] {
+    let rows = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    assert!(!rows.is_empty(), "no rows in {list:#}");
+    for row in rows {
+        for path in positive {
+            let figure = row.pointer(path).and_then(Value::as_f64);
+            assert!(figure.is_some_and(|figure| figure > 0.0), "{path} is {figure:?} in {row:#}");
+        }
+    }
+    rows
+}
+
+fn row<'a>(rows: &'a [Value], key: &str) -> &'a Value {
+    rows.iter().find(|row| row["key"] == key).unwrap_or_else(|| panic!("no `{key}` among the rows"))
+}
+
+fn op(results: &Value) {
+    let ways = rows(&results["ways"], &["/gross/median"]);
+    for key in ["floor", "miot", "miot-full", "miot-overwrite", "miot-short", "formatted-disk"] {
+        rows(
+            &Value::Array(vec![row(ways, key).clone()]),
+            &["/ns/median", "/times_floor/median", "/instructions"],
+        );
+    }
+    // Steps through instructions do not depend on how busy the machine is.
+    let steps = |key| row(ways, key)["instructions"].as_f64().unwrap();
+    assert!(steps("miot") > steps("clock"), "two clock reads are part of a recorded operation");
+    assert!(
+        steps("miot-off") < steps("miot") && steps("miot-dormant") < steps("miot"),
+        "recording was not off"
+    );
+    rows(&results["first"], &["/us/repetitions"]);
+    assert_eq!(results["miot_lost"], 0);
+}
+
+fn threads(results: &Value) {
+    let counts = results["threads"].as_object().unwrap();
+    assert!(counts.contains_key("1") && counts.contains_key("4"));
+    for count in counts.values() {
+        for way in ["floor", "shared-ring", "miot"] {
+            assert!(count[way]["median"].as_f64().is_some_and(|ns| ns > 0.0), "{way} of {count:#}");
+        }
+    }
+    assert_eq!(results["miot_lost"], 0);
+}
+
+fn drain(results: &Value) {
+    // Whether this machine drains the lowest rate without a loss is not asked here.
+    let rows = rows(&results["rates"], &["/threads", "/buffers_mib", "/runs"]);
+    assert!(
+        row(rows, "alone").get("events_per_s").is_some() && row(rows, "both").get("events_per_s").is_some()
+    );
+}
+
+fn idle(results: &Value) {
+    let loads = rows(&results["loads"], &["/client_wakes_per_s", "/client_mib", "/shm_mib"]);
+    assert_eq!(loads.last().map(|load| &load["processes"]), Some(&3.into()));
+    assert_eq!(results["lost"], 0);
+}
+
+fn startup(results: &Value) {
+    let ways = rows(&results["ways"], &["/us/median", "/cpu_us"]);
+    assert!(["plain", "empty", "dormant", "recording"].iter().all(|key| row(ways, key).is_object()));
+    assert_eq!((&results["lost"], &results["segments_left"]), (&0.into(), &0.into()));
+}
+
+fn hook(results: &Value) {
+    let calls = rows(&results["calls"], &["/ns/median"]);
+    let steps = |key| row(calls, key)["added_instructions"].as_f64().unwrap();
+    assert!(steps("floor") > steps("empty") && steps("hook") > steps("dormant"));
+    assert_eq!(results["miot_lost"], 0);
+}
+
+fn apps(results: &Value) {
+    if results["programs"].as_array().is_some_and(Vec::is_empty) {
+        // File systems need root; the driver has said what it goes without.
+        eprintln!("apps HAS MEASURED NOTHING: no file system could be made here");
+        return;
+    }
+    rows(&results["programs"], &["/wall/0/median", "/wall/1/median"]);
+    assert!(results["trace"]["events"].as_u64().is_some_and(|events| events > 0), "{:#}", results["trace"]);
+}
+
+fn pipeline(results: &Value) {
+    rows(&results["runs"], &["/events_per_s", "/producer_ns", "/final_bytes"]);
+}
+
+fn nodes(results: &Value) {
+    let figures =
+        ["/durable_per_s", "/sealed_per_s", "/server_ns", "/wire_bytes", "/live_bytes", "/final_bytes"];
+    assert_eq!(rows(results, &figures).len(), 8, "two patterns of three loads, two of one");
+}
+
+fn bytes(results: &Value) {
+    assert_eq!(rows(results, &["/wire", "/live", "/sealed"]).len(), 4, "one of each pattern");
+}
+
+fn sync(results: &Value) {
+    rows(results, &["/events_per_s", "/server_ns", "/ack_p50_ms"]);
+}
+
+fn streams(results: &Value) {
+    rows(results, &["/before_mib", "/after_mib", "/peak_mib"]);
+}
+
+fn recovery(results: &Value) {
+    rows(results, &["/live_mib", "/seconds", "/peak_mib"]);
+}
+
+fn delay(results: &Value) {
+    rows(results, &["/p50_ms", "/p99_ms", "/events"]);
+}

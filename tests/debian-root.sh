@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Makes target/debian-root, once: the small Debian that tests boot (systemd-nspawn) and install packages into. Needs
+# root, debootstrap, and the Debian mirror of this machine.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=target/debian-root
+[ -e $root/made ] && exit
+say() { echo "debian-root: $*"; }
+# shellcheck source=packages.sh
+. tests/packages.sh
+
+mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+    awk '$2 == "bookworm" && $3 == "main" { print $1; exit }')
+[ -n "$mirror" ] || { say "this machine has no mirror of Debian 12 (bookworm)" >&2 && exit 1; }
+say "making $root (a minute, once)"
+as_root rm -rf $root
+as_root debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus bookworm $root "$mirror" > target/debian-root.log 2>&1 ||
+    { tail -5 target/debian-root.log >&2 && exit 1; }
+as_root rm -rf $root/var/cache/apt/archives $root/var/lib/apt/lists
+echo '127.0.0.1 localhost' | as_root tee $root/etc/hosts > /dev/null
+# A machine is named by whoever boots it.
+as_root rm -f $root/etc/hostname $root/etc/machine-id
+as_root touch $root/etc/machine-id $root/made

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets with AddressSanitizer and coverage, and runs them from their seeds.
+#   tests/fuzz.sh                      all targets, 15 seconds each
+#   tests/fuzz.sh segment 3600         one target, an hour
+#   MIOT_SEED=7 tests/fuzz.sh wire     the same mutations again
+# What was found to be of interest is kept in target/fuzz/corpus and is where the next run starts; an input that
+# fails is written to target/fuzz/artifacts, and `tests/fuzz.sh TARGET FILE` runs that one again.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+chosen=${1:-all} seconds=${2:-15}
+host=x86_64-unknown-linux-gnu
+targets=(batch control lane segment session spool trace wire)
+[ "$chosen" = all ] || targets=("$chosen")
+
+# Address sanitizer and coverage are there in every compiler, behind a switch for unstable features.
+export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=target/fuzz
+export RUSTFLAGS="--cfg fuzzing -Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer"
+export RUSTC_WORKSPACE_WRAPPER=$PWD/tests/fuzz-rustc.sh
+export MIOT_COVERAGE="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
+    -Cllvm-args=-sanitizer-coverage-trace-compares"
+binaries=(--bin seeds)
+for target in "${targets[@]}"; do binaries+=(--bin "$target"); done
+cargo build --quiet --locked --profile fuzz --package miot-fuzz --features libfuzzer --target "$host" "${binaries[@]}"
+bin=$CARGO_TARGET_DIR/$host/fuzz
+
+# What targets write; it goes with this run, however it ends.
+TMPDIR=$(mktemp -d /dev/shm/miot-fuzz.XXXXXX)
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
+
+if [ -e "$seconds" ]; then
+    "$bin/$chosen" "$seconds"
+    exit
+fi
+"$bin/seeds" "$CARGO_TARGET_DIR/seeds"
+for target in "${targets[@]}"; do
+    seed=${MIOT_SEED:-$((RANDOM * 32768 + RANDOM))}
+    corpus=$CARGO_TARGET_DIR/corpus/$target artifacts=$CARGO_TARGET_DIR/artifacts/$target/
+    mkdir -p "$corpus" "$artifacts"
+    echo "fuzz: $target for $seconds s, MIOT_SEED=$seed"
+    if ! "$bin/$target" "$corpus" "$CARGO_TARGET_DIR/seeds/$target" -seed="$seed" -max_total_time="$seconds" \
+        -max_len=16384 -len_control=20 -timeout=20 -rss_limit_mb=2048 -artifact_prefix="$artifacts" \
+        -print_final_stats=1 > "$artifacts/log" 2>&1; then
+        tail -n 60 "$artifacts/log"
+        echo "fuzz: $target failed with MIOT_SEED=$seed; the input is in $artifacts" >&2
+        exit 1
+    fi
+    grep -E 'stat::(number_of_executed_units|average_exec)|^#[0-9]+.*DONE' "$artifacts/log" | tr '\n' ' '
+    echo
+done

@@ -1,0 +1,24 @@
+# Debian packages, for the scripts that set up. They define `say`.
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif command -v sudo > /dev/null; then sudo -n "$@"
+    else
+        say "need root to run: $*; become root or install sudo" >&2
+        return 1
+    fi
+}
+
+# Of the packages named, those that are not installed, one a line.
+missing() {
+    local package
+    for package; do
+        dpkg-query -W -f '${Status}\n' "$package" 2> /dev/null | grep -q '^install ok installed' || echo "$package"
+    done
+}
+
+update() { as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq; }
+
+install() {
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" > /dev/null
+}

@@ -1,0 +1,115 @@
+//! Records requests from several threads until it is killed:
+//! `victim NUMBER THREADS REQUESTS STRIDE PAUSE_US PATHS PROGRESS`.
+//!
+//! THREADS at a time, each of REQUESTS requests, and after each the next one in its place. Every STRIDE requests, and
+//! before the first of them, a thread writes the number of requests it has made into its word of the file PROGRESS; the
+//! word after that counts requests that could not begin. PAUSE_US: sleep after a hundred requests. PATHS: how many
+//! different paths are named, 0: each another one.
+
+use miot_tests::torment::{DONE, LIVES, WORDS, handle, mix, offset, path, tag};
+use miot_tracer::{Begun, Doing, Done, Ext, begin_enclosing_on, begin_on, cancel, end, end_with, op};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+struct Life<'a> {
+    tag: u64,
+    place: u64,
+    requests: u64,
+    stride: u64,
+    pause: Duration,
+    paths: u64,
+    progress: &'a File,
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().collect();
+    let numbers: Vec<u64> = words.iter().skip(1).filter_map(|word| word.parse().ok()).collect();
+    let Some(progress) = words.last().and_then(|path| File::options().write(true).open(path).ok()) else {
+        std::process::exit(2);
+    };
+    let [victim, threads, requests, stride, pause, paths] = numbers[..] else { std::process::exit(2) };
+    let next = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let (next, progress) = (&next, &progress);
+            scope.spawn(move || {
+                loop {
+                    let place = next.fetch_add(1, Relaxed);
+                    if place >= LIVES {
+                        break;
+                    }
+                    let pause = Duration::from_micros(pause);
+                    let tag = tag(victim, place);
+                    let life = Life { tag, place, requests, stride, pause, paths, progress };
+                    // A thread of its own: its lane is retired, and used again by another.
+                    std::thread::scope(|scope| scope.spawn(|| life.live()).join().unwrap_or(()));
+                }
+            });
+        }
+    });
+}
+
+impl Life<'_> {
+    fn live(&self) {
+        let (mut number, mut mark, mut refused, mut random) = (0, 0, 0, self.tag);
+        while number < self.requests {
+            if number >= mark {
+                self.say(0, number);
+                mark = number + self.stride;
+            }
+            random = mix(random);
+            let made = if random.is_multiple_of(8) { self.pair(number) } else { self.single(number) };
+            if made == 0 {
+                // Nobody reads any more, or not yet; or there is no lane.
+                refused += 1;
+                self.say(1, refused);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if number / 100 != (number + made) / 100 && !self.pause.is_zero() {
+                std::thread::sleep(self.pause);
+            }
+            number += made;
+        }
+        self.say(0, number | DONE);
+    }
+
+    fn say(&self, at: usize, word: u64) {
+        let place = (self.place as usize * WORDS + at) * 8;
+        if self.progress.write_all_at(&word.to_le_bytes(), place as u64).is_err() {
+            std::process::exit(3);
+        }
+    }
+
+    fn doing(&self, number: u64) -> Doing {
+        Doing { handle: handle(self.tag), offset: offset(self.tag, number), length: self.tag }
+    }
+
+    fn single(&self, number: u64) -> u64 {
+        match begin_on(op::posix::READ, self.doing(number)) {
+            Some(begun) => self.end(begun, number),
+            None => 0,
+        }
+    }
+
+    /// A request within another; its attempt comes first.
+    fn pair(&self, number: u64) -> u64 {
+        let Some(outer) = begin_enclosing_on(op::posix::READ, self.doing(number + 1)) else { return 0 };
+        let Some(inner) = begin_on(op::posix::READ, self.doing(number)) else {
+            cancel(outer);
+            return 0;
+        };
+        self.end(inner, number) + self.end(outer, number + 1)
+    }
+
+    fn end(&self, begun: Begun, number: u64) -> u64 {
+        let Doing { handle, offset, length } = self.doing(number);
+        let done = Done { handle, offset, length, result: number as i64, flags: 0 };
+        match path(self.tag, number, self.paths) {
+            Some(path) => end_with(begun, done, &Ext { path1: path.as_bytes(), ..Ext::default() }),
+            None => end(begun, done),
+        };
+        1
+    }
+}

@@ -1,0 +1,85 @@
+//! What producers committed, by their own account.
+
+use crate::torment::{DONE, LIVES, WORDS, tag};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// A producer: one run of the program `victim`.
+#[derive(Clone, Debug)]
+pub struct Producer {
+    /// Name of its node.
+    pub node: String,
+    /// Its process id there.
+    pub pid: u32,
+    /// It says after so many requests how many it has made.
+    pub stride: u64,
+    /// Different paths it names; 0: each another one.
+    pub paths: u64,
+}
+
+/// What one thread did.
+#[derive(Clone, Copy, Debug)]
+pub struct Thread {
+    /// Requests it certainly committed.
+    pub made: u64,
+    /// Requests it may have committed.
+    pub most: u64,
+    /// Requests that it could not begin: nobody recorded them, or it had no lane.
+    pub refused: u64,
+}
+
+/// What all producers of a trace did.
+#[derive(Debug, Default)]
+pub struct Asked {
+    producers: BTreeMap<u64, Producer>,
+    threads: BTreeMap<u64, Thread>,
+}
+
+impl Asked {
+    /// Takes the account of a producer that has ended from its progress file, and removes the file.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn harvest(&mut self, number: u64, producer: Producer, progress: &Path) -> std::io::Result<()> {
+        let bytes = fs::read(progress)?;
+        for (life, words) in (0..LIVES).zip(bytes.as_chunks::<{ WORDS * 8 }>().0) {
+            let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| words[at * 8 + i]));
+            let (made, done, refused) = (word(0) & !DONE, word(0) & DONE != 0, word(1));
+            // Of a pair of requests the second may be beyond the stride.
+            let most = if done { made } else { made + producer.stride + 1 };
+            self.threads.insert(tag(number, life), Thread { made, most, refused });
+        }
+        self.producers.insert(number, producer);
+        fs::remove_file(progress)
+    }
+
+    /// By number.
+    #[must_use]
+    pub fn producer(&self, number: u64) -> Option<&Producer> {
+        self.producers.get(&number)
+    }
+
+    /// By tag.
+    #[must_use]
+    pub fn thread(&self, tag: u64) -> Option<&Thread> {
+        self.threads.get(&tag)
+    }
+
+    /// All threads, by tag.
+    pub fn threads(&self) -> impl Iterator<Item = (u64, &Thread)> {
+        self.threads.iter().map(|(tag, thread)| (*tag, thread))
+    }
+
+    /// Requests that a producer could not begin.
+    #[must_use]
+    pub fn refused(&self, number: u64) -> u64 {
+        self.threads.range(tag(number, 0)..tag(number + 1, 0)).map(|(_, thread)| thread.refused).sum()
+    }
+
+    /// Requests that were certainly committed.
+    #[must_use]
+    pub fn made(&self) -> u64 {
+        self.threads.values().map(|thread| thread.made).sum()
+    }
+}

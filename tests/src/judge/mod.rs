@@ -1,0 +1,454 @@
+//! The judge of a trace directory whose producers are known: what they committed is there, each event once, whole and in
+//! its place, or it is told as lost, by place and amount; and nothing else is there.
+//!
+//! - Every event of the trace says which request of which thread it is ([`torment`](crate::torment)), and is what that
+//!   request was.
+//! - The attempt numbers of a stream count from 0 without a gap: each is an event or within one range of `losses`.
+//! - The streams of a thread follow each other: together they hold the requests that the thread says it committed, and
+//!   at most those that it may have begun when it was killed. Streams of which everything was lost name nobody; they must
+//!   be as long as what is missing in their process.
+//! - In the order in which it is stored, each stream's attempt numbers increase and its times never decrease; rows that
+//!   are not marked late are in total order of (time, stream, attempt); sealed parts are sorted by time; no row is marked late
+//!   that is not.
+//! - Losses without a range (`no_lane`) are what the producers were refused.
+//! - `miot fsck` finds nothing.
+
+mod asked;
+mod order;
+
+pub use asked::{Asked, Producer, Thread};
+pub use order::{Key, Order};
+
+use crate::torment::{LIVES, handle, offset, path};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{
+    ArrowPrimitiveType, Int64Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{Array as _, PrimitiveArray, RecordBatch};
+use miot_proto::event::flag;
+use miot_trace_store::{FileNames, Reader, Table, fsck};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::path::Path;
+
+/// What may happen to events on their way.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Places at which some may be lost.
+    pub lost_at: &'static [&'static str],
+    /// A log-client was there whenever a producer was, so that each refused request is one without a lane, and counted.
+    pub served: bool,
+}
+
+impl Rules {
+    /// Lanes may have been full.
+    pub const LANES: Rules = Rules { lost_at: &["lane_full"], served: false };
+    /// Producers wait for room: nothing is lost.
+    pub const COMPLETE: Rules = Rules { lost_at: &[], served: false };
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Parts that are sealed.
+    pub sealed: u64,
+    /// Nodes that have events: how many, and how many of them are marked late.
+    pub nodes: BTreeMap<String, (u64, u64)>,
+    /// Threads that have events.
+    pub threads: u64,
+    /// Events.
+    pub delivered: u64,
+    /// Of these, requests that never ended.
+    pub cut_off: u64,
+    /// Of these, marked late.
+    pub late: u64,
+    /// Attempts told as lost, with their numbers.
+    pub lost: u64,
+    /// Requests told as lost for want of a lane.
+    pub no_lane: u64,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} threads on {} nodes, {} attempts: {} delivered ({} cut off, {} late), {} lost; {} without a lane; {} sealed \
+             parts",
+            self.threads,
+            self.nodes.len(),
+            self.delivered + self.lost,
+            self.delivered,
+            self.cut_off,
+            self.late,
+            self.lost,
+            self.no_lane,
+            self.sealed
+        )
+    }
+}
+
+/// Judges a trace that is no longer written.
+///
+/// # Panics
+/// With the first thing that is wrong.
+#[must_use]
+pub fn judge(trace: &Path, asked: &Asked, rules: Rules) -> Verdict {
+    let report = fsck::check(trace);
+    assert!(report.is_good(), "{}: {report}", trace.display());
+    let reader = Reader::open(trace).unwrap_or_else(|e| panic!("{e}"));
+    let mut judge = Judge {
+        asked,
+        rules,
+        verdict: Verdict::default(),
+        processes: HashMap::new(),
+        streams: HashMap::new(),
+    };
+    judge.processes(&reader);
+    judge.streams(&reader);
+    judge.events(&reader);
+    judge.losses(&reader);
+    judge.conclude()
+}
+
+/// A process of the trace.
+#[derive(Debug)]
+struct Process {
+    node: String,
+    pid: u32,
+    no_lane: u64,
+    /// Which producer it is, once an event says it.
+    producer: Option<u64>,
+}
+
+/// A stream of the trace.
+#[derive(Debug, Default)]
+struct Stream {
+    process: u64,
+    /// Tag and number of its first request, once an event says it.
+    of: Option<(u64, u64)>,
+    /// Attempt numbers: first and last of runs of events and of losses.
+    runs: Vec<(u64, u64)>,
+    delivered: u64,
+    lost: u64,
+    cut_off: u64,
+}
+
+impl Stream {
+    fn event(&mut self, seq: u64) {
+        self.delivered += 1;
+        match self.runs.last_mut() {
+            Some((_, last)) if *last + 1 == seq => *last = seq,
+            _ => self.runs.push((seq, seq)),
+        }
+    }
+}
+
+struct Judge<'a> {
+    asked: &'a Asked,
+    rules: Rules,
+    verdict: Verdict,
+    processes: HashMap<u64, Process>,
+    streams: HashMap<u64, Stream>,
+}
+
+impl Judge<'_> {
+    fn processes(&mut self, reader: &Reader) {
+        for batch in reader.batches(Table::Processes).map(read) {
+            let (ids, pids, nodes) = (unsigned(&batch, "process"), pids(&batch), texts(&batch, "node"));
+            for row in 0..batch.num_rows() {
+                let (node, pid) = (nodes.value(row).to_owned(), pids.value(row));
+                let process = Process { node, pid, no_lane: 0, producer: None };
+                assert!(self.processes.insert(ids.value(row), process).is_none(), "a process is there twice");
+            }
+        }
+    }
+
+    fn streams(&mut self, reader: &Reader) {
+        for batch in reader.batches(Table::Threads).map(read) {
+            let (ids, processes) = (unsigned(&batch, "stream"), unsigned(&batch, "process"));
+            for row in 0..batch.num_rows() {
+                let stream = Stream { process: processes.value(row), ..Stream::default() };
+                assert!(self.streams.insert(ids.value(row), stream).is_none(), "a stream is there twice");
+            }
+        }
+    }
+
+    fn events(&mut self, reader: &Reader) {
+        let files = reader.files().unwrap_or_else(|e| panic!("{e}"));
+        let mut order = Order::default();
+        for (part, sealed) in reader.parts() {
+            self.verdict.sealed += u64::from(sealed);
+            order.part(sealed);
+            let batches = reader.batches_of(part, Table::Events).unwrap_or_else(|e| panic!("{e}"));
+            batches.map(read).for_each(|batch| self.rows(&batch, &files, &mut order));
+        }
+        order.end();
+    }
+
+    fn rows(&mut self, batch: &RecordBatch, files: &FileNames, order: &mut Order) {
+        let times: &PrimitiveArray<TimestampNanosecondType> = primitive(batch, "time");
+        let (ids, seqs, paths) = (unsigned(batch, "stream"), unsigned(batch, "seq"), unsigned(batch, "file"));
+        let (handles, processes) = (unsigned(batch, "handle"), unsigned(batch, "process"));
+        let [offsets, lengths, results] =
+            ["offset", "length", "result"].map(|name| primitive::<Int64Type>(batch, name));
+        let (flags, pids) = (primitive::<UInt16Type>(batch, "flags"), pids(batch));
+        let nodes = Nodes::of(batch);
+        for row in 0..batch.num_rows() {
+            let (id, seq) = (ids.value(row), seqs.value(row));
+            let (cut_off, late) =
+                (flags.value(row) & flag::INTERRUPTED != 0, flags.value(row) & flag::LATE != 0);
+            order.row((times.value(row), id, seq), late);
+            let at = || format!("stream {id}, attempt {seq}");
+            let stream = self.streams.get_mut(&id).unwrap_or_else(|| panic!("{}: no such stream", at()));
+            assert_eq!(stream.process, processes.value(row), "{}: its process", at());
+            let process = self
+                .processes
+                .get_mut(&stream.process)
+                .unwrap_or_else(|| panic!("{}: no such process", at()));
+            assert_eq!((process.node.as_str(), process.pid), (nodes.name(row), pids.value(row)), "{}", at());
+            let (events, late_events) = match self.verdict.nodes.get_mut(&process.node) {
+                Some(counts) => counts,
+                None => self.verdict.nodes.entry(process.node.clone()).or_default(),
+            };
+            (*events, *late_events) = (*events + 1, *late_events + u64::from(late));
+            self.verdict.late += u64::from(late);
+            stream.cut_off += u64::from(cut_off);
+            stream.event(seq);
+
+            let tag = lengths.value(row) as u64;
+            let producer = *process.producer.get_or_insert(tag / LIVES);
+            assert_eq!(producer, tag / LIVES, "{}: two producers in one process", at());
+            let known = self
+                .asked
+                .producer(producer)
+                .unwrap_or_else(|| panic!("{}: an invented producer: {producer}", at()));
+            assert_eq!((process.node.as_str(), process.pid), (known.node.as_str(), known.pid), "{}", at());
+            let result = results.value(row);
+            let number = match (cut_off, stream.of) {
+                (false, _) => result as u64,
+                (true, Some((_, base))) => base + seq,
+                // Nothing else of the stream was delivered, so its place cannot be told.
+                (true, None) => {
+                    assert_eq!((result, handles.value(row)), (-4, handle(tag)), "{}", at());
+                    continue;
+                }
+            };
+            let says = |number: u64| {
+                handles.value(row) == handle(tag) && offsets.value(row) as u64 == offset(tag, number)
+            };
+            // The request that encloses others has the number after them.
+            assert!(says(number) || cut_off && says(number + 1), "torn: {}, thread {tag}", at());
+            assert!(!cut_off || result == -4, "{}: cut off with {result}", at());
+            let base = number.checked_sub(seq).unwrap_or_else(|| panic!("request {number} is attempt {seq}"));
+            let of = *stream.of.get_or_insert((tag, base));
+            assert_eq!(of, (tag, base), "{} is request {number}", at());
+            let expected = path(tag, number, known.paths).filter(|_| !cut_off);
+            let found = if paths.is_valid(row) { files.get(paths.value(row)) } else { None };
+            assert_eq!(found, expected.as_deref(), "{}", at());
+        }
+    }
+
+    fn losses(&mut self, reader: &Reader) {
+        for batch in reader.batches(Table::Losses).map(read) {
+            let (places, nodes) = (texts(&batch, "place"), texts(&batch, "node"));
+            let [ids, processes, counts, firsts, lasts] =
+                ["stream", "process", "count", "first_seq", "last_seq"].map(|name| unsigned(&batch, name));
+            for row in 0..batch.num_rows() {
+                let (place, count) = (places.value(row), counts.value(row));
+                assert!(self.rules.lost_at.contains(&place), "{count} lost at {place}");
+                let process = self.processes.get_mut(&processes.value(row));
+                let process = process.unwrap_or_else(|| panic!("{count} lost at {place} of no process"));
+                assert_eq!(process.node, nodes.value(row));
+                if place == "no_lane" {
+                    process.no_lane += count;
+                    self.verdict.no_lane += count;
+                    continue;
+                }
+                let (first, last) = (firsts.value(row), lasts.value(row));
+                assert!(
+                    firsts.is_valid(row) && lasts.is_valid(row),
+                    "{count} lost at {place}, but not which"
+                );
+                assert_eq!(count, last - first + 1);
+                let stream =
+                    self.streams.get_mut(&ids.value(row)).unwrap_or_else(|| panic!("lost in no stream"));
+                assert_eq!(stream.process, processes.value(row));
+                stream.runs.push((first, last));
+                stream.lost += count;
+            }
+        }
+    }
+
+    fn conclude(mut self) -> Verdict {
+        // By tag: where its streams begin and how long they are; by process: streams in which all was lost.
+        let mut threads: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+        let (mut silent, mut process_of): (HashMap<u64, Vec<u64>>, HashMap<u64, u64>) = Default::default();
+        for (id, mut stream) in std::mem::take(&mut self.streams) {
+            stream.runs.sort_unstable();
+            let mut total = 0;
+            for (first, last) in &stream.runs {
+                assert_eq!(*first, total, "stream {id}: an attempt that is neither event nor loss, or both");
+                total = last + 1;
+            }
+            assert_eq!(stream.delivered + stream.lost, total);
+            self.verdict.delivered += stream.delivered;
+            self.verdict.lost += stream.lost;
+            self.verdict.cut_off += stream.cut_off;
+            assert!(stream.cut_off <= 2, "stream {id}: a thread is in two requests at most");
+            match stream.of {
+                Some((tag, base)) => {
+                    threads.entry(tag).or_default().push((base, total));
+                    let process = *process_of.entry(tag / LIVES).or_insert(stream.process);
+                    assert_eq!(process, stream.process, "the streams of a producer belong to one process");
+                }
+                None if total > 0 => silent.entry(stream.process).or_default().push(total),
+                None => {}
+            }
+        }
+        self.verdict.threads = threads.len() as u64;
+        let mut holes: HashMap<u64, Hole> = HashMap::new();
+        for (tag, streams) in &mut threads {
+            let said = self.asked.thread(*tag).unwrap_or_else(|| panic!("an invented thread: {tag}"));
+            let hole = holes.entry(process_of[&(tag / LIVES)]).or_default();
+            streams.sort_unstable();
+            let mut next = 0;
+            for (base, total) in streams.iter() {
+                assert!(*base >= next, "thread {tag}: requests {base}.. are there twice: {streams:?}");
+                hole.least += base - next;
+                hole.most += base - next;
+                next = base + total;
+            }
+            assert!(next <= said.most, "thread {tag}: {next} requests, at most {} were made", said.most);
+            // The last lanes may have lost everything.
+            hole.least += said.made.saturating_sub(next);
+            hole.most += said.most - next;
+        }
+        // What a thread committed is there but for those streams of which nothing was delivered.
+        for (tag, said) in self.asked.threads().filter(|(tag, _)| !threads.contains_key(tag)) {
+            let process = process_of.get(&(tag / LIVES)).copied().unwrap_or(0);
+            let hole = holes.entry(process).or_default();
+            hole.least += said.made;
+            hole.most += said.most;
+        }
+        let of_nobody = holes.remove(&0).unwrap_or_default();
+        let known: HashSet<u64> = process_of.values().copied().collect();
+        let mut unnamed = 0;
+        for (process, totals) in silent {
+            let total: u64 = totals.iter().sum();
+            if !known.contains(&process) {
+                unnamed += total;
+                continue;
+            }
+            let hole = holes.remove(&process).unwrap_or_default();
+            // In each of these streams its thread may have been killed.
+            let stride = self.processes[&process].producer.and_then(|number| self.asked.producer(number));
+            let slack = stride.map_or(0, |producer| producer.stride + 1) * totals.len() as u64;
+            assert!(
+                (hole.least..=hole.most.min(hole.least + slack)).contains(&total),
+                "process {process}: {hole:?} are missing, {total} are lost"
+            );
+        }
+        holes.retain(|_, hole| hole.least > 0);
+        assert!(holes.is_empty(), "neither delivered nor lost, by process: {holes:?}");
+        assert!(
+            (of_nobody.least..=of_nobody.most).contains(&unnamed),
+            "of processes without an event {of_nobody:?} are missing, {unnamed} were lost"
+        );
+        self.refused(&process_of);
+        self.verdict
+    }
+
+    /// What was lost for want of a lane is what producers were refused.
+    fn refused(&self, process_of: &HashMap<u64, u64>) {
+        for (producer, process) in process_of {
+            let (told, refused) = (self.processes[process].no_lane, self.asked.refused(*producer));
+            // It may be killed between the two counts, in each thread.
+            let most = refused + LIVES;
+            assert!(told <= most, "producer {producer}: {told} without a lane, {refused} were refused");
+            assert!(
+                !self.rules.served || told >= refused,
+                "producer {producer}: {told} without a lane, {refused} were refused"
+            );
+        }
+    }
+}
+
+/// Requests that are missing.
+#[derive(Debug, Default)]
+struct Hole {
+    least: u64,
+    most: u64,
+}
+
+/// An event of a trace, as far as its place goes.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// Its place.
+    pub key: Key,
+    /// It is marked late.
+    pub late: bool,
+    /// Its node.
+    pub node: String,
+}
+
+/// The events of a trace.
+///
+/// # Panics
+/// If it cannot be read.
+#[must_use]
+pub fn placed(trace: &Path) -> Vec<Placed> {
+    let reader = Reader::open(trace).unwrap_or_else(|e| panic!("{e}"));
+    let mut all = Vec::new();
+    for batch in reader.events().map(read) {
+        let times: &PrimitiveArray<TimestampNanosecondType> = primitive(&batch, "time");
+        let (ids, seqs) = (unsigned(&batch, "stream"), unsigned(&batch, "seq"));
+        let (flags, nodes) = (primitive::<UInt16Type>(&batch, "flags"), Nodes::of(&batch));
+        all.extend((0..batch.num_rows()).map(|row| Placed {
+            key: (times.value(row), ids.value(row), seqs.value(row)),
+            late: flags.value(row) & flag::LATE != 0,
+            node: nodes.name(row).to_owned(),
+        }));
+    }
+    all
+}
+
+/// The dictionary of node names of a batch.
+struct Nodes<'a> {
+    keys: &'a PrimitiveArray<UInt16Type>,
+    names: &'a arrow_array::StringArray,
+}
+
+impl Nodes<'_> {
+    fn of(batch: &RecordBatch) -> Nodes<'_> {
+        let column = column(batch, "node").as_dictionary::<UInt16Type>();
+        Nodes { keys: column.keys(), names: column.values().as_string() }
+    }
+
+    fn name(&self, row: usize) -> &str {
+        self.names.value(usize::from(self.keys.value(row)))
+    }
+}
+
+fn read(batch: Result<RecordBatch, miot_trace_store::Error>) -> RecordBatch {
+    batch.unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn column<'a>(batch: &'a RecordBatch, name: &str) -> &'a arrow_array::ArrayRef {
+    batch.column_by_name(name).unwrap_or_else(|| panic!("no column {name}"))
+}
+
+fn primitive<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> &'a PrimitiveArray<T> {
+    column(batch, name).as_primitive::<T>()
+}
+
+fn unsigned<'a>(batch: &'a RecordBatch, name: &str) -> &'a arrow_array::UInt64Array {
+    primitive::<UInt64Type>(batch, name)
+}
+
+fn pids(batch: &RecordBatch) -> &arrow_array::UInt32Array {
+    primitive::<UInt32Type>(batch, "pid")
+}
+
+fn texts<'a>(batch: &'a RecordBatch, name: &str) -> &'a arrow_array::StringArray {
+    column(batch, name).as_string()
+}

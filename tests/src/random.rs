@@ -1,0 +1,56 @@
+//! Random numbers that can be had again: every random test prints its seed, and takes it from `MIOT_SEED`.
+
+use crate::forged::ticks;
+use std::time::Duration;
+
+/// xorshift64* (Marsaglia 2003, Vigna 2014).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The numbers of this seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Random {
+        Random(crate::torment::mix(seed) | 1)
+    }
+
+    /// From `MIOT_SEED`, else another one every time. Says which.
+    #[must_use]
+    pub fn new(test: &str) -> Random {
+        let seed = number("MIOT_SEED", ticks());
+        eprintln!("{test}: MIOT_SEED={seed}");
+        Random::of(seed)
+    }
+
+    /// The next number.
+    pub fn number(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number below `n`, which is not 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        (self.number() >> 33) % n
+    }
+
+    /// True once in `n` times.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// A time from `from` up to, and without, `to` milliseconds.
+    pub fn millis(&mut self, from: u64, to: u64) -> Duration {
+        Duration::from_micros(from * 1000 + self.below((to - from) * 1000))
+    }
+}
+
+/// A number from the environment.
+///
+/// # Panics
+/// If it is none.
+#[must_use]
+pub fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}

@@ -1,0 +1,95 @@
+//! Programs on a terminal, and what it shows.
+
+use crate::process::run;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Far longer than anything takes to be shown.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A terminal with a shell in it. It ends with this value.
+#[derive(Debug)]
+pub struct Terminal {
+    /// Each terminal has a server of its own.
+    socket: String,
+}
+
+impl Terminal {
+    /// Of so many columns and lines.
+    #[must_use]
+    pub fn new(width: u16, height: u16) -> Terminal {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let terminal = Terminal { socket: format!("miot-test-{}-{number}", std::process::id()) };
+        let (width, height) = (width.to_string(), height.to_string());
+        let shell = "exec env PS1='ready> ' LC_ALL=C.UTF-8 sh";
+        terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", &width, "-y", &height, shell]);
+        let _ = terminal.shows("ready>");
+        terminal
+    }
+
+    /// Types a line, and Enter.
+    pub fn line(&self, text: &str) {
+        self.tmux(&["send-keys", "-l", text]);
+        self.keys(&["Enter"]);
+    }
+
+    /// Presses keys, in tmux's names for them.
+    pub fn keys(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat());
+    }
+
+    /// What is on the screen, a line each.
+    #[must_use]
+    pub fn screen(&self) -> Vec<String> {
+        self.tmux(&["capture-pane", "-p"]).lines().map(|line| line.trim_end().to_owned()).collect()
+    }
+
+    /// Waits until a text is on the screen, and gives the line in which it is.
+    ///
+    /// # Panics
+    /// If it does not come.
+    #[must_use]
+    pub fn shows(&self, text: &str) -> String {
+        let start = Instant::now();
+        loop {
+            let screen = self.screen();
+            if let Some(line) = screen.iter().find(|line| line.contains(text)) {
+                return line.clone();
+            }
+            assert!(start.elapsed() < PATIENCE, "`{text}` is not shown\n{}", screen.join("\n"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Changes its size.
+    pub fn resize(&self, width: u16, height: u16) {
+        self.tmux(&["resize-window", "-x", &width.to_string(), "-y", &height.to_string()]);
+    }
+
+    /// True while a program has the screen to itself, so that what was on it comes back afterwards.
+    #[must_use]
+    pub fn is_taken_over(&self) -> bool {
+        self.tmux(&["display-message", "-p", "#{alternate_on}"]).trim() == "1"
+    }
+
+    /// Process id of the shell.
+    #[must_use]
+    pub fn shell(&self) -> u32 {
+        self.tmux(&["display-message", "-p", "#{pane_pid}"]).trim().parse().unwrap_or(0)
+    }
+
+    fn tmux(&self, words: &[&str]) -> String {
+        let mut tmux = Command::new("tmux");
+        // Not the terminal of whoever runs the tests.
+        tmux.env_remove("TMUX").args(["-L", &self.socket]).args(words);
+        run(&mut tmux).success().stdout
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").args(["-L", &self.socket, "kill-server"]).status();
+    }
+}

@@ -1,0 +1,377 @@
+//! Log-clients with wrong clocks as nodes of one log-server: what depends on each other is in its order to within the
+//! uncertainty that the trace states, the uncertainty is small against the round trip, the truth lies within it, and the
+//! nodes' own times can be had back exactly.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Int64Type, TimestampNanosecondType};
+use miot_proto::event::flag;
+use miot_tests::built::{built, root};
+use miot_tests::daemons::{client_command, free_port, preloaded, server, started};
+use miot_tests::delaying::{Delaying, Delays};
+use miot_tests::process::{Background, run, until};
+use miot_tests::trace::{Row, rows};
+use miot_tests::traced::{events, fsck};
+use miot_trace_store::{Reader, Table};
+use rustix::process::Signal;
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const TURNS: usize = 2000;
+
+/// Says how wrong a log-client's clock is.
+const CLOCK_ENV: &str = "MIOT_TEST_CLOCK";
+
+/// A node whose clock is off by `offset` seconds and `drift` ppm.
+struct Node {
+    name: &'static str,
+    offset: i64,
+    drift: i64,
+    dir: PathBuf,
+    _folder: TempDir,
+    client: Background,
+}
+
+impl Node {
+    fn start(name: &'static str, offset: i64, drift: i64, port: u16) -> Node {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let dir = folder.path().join("miot");
+        let mut command = client_command(&format!("127.0.0.1:{port}"), name, &dir);
+        command.env(CLOCK_ENV, format!("offset={offset}s,drift={drift}ppm"));
+        Node { name, offset, drift, client: started(&mut command, &dir), dir, _folder: folder }
+    }
+
+    /// What its clock showed, as this machine's: the skew is in proportion to the time since boot.
+    fn truth(&self, node_time: i64, boot: i64) -> i64 {
+        let since_boot = i128::from(node_time - self.offset * 1_000_000_000 - boot);
+        boot + (since_boot * 1_000_000 / i128::from(1_000_000 + self.drift)) as i64
+    }
+}
+
+/// A row of `clocks`.
+#[derive(Clone, Debug)]
+struct Piece {
+    time: i64,
+    uncertainty: i64,
+    round_trip: i64,
+    reason: String,
+}
+
+fn pieces(trace: &Path) -> HashMap<String, Vec<Piece>> {
+    let mut nodes: HashMap<String, Vec<Piece>> = HashMap::new();
+    for batch in Reader::open(trace).unwrap().table(Table::Clocks).unwrap() {
+        let i64s = |name: &str| batch[name].as_primitive::<Int64Type>().clone();
+        let (uncertainties, round_trips) = (i64s("uncertainty"), i64s("round_trip"));
+        let times = batch["time"].as_primitive::<TimestampNanosecondType>();
+        for row in 0..batch.num_rows() {
+            let piece = Piece {
+                time: times.value(row),
+                uncertainty: uncertainties.value(row),
+                round_trip: round_trips.value(row),
+                reason: batch["reason"].as_string::<i32>().value(row).to_owned(),
+            };
+            nodes.entry(batch["node"].as_string::<i32>().value(row).to_owned()).or_default().push(piece);
+        }
+    }
+    nodes
+}
+
+/// What the trace states about a node at a time.
+fn stated(pieces: &[Piece], time: i64) -> &Piece {
+    &pieces[pieces.partition_point(|piece| piece.time <= time).saturating_sub(1)]
+}
+
+fn place(name: &str) -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).unwrap();
+    place
+}
+
+/// Since 1970, the moment this machine booted.
+fn boot() -> i64 {
+    use rustix::time::{ClockId, clock_gettime};
+    let ns = |clock| {
+        let now = clock_gettime(clock);
+        now.tv_sec * 1_000_000_000 + now.tv_nsec
+    };
+    let once = || {
+        let before = ns(ClockId::Boottime);
+        let time = ns(ClockId::Realtime);
+        let gap = ns(ClockId::Boottime) - before;
+        (gap, time - before - gap / 2)
+    };
+    (0..64).map(|_| once()).min().unwrap().1
+}
+
+/// Two programs, each on its node, take turns: each writes to its file when the other one has written to its own.
+fn take_turns(place: &Path, round: usize, first: &Node, second: &Node) {
+    let pipes = [format!("there{round}"), format!("back{round}")].map(|name| place.join(name));
+    for pipe in &pipes {
+        assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
+    }
+    let program = root().join("tests/programs/turns.py");
+    let start = |node: &Node, from: &Path, to: &Path, which: &str| {
+        let mut command = preloaded("python3", &node.dir);
+        command.arg(&program).args([from, to]).args([&TURNS.to_string(), which]);
+        command
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| run(&mut start(first, &pipes[1], &pipes[0], "first")).success());
+        scope.spawn(|| run(&mut start(second, &pipes[0], &pipes[1], "second")).success());
+    });
+}
+
+/// What was found in a trace.
+#[derive(Debug, Default)]
+struct Found {
+    /// Pairs of writes of which one depends on the other.
+    pairs: usize,
+    /// Of these, in the wrong order.
+    swapped: usize,
+    /// The worst of these, and what was stated there, nanoseconds.
+    worst: (i64, i64),
+}
+
+/// The writes of a round, in the order in which they must have completed.
+fn check_turns(
+    rows: &[Row],
+    round: usize,
+    nodes: [&Node; 2],
+    stated_of: &HashMap<String, Vec<Piece>>,
+) -> Found {
+    let writes = |node: &Node, pipe: &str| {
+        let name = format!("/{pipe}{round}.log");
+        let is = |row: &&Row| {
+            row.node == node.name
+                && row.op == "pwrite"
+                && row.path.as_deref().is_some_and(|p| p.ends_with(&name))
+        };
+        rows.iter().filter(is).collect::<Vec<_>>()
+    };
+    let (there, back) = (writes(nodes[1], "there"), writes(nodes[0], "back"));
+    assert_eq!((there.len(), back.len()), (TURNS, TURNS), "writes of round {round}");
+    let chain: Vec<&Row> = there.iter().zip(&back).flat_map(|(a, b)| [*a, *b]).collect();
+    let mut found = Found::default();
+    for pair in chain.windows(2) {
+        let uncertain = |row: &Row| stated(&stated_of[&row.node], row.time).uncertainty;
+        let (swapped_by, both) = (pair[0].time - pair[1].time, uncertain(pair[0]) + uncertain(pair[1]));
+        assert!(swapped_by <= both, "{swapped_by} ns against the order, {both} ns stated: {pair:?}");
+        found.pairs += 1;
+        found.swapped += usize::from(swapped_by > 0);
+        if swapped_by > found.worst.0 {
+            found.worst = (swapped_by, both);
+        }
+    }
+    found
+}
+
+/// Everything else that must hold of the trace of these nodes. `slack`: how well the test itself knows the truth.
+fn check_trace(trace: &Path, nodes: &[&Node], boot: i64) -> Vec<Row> {
+    let report = fsck(trace);
+    assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+    let merged = events(trace);
+    assert!(merged.is_sorted_by_key(|row| row.time), "ordered by completion time");
+    let late = merged.iter().filter(|row| row.flags & u64::from(flag::LATE) != 0).count();
+    assert_eq!(late, 0, "events that are late");
+    let own = run(Command::new(&built().miot).args(["cat", "--node-time", "--format", "json"]).arg(trace))
+        .success();
+    let own = rows(&own.stdout).unwrap();
+    assert_eq!(own.len(), merged.len());
+    let stated_of = pieces(trace);
+    for node in nodes {
+        let claims = &stated_of[node.name];
+        let (mut worst, mut sum, mut count) = (0, 0, 0);
+        let (mut stated_worst, mut shares) = (0, Vec::new());
+        for (row, own) in merged.iter().zip(&own).filter(|(row, _)| row.node == node.name) {
+            let (error, claim) = ((row.time - node.truth(own.time, boot)).abs(), stated(claims, row.time));
+            assert!(error <= claim.uncertainty + SLACK, "{error} ns off: {claim:?} {row:?}");
+            (worst, sum, count) = (worst.max(error), sum + error, count + 1);
+            stated_worst = stated_worst.max(claim.uncertainty);
+            shares.push(claim.uncertainty as f64 / claim.round_trip.max(1) as f64);
+        }
+        shares.sort_by(f64::total_cmp);
+        let last = claims.last().unwrap();
+        println!(
+            "{} ({:+} s, {:+} ppm): {count} events, off by {:.1} us on average, {:.1} us at worst; stated at most {:.1} us, \
+             at the end {:.1} us with a round trip of {:.1} us; half of the events below {:.2} round trips; {} rows",
+            node.name,
+            node.offset,
+            node.drift,
+            sum as f64 / f64::from(count.max(1)) / 1e3,
+            worst as f64 / 1e3,
+            stated_worst as f64 / 1e3,
+            last.uncertainty as f64 / 1e3,
+            last.round_trip as f64 / 1e3,
+            shares[shares.len() / 2],
+            claims.len()
+        );
+    }
+    merged
+}
+
+/// How well the test and the daemons read two clocks at one moment, nanoseconds.
+const SLACK: i64 = 20_000;
+
+fn until_clocks_are_known(trace: &Path, nodes: &[&Node], times: i64) {
+    until("the clocks are known", || {
+        let stated = pieces(trace);
+        nodes.iter().all(|node| {
+            let last = stated.get(node.name).and_then(|pieces| pieces.last());
+            last.is_some_and(|last| last.round_trip > 0 && last.uncertainty <= times * last.round_trip)
+        })
+    });
+}
+
+#[test]
+fn causes_come_before_effects_on_nodes_with_wrong_clocks() {
+    let place = place("clocks");
+    let (trace, port, boot) = (place.join("trace"), free_port(), boot());
+    let server = server(port, &trace);
+    let nodes = [
+        Node::start("ahead", 5, 100, port),
+        Node::start("behind", -5, -100, port),
+        Node::start("right", 0, 0, port),
+    ];
+    let [ahead, behind, right] = &nodes;
+    let all = [ahead, behind, right];
+    until_clocks_are_known(&trace, &all, 8);
+    let rounds = [[ahead, behind], [behind, ahead], [right, ahead], [behind, right]];
+    for (round, [first, second]) in rounds.iter().enumerate() {
+        take_turns(&place, round, first, second);
+    }
+    let stop = |node: Node| {
+        let (status, text) = node.client.stop(Signal::TERM);
+        assert!(status.success(), "{text}");
+        assert!(text.contains("wrong on purpose"), "{text}");
+        Node { client: Background::start(&mut Command::new("true")), ..node }
+    };
+    let nodes = nodes.map(stop);
+    let (status, text) = server.stop(Signal::TERM);
+    assert!(status.success(), "{text}");
+
+    let [ahead, behind, right] = &nodes;
+    let merged = check_trace(&trace, &[ahead, behind, right], boot);
+    let stated = pieces(&trace);
+    for (round, [first, second]) in
+        [[ahead, behind], [behind, ahead], [right, ahead], [behind, right]].into_iter().enumerate()
+    {
+        let found = check_turns(&merged, round, [first, second], &stated);
+        println!("{} and {}: {found:?}", first.name, second.name);
+    }
+}
+
+/// The log-server is killed twice, and away for a while, while programs go on on nodes with wrong clocks.
+#[test]
+fn a_log_server_that_is_killed_goes_on_with_the_clocks() {
+    let place = place("clocks-killed");
+    let (trace, port, boot) = (place.join("trace"), free_port(), boot());
+    let nodes = [Node::start("ahead", 5, 100, port), Node::start("behind", -5, -100, port)];
+    let all = [&nodes[0], &nodes[1]];
+    let mut rows = Vec::new();
+    for round in 0..3 {
+        let before = pieces_of_last_server(&trace);
+        let server = server(port, &trace);
+        until("the nodes are back", || {
+            let stated = pieces(&trace);
+            all.iter().all(|node| stated.get(node.name).is_some_and(|now| now.len() > before(node.name)))
+        });
+        until_clocks_are_known(&trace, &all, 8);
+        take_turns(&place, 2 * round, all[0], all[1]);
+        // Whatever it has, acknowledged or not.
+        let (_, text) = server.stop(Signal::KILL);
+        assert!(!text.contains("panicked"), "{text}");
+        // What is recorded now is spooled, and comes to the next one.
+        take_turns(&place, 2 * round + 1, all[1], all[0]);
+        rows.push(pieces(&trace).values().map(Vec::len).sum::<usize>());
+    }
+    let server = server(port, &trace);
+    let nodes = nodes.map(|node| {
+        let (status, text) = node.client.stop(Signal::TERM);
+        assert!(status.success(), "{text}");
+        Node { client: Background::start(&mut Command::new("true")), ..node }
+    });
+    let (status, text) = server.stop(Signal::TERM);
+    assert!(status.success(), "{text}");
+
+    let merged = check_trace(&trace, &[&nodes[0], &nodes[1]], boot);
+    let stated = pieces(&trace);
+    for round in 0..3 {
+        for (turns, [first, second]) in
+            [(2 * round, [&nodes[0], &nodes[1]]), (2 * round + 1, [&nodes[1], &nodes[0]])]
+        {
+            println!("round {turns}: {:?}", check_turns(&merged, turns, [first, second], &stated));
+        }
+    }
+    // A clock that went on is no step, whoever was away meanwhile.
+    for (node, pieces) in &stated {
+        assert!(pieces.iter().all(|piece| piece.reason != "step"), "{node}: {pieces:?}");
+    }
+    println!("rows of `clocks` when the servers were killed: {rows:?}");
+}
+
+/// How many pieces there were of a node.
+fn pieces_of_last_server(trace: &Path) -> impl Fn(&str) -> usize + use<> {
+    let counts: HashMap<String, usize> = match trace.exists() {
+        true => pieces(trace).into_iter().map(|(node, pieces)| (node, pieces.len())).collect(),
+        false => HashMap::new(),
+    };
+    move |node| counts.get(node).copied().unwrap_or(0)
+}
+
+#[test]
+fn a_slow_network_is_stated_and_own_times_can_be_had_back() {
+    let place = place("clocks-slow");
+    let (trace, port, boot) = (place.join("trace"), free_port(), boot());
+    let seed = std::env::var("MIOT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    println!("MIOT_SEED={seed}");
+    let server = server(port, &trace);
+    let ms = Duration::from_millis;
+    let even = Delays { up: ms(5), down: ms(5), jitter: ms(2) };
+    // Nothing can tell this from a clock that is 3 ms off; the uncertainty covers it.
+    let crooked = Delays { up: ms(8), down: ms(2), jitter: ms(1) };
+    let proxies = [even, crooked].map(|delays| Delaying::start(port, delays, seed).unwrap());
+    let nodes =
+        [Node::start("far", -5, 100, proxies[0].port), Node::start("crooked", 5, -100, proxies[1].port)];
+    until_clocks_are_known(&trace, &[&nodes[0], &nodes[1]], 2);
+    for round in 0..2 {
+        take_turns(&place, round, &nodes[0], &nodes[1]);
+    }
+    let nodes = nodes.map(|node| {
+        let (status, text) = node.client.stop(Signal::TERM);
+        assert!(status.success(), "{text}");
+        Node { client: Background::start(&mut Command::new("true")), ..node }
+    });
+    let (status, text) = server.stop(Signal::TERM);
+    assert!(status.success(), "{text}");
+
+    let merged = check_trace(&trace, &[&nodes[0], &nodes[1]], boot);
+    let stated = pieces(&trace);
+    for round in 0..2 {
+        println!("{:?}", check_turns(&merged, round, [&nodes[0], &nodes[1]], &stated));
+    }
+    assert!(stated["far"].iter().all(|piece| ["first", "exchange", "gap"].contains(&piece.reason.as_str())));
+
+    let own = run(Command::new(&built().miot).args(["cat", "--node-time", "--format", "json"]).arg(&trace))
+        .success();
+    let own = rows(&own.stdout).unwrap();
+    for (node, proxy) in nodes.iter().zip(&proxies) {
+        let mut had_back: Vec<i64> =
+            own.iter().filter(|row| row.node == node.name).map(|row| row.time).collect();
+        let mut sent = proxy.node_times();
+        had_back.sort_unstable();
+        sent.sort_unstable();
+        assert!(!sent.is_empty());
+        // Records that name a file are no events.
+        let mut left = sent.into_iter();
+        for time in &had_back {
+            assert!(left.any(|sent| sent == *time), "{}: {time} was never sent", node.name);
+        }
+        println!("{}: {} own times had back exactly", node.name, had_back.len());
+    }
+}

@@ -1,0 +1,126 @@
+//! A cluster of network namespaces: a log-server and four log-clients with certificates, programs on each, steered and
+//! looked at from the log-server.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod numbers;
+mod site;
+
+use miot_tests::process::until;
+use miot_tests::trace::Row;
+use serde_json::Value;
+use site::{NODES, Site};
+use std::collections::BTreeSet;
+
+/// Offsets of the writes of one program.
+fn written(rows: &[Row], node: &str, pid: u32) -> BTreeSet<i64> {
+    let of = rows.iter().filter(|row| row.node == node && row.pid == pid && row.op == "pwrite");
+    of.map(|row| row.offset.unwrap()).collect()
+}
+
+/// What nodes said, by name.
+fn said(text: &str) -> Vec<(String, String)> {
+    let rows = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|e| panic!("{e}: {text}")));
+    let word = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
+    rows.map(|row| (word(&row, "node"), word(&row, "outcome"))).collect()
+}
+
+#[test]
+fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
+    let Some(site) = Site::start("steered") else { return };
+    // On each node a program of job alpha and one of job beta.
+    let mut alphas: Vec<_> = NODES.iter().map(|node| site.program(node, "alpha")).collect();
+    let mut betas: Vec<_> = NODES.iter().map(|node| site.program(node, "beta")).collect();
+    let ids = |programs: &[miot_tests::steered::Steered]| programs.iter().map(|p| p.id()).collect::<Vec<_>>();
+    let (alpha_ids, beta_ids) = (ids(&alphas), ids(&betas));
+    // Ten writes each, at the next ten offsets.
+    let mut round = || {
+        alphas.iter_mut().chain(&mut betas).for_each(|program| {
+            let _ = program.tell("pwrite 10");
+        });
+    };
+    let everybody: Vec<(String, String)> = NODES.iter().map(|node| ((*node).into(), "done".into())).collect();
+
+    until("all nodes report their two processes", || {
+        let status = site.status();
+        let nodes = status["nodes"].as_array().unwrap();
+        nodes.len() == 4 && nodes.iter().all(|node| node["report"]["processes"] == 2)
+    });
+    round(); // 0: all
+    assert_eq!(said(&site.steer(&["off"])), everybody);
+    round(); // 10: nobody
+    assert_eq!(said(&site.steer(&["--node", "n2", "on"])), [("n2".into(), "done".into())]);
+    round(); // 20: n2
+    assert_eq!(said(&site.steer(&["--job", "alpha", "on"])), everybody);
+    round(); // 30: n2, and alpha everywhere
+    let beta3 = beta_ids[2].to_string();
+    assert_eq!(said(&site.steer(&["--node", "n3", "--pid", &beta3, "on"])), [("n3".into(), "done".into())]);
+    // A filter of one job: its writes are left out as if they were not chosen.
+    assert_eq!(said(&site.steer(&["--node", "n1", "--job", "alpha", "set", "--ops", "read"])).len(), 1);
+    // Who comes later belongs to the job as well.
+    let mut late = site.program("n4", "alpha");
+    let late_id = late.id();
+    let _ = late.tell("pwrite 10");
+    round(); // 40: n2, alpha but on n1, and beta on n3
+    let (code, refused) = site.ctl("bob", &["--node", "n1", "--pid", "999999", "off"]);
+    assert_eq!(code, 1);
+    assert!(refused.contains("no traced process"), "{refused}");
+
+    let status = site.status();
+    let orders = status["orders"].as_array().unwrap();
+    assert_eq!(orders.len(), 4, "{orders:?}");
+    let of = |status: &Value, node: &str| {
+        status["nodes"].as_array().unwrap().iter().find(|known| known["node"] == node).unwrap().clone()
+    };
+    until("n3 reports what is otherwise there", || {
+        let n3 = of(&site.status(), "n3")["report"].clone();
+        n3["settings"]["enabled"] == false && n3["exceptions"].as_array().unwrap().len() == 2
+    });
+
+    // A reader looks and does not steer, a node neither.
+    let (code, _) = site.ctl("alice", &["status"]);
+    assert_eq!(code, 0);
+    let (code, refused) = site.ctl("alice", &["on"]);
+    assert!(code == 1 && refused.contains("miot pki operator"), "{code} {refused}");
+    let (code, refused) = site.ctl("n1", &["status"]);
+    assert!(code == 1 && refused.contains("node"), "{code} {refused}");
+
+    // n4 is lost. What is ordered meanwhile it is told when it is there again; so are nodes of a server that was restarted.
+    site.link("n4", false);
+    until("the log-server misses n4", || of(&site.status(), "n4")["connected"] == false);
+    let outcomes = said(&site.steer(&["reset"]));
+    assert_eq!(outcomes[3], ("n4".into(), "absent".into()));
+    assert!(outcomes[..3].iter().all(|(_, outcome)| outcome == "done"), "{outcomes:?}");
+    round(); // 50: all; n4 does not know yet: alpha there
+    numbers::lost(&site, "n4");
+    site.link("n4", true);
+    until("n4 is back and does what was ordered", || {
+        let n4 = of(&site.status(), "n4");
+        n4["connected"] == true && n4["report"]["settings"]["enabled"] == true && n4["connects"] == 2
+    });
+    round(); // 60: all
+    numbers::agree(&site);
+
+    for program in alphas.into_iter().chain(betas).chain([late]) {
+        program.end();
+    }
+    let rows = site.end();
+    let offsets =
+        |rounds: &[i64]| -> BTreeSet<i64> { rounds.iter().flat_map(|r| r * 10..r * 10 + 10).collect() };
+    let (all, job) = ([0, 5, 6], [0, 3, 4, 5, 6]);
+    let expected = [
+        // n1: its alpha was left with reads from round 4 on, which no reset of the node takes back.
+        (&[0, 3][..], &all[..]),
+        (&[0, 2, 3, 4, 5, 6][..], &[0, 2, 3, 4, 5, 6][..]),
+        (&job[..], &[0, 4, 5, 6][..]),
+        (&job[..], &[0, 6][..]),
+    ];
+    for (at, node) in NODES.iter().enumerate() {
+        let (alpha, beta) = expected[at];
+        assert_eq!(written(&rows, node, alpha_ids[at]), offsets(alpha), "alpha on {node}");
+        assert_eq!(written(&rows, node, beta_ids[at]), offsets(beta), "beta on {node}");
+    }
+    assert_eq!(written(&rows, "n4", late_id), offsets(&[0]), "the one that came later");
+}

@@ -1,0 +1,196 @@
+//! Five network namespaces on a bridge, with their daemons.
+
+use miot_tests::built::built;
+use miot_tests::daemons::preloaded;
+use miot_tests::process::{Background, run, until};
+use miot_tests::room::Room;
+use miot_tests::steered::Steered;
+use miot_tests::trace::Row;
+use miot_tests::traced::{events, fsck};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Names of the nodes; their addresses end in 11 to 14.
+pub(crate) const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
+/// Where the log-server is.
+const SERVER: &str = "10.77.0.1";
+
+pub(crate) struct Site {
+    place: PathBuf,
+    trace: PathBuf,
+    shared: tempfile::TempDir,
+    hub: Room,
+    rooms: Vec<Room>,
+    server: Background,
+    clients: Vec<Background>,
+}
+
+impl Site {
+    /// `None` where namespaces are not allowed, which is said.
+    pub(crate) fn start(name: &str) -> Option<Site> {
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cluster-{name}"));
+        let _ = fs::remove_dir_all(&place);
+        fs::create_dir_all(&place).unwrap();
+        let hub = Room::new(&["--net"])?;
+        hub.shell(&format!("ip link set lo up; ip link add br0 type bridge; ip addr add {SERVER}/24 dev br0; ip link set br0 up"));
+        let mut rooms = Vec::new();
+        for n in 1..=NODES.len() {
+            let room = Room::new(&["--net"])?;
+            hub.shell(&format!(
+                "ip link add v{n} type veth peer name eth0 netns {}; ip link set v{n} master br0; ip link set v{n} up",
+                room.id()
+            ));
+            room.shell(&format!(
+                "ip link set lo up; ip addr add 10.77.0.1{n}/24 dev eth0; ip link set eth0 up"
+            ));
+            rooms.push(room);
+        }
+        let pki = place.join("pki");
+        let make = |words: &[&str], more: &[&str]| {
+            let _ = run(Command::new(&built().miot).arg("pki").args(words).arg(&pki).args(more)).success();
+        };
+        make(&["init"], &[]);
+        make(&["server"], &["--name", SERVER]);
+        make(&["node"], &NODES);
+        make(&["reader"], &["alice"]);
+        make(&["operator"], &["bob"]);
+        let trace = place.join("trace");
+        let shared = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut command = Command::new(&built().log_server);
+        command
+            .args(["--listen", &format!("{SERVER}:4747"), "--http", "0.0.0.0:4748", "--trace"])
+            .arg(&trace);
+        command.args(papers(&pki, &format!("server/{SERVER}")));
+        let mut server = Background::start(&mut hub.inside(&command));
+        until("the log-server is ready", || {
+            assert!(server.running(), "{}", server.printed());
+            server.printed().contains("log-server is ready")
+        });
+        let mut site = Site { place, trace, shared, hub, rooms, server, clients: Vec::new() };
+        site.clients = NODES.iter().map(|node| site.client(node)).collect();
+        Some(site)
+    }
+
+    fn client(&self, node: &str) -> Background {
+        let mut command = Command::new(&built().log_client);
+        command.args(["--node", node, "--server", &format!("{SERVER}:4747"), "--stop", "60s"]);
+        command.args(["--http", "127.0.0.1:4749", "--dir"]).arg(self.dir(node));
+        command.args(papers(&self.place.join("pki"), &format!("node/{node}")));
+        miot_tests::daemons::started(&mut self.room(node).inside(&command), &self.dir(node))
+    }
+
+    fn room(&self, node: &str) -> &Room {
+        &self.rooms[NODES.iter().position(|known| *known == node).unwrap()]
+    }
+
+    fn dir(&self, node: &str) -> PathBuf {
+        self.shared.path().join(node)
+    }
+
+    /// A traced program on a node, of a job.
+    pub(crate) fn program(&self, node: &str, job: &str) -> Steered {
+        let mut command = preloaded(env!("CARGO_BIN_EXE_steered"), &self.dir(node));
+        let mut program = Steered::start(
+            command.env("SLURM_JOB_ID", job).arg(self.place.join(format!("data-{node}-{job}"))),
+        );
+        // It has a segment from its first request on.
+        let _ = program.tell("fwrite 1");
+        program
+    }
+
+    /// Cable in, cable out.
+    pub(crate) fn link(&self, node: &str, up: bool) {
+        let n = NODES.iter().position(|known| *known == node).unwrap() + 1;
+        self.hub.shell(&format!("ip link set v{n} {}", if up { "up" } else { "down" }));
+    }
+
+    /// `miot ctl --server` beside the log-server, as somebody: exit code and all that it printed.
+    pub(crate) fn ctl(&self, who: &str, words: &[&str]) -> (i32, String) {
+        let whose = match who {
+            "bob" => "operator/bob",
+            "alice" => "reader/alice",
+            node => &format!("node/{node}"),
+        };
+        let mut command = Command::new(&built().miot);
+        command.args(["ctl", "--server", &format!("{SERVER}:4747"), "--format", "json"]).args(words);
+        let ended = run(&mut self.hub.inside(command.args(papers(&self.place.join("pki"), whose))));
+        (ended.code(), ended.stdout + &ended.stderr)
+    }
+
+    /// The same as the operator, which succeeds.
+    pub(crate) fn steer(&self, words: &[&str]) -> String {
+        let (code, text) = self.ctl("bob", words);
+        assert_eq!(code, 0, "{words:?}: {text}");
+        text
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        let text = self.steer(&["status"]);
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
+    }
+
+    /// What the log-server answers over HTTP: status and body. `who`: with TLS and this certificate; else plain.
+    pub(crate) fn get(&self, who: Option<&str>, path: &str) -> (u16, String) {
+        let scheme = if who.is_some() { "https" } else { "http" };
+        let host = if who.is_some() { SERVER } else { "127.0.0.1" };
+        let pki = self.place.join("pki");
+        let mut python = python(&format!("{scheme}://{host}:4748{path}"));
+        if let Some(who) = who {
+            python.args([pki.join("ca.pem"), pki.join(format!("{who}.pem")), pki.join(format!("{who}.key"))]);
+        }
+        answer(&mut self.hub.inside(&python))
+    }
+
+    /// What the log-client of a node answers to its own machine.
+    pub(crate) fn get_from(&self, node: &str, path: &str) -> (u16, String) {
+        answer(&mut self.room(node).inside(&python(&format!("http://127.0.0.1:4749{path}"))))
+    }
+
+    /// Stops everything and checks the trace.
+    pub(crate) fn end(self) -> Vec<Row> {
+        for daemon in self.clients.into_iter().chain([self.server]) {
+            let (status, text) = daemon.stop(Signal::TERM);
+            assert!(status.success(), "{status}\n{text}");
+            assert!(!text.contains("panicked"), "{text}");
+        }
+        let report = fsck(&self.trace);
+        assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+        events(&self.trace)
+    }
+}
+
+/// Certificate, key and authority.
+fn papers(pki: &Path, whose: &str) -> Vec<String> {
+    let file = |name: String| pki.join(name).display().to_string();
+    let [certificate, key] = ["pem", "key"].map(|end| file(format!("{whose}.{end}")));
+    let options = [("certificate", certificate), ("key", key), ("authority", file("ca.pem".into()))];
+    options.into_iter().flat_map(|(key, file)| [format!("--tls-{key}"), file]).collect()
+}
+
+/// Somebody else's HTTP and TLS.
+fn python(url: &str) -> Command {
+    const ASK: &str = "\
+import ssl, sys, urllib.request, urllib.error
+context = None
+if len(sys.argv) > 2:
+    context = ssl.create_default_context(cafile=sys.argv[2])
+    context.load_cert_chain(sys.argv[3], sys.argv[4])
+try:
+    answer = urllib.request.urlopen(sys.argv[1], timeout=60, context=context)
+    print(answer.status); print(answer.read().decode(), end='')
+except urllib.error.HTTPError as error:
+    print(error.code); print(error.read().decode(), end='')
+";
+    let mut python = Command::new("python3");
+    python.args(["-c", ASK, url]);
+    python
+}
+
+fn answer(command: &mut Command) -> (u16, String) {
+    let text = run(command).success().stdout;
+    let (status, body) = text.split_once('\n').unwrap();
+    (status.parse().unwrap(), body.to_owned())
+}

@@ -1,0 +1,126 @@
+//! File systems that are full for a while: under the trace, under the spool, and under the lanes. Small tmpfs in a mount
+//! namespace; needs root or user namespaces.
+
+use miot_tests::crowd::Habit;
+use miot_tests::daemons::{client_command, free_port, server_command};
+use miot_tests::field::Field;
+use miot_tests::judge::{Rules, Verdict};
+use miot_tests::random::Random;
+use miot_tests::room::{Room, fill, free};
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Who is killed while the disk is full.
+#[derive(Clone, Copy, PartialEq)]
+enum Kill {
+    Nobody,
+    Server,
+    Client,
+}
+
+/// What is full.
+#[derive(Clone, Copy, PartialEq)]
+enum Under {
+    Trace,
+    Spool,
+    Lanes,
+}
+
+fn full(name: &str, under: Under, kill: Kill, rules: Rules) -> Option<Verdict> {
+    let mut random = Random::new(name);
+    // Whatever is mounted in here is gone with it.
+    let room = Arc::new(Room::new(&["--net", "--mount"])?);
+    let outside = miot_tests::field::place(&format!("{name}-mounts"));
+    let [trace, spool, lanes] = ["trace", "spool", "lanes"].map(|folder| outside.join(folder));
+    for (folder, size) in [(&trace, "256m"), (&spool, "128m"), (&lanes, "128m")] {
+        fs::create_dir(folder).unwrap();
+        room.mount(folder, size);
+    }
+    room.shell("ip link set lo up");
+    let address = format!("127.0.0.1:{}", free_port());
+    let mut field = Field::new(name, |_| {
+        let mut server = server_command(&address, &trace.join("trace"));
+        server.env("MIOT_SERVER_LOG", "error").env("MIOT_SERVER_SEAL_ROWS", "100000");
+        room.inside(&server)
+    });
+    field.trace = room.seen(&trace.join("trace"));
+    let mut client = client_command(&address, "node", &lanes.join("miot"));
+    client.env("MIOT_CLIENT_LOG", "error").env("MIOT_CLIENT_STOP", "120s");
+    client.env("MIOT_CLIENT_SPOOL_BYTES", "64 MiB").arg("--spool-dir").arg(spool.join("spool"));
+    let node = field.add_in(&room, "node", &lanes.join("miot"), &spool.join("spool"), &client);
+
+    let go_on = |field: &mut Field, random: &mut Random| {
+        field.populate(node, 3, (100, 2000), random, |random| Habit { pause: 50_000, ..Habit::any(random) });
+        field.cull();
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let busy = |field: &mut Field, random: &mut Random, time: Duration| {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            go_on(field, random);
+        }
+    };
+    busy(&mut field, &mut random, Duration::from_secs(1));
+    let mount = room.seen(match under {
+        Under::Trace => &trace,
+        Under::Spool => &spool,
+        Under::Lanes => &lanes,
+    });
+    if under == Under::Spool {
+        // What the server takes at once never fills a disk.
+        field.server.kill();
+    }
+    let ballast = fill(&mount, 256 << 10).unwrap();
+    let start = Instant::now();
+    while free(&mount) > 64 << 10 && start.elapsed() < Duration::from_secs(60) {
+        go_on(&mut field, &mut random);
+    }
+    eprintln!("{name}: {} bytes were free after {:?}", free(&mount), start.elapsed());
+    busy(&mut field, &mut random, Duration::from_secs(1));
+    match kill {
+        Kill::Nobody => {}
+        Kill::Server => field.server.kill(),
+        Kill::Client => field.stations[node].client.kill(),
+    }
+    busy(&mut field, &mut random, Duration::from_secs(1));
+    if kill == Kill::Client {
+        // Without room for its control page it could not begin.
+        field.stations[node].client.revive();
+        busy(&mut field, &mut random, Duration::from_secs(1));
+    }
+    fs::remove_file(&ballast).unwrap();
+    field.server.revive();
+    busy(&mut field, &mut random, Duration::from_secs(1));
+    let verdict = field.end(rules);
+    let _ = fs::remove_dir_all(&outside);
+    Some(verdict)
+}
+
+#[test]
+fn a_full_disk_under_the_trace_is_waited_for() {
+    full("disk-trace", Under::Trace, Kill::Nobody, Rules::LANES);
+}
+
+#[test]
+fn a_log_server_killed_on_a_full_disk_goes_on_when_there_is_room() {
+    full("disk-trace-killed", Under::Trace, Kill::Server, Rules::LANES);
+}
+
+#[test]
+fn a_full_disk_under_the_spool_loses_nothing_that_was_taken() {
+    full("disk-spool", Under::Spool, Kill::Nobody, Rules::LANES);
+}
+
+#[test]
+fn a_log_client_killed_on_a_full_disk_goes_on_where_it_was() {
+    full("disk-spool-killed", Under::Spool, Kill::Client, Rules::LANES);
+}
+
+#[test]
+fn full_shared_memory_is_counted_to_the_request() {
+    let rules = Rules { lost_at: &["lane_full", "no_lane"], served: true };
+    if let Some(verdict) = full("disk-lanes", Under::Lanes, Kill::Nobody, rules) {
+        eprintln!("{verdict}");
+    }
+}

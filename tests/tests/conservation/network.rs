@@ -1,0 +1,119 @@
+//! A server and three nodes with networks of their own, joined by veth: links that go down and come up, daemons that are
+//! killed behind a dead link and leave half-open connections, addresses that change. Needs root or user namespaces.
+//! `MIOT_NETWORK_SECONDS`: default 15.
+
+use miot_tests::crowd::Habit;
+use miot_tests::daemons::{client_command, server_command};
+use miot_tests::field::Field;
+use miot_tests::judge::Rules;
+use miot_tests::random::{Random, number};
+use miot_tests::room::Room;
+use std::time::{Duration, Instant};
+
+const NODES: usize = 3;
+const NET: &[&str] = &["--net"];
+
+/// The network of the server, and those of the nodes: node `n` is 10.77.n.2 and knows the server as 10.77.n.1.
+struct Net {
+    server: Room,
+    nodes: Vec<Room>,
+}
+
+impl Net {
+    fn new() -> Option<Net> {
+        let server = Room::new(NET)?;
+        let nodes: Vec<Room> = (0..NODES).map_while(|_| Room::new(NET)).collect();
+        for (n, node) in nodes.iter().enumerate() {
+            server.shell(&format!("ip link add v{n} type veth peer name eth0 netns {}", node.id()));
+            server.shell(&format!("ip addr add 10.77.{n}.1/24 dev v{n}; ip link set v{n} up"));
+            node.shell(&format!(
+                "ip link set lo up; ip addr add 10.77.{n}.2/24 dev eth0; ip link set eth0 up"
+            ));
+        }
+        (nodes.len() == NODES).then_some(Net { server, nodes })
+    }
+
+    fn link(&self, node: usize, state: &str) {
+        self.server.shell(&format!("ip link set v{node} {state}"));
+    }
+
+    /// The node's old connection goes nowhere any more, and the server never hears of its end.
+    fn move_to(&self, node: usize, host: u64) {
+        self.nodes[node]
+            .shell(&format!("ip addr flush dev eth0; ip addr add 10.77.{node}.{host}/24 dev eth0"));
+    }
+}
+
+#[test]
+fn links_go_down_connections_stay_half_open_and_addresses_change() {
+    let mut random = Random::new("network");
+    let seconds = Duration::from_secs(number("MIOT_NETWORK_SECONDS", 15));
+    let Some(net) = Net::new() else { return };
+    let mut field = Field::new("network", |trace| {
+        let mut server = net.server.inside(&server_command("0.0.0.0:4747", trace));
+        server.env("MIOT_SERVER_LOG", "warn").env("MIOT_SERVER_SILENT_AFTER", "500ms");
+        server.env("MIOT_SERVER_ALLOW_INSECURE", "true").env("MIOT_SERVER_SEAL_ROWS", "50000");
+        server
+    });
+    for (n, room) in net.nodes.iter().enumerate() {
+        let name = format!("node-{n}");
+        field.add(&name, |dir| {
+            let mut client = room.inside(&client_command(&format!("10.77.{n}.1:4747"), &name, dir));
+            client.env("MIOT_CLIENT_LOG", "error").env("MIOT_CLIENT_STOP", "120s");
+            client.env("MIOT_CLIENT_ALLOW_INSECURE", "true");
+            client
+        });
+    }
+    let start = Instant::now();
+    let (mut down, mut due): ([Option<Instant>; NODES], _) = ([None; NODES], start);
+    let (mut cuts, mut half_open, mut moves, mut host) = (0, 0, 0, 3);
+    while start.elapsed() < seconds {
+        let now = Instant::now();
+        for (node, until) in down.iter_mut().enumerate() {
+            field.populate(node, 2, (100, 3000), &mut random, |random| Habit {
+                pause: 100_000,
+                ..Habit::any(random)
+            });
+            if until.is_some_and(|until| now >= until) {
+                *until = None;
+                net.link(node, "up");
+            }
+        }
+        field.cull();
+        if now >= due {
+            due = now + random.millis(100, 800);
+            let node = random.below(NODES as u64) as usize;
+            if down[node].is_none() {
+                net.link(node, "down");
+                down[node] = Some(now + random.millis(50, 2500));
+                cuts += 1;
+            }
+            // Whoever is killed now cannot say so to the other side.
+            match random.below(6) {
+                0 => {
+                    half_open += 1;
+                    field.server.kill();
+                    field.server.revive();
+                }
+                1 | 2 => {
+                    half_open += 1;
+                    field.stations[node].client.kill();
+                    field.stations[node].client.revive();
+                }
+                3 if moves * 4 < cuts => {
+                    moves += 1;
+                    host += 1;
+                    net.move_to(node, 3 + host % 200);
+                }
+                _ => {}
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for node in 0..NODES {
+        net.link(node, "up");
+    }
+    eprintln!("network: {cuts} times down, {half_open} connections half-open, {moves} addresses changed");
+    let verdict = field.end(Rules::LANES);
+    assert_eq!(verdict.nodes.len(), NODES);
+}

@@ -1,0 +1,103 @@
+//! A steady rate for a long time: memory and file descriptors of the daemons stay flat, and everything arrives.
+//!
+//! `MIOT_SOAK_MINUTES`: default 1. `MIOT_SOAK_RATE`: events per second in all, default 20 000. Producers live for some
+//! tens of seconds, so that processes, threads and lanes come and go all the time; parts are sealed every 20 seconds.
+//!
+//! Flat means: over the second half of the time, a line through the samples (one per second) rises by no more than 16 MiB
+//! and 4 descriptors, and no sample lies more than 64 MiB or 32 descriptors above the middle one.
+
+use miot_tests::crowd::Habit;
+use miot_tests::daemons::{client_command, free_port, server_command};
+use miot_tests::field::Field;
+use miot_tests::judge::Rules;
+use miot_tests::random::{Random, number};
+use miot_tests::vitals::{Course, Sample};
+use std::time::{Duration, Instant};
+
+const NODES: [&str; 3] = ["a", "b", "c"];
+const PRODUCERS: usize = 3;
+const THREADS: u64 = 2;
+const LIFE: (u64, u64) = (20_000, 60_000);
+
+/// KiB, and descriptors: growth of the line, and above the middle.
+const MEMORY: (f64, f64) = (16.0 * 1024.0, 64.0 * 1024.0);
+const FILES: (f64, f64) = (4.0, 32.0);
+
+#[test]
+fn a_steady_rate_leaves_memory_and_descriptors_flat() {
+    let minutes = number("MIOT_SOAK_MINUTES", 1);
+    let rate = number("MIOT_SOAK_RATE", 20_000);
+    let mut random = Random::new(&format!("soak, {minutes} min, {rate} events/s"));
+    let port = free_port();
+    let mut field = Field::new("soak", |trace| {
+        let mut server = server_command(&format!("127.0.0.1:{port}"), trace);
+        server.env("MIOT_SERVER_LOG", "warn").env("MIOT_SERVER_SEAL_ROWS", (rate * 20).to_string());
+        server
+    });
+    for node in NODES {
+        field.add(node, |dir| {
+            let mut client = client_command(&format!("127.0.0.1:{port}"), node, dir);
+            client.env("MIOT_CLIENT_LOG", "warn").env("MIOT_CLIENT_WHEN_FULL", "wait");
+            client.env("MIOT_CLIENT_STOP", "120s");
+            client
+        });
+    }
+    let threads = (NODES.len() * PRODUCERS) as u64 * THREADS;
+    let habit = Habit {
+        threads: THREADS,
+        requests: rate / threads * 20,
+        stride: 16,
+        pause: 100 * 1_000_000 * threads / rate,
+        paths: 1000,
+    };
+    let start = Instant::now();
+    let mut courses: Vec<(String, u32, Vec<Sample>)> = Vec::new();
+    let daemons = field
+        .stations
+        .iter()
+        .zip(NODES)
+        .map(|(station, node)| (format!("log-client {node}"), &station.client));
+    for (name, daemon) in daemons.chain([("log-server".to_owned(), &field.server)]) {
+        courses.push((name, daemon.id().unwrap(), Vec::new()));
+    }
+    let end = Duration::from_secs(minutes * 60);
+    let mut next = Duration::ZERO;
+    while start.elapsed() < end {
+        for node in 0..NODES.len() {
+            field.populate(node, PRODUCERS, LIFE, &mut random, |_| habit);
+        }
+        field.cull();
+        if start.elapsed() >= next {
+            next += Duration::from_secs(1);
+            for (name, id, samples) in &mut courses {
+                let sample = Sample::of(*id, start.elapsed().as_secs_f64());
+                samples.push(sample.unwrap_or_else(|| panic!("{name} is gone")));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let took = start.elapsed().as_secs_f64();
+    let mut risen = Vec::new();
+    for (name, _, samples) in &courses {
+        let (memory, files) =
+            (Course::of(samples, |sample| sample.memory), Course::of(samples, |sample| sample.files));
+        eprintln!("soak: {name}: KiB {memory}; descriptors {files}");
+        if !memory.is_flat(MEMORY.0, MEMORY.1) || !files.is_flat(FILES.0, FILES.1) {
+            risen.push(name);
+        }
+    }
+    let verdict = field.end(Rules::LANES);
+    eprintln!(
+        "soak: {:.0} events/s for {:.1} min",
+        (verdict.delivered + verdict.lost) as f64 / took,
+        took / 60.0
+    );
+    assert!(risen.is_empty(), "not flat: {risen:?}");
+    let most_lost = verdict.delivered / 1000;
+    assert!(
+        verdict.lost <= most_lost,
+        "{} of {} lost, although lanes wait for room",
+        verdict.lost,
+        verdict.delivered
+    );
+}

@@ -1,0 +1,76 @@
+//! Processes, log-clients and log-servers that are killed (SIGKILL) at any moment, again and again: in the end every
+//! attempt is an event or a loss, each once, none torn, none invented, and nothing is left over.
+//!
+//! `MIOT_TORTURE_KILLS`: processes to be killed, default 200. `MIOT_SEED`: the seed, which is printed; the machine
+//! decides as well, so that a seed does not give the same run again, but the same kind of run.
+
+use miot_tests::crowd::Habit;
+use miot_tests::daemons::{client_command, free_port, server_command};
+use miot_tests::field::Field;
+use miot_tests::judge::Rules;
+use miot_tests::mortal::Pace;
+use miot_tests::random::{Random, number};
+use std::time::Duration;
+
+/// What is done to whom.
+struct Plan {
+    name: &'static str,
+    when_full: &'static str,
+    /// Part of the kills.
+    share: u64,
+    kills_server: bool,
+}
+
+const CLIENT: Pace = Pace { live: (20, 600), dead: (0, 60) };
+const SERVER: Pace = Pace { live: (50, 500), dead: (0, 100) };
+/// Processes that are killed for each daemon of a kind.
+const PER_DAEMON: u64 = 5;
+
+fn torture(plan: &Plan) {
+    let kills = number("MIOT_TORTURE_KILLS", 200) / plan.share;
+    let mut random = Random::new(&format!("torture {}, {kills} kills", plan.name));
+    let address = format!("127.0.0.1:{}", free_port());
+    let mut field = Field::new(&format!("torture-{}", plan.name), |trace| {
+        let mut server = server_command(&address, trace);
+        // A full spool waits for the server to merge, and that one, at most so long, for earlier events than are in it.
+        server.env("MIOT_SERVER_LOG", "warn").env("MIOT_SERVER_SILENT_AFTER", "300ms");
+        server
+    });
+    let node = field.add("torture", |dir| {
+        let mut client = client_command(&address, "torture", dir);
+        client.env("MIOT_CLIENT_LOG", "warn").env("MIOT_CLIENT_WHEN_FULL", plan.when_full);
+        client.env("MIOT_CLIENT_LANE_SLOTS", "256").env("MIOT_CLIENT_LANE_SLOTS_MAX", "2048");
+        client.env("MIOT_CLIENT_SPOOL_BYTES", "16 MiB").env("MIOT_CLIENT_STOP", "120s");
+        client
+    });
+    let daemons = kills / PER_DAEMON;
+    while field.killed() < kills
+        || field.clients_killed() < daemons
+        || plan.kills_server && field.server.kills < daemons
+    {
+        field.populate(node, 3, (0, 60), &mut random, Habit::any);
+        std::thread::sleep(Duration::from_micros(200 + random.below(2000)));
+        field.stations[node].client.torment(&mut random, CLIENT);
+        if plan.kills_server {
+            field.server.torment(&mut random, SERVER);
+        }
+        field.cull();
+    }
+    let verdict = field.end(Rules::LANES);
+    assert!(verdict.delivered > kills, "hardly anything was recorded");
+}
+
+#[test]
+fn killed_processes_and_log_clients() {
+    torture(&Plan { name: "clients", when_full: "drop-newest", share: 1, kills_server: false });
+}
+
+#[test]
+fn killed_processes_log_clients_and_log_servers() {
+    torture(&Plan { name: "servers", when_full: "drop-newest", share: 4, kills_server: true });
+}
+
+#[test]
+fn killed_processes_that_overwrite() {
+    torture(&Plan { name: "overwriting", when_full: "overwrite-oldest", share: 4, kills_server: false });
+}

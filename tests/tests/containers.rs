@@ -1,0 +1,93 @@
+//! Programs in process id and mount namespaces of their own, which see the MIOT directory under another path: they are
+//! recorded, those that live are not taken for dead, and those that died are found, whoever has their numbers outside.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use miot_proto::control::{FILE, word};
+use miot_tests::built::built;
+use miot_tests::daemons::{client, free_port, server};
+use miot_tests::process::{Background, until};
+use miot_tests::traced::{events, fsck};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::Signal;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// A number that no process outside is likely to have; below the largest possible one.
+const HIGH: u32 = 4_000_000;
+
+/// Two programs that write a word and then hang: one with a small number and one with a large one, if numbers can be
+/// chosen.
+const INSIDE: &str = r#"
+    mount --bind "$MIOT_OUTSIDE" "$MIOT_DIR" || exit 1
+    export LD_PRELOAD="$MIOT_HOOK"
+    sh -c 'echo low > low; cat gate' &
+    echo 4000000 > /proc/sys/kernel/ns_last_pid
+    sh -c 'echo high > high; cat gate' &
+    wait
+"#;
+
+fn sweeps(dir: &Path) -> u64 {
+    let page = fs::read(dir.join(FILE)).unwrap();
+    u64::from_le_bytes(page[word::SWEEPS..word::SWEEPS + 8].try_into().unwrap())
+}
+
+/// Process ids in the names of the segments.
+fn segments(dir: &Path) -> Vec<u32> {
+    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter_map(|name| name.strip_suffix(".seg")?.split_once('-')?.0.parse().ok()).collect()
+}
+
+#[test]
+fn programs_in_a_container_live_as_long_as_they_live() {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("containers");
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(place.join("inside")).unwrap();
+    mknodat(CWD, place.join("gate"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let shared = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (trace, dir, port) = (place.join("trace"), shared.path().join("miot"), free_port());
+    let server = server(port, &trace);
+    let client = client(port, "node", &dir);
+
+    let mut unshare = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        unshare.arg("--map-root-user");
+    }
+    unshare.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", INSIDE]);
+    unshare.current_dir(&place).env("MIOT_OUTSIDE", &dir).env("MIOT_DIR", place.join("inside"));
+    let mut container = Background::start(unshare.env("MIOT_HOOK", &built().hook));
+    until("both programs have a segment", || {
+        assert!(container.running(), "{}", container.printed());
+        place.join("high").exists() && segments(&dir).len() >= 2
+    });
+    // Often enough for every process to be looked after several times.
+    let seen = segments(&dir);
+    let before = sweeps(&dir);
+    until("the log-client has looked around", || sweeps(&dir) > before + 150);
+    assert!(container.running());
+    assert!(seen.iter().all(|pid| segments(&dir).contains(pid)), "{seen:?}, then {:?}", segments(&dir));
+    assert!(
+        seen.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists()),
+        "numbers that others have: {seen:?}"
+    );
+    if !seen.iter().any(|pid| *pid > HIGH) {
+        eprintln!("NOT TESTED: numbers cannot be chosen here, {seen:?}");
+    }
+
+    let _ = container.stop(Signal::KILL);
+    until("nothing is left of them", || segments(&dir).is_empty());
+    let (status, said) = client.stop(Signal::TERM);
+    assert!(status.success(), "{said}");
+    let (status, said) = server.stop(Signal::TERM);
+    assert!(status.success(), "{said}");
+    let rows = events(&trace);
+    for (name, bytes) in [("low", 4), ("high", 5)] {
+        let path = place.join(name).display().to_string();
+        let written =
+            rows.iter().filter(|row| row.path.as_deref() == Some(path.as_str()) && row.op == "write");
+        assert_eq!(written.map(|row| row.result).collect::<Vec<_>>(), [bytes], "{name}");
+    }
+    let report = fsck(&trace);
+    assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+}

@@ -1,0 +1,129 @@
+//! The log-server stopped at any of its steps: killed at a system call, or with its machine. Whatever was
+//! acknowledged is in the trace, the trace is readable at once, and the next server goes on with it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod kill;
+mod peer;
+mod power;
+
+use miot_trace_store::{Reader, Table, fsck};
+use peer::Plan;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{UInt32Type, UInt64Type};
+
+/// xorshift64*.
+struct Random(u64);
+
+impl Random {
+    /// From `MIOT_SEED`, or another one each time; printed.
+    fn new(what: &str) -> Random {
+        let seed = match std::env::var("MIOT_SEED") {
+            Ok(seed) => seed.parse().unwrap(),
+            Err(_) => std::process::id().into(),
+        };
+        eprintln!("{what}: MIOT_SEED={seed}");
+        Random(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        ((self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n as u64) as usize
+    }
+}
+
+/// How often something is tried: from the environment, or as often as there is time for on every change.
+fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |text| if text == "all" { usize::MAX } else { text.parse().unwrap() })
+}
+
+/// A place of its own below the target directory.
+fn place(name: &str) -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("crash-points").join(name);
+    let _ = std::fs::remove_dir_all(&place);
+    std::fs::create_dir_all(&place).unwrap();
+    place
+}
+
+/// A log-server that seals, and removes what is old, after a few batches.
+fn server(mut command: Command, port: u16, trace: &Path) -> Command {
+    command.arg("--listen").arg(format!("127.0.0.1:{port}")).arg("--trace").arg(trace);
+    command.env("MIOT_SERVER_LOG", "error");
+    for (key, value) in [
+        ("SEAL_ROWS", "24"),
+        ("KEEP_BYTES", "32 KiB"),
+        ("MERGE_EVERY", "1ms"),
+        ("COMMIT_EVERY", "1ms"),
+        ("SILENT_AFTER", "60s"),
+    ] {
+        command.env(format!("MIOT_SERVER_{key}"), value);
+    }
+    command
+}
+
+/// Checks a trace after a crash, or at the end: every row of the plan is there once and in its place, up to where its
+/// stream got, unless it was removed with its part. At least the first `acked` batches are.
+#[track_caller]
+fn judge(trace: &Path, plan: &Plan, acked: usize, what: &str) {
+    if acked == 0 && !trace.join("miot-trace.json").exists() {
+        return;
+    }
+    let report = fsck::check(trace);
+    // A torn end may look like a damaged message; it is all that may.
+    let torn = |problem: &fsck::Problem| problem.text.contains("bytes are no message");
+    assert!(report.problems.iter().all(torn), "{what}: {report}");
+    let reader = Reader::open(trace).unwrap();
+    let mut found: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    for batch in reader.rows().unwrap() {
+        let batch = batch.unwrap();
+        let tids = batch.column_by_name("tid").unwrap().as_primitive::<UInt32Type>();
+        let seqs = batch.column_by_name("seq").unwrap().as_primitive::<UInt64Type>();
+        let paths = batch.column_by_name("path").unwrap().as_string::<i32>();
+        for row in 0..batch.num_rows() {
+            let (tid, seq) = (tids.value(row), seqs.value(row));
+            assert_eq!(Some(paths.value(row)), plan.path(tid, seq).as_deref(), "{what}: {tid} {seq}");
+            found.entry(tid).or_default().push(seq);
+        }
+    }
+    let mut ends = HashMap::new();
+    let mut rows = 0;
+    for (tid, seqs) in &found {
+        assert!(seqs.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{what}: thread {tid}: {seqs:?}");
+        rows += seqs.len() as u64;
+        ends.insert(*tid, seqs.last().unwrap() + 1);
+    }
+    for (tid, end) in plan.ends(acked) {
+        // All of a stream may have been removed.
+        if let Some(found) = ends.get(&tid) {
+            assert!(*found >= end, "{what}: thread {tid} has {found} of {end} rows that were acknowledged");
+        }
+    }
+    let all: u64 = plan.ends(acked).values().sum();
+    let removed = reader.removed().unwrap().events;
+    assert!(rows + removed >= all, "{what}: {rows} rows and {removed} removed ones of {all}");
+    let losses: usize = reader.table(Table::Losses).unwrap().iter().map(|batch| batch.num_rows()).sum();
+    assert_eq!(losses, 0, "{what}: nothing was lost");
+}
+
+/// The next server takes what is left of the trace, and the node what is left of its plan.
+fn go_on(trace: &Path, plan: &Plan, acked: usize, what: &str) {
+    let port = miot_tests::daemons::free_port();
+    let mut command = server(Command::new(&miot_tests::built::built().log_server), port, trace);
+    let mut server = miot_tests::process::Background::start(&mut command);
+    let reached = peer::run(plan, acked, port, || server.running());
+    let (status, printed) = server.stop(rustix::process::Signal::TERM);
+    assert!(status.success(), "{what}: {status}\n{printed}");
+    assert_eq!(reached, plan.batches.len(), "{what}: not everything was acknowledged\n{printed}");
+    judge(trace, plan, reached, what);
+    assert!(fsck::check(trace).is_good(), "{what}");
+    let reader = Reader::open(trace).unwrap();
+    let rows: u64 = reader.count(Table::Events).unwrap().values().sum();
+    let all: u64 = plan.ends(reached).values().sum();
+    assert_eq!(rows + reader.removed().unwrap().events, all, "{what}: each row once, there or removed");
+}

@@ -1,0 +1,158 @@
+//! Samples of devices, from the kernel's counters to `miot devices`: with both daemons, real writes to a disk, and a
+//! log-server that is killed in between.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
+use miot_tests::built::built;
+use miot_tests::daemons::{client_command, free_port, server, started};
+use miot_tests::process::{run, until};
+use miot_tests::traced::fsck;
+use miot_trace_store::{Reader, Table};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Rows of `devices`: end, interval, bytes written, writes, by device; in the order of the trace.
+fn rows(trace: &Path) -> BTreeMap<String, Vec<(u64, i64, u64, u64)>> {
+    let mut found: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    let mut last = i64::MIN;
+    for batch in Reader::open(trace).unwrap().table(Table::Devices).unwrap() {
+        let u64s = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<UInt64Type>().clone();
+        let (uptimes, bytes, writes) = (u64s("uptime"), u64s("write_bytes"), u64s("writes"));
+        let intervals = batch.column_by_name("interval").unwrap().as_primitive::<Int64Type>();
+        let times = batch.column_by_name("time").unwrap().as_primitive::<TimestampNanosecondType>();
+        let kinds = batch.column_by_name("kind").unwrap().as_string::<i32>();
+        let names = batch.column_by_name("device").unwrap().as_string::<i32>();
+        for row in 0..batch.num_rows() {
+            assert!(times.value(row) >= last, "in order of time: {} after {last}", times.value(row));
+            last = times.value(row);
+            if kinds.value(row) == "block" {
+                let one = (uptimes.value(row), intervals.value(row), bytes.value(row), writes.value(row));
+                found.entry(names.value(row).to_owned()).or_default().push(one);
+            }
+        }
+    }
+    found
+}
+
+/// Writes completed and bytes written of a device, as the kernel counts them.
+fn counted(device: &str) -> (u64, u64) {
+    let text = fs::read_to_string("/proc/diskstats").unwrap();
+    let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(device)).unwrap();
+    let field = |n| line.split_whitespace().nth(n).unwrap().parse::<u64>().unwrap();
+    (field(7), field(9) * 512)
+}
+
+/// A block device with a file system on it that nobody else uses: a loop device; else the disk of the build.
+struct Disk {
+    name: String,
+    folder: PathBuf,
+    /// To be unmounted, and detached.
+    made: Option<String>,
+}
+
+impl Disk {
+    fn new(place: &Path) -> Disk {
+        let (image, folder) = (place.join("disk.img"), place.join("mounted"));
+        fs::create_dir_all(&folder).unwrap();
+        let file = fs::File::create(&image).unwrap();
+        file.set_len(64 << 20).unwrap();
+        let ok = |command: &mut Command| command.output().ok().filter(|output| output.status.success());
+        let made = ok(Command::new("mkfs.ext4").arg("-q").arg("-F").arg(&image))
+            .and_then(|_| ok(Command::new("losetup").args(["--find", "--show"]).arg(&image)))
+            .map(|output| String::from_utf8(output.stdout).unwrap().trim().to_owned());
+        if let Some(device) = made {
+            if ok(Command::new("mount").arg(&device).arg(&folder)).is_some() {
+                let name = device.trim_start_matches("/dev/").to_owned();
+                return Disk { name, folder, made: Some(device) };
+            }
+            let _ = ok(Command::new("losetup").arg("-d").arg(&device));
+        }
+        let number = place.metadata().unwrap().dev();
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        let link = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"))
+            .expect("the build is on no block device");
+        let whole = if link.join("partition").exists() { link.parent().unwrap().to_owned() } else { link };
+        let name = whole.file_name().unwrap().to_str().unwrap().to_owned();
+        println!("NO LOOP DEVICE HERE: the disk of the build is used, {name}, which others use too");
+        Disk { name, folder: place.to_owned(), made: None }
+    }
+
+    fn write(&self, mib: usize) {
+        let file = fs::File::create(self.folder.join("data")).unwrap();
+        std::io::Write::write_all(&mut &file, &vec![7; mib << 20]).unwrap();
+        file.sync_all().unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if let Some(device) = &self.made {
+            let _ = Command::new("umount").arg(&self.folder).status();
+            let _ = Command::new("losetup").arg("-d").arg(device).status();
+        }
+    }
+}
+
+#[test]
+fn what_the_kernel_counts_is_in_the_trace_exactly_once() {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("devices");
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).unwrap();
+    let disk = Disk::new(&place);
+    disk.write(1);
+    let shared = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (trace, dir, port) = (place.join("trace"), shared.path().join("miot"), free_port());
+    let first = server(port, &trace);
+    let before = counted(&disk.name);
+    let mut command = client_command(&format!("127.0.0.1:{port}"), "node", &dir);
+    let client = started(command.env("MIOT_CLIENT_DEVICES_EVERY", "200ms"), &dir);
+    let has = |n: usize| Reader::open(&trace).is_ok() && rows(&trace).values().any(|rows| rows.len() >= n);
+    disk.write(16);
+    until("some samples are in the trace", || has(3));
+    // Samples go on while the log-server is dead; what it had and had not acknowledged is sent again.
+    let (status, _) = first.stop(Signal::KILL);
+    assert!(!status.success());
+    disk.write(16);
+    let second = server(port, &trace);
+    let so_far = rows(&trace).get(&disk.name).map_or(0, Vec::len);
+    until("more samples are in the trace", || has(so_far + 3));
+    let (status, said) = client.stop(Signal::TERM);
+    assert!(status.success(), "{said}");
+    let after = counted(&disk.name);
+    let (status, said) = second.stop(Signal::TERM);
+    assert!(status.success(), "{said}");
+
+    let all = rows(&trace);
+    let samples =
+        all.get(&disk.name).unwrap_or_else(|| panic!("{} is not among {:?}", disk.name, all.keys()));
+    // Each begins where the one before it ended: none is missing and none is there twice.
+    for pair in samples.windows(2) {
+        assert_eq!(pair[1].0 - pair[0].0, pair[1].1 as u64, "{pair:?}");
+    }
+    let (bytes, writes) = samples.iter().fold((0, 0), |sum, row| (sum.0 + row.2, sum.1 + row.3));
+    let (counted_writes, counted_bytes) = (after.0 - before.0, after.1 - before.1);
+    assert!(counted_bytes >= 32 << 20, "{counted_bytes} bytes were written");
+    if disk.made.is_some() {
+        assert_eq!((bytes, writes), (counted_bytes, counted_writes));
+    } else {
+        assert!(bytes <= counted_bytes && bytes >= 32 << 20, "{bytes} of {counted_bytes}");
+    }
+    let _ = fsck(&trace);
+
+    let mut tool = Command::new(&built().miot);
+    let printed =
+        run(tool.arg("devices").arg(&trace).args(["--format", "json", "--device", &disk.name])).success();
+    let row: Value = serde_json::from_str(printed.stdout.lines().next().unwrap()).unwrap();
+    assert_eq!(row["write_bytes"].as_u64(), Some(bytes));
+    let utilization = row["utilization"].as_f64().unwrap();
+    assert!(utilization > 0.0 && utilization < 1.5, "{row}");
+    let text = run(Command::new(&built().miot).arg("devices").arg(&trace)).success().stdout;
+    assert!(text.contains(&disk.name) && text.contains("util"), "{text}");
+}

@@ -1,0 +1,218 @@
+//! What a process belongs to is in the trace: job, step, rank, user, control group.
+//!
+//! Batch systems are played by the variables that their documentation says they set: **no Slurm, PBS or Flux runs here**.
+//! The launcher of parallel programs (MPICH's, Open MPI's is played) and the control group are real.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::UInt32Type;
+use arrow_array::{Array as _, RecordBatch};
+use miot_tests::built::built;
+use miot_tests::process::run;
+use miot_trace_store::{Reader, Table};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A row of `processes`, of those whose program is `exe`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    job: Option<String>,
+    system: Option<String>,
+    step: Option<String>,
+    rank: Option<u32>,
+    user: Option<String>,
+    cgroup: Option<String>,
+}
+
+fn place(name: &str) -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("jobs-{name}"));
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).unwrap();
+    place.join("trace")
+}
+
+fn text(batch: &RecordBatch, name: &str, row: usize) -> Option<String> {
+    let column = batch.column_by_name(name).unwrap().as_string::<i32>();
+    column.is_valid(row).then(|| column.value(row).to_owned())
+}
+
+/// Rows of processes whose executable ends in `exe`.
+fn processes(trace: &Path, exe: &str) -> Vec<Found> {
+    let mut found = Vec::new();
+    for batch in Reader::open(trace).unwrap().table(Table::Processes).unwrap() {
+        let ranks = batch.column_by_name("rank").unwrap().as_primitive::<UInt32Type>();
+        for row in 0..batch.num_rows() {
+            if text(&batch, "exe", row).is_some_and(|path| path.ends_with(exe)) {
+                found.push(Found {
+                    job: text(&batch, "job", row),
+                    system: text(&batch, "job_system", row),
+                    step: text(&batch, "job_step", row),
+                    rank: ranks.is_valid(row).then(|| ranks.value(row)),
+                    user: text(&batch, "user", row),
+                    cgroup: text(&batch, "cgroup", row),
+                });
+            }
+        }
+    }
+    found
+}
+
+/// Variables by which jobs and ranks are known; what the test's own environment has of them would tell of another.
+const KNOWN: [&str; 16] = [
+    "MIOT_JOB",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "SLURM_PROCID",
+    "PBS_JOBID",
+    "FLUX_JOB_ID",
+    "FLUX_TASK_RANK",
+    "LSB_JOBID",
+    "JOB_ID",
+    "COBALT_JOBID",
+    "PALS_APID",
+    "PMIX_NAMESPACE",
+    "PMIX_RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "MIOT_RANK",
+];
+
+fn traced(trace: &Path, words: &[&str], env: &[(&str, &str)]) {
+    let mut command = Command::new(&built().miot);
+    for name in KNOWN {
+        command.env_remove(name);
+    }
+    command.args(["run", "--quiet", "-o"]).arg(trace).arg("--").args(words).envs(env.iter().copied());
+    let _ = run(&mut command).success();
+}
+
+/// The name of the user who runs this, by another program.
+fn user() -> String {
+    run(Command::new("id").arg("-un")).success().stdout.trim().to_owned()
+}
+
+/// Long enough to be found alive.
+const SCRIPT: &str = "echo x > /dev/shm/miot-jobs-$$; rm /dev/shm/miot-jobs-$$; sleep 0.3; cat /etc/hostname";
+
+/// Name, environment; job, system and step; rank.
+type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], [Option<&'a str>; 3], Option<u32>);
+
+#[test]
+fn jobs_of_batch_systems_are_known_by_their_variables() {
+    let cases: [Case<'_>; 5] = [
+        (
+            "slurm",
+            &[("SLURM_JOB_ID", "4711"), ("SLURM_STEP_ID", "3"), ("SLURM_PROCID", "12")],
+            [Some("4711"), Some("slurm"), Some("3")],
+            Some(12),
+        ),
+        ("pbs", &[("PBS_JOBID", "12.pbs01")], [Some("12.pbs01"), Some("pbs"), None], None),
+        (
+            "flux",
+            &[("FLUX_JOB_ID", "ƒ2AX"), ("FLUX_TASK_RANK", "1")],
+            [Some("ƒ2AX"), Some("flux"), None],
+            Some(1),
+        ),
+        (
+            "openmpi",
+            &[("SLURM_JOB_ID", "9"), ("PMIX_NAMESPACE", "prterun-n1-77@1"), ("OMPI_COMM_WORLD_RANK", "2")],
+            [Some("9"), Some("slurm"), Some("prterun-n1-77@1")],
+            Some(2),
+        ),
+        (
+            "said",
+            &[("MIOT_JOB", "nightly"), ("SLURM_JOB_ID", "9")],
+            [Some("nightly"), Some("miot"), None],
+            None,
+        ),
+    ];
+    let (user, own_group) = (user(), own_cgroup());
+    for (name, env, [job, system, step], rank) in cases {
+        let trace = place(name);
+        traced(&trace, &["sh", "-c", SCRIPT], env);
+        let shells = processes(&trace, "/dash");
+        let shells = if shells.is_empty() { processes(&trace, "sh") } else { shells };
+        let expected = Found {
+            job: job.map(str::to_owned),
+            system: system.map(str::to_owned),
+            step: step.map(str::to_owned),
+            rank,
+            user: Some(user.clone()),
+            cgroup: Some(own_group.clone()),
+        };
+        assert_eq!(shells, [expected], "{name}");
+    }
+}
+
+/// The path in this process's control group that the log-client prefers.
+fn own_cgroup() -> String {
+    let lines = fs::read_to_string("/proc/self/cgroup").unwrap();
+    let unified = lines.lines().find_map(|line| line.strip_prefix("0::"));
+    unified.or_else(|| lines.lines().find_map(|line| line.splitn(3, ':').nth(2))).unwrap().to_owned()
+}
+
+/// A control group named as slurmstepd names it: what the kernel says of a process counts, whatever its environment does.
+#[test]
+fn a_control_group_of_slurm_says_which_job_it_is() {
+    let root = Path::new("/sys/fs/cgroup");
+    let group = root.join("miot-test-slurmstepd.scope/job_815/step_7/user/task_0");
+    let top = root.join("miot-test-slurmstepd.scope");
+    if fs::create_dir_all(&group).is_err() || !group.join("cgroup.procs").exists() {
+        let _ = fs::remove_dir(&top);
+        println!("NOT TESTED HERE: control groups of version 2 cannot be made on this machine");
+        return;
+    }
+    let trace = place("cgroup");
+    let script = format!("echo $$ > {}/cgroup.procs && {SCRIPT}", group.display());
+    traced(&trace, &["sh", "-c", &format!("sh -c '{}'", script.replace('\'', ""))], &[("SLURM_JOB_ID", "1")]);
+    for folder in group.ancestors().take_while(|folder| *folder != root) {
+        let _ = fs::remove_dir(folder);
+    }
+    let found = processes(&trace, "/cat");
+    let [cat] = &found[..] else { panic!("{found:?}") };
+    // `cat` may be gone before it is looked at; then only its environment is known.
+    if cat.cgroup.is_some() {
+        assert_eq!(
+            (cat.job.as_deref(), cat.system.as_deref(), cat.step.as_deref()),
+            (Some("815"), Some("slurm"), Some("7"))
+        );
+        assert!(cat.cgroup.as_deref().unwrap().ends_with("job_815/step_7/user/task_0"));
+    } else {
+        assert_eq!(cat.job.as_deref(), Some("1"));
+    }
+}
+
+/// Processes of a real launcher have their ranks.
+#[test]
+fn ranks_of_mpich_are_recorded() {
+    let mpirun = ["mpirun.mpich", "mpiexec.hydra", "mpirun"]
+        .into_iter()
+        .find(|name| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success()))
+        .expect("no mpirun: run tests/setup.sh");
+    let trace = place("mpich");
+    traced(&trace, &[mpirun, "-n", "3", "sh", "-c", SCRIPT], &[("SLURM_JOB_ID", "55")]);
+    let cats = processes(&trace, "/cat");
+    let ranks: BTreeSet<_> = cats.iter().map(|found| found.rank).collect();
+    assert_eq!(ranks, [Some(0), Some(1), Some(2)].into(), "{cats:?}");
+    assert!(cats.iter().all(|found| found.job.as_deref() == Some("55")), "{cats:?}");
+}
+
+#[test]
+fn events_of_one_job_can_be_chosen() {
+    let trace = place("filter");
+    traced(
+        &trace,
+        &["sh", "-c", "cat /etc/hostname; SLURM_JOB_ID=2 cat /etc/passwd"],
+        &[("SLURM_JOB_ID", "1")],
+    );
+    let cat = |job: &str| {
+        let mut command = Command::new(&built().miot);
+        run(command.arg("cat").arg(&trace).args(["--job", job, "--path", "/etc/**"])).success().stdout
+    };
+    assert!(cat("1").contains("/etc/hostname") && !cat("1").contains("/etc/passwd"));
+    assert!(cat("2").contains("/etc/passwd") && !cat("2").contains("/etc/hostname"));
+    assert_eq!(cat("3"), "");
+}

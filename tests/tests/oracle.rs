@@ -1,0 +1,236 @@
+//! The steps and the oracle of the lane's own tests, with a real process that records and the log-client's reader on
+//! its segment file: what each thread did is told, in order, once, unharmed, and what is missing is counted.
+//!
+//! `MIOT_SEED=7` plays the same again, `MIOT_ORACLE_PROGRAMS=1000` for longer.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use miot_log_client::testing::{Reader, SegmentBytes, Sweep};
+use miot_proto::control::{BYTES, FILE, MAGIC, Settings, WhenFull, word};
+use miot_proto::segment::{Clock, SUFFIX, header};
+use miot_tests::process::WATCHDOG;
+use miot_tracer::steps::{Filter, LANE_SLOTS, STEP_BYTES, Step, Subject, THREADS, Told, play, records};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// Steps of a program.
+const STEPS: usize = 400;
+
+/// A segment file, read as the log-client reads it.
+struct Segment(File);
+
+impl Segment {
+    fn word(&self, at: usize) -> u64 {
+        let mut word = [0; 8];
+        self.0.read_exact_at(&mut word, at as u64).unwrap();
+        u64::from_le_bytes(word)
+    }
+
+    /// The present on the clock of its process.
+    fn now(&self) -> u64 {
+        if self.word(header::CLOCK) == Clock::Tsc as u64 {
+            return miot_tracer::ticks();
+        }
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicRaw);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    }
+}
+
+impl SegmentBytes for Segment {
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Option<()> {
+        self.0.read_exact_at(buffer, at).ok()
+    }
+
+    fn write_word(&self, at: u64, value: u64) -> Option<()> {
+        self.0.write_all_at(&value.to_le_bytes(), at).ok()
+    }
+
+    fn size(&self) -> u64 {
+        self.0.metadata().map_or(0, |data| data.len())
+    }
+}
+
+/// A process that does what it is told, the control page that steers it, and a reader of its segment.
+struct Real<'a> {
+    player: Child,
+    orders: ChildStdin,
+    answers: Receiver<bool>,
+    folder: &'a Path,
+    control: File,
+    settings: Settings,
+    /// Threads that have a lane.
+    running: [bool; THREADS],
+    /// Once there is a segment.
+    reading: Option<(&'static Segment, Reader<'static>)>,
+}
+
+impl Real<'_> {
+    fn start(folder: &Path) -> Real<'_> {
+        let control = File::create_new(folder.join(FILE)).unwrap();
+        control.set_len(BYTES as u64).unwrap();
+        let settings = Settings {
+            lane_slots: LANE_SLOTS,
+            lane_slots_max: LANE_SLOTS,
+            wait_ns: WATCHDOG.as_nanos() as u64,
+            ..Settings::default()
+        };
+        let mut player = Command::new(env!("CARGO_BIN_EXE_player"))
+            .env("MIOT_DIR", folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (said, answers) = channel();
+        let lines = BufReader::new(player.stdout.take().unwrap()).lines();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let _ = said.send(line == "1");
+            }
+        });
+        let orders = player.stdin.take().unwrap();
+        let running = [false; THREADS];
+        let real = Real { player, orders, answers, folder, control, settings, running, reading: None };
+        real.write_settings();
+        real.control.write_all_at(&MAGIC.to_le_bytes(), word::MAGIC as u64).unwrap();
+        real
+    }
+
+    fn write_settings(&self) {
+        for (at, value) in self.settings.words(1_000_000_000) {
+            self.control.write_all_at(&value.to_le_bytes(), at as u64).unwrap();
+        }
+    }
+
+    /// Has it do something. While a thread may be waiting for room in its lane, the reader makes some; not while it
+    /// may be about to claim one, since which that is depends on what was read.
+    fn order(&mut self, word: &str, thread: usize, more: &str) -> bool {
+        let order = format!("{word} {thread}{more}");
+        writeln!(self.orders, "{order}").unwrap();
+        let waits = self.settings.when_full == WhenFull::Wait && self.running[thread];
+        self.running[thread] = word != "exit";
+        let start = Instant::now();
+        loop {
+            if let Ok(answer) = self.answers.recv_timeout(Duration::from_millis(2)) {
+                return answer;
+            }
+            assert!(start.elapsed() < WATCHDOG, "no answer to {order:?}");
+            if waits {
+                self.sweep(false);
+            }
+        }
+    }
+
+    fn sweep(&mut self, dead: bool) {
+        if self.reading.is_none() {
+            self.reading = segment(self.folder).map(|segment| {
+                let mut reader = Reader::attach(segment).unwrap();
+                reader.overwrites();
+                (segment, reader)
+            });
+        }
+        let Some((segment, reader)) = &mut self.reading else { return };
+        loop {
+            let found = reader.sweep(Sweep { t0: segment.now(), dead, room: usize::MAX });
+            assert_eq!((found.violations, found.clamped), (0, 0), "{found:?}");
+            if !found.rest {
+                break;
+            }
+        }
+    }
+}
+
+/// The segment in a folder, if there is one. Kept to the end of the test.
+fn segment(folder: &Path) -> Option<&'static Segment> {
+    let mut found = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let path = found.find(|path| path.to_string_lossy().ends_with(SUFFIX))?;
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    Some(Box::leak(Box::new(Segment(file))))
+}
+
+impl Subject for Real<'_> {
+    fn begin(&mut self, thread: usize, encloses: bool, tag: u64) {
+        let word = if encloses { "enclose" } else { "begin" };
+        self.order(word, thread, &format!(" {tag}"));
+    }
+
+    fn end(&mut self, thread: usize, slots: u64, tag: u64) -> bool {
+        self.order("end", thread, &format!(" {tag} {slots}"))
+    }
+
+    fn cancel(&mut self, thread: usize) {
+        self.order("cancel", thread, "");
+    }
+
+    fn file(&mut self, thread: usize, slots: u64, tag: u64) -> bool {
+        self.order("file", thread, &format!(" {tag} {slots}"))
+    }
+
+    fn exit(&mut self, thread: usize) {
+        self.order("exit", thread, "");
+    }
+
+    fn set(&mut self, when_full: WhenFull, filter: Filter) {
+        self.settings.when_full = when_full;
+        self.settings.min_duration_ns = if filter == Filter::TooShort { u64::MAX } else { 0 };
+        self.write_settings();
+    }
+
+    fn drain(&mut self, _most: usize) {
+        self.sweep(false);
+    }
+
+    fn kill(&mut self) {
+        self.player.kill().unwrap();
+        self.player.wait().unwrap();
+        self.sweep(true);
+        if let Some((segment, reader)) = &mut self.reading {
+            reader.end(segment.now());
+        }
+    }
+
+    fn told(&mut self) -> Vec<Told> {
+        let Some((_, reader)) = &mut self.reading else { return Vec::new() };
+        let told = reader.take_told();
+        let records = told.batches.iter().flat_map(|(stream, columns)| records(*stream, columns));
+        let streams = told.streams.iter().map(Told::from);
+        streams.chain(records).chain(told.ends.iter().map(Told::from)).collect()
+    }
+}
+
+impl Drop for Real<'_> {
+    fn drop(&mut self) {
+        let _ = self.player.kill();
+        let _ = self.player.wait();
+    }
+}
+
+fn number(name: &str, otherwise: impl FnOnce() -> u64) -> u64 {
+    std::env::var(name).map_or_else(|_| otherwise(), |text| text.parse().expect(name))
+}
+
+#[test]
+fn real_threads_do_what_the_oracle_says() {
+    let folder = tempfile::Builder::new().prefix("miot-oracle-").tempdir_in("/dev/shm").unwrap();
+    let mut seed =
+        number("MIOT_SEED", || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_nanos().into());
+    for program in 0..number("MIOT_ORACLE_PROGRAMS", || 25) {
+        println!("program {program}: MIOT_SEED={seed}");
+        let place = folder.path().join(program.to_string());
+        std::fs::create_dir(&place).unwrap();
+        let steps: Vec<Step> = (0..STEPS).map(|_| Step::decode(random(&mut seed))).collect();
+        play(steps, &mut Real::start(&place));
+    }
+}
+
+/// The next bytes of a sequence (SplitMix64).
+fn random(seed: &mut u64) -> [u8; STEP_BYTES] {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = (*seed ^ *seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed.to_le_bytes()[2..][..STEP_BYTES].try_into().unwrap()
+}

@@ -1,0 +1,304 @@
+//! The Debian packages on a Debian: installed, started by systemd in their sandboxes, restarted, upgraded and removed while
+//! programs of several users record.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use miot_tests::built::{built, root};
+use miot_tests::judge::{Asked, Producer, Rules, judge};
+use miot_tests::machine::{Machine, cannot_boot};
+use miot_tests::process::{Background, run, until};
+use miot_tests::torment::{LIVES, WORDS};
+use rustix::process::Signal;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PACKAGES: [&str; 4] = ["miot-server", "miot-client", "miot-dev", "miot-tools"];
+const VERSIONS: [&str; 2] = ["0.1.0-1", "0.1.0-2"];
+const SERVICES: [&str; 2] = ["miot-log-server", "miot-log-client"];
+const USERS: [&str; 3] = ["alice", "bob", "root"];
+/// Requests between two words of a producer about how many it has made.
+const STRIDE: u64 = 1;
+
+/// Both versions, in folders of their own; `None` if they cannot be made here. `$MIOT_PACKAGES`: where they are already.
+fn packages(place: &Path) -> Option<[PathBuf; 2]> {
+    if let Some(made) = std::env::var_os("MIOT_PACKAGES") {
+        return Some(VERSIONS.map(|version| Path::new(&made).join(version)));
+    }
+    let tools = root().join("target/tools/bin/cargo-deb");
+    if !tools.exists() && run(Command::new("sh").args(["-c", "command -v cargo-deb"])).code() != 0 {
+        return None;
+    }
+    let _ = built();
+    let mut build = vec!["--debug"];
+    if std::env::var_os("MIOT_TESTS_BUILT").is_some() {
+        build.push("--no-build");
+    }
+    Some(VERSIONS.map(|version| {
+        let out = place.join(version);
+        let mut script = Command::new(root().join("deploy/build-packages.sh"));
+        let made = run(script.args(&build).args(["--version", version, "--out"]).arg(&out)).success();
+        assert_eq!(made.stdout.lines().count(), PACKAGES.len(), "{}", made.stdout);
+        out
+    }))
+}
+
+/// A program of a user that records until it is stopped.
+struct Recording {
+    number: u64,
+    user: &'static str,
+    pid: u32,
+    progress: PathBuf,
+}
+
+impl Recording {
+    fn start(machine: &Machine, number: u64, user: &'static str) -> Recording {
+        let progress = machine.shared.join(format!("progress-{number}"));
+        fs::write(&progress, vec![0; (LIVES as usize) * WORDS * 8]).unwrap();
+        let victim = built().folder.join("victim");
+        let pid = machine.shell(&format!(
+            "chown {user} /shared/progress-{number}
+             systemd-run --quiet --unit=recording-{number} --uid={user} \
+                {} {number} 2 20000 {STRIDE} 30000 5 /shared/progress-{number} >&2
+             systemctl show --property=MainPID --value recording-{number}",
+            victim.display()
+        ));
+        Recording { number, user, pid: pid.trim().parse().unwrap(), progress }
+    }
+
+    /// How many requests it has made, by its own account.
+    fn made(&self) -> u64 {
+        let bytes = fs::read(&self.progress).unwrap_or_default();
+        let words =
+            bytes.chunks_exact(WORDS * 8).map(|life| u64::from_le_bytes(life[..8].try_into().unwrap()));
+        words.map(|word| word & !miot_tests::torment::DONE).sum()
+    }
+
+    fn goes_on(&self) {
+        let before = self.made();
+        until(&format!("{}'s program goes on recording", self.user), || self.made() > before + 500);
+    }
+
+    fn stop(self, machine: &Machine, node: &str, asked: &mut Asked) {
+        machine.shell(&format!("kill -KILL {}", self.pid));
+        until("the program has ended", || {
+            machine.run(["systemctl", "is-active", "--quiet", &format!("recording-{}", self.number)]).code()
+                != 0
+        });
+        let producer = Producer { node: node.into(), pid: self.pid, stride: STRIDE, paths: 5 };
+        asked.harvest(self.number, producer, &self.progress).unwrap();
+        assert_eq!(asked.refused(self.number), 0, "{}: requests that nobody recorded", self.user);
+    }
+}
+
+fn main_pid(machine: &Machine, service: &str) -> u32 {
+    machine.shell(&format!("systemctl show --property=MainPID --value {service}")).trim().parse().unwrap()
+}
+
+fn is_active(machine: &Machine, service: &str) -> bool {
+    machine.run(["systemctl", "is-active", "--quiet", service]).code() == 0
+}
+
+fn install(machine: &Machine, folder: &Path) {
+    let packages = machine.shared.join("packages");
+    let _ = fs::remove_dir_all(&packages);
+    let _ = run(Command::new("cp").arg("-r").arg(folder).arg(&packages)).success();
+    machine.shell("dpkg -i /shared/packages/*.deb");
+}
+
+#[test]
+fn installed_restarted_upgraded_and_removed_under_load() {
+    if let Some(reason) = cannot_boot() {
+        eprintln!("NOT TESTED: the packages on a booted Debian: {reason}");
+        return;
+    }
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages");
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).unwrap();
+    let Some([first, second]) = packages(&place) else {
+        eprintln!("NOT TESTED: the packages: cargo-deb is not here, tests/setup.sh builds it");
+        return;
+    };
+    let node = "miot-packages";
+    let machine = Machine::boot(&place.join("machine"), node, &[&built().folder]);
+    for user in USERS.iter().filter(|user| **user != "root") {
+        machine.shell(&format!("useradd --create-home {user}"));
+    }
+
+    install(&machine, &first);
+    for service in SERVICES {
+        assert!(is_active(&machine, service), "{service}\n{}", machine.journal());
+        machine.shell(&format!("systemctl is-enabled {service}"));
+    }
+    units_are_in_order(&machine);
+
+    let recording: Vec<Recording> =
+        (1..).zip(USERS).map(|(number, user)| Recording::start(&machine, number, user)).collect();
+    let load_goes_on = || recording.iter().for_each(Recording::goes_on);
+    load_goes_on();
+    for service in ["miot-log-client", "miot-log-server", "miot-log-client"] {
+        let before = main_pid(&machine, service);
+        machine.shell(&format!("systemctl restart {service}"));
+        assert_ne!(main_pid(&machine, service), before);
+        load_goes_on();
+    }
+    reloads_tell_of_mistakes(&machine);
+    killed_and_stopped_daemons_come_back(&machine, &load_goes_on);
+
+    // What an administrator has written stays.
+    machine.shell("echo '# ours' >> /etc/miot/log-client.toml");
+    let before = SERVICES.map(|service| main_pid(&machine, service));
+    install(&machine, &second);
+    for (service, before) in SERVICES.iter().zip(before) {
+        assert!(is_active(&machine, service), "{service}\n{}", machine.journal());
+        assert_ne!(main_pid(&machine, service), before, "{service} is still the old one");
+    }
+    machine.shell("grep -q '^# ours' /etc/miot/log-client.toml");
+    load_goes_on();
+
+    let mut asked = Asked::default();
+    recording.into_iter().for_each(|recording| recording.stop(&machine, node, &mut asked));
+    machine.shell("systemctl stop miot-log-client");
+    // By itself, and after it has delivered the rest: on the way there it is "deactivating".
+    until("recording has ended", || {
+        machine.shell("systemctl show --property=ActiveState --value miot-recording").trim() == "inactive"
+    });
+    machine.shell(
+        "systemctl stop miot-log-server
+         test -z \"$(ls /dev/shm/miot/spool)\" -a -z \"$(ls /dev/shm/miot | grep -v -e control -e lock -e spool)\"
+         cp -r /var/lib/miot/trace /shared/trace",
+    );
+    let verdict = judge(&machine.shared.join("trace"), &asked, Rules::COMPLETE);
+    eprintln!("packages: {verdict}; {} requests by the programs' own account", asked.made());
+    assert_eq!((verdict.lost, verdict.no_lane), (0, 0));
+    assert!(verdict.delivered >= asked.made());
+
+    machine.shell("systemctl start miot-log-server miot-log-client");
+    preloaded_programs_are_seen_from_outside(&machine);
+    commands_have_pages_and_completions(&machine);
+    removed_cleanly(&machine);
+    machine.off();
+    let _ = fs::remove_dir_all(&place);
+}
+
+/// Nothing for systemd to complain about, and no wider open than is explained in docs/install.md.
+fn units_are_in_order(machine: &Machine) {
+    let verified = machine.run([
+        "systemd-analyze",
+        "verify",
+        "--man=no",
+        "/usr/lib/systemd/system/miot-log-server.service",
+        "/usr/lib/systemd/system/miot-log-client.service",
+        "/usr/lib/systemd/system/miot-recording.service",
+    ]);
+    assert_eq!((verified.code(), verified.stderr.as_str()), (0, ""), "{}", verified.stdout);
+    for (service, tenths) in [("miot-log-server", 20), ("miot-log-client", 20), ("miot-recording", 20)] {
+        let security = machine.run([
+            "systemd-analyze",
+            "security",
+            "--no-pager",
+            &format!("--threshold={tenths}"),
+            service,
+        ]);
+        eprintln!("packages: {}", security.stdout.trim_end().lines().last().unwrap_or_default());
+        assert_eq!(security.code(), 0, "{}{}", security.stdout, security.stderr);
+    }
+    let fields =
+        machine.shell("journalctl --quiet --output=cat --unit=miot-log-client MIOT_SERVER=localhost:4747");
+    assert!(fields.contains("recording dir=/dev/shm/miot node=\"miot-packages\" server="), "{fields}");
+    // Nobody but its user may read traces; everybody's programs may record.
+    machine.shell(
+        "test \"$(stat -c '%U %a' /var/lib/miot/trace)\" = 'miot 750'
+         test \"$(stat -c '%U %a' /dev/shm/miot)\" = 'miot 1777'",
+    );
+}
+
+fn reloads_tell_of_mistakes(machine: &Machine) {
+    machine
+        .shell("sed -i 's/^silent_after = .*/silent_after = \"4s\"/' /etc/miot/log-server.toml; systemctl reload miot-log-server");
+    until("the log-server has read its configuration again", || {
+        machine.journal().contains("the configuration was read again changed=\"silent_after\"")
+    });
+    machine
+        .shell("cp /etc/miot/log-server.toml /root/kept; echo 'nonsense = 1' >> /etc/miot/log-server.toml");
+    let reload = machine.run(["systemctl", "reload", "miot-log-server"]);
+    assert_ne!(reload.code(), 0, "a mistake in the configuration is not told");
+    assert!(is_active(machine, "miot-log-server"));
+    machine
+        .shell("cp /root/kept /etc/miot/log-server.toml; systemctl reload miot-log-server miot-log-client");
+}
+
+/// Killed, and standing still: then the watchdog takes it for dead.
+fn killed_and_stopped_daemons_come_back(machine: &Machine, load_goes_on: &dyn Fn()) {
+    for service in SERVICES {
+        machine.shell(&format!(
+            "mkdir -p /run/systemd/system/{service}.service.d
+             printf '[Service]\\nWatchdogSec=2s\\nTimeoutAbortSec=1s\\n' > /run/systemd/system/{service}.service.d/soon.conf
+             systemctl daemon-reload; systemctl restart {service}"
+        ));
+        for signal in ["KILL", "STOP"] {
+            let before = main_pid(machine, service);
+            machine.shell(&format!("kill -{signal} {before}"));
+            until(&format!("{service} is there again after SIG{signal}"), || {
+                is_active(machine, service) && ![0, before].contains(&main_pid(machine, service))
+            });
+            load_goes_on();
+        }
+        machine.shell(&format!(
+            "rm -r /run/systemd/system/{service}.service.d; systemctl daemon-reload; systemctl restart {service}"
+        ));
+    }
+}
+
+fn preloaded_programs_are_seen_from_outside(machine: &Machine) {
+    let mut tail = machine.beside(&built().miot);
+    let mut tail = Background::start(tail.args(["tail", "-f", "127.0.0.1:4747"]));
+    let mut copies = 0;
+    until("a copy of alice's is seen from outside", || {
+        assert!(tail.running(), "{}", tail.printed());
+        copies += 1;
+        machine.shell(&format!(
+            "systemd-run --quiet --pipe --wait --uid=alice --setenv=LD_PRELOAD=/usr/lib/miot/libmiot_posix.so \
+                dd if=/etc/passwd of=/tmp/copy-{copies} status=none"
+        ));
+        tail.printed().contains("/tmp/copy-")
+    });
+    let (_, text) = tail.stop(Signal::INT);
+    assert!(text.lines().any(|line| line.contains(" write ") && line.contains("/tmp/copy-")), "{text}");
+    let run =
+        machine.shell("cd /tmp; miot run -o run -- cat /etc/passwd > /dev/null; miot cat run --op read");
+    assert!(run.contains("/etc/passwd"), "{run}");
+}
+
+fn commands_have_pages_and_completions(machine: &Machine) {
+    // The small Debian leaves manual pages out when it unpacks packages; so the packages are asked.
+    let listed = machine.shell("dpkg-deb --contents /shared/packages/miot-tools_*.deb");
+    for file in
+        ["man1/miot.1.gz", "man1/miot-run.1.gz", "man1/miot-pki-init.1.gz", "completions/miot", "_miot"]
+    {
+        assert!(listed.contains(file), "{file}\n{listed}");
+    }
+    machine.shell("bash -c 'source /usr/share/bash-completion/completions/miot; complete -p miot'");
+    machine.shell("test -e /usr/include/miot.h -a -e /usr/lib/libmiot.a -a -e /usr/lib/pkgconfig/miot.pc");
+}
+
+/// With a program that is traced: it goes on.
+fn removed_cleanly(machine: &Machine) {
+    let recording = Recording::start(machine, 9, "bob");
+    recording.goes_on();
+    machine.shell("dpkg -r miot-tools miot-dev miot-client miot-server");
+    let refused = machine.shell("systemctl show --property=ActiveState --value recording-9");
+    assert_eq!(refused.trim(), "active", "a traced program has ended");
+    assert!(SERVICES.iter().all(|service| !is_active(machine, service)));
+    machine.shell("test -e /etc/miot/log-client.toml -a -d /var/lib/miot/trace");
+    machine.shell(&format!("kill -KILL {}; dpkg -P miot-client miot-server", recording.pid));
+    let left = machine.shell(
+        "find / -xdev '(' -path /shared -o -path /proc ')' -prune -o -name '*miot*' -print | \
+            grep -v -e /var/lib/dpkg/info/format -e '^/run/systemd/' -e '^/tmp/' -e /var/log || true",
+    );
+    assert_eq!(left, "", "left behind");
+    // Those that were only asked for are "not-found".
+    let units = machine
+        .shell("systemctl list-units --all --plain --no-legend 'miot*' | grep -v ' not-found ' || true");
+    assert_eq!(units, "", "units left behind");
+}

@@ -1,0 +1,10 @@
+//! Who may write and who may read: real daemons with certificates of `miot pki`, and everybody who should not get in.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod privileges;
+mod refused;
+mod renewed;
+mod served;
+mod site;
+mod strangers;

@@ -1,0 +1,224 @@
+//! A log-server with certificates, the nodes and readers that go with it, and what they did.
+
+use miot_proto::control;
+use miot_security::{Client, Files, Role};
+use miot_tests::built::built;
+use miot_tests::daemons::{free_port, preloaded};
+use miot_tests::process::{Background, Ended, run, until};
+use miot_tests::trace::Row;
+use miot_tests::traced::{events, fsck};
+use rustix::process::Signal;
+use std::fs;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The folder of a test, empty.
+pub(crate) fn place(name: &str) -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tls-{name}"));
+    let _ = fs::remove_dir_all(&place);
+    fs::create_dir_all(&place).unwrap();
+    place
+}
+
+/// `miot pki`.
+pub(crate) fn pki(words: &[&str], dir: &Path, more: &[&str]) -> Ended {
+    run(Command::new(&built().miot).arg("pki").args(words).arg(dir).args(more))
+}
+
+/// An authority in `dir` that has signed for the server `localhost`, the nodes `good` and `other`, and `alice`.
+pub(crate) fn authority(dir: &Path) {
+    let _ = pki(&["init"], dir, &[]).success();
+    let _ = pki(&["server"], dir, &["--name", "localhost", "--name", "127.0.0.1"]).success();
+    let _ = pki(&["node"], dir, &["good", "other"]).success();
+    let _ = pki(&["reader"], dir, &["alice"]).success();
+}
+
+/// Certificate, key and authority.
+#[derive(Clone, Debug)]
+pub(crate) struct Papers(pub(crate) [PathBuf; 3]);
+
+impl Papers {
+    /// Those that the authority in `dir` made for `role/name`.
+    pub(crate) fn new(dir: &Path, whose: &str) -> Papers {
+        let file = |end| dir.join(format!("{whose}.{end}"));
+        Papers([file("pem"), file("key"), dir.join("ca.pem")])
+    }
+
+    pub(crate) fn with_authority_of(mut self, dir: &Path) -> Papers {
+        self.0[2] = dir.join("ca.pem");
+        self
+    }
+
+    fn options(&self) -> Vec<String> {
+        let keys = ["certificate", "key", "authority"];
+        let option = |(key, file): (&str, &PathBuf)| [format!("--tls-{key}"), file.display().to_string()];
+        keys.into_iter().zip(&self.0).flat_map(option).collect()
+    }
+
+    /// A connection of this test's own.
+    pub(crate) fn client(&self, role: Role) -> Client {
+        let [certificate, key, authority] = &self.0;
+        let files = Files::new(Some(certificate), Some(key), Some(authority)).unwrap().unwrap();
+        Client::load(files, role).unwrap()
+    }
+}
+
+pub(crate) struct Site {
+    pub(crate) place: PathBuf,
+    /// What `miot pki` made.
+    pub(crate) pki: PathBuf,
+    pub(crate) port: u16,
+    pub(crate) trace: PathBuf,
+    shared: tempfile::TempDir,
+    server: Option<Background>,
+}
+
+impl Site {
+    pub(crate) fn start(name: &str) -> Site {
+        Site::with(name, |_| {})
+    }
+
+    /// The same with more to say to the log-server.
+    pub(crate) fn with(name: &str, more: impl FnOnce(&mut Command)) -> Site {
+        let place = place(name);
+        let (pki, trace, port) = (place.join("pki"), place.join("trace"), free_port());
+        authority(&pki);
+        let shared = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut command = server_command(port, &trace, Some(&Papers::new(&pki, "server/localhost")));
+        more(&mut command);
+        Site { server: Some(ready(&mut command)), place, pki, port, trace, shared }
+    }
+
+    /// The log-server.
+    pub(crate) fn server(&self) -> &Background {
+        self.server.as_ref().unwrap()
+    }
+
+    /// Stops the log-server and starts the next one.
+    pub(crate) fn restart(&mut self) {
+        let (status, text) = self.server.take().unwrap().stop(Signal::TERM);
+        assert!(status.success(), "{text}");
+        let papers = self.papers("server/localhost");
+        self.server = Some(ready(&mut server_command(self.port, &self.trace, Some(&papers))));
+    }
+
+    pub(crate) fn papers(&self, whose: &str) -> Papers {
+        Papers::new(&self.pki, whose)
+    }
+
+    /// MIOT directory of a node.
+    pub(crate) fn dir(&self, node: &str) -> PathBuf {
+        self.shared.path().join(node)
+    }
+
+    pub(crate) fn client_command(&self, node: &str, papers: Option<&Papers>) -> Command {
+        let mut command = Command::new(&built().log_client);
+        command.args(["--log", "trace", "--node", node, "--stop", "60s"]).arg("--dir").arg(self.dir(node));
+        command.args(["--server", &format!("localhost:{}", self.port)]);
+        command.args(papers.iter().flat_map(|papers| papers.options()));
+        command
+    }
+
+    /// A log-client that has made its control page.
+    pub(crate) fn client(&self, node: &str, papers: &Papers) -> Background {
+        let mut client = Background::start(&mut self.client_command(node, Some(papers)));
+        let page = self.dir(node).join(control::FILE);
+        until("the log-client has made its control page", || {
+            assert!(client.running(), "log-client ended\n{}", client.printed());
+            page.exists()
+        });
+        client
+    }
+
+    /// A log-client with the papers that are its own.
+    pub(crate) fn honest(&self, node: &str) -> Background {
+        self.client(node, &self.papers(&format!("node/{node}")))
+    }
+
+    /// A log-client that ends by itself.
+    pub(crate) fn ended(&self, node: &str, papers: Option<&Papers>) -> Ended {
+        run(&mut self.client_command(node, papers))
+    }
+
+    /// `count` writes of 512 bytes on a node.
+    pub(crate) fn write(&self, node: &str, count: usize) {
+        let mut dd = preloaded("dd", &self.dir(node));
+        let out = format!("of={}", self.place.join(format!("out-{node}")).display());
+        let _ = run(dd.args(["if=/dev/zero", "bs=512", &format!("count={count}"), &out])).success();
+    }
+
+    /// Stops the log-clients and the log-server. The trace, and the log of the latter.
+    pub(crate) fn end(self, clients: impl IntoIterator<Item = Background>) -> (Vec<Row>, String) {
+        for client in clients {
+            let (status, text) = client.stop(Signal::TERM);
+            assert!(status.success(), "log-client: {status}\n{text}");
+            self.no_secrets(&text);
+        }
+        let Site { server, trace, place, .. } = self;
+        let (status, text) = server.unwrap().stop(Signal::TERM);
+        assert!(status.success(), "log-server: {status}\n{text}");
+        assert!(!text.contains("panicked"), "{text}");
+        no_secrets(&place, &text);
+        let report = fsck(&trace);
+        assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+        (events(&trace), text)
+    }
+
+    /// Nothing of any key was printed.
+    pub(crate) fn no_secrets(&self, text: &str) {
+        no_secrets(&self.place, text);
+    }
+}
+
+fn no_secrets(dir: &Path, text: &str) {
+    for entry in fs::read_dir(dir).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            no_secrets(&path, text);
+        } else if path.extension().is_some_and(|end| end == "key") {
+            let key = fs::read_to_string(&path).unwrap();
+            let secret = key.lines().filter(|line| !line.starts_with("-----"));
+            for line in secret.chain(["PRIVATE KEY"]) {
+                assert!(!text.contains(line), "{} in {text}", path.display());
+            }
+        }
+    }
+}
+
+pub(crate) fn server_command(port: u16, trace: &Path, papers: Option<&Papers>) -> Command {
+    let mut command = Command::new(&built().log_server);
+    command.args(["--log", "trace", "--listen", &format!("127.0.0.1:{port}")]).arg("--trace").arg(trace);
+    command.args(papers.iter().flat_map(|papers| papers.options()));
+    command
+}
+
+/// `miot tail -f` on the log-server at this port.
+pub(crate) fn tail_command(port: u16, papers: Option<&Papers>) -> Command {
+    let mut tail = Command::new(&built().miot);
+    tail.args(["tail", "-f", "--format", "json", &format!("localhost:{port}")]);
+    tail.args(papers.iter().flat_map(|papers| papers.options()));
+    tail
+}
+
+/// A log-server that serves.
+pub(crate) fn ready(command: &mut Command) -> Background {
+    let mut server = Background::start(command);
+    until("the log-server is ready", || {
+        assert!(server.running(), "log-server ended\n{}", server.printed());
+        server.printed().contains("log-server is ready")
+    });
+    server
+}
+
+/// A TCP connection with the log-server, with a watchdog.
+pub(crate) fn connected(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(miot_tests::process::WATCHDOG)).unwrap();
+    stream
+}
+
+/// Writes of 512 bytes on a node.
+pub(crate) fn writes(rows: &[Row], node: &str) -> usize {
+    rows.iter().filter(|row| row.node == node && row.op == "write" && row.result == 512).count()
+}

@@ -1,0 +1,5 @@
+//! Watching: `miot top` on a terminal, and the numbers it shows.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod live;
+mod replayed;

@@ -1,0 +1,147 @@
+//! What is left of parts that were removed: the rows that later parts need, and how much it was.
+//!
+//! `TABLE/carried-N.parquet` holds the rows of a side table that stood in parts before N and that events from part N
+//! on, or a writer that goes on, may need. The file of `threads` is renamed into place last: from then on the parts
+//! before N are removed, whatever is still there of them. Its metadata says what they held ([`Removed`]) and how far
+//! their streams got.
+
+use crate::checksum::{Checksums, Summed};
+use crate::error::Error;
+use crate::fsck::counted;
+use crate::layout::{Layout, make_folder, tmp};
+use crate::parquet_file::{self, Batches};
+use crate::recover::{STREAMS_KEY, StreamEnds};
+use crate::schema::{self, Table};
+use arrow_array::RecordBatch;
+use parquet::arrow::ArrowWriter;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{KeyValue, ParquetMetaData};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs::{self, File};
+use std::path::Path;
+
+/// Key of [`Removed`], as JSON, in the metadata of the carried threads.
+pub(crate) const REMOVED_KEY: &str = "miot.removed";
+
+/// What retention has removed since the trace was begun.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Removed {
+    /// How many parts: the oldest part that is there has this number.
+    pub parts: u64,
+    /// Their events.
+    pub events: u64,
+    /// Bytes of their files.
+    pub bytes: u64,
+    /// Time of the latest of these events, nanoseconds since 1970; 0 if there was none.
+    pub until: i64,
+    /// Events that the removed rows of `losses` told as lost.
+    pub lost: u64,
+    /// Requests that they told as left out on purpose.
+    pub filtered: u64,
+    pub(crate) next_process: u64,
+    pub(crate) next_stream: u64,
+    pub(crate) next_file: u64,
+}
+
+impl Removed {
+    /// What was removed before part `first`; nothing if that is 0.
+    pub(crate) fn read(layout: &Layout, first: u64) -> Result<Removed, Error> {
+        if first == 0 {
+            return Ok(Removed::default());
+        }
+        let path = layout.carried(Table::Threads, first);
+        let builder = parquet_file::open(Table::Threads, &path)?;
+        Removed::of(builder.metadata())
+            .ok_or_else(|| Error::damaged(&path, format!("it does not say what was removed ({REMOVED_KEY})")))
+    }
+
+    pub(crate) fn of(metadata: &ParquetMetaData) -> Option<Removed> {
+        serde_json::from_str(value(metadata, REMOVED_KEY)?).ok()
+    }
+
+    /// As metadata of the carried threads, with the ends of their streams.
+    pub(crate) fn metadata(&self, stream_ends: String) -> Vec<KeyValue> {
+        let text = serde_json::to_string(self).unwrap_or_default();
+        vec![KeyValue::new(REMOVED_KEY.to_owned(), text), KeyValue::new(STREAMS_KEY.to_owned(), stream_ends)]
+    }
+}
+
+/// The rows of a side table that were carried over to part `first`; none if that is 0.
+pub(crate) fn read(layout: &Layout, table: Table, first: u64) -> Result<Vec<RecordBatch>, Error> {
+    match first {
+        0 => Ok(Vec::new()),
+        _ => Batches::all(table, &layout.carried(table, first))?.collect(),
+    }
+}
+
+/// How far the streams among these had got.
+pub(crate) fn ends(layout: &Layout, first: u64) -> Result<StreamEnds, Error> {
+    let mut ends = StreamEnds::default();
+    if first > 0 {
+        let path = layout.carried(Table::Threads, first);
+        let threads = parquet_file::open(Table::Threads, &path)?;
+        if !value(threads.metadata(), STREAMS_KEY).is_some_and(|text| ends.put_text(text)) {
+            return Err(Error::damaged(&path, "it does not say how far its streams got"));
+        }
+    }
+    Ok(ends)
+}
+
+impl fmt::Display for Removed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (parts, events) = (counted(self.parts, "part"), counted(self.events, "event"));
+        write!(f, "retention removed {parts} with {events}")?;
+        match jiff::Timestamp::from_nanosecond(i128::from(self.until)) {
+            Ok(until) if self.events > 0 => write!(f, ", the last of {until}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A value of a file's metadata.
+pub(crate) fn value<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
+    let pairs = metadata.file_metadata().key_value_metadata()?;
+    pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
+}
+
+/// Writes a whole table to `path`, durable but for the name of the file; replaces what is there.
+pub(crate) fn write(
+    table: Table,
+    path: &Path,
+    batches: &[RecordBatch],
+    metadata: Vec<KeyValue>,
+) -> Result<(), Error> {
+    let tmp = tmp(path);
+    let written = try_write(table, &tmp, batches, metadata)
+        .and_then(|()| fs::rename(&tmp, path).map_err(Error::io("rename to", path)));
+    if written.is_err() {
+        let _ = fs::remove_file(&tmp);
+    }
+    written
+}
+
+fn try_write(
+    table: Table,
+    path: &Path,
+    batches: &[RecordBatch],
+    metadata: Vec<KeyValue>,
+) -> Result<(), Error> {
+    if let Some(folder) = path.parent() {
+        make_folder(folder)?;
+    }
+    let failed = |e: ParquetError| Error::io("write to", path)(parquet_file::to_io(e));
+    let file = File::create(path).map_err(Error::io("create", path))?;
+    let properties = parquet_file::properties(table);
+    let mut writer =
+        ArrowWriter::try_new(Summed::new(file), schema::of(table), Some(properties)).map_err(failed)?;
+    let mut checksums = Checksums::default();
+    for batch in batches {
+        checksums.write(&mut writer, batch).map_err(failed)?;
+    }
+    checksums.finish(&mut writer).map_err(failed)?;
+    metadata.into_iter().for_each(|pair| writer.append_key_value_metadata(pair));
+    writer.finish().map_err(failed)?;
+    writer.inner().file().sync_all().map_err(Error::io("sync", path))
+}

@@ -1,0 +1,188 @@
+//! From a node's own time to the time of the trace, and back, to the nanosecond.
+//!
+//! The log-server converts the times of each node with a line made of straight pieces, and writes each piece
+//! as one row of `clocks`. A piece holds from the merged time `time` on, until the next one of its node:
+//!
+//! ```text
+//! start  = time − offset                                     the node's own time at which the piece begins
+//! merged = time + floor((node − start) · (10⁹ + drift) / 10⁹)
+//! node   = start + ceil((merged − time) · 10⁹ / (10⁹ + drift)) + tie
+//! ```
+//!
+//! Where a node's clock is faster than the server's (`drift < 0`), now and then two of its nanoseconds fall on
+//! one of the trace. `tie` is 1 for the later of the two, else 0; the log-server keeps it in bit 15 of the event's
+//! `flags` ([`flag::TIE`]). Floor and ceil are towards −∞ and +∞. Before the first piece of a node the
+//! first one holds.
+
+use crate::error::Error;
+use crate::reader::Reader;
+use crate::recover::column;
+use crate::schema::Table;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Int64Type, TimestampNanosecondType};
+use arrow_array::{Array as _, RecordBatch};
+use miot_proto::event::flag;
+use std::collections::HashMap;
+
+/// A second, and so the unit of [`Piece::drift`]: parts in a billion.
+const BILLION: i64 = 1_000_000_000;
+
+/// Largest drift of a piece, in either direction: 1 ‰ and what a slew adds to it, with room.
+pub const MAX_DRIFT: i64 = 10_000_000;
+
+/// One straight piece of the line from a node's time to merged time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// The merged time from which it holds, nanoseconds since 1970.
+    pub time: i64,
+    /// What is added to the node's time there, nanoseconds.
+    pub offset: i64,
+    /// What the offset gains, nanoseconds per second of the node's time; within ±[`MAX_DRIFT`].
+    pub drift: i64,
+}
+
+impl Piece {
+    /// The node's time at which it begins.
+    #[must_use]
+    pub fn start(&self) -> i64 {
+        self.time.saturating_sub(self.offset)
+    }
+
+    /// The merged time of a node's time, and whether that is a tie: whether the node's nanosecond before has the
+    /// same merged time.
+    #[inline]
+    #[must_use]
+    pub fn merged(&self, node: i64) -> (i64, bool) {
+        let span = node.saturating_sub(self.start());
+        // Whole seconds and the rest apart: so no product overflows.
+        let (seconds, rest) = (span.div_euclid(BILLION), span.rem_euclid(BILLION));
+        let gained = rest * self.drift;
+        let gain = seconds * self.drift + gained.div_euclid(BILLION);
+        let tie = self.drift < 0 && gained.rem_euclid(BILLION) >= BILLION + self.drift;
+        (self.time.saturating_add(span).saturating_add(gain), tie)
+    }
+
+    /// The node's time of a merged time: of two the earlier, or with `tie` the later.
+    #[must_use]
+    pub fn node(&self, merged: i64, tie: bool) -> i64 {
+        let (span, billion) = (i128::from(merged) - i128::from(self.time), i128::from(BILLION));
+        let rate = billion + i128::from(self.drift);
+        let node = i128::from(self.start()) - (-span * billion).div_euclid(rate) + i128::from(tie);
+        node.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+}
+
+/// What was applied to the times of all nodes of a trace.
+#[derive(Clone, Debug, Default)]
+pub struct Corrections {
+    nodes: HashMap<String, Vec<Piece>>,
+}
+
+impl Corrections {
+    /// Reads the table `clocks`.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    pub fn read(reader: &Reader) -> Result<Corrections, Error> {
+        let mut corrections = Corrections::default();
+        for batch in reader.batches(Table::Clocks) {
+            corrections.see(&batch?);
+        }
+        Ok(corrections)
+    }
+
+    /// Takes in rows of `clocks`, in the order in which they were written.
+    pub fn see(&mut self, batch: &RecordBatch) {
+        let names = batch.column_by_name("node").and_then(|names| names.as_string_opt::<i32>());
+        for (row, piece) in pieces(batch).into_iter().enumerate() {
+            if let Some(names) = names
+                && !names.is_null(row)
+            {
+                let pieces = self.nodes.entry(names.value(row).to_owned()).or_default();
+                // In order of time, unless a clock was found to be ahead and set back: then the later row counts.
+                pieces.truncate(pieces.partition_point(|before| before.time <= piece.time));
+                pieces.push(piece);
+            }
+        }
+    }
+
+    /// The node's own time of an event: of its merged `time` and its `flags`. `None` if nothing was written about
+    /// the node.
+    #[must_use]
+    pub fn node_time(&self, node: &str, time: i64, flags: u16) -> Option<i64> {
+        let pieces = self.nodes.get(node)?;
+        let piece = pieces.get(pieces.partition_point(|piece| piece.time <= time).saturating_sub(1))?;
+        Some(piece.node(time, flags & flag::TIE != 0))
+    }
+}
+
+/// The pieces of a batch of `clocks`, one per row; none if the columns are not there.
+#[must_use]
+pub fn pieces(batch: &RecordBatch) -> Vec<Piece> {
+    let (Some(times), Some(offsets)) =
+        (column::<TimestampNanosecondType>(batch, "time"), column::<Int64Type>(batch, "offset"))
+    else {
+        return Vec::new();
+    };
+    let drifts = column::<Int64Type>(batch, "drift");
+    let piece = |row: usize| Piece {
+        time: times.value(row),
+        offset: offsets.value(row),
+        drift: drifts.map_or(0, |drifts| drifts.value(row).clamp(-MAX_DRIFT, MAX_DRIFT)),
+    };
+    (0..batch.num_rows()).map(piece).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const START: i64 = 1_700_000_000 * BILLION;
+
+    fn piece() -> impl Strategy<Value = Piece> {
+        let drift = prop_oneof![-MAX_DRIFT..=MAX_DRIFT, -200_000i64..200_000, Just(0)];
+        (START - BILLION..START + BILLION, -10 * BILLION..10 * BILLION, drift)
+            .prop_map(|(time, offset, drift)| Piece { time, offset, drift })
+    }
+
+    proptest! {
+        #[test]
+        fn the_way_back_is_exact(piece in piece(), spans in prop::collection::vec(-3600 * BILLION..86_400 * BILLION, 1..50)) {
+            for node in spans.iter().map(|span| piece.start() + span) {
+                // Neighbours too: ties are rare.
+                for node in node - 3..=node + 3 {
+                    let (merged, tie) = piece.merged(node);
+                    prop_assert_eq!(piece.node(merged, tie), node);
+                    prop_assert_eq!(tie, piece.merged(node - 1).0 == merged);
+                    prop_assert!(piece.merged(node - 1).0 <= merged);
+                }
+            }
+        }
+
+        #[test]
+        fn the_formula_is_the_documented_one(piece in piece(), span in -3600 * BILLION..86_400 * BILLION) {
+            let exact = i128::from(span) * i128::from(BILLION + piece.drift);
+            let exact = i128::from(piece.time) + exact.div_euclid(i128::from(BILLION));
+            prop_assert_eq!(i128::from(piece.merged(piece.start() + span).0), exact);
+        }
+
+        #[test]
+        fn any_number_has_a_time(time: i64, offset: i64, drift in -MAX_DRIFT..=MAX_DRIFT, at: i64, tie: bool) {
+            let piece = Piece { time, offset, drift };
+            let _ = (piece.merged(at), piece.node(at, tie));
+        }
+    }
+
+    #[test]
+    fn the_piece_in_force_counts() {
+        let mut corrections = Corrections::default();
+        let early = Piece { time: 1000, offset: 10, drift: 0 };
+        let late = Piece { time: 2000, offset: -10, drift: 0 };
+        corrections.nodes.insert("a".into(), vec![early, late]);
+        for (time, node) in [(500, 490), (1000, 990), (1999, 1989), (2000, 2010), (5000, 5010)] {
+            assert_eq!(corrections.node_time("a", time, 0), Some(node));
+        }
+        assert_eq!(corrections.node_time("b", 1000, 0), None);
+    }
+}

@@ -1,0 +1,493 @@
+//! The pages of one column in one row group.
+
+use super::dictionary::Dictionary;
+use super::{delta, hybrid};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::{Array, ArrayRef, StringArray};
+use arrow_buffer::NullBuffer;
+use arrow_schema::DataType;
+use bytes::Bytes;
+use parquet::basic::{BoundaryOrder, Compression, Encoding, Type, ZstdLevel};
+use parquet::column::page::{CompressedPage, Page, PageWriter as _};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::data_type::ByteArray;
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::{ColumnChunkMetaData, ColumnIndexBuilder, OffsetIndexBuilder};
+use parquet::file::statistics::{Statistics, ValueStatistics};
+use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
+use parquet::schema::types::ColumnDescPtr;
+use std::collections::HashMap;
+
+/// Level of zstd: the columns are encoded to little before; higher levels cost more than they save.
+const LEVEL: i32 = 1;
+/// Columns of which readers ask by value or range. For the others, statistics of a million mixed rows exclude nothing.
+const STATISTICS: [&str; 10] =
+    ["time", "duration", "node", "process", "pid", "tid", "file", "result", "stream", "seq"];
+/// The column by which rows are ordered: its pages have statistics too, so that a time range is found without
+/// reading its neighbours.
+const ORDERED: &str = "time";
+
+/// What all columns use in turn.
+pub(super) struct Scratch {
+    zstd: zstd::bulk::Compressor<'static>,
+    values: Vec<u64>,
+    indices: Vec<u16>,
+    page: Vec<u8>,
+    compressed: Vec<u8>,
+}
+
+impl Scratch {
+    pub(super) fn new() -> Result<Scratch> {
+        let zstd = zstd::bulk::Compressor::new(LEVEL)?;
+        Ok(Scratch {
+            zstd,
+            values: Vec::new(),
+            indices: Vec::new(),
+            page: Vec::new(),
+            compressed: Vec::new(),
+        })
+    }
+}
+
+/// A column chunk in the form in which the crate appends it to a row group.
+pub(super) struct Finished {
+    pub(super) bytes: Bytes,
+    pub(super) close: ColumnCloseResult,
+}
+
+/// See the module.
+pub(super) struct Chunk {
+    column: ColumnDescPtr,
+    has_statistics: bool,
+    is_ordered: bool,
+    dictionary: Dictionary,
+    names: Names,
+    /// Pages until the dictionary is tried again, and how many it will be after the next time in vain.
+    pause: u32,
+    next_pause: u32,
+    /// Set by the first page.
+    compression: Option<Compression>,
+    pages: TrackedWrite<Vec<u8>>,
+    places: Vec<Place>,
+    has_indices: bool,
+    has_deltas: bool,
+    nulls: u64,
+    uncompressed: usize,
+    range: Option<(u64, u64)>,
+}
+
+/// A page: where it is in the chunk, its bytes, rows, least and greatest value.
+struct Place {
+    offset: usize,
+    length: usize,
+    rows: usize,
+    range: Option<(u64, u64)>,
+}
+
+/// The distinct texts of a column of names.
+#[derive(Default)]
+struct Names {
+    indices: HashMap<Box<str>, u16>,
+    texts: Vec<Box<str>>,
+}
+
+impl Names {
+    fn index_of(&mut self, name: &str) -> Result<u16> {
+        if let Some(index) = self.indices.get(name) {
+            return Ok(*index);
+        }
+        let index = u16::try_from(self.texts.len())
+            .map_err(|_| ParquetError::General("more names than a column of events can have".to_owned()))?;
+        self.indices.insert(name.into(), index);
+        self.texts.push(name.into());
+        Ok(index)
+    }
+}
+
+/// How the values of a page are encoded.
+enum Coded {
+    Indices,
+    Deltas,
+    /// There is none.
+    Nothing,
+}
+
+impl Chunk {
+    pub(super) fn new(column: ColumnDescPtr) -> Chunk {
+        let name = column.name();
+        Chunk {
+            has_statistics: STATISTICS.contains(&name),
+            is_ordered: name == ORDERED,
+            column,
+            dictionary: Dictionary::new(),
+            names: Names::default(),
+            pause: 0,
+            next_pause: 1,
+            compression: None,
+            pages: TrackedWrite::new(Vec::new()),
+            places: Vec::new(),
+            has_indices: false,
+            has_deltas: false,
+            nulls: 0,
+            uncompressed: 0,
+            range: None,
+        }
+    }
+
+    /// Appends a page of these rows.
+    pub(super) fn add(&mut self, rows: &ArrayRef, scratch: &mut Scratch) -> Result<()> {
+        let nulls = rows.nulls().filter(|nulls| nulls.null_count() > 0);
+        scratch.page.clear();
+        if self.column.max_def_level() > 0 {
+            put_levels(&mut scratch.page, nulls, rows.len());
+        }
+        let mut range = None;
+        let coded = match rows.data_type() {
+            DataType::Dictionary(..) => self.put_names(rows, scratch)?,
+            _ => {
+                let values = numbers(rows, nulls, &mut scratch.values)?;
+                if self.has_statistics {
+                    range = self.range_of(values);
+                }
+                self.put_numbers(values, &mut scratch.indices, &mut scratch.page)
+            }
+        };
+        self.nulls += nulls.map_or(0, |nulls| nulls.null_count() as u64);
+        self.write_page(coded, rows.len(), range, scratch)
+    }
+
+    fn put_names(&mut self, rows: &ArrayRef, scratch: &mut Scratch) -> Result<Coded> {
+        let indices = &mut scratch.indices;
+        indices.clear();
+        let (keys, names): (Vec<u16>, &StringArray) = if let Some(array) =
+            rows.as_dictionary_opt::<UInt16Type>()
+        {
+            (array.keys().values().to_vec(), array.values().as_string())
+        } else if let Some(array) = rows.as_dictionary_opt::<UInt8Type>() {
+            (array.keys().values().iter().map(|key| u16::from(*key)).collect(), array.values().as_string())
+        } else {
+            return Err(unknown(rows));
+        };
+        let mut known: Vec<Option<u16>> = vec![None; names.len()];
+        for key in keys {
+            let index = match known[usize::from(key)] {
+                Some(index) => index,
+                None => {
+                    let index = self.names.index_of(names.value(usize::from(key)))?;
+                    *known[usize::from(key)].insert(index)
+                }
+            };
+            indices.push(index);
+        }
+        put_indices(&mut scratch.page, indices, self.names.texts.len());
+        Ok(Coded::Indices)
+    }
+
+    fn put_numbers(&mut self, values: &[u64], indices: &mut Vec<u16>, page: &mut Vec<u8>) -> Coded {
+        let Some((first, rest)) = values.split_first() else { return Coded::Nothing };
+        if rest.iter().all(|value| value == first)
+            && let Some(index) = self.dictionary.index_of(*first)
+        {
+            let width = hybrid::width_of(self.dictionary.values().len() - 1);
+            page.push(width as u8);
+            hybrid::put_run(page, index, values.len(), width);
+            return Coded::Indices;
+        }
+        if self.pause > 0 {
+            self.pause -= 1;
+        } else if self.dictionary.index(values, indices) {
+            self.next_pause = 1;
+            put_indices(page, indices, self.dictionary.values().len());
+            return Coded::Indices;
+        } else {
+            self.pause = self.next_pause;
+            self.next_pause = (2 * self.next_pause).min(64);
+        }
+        match self.column.physical_type() {
+            Type::INT32 => delta::put::<true>(page, values),
+            _ => delta::put::<false>(page, values),
+        }
+        Coded::Deltas
+    }
+
+    fn write_page(
+        &mut self,
+        coded: Coded,
+        rows: usize,
+        range: Option<(u64, u64)>,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let encoding = match coded {
+            Coded::Indices => Encoding::RLE_DICTIONARY,
+            Coded::Deltas => Encoding::DELTA_BINARY_PACKED,
+            Coded::Nothing => Encoding::PLAIN,
+        };
+        self.has_indices |= matches!(coded, Coded::Indices);
+        self.has_deltas |= matches!(coded, Coded::Deltas);
+        let page = Page::DataPage {
+            buf: self.compressed(&scratch.page, &mut scratch.zstd, &mut scratch.compressed)?,
+            num_values: rows as u32,
+            encoding,
+            def_level_encoding: Encoding::RLE,
+            rep_level_encoding: Encoding::RLE,
+            statistics: None,
+        };
+        let offset = self.pages.bytes_written();
+        let written = SerializedPageWriter::new(&mut self.pages)
+            .write_page(CompressedPage::new(page, scratch.page.len()))?;
+        self.uncompressed += written.uncompressed_size;
+        self.places.push(Place { offset, length: self.pages.bytes_written() - offset, rows, range });
+        self.range = match (self.range, range) {
+            (Some(before), Some(range)) => Some(self.joined(before, range)),
+            (before, range) => before.or(range),
+        };
+        Ok(())
+    }
+
+    /// What the pages hold is packed already, and often nothing more can be got out of it: the first page decides for all.
+    fn compressed(
+        &mut self,
+        page: &[u8],
+        zstd: &mut zstd::bulk::Compressor<'static>,
+        out: &mut Vec<u8>,
+    ) -> Result<Bytes> {
+        if self.compression == Some(Compression::UNCOMPRESSED) {
+            return Ok(Bytes::copy_from_slice(page));
+        }
+        out.clear();
+        out.reserve(zstd::zstd_safe::compress_bound(page.len()));
+        zstd.compress_to_buffer(page, out)?;
+        if self.compression.is_none() {
+            let is_worth_it = page.len() < 64 || out.len() < page.len() / 16 * 15;
+            self.compression = Some(if is_worth_it {
+                Compression::ZSTD(ZstdLevel::try_new(LEVEL)?)
+            } else {
+                Compression::UNCOMPRESSED
+            });
+            if !is_worth_it {
+                return Ok(Bytes::copy_from_slice(page));
+            }
+        }
+        Ok(Bytes::copy_from_slice(out))
+    }
+
+    /// Ends the chunk; what is added next belongs to the next one.
+    pub(super) fn finish(&mut self, scratch: &mut Scratch) -> Result<Finished> {
+        let dictionary = self.dictionary_page(scratch)?;
+        let compression = self.compression.unwrap_or(Compression::UNCOMPRESSED);
+        let data = std::mem::replace(&mut self.pages, TrackedWrite::new(Vec::new())).into_inner()?;
+        let head = dictionary.len();
+        let bytes = if head == 0 { Bytes::from(data) } else { Bytes::from([dictionary, data].concat()) };
+
+        let rows: usize = self.places.iter().map(|place| place.rows).sum();
+        let mut offsets = OffsetIndexBuilder::new();
+        for place in &self.places {
+            offsets.append_row_count(place.rows as i64);
+            offsets.append_offset_and_size((head + place.offset) as i64, place.length as i32);
+        }
+        let mut encodings = vec![Encoding::RLE];
+        if self.has_indices {
+            encodings.extend([Encoding::PLAIN, Encoding::RLE_DICTIONARY]);
+        }
+        if self.has_deltas {
+            encodings.push(Encoding::DELTA_BINARY_PACKED);
+        }
+        if !self.has_indices && !self.has_deltas {
+            encodings.push(Encoding::PLAIN);
+        }
+        let mut metadata = ColumnChunkMetaData::builder(self.column.clone())
+            .set_compression(compression)
+            .set_encodings(encodings)
+            .set_total_compressed_size(bytes.len() as i64)
+            .set_total_uncompressed_size(self.uncompressed as i64)
+            .set_num_values(rows as i64)
+            .set_data_page_offset(head as i64)
+            .set_dictionary_page_offset((head > 0).then_some(0));
+        if self.has_statistics {
+            metadata = metadata.set_statistics(self.statistics());
+        }
+        let close = ColumnCloseResult {
+            bytes_written: bytes.len() as u64,
+            rows_written: rows as u64,
+            metadata: metadata.build()?,
+            bloom_filter: None,
+            column_index: if self.is_ordered { Some(self.column_index()?.build()?) } else { None },
+            offset_index: Some(offsets.build()),
+        };
+        self.clear();
+        Ok(Finished { bytes, close })
+    }
+
+    fn clear(&mut self) {
+        self.dictionary.clear();
+        self.names = Names::default();
+        self.compression = None;
+        self.places.clear();
+        (self.has_indices, self.has_deltas) = (false, false);
+        (self.nulls, self.uncompressed, self.range) = (0, 0, None);
+    }
+
+    fn dictionary_page(&mut self, scratch: &mut Scratch) -> Result<Vec<u8>> {
+        if !self.has_indices {
+            return Ok(Vec::new());
+        }
+        scratch.page.clear();
+        let count = match self.column.physical_type() {
+            Type::BYTE_ARRAY => {
+                for text in &self.names.texts {
+                    scratch.page.extend_from_slice(&(text.len() as u32).to_le_bytes());
+                    scratch.page.extend_from_slice(text.as_bytes());
+                }
+                self.names.texts.len()
+            }
+            Type::INT32 => {
+                let values = self.dictionary.values().iter();
+                scratch.page.extend(values.flat_map(|value| (*value as u32).to_le_bytes()));
+                self.dictionary.values().len()
+            }
+            _ => {
+                scratch.page.extend(self.dictionary.values().iter().flat_map(|value| value.to_le_bytes()));
+                self.dictionary.values().len()
+            }
+        };
+        let page = Page::DictionaryPage {
+            buf: self.compressed(&scratch.page, &mut scratch.zstd, &mut scratch.compressed)?,
+            num_values: count as u32,
+            encoding: Encoding::PLAIN,
+            is_sorted: false,
+        };
+        let mut out = TrackedWrite::new(Vec::new());
+        let written =
+            SerializedPageWriter::new(&mut out).write_page(CompressedPage::new(page, scratch.page.len()))?;
+        self.uncompressed += written.uncompressed_size;
+        out.into_inner()
+    }
+
+    fn is_signed(&self) -> bool {
+        self.column.sort_order().is_signed()
+    }
+
+    fn range_of(&self, values: &[u64]) -> Option<(u64, u64)> {
+        let first = *values.first()?;
+        Some(if self.is_signed() {
+            let range = values.iter().fold((first as i64, first as i64), |(least, greatest), value| {
+                (least.min(*value as i64), greatest.max(*value as i64))
+            });
+            (range.0 as u64, range.1 as u64)
+        } else {
+            values
+                .iter()
+                .fold((first, first), |(least, greatest), value| (least.min(*value), greatest.max(*value)))
+        })
+    }
+
+    fn joined(&self, a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
+        if self.is_signed() {
+            ((a.0 as i64).min(b.0 as i64) as u64, (a.1 as i64).max(b.1 as i64) as u64)
+        } else {
+            (a.0.min(b.0), a.1.max(b.1))
+        }
+    }
+
+    fn statistics(&self) -> Statistics {
+        let (least, greatest, nulls) = (self.range.map(|r| r.0), self.range.map(|r| r.1), Some(self.nulls));
+        let signed = self.is_signed();
+        match self.column.physical_type() {
+            Type::INT32 => {
+                let (least, greatest) = (least.map(|v| v as i32), greatest.map(|v| v as i32));
+                ValueStatistics::new(least, greatest, None, nulls, false)
+                    .with_backwards_compatible_min_max(signed)
+                    .into()
+            }
+            Type::BYTE_ARRAY => {
+                let text = |text: Option<&Box<str>>| text.map(|text| ByteArray::from(&**text));
+                let (least, greatest) = (self.names.texts.iter().min(), self.names.texts.iter().max());
+                ValueStatistics::new(text(least), text(greatest), None, nulls, false).into()
+            }
+            _ => {
+                let (least, greatest) = (least.map(|v| v as i64), greatest.map(|v| v as i64));
+                ValueStatistics::new(least, greatest, None, nulls, false)
+                    .with_backwards_compatible_min_max(signed)
+                    .into()
+            }
+        }
+    }
+
+    fn column_index(&self) -> Result<ColumnIndexBuilder> {
+        let mut index = ColumnIndexBuilder::new(self.column.physical_type());
+        for place in &self.places {
+            let (least, greatest) = place.range.unwrap_or_default();
+            let bytes = |value: u64| value.to_le_bytes().to_vec();
+            index.append(place.range.is_none(), bytes(least), bytes(greatest), 0, None);
+        }
+        index.set_boundary_order(BoundaryOrder::ASCENDING);
+        Ok(index)
+    }
+}
+
+fn unknown(rows: &ArrayRef) -> ParquetError {
+    ParquetError::General(format!("a column of type {} among events", rows.data_type()))
+}
+
+/// Definition levels: which rows are not null.
+fn put_levels(page: &mut Vec<u8>, nulls: Option<&NullBuffer>, rows: usize) {
+    let start = page.len();
+    page.extend_from_slice(&[0; 4]);
+    match nulls {
+        None => hybrid::put_run(page, 1, rows, 1),
+        Some(nulls) if nulls.null_count() == rows => hybrid::put_run(page, 0, rows, 1),
+        Some(nulls) => hybrid::put_bits(page, &nulls.inner().sliced(), rows),
+    }
+    let length = (page.len() - start - 4) as u32;
+    page[start..start + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+fn put_indices(page: &mut Vec<u8>, indices: &[u16], distinct: usize) {
+    let width = hybrid::width_of(distinct.saturating_sub(1));
+    page.push(width as u8);
+    hybrid::put(page, indices, width);
+}
+
+/// The numbers of the rows that are not null, in 64 bits.
+fn numbers<'a>(rows: &'a ArrayRef, nulls: Option<&NullBuffer>, wide: &'a mut Vec<u64>) -> Result<&'a [u64]> {
+    if let Some(words) = words(rows) {
+        return Ok(match nulls {
+            None => words,
+            Some(nulls) => only_valid(nulls, wide, |row| words[row]),
+        });
+    }
+    if let Some(array) = rows.as_primitive_opt::<UInt32Type>() {
+        let values = array.values();
+        return Ok(match nulls {
+            None => widen(values, wide),
+            Some(nulls) => only_valid(nulls, wide, |row| u64::from(values[row])),
+        });
+    }
+    let array =
+        rows.as_primitive_opt::<UInt16Type>().filter(|_| nulls.is_none()).ok_or_else(|| unknown(rows))?;
+    Ok(widen(array.values(), wide))
+}
+
+fn words(rows: &ArrayRef) -> Option<&[u64]> {
+    let buffer = if let Some(array) = rows.as_primitive_opt::<UInt64Type>() {
+        array.values().inner()
+    } else if let Some(array) = rows.as_primitive_opt::<Int64Type>() {
+        array.values().inner()
+    } else {
+        rows.as_primitive_opt::<TimestampNanosecondType>()?.values().inner()
+    };
+    Some(buffer.typed_data())
+}
+
+fn widen<'a, V: Copy + Into<u64>>(values: &[V], wide: &'a mut Vec<u64>) -> &'a [u64] {
+    wide.clear();
+    wide.extend(values.iter().map(|value| (*value).into()));
+    wide
+}
+
+fn only_valid<'a>(nulls: &NullBuffer, wide: &'a mut Vec<u64>, value: impl Fn(usize) -> u64) -> &'a [u64] {
+    wide.clear();
+    wide.extend(nulls.valid_indices().map(value));
+    wide
+}

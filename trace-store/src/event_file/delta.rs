@@ -1,0 +1,86 @@
+//! Parquet's `DELTA_BINARY_PACKED`: differences, of which a block keeps the least apart.
+//!
+//! ```text
+//! varint 128 · varint 4 · varint count · zigzag first value
+//! block:  zigzag least difference · u8 width × 4 · 4 × 32 differences beyond the least, `width` bits each
+//! ```
+//!
+//! After Lemire and Boytsov, "Decoding billions of integers per second through vectorization" (2015).
+
+use super::hybrid::put_varint;
+
+/// Differences in a block.
+const BLOCK: usize = 128;
+/// Differences that share a width.
+const MINI: usize = 32;
+
+/// Appends `values`. `NARROW`: they are of 32 bits, and differences wrap around there.
+pub(super) fn put<const NARROW: bool>(out: &mut Vec<u8>, values: &[u64]) {
+    put_varint(out, BLOCK as u64);
+    put_varint(out, (BLOCK / MINI) as u64);
+    put_varint(out, values.len() as u64);
+    let signed = |value: u64| if NARROW { i64::from(value as i32) } else { value as i64 };
+    put_varint(out, zigzag(values.first().map_or(0, |first| signed(*first))));
+    let mut deltas = [0i64; BLOCK];
+    for start in (1..values.len()).step_by(BLOCK) {
+        let (before, after) = (&values[start - 1..], &values[start..]);
+        let count = after.len().min(BLOCK);
+        for ((delta, before), after) in deltas.iter_mut().zip(before).zip(&after[..count]) {
+            *delta = signed(after.wrapping_sub(*before));
+        }
+        put_block::<NARROW>(out, &mut deltas, count);
+    }
+}
+
+fn put_block<const NARROW: bool>(out: &mut Vec<u8>, deltas: &mut [i64; BLOCK], count: usize) {
+    let least = deltas[..count].iter().copied().min().unwrap_or(0);
+    // What fills a block up is not read.
+    deltas[count..].fill(least);
+    put_varint(out, zigzag(least));
+    let mask = if NARROW { u64::from(u32::MAX) } else { u64::MAX };
+    let beyond = deltas.map(|delta| delta.wrapping_sub(least) as u64 & mask);
+    let (minis, _) = beyond.as_chunks::<MINI>();
+    let widths = out.len();
+    out.extend_from_slice(&[0; BLOCK / MINI]);
+    for (i, mini) in minis.iter().enumerate() {
+        // Miniblocks without any value are left out.
+        if i * MINI >= count {
+            break;
+        }
+        let width = u64::BITS - mini.iter().fold(0, |all, value| all | value).leading_zeros();
+        out[widths + i] = width as u8;
+        pack(out, mini, width);
+    }
+}
+
+/// Appends 32 numbers of `width` bits, from the lowest bit on: `width` × 4 bytes.
+fn pack(out: &mut Vec<u8>, values: &[u64; MINI], width: u32) {
+    if width == 0 {
+        return;
+    }
+    let mut packed = [0u64; MINI];
+    let (mut word, mut filled, mut at) = (0u64, 0, 0);
+    for value in values {
+        word |= value << filled;
+        filled += width;
+        if filled >= u64::BITS {
+            packed[at] = word;
+            at += 1;
+            filled -= u64::BITS;
+            // What did not fit; nothing, if all of it did.
+            word = if filled == 0 { 0 } else { value >> (width - filled) };
+        }
+    }
+    if filled > 0 {
+        packed[at] = word;
+    }
+    let start = out.len();
+    for word in &packed[..(width as usize * MINI).div_ceil(64)] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.truncate(start + width as usize * MINI / 8);
+}
+
+fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}

@@ -1,0 +1,251 @@
+//! What is written is what the crate `parquet` reads, whatever the columns hold.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use super::EventWriter;
+use crate::schema::{self, Table};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray,
+    UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+};
+use arrow_schema::DataType;
+use arrow_select::concat::concat_batches;
+use bytes::Bytes;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::file::statistics::Statistics;
+use std::sync::Arc;
+
+struct Random(u64);
+
+impl Random {
+    /// Prints its seed; takes another from MIOT_SEED.
+    fn new() -> Random {
+        let given = std::env::var("MIOT_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = given.unwrap_or_else(|| u64::from(std::process::id()) << 20 | 1);
+        println!("MIOT_SEED={seed}");
+        Random(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// A column of numbers, of one of the kinds that there are in traces, and of some that there are not.
+    fn numbers(&mut self, rows: usize) -> Vec<u64> {
+        let (base, kind) = (self.next() >> self.below(64), self.below(9));
+        let mut last = base;
+        (0..rows)
+            .map(|_| {
+                last = match kind {
+                    0 => base,
+                    1 => last.wrapping_add(1),
+                    2 => last.wrapping_add(self.below(1000)),
+                    3 => base.wrapping_add(self.below(4)),
+                    4 => base.wrapping_add(self.below(3000)),
+                    5 => self.next(),
+                    6 => self.next() >> self.below(64),
+                    // Runs.
+                    7 if self.below(30) != 0 => last,
+                    7 => base.wrapping_add(self.below(5)),
+                    _ => [0, u64::MAX, i64::MAX as u64, i64::MIN as u64][self.below(4) as usize],
+                };
+                last
+            })
+            .collect()
+    }
+
+    fn column(&mut self, data_type: &DataType, nullable: bool, rows: usize) -> ArrayRef {
+        let numbers = self.numbers(rows);
+        let valid: Vec<bool> = match self.below(3) {
+            _ if !nullable => vec![true; rows],
+            0 => vec![true; rows],
+            1 => vec![false; rows],
+            _ => (0..rows).map(|_| self.below(3) != 0).collect(),
+        };
+        let numbers = numbers.into_iter().zip(valid).map(|(number, valid)| valid.then_some(number));
+        match data_type {
+            DataType::Timestamp(..) => {
+                let times = numbers.map(|number| number.map(|number| number as i64));
+                Arc::new(TimestampNanosecondArray::from_iter(times).with_timezone("UTC"))
+            }
+            DataType::Int64 => {
+                Arc::new(Int64Array::from_iter(numbers.map(|number| number.map(|number| number as i64))))
+            }
+            DataType::UInt64 => Arc::new(UInt64Array::from_iter(numbers)),
+            DataType::UInt32 => {
+                Arc::new(UInt32Array::from_iter(numbers.map(|number| number.map(|number| number as u32))))
+            }
+            DataType::UInt16 => {
+                Arc::new(UInt16Array::from_iter(numbers.map(|number| number.map(|number| number as u16))))
+            }
+            DataType::Dictionary(key, _) => {
+                let names: Vec<String> =
+                    (0..1 + self.below(200)).map(|n| format!("name {}", n * 7)).collect();
+                let count = names.len() as u64;
+                let keys = numbers.map(|number| number.unwrap_or(0) % count);
+                let names: ArrayRef = Arc::new(StringArray::from(names));
+                match **key {
+                    DataType::UInt8 => Arc::new(
+                        DictionaryArray::<UInt8Type>::try_new(
+                            UInt8Array::from_iter_values(keys.map(|key| key as u8)),
+                            names,
+                        )
+                        .unwrap(),
+                    ),
+                    _ => Arc::new(
+                        DictionaryArray::<UInt16Type>::try_new(
+                            UInt16Array::from_iter_values(keys.map(|key| key as u16)),
+                            names,
+                        )
+                        .unwrap(),
+                    ),
+                }
+            }
+            other => panic!("no events have a column of type {other}"),
+        }
+    }
+
+    fn batch(&mut self, rows: usize) -> RecordBatch {
+        let schema = schema::of(Table::Events);
+        let columns =
+            schema.fields().iter().map(|field| self.column(field.data_type(), field.is_nullable(), rows));
+        RecordBatch::try_new(Arc::clone(&schema), columns.collect()).unwrap()
+    }
+}
+
+fn written(batches: &[RecordBatch], row_group: usize) -> Bytes {
+    let mut bytes = Vec::new();
+    let mut writer = EventWriter::new(&mut bytes).unwrap();
+    writer.most = row_group;
+    batches.iter().for_each(|batch| writer.write(batch).unwrap());
+    let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+    assert_eq!(writer.finish().unwrap().file_metadata().num_rows(), rows as i64);
+    drop(writer);
+    bytes.into()
+}
+
+/// As numbers and texts: dictionaries may be others.
+fn plain(column: &ArrayRef) -> Vec<Option<String>> {
+    let valid = |row: usize, value: String| column.is_valid(row).then_some(value);
+    let all = |value: &dyn Fn(usize) -> String| (0..column.len()).map(|row| valid(row, value(row))).collect();
+    match column.data_type() {
+        DataType::Timestamp(..) => {
+            all(&|row| column.as_primitive::<TimestampNanosecondType>().value(row).to_string())
+        }
+        DataType::Int64 => all(&|row| column.as_primitive::<Int64Type>().value(row).to_string()),
+        DataType::UInt64 => all(&|row| column.as_primitive::<UInt64Type>().value(row).to_string()),
+        DataType::UInt32 => all(&|row| column.as_primitive::<UInt32Type>().value(row).to_string()),
+        DataType::UInt16 => all(&|row| column.as_primitive::<UInt16Type>().value(row).to_string()),
+        _ => {
+            let dictionary = column.as_any_dictionary();
+            let (keys, names) = (dictionary.normalized_keys(), dictionary.values().as_string::<i32>());
+            all(&|row| names.value(keys[row]).to_owned())
+        }
+    }
+}
+
+fn check(batches: &[RecordBatch], row_group: usize) {
+    let bytes = written(batches, row_group);
+    let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap().with_batch_size(1000);
+    assert_eq!(builder.schema().fields(), schema::of(Table::Events).fields());
+    let groups = builder.metadata().row_groups().to_vec();
+    let read: Vec<RecordBatch> = builder.build().unwrap().map(Result::unwrap).collect();
+    for (index, field) in schema::of(Table::Events).fields().iter().enumerate() {
+        let of = |batches: &[RecordBatch]| -> Vec<Option<String>> {
+            batches.iter().flat_map(|batch| plain(batch.column(index))).collect()
+        };
+        let (given, found) = (of(batches), of(&read));
+        assert_eq!(given.len(), found.len(), "{field}");
+        for (row, (given, found)) in given.iter().zip(&found).enumerate() {
+            assert_eq!(given, found, "row {row} of {field}");
+        }
+        let mut rest = &given[..];
+        for group in &groups {
+            let (rows, after) = rest.split_at(group.num_rows() as usize);
+            check_statistics(group.column(index).statistics(), rows, field.name());
+            rest = after;
+        }
+        assert!(rest.is_empty());
+    }
+}
+
+fn check_statistics(statistics: Option<&Statistics>, rows: &[Option<String>], name: &str) {
+    let Some(statistics) = statistics else { return };
+    let nulls = rows.iter().filter(|row| row.is_none()).count() as u64;
+    assert_eq!(statistics.null_count_opt(), Some(nulls), "{name}");
+    let text = |bytes: Option<&[u8]>| bytes.map(|bytes| String::from_utf8(bytes.to_vec()).unwrap());
+    let range: (Option<String>, Option<String>) = match statistics {
+        Statistics::ByteArray(_) => (text(statistics.min_bytes_opt()), text(statistics.max_bytes_opt())),
+        Statistics::Int64(range) if ["time", "duration", "result"].contains(&name) => {
+            (range.min_opt().map(|v| v.to_string()), range.max_opt().map(|v| v.to_string()))
+        }
+        Statistics::Int64(range) => (
+            range.min_opt().map(|v| (*v as u64).to_string()),
+            range.max_opt().map(|v| (*v as u64).to_string()),
+        ),
+        Statistics::Int32(range) => (
+            range.min_opt().map(|v| (*v as u32).to_string()),
+            range.max_opt().map(|v| (*v as u32).to_string()),
+        ),
+        other => panic!("{name}: {other:?}"),
+    };
+    let expected = if matches!(statistics, Statistics::ByteArray(_)) {
+        (rows.iter().flatten().min().cloned(), rows.iter().flatten().max().cloned())
+    } else {
+        let numbers = || rows.iter().flatten().map(|row| row.parse::<i128>().unwrap());
+        (numbers().min().map(|v| v.to_string()), numbers().max().map(|v| v.to_string()))
+    };
+    assert_eq!(range, expected, "{name}");
+}
+
+#[test]
+fn any_columns_are_read_as_they_were_written() {
+    let mut random = Random::new();
+    for _ in 0..12 {
+        let batches: Vec<RecordBatch> = (0..1 + random.below(4))
+            .map(|_| {
+                let most = [9, 130, 700, 9000][random.below(4) as usize];
+                let rows = 1 + random.below(most) as usize;
+                random.batch(rows)
+            })
+            .collect();
+        let row_group = 1 + random.below(20_000) as usize;
+        check(&batches, row_group);
+    }
+}
+
+#[test]
+fn a_file_without_rows_has_the_columns() {
+    check(&[], 100);
+}
+
+#[test]
+fn columns_of_few_values_take_little() {
+    let mut random = Random(7);
+    let rows = 60_000;
+    let mut columns = random.batch(rows).columns().to_vec();
+    for (index, field) in schema::of(Table::Events).fields().iter().enumerate() {
+        if field.data_type() == &DataType::UInt64 {
+            columns[index] =
+                Arc::new(UInt64Array::from_iter_values((0..rows as u64).map(|row| (1 << 40) + row * 7 % 16)));
+        } else {
+            columns[index] = columns[index].slice(0, 1);
+            let one = RecordBatch::try_from_iter([("one", Arc::clone(&columns[index]))]).unwrap();
+            let many: Vec<_> = std::iter::repeat_n(one, rows).collect();
+            columns[index] = Arc::clone(concat_batches(&many[0].schema(), &many).unwrap().column(0));
+        }
+    }
+    let batch = RecordBatch::try_new(schema::of(Table::Events), columns).unwrap();
+    // Six columns of four bits a row; the others take some bytes each.
+    let bytes = written(&[batch], 1 << 20).len();
+    assert!(bytes < 6 * rows / 2 + 20_000, "{bytes} bytes");
+}

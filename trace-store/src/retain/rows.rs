@@ -1,0 +1,202 @@
+//! The rows of side tables that stay when their parts go.
+
+use super::needs::Needs;
+use crate::carried::Removed;
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::parquet_file::Batches;
+use crate::recover::{column, text};
+use crate::schema::{self, FILTERED, Table};
+use arrow_array::types::{TimestampNanosecondType, UInt64Type};
+use arrow_array::{Array, BooleanArray, RecordBatch, UInt64Array};
+use arrow_schema::ArrowError;
+use arrow_select::filter::filter_record_batch;
+use arrow_select::interleave::interleave_record_batch;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Where the rows are: what was carried over before, and the parts that go.
+pub(super) struct Sources<'a> {
+    pub(super) layout: &'a Layout,
+    pub(super) first: u64,
+    pub(super) gone: &'a [u64],
+}
+
+impl Sources<'_> {
+    fn batches(&self, table: Table) -> Result<Vec<RecordBatch>, Error> {
+        let carried = (self.first > 0).then(|| self.layout.carried(table, self.first));
+        let sealed = self.gone.iter().map(|part| self.layout.sealed(table, *part));
+        let mut all = Vec::new();
+        for path in carried.into_iter().chain(sealed).filter(|path| path.exists()) {
+            for batch in Batches::all(table, &path)? {
+                all.push(batch?);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The rows of a table that stay; counts the losses that go.
+pub(super) fn kept(
+    sources: &Sources<'_>,
+    table: Table,
+    needs: &Needs,
+    removed: &mut Removed,
+) -> Result<Vec<RecordBatch>, Error> {
+    let batches = sources.batches(table)?;
+    let path = sources.layout.folder(table);
+    match table {
+        Table::Events => Ok(Vec::new()),
+        Table::Processes => filter(&path, &batches, |batch| ids(batch, "process", |id| needs.process(id))),
+        Table::Threads => filter(&path, &batches, |batch| ids(batch, "stream", |id| needs.stream(id))),
+        Table::Losses => filter(&path, &batches, |batch| losses(batch, needs, removed)),
+        Table::Clocks => clocks(&batches, removed.until).map_err(|e| Error::damaged(&path, e)),
+        Table::Devices => devices(&batches).map_err(|e| Error::damaged(&path, e)),
+        Table::Files => files(&batches, needs).map_err(|e| Error::damaged(&path, e)),
+    }
+}
+
+fn filter(
+    path: &Path,
+    batches: &[RecordBatch],
+    mut keep: impl FnMut(&RecordBatch) -> Vec<bool>,
+) -> Result<Vec<RecordBatch>, Error> {
+    let kept = batches.iter().map(|batch| filter_record_batch(batch, &BooleanArray::from(keep(batch))));
+    kept.collect::<Result<_, _>>().map_err(|e| Error::damaged(path, e))
+}
+
+fn ids(batch: &RecordBatch, name: &str, keep: impl Fn(u64) -> bool) -> Vec<bool> {
+    let column = column::<UInt64Type>(batch, name);
+    column.map_or_else(Vec::new, |column| column.values().iter().map(|id| keep(*id)).collect())
+}
+
+fn losses(batch: &RecordBatch, needs: &Needs, removed: &mut Removed) -> Vec<bool> {
+    let [process, stream, last, count] =
+        ["process", "stream", "last_seq", "count"].map(|name| column::<UInt64Type>(batch, name));
+    let (Some(process), Some(stream), Some(last), Some(count), Some(places)) =
+        (process, stream, last, count, text(batch, "place"))
+    else {
+        return vec![false; batch.num_rows()];
+    };
+    let rows = process.iter().zip(stream).zip(last).enumerate();
+    rows.map(|(row, ((process, stream), last))| {
+        let keep = needs.loss(process, stream, last);
+        if !keep {
+            let filtered = places.value(row) == FILTERED;
+            let total = if filtered { &mut removed.filtered } else { &mut removed.lost };
+            *total = total.saturating_add(count.value(row));
+        }
+        keep
+    })
+    .collect()
+}
+
+/// The rows that hold for what comes after `until`: of each node the last that begins before, and those after it.
+fn clocks(batches: &[RecordBatch], until: i64) -> Result<Vec<RecordBatch>, ArrowError> {
+    let mut last: HashMap<&str, (i64, (usize, usize))> = HashMap::new();
+    let mut order = Vec::new();
+    for (index, batch) in batches.iter().enumerate() {
+        let (Some(nodes), Some(times)) =
+            (text(batch, "node"), column::<TimestampNanosecondType>(batch, "time"))
+        else {
+            continue;
+        };
+        for row in 0..batch.num_rows() {
+            let (time, place) = (times.value(row), (index, row));
+            if time > until {
+                order.push(place);
+                continue;
+            }
+            let found = last.entry(nodes.value(row)).or_insert((time, place));
+            if found.0 <= time {
+                *found = (time, place);
+            }
+        }
+    }
+    order.extend(last.into_values().map(|(_, place)| place));
+    order.sort_unstable();
+    pick(batches, &order)
+}
+
+/// Time and rows of a sample.
+type LastSample = (i64, Vec<(usize, usize)>);
+
+/// The rows of the last sample of each node: by them a sample that is sent again is known.
+fn devices(batches: &[RecordBatch]) -> Result<Vec<RecordBatch>, ArrowError> {
+    let mut last: HashMap<&str, LastSample> = HashMap::new();
+    for (index, batch) in batches.iter().enumerate() {
+        let (Some(nodes), Some(times)) =
+            (text(batch, "node"), column::<TimestampNanosecondType>(batch, "time"))
+        else {
+            continue;
+        };
+        for row in 0..batch.num_rows() {
+            let (time, place) = (times.value(row), (index, row));
+            let found = last.entry(nodes.value(row)).or_insert((time, Vec::new()));
+            if found.0 < time {
+                *found = (time, Vec::new());
+            }
+            if found.0 == time {
+                found.1.push(place);
+            }
+        }
+    }
+    let mut order: Vec<_> = last.into_values().flat_map(|(_, places)| places).collect();
+    order.sort_unstable();
+    pick(batches, &order)
+}
+
+/// One row for each file that is needed, as if an event had named it, and one for each handle that may be open:
+/// without a number, for that is accounted for.
+fn files(batches: &[RecordBatch], needs: &Needs) -> Result<Vec<RecordBatch>, ArrowError> {
+    let open: Vec<_> = needs.handles().collect();
+    let opened: HashSet<u64> = open.iter().map(|(_, _, file)| *file).collect();
+    let mut first: HashMap<u64, (usize, usize)> = HashMap::new();
+    let (mut order, mut streams, mut handles) = (Vec::new(), Vec::new(), Vec::new());
+    let mut put = |place, stream, handle| {
+        order.push(place);
+        streams.push(stream);
+        handles.push(handle);
+    };
+    for (index, batch) in batches.iter().enumerate() {
+        let [file, stream, handle] =
+            ["file", "stream", "handle"].map(|name| column::<UInt64Type>(batch, name));
+        let (Some(file), Some(stream), Some(handle)) = (file, stream, handle) else { continue };
+        for row in 0..batch.num_rows() {
+            let id = file.value(row);
+            let record = (stream.is_valid(row) && handle.is_valid(row) && needs.record(stream.value(row)))
+                .then(|| (stream.value(row), handle.value(row)));
+            let needed = needs.file(id) || opened.contains(&id) || record.is_some();
+            if needed && !first.contains_key(&id) {
+                first.insert(id, (index, row));
+                put((index, row), None, None);
+            }
+            if let Some((stream, handle)) = record {
+                put((index, row), Some(stream), Some(handle));
+            }
+        }
+    }
+    for (stream, handle, file) in open {
+        // A file that was named in a part that stays needs no help.
+        if let Some(place) = first.get(&file) {
+            put(*place, Some(stream), Some(handle));
+        }
+    }
+    let picked = pick(batches, &order)?;
+    let Some(picked) = picked.into_iter().next() else { return Ok(Vec::new()) };
+    let mut columns = picked.columns().to_vec();
+    let schema = schema::of(Table::Files);
+    for (name, values) in [("stream", streams), ("seq", vec![None; order.len()]), ("handle", handles)] {
+        columns[schema.index_of(name)?] = Arc::new(UInt64Array::from(values));
+    }
+    RecordBatch::try_new(schema, columns).map(|batch| vec![batch])
+}
+
+fn pick(batches: &[RecordBatch], order: &[(usize, usize)]) -> Result<Vec<RecordBatch>, ArrowError> {
+    if order.is_empty() {
+        return Ok(Vec::new());
+    }
+    let batches: Vec<&RecordBatch> = batches.iter().collect();
+    interleave_record_batch(&batches, order).map(|batch| vec![batch])
+}

@@ -1,0 +1,109 @@
+//! Which files the events of a part name that are defined in earlier parts. It stands in the metadata of the sealed
+//! part, so that retention knows what to carry over without reading the events.
+
+use crate::error::Error;
+use crate::live::LiveReader;
+use crate::recover::column;
+use crate::schema::Table;
+use arrow_array::types::UInt64Type;
+use arrow_array::{Array, RecordBatch};
+use std::collections::HashSet;
+use std::fmt::Write;
+use std::path::Path;
+
+/// Key of [`ForeignFiles::to_text`] in the metadata of a sealed events file.
+pub(crate) const FILES_KEY: &str = "miot.files";
+
+/// Collects them while a part is sealed.
+#[derive(Debug, Default)]
+pub(crate) struct ForeignFiles {
+    /// From here to `new_to` every id is defined in this part: ids are given in order, so these are nearly all of the
+    /// part's own, and most rows cost two comparisons.
+    new_from: u64,
+    new_to: u64,
+    /// Ids below that are defined here once more.
+    again: HashSet<u64>,
+    last: u64,
+    foreign: HashSet<u64>,
+}
+
+impl ForeignFiles {
+    /// Takes in the part's own files, from its live stream.
+    pub(crate) fn defined_in(&mut self, files: &Path) -> Result<(), Error> {
+        let Some(mut reader) = LiveReader::open(Table::Files, files)? else { return Ok(()) };
+        let mut own = Vec::new();
+        while let Some(batch) = reader.next_batch()? {
+            own.extend(column::<UInt64Type>(&batch, "file").into_iter().flat_map(|ids| ids.values()));
+        }
+        own.sort_unstable();
+        own.dedup();
+        self.new_to = own.last().map_or(0, |id| id + 1);
+        self.new_from = self.new_to;
+        while own.last().is_some_and(|id| id + 1 == self.new_from) {
+            self.new_from -= 1;
+            own.pop();
+        }
+        self.again = own.into_iter().collect();
+        Ok(())
+    }
+
+    /// Takes in a batch of events.
+    pub(crate) fn see(&mut self, events: &RecordBatch) {
+        for name in ["file", "file2"] {
+            let Some(files) = column::<UInt64Type>(events, name) else { continue };
+            if files.null_count() == files.len() {
+                continue;
+            }
+            let valid = files.nulls();
+            for (row, file) in files.values().iter().enumerate() {
+                let new = (self.new_from..self.new_to).contains(file);
+                if !new && *file != self.last && valid.is_none_or(|valid| valid.is_valid(row)) {
+                    self.last = *file;
+                    if !self.again.contains(file) {
+                        self.foreign.insert(*file);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The ids in order, as differences: `3 1 10` are 3, 4 and 14.
+    pub(crate) fn to_text(&self) -> String {
+        let mut all: Vec<u64> = self.foreign.iter().copied().collect();
+        all.sort_unstable();
+        let (mut text, mut last) = (String::new(), 0);
+        for file in all {
+            let space = if text.is_empty() { "" } else { " " };
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{space}{}", file - last);
+            last = file;
+        }
+        text
+    }
+}
+
+/// What [`ForeignFiles::to_text`] wrote; `None` if it is something else.
+pub(crate) fn from_text(text: &str) -> Option<Vec<u64>> {
+    let mut last = 0u64;
+    let words = text.split(' ').filter(|word| !word.is_empty());
+    words
+        .map(|word| {
+            last = last.checked_add(word.parse().ok()?)?;
+            Some(last)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ForeignFiles, from_text};
+
+    #[test]
+    fn ids_survive_their_text() {
+        for ids in [vec![], vec![1], vec![3, 4, 14, u64::MAX]] {
+            let files = ForeignFiles { foreign: ids.iter().copied().collect(), ..ForeignFiles::default() };
+            assert_eq!(from_text(&files.to_text()), Some(ids));
+        }
+        assert_eq!(from_text("1 x"), None);
+    }
+}

@@ -49,9 +49,17 @@ pub enum Error {
         /// Why.
         source: Box<store::Error>,
     },
-    /// The thread that writes the trace could not be started, or ended with a fault.
+    /// A part of this program cannot be started.
+    #[error("cannot start {what}: {source}")]
+    Start {
+        /// Which.
+        what: &'static str,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The thread that writes the trace ended before it was told to.
     #[error("the thread that writes the trace {0}")]
-    Thread(String),
+    Thread(&'static str),
     /// Rows could not be put into columns: a fault of this program.
     #[error("rows do not fit their columns: {0}")]
     Columns(#[from] arrow_schema::ArrowError),

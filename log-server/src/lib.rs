@@ -13,6 +13,7 @@
 //! |---|---|
 //! | [`config`], [`tuning`], [`error`] | settings, which of them change at run time, and what can stop a server |
 //! | `net`, `tls`, `session`, `frames` | connections: limits, who is who, greeting, rules of the protocol, decoding |
+//! | `shared` | what sessions, pages and the store have in common |
 //! | `limits` | who may connect, and what one node may use |
 //! | [`budget`], [`nodes`] | back-pressure, and which node holds the merge back |
 //! | [`clock`] | how far a node's clock is off |
@@ -54,6 +55,7 @@ mod past;
 pub mod resolve;
 pub mod rows;
 mod session;
+mod shared;
 pub mod side;
 pub mod sink;
 mod steer;

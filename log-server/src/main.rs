@@ -156,9 +156,9 @@ fn run(options: &Options) -> Result<(), (u8, Error)> {
     let config = Config::load(options.config.as_deref(), &options.flags).map_err(setup)?;
     // The store has a thread of its own; all connections share this one.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| setup(Error::Thread(format!("cannot be started: {e}"))))?;
+    let runtime = runtime.map_err(|source| setup(Error::Start { what: "the runtime", source }))?;
     runtime.block_on(async {
-        let watch = |e| setup(Error::Thread(format!("cannot watch signals: {e}")));
+        let watch = |source| setup(Error::Start { what: "watching for signals", source });
         let stop = signals::stop().map_err(watch)?;
         let mut hangup = Reload::watch().map_err(watch)?;
         let mut watchdog = Watchdog::from_env();

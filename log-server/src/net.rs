@@ -1,38 +1,28 @@
 //! Listening, the limit on connections, and the orderly end.
 
-use crate::budget::Budget;
-use crate::budget::Charge;
 use crate::config::{Config, DEFAULT_HTTP};
 use crate::error::Error;
-use crate::input::{Input, What};
-use crate::limits::Limits;
-use crate::monitor::{self, Monitor};
-use crate::session::{self, Ending, Peer, Shared};
-use crate::steer::Steering;
+use crate::input::What;
+use crate::monitor;
+use crate::session::{self, Ending, Peer};
+use crate::shared::Shared;
 use crate::store::{Report, Store};
 use crate::tls;
 use crate::tuning::Tuning;
-use crate::watch::Watch;
-use crossbeam::channel::Sender;
 use miot_monitoring::{Http, http};
 use miot_security::Server;
 use miot_service::Watchdog;
-use miot_trace_store::{Error as StoreError, Recovered, Writer};
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::io::BufReader;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 /// When a connection cannot be accepted for want of file descriptors, the next attempt comes after this.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Decoded batches on their way to the store, bytes: a few of the largest, many of the usual size.
-pub(crate) const QUEUE: usize = 16 << 20;
-/// Subscribers that read the past at a time; others wait.
-const PASTS: usize = 8;
 /// Bytes read from a connection at a time.
 const READ: usize = 64 << 10;
 /// How long sessions have to pass on their last acknowledgement.
@@ -41,19 +31,11 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 /// A log-server that listens and has its trace directory, and does not serve yet.
 #[derive(Debug)]
 pub struct LogServer {
-    config: Config,
     listener: TcpListener,
     address: SocketAddr,
-    tls: Option<Arc<Server>>,
-    tuning: Arc<Tuning>,
     http: Option<Http>,
-    monitor: Arc<Monitor>,
-    watch: Watch,
-    steering: Arc<Steering>,
     store: Store,
-    inputs: Sender<Input>,
-    budget: Arc<Budget>,
-    queue: Arc<Budget>,
+    shared: Arc<Shared>,
 }
 
 /// A log-server that listens and has read its key, which is what may take a privileged user, and has no trace
@@ -71,43 +53,11 @@ impl Listening {
     /// Begins or continues the trace directory.
     ///
     /// # Errors
-    /// [`Error::Trace`], [`Error::Columns`].
+    /// [`Error::Trace`], [`Error::Columns`], [`Error::Orders`], [`Error::Start`].
     pub fn open(self) -> Result<LogServer, Error> {
         let Listening { config, listener, address, tls, http } = self;
-        let (writer, recovered) = open(&config)?;
-        let (inputs, from_sessions) = crossbeam::channel::unbounded();
-        let budget = Budget::new(usize::try_from(config.memory).unwrap_or(usize::MAX));
-        let queue = Budget::new(QUEUE);
-        let (to_store, queued) = (Arc::clone(&budget), Arc::clone(&queue));
-        let monitor = Monitor::new(&config, Arc::clone(&budget));
-        let watch =
-            Watch::start(&config).map_err(|error| Error::Thread(format!("cannot be started: {error}")))?;
-        let steering = Steering::open(&config.trace)?;
-        let tuning = Tuning::new(config.clone());
-        let store = Store::new(
-            &tuning,
-            writer,
-            recovered.as_ref(),
-            from_sessions,
-            to_store,
-            queued,
-            (Arc::clone(&monitor), watch.clone()),
-        )?;
-        Ok(LogServer {
-            config,
-            listener,
-            address,
-            tls,
-            http,
-            monitor,
-            watch,
-            steering,
-            tuning,
-            store,
-            inputs,
-            budget,
-            queue,
-        })
+        let (shared, store) = Shared::open(config, tls)?;
+        Ok(LogServer { listener, address, http, store, shared })
     }
 }
 
@@ -115,7 +65,7 @@ impl LogServer {
     /// Listens. No thread is started, so that privileges can be given up after it.
     ///
     /// # Errors
-    /// [`Error::Config`], [`Error::Tls`], [`Error::Listen`].
+    /// [`Error::Config`], [`Error::Tls`], [`Error::Listen`], [`Error::Http`].
     pub async fn listen(config: Config) -> Result<Listening, Error> {
         config.check()?;
         let tls = config.tls()?.map(Server::load).transpose()?.map(Arc::new);
@@ -130,7 +80,7 @@ impl LogServer {
     /// Listens, and begins or continues the trace directory.
     ///
     /// # Errors
-    /// [`Error::Config`], [`Error::Tls`], [`Error::Listen`], [`Error::Trace`].
+    /// Those of [`LogServer::listen`] and [`Listening::open`].
     pub async fn bind(config: Config) -> Result<LogServer, Error> {
         LogServer::listen(config).await?.open()
     }
@@ -145,13 +95,13 @@ impl LogServer {
     /// Certificate and key, to read them again while it runs; `None` without TLS.
     #[must_use]
     pub fn tls(&self) -> Option<Arc<Server>> {
-        self.tls.clone()
+        self.shared.tls.clone()
     }
 
     /// The settings, to change them while it runs.
     #[must_use]
     pub fn tuning(&self) -> Arc<Tuning> {
-        Arc::clone(&self.tuning)
+        Arc::clone(&self.shared.tuning)
     }
 
     /// Where it listens.
@@ -173,21 +123,7 @@ impl LogServer {
     /// [`Error::NotStored`], if the trace cannot be written at the end; [`Error::Trace`], if it cannot be
     /// sealed: then it is all there, and sealed by the next server.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Report, Error> {
-        let LogServer {
-            config,
-            listener,
-            address,
-            tls,
-            http,
-            monitor,
-            watch,
-            steering,
-            tuning,
-            store,
-            inputs,
-            budget,
-            queue,
-        } = self;
+        let LogServer { listener, address, http, store, shared } = self;
         let (done, mut ended) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("miot-store".into())
@@ -196,28 +132,13 @@ impl LogServer {
                 let _ = done.send(());
                 result
             })
-            .map_err(|error| Error::Thread(format!("cannot be started: {error}")))?;
+            .map_err(|source| Error::Start { what: "the thread that writes the trace", source })?;
         let answers = http.as_ref().map(|http| http.local_addr().to_string());
-        tracing::info!(
-            %address, trace = %config.trace.display(), tls = tls.is_some(), http = answers, "log-server is ready"
-        );
+        let (trace, tls) = (shared.config.trace.display(), shared.tls.is_some());
+        tracing::info!(%address, %trace, tls, http = answers, "log-server is ready");
 
-        let limits = Limits::new(Arc::clone(&tuning), Arc::clone(&budget));
-        let shared = Arc::new(Shared {
-            config,
-            tuning,
-            tls,
-            limits,
-            budget: Arc::clone(&budget),
-            queue: Arc::clone(&queue),
-            store: inputs.clone(),
-            monitor: Arc::clone(&monitor),
-            watch,
-            steering,
-            pasts: Arc::new(Semaphore::new(PASTS)),
-        });
         let mut looking = JoinSet::new();
-        looking.spawn(monitor.run());
+        looking.spawn(Arc::clone(&shared.monitor).run());
         if let Some(http) = http {
             looking.spawn(http.serve(monitor::pages(&shared)));
         }
@@ -236,12 +157,7 @@ impl LogServer {
         let _ = stop.send(true);
         // Every session drops its end when it has read what there is.
         let _ = all_read.recv().await;
-        let _ = inputs.send(Input {
-            conn: 0,
-            charge: Charge::none(&budget),
-            queued: Charge::none(&queue),
-            what: What::Finish,
-        });
+        let _ = shared.store.send(shared.input(0, What::Finish));
         let result = join(thread).await;
         let closing = async { while sessions.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(CLOSE_WITHIN, closing).await;
@@ -262,22 +178,6 @@ async fn listen_http(config: &Config, tls: Option<&Arc<Server>>) -> Result<Optio
             tracing::info!(%error, "no metrics and no page: say with `http` where, or that it is `off`");
             Ok(None)
         }
-    }
-}
-
-/// Begins the trace, or continues it.
-fn open(config: &Config) -> Result<(Writer, Option<Recovered>), Error> {
-    match Writer::create(&config.trace, config.store_options()) {
-        Ok(writer) => Ok((writer, None)),
-        Err(StoreError::NotEmpty { .. }) => {
-            let (writer, recovered) = Writer::open(&config.trace, config.store_options())?;
-            tracing::info!(
-                trace = %config.trace.display(), processes = recovered.processes.len(),
-                streams = recovered.streams.len(), cut = recovered.cut.len(), "continuing a trace"
-            );
-            Ok((writer, Some(recovered)))
-        }
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -341,6 +241,6 @@ async fn serve(socket: TcpStream, peer: SocketAddr, number: u64, shared: Arc<Sha
 async fn join(thread: JoinHandle<Result<Report, Error>>) -> Result<Report, Error> {
     match tokio::task::spawn_blocking(move || thread.join()).await {
         Ok(Ok(result)) => result,
-        _ => Err(Error::Thread("ended with a fault; what was acknowledged is in the trace".into())),
+        _ => Err(Error::Thread("ended with a fault; what was acknowledged is in the trace")),
     }
 }

@@ -9,19 +9,11 @@ mod operator;
 mod probe;
 mod subscriber;
 
-use crate::budget::{Budget, Charge};
-use crate::config::Config;
+use crate::budget::Budget;
 use crate::error::Refusal;
 use crate::frames::{Frames, ReadError};
-use crate::input::{Input, What};
-use crate::limits::Limits;
-use crate::monitor::Monitor;
 use crate::nodes::Pace;
-use crate::steer::Steering;
-use crate::tuning::Tuning;
-use crate::watch::Watch;
-use crossbeam::channel::Sender;
-use miot_proto::status::ClusterStatus;
+use crate::shared::Shared;
 use miot_proto::wire::{FrameError, GREETING, MAX_HELLO, Message, Role, VERSION, Version};
 use miot_security::Certificate;
 use std::io;
@@ -30,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 /// Longest time for the first message.
@@ -41,41 +33,6 @@ pub(crate) const LAST_WORD_WITHIN: Duration = Duration::from_secs(5);
 const TLS_RECORD: usize = 0x0316;
 /// Longest name of a node, bytes.
 const MAX_NAME: usize = 255;
-
-/// What all sessions share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    /// As it was at the start.
-    pub(crate) config: Config,
-    pub(crate) tuning: Arc<Tuning>,
-    /// Without it nobody proves who they are.
-    pub(crate) tls: Option<Arc<miot_security::Server>>,
-    pub(crate) limits: Limits,
-    /// For all that is not durable.
-    pub(crate) budget: Arc<Budget>,
-    /// For what the store has not taken yet: if it is slow nothing more is decoded, so that batches are merged
-    /// while they are in the cache.
-    pub(crate) queue: Arc<Budget>,
-    pub(crate) store: Sender<Input>,
-    pub(crate) monitor: Arc<Monitor>,
-    pub(crate) watch: Watch,
-    pub(crate) steering: Arc<Steering>,
-    /// Subscribers that read the past at a time: each holds the names of all files in memory.
-    pub(crate) pasts: Arc<Semaphore>,
-}
-
-impl Shared {
-    /// Everything that is known now.
-    pub(crate) fn status(&self) -> ClusterStatus {
-        ClusterStatus { orders: self.steering.orders(), ..self.monitor.status() }
-    }
-
-    /// A connection is not served.
-    fn turned_away(&self, peer: SocketAddr, reason: &dyn std::fmt::Display) {
-        self.monitor.turned_away.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(%peer, %reason, "connection turned away");
-    }
-}
 
 /// A session's part in the end of the server.
 #[derive(Debug)]
@@ -299,9 +256,4 @@ async fn last_word<W: AsyncWrite + Unpin>(writer: &mut W, end: &End) {
         writer.shutdown().await
     })
     .await;
-}
-
-/// A message that takes no memory to speak of.
-pub(crate) fn input(shared: &Shared, conn: u64, what: What) -> Input {
-    Input { conn, charge: Charge::none(&shared.budget), queued: Charge::none(&shared.queue), what }
 }

@@ -27,6 +27,7 @@ use crate::nodes::{Bound, Nodes};
 use crate::ops::Ops;
 use crate::resolve::resolve;
 use crate::rows;
+use crate::shared::Shared;
 use crate::side::{self, LossRow, ProcessRow, ThreadRow};
 use crate::sink::Sink;
 use crate::tail::Tail;
@@ -179,17 +180,15 @@ impl Time {
 }
 
 impl Store {
-    /// Continues or begins the trace.
+    /// Goes on where the trace ends, with what is the store's of `shared`.
     pub(crate) fn new(
-        tuning: &Arc<Tuning>,
+        shared: &Shared,
         writer: Writer,
         recovered: Option<&Recovered>,
         inputs: Receiver<Input>,
-        budget: Arc<Budget>,
-        queue: Arc<Budget>,
-        (monitor, watch): (Arc<Monitor>, Watch),
     ) -> Result<Store, Error> {
-        let (now, config) = (Instant::now(), tuning.get());
+        let (now, tuning) = (Instant::now(), Arc::clone(&shared.tuning));
+        let config = tuning.get();
         let mut catalog = Catalog::new(recovered);
         catalog.limit(config.node_streams);
         let History { last, corrections, samples } = match recovered {
@@ -218,8 +217,8 @@ impl Store {
         Ok(Store {
             started: now,
             inputs,
-            budget,
-            queue,
+            budget: Arc::clone(&shared.budget),
+            queue: Arc::clone(&shared.queue),
             catalog,
             ops: Ops::default(),
             merge: Merge::new(last),
@@ -239,8 +238,8 @@ impl Store {
             losses: Vec::new(),
             lost: 0,
             lost_by: HashMap::new(),
-            monitor,
-            watch,
+            monitor: Arc::clone(&shared.monitor),
+            watch: shared.watch.clone(),
             told: now,
             bound: None,
             sink: Sink::new(writer),
@@ -250,8 +249,8 @@ impl Store {
             time: Time::new(),
             heart: Heart::default(),
             config,
-            tuning: Arc::clone(tuning),
             changes: tuning.changes(),
+            tuning,
         })
     }
 
@@ -279,7 +278,7 @@ impl Store {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 // The server was dropped: as after a crash, what was committed stands.
-                Err(RecvTimeoutError::Disconnected) => return Err(Error::Thread("was abandoned".into())),
+                Err(RecvTimeoutError::Disconnected) => return Err(Error::Thread("was abandoned")),
             }
             let now = Instant::now();
             if self.sink.retry_due(now) {

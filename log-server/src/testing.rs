@@ -1,27 +1,19 @@
 //! A log-server without sockets and threads, one step at a time: sessions over pipes in memory, and the store between
 //! them. For the fuzz target of sessions.
 
-use crate::budget::Budget;
 use crate::config::Config;
 use crate::error::Error;
-use crate::input::Input;
-use crate::limits::Limits;
-use crate::monitor::Monitor;
-use crate::session::{self, Ending, Peer, Shared};
-use crate::steer::Steering;
+use crate::session::{self, Ending, Peer};
+use crate::shared::Shared;
 use crate::store::Store;
-use crate::tuning::Tuning;
-use crate::watch::Watch;
-use crossbeam::channel::Receiver;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, frame_header};
 use miot_security::Certificate;
-use miot_trace_store::Writer;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::yield_now;
 
 /// Bytes on the way in one direction.
@@ -40,7 +32,6 @@ pub struct Stage {
     runtime: Runtime,
     shared: Arc<Shared>,
     store: Store,
-    inputs: Receiver<Input>,
     stop: watch::Sender<bool>,
     reading: mpsc::Sender<()>,
     peers: Vec<Other>,
@@ -63,48 +54,20 @@ struct Other {
 }
 
 impl Stage {
-    /// Begins a trace.
+    /// Begins or continues a trace.
     ///
     /// # Errors
     /// As a log-server.
     pub fn new(config: Config) -> Result<Stage, Error> {
-        let writer = Writer::create(&config.trace, config.store_options())?;
-        let (sender, inputs) = crossbeam::channel::unbounded();
-        let budget = Budget::new(usize::try_from(config.memory).unwrap_or(usize::MAX));
-        let queue = Budget::new(crate::net::QUEUE);
-        let tuning = Tuning::new(config.clone());
-        let monitor = Monitor::new(&config, Arc::clone(&budget));
-        let (taken, memory) = (inputs.clone(), Arc::clone(&budget));
-        let watch = Watch::start(&config).map_err(|error| {
-            Error::Thread(format!("that watches what happens cannot be started: {error}"))
-        })?;
-        let seen = (Arc::clone(&monitor), watch.clone());
-        let store = Store::new(&tuning, writer, None, taken, memory, Arc::clone(&queue), seen)?;
-        let limits = Limits::new(Arc::clone(&tuning), Arc::clone(&budget));
-        let steering = Steering::open(&config.trace)?;
-        let pasts = Arc::new(Semaphore::new(1));
-        let (tls, store_of_sessions) = (None, sender);
-        let shared = Shared {
-            config,
-            tuning,
-            tls,
-            limits,
-            budget,
-            queue,
-            store: store_of_sessions,
-            monitor,
-            steering,
-            watch,
-            pasts,
-        };
+        let (shared, store) = Shared::open(config, None)?;
         let runtime = Builder::new_current_thread()
             .enable_time()
             .build()
-            .map_err(|error| Error::Thread(format!("cannot be started: {error}")))?;
+            .map_err(|source| Error::Start { what: "the runtime", source })?;
         // Nobody waits for the sessions to stop reading: they end with their pipes.
         let (reading, _) = mpsc::channel(1);
         let (stop, _) = watch::channel(false);
-        Ok(Stage { runtime, shared: Arc::new(shared), store, inputs, stop, reading, peers: Vec::new() })
+        Ok(Stage { runtime, shared, store, stop, reading, peers: Vec::new() })
     }
 
     /// A connection of somebody with this certificate. Returns its number, from 0.
@@ -166,7 +129,7 @@ impl Stage {
                 }
                 moved
             });
-            let taken = !self.inputs.is_empty();
+            let taken = !self.shared.store.is_empty();
             self.store.turn(false)?;
             if !moved && !taken {
                 return Ok(());

@@ -2,7 +2,7 @@
 
 use super::metrics;
 use crate::page;
-use crate::session::Shared;
+use crate::shared::Shared;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;

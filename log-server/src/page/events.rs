@@ -1,7 +1,7 @@
 //! The latest events for a browser: at most some hundred a second, the rest is counted.
 
 use crate::input::What;
-use crate::session::{Shared, input};
+use crate::shared::Shared;
 use crate::tail::{Filter, Subscription, Wish};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt32Type};
@@ -80,7 +80,7 @@ pub(super) async fn events(State(shared): State<Arc<Shared>>, Query(filters): Qu
     let (cut, cut_off) = oneshot::channel();
     let subscription = Subscription { filter, frames, queued: Arc::clone(&queued), cut };
     // No connection of a node has this number.
-    let _ = shared.store.send(input(&shared, u64::MAX, What::Subscribe(subscription)));
+    let _ = shared.store.send(shared.input(u64::MAX, What::Subscribe(subscription)));
     let (lines, body) = mpsc::channel(1);
     tokio::spawn(async move {
         pass_on(queued_frames, &queued, cut_off, &lines).await;

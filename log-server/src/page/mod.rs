@@ -9,7 +9,7 @@
 
 mod events;
 
-use crate::session::Shared;
+use crate::shared::Shared;
 use crate::watch::Wanted;
 use axum::Router;
 use axum::extract::{Query, State};

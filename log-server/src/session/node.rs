@@ -1,6 +1,6 @@
 //! The session of a log-client.
 
-use super::{End, Ending, LAST_WORD_WITHIN, Shared, input, last_words};
+use super::{End, Ending, LAST_WORD_WITHIN, last_words};
 use crate::budget::Charge;
 use crate::clock::{NodeClock, Sample};
 use crate::error::Refusal;
@@ -11,6 +11,7 @@ use crate::merge::GivenUp;
 use crate::monitor::Traffic;
 use crate::nodes::Pace;
 use crate::now;
+use crate::shared::Shared;
 use miot_proto::batch::{Columns, ExtRow};
 use miot_proto::status::MAX_REPORT;
 use miot_proto::wire::{MAX_FRAME, Message, ProcessKey, VERSION, Version};
@@ -80,7 +81,7 @@ where
     let (reply, opened) = oneshot::channel();
     let name = node.clone();
     let open = Open { node, session, pace: Arc::clone(&pace), acks: acks_in, out: out.clone(), reply };
-    tell(&shared, input(&shared, conn, What::Open(open)))?;
+    tell(&shared, shared.input(conn, What::Open(open)))?;
     let sent = Arc::new(AtomicI64::new(NOT_SENT));
     let mut writing = tokio::spawn(write(writer, acks, out_queue, Arc::clone(&sent)));
     let Ok(opened) = opened.await else {
@@ -125,7 +126,7 @@ where
     let patience = match result {
         Ok(Stop::Draining) => DEAD_AFTER,
         _ => {
-            let _ = tell(&shared, input(&shared, conn, What::Closed));
+            let _ = tell(&shared, shared.input(conn, What::Closed));
             LAST_WORD_WITHIN
         }
     };
@@ -375,7 +376,7 @@ impl Session {
                 ),
             }
         }
-        self.tell(input(&self.shared, self.conn, What::Clock(pieces)))
+        self.tell(self.shared.input(self.conn, What::Clock(pieces)))
     }
 
     /// Time for a question, or time to go on without an answer.

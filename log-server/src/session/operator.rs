@@ -1,12 +1,13 @@
 //! The session of somebody who asks how the cluster is, or steers it.
 
-use super::{End, Ending, Shared, last_word};
+use super::{End, Ending, last_word};
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::error::Refusal;
 use crate::frames::Frames;
 use crate::nodes::Pace;
 use crate::page;
+use crate::shared::Shared;
 use crate::watch::Wanted;
 use miot_proto::steer::{MAX_ORDER, Reply, Request};
 use miot_proto::wire::{MAX_FRAME, Message, VERSION};

@@ -1,12 +1,13 @@
 //! The session of a remote reader.
 
-use super::{End, Ending, HELLO_WITHIN, LAST_WORD_WITHIN, Shared, input, last_word};
+use super::{End, Ending, HELLO_WITHIN, LAST_WORD_WITHIN, last_word};
 use crate::budget::Budget;
 use crate::error::Refusal;
 use crate::frames::Frames;
 use crate::input::What;
 use crate::nodes::Pace;
 use crate::past;
+use crate::shared::Shared;
 use crate::tail::{Filter, Subscription, Wish};
 use bytes::Bytes;
 use miot_proto::wire::{Message, VERSION};
@@ -65,7 +66,7 @@ where
     let past = match wish.since {
         Some(since) => Some(past(&shared, conn, since, past_filter, subscription)),
         None => {
-            let _ = shared.store.send(input(&shared, conn, What::Subscribe(subscription)));
+            let _ = shared.store.send(shared.input(conn, What::Subscribe(subscription)));
             None
         }
     };
@@ -168,7 +169,7 @@ fn past(
             return;
         }
         let reading = tokio::task::spawn_blocking(move || {
-            let ask = |join| shared.store.send(input(&shared, conn, What::Join(join))).ok();
+            let ask = |join| shared.store.send(shared.input(conn, What::Join(join))).ok();
             let read = past::read(&shared.config.trace, since, filter, &frames, subscription, ask);
             if let Err(reason) = read {
                 let _ = frames.blocking_send(Err(reason));

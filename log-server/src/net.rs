@@ -227,7 +227,7 @@ async fn serve(socket: TcpStream, peer: SocketAddr, number: u64, shared: Arc<Sha
     };
     let mut stop = ending.stop.clone();
     let admitted = tokio::select! {
-        admitted = tls::admit(&tls, socket, peer) => admitted,
+        admitted = tls::admit(&tls, socket, peer, &shared) => admitted,
         _ = stop.wait_for(|stop| *stop) => return,
     };
     if let Some((stream, certificate)) = admitted {

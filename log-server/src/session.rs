@@ -86,28 +86,36 @@ pub(crate) async fn serve<R, W>(
         greeting = hello(&mut frames, peer.certificate.as_ref()) => greeting,
         _ = ending.stop.wait_for(|stop| *stop) => return,
     };
-    match greeting {
-        Ok(Some(Hello { role: Role::Node, node, session, version })) => {
-            let place = match shared.limits.node(&node) {
-                Ok(place) => place,
-                Err(refusal) => return refuse(&shared, writer, address, refusal).await,
-            };
-            shared.limits.known(conn);
-            let name = node.clone();
-            let caller = node::Caller { node, session, place, address, version };
-            match node::serve(frames, writer, conn, caller, shared, ending).await {
-                Ok(()) | Err(End::Closed) => {}
-                Err(end) => {
-                    tracing::warn!(peer = %address, node = name, reason = %end, "node's connection ended")
-                }
-            }
+    let Hello { role, node, session, version } = match greeting {
+        Ok(Some(hello)) => hello,
+        Ok(None) => return tracing::debug!(peer = %address, "connected and said nothing"),
+        Err(end) => {
+            shared.turned_away(address, &end.to_string());
+            return last_word(&mut writer, &end).await;
         }
-        Ok(Some(Hello { role: Role::Tail, node, .. })) => {
-            let place = match shared.limits.subscriber() {
-                Ok(place) => place,
-                Err(refusal) => return refuse(&shared, writer, address, refusal).await,
-            };
-            shared.limits.known(conn);
+    };
+    if role == Role::Node {
+        let place = match shared.limits.node(&node) {
+            Ok(place) => place,
+            Err(refusal) => return refuse(&shared, writer, address, refusal).await,
+        };
+        shared.limits.known(conn);
+        let name = node.clone();
+        let caller = node::Caller { node, session, place, address, version };
+        return match node::serve(frames, writer, conn, caller, shared, ending).await {
+            Ok(()) | Err(End::Closed) => {}
+            Err(end) => tracing::warn!(peer = %address, node = name, reason = %end, "node's connection ended"),
+        };
+    }
+    let _place = match shared.limits.subscriber() {
+        Ok(place) => place,
+        Err(refusal) => return refuse(&shared, writer, address, refusal).await,
+    };
+    shared.limits.known(conn);
+    match role {
+        // Served above.
+        Role::Node => {}
+        Role::Tail => {
             tracing::info!(peer = %address, host = node, "subscriber connected");
             let monitor = Arc::clone(&shared.monitor);
             monitor.subscribers.fetch_add(1, Ordering::Relaxed);
@@ -119,45 +127,28 @@ pub(crate) async fn serve<R, W>(
                     tracing::warn!(peer = %address, host = node, reason = %end, "subscriber's connection ended")
                 }
             }
-            drop(place);
         }
-        Ok(Some(Hello { role: Role::Operator, node, .. })) => {
-            let place = match shared.limits.subscriber() {
-                Ok(place) => place,
-                Err(refusal) => return refuse(&shared, writer, address, refusal).await,
-            };
-            shared.limits.known(conn);
+        Role::Operator => {
             let rights = operator::rights(peer.certificate.as_ref(), address, &shared.config);
             let who = peer.certificate.as_ref().map_or(node, |certificate| certificate.names.join(","));
             if let Err(end) = operator::serve(frames, writer, (who, rights), shared, ending).await {
                 tracing::warn!(peer = %address, reason = %end, "operator's connection ended");
             }
-            drop(place);
         }
-        Ok(Some(Hello { role: Role::Probe, node, .. })) => {
-            let place = match shared.limits.subscriber() {
-                Ok(place) => place,
-                Err(refusal) => return refuse(&shared, writer, address, refusal).await,
-            };
+        Role::Probe => {
             // The server does not wait for it when it stops.
             drop(ending);
             tracing::info!(peer = %address, host = node, "asked whether it is served");
             if let Err(end) = probe::serve(frames, writer).await {
                 tracing::debug!(peer = %address, host = node, reason = %end, "probe ended");
             }
-            drop(place);
-        }
-        Ok(None) => tracing::debug!(peer = %address, "connected and said nothing"),
-        Err(end) => {
-            shared.turned_away(address, &end);
-            last_word(&mut writer, &end).await;
         }
     }
 }
 
 /// Tells a peer that there is no room for it.
 async fn refuse<W: AsyncWrite + Unpin>(shared: &Shared, writer: W, address: SocketAddr, refusal: Refusal) {
-    shared.turned_away(address, &refusal);
+    shared.turned_away(address, &refusal.to_string());
     turn_away(writer, refusal).await;
 }
 

@@ -14,7 +14,6 @@ use crossbeam::channel::Sender;
 use miot_proto::status::ClusterStatus;
 use miot_security::Server;
 use miot_trace_store::{Error as StoreError, Recovered, Writer};
-use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -81,9 +80,9 @@ impl Shared {
     }
 
     /// A connection is not served.
-    pub(crate) fn turned_away(&self, peer: SocketAddr, reason: &dyn Display) {
+    pub(crate) fn turned_away(&self, peer: SocketAddr, reason: &str) {
         self.monitor.turned_away.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(%peer, %reason, "connection turned away");
+        tracing::warn!(%peer, reason, "connection turned away");
     }
 
     /// A message to the store that takes no memory to speak of.

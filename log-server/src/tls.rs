@@ -2,6 +2,7 @@
 
 use crate::error::Refusal;
 use crate::session::{self, HELLO_WITHIN, LAST_WORD_WITHIN};
+use crate::shared::Shared;
 use miot_security::server::{Rejected, Stream};
 use miot_security::{Certificate, Server};
 use std::net::SocketAddr;
@@ -18,8 +19,9 @@ pub(crate) async fn admit(
     tls: &Server,
     socket: TcpStream,
     peer: SocketAddr,
+    shared: &Shared,
 ) -> Option<(Stream, Certificate)> {
-    let turned_away = |reason: &str| tracing::warn!(%peer, reason, "connection turned away");
+    let turned_away = |reason: &str| shared.turned_away(peer, reason);
     match timeout(HELLO_WITHIN, tls.accept(socket)).await {
         Ok(Ok(admitted)) => return Some(admitted),
         Ok(Err(Rejected::Gone)) => tracing::debug!(%peer, "connected and said nothing"),

@@ -8,7 +8,7 @@ mod support;
 use miot_log_server::{Config, Error, LogServer};
 use miot_proto::wire::{GREETING, MAX_FRAME, Message, ProcessLoss, Role, VERSION, Version, frame_header_of};
 use std::time::Duration;
-use support::{Node, Peer, Server, Trace, hello, process_key, read};
+use support::{Node, Peer, Server, Trace, hello, process_key, read, status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// After whatever came before, a node is served.
@@ -37,7 +37,7 @@ async fn strangers_are_told_whom_they_reached() {
     let mut damaged_length = hello(Role::Node, "x", 1).frame();
     damaged_length[2] ^= 1;
     let no_message = [&frame_header_of(&[200])[..], &[200]].concat();
-    for (bytes, reason) in [
+    let strangers = [
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), "not its protocol"),
         (vec![0xff; 100_000], "not its protocol"),
         (no_message, "not its protocol"),
@@ -50,12 +50,15 @@ async fn strangers_are_told_whom_they_reached() {
         (hello(Role::Node, "a\nb", 1).frame(), "name"),
         (hello(Role::Node, &"n".repeat(300), 1).frame(), "name"),
         (hello(Role::Node, &"n".repeat(5000), 1).frame(), "at most 4096"),
-    ] {
+    ];
+    let count = strangers.len() as u64;
+    for (bytes, reason) in strangers {
         let mut peer = Peer::connect(server.address).await;
         let _ = peer.socket.write_all(&bytes).await;
         let found = peer.refusal().await;
         assert!(found.contains(reason), "{found}");
     }
+    assert_eq!(status(&server).await.server.turned_away, count);
     serves(server).await;
 }
 

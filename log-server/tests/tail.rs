@@ -10,7 +10,7 @@ use miot_proto::event::flag;
 use miot_proto::wire::Message;
 use miot_trace_store::schema;
 use std::time::Duration;
-use support::{Node, Peer, Record, Row, Server, Trace, open, read, rows, tail, tail_since};
+use support::{Node, Peer, Record, Row, Server, Trace, open, read, rows, status, tail, tail_since};
 
 /// The next batches of rows, until there are at least so many.
 async fn receive(peer: &mut Peer, count: usize) -> Vec<Row> {
@@ -122,6 +122,7 @@ async fn a_reader_that_does_not_read_is_cut_off_and_delays_nobody() {
     };
     assert!(reason.contains("more slowly"), "{reason}");
     assert_eq!(lazy.receive().await, None);
+    assert_eq!(status(&server).await.server.subscribers_cut, 1);
     let trace = server.finish().await;
     assert_eq!(trace.rows().len(), 40 * BATCH as usize);
 }

@@ -76,7 +76,7 @@ pub struct ServerStatus {
     pub connections: u64,
     /// Readers of the live trace.
     pub subscribers: u64,
-    /// Subscribers cut off because they were too slow.
+    /// Subscribers cut off: they, or the log-server, were too slow.
     pub subscribers_cut: u64,
     /// Connections turned away.
     pub turned_away: u64,

@@ -71,7 +71,7 @@ fn server(page: &Exposition, status: &ClusterStatus) -> Result<(), prometheus::E
     page.gauge("miot_server_subscribers", "Readers of the live trace.", number(server.subscribers))?;
     page.counter(
         "miot_server_subscribers_cut_total",
-        "Readers that were cut off because they were too slow.",
+        "Readers that were cut off: they, or this server, were too slow.",
         server.subscribers_cut,
     )?;
     page.counter(

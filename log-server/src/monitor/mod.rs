@@ -45,7 +45,7 @@ pub(crate) struct Monitor {
     rates: Mutex<Rates>,
     /// Subscribers that are served.
     pub(crate) subscribers: AtomicU64,
-    /// Subscribers that were too slow.
+    /// Subscribers that were cut off.
     pub(crate) subscribers_cut: AtomicU64,
     /// Connections that were not served.
     pub(crate) turned_away: AtomicU64,

@@ -1,6 +1,7 @@
 //! The latest events for a browser: at most some hundred a second, the rest is counted.
 
 use crate::input::What;
+use crate::monitor::Monitor;
 use crate::shared::Shared;
 use crate::tail::{Filter, Subscription, Wish};
 use arrow_array::cast::AsArray as _;
@@ -83,7 +84,10 @@ pub(super) async fn events(State(shared): State<Arc<Shared>>, Query(filters): Qu
     let _ = shared.store.send(shared.input(u64::MAX, What::Subscribe(subscription)));
     let (lines, body) = mpsc::channel(1);
     tokio::spawn(async move {
-        pass_on(queued_frames, &queued, cut_off, &lines).await;
+        let monitor = &shared.monitor;
+        monitor.subscribers.fetch_add(1, Ordering::Relaxed);
+        pass_on(queued_frames, &queued, cut_off, &lines, monitor).await;
+        monitor.subscribers.fetch_sub(1, Ordering::Relaxed);
         drop(place);
     });
     ([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(Lines(body))).into_response()
@@ -112,6 +116,7 @@ async fn pass_on(
     queued: &AtomicUsize,
     mut cut_off: oneshot::Receiver<String>,
     lines: &mpsc::Sender<Bytes>,
+    monitor: &Monitor,
 ) {
     let (mut rows, mut skipped, mut silent) = (VecDeque::new(), 0u64, 0);
     let mut ticks = tokio::time::interval(EVERY);
@@ -144,7 +149,13 @@ async fn pass_on(
             () = lines.closed() => return,
         }
     }
-    let reason = cut_off.try_recv().unwrap_or_else(|_| "the log-server stops".to_owned());
+    let reason = match cut_off.try_recv() {
+        Ok(reason) => {
+            monitor.subscribers_cut.fetch_add(1, Ordering::Relaxed);
+            reason
+        }
+        Err(_) => "the log-server stops".to_owned(),
+    };
     let reason = serde_json::to_string(&reason).unwrap_or_default();
     let _ = lines.send(format!("event: cut\ndata: {reason}\n\n").into()).await;
 }

@@ -70,6 +70,10 @@ where
             None
         }
     };
+    let cut = |reason| {
+        shared.monitor.subscribers_cut.fetch_add(1, Ordering::Relaxed);
+        Message::Cut { reason }
+    };
     let mut rows = Rows { past, live: queued_frames, of_the_past: false };
     let mut stalled = Instant::now() + STALLED_AFTER;
     let (pace, mut may_be_cut) = (Pace::default(), true);
@@ -80,10 +84,7 @@ where
         tokio::select! {
             biased;
             reason = &mut cut_off, if may_be_cut => match reason {
-                Ok(reason) => {
-                    let rest = &frame[sent..];
-                    return say(&mut writer, rest, &Message::Cut { reason }).await;
-                }
+                Ok(reason) => return say(&mut writer, &frame[sent..], &cut(reason)).await,
                 // The server ends; what is queued is still sent.
                 Err(_) => may_be_cut = false,
             },
@@ -100,13 +101,13 @@ where
                     (frame, sent) = (next, 0);
                     stalled = Instant::now() + STALLED_AFTER;
                 }
-                Some(Err(reason)) => return say(&mut writer, &[], &Message::Cut { reason }).await,
+                Some(Err(reason)) => return say(&mut writer, &[], &cut(reason)).await,
                 None => break,
             },
             // Who does not read the past keeps others from reading it.
             () = tokio::time::sleep_until(stalled), if sent < frame.len() && rows.of_the_past => {
                 let reason = format!("you have read nothing for {STALLED_AFTER:?}");
-                return say(&mut writer, &frame[sent..], &Message::Cut { reason }).await;
+                return say(&mut writer, &frame[sent..], &cut(reason)).await;
             }
             message = frames.next(MAX_WISH, &budget, &pace) => match message? {
                 None => return Ok(()),

@@ -31,6 +31,9 @@ const MOST: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Steering {
     file: PathBuf,
+    /// Held from reading the orders to replacing them.
+    ordering: Mutex<()>,
+    /// What sessions ask for. Nobody who holds it waits for the disk.
     state: Mutex<State>,
 }
 
@@ -80,7 +83,8 @@ impl Steering {
         if !orders.is_empty() {
             tracing::info!(orders = orders.len(), "nodes that come are told what was ordered before");
         }
-        Ok(Arc::new(Steering { file, state: Mutex::new(State { orders, links: HashMap::new() }) }))
+        let state = Mutex::new(State { orders, links: HashMap::new() });
+        Ok(Arc::new(Steering { file, ordering: Mutex::default(), state }))
     }
 
     /// What is remembered.
@@ -179,8 +183,8 @@ impl Steering {
         errand: &Errand,
         mut known: BTreeSet<String>,
     ) -> Result<(bool, Vec<(String, Waiting)>), String> {
-        let mut state = self.state();
-        let orders = remember(&state.orders, nodes, errand);
+        let _one_after_the_other = lock(&self.ordering);
+        let orders = remember(&self.orders(), nodes, errand);
         if let Some(orders) = &orders {
             if orders.len() > MOST {
                 return Err(format!(
@@ -189,6 +193,9 @@ impl Steering {
                 ));
             }
             self.save(orders).map_err(|error| format!("cannot write {}: {error}", self.file.display()))?;
+        }
+        let mut state = self.state();
+        if let Some(orders) = &orders {
             state.orders.clone_from(orders);
         }
         known.extend(state.links.keys().cloned());
@@ -221,8 +228,12 @@ impl Steering {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An answer to come, or what is known without.

@@ -75,7 +75,7 @@ pub use net::{Listening, LogServer};
 pub use store::Report;
 pub use tuning::Tuning;
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The server's clock, nanoseconds since 1970: this machine's at the first call, and the time since then. So steps of the
@@ -95,4 +95,9 @@ fn now() -> i64 {
         closest.unwrap_or_else(|| (Instant::now(), 0))
     });
     time.saturating_add(nanoseconds(start.elapsed()))
+}
+
+/// Locks. What is guarded here is never left half changed, so it does not matter whether another thread panicked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

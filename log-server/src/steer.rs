@@ -6,7 +6,7 @@
 //! what an operator was told to be remembered outlives the server.
 
 use crate::error::Error;
-use crate::now;
+use crate::{lock, now};
 use globset::{Glob, GlobMatcher};
 use miot_proto::steer::{Action, Change, Errand, MAX_JOB, MAX_ORDER, Order, Outcome, Reply, Scope};
 use miot_proto::wire::{Message, STEERABLE, Version};
@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
@@ -232,9 +232,6 @@ impl Steering {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// An answer to come, or what is known without.
 type Waiting = Result<oneshot::Receiver<Outcome>, Outcome>;

@@ -487,6 +487,22 @@ impl std::fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
+/// The field `seq` of a message that has one, borrowed as the message is.
+macro_rules! seq {
+    ($message:expr) => {
+        match $message {
+            Message::Process { seq, .. }
+            | Message::Stream { seq, .. }
+            | Message::Batch { seq, .. }
+            | Message::GivenUp { seq, .. }
+            | Message::StreamEnd { seq, .. }
+            | Message::ProcessEnd { seq, .. }
+            | Message::Devices { seq, .. } => Some(seq),
+            _ => None,
+        }
+    };
+}
+
 impl Message {
     /// Appends the message as one frame.
     pub fn put_frame(&self, out: &mut Vec<u8>) {
@@ -511,30 +527,12 @@ impl Message {
     /// The number of a message that is kept until it is acknowledged; `None` for the others.
     #[must_use]
     pub fn seq(&self) -> Option<u64> {
-        match self {
-            Message::Process { seq, .. }
-            | Message::Stream { seq, .. }
-            | Message::Batch { seq, .. }
-            | Message::GivenUp { seq, .. }
-            | Message::StreamEnd { seq, .. }
-            | Message::ProcessEnd { seq, .. }
-            | Message::Devices { seq, .. } => Some(*seq),
-            _ => None,
-        }
+        seq!(self).copied()
     }
 
     /// [`Message::seq`], to be set.
     pub fn seq_mut(&mut self) -> Option<&mut u64> {
-        match self {
-            Message::Process { seq, .. }
-            | Message::Stream { seq, .. }
-            | Message::Batch { seq, .. }
-            | Message::GivenUp { seq, .. }
-            | Message::StreamEnd { seq, .. }
-            | Message::ProcessEnd { seq, .. }
-            | Message::Devices { seq, .. } => Some(seq),
-            _ => None,
-        }
+        seq!(self)
     }
 
     /// Reads a payload whose frame header said `crc`.

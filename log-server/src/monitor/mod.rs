@@ -14,7 +14,7 @@ pub(crate) use pages::pages;
 use crate::budget::Budget;
 use crate::clock::Correction;
 use crate::config::Config;
-use crate::now;
+use crate::{lock, now};
 use disk::Disk;
 use miot_proto::status::{ClockStatus, ClusterStatus, Losses, NodeReport, NodeStatus, ServerStatus};
 use rates::Rates;
@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Between two samples for rates.
@@ -317,8 +317,4 @@ impl Node {
             ..NodeStatus::default()
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

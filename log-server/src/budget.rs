@@ -164,6 +164,12 @@ impl Charge {
         Charge { budget: Arc::clone(budget), bytes: 0 }
     }
 
+    /// What it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// What was received turned out to take `bytes` once decoded.
     pub fn set(&mut self, bytes: usize) {
         if bytes >= self.bytes {

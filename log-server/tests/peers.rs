@@ -5,10 +5,16 @@
 mod hostile;
 mod support;
 
+use arrow_array::RecordBatch;
 use miot_log_server::{Config, Error, LogServer};
-use miot_proto::wire::{GREETING, MAX_FRAME, Message, ProcessLoss, Role, VERSION, Version, frame_header_of};
+use miot_proto::status::MAX_REPORT;
+use miot_proto::wire::{
+    Counters, Device, DeviceKind, GREETING, MAX_DEVICE_NAME, MAX_DEVICES, MAX_FRAME, MAX_RANGES, Message,
+    ProcessLoss, Role, Sample, VERSION, Version, frame_header_of,
+};
+use miot_trace_store::{Reader, Table};
 use std::time::Duration;
-use support::{Node, Peer, Server, Trace, hello, process_key, read, status};
+use support::{Node, Peer, Server, WATCHDOG, hello, process_key, read, status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// After whatever came before, a node is served.
@@ -90,6 +96,7 @@ async fn another_version_is_told_which_one_is_spoken() {
 async fn a_broken_rule_ends_the_connection_with_a_reason() {
     let server = Server::start_with(|config| config.silent_after = Duration::from_millis(100)).await;
     let batch = |columns| Message::Batch { seq: 3, stream: 0, after: 0, columns };
+    let given_up = |ranges| Message::GivenUp { seq: 3, stream: 0, after: 0, ranges, time: 1 };
     let bomb = [&(12u32 << 20).to_le_bytes()[..], &[0; 60]].concat();
     for (message, reason) in [
         (Some(Message::Batch { seq: 3, stream: 9, after: 0, columns: vec![] }), "batch before its stream"),
@@ -98,6 +105,13 @@ async fn a_broken_rule_ends_the_connection_with_a_reason() {
         (Some(batch(vec![7; 5000])), "cannot be read"),
         (Some(hello(Role::Node, "again", 1)), "second greeting"),
         (Some(Message::Ack { through: 9 }), "only the log-server sends"),
+        (Some(Message::Batch { seq: 0, stream: 0, after: 0, columns: vec![] }), "has no number"),
+        (Some(given_up(vec![(5, 7), (7, 9)])), "make no sense"),
+        (Some(given_up(vec![(0, 0); MAX_RANGES + 1])), "is not a message"),
+        (Some(devices(3, MAX_DEVICES + 1, 1)), "is not a message"),
+        (Some(devices(3, 1, MAX_DEVICE_NAME + 1)), "more than 512 bytes"),
+        (Some(Message::Report { status: vec![b' '; MAX_REPORT + 1] }), "report of more than"),
+        (Some(Message::Outcome { id: 1, outcome: vec![b' '; MAX_REPORT + 1] }), "outcome of more than"),
         (None, "at most 16777216"),
     ] {
         let mut node = Node::connect(&server, "bad", 1).await;
@@ -117,6 +131,38 @@ async fn a_broken_rule_ends_the_connection_with_a_reason() {
     node.stream_as(0, 0, 10, 0).await;
     assert!(node.peer.refusal().await.contains("before its process"));
     serves(server).await;
+}
+
+/// A sample of so many devices that did nothing, with names of so many bytes.
+fn devices(seq: u64, count: usize, name: usize) -> Message {
+    let (name, mount, counters) = (vec![b'd'; name], Vec::new(), Counters::default());
+    let devices = vec![Device { kind: DeviceKind::Block, name, mount, counters }; count];
+    Message::Devices { seq, sample: Sample { boot: 1, uptime: seq, time: 10, interval: 1, devices } }
+}
+
+#[tokio::test]
+async fn what_is_larger_in_memory_than_on_the_wire_is_charged_with_what_it_takes() {
+    let server = Server::start_with(|config| config.silent_after = Duration::from_secs(3600)).await;
+    let mut node = Node::connect(&server, "a", 1).await;
+    node.heartbeat(1).await;
+    let seq = node.next();
+    let sample = devices(seq, MAX_DEVICES, 0);
+    node.peer.send(&sample).await;
+    let least = (MAX_DEVICES * size_of::<Device>()) as u64;
+    assert!(least > 10 * sample.frame().len() as u64);
+    // It waits for the next heartbeat.
+    tokio::time::timeout(WATCHDOG, async {
+        while status(&server).await.server.memory < least {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .unwrap();
+    node.heartbeat(100).await;
+    node.all_acked().await;
+    let trace = server.finish().await;
+    let rows = Reader::open(&trace.dir).unwrap().table(Table::Devices).unwrap();
+    assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), MAX_DEVICES);
 }
 
 #[tokio::test]
@@ -424,5 +470,4 @@ async fn a_stop_with_a_full_disk_says_what_is_missing() {
     assert!(matches!(error, Error::NotStored { events: 30_000, .. }), "{error}");
     let found = miot_trace_store::fsck::check(&trace.dir);
     assert!(found.is_good() && found.events == 0, "{found:?}");
-    drop(Trace::at(&trace.dir));
 }

@@ -17,6 +17,7 @@
 
 pub mod activity;
 pub mod batch;
+mod bounded;
 pub mod control;
 pub mod event;
 pub mod job;

@@ -30,6 +30,7 @@
 //! From tail's side: `Hello` with [`Role::Tail`] → `Welcome`, then `Subscribe` → `Rows` until either side closes:
 //! of a time in the past first what the trace holds, then what comes, each row once.
 
+use crate::bounded::at_most;
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages. A server speaks with any client whose major part is its own.
@@ -42,6 +43,12 @@ pub const GREETING: [u8; 8] = *b"MIOTWIRE";
 pub const MAX_FRAME: usize = 16 << 20;
 /// Largest payload of the first frame on a connection: nobody is known yet.
 pub const MAX_HELLO: usize = 4096;
+/// Most devices in a [`Sample`].
+pub const MAX_DEVICES: usize = 1024;
+/// Longest name, and longest mount, of a [`Device`], bytes.
+pub const MAX_DEVICE_NAME: usize = 512;
+/// Most ranges in a [`Message::GivenUp`]: they take no more memory than the largest frame.
+pub const MAX_RANGES: usize = MAX_FRAME / 16;
 /// Bytes before the payload.
 pub const FRAME_HEADER: usize = 12;
 /// Default TCP port of the log-server.
@@ -193,10 +200,10 @@ impl DeviceKind {
 pub struct Device {
     /// Of which kind.
     pub kind: DeviceKind,
-    /// Name of the block device, or of what is mounted.
+    /// Name of the block device, or of what is mounted; at most [`MAX_DEVICE_NAME`] bytes.
     #[serde(with = "serde_bytes")]
     pub name: Vec<u8>,
-    /// Where it is mounted; empty for a block device.
+    /// Where it is mounted, no longer; empty for a block device.
     #[serde(with = "serde_bytes")]
     pub mount: Vec<u8>,
     /// See [`Counters`].
@@ -247,7 +254,8 @@ pub struct Sample {
     pub time: i64,
     /// Length of the interval, nanoseconds.
     pub interval: u64,
-    /// Those that there are.
+    /// Those that there are, at most [`MAX_DEVICES`].
+    #[serde(deserialize_with = "at_most::<MAX_DEVICES, _, _>")]
     pub devices: Vec<Device>,
 }
 
@@ -393,7 +401,9 @@ pub enum Message {
         stream: u32,
         /// See [`Message::Batch`].
         after: u64,
-        /// First and last attempt numbers, ascending; what is missing between two ranges was lost in the lane.
+        /// First and last attempt numbers, ascending; what is missing between two ranges was lost in the lane. At most
+        /// [`MAX_RANGES`].
+        #[serde(deserialize_with = "at_most::<MAX_RANGES, _, _>")]
         ranges: Vec<(u64, u64)>,
         /// Completion of the last of them, node's nanoseconds since 1970.
         time: i64,
@@ -419,7 +429,7 @@ pub enum Message {
     Outcome {
         /// Of the errand.
         id: u64,
-        /// JSON.
+        /// JSON, at most [`crate::status::MAX_REPORT`] bytes.
         #[serde(with = "serde_bytes")]
         outcome: Vec<u8>,
     },

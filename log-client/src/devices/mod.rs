@@ -26,15 +26,11 @@ mod mounts;
 mod nfs;
 
 use crate::clock::{boottime_ns, node_ns};
-use miot_proto::wire::{Counters, Device, DeviceKind, Sample};
+use miot_proto::wire::{Counters, Device, DeviceKind, MAX_DEVICE_NAME, MAX_DEVICES, Sample};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Devices in one sample: what a log-server accepts.
-const MOST: usize = 1024;
-/// Longest name of a device or mount that is told, bytes.
-const MAX_NAME: usize = 512;
 /// The kernel's counters of milliseconds have 32 bits.
 const WRAP_NS: u64 = (1 << 32) * 1_000_000;
 
@@ -123,10 +119,10 @@ impl Devices {
         let mounts = mounts::parse(&read("proc/self/mountinfo"));
         found.extend(lustre::read(&self.root, &mounts));
         found.extend(fuse::read(&self.root, &mounts));
-        found.truncate(MOST);
+        found.truncate(MAX_DEVICES);
         for reading in &mut found {
-            reading.name.truncate(MAX_NAME);
-            reading.mount.truncate(MAX_NAME);
+            reading.name.truncate(MAX_DEVICE_NAME);
+            reading.mount.truncate(MAX_DEVICE_NAME);
         }
         found
     }

@@ -13,8 +13,9 @@ use crate::nodes::Pace;
 use crate::now;
 use crate::shared::Shared;
 use miot_proto::batch::{Columns, ExtRow};
-use miot_proto::status::MAX_REPORT;
-use miot_proto::wire::{MAX_FRAME, Message, ProcessKey, VERSION, Version};
+use miot_proto::control::MOST_EXCEPTIONS;
+use miot_proto::status::{MAX_REPORT, MOST_IN_FLIGHT, NodeReport};
+use miot_proto::wire::{MAX_DEVICE_NAME, MAX_FRAME, Message, ProcessKey, VERSION, Version};
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -48,8 +49,6 @@ const QUIET: Duration = Duration::from_millis(100);
 const DRAIN: Duration = Duration::from_secs(2);
 /// Longest name of a thread, bytes; the kernel's have 15.
 const MAX_COMM: usize = 64;
-/// Devices in one sample; a log-client has at most so many.
-const MAX_DEVICES: usize = 1024;
 /// Longest descriptions of a process, bytes; a log-client has less than a page of them.
 const MAX_STRINGS: usize = 64 << 10;
 
@@ -278,29 +277,42 @@ impl Session {
         tell(&self.shared, input)
     }
 
-    fn message(&mut self, message: Message, mut charge: Charge) -> Result<(), End> {
+    fn message(&mut self, mut message: Message, mut charge: Charge) -> Result<(), End> {
         match message {
             Message::Pong { sent, received, answered } => return self.pong(sent, (received, answered)),
             Message::Report { status } => return self.report(&status),
             Message::Outcome { id, outcome } => {
+                if outcome.len() > MAX_REPORT {
+                    return Err(Refusal::Rule("an outcome of more than 64 KiB").into());
+                }
                 self.shared.steering.outcome(&self.node, self.conn, id, &outcome);
                 return Ok(());
             }
             _ => {}
         }
         self.known.check(&message)?;
-        let rows = match &message {
-            Message::Batch { columns, .. } => Some(Columns::decode(columns).map_err(Refusal::Batch)?),
+        let rows = match &mut message {
+            Message::Batch { columns, .. } => {
+                Some(Columns::decode(&std::mem::take(columns)).map_err(Refusal::Batch)?)
+            }
             _ => None,
         };
-        if let Some(rows) = &rows {
-            charge.set(weight(rows));
-            self.traffic.events(rows.len());
+        match (&message, &rows) {
+            (_, Some(rows)) => {
+                charge.set(weight(rows));
+                self.traffic.events(rows.len());
+            }
+            (Message::GivenUp { ranges, .. }, _) => charge.set(512 + size_of_val(ranges.as_slice())),
+            (Message::Devices { sample, .. }, _) => {
+                let names = sample.devices.iter().map(|device| device.name.len() + device.mount.len());
+                charge.set(512 + size_of_val(sample.devices.as_slice()) + names.sum::<usize>());
+            }
+            _ => {}
         }
         if self.clock.known {
             return self.forward(message, rows, charge);
         }
-        self.held_bytes += rows.as_ref().map_or(256, weight);
+        self.held_bytes += charge.bytes();
         self.held.push((message, rows, charge));
         if self.held_bytes > MAX_HELD { self.clock_known() } else { Ok(()) }
     }
@@ -310,8 +322,13 @@ impl Session {
         if status.len() > MAX_REPORT {
             return Err(Refusal::Rule("a report of more than 64 KiB").into());
         }
-        match serde_json::from_slice(status) {
-            Ok(report) => self.shared.monitor.reported(&self.node, report),
+        match serde_json::from_slice::<NodeReport>(status) {
+            Ok(mut report) => {
+                // Elements of which next to nothing is said take much more memory than bytes.
+                report.oldest.truncate(MOST_IN_FLIGHT);
+                report.exceptions.truncate(MOST_EXCEPTIONS);
+                self.shared.monitor.reported(&self.node, report);
+            }
             Err(error) => tracing::debug!(node = self.node, %error, "a report that makes no sense"),
         }
         Ok(())
@@ -537,6 +554,11 @@ impl Known {
     }
 
     fn check(&mut self, message: &Message) -> Result<(), Refusal> {
+        let is_definition = matches!(message, Message::Process { .. } | Message::Stream { .. });
+        if message.seq() == Some(0) && !is_definition {
+            // Its memory is charged until its number is acknowledged.
+            return Err(Refusal::Rule("only a process or stream that is told again has no number"));
+        }
         let rule = match message {
             Message::Process { process, .. } => {
                 let strings = [&process.exe, &process.cmdline, &process.job, &process.cwd];
@@ -579,9 +601,9 @@ impl Known {
                 (true, "")
             }
             Message::Devices { sample, .. } => {
-                let strings = sample.devices.iter().map(|device| device.name.len() + device.mount.len());
-                let sound = sample.devices.len() <= MAX_DEVICES && strings.sum::<usize>() <= MAX_STRINGS;
-                (sound, "a sample of more than 1024 devices, or with more than 64 KiB of names")
+                let fits = |name: &Vec<u8>| name.len() <= MAX_DEVICE_NAME;
+                let sound = sample.devices.iter().all(|device| fits(&device.name) && fits(&device.mount));
+                (sound, "a device with a name or mount of more than 512 bytes")
             }
             Message::Heartbeat { .. } | Message::Aside | Message::Bye => (true, ""),
             _ => (false, "a message that only the log-server sends, or a second greeting"),

@@ -20,6 +20,8 @@ use tokio::time::timeout;
 
 /// Longest time between two questions.
 const SILENT: Duration = Duration::from_secs(60);
+/// Longest answer, bytes: with its tag and length it fits into a frame.
+const MAX_REPLY: usize = MAX_FRAME - 1024;
 /// Longest that nodes are waited for.
 const MOST_PATIENCE: Duration = Duration::from_secs(600);
 
@@ -80,9 +82,11 @@ where
         };
         let reply = answer(&request, &who, rights, &shared).await;
         let mut reply = serde_json::to_vec(&reply).unwrap_or_default();
-        if reply.len() > MAX_FRAME - 1024 {
-            let refused =
-                Reply::Refused("the status is larger than a message can be; ask for /api/status".into());
+        if reply.len() > MAX_REPLY {
+            let refused = Reply::Refused(format!(
+                "the answer has {} bytes, at most {MAX_REPLY} fit; over HTTP there are /api/status and /api/watch",
+                reply.len()
+            ));
             reply = serde_json::to_vec(&refused).unwrap_or_default();
         }
         say(&mut writer, &Message::Answer { reply }).await?;

@@ -15,17 +15,23 @@ const BOOTS: usize = 16;
 #[derive(Debug)]
 pub(super) struct Samples<T> {
     /// By merged time.
-    waiting: BTreeMap<(i64, u64), Waiting<T>>,
+    waiting: BTreeMap<Place, Waiting<T>>,
+    /// Where those that wait are.
+    places: HashMap<Name, Place>,
     /// Gives samples of the same time their order.
     came: u64,
     /// Of each node, its latest boots and their last samples.
     last: HashMap<String, Vec<(String, u64)>>,
 }
 
+/// Merged time, and how many came before.
+type Place = (i64, u64);
+/// Node, boot, and time since boot.
+type Name = (String, String, u64);
+
 #[derive(Debug)]
 struct Waiting<T> {
-    node: String,
-    boot: String,
+    name: Name,
     sample: Sample,
     tickets: Vec<T>,
 }
@@ -33,7 +39,8 @@ struct Waiting<T> {
 impl<T> Samples<T> {
     /// `known`: last samples in the trace, by node and boot: time since boot, and merged time.
     pub(super) fn new(known: LastSamples) -> Samples<T> {
-        let mut samples = Samples { waiting: BTreeMap::new(), came: 0, last: HashMap::new() };
+        let (waiting, places) = (BTreeMap::new(), HashMap::new());
+        let mut samples = Samples { waiting, places, came: 0, last: HashMap::new() };
         for ((node, boot), (uptime, _)) in known {
             samples.last.entry(node).or_default().push((boot, uptime));
         }
@@ -51,10 +58,8 @@ impl<T> Samples<T> {
         let boots = self.last.entry(node.clone()).or_default();
         match boots.iter_mut().find(|(known, _)| *known == boot) {
             Some((_, last)) if *last >= sample.uptime => {
-                let is_it = |waiting: &&mut Waiting<T>| {
-                    waiting.sample.uptime == sample.uptime && waiting.node == node && waiting.boot == boot
-                };
-                return match self.waiting.values_mut().find(is_it) {
+                let place = self.places.get(&(node, boot, sample.uptime));
+                return match place.and_then(|place| self.waiting.get_mut(place)) {
                     Some(waiting) => {
                         waiting.tickets.extend(ticket);
                         None
@@ -72,7 +77,9 @@ impl<T> Samples<T> {
         }
         self.came += 1;
         let tickets = ticket.into_iter().collect();
-        self.waiting.insert((sample.time, self.came), Waiting { node, boot, sample, tickets });
+        let (name, place) = ((node, boot, sample.uptime), (sample.time, self.came));
+        self.places.insert(name.clone(), place);
+        self.waiting.insert(place, Waiting { name, sample, tickets });
         None
     }
 
@@ -83,8 +90,10 @@ impl<T> Samples<T> {
             if until.is_some_and(|until| entry.key().0 >= until) {
                 break;
             }
-            let Waiting { node, boot, sample, tickets: of_it } = entry.remove();
+            let Waiting { name, sample, tickets: of_it } = entry.remove();
+            self.places.remove(&name);
             tickets.extend(of_it);
+            let (node, boot, _) = name;
             rows.extend(sample.devices.into_iter().map(|device| DeviceRow {
                 time: sample.time,
                 node: node.clone(),

@@ -16,7 +16,7 @@ use miot_proto::wire::{
 };
 use miot_trace_store::{Reader, Table, fsck};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -124,10 +124,6 @@ pub struct Row {
 }
 
 impl Trace {
-    pub fn at(dir: &Path) -> Trace {
-        Trace { dir: dir.to_owned(), _keep: None }
-    }
-
     pub fn check(&self) {
         let report = fsck::check(&self.dir);
         assert!(report.is_good(), "{report:#?}");

@@ -23,7 +23,8 @@ const WAITING: usize = 256;
 const QUESTIONS: usize = 64;
 /// Nobody watches when nobody has asked for so long.
 const GONE_AFTER: Duration = Duration::from_secs(3600);
-/// Between two looks whether anybody watches.
+/// Between two looks whether anybody watches, and between two readings of names that were missed: with many files one
+/// takes long, and more may be missed meanwhile.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Rows of a kind that can be asked for.
 const MOST_ROWS: usize = 1000;
@@ -75,6 +76,7 @@ impl Watch {
             always,
             state: Arc::clone(&state),
             activity: Activity::new(),
+            named: Instant::now(),
         };
         std::thread::Builder::new()
             .name("miot-watch".into())
@@ -111,6 +113,8 @@ struct Watcher {
     always: bool,
     state: Arc<State>,
     activity: Activity,
+    /// When names were last read.
+    named: Instant,
 }
 
 impl Watcher {
@@ -144,7 +148,7 @@ impl Watcher {
             if is_gone && !self.always && self.state.active.swap(false, Relaxed) {
                 self.activity = Activity::new();
             }
-            if self.state.names_missed.swap(false, Relaxed) {
+            if self.state.names_missed.load(Relaxed) && self.named.elapsed() >= LOOK_EVERY {
                 self.read_names();
             }
         }
@@ -159,6 +163,7 @@ impl Watcher {
 
     /// What the events to come may refer to.
     fn read_names(&mut self) {
+        self.state.names_missed.store(false, Relaxed);
         let read = Reader::open(&self.trace).and_then(|reader| {
             for table in [Table::Processes, Table::Files] {
                 for batch in reader.batches(table) {
@@ -170,5 +175,6 @@ impl Watcher {
         if let Err(error) = read {
             tracing::warn!(%error, "names of processes and files cannot be read from the trace");
         }
+        self.named = Instant::now();
     }
 }

@@ -8,19 +8,8 @@ mod support;
 use miot_proto::wire::Message;
 use std::collections::BTreeSet;
 use std::time::Duration;
+use support::random::{Random, given_seed};
 use support::{Node, Record, Server, open, read};
-
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-}
 
 const STREAMS: u32 = 3;
 
@@ -81,9 +70,7 @@ impl Client {
     /// Takes what has come within a moment.
     async fn listen(&mut self) {
         let Some(node) = &mut self.node else { return };
-        while let Ok(Some(message)) =
-            tokio::time::timeout(Duration::from_millis(3), node.peer.receive()).await
-        {
+        while let Some(message) = node.peer.poll(Duration::from_millis(3)).await {
             match message {
                 Message::Ack { through } => {
                     assert!(
@@ -101,7 +88,7 @@ impl Client {
 }
 
 async fn run(seed: u64) {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Random::new(seed);
     let mut server = Server::start_with(|config| config.seal_rows = 500).await;
     let mut clients = [Client::new("a"), Client::new("b")];
     for _ in 0..150 {
@@ -154,10 +141,7 @@ async fn run(seed: u64) {
 
 #[tokio::test]
 async fn every_row_is_there_once_whatever_breaks() {
-    let seeds = match std::env::var("MIOT_SEED") {
-        Ok(seed) => vec![seed.parse().unwrap()],
-        Err(_) => (1..=12).collect(),
-    };
+    let seeds = given_seed().map_or_else(|| (1..=12).collect(), |seed| vec![seed]);
     for seed in seeds {
         eprintln!("seed {seed}");
         run(seed).await;

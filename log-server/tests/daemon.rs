@@ -2,36 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use miot_trace_store::fsck;
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+mod support;
 
-fn log_server() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_log-server"));
-    command.env_remove("MIOT_SERVER_CONFIG").stdin(Stdio::null());
-    command
-}
+use miot_trace_store::fsck;
+use std::net::TcpListener;
+use std::process::{Command, Output};
+use support::daemon::{log_server, start};
 
 fn outcome(command: &mut Command) -> (i32, String) {
     let Output { status, stderr, stdout } = command.output().unwrap();
     (status.code().unwrap(), String::from_utf8(stderr).unwrap() + &String::from_utf8(stdout).unwrap())
-}
-
-/// Starts it and waits until it says that it is ready.
-fn start(trace: &Path) -> Child {
-    let mut child = log_server()
-        .args(["--listen", "127.0.0.1:0", "--trace"])
-        .arg(trace)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let ready = lines.by_ref().any(|line| line.unwrap().contains("log-server is ready"));
-    assert!(ready, "ended before it was ready: {:?}", child.wait());
-    std::thread::spawn(move || lines.count());
-    child
 }
 
 #[test]
@@ -101,7 +81,7 @@ fn a_signal_ends_it_with_a_whole_trace() {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("trace");
     for signal in ["-TERM", "-INT"] {
-        let mut child = start(&trace);
+        let (mut child, _) = start(&mut log_server(), &trace);
         let sent = Command::new("kill").arg(signal).arg(child.id().to_string()).status().unwrap();
         assert!(sent.success());
         assert_eq!(child.wait().unwrap().code(), Some(0));
@@ -113,7 +93,7 @@ fn a_signal_ends_it_with_a_whole_trace() {
 fn a_second_server_on_the_same_trace_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("trace");
-    let mut first = start(&trace);
+    let (mut first, _) = start(&mut log_server(), &trace);
     let (code, text) = outcome(log_server().args(["--listen", "127.0.0.1:0", "--trace"]).arg(&trace));
     first.kill().unwrap();
     first.wait().unwrap();

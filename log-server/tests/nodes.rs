@@ -8,7 +8,7 @@ use miot_proto::event::{Kind, flag};
 use miot_proto::op::posix;
 use miot_proto::wire::{Message, ProcessLoss, StreamEnd};
 use std::time::Duration;
-use support::{Node, Record, Server, open, process_key, read};
+use support::{Node, Record, Server, open, read};
 
 #[tokio::test]
 async fn two_nodes_make_one_order() {
@@ -154,8 +154,7 @@ async fn what_was_lost_is_told_where_it_was_lost() {
     node.peer.send(&Message::StreamEnd { seq, end }).await;
     let lost = ProcessLoss { no_lane: 6, abi_violations: 1 };
     for _ in 0..2 {
-        let seq = node.next();
-        node.peer.send(&Message::ProcessEnd { seq, key: process_key(10), time: 13, lost }).await;
+        node.process_end(10, 13, lost).await;
     }
     node.heartbeat(100).await;
     node.all_acked().await;
@@ -188,8 +187,7 @@ async fn totals_said_again_are_told_once_and_what_was_added_is_told() {
         node.process(10).await;
         node.stream(0, 10, 0).await;
         node.end(0, 0, nested).await;
-        let (seq, lost) = (node.next(), ProcessLoss { no_lane, abi_violations: 0 });
-        node.peer.send(&Message::ProcessEnd { seq, key: process_key(10), time: 13, lost }).await;
+        node.process_end(10, 13, ProcessLoss { no_lane, abi_violations: 0 }).await;
         node.heartbeat(100).await;
         node.all_acked().await;
         server = server.crash().await;
@@ -241,8 +239,7 @@ async fn a_process_that_outlives_its_log_client_keeps_its_files() {
             _ => node.batch(0, &[read(1, 20, 7)]).await,
         }
         node.end(0, session, 0).await;
-        let (seq, lost) = (node.next(), ProcessLoss::default());
-        node.peer.send(&Message::ProcessEnd { seq, key: process_key(10), time: 13, lost }).await;
+        node.process_end(10, 13, ProcessLoss::default()).await;
         node.heartbeat(100).await;
         node.all_acked().await;
     }

@@ -13,8 +13,9 @@ use miot_proto::wire::{
     ProcessLoss, Role, Sample, VERSION, Version, frame_header_of,
 };
 use miot_trace_store::{Reader, Table};
+use std::path::PathBuf;
 use std::time::Duration;
-use support::{Node, Peer, Server, WATCHDOG, hello, process_key, read, status};
+use support::{Node, Peer, Server, WATCHDOG, hello, read, status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// After whatever came before, a node is served.
@@ -253,8 +254,7 @@ async fn a_node_with_too_many_streams_is_refused_and_keeps_what_was_acknowledged
     node.stream_as(0, 1, 1, 0).await;
     node.seq = node.through;
     node.end(1, 1, 0).await;
-    let (seq, lost) = (node.next(), ProcessLoss::default());
-    node.peer.send(&Message::ProcessEnd { seq, key: process_key(1), time: 60, lost }).await;
+    node.process_end(1, 60, ProcessLoss::default()).await;
     node.heartbeat(70).await;
     node.all_acked().await;
     node.process(77).await;
@@ -420,23 +420,40 @@ impl Drop for Small {
     }
 }
 
+/// A server whose disk has no room for what a node has sent.
+struct FullDisk {
+    server: Server,
+    node: Node,
+    /// With it gone there is room.
+    ballast: PathBuf,
+    disk: Small,
+}
+
+impl FullDisk {
+    async fn new() -> Option<FullDisk> {
+        let Some(disk) = Small::mount("8m") else {
+            eprintln!("skipped: no right to mount a tmpfs");
+            return None;
+        };
+        let ballast = disk.0.path().join("ballast");
+        std::fs::write(&ballast, vec![1; (8 << 20) - (200 << 10)]).unwrap();
+        let server = Server::start_with(|config| config.trace = disk.0.path().join("trace")).await;
+        let mut node = Node::connect(&server, "a", 1).await;
+        node.process(10).await;
+        node.stream(0, 10, 0).await;
+        node.acked(2).await;
+        let rows: Vec<_> = (0..30_000)
+            .map(|i| support::Record { offset: i * i * 7919, ..read(i, i as i64, 0) })
+            .collect();
+        node.batch(0, &rows).await;
+        node.heartbeat(1 << 30).await;
+        Some(FullDisk { server, node, ballast, disk })
+    }
+}
+
 #[tokio::test]
 async fn a_full_disk_stops_acknowledgements_and_loses_nothing() {
-    let Some(disk) = Small::mount("8m") else {
-        eprintln!("skipped: no right to mount a tmpfs");
-        return;
-    };
-    let ballast = disk.0.path().join("ballast");
-    std::fs::write(&ballast, vec![1; (8 << 20) - (200 << 10)]).unwrap();
-    let server = Server::start_with(|config| config.trace = disk.0.path().join("trace")).await;
-    let mut node = Node::connect(&server, "a", 1).await;
-    node.process(10).await;
-    node.stream(0, 10, 0).await;
-    node.acked(2).await;
-    let rows: Vec<_> =
-        (0..30_000).map(|i| support::Record { offset: i * i * 7919, ..read(i, i as i64, 0) }).collect();
-    node.batch(0, &rows).await;
-    node.heartbeat(1 << 30).await;
+    let Some(FullDisk { ballast, server, mut node, disk: _disk }) = FullDisk::new().await else { return };
     tokio::time::sleep(Duration::from_millis(1500)).await;
     let acks = tokio::time::timeout(Duration::from_millis(10), node.acked(3)).await;
     assert!(acks.is_err(), "acknowledged {} with a full disk", node.acked);
@@ -449,21 +466,7 @@ async fn a_full_disk_stops_acknowledgements_and_loses_nothing() {
 
 #[tokio::test]
 async fn a_stop_with_a_full_disk_says_what_is_missing() {
-    let Some(disk) = Small::mount("8m") else {
-        eprintln!("skipped: no right to mount a tmpfs");
-        return;
-    };
-    let ballast = disk.0.path().join("ballast");
-    std::fs::write(&ballast, vec![1; (8 << 20) - (200 << 10)]).unwrap();
-    let server = Server::start_with(|config| config.trace = disk.0.path().join("trace")).await;
-    let mut node = Node::connect(&server, "a", 1).await;
-    node.process(10).await;
-    node.stream(0, 10, 0).await;
-    node.acked(2).await;
-    let rows: Vec<_> =
-        (0..30_000).map(|i| support::Record { offset: i * i * 7919, ..read(i, i as i64, 0) }).collect();
-    node.batch(0, &rows).await;
-    node.heartbeat(1 << 30).await;
+    let Some(FullDisk { server, node: _node, disk: _disk, .. }) = FullDisk::new().await else { return };
     tokio::time::sleep(Duration::from_millis(200)).await;
     let (result, trace) = server.stop().await;
     let error = result.unwrap_err();

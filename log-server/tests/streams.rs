@@ -12,10 +12,9 @@ use miot_proto::event::flag;
 use miot_proto::wire::{Message, Role};
 use miot_trace_store::{Reader, fsck};
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
+use support::daemon::{log_server, start};
 use support::{Peer, Record, columns, hello, now, read};
 use tokio::io::AsyncWriteExt;
 
@@ -29,26 +28,6 @@ const GENERATIONS: u32 = 3;
 
 fn setting(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
-}
-
-/// A log-server, and where it listens.
-fn start(trace: &Path) -> (Child, SocketAddr) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_log-server"))
-        .args(["--listen", "127.0.0.1:0", "--trace"])
-        .arg(trace)
-        // Nobody is to be taken for silent because this machine is slow.
-        .env("MIOT_SERVER_SILENT_AFTER", "10min")
-        .env_remove("MIOT_SERVER_CONFIG")
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let ready = lines.by_ref().map(Result::unwrap).find(|line| line.contains("log-server is ready")).unwrap();
-    let address = ready.split("address=").nth(1).unwrap().split_whitespace().next().unwrap();
-    let address = address.parse().unwrap();
-    std::thread::spawn(move || lines.count());
-    (child, address)
 }
 
 /// Resident memory, bytes.
@@ -86,9 +65,8 @@ impl Node {
         let mut frames = Vec::new();
         definitions.process(self.next()).put_frame(&mut frames);
         for lane in 0..streams {
-            definitions
-                .stream(self.next(), number_of(generation, streams, lane), lane)
-                .put_frame(&mut frames);
+            let number = number_of(generation, streams, lane);
+            definitions.stream(self.next(), number, lane as u32).put_frame(&mut frames);
         }
         for batch in 0..BATCHES {
             for lane in 0..streams {
@@ -160,7 +138,8 @@ async fn many_streams_are_merged_in_order_with_memory_for_those_that_are_open() 
     let (nodes, streams) = (setting("MIOT_STREAMS_NODES", 100), setting("MIOT_STREAMS", 200));
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("trace");
-    let (mut server, address) = start(&trace);
+    // Nobody is to be taken for silent because this machine is slow.
+    let (mut server, address) = start(log_server().env("MIOT_SERVER_SILENT_AFTER", "10min"), &trace);
     let mut fleet = all((0..nodes).map(|number| Node::connect(address, number))).await;
     let before = resident(&server);
     let mut open = Vec::new();

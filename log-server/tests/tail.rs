@@ -10,6 +10,7 @@ use miot_proto::event::flag;
 use miot_proto::wire::Message;
 use miot_trace_store::schema;
 use std::time::Duration;
+use support::random::{Random, seed};
 use support::{Node, Peer, Record, Row, Server, Trace, open, read, rows, status, tail, tail_since};
 
 /// The next batches of rows, until there are at least so many.
@@ -97,19 +98,28 @@ async fn a_wish_that_makes_no_sense_is_refused() {
     server.finish().await;
 }
 
+/// Batches of a flood, and rows of each.
+const BATCHES: u64 = 40;
+/// See [`BATCHES`].
+const BATCH: u64 = 5_000;
+
+/// A batch of rows that cannot be packed well, and the promise that they are all.
+async fn flood(node: &mut Node, n: u64) {
+    let rows: Vec<_> = (n * BATCH..(n + 1) * BATCH)
+        .map(|i| Record { offset: i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2, ..read(i, i as i64, 0) })
+        .collect();
+    node.batch(0, &rows).await;
+    node.heartbeat(((n + 1) * BATCH) as i64).await;
+}
+
 #[tokio::test]
 async fn a_reader_that_does_not_read_is_cut_off_and_delays_nobody() {
     let server = Server::start_with(|config| config.tail_memory = 1 << 20).await;
     let mut lazy = tail(&server, &[], &[], &[]).await;
     let mut node = node(&server, "a", 1).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    const BATCH: u64 = 5_000;
-    for n in 0..40 {
-        let rows: Vec<_> = (n * BATCH..(n + 1) * BATCH)
-            .map(|i| Record { offset: i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2, ..read(i, i as i64, 0) })
-            .collect();
-        node.batch(0, &rows).await;
-        node.heartbeat(((n + 1) * BATCH) as i64).await;
+    for n in 0..BATCHES {
+        flood(&mut node, n).await;
     }
     node.all_acked().await;
     let mut received = 0;
@@ -124,7 +134,7 @@ async fn a_reader_that_does_not_read_is_cut_off_and_delays_nobody() {
     assert_eq!(lazy.receive().await, None);
     assert_eq!(status(&server).await.server.subscribers_cut, 1);
     let trace = server.finish().await;
-    assert_eq!(trace.rows().len(), 40 * BATCH as usize);
+    assert_eq!(trace.rows().len(), (BATCHES * BATCH) as usize);
 }
 
 /// Completion of the last event of a test.
@@ -176,18 +186,6 @@ fn judge(got: &[Row], trace: &Trace, since: i64) {
     assert!(found == expected, "the same rows, with the same names");
 }
 
-/// Numbers from a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
-
 /// The next batch of a node: its times go up from `time`.
 fn records(random: &mut Random, seq: &mut u64, time: &mut i64) -> Vec<Record> {
     let count = 1 + random.below(60);
@@ -206,10 +204,7 @@ fn records(random: &mut Random, seq: &mut u64, time: &mut i64) -> Vec<Record> {
 /// Readers of the past come while parts are written, sealed and begun; some rows are late.
 #[tokio::test]
 async fn the_past_and_the_present_meet_without_gap_or_repeat() {
-    let seed = std::env::var("MIOT_SEED").ok().and_then(|s| s.parse().ok());
-    let seed = seed.unwrap_or_else(|| support::now() as u64);
-    println!("MIOT_SEED={seed}");
-    let mut random = Random(seed | 1);
+    let mut random = Random::new(seed());
     let server = Server::start_with(|config| {
         config.seal_rows = 300;
         config.tail_memory = 1 << 30;
@@ -275,7 +270,7 @@ async fn many_readers_at_once_get_all_of_it() {
     let server = Server::start_with(|config| config.seal_rows = 2000).await;
     let mut node = node(&server, "a", 1).await;
     let mut readers = Vec::new();
-    let (mut random, mut seq, mut time) = (Random(7), 0, 0);
+    let (mut random, mut seq, mut time) = (Random::new(7), 0, 0);
     for n in 0..100 {
         if n % 2 == 0 {
             let since = if n % 4 == 0 { 0 } else { time };
@@ -301,14 +296,9 @@ async fn many_readers_at_once_get_all_of_it() {
 async fn a_reader_of_the_past_that_does_not_read_delays_nobody() {
     let server = Server::start_with(|config| config.seal_rows = 20_000).await;
     let mut node = node(&server, "a", 1).await;
-    const BATCH: u64 = 5_000;
     let mut lazy = Vec::new();
-    for n in 0..40 {
-        let rows: Vec<_> = (n * BATCH..(n + 1) * BATCH)
-            .map(|i| Record { offset: i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2, ..read(i, i as i64, 0) })
-            .collect();
-        node.batch(0, &rows).await;
-        node.heartbeat(((n + 1) * BATCH) as i64).await;
+    for n in 0..BATCHES {
+        flood(&mut node, n).await;
         if n == 10 {
             // More than may read the past at a time.
             for _ in 0..12 {
@@ -318,5 +308,5 @@ async fn a_reader_of_the_past_that_does_not_read_delays_nobody() {
     }
     node.all_acked().await;
     let trace = server.finish().await;
-    assert_eq!(trace.rows().len(), 40 * BATCH as usize);
+    assert_eq!(trace.rows().len(), (BATCHES * BATCH) as usize);
 }

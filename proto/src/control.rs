@@ -277,8 +277,7 @@ impl Settings {
     ///
     /// [`word::OVERWRITES`] is among them only if it has to become 1.
     pub fn words(&self, tsc_hz: u64) -> impl Iterator<Item = (usize, u64)> {
-        let min_tsc = u128::from(self.min_duration_ns) * u128::from(tsc_hz) / 1_000_000_000;
-        let sample = (1u64 << self.sample_shift.min(31)) - 1;
+        let sample = self.sample_mask();
         let overwrites = self.when_full == WhenFull::OverwriteOldest;
         let filters = self.min_duration_ns != 0 || sample != 0 || self.excepted;
         let words = [
@@ -288,7 +287,7 @@ impl Settings {
             (word::LANE_SLOTS_MAX, self.lane_slots_max),
             (word::PROCESS_BYTES, self.process_bytes),
             (word::TSC_HZ, tsc_hz),
-            (word::MIN_TSC, u64::try_from(min_tsc).unwrap_or(u64::MAX)),
+            (word::MIN_TSC, self.min_ticks(tsc_hz)),
             (word::MIN_NS, self.min_duration_ns),
             (word::SAMPLE, sample),
             (word::FILTER, u64::from(filters)),
@@ -312,13 +311,12 @@ impl Settings {
     /// The words of an exception, but for its kind and key: byte offsets in the entry, and values. Policy and lanes are
     /// the node's.
     pub fn exception_words(&self, tsc_hz: u64) -> impl Iterator<Item = (usize, u64)> {
-        let min_tsc = u128::from(self.min_duration_ns) * u128::from(tsc_hz) / 1_000_000_000;
         let words = [
             (exception::ENABLED, u64::from(self.enabled)),
             (exception::LAYERS, self.layers),
-            (exception::MIN_TSC, u64::try_from(min_tsc).unwrap_or(u64::MAX)),
+            (exception::MIN_TSC, self.min_ticks(tsc_hz)),
             (exception::MIN_NS, self.min_duration_ns),
-            (exception::SAMPLE, (1u64 << self.sample_shift.min(31)) - 1),
+            (exception::SAMPLE, self.sample_mask()),
         ];
         let chosen = (0..EXCEPTION_LAYERS).map(|layer| {
             let [first, .., last] = [0, 1, 2, 3].map(|word| self.chosen[4 * layer + word]);
@@ -326,6 +324,15 @@ impl Settings {
             (exception::CHOSEN + 8 * layer, first & (u64::MAX >> 1) | rest << 63)
         });
         words.into_iter().chain(chosen)
+    }
+
+    fn min_ticks(&self, tsc_hz: u64) -> u64 {
+        let ticks = u128::from(self.min_duration_ns) * u128::from(tsc_hz) / 1_000_000_000;
+        u64::try_from(ticks).unwrap_or(u64::MAX)
+    }
+
+    fn sample_mask(&self) -> u64 {
+        (1 << self.sample_shift.min(31)) - 1
     }
 
     /// Chooses an operation, or leaves it out.

@@ -68,10 +68,10 @@ pub mod header {
     pub const RANK: usize = 80;
     /// Effective user id at creation, for information; ownership comes from the file.
     pub const UID: usize = 88;
-    /// Inode of the process id namespace in which `PID` counts (`/proc/self/ns/pid`), 0 if it is not known.
-    pub const PID_NAMESPACE: usize = 104;
     /// The process left its image in an orderly way (`exec`): nothing more will be written.
     pub const CLOSED: usize = 96;
+    /// Inode of the process id namespace in which `PID` counts (`/proc/self/ns/pid`), 0 if it is not known.
+    pub const PID_NAMESPACE: usize = 104;
     /// Start of the strings: executable, command line (NUL between arguments), job (as [`crate::job`] has it), working
     /// directory; each a `u16` length and the bytes, up to [`super::HEADER_BYTES`].
     pub const STRINGS: usize = 256;

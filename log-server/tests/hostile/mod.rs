@@ -1,10 +1,11 @@
 //! Sessions made up from a seed that break every rule there is, while an honest node delivers.
 
+use crate::support::random::{Random, seed};
 use crate::support::{Node, Peer, Record, Server, columns, hello, now, open, process_key, read};
 use miot_proto::event::flag;
 use miot_proto::wire::{
-    FRAME_HEADER, Message, Process, ProcessKey, ProcessLoss, Role, Stream, StreamEnd, StreamKey,
-    frame_header_of,
+    Counters, Device, DeviceKind, FRAME_HEADER, Message, Process, ProcessKey, ProcessLoss, Role, Sample,
+    Stream, StreamEnd, StreamKey, frame_header_of,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,20 +15,7 @@ use tokio::io::AsyncWriteExt;
 const ATTACKERS: u64 = 6;
 const SESSIONS: u64 = 15;
 
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
     fn of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }
@@ -79,7 +67,7 @@ fn message(random: &mut Random) -> Message {
     let (seq, stream) = (random.number(), random.below(4) as u32);
     let text =
         |random: &mut Random| vec![random.next() as u8; random.of(&[0, 1, 15, 16, 64, 65, 4096, 70_000])];
-    match random.below(14) {
+    match random.below(18) {
         0 | 1 => {
             let process = Process {
                 key: key(random),
@@ -117,13 +105,27 @@ fn message(random: &mut Random) -> Message {
             Message::ProcessEnd { seq, key: key(random), time: random.time(), lost }
         }
         11 => Message::Heartbeat { watermark: random.time() },
-        12 => Message::Pong { sent: random.time(), received: random.time(), answered: random.time() },
+        12 => {
+            let ranges = (0..random.below(5)).map(|_| (random.number(), random.number())).collect();
+            Message::GivenUp { seq, stream, after: random.number(), ranges, time: random.time() }
+        }
+        13 => {
+            let counters = Counters { reads: Some(random.number()), ..Counters::default() };
+            let device =
+                Device { kind: DeviceKind::Block, name: text(random), mount: text(random), counters };
+            let devices = vec![device; random.below(3) as usize];
+            let (boot, uptime, time) = (random.below(3).into(), random.number(), random.time());
+            Message::Devices { seq, sample: Sample { boot, uptime, time, interval: random.number(), devices } }
+        }
+        14 => Message::Report { status: random.of(&[&b"{}"[..], b"[]", b"{\"oldest\":[{},{}]}"]).to_vec() },
+        15 => Message::Outcome { id: random.number(), outcome: text(random) },
+        16 => Message::Pong { sent: random.time(), received: random.time(), answered: random.time() },
         _ => match random.below(6) {
             0 => Message::Bye,
             1 => Message::Ack { through: random.number() },
             2 => hello(Role::Node, "honest", 1),
             3 => Message::Rows { arrow: vec![0; 100] },
-            4 => Message::Cut { reason: "no".into() },
+            4 => Message::Aside,
             _ => Message::Heartbeat { watermark: i64::MAX },
         },
     }
@@ -223,9 +225,7 @@ async fn session(address: SocketAddr, mut random: Random) {
 
 #[tokio::test]
 async fn an_honest_node_does_not_notice_hostile_ones() {
-    let seed = std::env::var("MIOT_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed: u64 = seed.unwrap_or_else(|| now() as u64);
-    println!("MIOT_SEED={seed}");
+    let seed = seed();
     let server = Server::start_with(|config| {
         // So long that the honest node is not taken for silent on a busy machine.
         config.silent_after = Duration::from_secs(10);
@@ -239,8 +239,7 @@ async fn an_honest_node_does_not_notice_hostile_ones() {
     let attack = (0..ATTACKERS).map(|attacker| {
         tokio::spawn(async move {
             for n in 0..SESSIONS {
-                let mixed = (seed ^ (attacker << 32 | n)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                session(address, Random(mixed | 1)).await;
+                session(address, Random::new(seed ^ (attacker << 32 | n))).await;
             }
         })
     });

@@ -1,6 +1,9 @@
 //! A server in this process, and nodes and readers whose frames are made by hand.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
+pub mod daemon;
+pub mod random;
+
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
@@ -279,10 +282,10 @@ impl Definitions {
         Message::Process { seq, process }
     }
 
-    pub fn stream(&self, seq: u64, number: u32, lane: u64) -> Message {
-        let key = StreamKey { process: self.key, lane: lane as u32, incarnation: 1 };
+    pub fn stream(&self, seq: u64, number: u32, lane: u32) -> Message {
+        let key = StreamKey { process: self.key, lane, incarnation: 1 };
         let comm = format!("t{lane}").into_bytes();
-        Message::Stream { seq, stream: Stream { number, key, tid: self.key.pid + lane as u32, comm } }
+        Message::Stream { seq, stream: Stream { number, key, tid: self.key.pid + lane, comm } }
     }
 
     pub fn stream_end(&self, seq: u64, stream: u32, attempts: u64, time: i64) -> Message {
@@ -379,18 +382,7 @@ impl Node {
     }
 
     pub async fn process_as(&mut self, seq: u64, pid: u32) {
-        let process = Process {
-            key: process_key(pid),
-            ppid: 1,
-            uid: 0,
-            started: 1,
-            rank: None,
-            exe: b"/bin/x".to_vec(),
-            cmdline: b"x\0y z".to_vec(),
-            job: vec![],
-            cwd: b"/".to_vec(),
-        };
-        self.peer.send(&Message::Process { seq, process }).await;
+        self.peer.send(&Definitions::new(pid).process(seq)).await;
     }
 
     pub async fn stream(&mut self, number: u32, pid: u32, lane: u32) {
@@ -399,9 +391,12 @@ impl Node {
     }
 
     pub async fn stream_as(&mut self, seq: u64, number: u32, pid: u32, lane: u32) {
-        let key = StreamKey { process: process_key(pid), lane, incarnation: 1 };
-        let stream = Stream { number, key, tid: pid + lane, comm: format!("t{lane}").into_bytes() };
-        self.peer.send(&Message::Stream { seq, stream }).await;
+        self.peer.send(&Definitions::new(pid).stream(seq, number, lane)).await;
+    }
+
+    pub async fn process_end(&mut self, pid: u32, time: i64, lost: ProcessLoss) {
+        let seq = self.next();
+        self.peer.send(&Message::ProcessEnd { seq, key: process_key(pid), time, lost }).await;
     }
 
     pub async fn batch(&mut self, stream: u32, records: &[Record]) {

@@ -9,7 +9,7 @@ use crate::report::{Desk, Reporter, Survey, pages};
 use crate::ship::{Office, Outbox, Peer, Shipped, Tcp, ship};
 use crate::spool::{Heritage, Reader, Spool, Writer};
 use crate::sweeper::{Predecessor, Sweeper, Totals};
-use miot_monitoring::{Http, http};
+use miot_monitoring::Http;
 use miot_security::{Client, Role};
 use miot_service::{Heart, Watchdog};
 use std::future::Future;
@@ -180,7 +180,9 @@ impl LogClient {
         let control = Arc::clone(home.control());
         let desk = Desk::new(Arc::clone(&control), Arc::clone(&survey));
         let reporter = Arc::new(Reporter::new(&config, control, Arc::clone(&spool), Arc::clone(&survey)));
-        let answering = listen_http(&config).await?.map(|http| http.serve(pages(&reporter)));
+        let http = Http::listen(config.http.as_deref(), DEFAULT_HTTP, None).await;
+        let http = http.map_err(|error| Error::Setting { key: "http", reason: error.to_string() })?;
+        let answering = http.map(|http| http.serve(pages(&reporter)));
         let mut looking = JoinSet::new();
         answering.map(|answering| looking.spawn(answering));
         let outbox = Outbox::new(Writer::new(Arc::clone(&spool), before.promised));
@@ -253,22 +255,6 @@ impl LogClient {
             tracing::error!("records are left in the lanes of processes: the next log-client delivers them");
         }
         Ok(report)
-    }
-}
-
-/// The listener for HTTP. The one that nobody asked for may be missing: another log-client of this machine has it.
-async fn listen_http(config: &Config) -> Result<Option<Http>, Error> {
-    let address = config.http.as_deref().unwrap_or(DEFAULT_HTTP);
-    if address == http::OFF {
-        return Ok(None);
-    }
-    match Http::bind(address, None).await {
-        Ok(http) => Ok(Some(http)),
-        Err(error) if config.http.is_some() => Err(Error::Setting { key: "http", reason: error.to_string() }),
-        Err(error) => {
-            tracing::info!(%error, "no metrics: say with `http` where, or that it is `off`");
-            Ok(None)
-        }
     }
 }
 

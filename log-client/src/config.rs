@@ -236,7 +236,7 @@ impl Config {
             return fail("server", reason);
         }
         if let Some(http) = &self.http {
-            let checked = miot_monitoring::http::check(http, false, self.allow_insecure);
+            let checked = miot_monitoring::http::check(http, None, self.allow_insecure);
             checked.map_err(|reason| Error::Setting { key: "http", reason })?;
         }
         self.settings()?;

@@ -9,7 +9,7 @@ use crate::shared::Shared;
 use crate::store::{Report, Store};
 use crate::tls;
 use crate::tuning::Tuning;
-use miot_monitoring::{Http, http};
+use miot_monitoring::Http;
 use miot_security::Server;
 use miot_service::Watchdog;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -73,7 +73,7 @@ impl LogServer {
         let addresses: Vec<SocketAddr> = config.listen.to_socket_addrs().map_err(cannot)?.collect();
         let listener = TcpListener::bind(&addresses[..]).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
-        let http = listen_http(&config, tls.as_ref()).await?;
+        let http = Http::listen(config.http.as_deref(), DEFAULT_HTTP, tls.clone()).await?;
         Ok(Listening { config, listener, address, tls, http })
     }
 
@@ -162,22 +162,6 @@ impl LogServer {
         let closing = async { while sessions.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(CLOSE_WITHIN, closing).await;
         result
-    }
-}
-
-/// The listener for HTTP. The one that nobody asked for may be missing: another log-server of this machine has it.
-async fn listen_http(config: &Config, tls: Option<&Arc<Server>>) -> Result<Option<Http>, Error> {
-    let address = config.http.as_deref().unwrap_or(DEFAULT_HTTP);
-    if address == http::OFF {
-        return Ok(None);
-    }
-    match Http::bind(address, tls.cloned()).await {
-        Ok(http) => Ok(Some(http)),
-        Err(error) if config.http.is_some() => Err(Error::Http(error)),
-        Err(error) => {
-            tracing::info!(%error, "no metrics and no page: say with `http` where, or that it is `off`");
-            Ok(None)
-        }
     }
 }
 

@@ -64,41 +64,58 @@ pub struct Http {
 
 /// The listener cannot be had.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address} (`http`): {source}")]
+#[error("cannot listen on {address}: {source}; `http` says where, or `off`")]
 pub struct Unavailable {
     address: String,
     source: std::io::Error,
 }
 
-impl Unavailable {
-    /// Another program has the address.
-    #[must_use]
-    pub fn in_use(&self) -> bool {
-        self.source.kind() == std::io::ErrorKind::AddrInUse
-    }
-}
-
-/// Checks the setting `http`: [`OFF`] or `address:port`. `encrypted`: the daemon has certificates.
+/// Checks the setting `http`: [`OFF`] or `address:port`. `encrypted`: the daemon has certificates; `None`: it never uses
+/// any for this.
 ///
 /// # Errors
 /// What is wrong, and what to do.
-pub fn check(setting: &str, encrypted: bool, allow_insecure: bool) -> Result<(), String> {
+pub fn check(setting: &str, encrypted: Option<bool>, allow_insecure: bool) -> Result<(), String> {
     if setting == OFF {
         return Ok(());
     }
     let Some((host, _)) = setting.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()) else {
         return Err(format!("`{setting}` is neither `{OFF}` nor of the form address:port"));
     };
-    if !encrypted && !allow_insecure && !is_loopback(host) {
+    if encrypted != Some(true) && !allow_insecure && !is_loopback(host) {
+        let encrypt = encrypted.map_or("", |_| "set tls_certificate, tls_key and tls_authority, ");
         return Err(format!(
-            "other machines can reach {setting}, and nothing is encrypted; set tls_certificate, tls_key and \
-             tls_authority, listen on 127.0.0.1, or set `allow_insecure = true` if you trust everybody on that network"
+            "other machines can reach {setting}, and nothing is encrypted; {encrypt}listen on 127.0.0.1, or set \
+             `allow_insecure = true` if you trust everybody on that network"
         ));
     }
     Ok(())
 }
 
 impl Http {
+    /// Listens where the setting `http` says: an address, or [`OFF`]. If it says nothing, at `default`; that one may be
+    /// missing, another daemon of this machine may have it.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn listen(
+        setting: Option<&str>,
+        default: &str,
+        tls: Option<Arc<Server>>,
+    ) -> Result<Option<Http>, Unavailable> {
+        if setting == Some(OFF) {
+            return Ok(None);
+        }
+        match Http::bind(setting.unwrap_or(default), tls).await {
+            Ok(http) => Ok(Some(http)),
+            Err(error) if setting.is_some() => Err(error),
+            Err(error) => {
+                tracing::info!(%error, "nothing is answered over HTTP");
+                Ok(None)
+            }
+        }
+    }
+
     /// Listens.
     ///
     /// # Errors
@@ -172,7 +189,7 @@ async fn connection(socket: TcpStream, peer: SocketAddr, tls: Option<&Server>, r
             Ok(()) => converse(stream, routers.everything.clone()).await,
             Err(reason) => {
                 turned_away(&reason);
-                converse(stream, Router::new().fallback((StatusCode::FORBIDDEN, reason + "\n"))).await;
+                refuse(stream, reason + "\n").await;
             }
         },
         Ok(Err(Rejected::Plain(socket))) if peer.ip().is_loopback() => {
@@ -181,7 +198,7 @@ async fn connection(socket: TcpStream, peer: SocketAddr, tls: Option<&Server>, r
         Ok(Err(Rejected::Plain(socket))) => {
             turned_away("it does not speak TLS");
             let reason = "this is https, and you need a certificate of a reader (`miot pki reader`)\n";
-            converse(socket, Router::new().fallback((StatusCode::FORBIDDEN, reason))).await;
+            refuse(socket, reason.to_owned()).await;
         }
         Ok(Err(Rejected::Failed(_, reason))) => turned_away(&reason),
         Ok(Err(Rejected::Gone)) => {}
@@ -196,12 +213,26 @@ fn may_read(certificate: &Certificate) -> Result<(), String> {
 
 /// Answers requests until the peer goes, or says nothing for long.
 async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, router: Router) {
-    let service = TowerToHyperService::new(router);
+    answer(stream, router, true).await;
+}
+
+/// Answers one request of somebody who sees nothing, in time: whoever does not read keeps a place no longer.
+async fn refuse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, reason: String) {
+    let router = Router::new().fallback((StatusCode::FORBIDDEN, reason));
+    let _ = timeout(PATIENCE, answer(stream, router, false)).await;
+}
+
+async fn answer<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    router: Router,
+    keep_alive: bool,
+) {
     let conversation = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
         .max_buf_size(BUFFER)
-        .serve_connection(TokioIo::new(stream), service);
+        .keep_alive(keep_alive)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     if let Err(error) = conversation.await {
         tracing::debug!(%error, "HTTP connection ended");
     }
@@ -250,16 +281,19 @@ mod tests {
     #[test]
     fn other_machines_need_certificates_or_leave() {
         for (setting, encrypted, insecure, fine) in [
-            ("off", false, false, true),
-            ("127.0.0.1:1", false, false, true),
-            ("[::1]:0", false, false, true),
-            ("0.0.0.0:1", false, false, false),
-            ("0.0.0.0:1", true, false, true),
-            ("0.0.0.0:1", false, true, true),
-            ("localhost", true, true, false),
+            ("off", Some(false), false, true),
+            ("127.0.0.1:1", None, false, true),
+            ("[::1]:0", Some(false), false, true),
+            ("0.0.0.0:1", Some(false), false, false),
+            ("0.0.0.0:1", None, false, false),
+            ("0.0.0.0:1", Some(true), false, true),
+            ("0.0.0.0:1", None, true, true),
+            ("localhost", Some(true), true, false),
         ] {
             assert_eq!(check(setting, encrypted, insecure).is_ok(), fine, "{setting}");
         }
+        let advice = |encrypted| check("0.0.0.0:1", encrypted, false).unwrap_err().contains("tls_key");
+        assert!(advice(Some(false)) && !advice(None), "only where it would help");
     }
 
     async fn ask(address: SocketAddr, host: &str, path: &str) -> String {

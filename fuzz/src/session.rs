@@ -244,7 +244,9 @@ impl<'a> Play<'a> {
         for mut message in [process, stream] {
             if !again {
                 self.seq += 1;
-                set_seq(&mut message, self.seq);
+                if let Some(seq) = message.seq_mut() {
+                    *seq = self.seq;
+                }
             }
             self.say(&message);
         }
@@ -331,12 +333,6 @@ fn definitions(key: ProcessKey, number: u32, started: i64) -> [Message; 2] {
     let key = StreamKey { process: key, lane: 0, incarnation: 1 };
     let stream = Stream { number, key, tid: 1, comm: Vec::new() };
     [Message::Process { seq: 0, process }, Message::Stream { seq: 0, stream }]
-}
-
-fn set_seq(message: &mut Message, number: u64) {
-    if let Message::Process { seq, .. } | Message::Stream { seq, .. } = message {
-        *seq = number;
-    }
 }
 
 fn row(columns: &mut Columns, attempt: u64, time: i64, handle: u64, path: &[u8]) {

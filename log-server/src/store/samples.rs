@@ -90,8 +90,11 @@ impl<T> Samples<T> {
             if until.is_some_and(|until| entry.key().0 >= until) {
                 break;
             }
-            let Waiting { name, sample, tickets: of_it } = entry.remove();
-            self.places.remove(&name);
+            let (place, Waiting { name, sample, tickets: of_it }) = entry.remove_entry();
+            // A boot that was forgotten may have brought it again.
+            if self.places.get(&name) == Some(&place) {
+                self.places.remove(&name);
+            }
             tickets.extend(of_it);
             let (node, boot, _) = name;
             rows.extend(sample.devices.into_iter().map(|device| DeviceRow {

@@ -197,11 +197,12 @@ impl Config {
             ));
         }
         if self.silent_after < Duration::from_millis(100) {
-            return fail("silent_after: at least 100ms".into());
+            let found = units::format_duration(self.silent_after);
+            return fail(format!("silent_after: {found} is too little, at least 100ms are needed"));
         }
         for (key, value) in [("merge_every", self.merge_every), ("commit_every", self.commit_every)] {
             if value > Duration::from_secs(10) {
-                return fail(format!("{key}: at most 10s"));
+                return fail(format!("{key}: {} is too much, at most 10s", units::format_duration(value)));
             }
         }
         for (key, value) in [
@@ -210,14 +211,20 @@ impl Config {
             ("node_streams", self.node_streams),
         ] {
             if value == 0 {
-                return fail(format!("{key}: at least 1"));
+                return fail(format!("{key}: 0 would serve nobody, at least 1 is needed"));
             }
         }
-        if self.node_memory.is_some_and(|bytes| bytes < LEAST_NODE_MEMORY) {
-            return fail("node_memory: at least 17 MiB, one frame of the largest size".into());
+        if let Some(bytes) = self.node_memory.filter(|bytes| *bytes < LEAST_NODE_MEMORY) {
+            return fail(format!(
+                "node_memory: {} is too little, at least 17 MiB are needed, for one frame of the largest size",
+                units::format_bytes(bytes)
+            ));
         }
         if (1..LEAST_RATE).contains(&self.node_rate) {
-            return fail("node_rate: at least 64 KiB a second, or 0 for no limit".into());
+            return fail(format!(
+                "node_rate: {} a second is too little, at least 64 KiB are needed, or 0 for no limit",
+                units::format_bytes(self.node_rate)
+            ));
         }
         Ok(())
     }
@@ -334,6 +341,11 @@ mod tests {
             ("tls_certificate = \"/c\"\ntls_key = \"/k\"", "`tls_authority` is missing"),
             ("listen = \"127.0.0.1\"", "address:port"),
             ("silent_after = 5", "duration"),
+            ("silent_after = \"50ms\"", "50ms is too little"),
+            ("merge_every = \"1min\"", "1min is too much"),
+            ("node_streams = 0", "at least 1"),
+            ("node_memory = \"1 MiB\"", "1 MiB is too little"),
+            ("node_rate = \"1 KiB\"", "1 KiB a second is too little"),
         ] {
             let error = load(text, BTreeMap::new()).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");

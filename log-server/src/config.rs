@@ -187,7 +187,8 @@ impl Config {
             ));
         }
         if let Some(http) = &self.http {
-            let checked = miot_monitoring::http::check(http, Some(self.tls()?.is_some()), self.allow_insecure);
+            let checked =
+                miot_monitoring::http::check(http, Some(self.tls()?.is_some()), self.allow_insecure);
             checked.map_err(|reason| Error::Config(format!("http: {reason}")))?;
         }
         if self.memory < 2 * MAX_FRAME as u64 {

@@ -151,7 +151,6 @@ impl Drop for NodePlace {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -104,7 +104,9 @@ pub(crate) async fn serve<R, W>(
         let caller = node::Caller { node, session, place, address, version };
         return match node::serve(frames, writer, conn, caller, shared, ending).await {
             Ok(()) | Err(End::Closed) => {}
-            Err(end) => tracing::warn!(peer = %address, node = name, reason = %end, "node's connection ended"),
+            Err(end) => {
+                tracing::warn!(peer = %address, node = name, reason = %end, "node's connection ended")
+            }
         };
     }
     let _place = match shared.limits.subscriber() {

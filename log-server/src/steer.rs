@@ -232,7 +232,6 @@ impl Steering {
     }
 }
 
-
 /// An answer to come, or what is known without.
 type Waiting = Result<oneshot::Receiver<Outcome>, Outcome>;
 

@@ -442,9 +442,8 @@ impl FullDisk {
         node.process(10).await;
         node.stream(0, 10, 0).await;
         node.acked(2).await;
-        let rows: Vec<_> = (0..30_000)
-            .map(|i| support::Record { offset: i * i * 7919, ..read(i, i as i64, 0) })
-            .collect();
+        let rows: Vec<_> =
+            (0..30_000).map(|i| support::Record { offset: i * i * 7919, ..read(i, i as i64, 0) }).collect();
         node.batch(0, &rows).await;
         node.heartbeat(1 << 30).await;
         Some(FullDisk { server, node, ballast, disk })

@@ -115,7 +115,10 @@ fn message(random: &mut Random) -> Message {
                 Device { kind: DeviceKind::Block, name: text(random), mount: text(random), counters };
             let devices = vec![device; random.below(3) as usize];
             let (boot, uptime, time) = (random.below(3).into(), random.number(), random.time());
-            Message::Devices { seq, sample: Sample { boot, uptime, time, interval: random.number(), devices } }
+            Message::Devices {
+                seq,
+                sample: Sample { boot, uptime, time, interval: random.number(), devices },
+            }
         }
         14 => Message::Report { status: random.of(&[&b"{}"[..], b"[]", b"{\"oldest\":[{},{}]}"]).to_vec() },
         15 => Message::Outcome { id: random.number(), outcome: text(random) },

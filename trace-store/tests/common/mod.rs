@@ -8,6 +8,7 @@ use arrow_array::{
     ArrayRef, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt16Array, UInt32Array,
     UInt64Array, new_null_array,
 };
+use arrow_schema::DataType;
 use miot_trace_store::{Reader, Table, Writer, schema};
 use std::path::Path;
 use std::sync::Arc;
@@ -124,7 +125,7 @@ pub fn files(ids: &[(u64, Option<(u64, u64)>)]) -> RecordBatch {
         Arc::new(UInt64Array::from_iter_values(ids.iter().map(|i| i.0))),
         Arc::new(StringArray::from(vec!["n1"; n])),
         Arc::new(StringArray::from_iter_values(ids.iter().map(|i| format!("/data/{}", i.0)))),
-        new_null_array(&arrow_schema::DataType::Binary, n),
+        new_null_array(&DataType::Binary, n),
         Arc::new(UInt64Array::from_iter(ids.iter().map(|i| i.1.map(|r| r.0)))),
         Arc::new(UInt64Array::from_iter(ids.iter().map(|i| i.1.map(|r| r.1)))),
         Arc::new(UInt64Array::from_iter(ids.iter().map(|i| i.1.map(|r| r.1 + 50)))),
@@ -146,6 +147,26 @@ pub fn loss(stream: u64, first: u64, last: u64) -> RecordBatch {
         one(last),
     ];
     RecordBatch::try_new(schema::of(Table::Losses), columns).unwrap()
+}
+
+/// A sample of a node at a time: one row for each device, which has the time as its uptime and its writes.
+pub fn sample(time: i64, node: &str, devices: &[&str]) -> RecordBatch {
+    let n = devices.len();
+    let schema = schema::of(Table::Devices);
+    let column = |name: &str, kind: &DataType| -> ArrayRef {
+        match name {
+            "time" => times(vec![time; n]),
+            "node" => Arc::new(StringArray::from(vec![node; n])),
+            "interval" => Arc::new(Int64Array::from(vec![10; n])),
+            "kind" => Arc::new(StringArray::from(vec!["block"; n])),
+            "device" => Arc::new(StringArray::from(devices.to_vec())),
+            "boot" => Arc::new(StringArray::from(vec!["0123456789abcdef0123456789abcdef"; n])),
+            "uptime" | "writes" => Arc::new(UInt64Array::from(vec![time as u64; n])),
+            _ => new_null_array(kind, n),
+        }
+    };
+    let columns = schema.fields().iter().map(|field| column(field.name(), field.data_type())).collect();
+    RecordBatch::try_new(schema, columns).unwrap()
 }
 
 /// Process 1 with streams 1 to 3, file 1.

@@ -2,6 +2,9 @@
 
 use super::common::*;
 use super::survives_from;
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::UInt64Type;
 use miot_trace_store::follow::{Follow, From};
 use miot_trace_store::{Known, Options, Reader, Removed, Table, Writer, fsck};
 use std::collections::{HashMap, HashSet};
@@ -191,6 +194,63 @@ fn what_nobody_needs_is_not_carried_over() {
     assert!(report.is_good(), "{report}");
     let (_, recovered) = Writer::open(&dir, Options::default()).unwrap();
     assert_eq!((recovered.next_process, recovered.next_stream, recovered.next_file), (4, 10, 5));
+}
+
+/// Time, node and device of the rows of `devices`, in their order.
+fn samples(dir: &Path) -> Vec<(u64, String, String)> {
+    let batches = Reader::open(dir).unwrap().table(Table::Devices).unwrap();
+    let rows = |batch: &RecordBatch| -> Vec<(u64, String, String)> {
+        let text = |name: &str, row| batch[name].as_string::<i32>().value(row).to_owned();
+        let (uptime, writes) =
+            (batch["uptime"].as_primitive::<UInt64Type>(), batch["writes"].as_primitive::<UInt64Type>());
+        assert_eq!(uptime, writes, "whole rows");
+        (0..batch.num_rows()).map(|row| (uptime.value(row), text("node", row), text("device", row))).collect()
+    };
+    batches.iter().flat_map(rows).collect()
+}
+
+/// Whoever sends a sample again must meet it, also when its part is gone, and when that which was carried over goes on.
+#[test]
+fn the_last_sample_of_each_node_is_carried_over_again_and_again() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("trace");
+    let mut writer = Writer::create(&dir, Options { keep_bytes: Some(1), ..Options::default() }).unwrap();
+    sides(&mut writer);
+    let part = |writer: &mut Writer, number: u64, rows: &[RecordBatch]| {
+        rows.iter().for_each(|rows| writer.append(Table::Devices, rows).unwrap());
+        writer.append(Table::Events, &events(&turn(number * 10, number * 10 + 10))).unwrap();
+        writer.seal().unwrap();
+        eventually("parts are removed", || {
+            writer.retain().unwrap();
+            writer.removed().map_or(0, |removed| removed.parts) == number
+        });
+    };
+    let row = |time: u64, node: &str, device: &str| (time, node.to_owned(), device.to_owned());
+    part(
+        &mut writer,
+        0,
+        &[sample(10, "n1", &["sda", "sdb"]), sample(10, "n2", &["sda"]), sample(20, "n1", &["sda"])],
+    );
+    part(&mut writer, 1, &[sample(30, "n1", &["sda", "sdb"])]);
+    assert_eq!(
+        samples(&dir),
+        [row(10, "n2", "sda"), row(20, "n1", "sda"), row(30, "n1", "sda"), row(30, "n1", "sdb")]
+    );
+    // n2 says nothing any more: what was carried over of it is carried over again.
+    part(&mut writer, 2, &[sample(40, "n1", &["sdc"])]);
+    assert_eq!(
+        samples(&dir),
+        [row(10, "n2", "sda"), row(30, "n1", "sda"), row(30, "n1", "sdb"), row(40, "n1", "sdc")]
+    );
+    part(&mut writer, 3, &[]);
+    assert_eq!(samples(&dir), [row(10, "n2", "sda"), row(40, "n1", "sdc")]);
+    drop(writer);
+    let last = Reader::open(&dir).unwrap().last_samples().unwrap();
+    let mut last: Vec<_> = last.into_iter().map(|((node, _), (uptime, _))| (node, uptime)).collect();
+    last.sort();
+    assert_eq!(last, [("n1".to_owned(), 40), ("n2".to_owned(), 10)]);
+    let report = fsck::check(&dir);
+    assert!(report.is_good(), "{report}");
 }
 
 #[test]

@@ -312,6 +312,14 @@ fn without_a_log_client_nothing_happens() {
 }
 
 #[test]
+fn beside_a_log_client_of_another_version_nothing_happens() {
+    let dir = node(|_| ());
+    tell(dir.path(), word::MAGIC, control::MAGIC + 1);
+    run(dir.path(), "dormant");
+    assert_eq!(segments(dir.path()).len(), 0);
+}
+
+#[test]
 fn a_layer_that_is_switched_off_sets_nothing_up() {
     let dir = node(|settings| settings.layers = 1 << op::Layer::Stdio as u64);
     run(dir.path(), "dormant");

@@ -23,7 +23,7 @@ use std::time::Duration;
 #[command(after_help = "\
 Examples:
   miot ctl status
-  miot ctl off                       programs go on, at about 2 ns per call
+  miot ctl off                       programs go on, at some ns per call
   miot ctl set --ops=-posix.lseek --min-duration 100us
   miot ctl set --layers all --ops all --min-duration 0 --sample 1
                                      everything again

@@ -9,7 +9,9 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::UInt32Type;
 use arrow_array::{Array as _, RecordBatch};
 use miot_tests::built::built;
-use miot_tests::process::run;
+use miot_tests::node::Node;
+use miot_tests::process::{run, until};
+use miot_tests::steered::Steered;
 use miot_trace_store::{Reader, Table};
 use std::collections::BTreeSet;
 use std::fs;
@@ -154,35 +156,95 @@ fn own_cgroup() -> String {
     unified.or_else(|| lines.lines().find_map(|line| line.splitn(3, ':').nth(2))).unwrap().to_owned()
 }
 
-/// A control group named as slurmstepd names it: what the kernel says of a process counts, whatever its environment does.
+/// A control group that goes with the test, at this path of a hierarchy.
+struct Group {
+    hierarchy: &'static Path,
+    path: PathBuf,
+}
+
+impl Group {
+    /// In the first of these hierarchies in which one can be made; else it is said that this is not tested.
+    fn new(hierarchies: &[&'static str], path: &str) -> Option<Group> {
+        let made = hierarchies.iter().map(|hierarchy| Path::new(*hierarchy)).find_map(|hierarchy| {
+            let group = Group { hierarchy, path: hierarchy.join(path) };
+            let there = hierarchy.join("cgroup.procs").exists() && fs::create_dir_all(&group.path).is_ok();
+            (there && group.path.join("cgroup.procs").exists()).then_some(group)
+        });
+        if made.is_none() {
+            println!("NOT TESTED HERE: control groups cannot be made in any of {hierarchies:?}");
+        }
+        made
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for folder in self.path.ancestors().take_while(|folder| *folder != self.hierarchy) {
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+/// What the trace says of a program that runs in a control group, and whose environment says `env`.
+fn in_group(name: &str, group: &Group, env: &[(&str, &str)]) -> Found {
+    let place = place(name).parent().unwrap().to_owned();
+    let shared = tempfile::tempdir_in("/dev/shm").unwrap();
+    let node = Node::start(&place, shared.path());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "echo $$ > \"$1\" && LD_PRELOAD=$2 exec \"$3\" \"$4\"", "sh"]);
+    shell.arg(group.path.join("cgroup.procs")).arg(&built().hook);
+    shell.arg(env!("CARGO_BIN_EXE_steered")).arg(place.join("data")).env("MIOT_DIR", &node.dir);
+    for name in KNOWN {
+        shell.env_remove(name);
+    }
+    let mut program = Steered::start(shell.envs(env.iter().copied()));
+    program.tell("pwrite 1");
+    // So it was found while it was there to be looked at.
+    until("what it wrote is in the trace", || node.so_far().iter().any(|row| row.op == "pwrite"));
+    program.end();
+    let trace = node.trace.clone();
+    let _ = node.end();
+    let found = processes(&trace, "/steered");
+    let [found] = &found[..] else { panic!("{found:?}") };
+    found.clone()
+}
+
+/// Version 2, also beside version 1.
+const VERSION_2: &[&str] = &["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+/// What Slurm uses of version 1.
+const VERSION_1: &[&str] = &["/sys/fs/cgroup/freezer", "/sys/fs/cgroup/cpuset", "/sys/fs/cgroup/memory"];
+
+/// Programs of which nothing but their control group says to which job they belong, as of somebody who has come with ssh.
 #[test]
-fn a_control_group_of_slurm_says_which_job_it_is() {
-    let root = Path::new("/sys/fs/cgroup");
-    let group = root.join("miot-test-slurmstepd.scope/job_815/step_7/user/task_0");
-    let top = root.join("miot-test-slurmstepd.scope");
-    if fs::create_dir_all(&group).is_err() || !group.join("cgroup.procs").exists() {
-        let _ = fs::remove_dir(&top);
-        println!("NOT TESTED HERE: control groups of version 2 cannot be made on this machine");
-        return;
-    }
-    let trace = place("cgroup");
-    let script = format!("echo $$ > {}/cgroup.procs && {SCRIPT}", group.display());
-    traced(&trace, &["sh", "-c", &format!("sh -c '{}'", script.replace('\'', ""))], &[("SLURM_JOB_ID", "1")]);
-    for folder in group.ancestors().take_while(|folder| *folder != root) {
-        let _ = fs::remove_dir(folder);
-    }
-    let found = processes(&trace, "/cat");
-    let [cat] = &found[..] else { panic!("{found:?}") };
-    // `cat` may be gone before it is looked at; then only its environment is known.
-    if cat.cgroup.is_some() {
-        assert_eq!(
-            (cat.job.as_deref(), cat.system.as_deref(), cat.step.as_deref()),
-            (Some("815"), Some("slurm"), Some("7"))
+fn a_control_group_alone_says_which_job_it_is() {
+    let own = std::process::id().to_string();
+    let slurm_2 = format!("miot-{own}-slurmstepd.scope/job_815/step_7/user/task_0");
+    let slurm_1 = format!("slurm/uid_0/job_{own}/step_3/task_0");
+    let unit = format!("miot-{own}.service");
+    for (name, hierarchies, path, [job, system], step) in [
+        ("cgroup-2", VERSION_2, &slurm_2, ["815", "slurm"], Some("7")),
+        ("cgroup-1", VERSION_1, &slurm_1, [own.as_str(), "slurm"], Some("3")),
+        ("cgroup-unit", VERSION_2, &unit, [unit.as_str(), "systemd"], None),
+    ] {
+        let Some(group) = Group::new(hierarchies, path) else { continue };
+        let found = in_group(name, &group, &[]);
+        let said = [&found.job, &found.system, &found.step].map(|text| text.as_deref());
+        assert_eq!(said, [Some(job), Some(system), step], "{name}: {found:?}");
+        assert!(
+            found.cgroup.as_deref().is_some_and(|cgroup| cgroup.ends_with(path.as_str())),
+            "{name}: {found:?}"
         );
-        assert!(cat.cgroup.as_deref().unwrap().ends_with("job_815/step_7/user/task_0"));
-    } else {
-        assert_eq!(cat.job.as_deref(), Some("1"));
     }
+}
+
+/// What the kernel says of a process counts, whatever its environment does.
+#[test]
+fn a_control_group_of_another_job_is_right() {
+    let path = format!("miot-other-{}-slurmstepd.scope/job_815/step_7", std::process::id());
+    let Some(group) = Group::new(VERSION_2, &path) else { return };
+    let found = in_group("cgroup-other", &group, &[("SLURM_JOB_ID", "1"), ("SLURM_STEP_ID", "9")]);
+    let said = [&found.job, &found.system, &found.step].map(|text| text.as_deref());
+    assert_eq!(said, [Some("815"), Some("slurm"), Some("7")], "{found:?}");
 }
 
 /// Processes of a real launcher have their ranks.

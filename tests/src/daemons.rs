@@ -2,6 +2,7 @@
 
 use crate::built::built;
 use crate::process::{Background, until};
+use miot_proto::control::{self, word};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
@@ -55,15 +56,26 @@ pub fn started(command: &mut Command, dir: &Path) -> Background {
     let mut client = Background::start(command);
     until("the log-client has made its control page", || {
         assert!(client.running(), "log-client ended\n{}", client.printed());
-        dir.join(miot_proto::control::FILE).exists()
+        dir.join(control::FILE).exists()
     });
     client
+}
+
+/// How often the log-client that serves this directory has swept.
+///
+/// # Panics
+/// If it has no control page.
+#[must_use]
+pub fn sweeps(dir: &Path) -> u64 {
+    let page = std::fs::read(dir.join(control::FILE)).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    let word = page.get(word::SWEEPS..word::SWEEPS + 8).and_then(|word| word.try_into().ok());
+    word.map_or(0, u64::from_le_bytes)
 }
 
 /// A command that is traced as a daemon's node traces: two variables and nothing else.
 #[must_use]
 pub fn preloaded(program: &str, dir: &Path) -> Command {
     let mut command = Command::new(program);
-    command.env("LD_PRELOAD", &built().hook).env(miot_proto::control::DIR_ENV, dir);
+    command.env("LD_PRELOAD", &built().hook).env(control::DIR_ENV, dir);
     command
 }

@@ -3,9 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use miot_proto::control::{FILE, word};
 use miot_tests::built::built;
-use miot_tests::daemons::{client, free_port, server};
+use miot_tests::daemons::{client, free_port, server, sweeps};
 use miot_tests::process::{Background, until};
 use miot_tests::traced::{events, fsck};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -27,11 +26,6 @@ const INSIDE: &str = r#"
     sh -c 'echo high > high; cat gate' &
     wait
 "#;
-
-fn sweeps(dir: &Path) -> u64 {
-    let page = fs::read(dir.join(FILE)).unwrap();
-    u64::from_le_bytes(page[word::SWEEPS..word::SWEEPS + 8].try_into().unwrap())
-}
 
 /// Process ids in the names of the segments.
 fn segments(dir: &Path) -> Vec<u32> {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod capabilities;
 mod privileges;
 mod refused;
 mod renewed;

@@ -1,24 +1,18 @@
-//! What the daemons are once they run, and that it is enough.
+//! Who the daemons are once they run.
 
-use crate::site::{Papers, authority, place, ready, server_command, writes};
-use miot_proto::control;
+use crate::site::{Papers, authority, place, ready, server_command};
 use miot_tests::built::built;
-use miot_tests::daemons::{free_port, preloaded, server};
-use miot_tests::process::{Background, run, until};
-use miot_tests::traced::{events, fsck};
+use miot_tests::daemons::free_port;
+use miot_tests::process::{Background, run};
 use rustix::process::Signal;
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Command;
 
 /// A user that every machine has and who owns nothing.
-const NOBODY: u32 = 65534;
-/// Another.
-const DAEMON: u32 = 1;
-/// `CAP_DAC_OVERRIDE`, `CAP_SYS_PTRACE`, `CAP_LEASE`.
-const NEEDED: u64 = 1 << 1 | 1 << 19 | 1 << 28;
+pub(crate) const NOBODY: u32 = 65534;
 
-fn may_be_root() -> bool {
+pub(crate) fn may_be_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
         println!("SKIPPED: giving up privileges can be shown only by root");
@@ -27,7 +21,7 @@ fn may_be_root() -> bool {
 }
 
 /// Fields of /proc/…/status, the same in all threads.
-fn status(daemon: &Background) -> impl Fn(&str) -> String + use<> {
+pub(crate) fn status(daemon: &Background) -> impl Fn(&str) -> String + use<> {
     let tasks = fs::read_dir(format!("/proc/{}/task", daemon.id())).unwrap();
     let all: Vec<String> =
         tasks.flatten().flat_map(|task| fs::read_to_string(task.path().join("status"))).collect();
@@ -43,76 +37,8 @@ fn status(daemon: &Background) -> impl Fn(&str) -> String + use<> {
     }
 }
 
-fn capabilities(status: &impl Fn(&str) -> String, which: &str) -> u64 {
+pub(crate) fn capabilities(status: &impl Fn(&str) -> String, which: &str) -> u64 {
     u64::from_str_radix(&status(which), 16).unwrap()
-}
-
-#[test]
-fn a_log_client_keeps_three_capabilities_and_reads_everybody() {
-    if !may_be_root() {
-        return;
-    }
-    let own = fs::read_to_string("/proc/self/status").unwrap();
-    let ours = own.lines().find_map(|line| line.strip_prefix("CapPrm:")).unwrap();
-    let ours = u64::from_str_radix(ours.trim(), 16).unwrap();
-    if ours & NEEDED != NEEDED {
-        return println!("SKIPPED: root of this machine does not have the capabilities {NEEDED:x}");
-    }
-    for user in [None, Some("nobody")] {
-        let place = place(&format!("client-{}", user.unwrap_or("root")));
-        let (trace, port) = (place.join("trace"), free_port());
-        let server = server(port, &trace);
-        let shared = tempfile::tempdir_in("/dev/shm").unwrap();
-        fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        // As the log-client makes it where everybody looks for it.
-        let dir = shared.path().join("miot");
-        fs::create_dir(&dir).unwrap();
-        fs::set_permissions(&dir, fs::Permissions::from_mode(0o1777)).unwrap();
-        let uid = user.map_or(0, |_| NOBODY);
-        chown(&dir, Some(uid), Some(uid)).unwrap();
-        // Everybody may write here, and files here are recorded.
-        let out = tempfile::tempdir().unwrap();
-        fs::set_permissions(out.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-        let hook = shared.path().join("libmiot_posix.so");
-        fs::copy(&built().hook, &hook).unwrap();
-
-        let mut command = Command::new(&built().log_client);
-        command.args(["--node", "node", "--server", &format!("127.0.0.1:{port}")]).arg("--dir").arg(&dir);
-        command.args(user.iter().flat_map(|user| ["--user", user]));
-        let mut client = Background::start(&mut command);
-        until("the log-client has made its control page", || {
-            assert!(client.running(), "log-client ended\n{}", client.printed());
-            dir.join(control::FILE).exists()
-        });
-
-        for writer in [0, DAEMON, NOBODY] {
-            let mut dd = preloaded("setpriv", &dir);
-            dd.env("LD_PRELOAD", "").args([format!("--reuid={writer}"), format!("--regid={writer}")]);
-            dd.args(["--clear-groups", "env"]).arg(format!("LD_PRELOAD={}", hook.display()));
-            let of = format!("of={}", out.path().join(writer.to_string()).display());
-            let _ = run(dd.args(["dd", "if=/dev/zero", &of, "bs=512", "count=10"])).success();
-        }
-        let status = status(&client);
-        assert_eq!(status("Uid"), format!("{uid} {uid} {uid} {uid}"));
-        for (which, expected) in
-            [("CapInh", 0), ("CapPrm", NEEDED), ("CapEff", NEEDED), ("CapBnd", NEEDED), ("CapAmb", 0)]
-        {
-            assert_eq!(capabilities(&status, which), expected, "{which} as {user:?}");
-        }
-        assert_eq!(status("NoNewPrivs"), "1");
-        until("the segments of all are gone", || {
-            let names = fs::read_dir(&dir).unwrap().flatten().map(|entry| entry.file_name());
-            let known = ["control", "lock", "spool"];
-            names.into_iter().all(|name| name.to_str().is_some_and(|name| known.contains(&name)))
-        });
-        for (name, daemon) in [("log-client", client), ("log-server", server)] {
-            let (status, text) = daemon.stop(Signal::TERM);
-            assert!(status.success(), "{name}: {status}\n{text}");
-        }
-        let report = fsck(&trace);
-        assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
-        assert_eq!(writes(&events(&trace), "node"), 30, "as {user:?}");
-    }
 }
 
 #[test]

@@ -1,0 +1,194 @@
+//! What a log-client keeps of root: three capabilities, which are enough, and of which none is too many.
+
+use crate::privileges::{NOBODY, capabilities, may_be_root, status};
+use crate::site::{place, writes};
+use miot_proto::control::DIR_ENV;
+use miot_tests::built::built;
+use miot_tests::daemons::{free_port, server, started, sweeps};
+use miot_tests::process::{Background, run, until};
+use miot_tests::trace::Row;
+use miot_tests::traced::{events, fsck};
+use rustix::process::Signal;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Another user than [`NOBODY`].
+const DAEMON: u32 = 1;
+/// `CAP_DAC_OVERRIDE`, `CAP_SYS_PTRACE`, `CAP_LEASE`.
+const NEEDED: u64 = 1 << 1 | 1 << 19 | 1 << 28;
+
+/// A log-server, and a log-client of which root has made somebody else, or not; everybody's programs may record.
+struct Node {
+    trace: PathBuf,
+    dir: PathBuf,
+    /// Where everybody may read it.
+    hook: PathBuf,
+    out: tempfile::TempDir,
+    server: Background,
+    client: Background,
+    _shared: tempfile::TempDir,
+}
+
+impl Node {
+    /// `user`: who the log-client becomes. `without`: a capability that it cannot have.
+    fn start(name: &str, user: Option<&str>, without: Option<&str>) -> Node {
+        let place = place(name);
+        let (trace, port) = (place.join("trace"), free_port());
+        let server = server(port, &trace);
+        let shared = tempfile::tempdir_in("/dev/shm").unwrap();
+        fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        // As the log-client makes it where everybody looks for it.
+        let dir = shared.path().join("miot");
+        fs::create_dir(&dir).unwrap();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o1777)).unwrap();
+        let uid = user.map_or(0, |_| NOBODY);
+        chown(&dir, Some(uid), Some(uid)).unwrap();
+        // Everybody may write here, and files here are recorded.
+        let out = tempfile::tempdir().unwrap();
+        fs::set_permissions(out.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+        let hook = shared.path().join("libmiot_posix.so");
+        fs::copy(&built().hook, &hook).unwrap();
+
+        let mut command = Command::new("setpriv");
+        if let Some(without) = without {
+            command.arg(format!("--inh-caps=-{without}")).arg(format!("--bounding-set=-{without}"));
+        }
+        command.arg("--").arg(&built().log_client);
+        command.args(["--node", "node", "--server", &format!("127.0.0.1:{port}")]).arg("--dir").arg(&dir);
+        let client = started(command.args(user.iter().flat_map(|user| ["--user", user])), &dir);
+        Node { trace, dir, hook, out, server, client, _shared: shared }
+    }
+
+    /// Ten writes of 512 bytes of a program of this user, run by `wrapper`.
+    fn dd(&self, wrapper: &[&str], user: u32) {
+        let mut words: Vec<String> = wrapper.iter().map(|word| (*word).to_owned()).collect();
+        words.extend(["setpriv".into(), format!("--reuid={user}"), format!("--regid={user}")]);
+        words.extend(["--clear-groups".into(), "env".into(), format!("LD_PRELOAD={}", self.hook.display())]);
+        let of = format!("of={}", self.out.path().join(user.to_string()).display());
+        words.extend(["dd", "if=/dev/zero", &of, "bs=512", "count=10"].map(str::to_owned));
+        let mut command = Command::new(&words[0]);
+        let _ = run(command.args(&words[1..]).env(DIR_ENV, &self.dir).env("LD_PRELOAD", "")).success();
+    }
+
+    fn segments(&self) -> usize {
+        let names = fs::read_dir(&self.dir).unwrap().flatten().map(|entry| entry.file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(miot_proto::segment::SUFFIX)).count()
+    }
+
+    /// Events that are in the trace by now.
+    fn so_far(&self) -> Vec<Row> {
+        if self.trace.join("miot-trace.json").exists() { events(&self.trace) } else { Vec::new() }
+    }
+
+    /// Long enough for each file in the directory to be looked at several times.
+    fn looks_around(&self) {
+        let before = sweeps(&self.dir);
+        until("the log-client has looked around", || sweeps(&self.dir) > before + 150);
+    }
+
+    fn end(self) -> Vec<Row> {
+        for (name, daemon) in [("log-client", self.client), ("log-server", self.server)] {
+            let (status, text) = daemon.stop(Signal::TERM);
+            assert!(status.success(), "{name}: {status}\n{text}");
+        }
+        let report = fsck(&self.trace);
+        assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+        events(&self.trace)
+    }
+}
+
+/// Whether root of this machine has what a log-client keeps.
+fn has_what_is_needed() -> bool {
+    if !may_be_root() {
+        return false;
+    }
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    let ours = own.lines().find_map(|line| line.strip_prefix("CapPrm:")).unwrap();
+    let has = u64::from_str_radix(ours.trim(), 16).unwrap() & NEEDED == NEEDED;
+    if !has {
+        println!("SKIPPED: root of this machine does not have the capabilities {NEEDED:x}");
+    }
+    has
+}
+
+#[test]
+fn a_log_client_keeps_three_capabilities_and_reads_everybody() {
+    if !has_what_is_needed() {
+        return;
+    }
+    for user in [None, Some("nobody")] {
+        let node = Node::start(&format!("client-{}", user.unwrap_or("root")), user, None);
+        for writer in [0, DAEMON, NOBODY] {
+            node.dd(&[], writer);
+        }
+        let status = status(&node.client);
+        let uid = user.map_or(0, |_| NOBODY);
+        assert_eq!(status("Uid"), format!("{uid} {uid} {uid} {uid}"));
+        for (which, expected) in
+            [("CapInh", 0), ("CapPrm", NEEDED), ("CapEff", NEEDED), ("CapBnd", NEEDED), ("CapAmb", 0)]
+        {
+            assert_eq!(capabilities(&status, which), expected, "{which} as {user:?}");
+        }
+        assert_eq!(status("NoNewPrivs"), "1");
+        until("the segments of all are gone", || node.segments() == 0);
+        assert_eq!(writes(&node.end(), "node"), 30, "as {user:?}");
+    }
+}
+
+/// Other users' segments are theirs alone.
+#[test]
+fn without_dac_override_others_are_not_recorded() {
+    if !has_what_is_needed() {
+        return;
+    }
+    for (name, without, recorded) in [("dac", None, 20), ("dac-without", Some("dac_override"), 10)] {
+        let node = Node::start(name, Some("nobody"), without);
+        node.dd(&[], DAEMON);
+        node.dd(&[], NOBODY);
+        node.looks_around();
+        assert_eq!(node.client.printed().contains("it cannot be opened"), without.is_some(), "{name}");
+        assert_eq!(writes(&node.end(), "node"), recorded, "{name}");
+    }
+}
+
+/// Where the number of a process means nothing, only the kernel can say whether it has its segment still.
+#[test]
+fn without_lease_segments_of_foreign_namespaces_stay() {
+    if !has_what_is_needed() {
+        return;
+    }
+    for (name, without, left) in [("lease", None, 0), ("lease-without", Some("lease"), 1)] {
+        let node = Node::start(name, Some("nobody"), without);
+        node.dd(&["unshare", "--pid", "--fork", "--kill-child"], DAEMON);
+        until("what it wrote is in the trace", || writes(&node.so_far(), "node") == 10);
+        node.looks_around();
+        assert_eq!(node.segments(), left, "{name}");
+        assert_eq!(writes(&node.end(), "node"), 10, "{name}");
+    }
+}
+
+/// A process of root can have been anybody: only its memory shows that it has not made a segment.
+#[test]
+fn without_sys_ptrace_a_user_speaks_for_root() {
+    if !has_what_is_needed() {
+        return;
+    }
+    for (name, without, recorded) in [("ptrace", None, 0), ("ptrace-without", Some("sys_ptrace"), 7)] {
+        let node = Node::start(name, Some("nobody"), without);
+        let of_root = Background::start(Command::new("sleep").arg("1000"));
+        let mut forge = Command::new("setpriv");
+        forge.args([format!("--reuid={DAEMON}"), format!("--regid={DAEMON}"), "--clear-groups".into()]);
+        forge.arg(env!("CARGO_BIN_EXE_hostile")).args(["forge", "7", &of_root.id().to_string(), "1"]);
+        let liar = Background::start(forge.env(DIR_ENV, &node.dir));
+        until("the lie is there", || liar.printed().contains("forged"));
+        node.looks_around();
+        drop(liar);
+        until("the lie is removed with its maker", || node.segments() == 0);
+        let told = node.client.printed().contains("in the name of another user's");
+        assert_eq!(told, without.is_none(), "{name}");
+        let rows = node.end();
+        assert_eq!(rows.iter().filter(|row| row.pid == of_root.id()).count(), recorded, "{name}");
+    }
+}

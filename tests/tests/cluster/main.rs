@@ -29,7 +29,7 @@ fn said(text: &str) -> Vec<(String, String)> {
 
 #[test]
 fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
-    let Some(site) = Site::start("steered") else { return };
+    let Some(mut site) = Site::start("steered") else { return };
     // On each node a program of job alpha and one of job beta.
     let mut alphas: Vec<_> = NODES.iter().map(|node| site.program(node, "alpha")).collect();
     let mut betas: Vec<_> = NODES.iter().map(|node| site.program(node, "beta")).collect();
@@ -87,7 +87,7 @@ fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
     let (code, refused) = site.ctl("n1", &["status"]);
     assert!(code == 1 && refused.contains("node"), "{code} {refused}");
 
-    // n4 is lost. What is ordered meanwhile it is told when it is there again; so are nodes of a server that was restarted.
+    // n4 is lost. What is ordered meanwhile it is told when it is there again.
     site.link("n4", false);
     until("the log-server misses n4", || of(&site.status(), "n4")["connected"] == false);
     let outcomes = said(&site.steer(&["reset"]));
@@ -102,6 +102,29 @@ fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
     });
     round(); // 60: all
     numbers::agree(&site);
+    numbers::shown(&site);
+
+    // What was ordered outlives the log-server: n2's log-client begins anew, and is told.
+    assert_eq!(said(&site.steer(&["--node", "n2", "off"])), [("n2".into(), "done".into())]);
+    let remembered = site.status()["orders"].clone();
+    site.kill_server_and("n2");
+    until("all are back, and n2 does what was ordered", || {
+        let status = site.status();
+        let recording = |node: &str| of(&status, node)["report"]["settings"]["enabled"].as_bool();
+        NODES.iter().all(|node| recording(node) == Some(*node != "n2"))
+    });
+    assert_eq!(site.status()["orders"], remembered);
+    round(); // 70: all, on n2 alpha alone
+
+    // A flight recorder, of which a snapshot is asked for through the log-server.
+    let n3 = |words: &[&str]| said(&site.steer(&[&["--node", "n3"], words].concat()));
+    assert_eq!(n3(&["set", "--flight-recorder", "on"]), [("n3".into(), "done".into())]);
+    round(); // 80: the same; n3 keeps it in memory
+    let has_round_8 = |node: &str, pid| written(&site.so_far(), node, pid).contains(&80);
+    until("n4's writes are in the trace", || has_round_8("n4", beta_ids[3]));
+    assert!(!has_round_8("n3", beta_ids[2]), "nobody has asked for it");
+    assert_eq!(n3(&["snapshot"]), [("n3".into(), "done".into())]);
+    until("n3's writes are in the trace", || has_round_8("n3", beta_ids[2]));
 
     for program in alphas.into_iter().chain(betas).chain([late]) {
         program.end();
@@ -109,13 +132,14 @@ fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
     let rows = site.end();
     let offsets =
         |rounds: &[i64]| -> BTreeSet<i64> { rounds.iter().flat_map(|r| r * 10..r * 10 + 10).collect() };
-    let (all, job) = ([0, 5, 6], [0, 3, 4, 5, 6]);
+    let (all, job) = ([0, 5, 6, 7, 8], [0, 3, 4, 5, 6, 7, 8]);
     let expected = [
         // n1: its alpha was left with reads from round 4 on, which no reset of the node takes back.
         (&[0, 3][..], &all[..]),
-        (&[0, 2, 3, 4, 5, 6][..], &[0, 2, 3, 4, 5, 6][..]),
-        (&job[..], &[0, 4, 5, 6][..]),
-        (&job[..], &[0, 6][..]),
+        // n2: the job stays on while the node is off.
+        (&[0, 2, 3, 4, 5, 6, 7, 8][..], &[0, 2, 3, 4, 5, 6][..]),
+        (&job[..], &[0, 4, 5, 6, 7, 8][..]),
+        (&job[..], &[0, 6, 7, 8][..]),
     ];
     for (at, node) in NODES.iter().enumerate() {
         let (alpha, beta) = expected[at];

@@ -2,6 +2,8 @@
 
 use crate::site::{NODES, Site};
 use miot_tests::built::root;
+use miot_tests::process::until;
+use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::Write as _;
@@ -71,7 +73,7 @@ pub(crate) fn agree(site: &Site) {
     }
     assert_eq!(site.get(Some("node/n1"), "/metrics").0, 403);
     let (_, text) = site.get(Some("operator/bob"), "/api/status");
-    let status: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let status: Value = serde_json::from_str(&text).unwrap();
     let nodes = status["nodes"].as_array().unwrap();
     assert_eq!(nodes.iter().map(|node| node["node"].as_str().unwrap()).collect::<Vec<_>>(), NODES);
 
@@ -99,6 +101,34 @@ pub(crate) fn agree(site: &Site) {
         assert!(unknown.is_empty(), "{path} names what no daemon tells: {unknown:?}");
     }
     assert_eq!(named(&read("docs/monitoring.md")), known, "docs/monitoring.md");
+}
+
+/// `miot top` and the page show all nodes and jobs, and as many events as the trace has, to readers.
+pub(crate) fn shown(site: &Site) {
+    let names = |group: &Value| -> BTreeSet<String> {
+        let rows = group["rows"].as_array().unwrap().iter();
+        rows.map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let of_all = |told: &Value| {
+        assert_eq!(names(&told["nodes"]), NODES.map(str::to_owned).into());
+        assert_eq!(names(&told["jobs"]), ["alpha", "beta"].map(str::to_owned).into());
+    };
+    until("all events are counted", || site.top()["events"] == site.so_far().len());
+    of_all(&site.top());
+
+    let (status, page) = site.get(Some("reader/alice"), "/");
+    assert!(status == 200 && page.contains("<title>MIOT</title>"), "{status} {page}");
+    let watch = "/api/watch?window=all&top=10&step=1&steps=10";
+    let (status, text) = site.get(Some("reader/alice"), watch);
+    assert_eq!(status, 200, "{text}");
+    let told: Value = serde_json::from_str(&text).unwrap();
+    of_all(&told["snapshot"]);
+    let connected =
+        told["status"]["nodes"].as_array().unwrap().iter().filter(|node| node["connected"] == true);
+    assert_eq!(connected.count(), NODES.len());
+    for who in [None, Some("node/n1")] {
+        assert_eq!(site.get(who, watch).0, 403, "{who:?}");
+    }
 }
 
 #[test]

@@ -24,7 +24,8 @@ pub(crate) struct Site {
     shared: tempfile::TempDir,
     hub: Room,
     rooms: Vec<Room>,
-    server: Background,
+    /// There, but while it is exchanged.
+    server: Option<Background>,
     clients: Vec<Background>,
 }
 
@@ -59,19 +60,20 @@ impl Site {
         make(&["operator"], &["bob"]);
         let trace = place.join("trace");
         let shared = tempfile::tempdir_in("/dev/shm").unwrap();
-        let mut command = Command::new(&built().log_server);
-        command
-            .args(["--listen", &format!("{SERVER}:4747"), "--http", "0.0.0.0:4748", "--trace"])
-            .arg(&trace);
-        command.args(papers(&pki, &format!("server/{SERVER}")));
-        let mut server = Background::start(&mut hub.inside(&command));
-        until("the log-server is ready", || {
-            assert!(server.running(), "{}", server.printed());
-            server.printed().contains("log-server is ready")
-        });
-        let mut site = Site { place, trace, shared, hub, rooms, server, clients: Vec::new() };
+        let server = serve(&hub, &trace, &pki);
+        let mut site = Site { place, trace, shared, hub, rooms, server: Some(server), clients: Vec::new() };
         site.clients = NODES.iter().map(|node| site.client(node)).collect();
         Some(site)
+    }
+
+    /// The log-server is killed, meanwhile the log-client of a node as well; both come back.
+    pub(crate) fn kill_server_and(&mut self, node: &str) {
+        let n = NODES.iter().position(|known| *known == node).unwrap();
+        let _ = self.server.take().unwrap().stop(Signal::KILL);
+        let _ = self.clients.remove(n).stop(Signal::KILL);
+        let client = self.client(node);
+        self.clients.insert(n, client);
+        self.server = Some(serve(&self.hub, &self.trace, &self.place.join("pki")));
     }
 
     fn client(&self, node: &str) -> Background {
@@ -132,6 +134,20 @@ impl Site {
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
     }
 
+    /// `miot top` on the log-server, as a reader: all that it has counted.
+    pub(crate) fn top(&self) -> Value {
+        let mut command = Command::new(&built().miot);
+        command.args(["top", &format!("{SERVER}:4747"), "--window", "all", "--format", "json"]);
+        command.args(papers(&self.place.join("pki"), "reader/alice"));
+        let text = run(&mut self.hub.inside(&command)).success().stdout;
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
+    }
+
+    /// Events that are in the trace by now.
+    pub(crate) fn so_far(&self) -> Vec<Row> {
+        events(&self.trace)
+    }
+
     /// What the log-server answers over HTTP: status and body. `who`: with TLS and this certificate; else plain.
     pub(crate) fn get(&self, who: Option<&str>, path: &str) -> (u16, String) {
         let scheme = if who.is_some() { "https" } else { "http" };
@@ -151,7 +167,7 @@ impl Site {
 
     /// Stops everything and checks the trace.
     pub(crate) fn end(self) -> Vec<Row> {
-        for daemon in self.clients.into_iter().chain([self.server]) {
+        for daemon in self.clients.into_iter().chain(self.server) {
             let (status, text) = daemon.stop(Signal::TERM);
             assert!(status.success(), "{status}\n{text}");
             assert!(!text.contains("panicked"), "{text}");
@@ -160,6 +176,19 @@ impl Site {
         assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
         events(&self.trace)
     }
+}
+
+/// A log-server that is ready.
+fn serve(hub: &Room, trace: &Path, pki: &Path) -> Background {
+    let mut command = Command::new(&built().log_server);
+    command.args(["--listen", &format!("{SERVER}:4747"), "--http", "0.0.0.0:4748", "--trace"]).arg(trace);
+    command.args(papers(pki, &format!("server/{SERVER}")));
+    let mut server = Background::start(&mut hub.inside(&command));
+    until("the log-server is ready", || {
+        assert!(server.running(), "{}", server.printed());
+        server.printed().contains("log-server is ready")
+    });
+    server
 }
 
 /// Certificate, key and authority.

@@ -19,6 +19,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// Of `c/`, makes the calls.
+const PROGRAM: &str = "calls";
+
 /// A call that is made over and over.
 struct Call {
     name: &'static str,
@@ -62,8 +65,10 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let on = Played::start(&shm.join("on"), Reads::Copies, &Played::ample())?;
     let off = Settings { enabled: false, ..Settings::default() };
     let off = Played::start(&shm.join("off"), Reads::Nothing, &off)?;
-    let ways = ways(dir, &on, &off, &shm.join("nobody"))?;
-    let program = worker::compile("calls", dir, &[])?;
+    let left_out = Played::start(&shm.join("left-out"), Reads::Nothing, &Played::ample())?;
+    left_out.leave_out(PROGRAM)?;
+    let ways = ways(dir, [&on, &off, &left_out], &shm.join("nobody"))?;
+    let program = worker::compile(PROGRAM, dir, &[])?;
     let call = |name, label, place, file, burst| Call { name, label, place, file, burst };
     let calls = [
         call("pread", "`pread` of 4 KiB", "tmpfs", shm.join("data"), bench.pick(15_000, 15_000, 1000)),
@@ -125,7 +130,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     Ok(json!({ "calls": results, "miot_lost": on.losses(), "processors": machine::processors() }))
 }
 
-fn ways(dir: &Path, on: &Played, off: &Played, nobody: &Path) -> Result<Vec<Way>> {
+fn ways(dir: &Path, [on, off, left_out]: [&Played; 3], nobody: &Path) -> Result<Vec<Way>> {
     let wrapper = |name: &str, flags: &[&str]| -> Result<PathBuf> {
         let path = worker::compile("wrapper", dir, &[&["-shared", "-fPIC", "-ldl"], flags].concat())?;
         let renamed = dir.join(name);
@@ -146,6 +151,7 @@ fn ways(dir: &Path, on: &Played, off: &Played, nobody: &Path) -> Result<Vec<Way>
         way("floor", "floor wrapper: 2 × rdtsc + 64-byte store", Some(&floor), nobody),
         way("hook", "MIOT posix hook, recording", Some(&hook), on.dir()),
         way("off", "MIOT posix hook, switched off", Some(&hook), off.dir()),
+        way("left-out", "MIOT posix hook, program left out", Some(&hook), left_out.dir()),
         way("dormant", "MIOT posix hook, no log-client on the node", Some(&hook), nobody),
     ];
     if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_ok() {

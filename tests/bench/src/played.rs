@@ -85,6 +85,14 @@ impl Played {
         Ok(Played { dir: dir.into(), shared, thread })
     }
 
+    /// Tells producers that programs of this name are not recorded.
+    pub(crate) fn leave_out(&self, program: &str) -> Result<()> {
+        let list = control::left_out(&[program], &[]).context("a name that fits")?;
+        let page = File::options().write(true).open(self.dir.join(control::FILE))?;
+        page.write_all_at(&list, word::LEFT_OUT as u64)?;
+        Ok(page.write_all_at(&(list.len() as u64).to_le_bytes(), word::LEFT_OUT_BYTES as u64)?)
+    }
+
     /// Reads no longer, so that it takes no time from others.
     pub(crate) fn sleep(&self) {
         self.shared.asleep.store(true, SeqCst);

@@ -141,6 +141,7 @@ fn hook(results: &Value) {
     let calls = rows(&results["calls"], &["/ns/median"]);
     let steps = |key| row(calls, key)["added_instructions"].as_f64().unwrap();
     assert!(steps("floor") > steps("empty") && steps("hook") > steps("dormant"));
+    assert!(steps("hook") > steps("left-out"));
     assert_eq!(results["miot_lost"], 0);
 }
 

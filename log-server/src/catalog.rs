@@ -9,13 +9,14 @@ use crate::merge::{Ended, Gap};
 use crate::ops::Names;
 use crate::side::{ProcessRow, ThreadRow};
 use arrow_array::ArrayRef;
-use miot_proto::wire::{self, ProcessKey, ProcessLoss, StreamKey};
+use miot_proto::wire::{self, ProcessKey, ProcessLoss};
 use miot_trace_store::{Known, Recovered};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Ended processes that are remembered with their streams, a few hundred bytes each.
 const KEEP_ENDED: usize = 100_000;
-/// Ended streams that are remembered, also of processes that go on: some have a thread for every request.
+/// Ended streams that are remembered, also of processes that go on: some have a thread for every request. Some 130 bytes
+/// each, in tables that are up to half empty.
 const KEEP_ENDED_STREAMS: usize = 1 << 18;
 /// Paths of one node whose ids are remembered.
 const KEEP_PATHS: usize = 1 << 20;
@@ -60,12 +61,16 @@ pub(crate) struct Process {
     told: Told,
 }
 
-/// A stream.
+/// What a stream is called here: id of its process, lane, incarnation.
+type StreamName = (u64, u32, u32);
+
+/// A stream. There are many, so it is small.
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) process: u64,
     node: usize,
-    pub(crate) key: StreamKey,
+    lane: u32,
+    incarnation: u32,
     pub(crate) tid: u32,
     /// Attempt number it goes on with, while it is not in the merge.
     pub(crate) next: u64,
@@ -76,6 +81,10 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
+    fn name(&self) -> StreamName {
+        (self.process, self.lane, self.incarnation)
+    }
+
     /// What the trace does not tell of a gap yet. A node that tells it again may put more or less of it together.
     pub(crate) fn untold(&self, gap: &Gap) -> Vec<(u64, u64)> {
         let (mut rest, mut first) = (Vec::new(), gap.first);
@@ -96,25 +105,28 @@ impl Stream {
     }
 }
 
-/// Losses without a range that the trace tells of, by place. Nodes say totals, and say them again.
+/// Losses without a range that the trace tells of, in the order of [`PLACES`]. Nodes say totals, and say them again.
 #[derive(Debug, Default)]
-struct Told(HashMap<&'static str, u64>);
+struct Told([u64; PLACES.len()]);
 
 impl Told {
     /// What is new in a total.
     fn news(&mut self, place: &'static str, total: u64) -> Option<(&'static str, u64)> {
-        let before = self.0.get(place).copied().unwrap_or(0);
-        let news = total.checked_sub(before).filter(|news| *news > 0)?;
-        self.0.insert(place, total);
+        let before = self.of(place)?;
+        let news = total.checked_sub(*before).filter(|news| *news > 0)?;
+        *before = total;
         Some((place, news))
     }
 
     /// A row of the trace.
     fn add(&mut self, place: &str, count: u64) {
-        if let Some(place) = PLACES.into_iter().find(|known| *known == place) {
-            let total = self.0.entry(place).or_default();
+        if let Some(total) = self.of(place) {
             *total = total.saturating_add(count);
         }
+    }
+
+    fn of(&mut self, place: &str) -> Option<&mut u64> {
+        PLACES.iter().zip(&mut self.0).find(|(known, _)| **known == place).map(|(_, total)| total)
     }
 }
 
@@ -129,7 +141,7 @@ pub struct Catalog {
     pub(crate) processes: HashMap<u64, Process>,
     process_ids: HashMap<(usize, ProcessKey), u64>,
     pub(crate) streams: HashMap<u64, Stream>,
-    stream_ids: HashMap<(usize, StreamKey), u64>,
+    stream_ids: HashMap<StreamName, u64>,
     ended: VecDeque<u64>,
     ended_streams: VecDeque<u64>,
     /// Processes, and streams, of a node that have not ended.
@@ -175,10 +187,8 @@ impl Catalog {
         }
         for found in &recovered.streams {
             if let Some(process) = self.processes.get(&found.process) {
-                let key =
-                    StreamKey { process: process.key, lane: found.lane, incarnation: found.incarnation };
-                let node = process.node;
-                self.put_stream(found.stream, node, found.process, key, found.tid);
+                let (node, name) = (process.node, (found.process, found.lane, found.incarnation));
+                self.put_stream(found.stream, node, name, found.tid);
                 if let Some(stream) = self.streams.get_mut(&found.stream) {
                     (stream.next, stream.beyond) = (found.next_seq, found.beyond.clone());
                 }
@@ -264,7 +274,8 @@ impl Catalog {
         stream: &wire::Stream,
     ) -> Result<Option<(u64, Option<ThreadRow>)>, Full> {
         let Some(&process) = self.process_ids.get(&(node, stream.key.process)) else { return Ok(None) };
-        let known = self.stream_ids.get(&(node, stream.key)).copied();
+        let name = (process, stream.key.lane, stream.key.incarnation);
+        let known = self.stream_ids.get(&name).copied();
         if known.and_then(|id| self.streams.get(&id)).is_none_or(|stream| !stream.live) {
             self.count(node, STREAMS)?;
         }
@@ -273,7 +284,7 @@ impl Catalog {
             None => {
                 let id = self.next_stream;
                 self.next_stream += 1;
-                self.put_stream(id, node, process, stream.key, stream.tid);
+                self.put_stream(id, node, name, stream.tid);
                 (id, Some(ThreadRow::new(id, process, self.node_name(node), stream)))
             }
         };
@@ -320,10 +331,11 @@ impl Catalog {
         self.process_ids.insert((node, key), id);
     }
 
-    fn put_stream(&mut self, id: u64, node: usize, process: u64, key: StreamKey, tid: u32) {
-        let (beyond, told) = (Vec::new(), Told::default());
-        self.streams.insert(id, Stream { process, node, key, tid, next: 0, beyond, live: false, told });
-        self.stream_ids.insert((node, key), id);
+    fn put_stream(&mut self, id: u64, node: usize, name: StreamName, tid: u32) {
+        let (process, lane, incarnation) = name;
+        let (next, beyond, live, told) = (0, Vec::new(), false, Told::default());
+        self.streams.insert(id, Stream { process, node, lane, incarnation, tid, next, beyond, live, told });
+        self.stream_ids.insert(name, id);
         if let Some(process) = self.processes.get_mut(&process) {
             process.streams.insert(id);
         }
@@ -377,7 +389,7 @@ impl Catalog {
         if self.streams.get(&id).is_some_and(|stream| !stream.live)
             && let Some(stream) = self.streams.remove(&id)
         {
-            self.stream_ids.remove(&(stream.node, stream.key));
+            self.stream_ids.remove(&stream.name());
         }
     }
 
@@ -434,7 +446,7 @@ impl Catalog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use miot_proto::wire::StreamEnd;
+    use miot_proto::wire::{StreamEnd, StreamKey};
 
     fn process(pid: u32) -> wire::Process {
         let key = ProcessKey { boot: 1, nonce: 2, pid };

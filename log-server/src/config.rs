@@ -82,7 +82,7 @@ pub struct Config {
     #[serde(with = "units::bytes")]
     pub node_rate: u64,
     /// Most streams of one node that have not ended, and most processes. A node with more is refused, and keeps its
-    /// events. Default: 262144, a few hundred bytes each.
+    /// events. Default: 262144, about 1.5 KB each while they are open.
     pub node_streams: usize,
     /// Memory for one subscriber's unsent events; one that is slower is cut off. Default: 32 MiB.
     #[serde(with = "units::bytes")]

@@ -105,7 +105,7 @@ fn constants(catalog: &Catalog, stream: u64) -> Constants {
         // Nodes are numbered by the keys of their dictionary.
         node: process.node as u16,
         process: process.id,
-        pid: s.key.process.pid,
+        pid: process.key.pid,
         tid: s.tid,
         stream,
     })

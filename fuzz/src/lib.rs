@@ -18,6 +18,7 @@ pub mod batch;
 pub mod control;
 mod input;
 pub mod lane;
+mod scratch;
 pub mod segment;
 pub mod session;
 pub mod spool;

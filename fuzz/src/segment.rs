@@ -10,11 +10,9 @@
 
 use crate::Seed;
 use crate::input::Input;
-use miot_log_client::sweep_bytes;
-use miot_log_client::testing::{Reader, Sweep};
+use miot_log_client::testing::{Reader, Sweep, made, sweep_bytes};
 use miot_proto::batch::{Columns, MAX_ROWS, MAX_TEXT};
 use miot_proto::event::{Event, Ext, Kind, SLOT_BYTES, put_ext, slots_for};
-use miot_proto::op::posix;
 use miot_proto::segment::{
     Clock, HEADER_BYTES, LANE_BYTES, LaneState, MAGIC, MAJOR, SLOTS_OFFSET, header, lane as at,
 };
@@ -228,18 +226,7 @@ fn sized(input: &mut Input<'_>) -> u64 {
 /// Commits a record as a sound producer does, whose attempts are counted in `ATTEMPTS`.
 fn record(bytes: &mut [u8], lane: u8, ticks: u64, lost: u64, path: &[u8]) {
     let attempt = get(bytes, of_lane(lane, at::ATTEMPTS)).wrapping_add(lost);
-    let event = Event {
-        op: posix::READ,
-        request: attempt as u32,
-        enclosing: 0,
-        end: ticks * 1000,
-        duration: 5,
-        flags: 0,
-        handle: 3,
-        offset: 0,
-        length: 4096,
-        result: 4096,
-    };
+    let event = Event { end: ticks * 1000, duration: 5, ..made::read(attempt) };
     let ext = Ext { path1: path, ..Ext::default() };
     let count = slots_for(&ext);
     let mut words = vec![[0; 8]; count];

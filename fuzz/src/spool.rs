@@ -13,13 +13,14 @@
 
 use crate::Seed;
 use crate::input::Input;
+use crate::scratch::Scratch;
+use miot_log_client::testing::made;
 use miot_log_client::testing::spool::{Place, Spooled};
 use miot_proto::batch::Columns;
 use miot_proto::event::{Event, Ext, Kind};
-use miot_proto::op::posix;
 use miot_proto::wire::{
-    FRAME_HEADER, GREETING, MAX_FRAME, Message, Process, ProcessKey, ProcessLoss, Role, Stream, StreamEnd,
-    StreamKey, VERSION, frame_header, frame_header_of,
+    FRAME_HEADER, GREETING, MAX_FRAME, Message, ProcessKey, ProcessLoss, Role, VERSION, frame_header,
+    frame_header_of,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -36,32 +37,16 @@ const HEADER: usize = 72;
 /// Runs the target.
 pub fn run(bytes: &[u8]) {
     let Some((mode, bytes)) = bytes.split_first() else { return };
-    let dir = scratch();
+    let dir = Scratch::new("spool");
     if mode & 1 == 0 {
-        Play::new(&dir, mode & 2 != 0).run(&mut Input(bytes));
+        Play::new(dir.path(), mode & 2 != 0).run(&mut Input(bytes));
     } else {
-        forged(&dir, &mut Input(bytes));
+        forged(dir.path(), &mut Input(bytes));
     }
-    let _ = std::fs::remove_dir_all(&dir);
 }
 
-/// An empty place for the spool of this process.
-fn scratch() -> PathBuf {
-    let thread = format!("{:?}", std::thread::current().id());
-    let dir = std::env::temp_dir().join(format!("miot-spool-{}-{thread}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
-    dir
-}
-
-fn key(pid: u32) -> ProcessKey {
-    ProcessKey { boot: 1, nonce: 7, pid }
-}
-
-fn process() -> Process {
-    let text = Vec::new;
-    let (exe, cmdline, job, cwd) = (text(), text(), text(), text());
-    Process { key: key(3), ppid: 1, uid: 0, started: 0, rank: None, exe, cmdline, job, cwd }
-}
+/// The one process.
+const KEY: ProcessKey = ProcessKey { boot: 1, nonce: 7, pid: 3 };
 
 /// What is known of a lane.
 #[derive(Default)]
@@ -194,13 +179,11 @@ impl<'a> Play<'a> {
             return stream;
         }
         if !std::mem::replace(&mut self.defined, true) {
-            self.write(spooled, Message::Process { seq: 0, process: process() });
+            self.write(spooled, Message::Process { seq: 0, process: made::process(KEY) });
         }
         let number = self.next_stream;
         self.next_stream += 1;
-        let key = StreamKey { process: key(3), lane: lane as u32, incarnation: 1 };
-        let stream = Stream { number, key, tid: 3, comm: Vec::new() };
-        self.write(spooled, Message::Stream { seq: 0, stream });
+        self.write(spooled, Message::Stream { seq: 0, stream: made::stream(number, KEY, lane as u32) });
         self.lanes[lane].stream = Some(number);
         number
     }
@@ -229,26 +212,13 @@ impl<'a> Play<'a> {
     fn columns(&mut self, lane: usize, attempts: std::ops::Range<u64>, text: usize) -> Vec<u8> {
         let mut columns = Columns::default();
         for attempt in attempts {
-            let event = Event {
-                op: posix::READ,
-                request: attempt as u32,
-                enclosing: 0,
-                end: 0,
-                duration: 1,
-                flags: 0,
-                handle: 3,
-                offset: mark_of(lane as u32, attempt),
-                length: 1,
-                result: 1,
-            };
+            let event = Event { offset: mark_of(lane as u32, attempt), ..made::read(attempt) };
             let path: Vec<u8> = (0..text.min(4000)).map(|_| self.draw()).collect();
             let ext = Ext { path1: &path, ..Ext::default() };
             let ext = (text > 0).then_some(&ext);
             columns.push(Kind::Request as u8, attempt, attempt as i64, 1, &event, ext);
         }
-        let (mut scratch, mut packed) = (Vec::new(), Vec::new());
-        columns.encode(&mut scratch, &mut packed);
-        packed
+        made::packed(&columns)
     }
 
     fn draw(&mut self) -> u8 {
@@ -270,8 +240,7 @@ impl<'a> Play<'a> {
         }
         let stream = self.stream(spooled, lane);
         let (attempts, after) = (self.lanes[lane].attempts, self.taken(lane));
-        let end = StreamEnd { stream, attempts, after, lost_full: 0, lost_nested: 0, filtered: 0, time: 9 };
-        self.write(spooled, Message::StreamEnd { seq: 0, end });
+        self.write(spooled, Message::StreamEnd { seq: 0, end: made::stream_end(stream, attempts, after) });
         self.lanes[lane].ended = true;
     }
 
@@ -400,7 +369,7 @@ impl<'a> Play<'a> {
         if self.defined {
             self.write(
                 &mut spooled,
-                Message::ProcessEnd { seq: 0, key: key(3), time: 9, lost: ProcessLoss::default() },
+                Message::ProcessEnd { seq: 0, key: KEY, time: 9, lost: ProcessLoss::default() },
             );
         }
         spooled.has_room();
@@ -496,7 +465,7 @@ fn forged(dir: &Path, input: &mut Input<'_>) {
     let Ok(mut spooled) = Spooled::open(dir, LIMIT, true, 1) else { return };
     let _ = spooled.connect(0);
     spooled.has_room();
-    spooled.write(Message::Process { seq: 0, process: process() });
+    spooled.write(Message::Process { seq: 0, process: made::process(KEY) });
     let _ = spooled.connect(1);
     spooled.end();
     let _ = spooled.connect(0);

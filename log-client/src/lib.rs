@@ -21,6 +21,7 @@
 //! | `report` | how this log-client is, for the log-server, and what that wants of it |
 //! | `spool` | what is not acknowledged, in files that outlive a log-client |
 //! | `ship` | numbering, connection, what is sent again |
+//! | `random` | waits that differ from node to node |
 //!
 //! Guarantees: no byte of a segment can crash, block or wedge the log-client; what a process committed is
 //! delivered also when the process was killed; no event is delivered below a watermark already sent. A
@@ -36,19 +37,20 @@ pub mod error;
 mod facts;
 mod home;
 pub mod in_flight;
+mod random;
 mod report;
 mod segment;
 mod ship;
 mod spool;
 mod sweeper;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod testing;
+#[cfg(test)]
+mod until;
 mod watermark;
 
 pub use client::{LogClient, Report};
 pub use config::Config;
 pub use error::Error;
 pub use home::{Control, ControlError, Reader, Snapshots, View};
-#[doc(hidden)]
-pub use segment::sweep_bytes;

@@ -1,8 +1,10 @@
 //! A reader of one segment at times that a test chooses: the log-client's own code from the header to the
 //! batches, without files, clocks and threads. For property tests and fuzz targets of other crates.
 //!
-//! One tick is one nanosecond, and all times are given in ticks. [`spool`] is what becomes of what it tells.
+//! One tick is one nanosecond, and all times are given in ticks. [`spool`] is what becomes of what it tells, [`made`] what
+//! can be told without it.
 
+pub mod made;
 pub mod spool;
 
 use crate::clock::{Clocks, Now, Reading, Timeline};
@@ -10,6 +12,7 @@ use crate::facts::{Fact, Sink};
 use crate::segment::{Header, Memory, Reads, Round, Scratch, Segment, Short, Tally};
 use miot_proto::batch::Columns;
 use miot_proto::wire::{Process, ProcessKey, ProcessLoss, Stream, StreamEnd};
+use std::cell::RefCell;
 
 /// Tick 0, nanoseconds since 1970.
 const EPOCH: i64 = 1_700_000_000_000_000_000;
@@ -28,7 +31,7 @@ pub trait SegmentBytes {
 }
 
 /// Bytes that nobody else has.
-impl SegmentBytes for std::cell::RefCell<Vec<u8>> {
+impl SegmentBytes for RefCell<Vec<u8>> {
     fn read(&self, at: u64, buffer: &mut [u8]) -> Option<()> {
         let bytes = self.borrow();
         let part = bytes.get(usize::try_from(at).ok()?..)?.get(..buffer.len())?;
@@ -231,4 +234,18 @@ impl<'a> Reader<'a> {
     pub fn take_batches(&mut self) -> Vec<(u32, Columns)> {
         std::mem::take(&mut self.told.batches)
     }
+}
+
+/// Sweeps arbitrary bytes as if they were a segment, a few times, then ends it: the records found. Must return whatever
+/// the bytes are.
+#[must_use]
+pub fn sweep_bytes(bytes: Vec<u8>) -> usize {
+    let (bytes, t0) = (RefCell::new(bytes), 2_000_000);
+    let Some(mut reader) = Reader::attach(&bytes) else { return 0 };
+    reader.overwrites();
+    for dead in [false, false, true] {
+        let _ = reader.sweep(Sweep { t0, dead, room: usize::MAX });
+    }
+    reader.end(t0);
+    reader.told().batches.iter().map(|(_, columns)| columns.len()).sum()
 }

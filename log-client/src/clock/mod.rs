@@ -122,6 +122,7 @@ impl Clocks {
     }
 
     /// Timelines that are not refined.
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn fixed(tsc: Timeline, raw: Timeline) -> Clocks {
         let shared = NodeClock(Arc::new(Mutex::new(tsc.last())));
         Clocks { tsc, raw, refined: Instant::now(), shared }

@@ -4,9 +4,9 @@
 use super::{Bytes, Header, Memory, Reads, Round, Scratch, Segment, Tally};
 use crate::clock::{Clocks, Now, Reading, Timeline};
 use crate::facts::{Fact, Sink};
+use crate::testing::made;
 use miot_proto::batch::Columns;
 use miot_proto::event::{Event, Ext, Kind, SLOT_BYTES, put_ext, slots_for};
-use miot_proto::op;
 use miot_proto::segment::{
     Clock, HEADER_BYTES, LANE_BYTES, LaneState, MAGIC, MAJOR, SLOTS_OFFSET, header, in_flight, lane as at,
 };
@@ -136,18 +136,8 @@ impl HandMade {
 
     /// The slots of a record.
     pub(crate) fn record(attempt: u32, end: u64, path: &[u8]) -> Vec<[u64; 8]> {
-        let event = Event {
-            op: op::posix::READ,
-            request: attempt.wrapping_add(1),
-            enclosing: 0,
-            end,
-            duration: 10,
-            flags: 0,
-            handle: 3,
-            offset: u64::from(attempt) * 4096,
-            length: 4096,
-            result: 4096,
-        };
+        let request = attempt.wrapping_add(1);
+        let event = Event { request, end, duration: 10, ..made::read(attempt.into()) };
         let ext = Ext { path1: path, ..Ext::default() };
         let count = slots_for(&ext);
         let mut words = vec![event.slot(Kind::Request, count as u8, attempt)];

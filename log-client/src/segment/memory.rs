@@ -89,21 +89,23 @@ impl Memory for SegmentFile {
     }
 }
 
-/// A segment in private memory, for tests and fuzzing.
+/// A segment in private memory.
+#[cfg(test)]
 #[derive(Debug)]
 pub(crate) struct Bytes(std::cell::RefCell<Vec<u8>>);
 
+#[cfg(test)]
 impl Bytes {
     pub(crate) fn new(bytes: Vec<u8>) -> Bytes {
         Bytes(bytes.into())
     }
 
-    #[cfg(test)]
     pub(crate) fn edit(&self, change: impl FnOnce(&mut Vec<u8>)) {
         change(&mut self.0.borrow_mut());
     }
 }
 
+#[cfg(test)]
 impl Memory for Bytes {
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Short> {
         let bytes = self.0.borrow();

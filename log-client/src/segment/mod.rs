@@ -23,9 +23,11 @@ pub(crate) mod hand_made;
 mod tests;
 
 pub(crate) use header::{Header, Unfit};
-pub(crate) use memory::{Bytes, Memory, SegmentFile, Short, word};
+#[cfg(test)]
+pub(crate) use memory::Bytes;
+pub(crate) use memory::{Memory, SegmentFile, Short, word};
 
-use crate::clock::{Clocks, Now, Reading, Timeline};
+use crate::clock::{Clocks, Now};
 use crate::facts::{Fact, Sink};
 use crate::report::Survey;
 use crate::watermark::SLACK_NS;
@@ -297,47 +299,4 @@ pub(crate) fn horizon(clocks: &Clocks, t0: Now) -> i64 {
         .into_iter()
         .fold(i64::MAX, i64::min)
         .saturating_sub(SLACK_NS)
-}
-
-/// Sweeps arbitrary bytes as if they were a segment, a few times, then ends it: the records found. For fuzz
-/// targets; must return whatever the bytes are.
-#[doc(hidden)]
-#[must_use]
-pub fn sweep_bytes(bytes: Vec<u8>) -> u64 {
-    struct Count(u64);
-    impl Sink for Count {
-        fn has_room(&self) -> bool {
-            true
-        }
-        fn send(&mut self, fact: Fact<'_>) {
-            if let Fact::Batch { columns, .. } = fact {
-                self.0 += columns.len() as u64;
-            }
-        }
-    }
-    let reading = |ticks: u64| Reading { ticks, time: 1_700_000_000_000_000_000 + ticks as i64 };
-    let line = Timeline::new(reading(0), reading(1_000_000));
-    let clocks = Clocks::fixed(line.clone(), line);
-    let memory = Bytes::new(bytes);
-    let mut count = Count(0);
-    let Ok(header) = Header::read(&memory) else { return 0 };
-    let (mut streams, mut scratch) = (0, Scratch::default());
-    let mut round = Round {
-        t0: Now { tsc: 2_000_000, raw: 2_000_000 },
-        latest: &|_| 3_000_000,
-        clocks: &clocks,
-        watermark: 0,
-        streams: &mut streams,
-        overwrites: &|| true,
-        reads: Reads::Everything,
-        snapshot: None,
-        scratch: &mut scratch,
-        sink: &mut count,
-    };
-    let mut segment = Segment::attach(memory, header, 1, 1000, &mut round);
-    for dead in [false, false, true] {
-        let _ = segment.sweep(dead, &mut round);
-    }
-    segment.end(true, &mut round, &mut Tally::default());
-    count.0
 }

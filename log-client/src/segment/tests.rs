@@ -5,8 +5,9 @@ mod overwriting;
 mod recorder;
 
 use super::hand_made::{EPOCH, HandMade, Reader};
-use super::{Header, Unfit, drain::COPY_SLOTS, sweep_bytes};
+use super::{Header, Unfit, drain::COPY_SLOTS};
 use crate::segment::Bytes;
+use crate::testing::sweep_bytes;
 use crate::watermark::SLACK_NS;
 use miot_proto::segment::{
     HEADER_BYTES, LANE_BYTES, MAX_LANE_SLOTS, MAX_LANES, SLOTS_OFFSET, header, lane as at,

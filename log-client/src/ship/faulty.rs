@@ -3,6 +3,7 @@
 //! nothing of what is in them.
 
 use super::transport::{Answer, News, Receiver, Sender, Transport};
+use crate::random::Random;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, frame_header};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::mpsc;
 
 /// What the far end has, and what happens to connections.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Far {
     /// Numbered frames by session and number.
     pub(super) kept: HashMap<u64, BTreeMap<u64, Vec<u8>>>,
@@ -19,18 +20,10 @@ pub(super) struct Far {
     pub(super) connections: usize,
     pub(super) answers: usize,
     pub(super) said_bye: bool,
-    random: u64,
+    random: Random,
 }
 
 impl Far {
-    fn below(&mut self, limit: u64) -> u64 {
-        // Xorshift (Marsaglia, 2003).
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 11) % limit
-    }
-
     fn through(&self, session: u64) -> u64 {
         self.kept.get(&session).and_then(|kept| kept.keys().last().copied()).unwrap_or(0)
     }
@@ -66,7 +59,15 @@ pub(super) struct Faulty(Arc<Mutex<Far>>);
 
 impl Faulty {
     pub(super) fn new(seed: u64) -> (Faulty, Arc<Mutex<Far>>) {
-        let far = Arc::new(Mutex::new(Far { random: seed | 1, ..Far::default() }));
+        let far = Far {
+            kept: HashMap::new(),
+            repeats: 0,
+            connections: 0,
+            answers: 0,
+            said_bye: false,
+            random: Random::new(seed),
+        };
+        let far = Arc::new(Mutex::new(far));
         (Faulty(Arc::clone(&far)), far)
     }
 }
@@ -94,7 +95,7 @@ impl Transport for Faulty {
         let mut far = self.0.lock().unwrap();
         far.connections += 1;
         // At the first connection a refusal would be the end, if it did not pass.
-        match far.below(8) {
+        match far.random.below(8) {
             0 => return Err(io::ErrorKind::ConnectionRefused.into()),
             2 => return Ok(Answer::NotNow("damaged".into())),
             1 if far.connections > 1 && !far.kept.is_empty() => {
@@ -104,7 +105,7 @@ impl Transport for Faulty {
         }
         let (news, incoming) = mpsc::unbounded_channel();
         let _ = news.send(News::Asked(7));
-        let (frames, through) = (far.below(12), far.through(session));
+        let (frames, through) = (far.random.below(12), far.through(session));
         let out = Out { far: Arc::clone(&self.0), session, news: Some(news), frames };
         Ok(Answer::Welcome(out, incoming, through, false))
     }
@@ -115,7 +116,7 @@ impl Sender for Out {
         while let Some((header, rest)) = frames.split_first_chunk::<FRAME_HEADER>() {
             if self.frames == 0 {
                 // What has arrived is there; nobody hears of it any more, or only why.
-                let refuses = self.far().below(2) == 0;
+                let refuses = self.far().random.below(2) == 0;
                 let news = self.news.take().filter(|_| refuses);
                 news.map(|news| news.send(News::Refused("too much".into())));
                 return Err(io::ErrorKind::BrokenPipe.into());
@@ -127,7 +128,7 @@ impl Sender for Out {
             let (through, tells) = {
                 let mut far = self.far();
                 far.take(self.session, frame);
-                (far.through(self.session), far.below(3) == 0 || self.frames > 0)
+                (far.through(self.session), far.random.below(3) == 0 || self.frames > 0)
             };
             if let Some(news) = self.news.as_ref().filter(|_| tells) {
                 let _ = news.send(News::Acknowledged(through));

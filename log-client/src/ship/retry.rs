@@ -1,5 +1,6 @@
 //! When to try again.
 
+use crate::random::Random;
 use std::time::Duration;
 
 /// Waits between two attempts: doubled from the first to the last.
@@ -11,13 +12,13 @@ const LAST: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Retry {
     wait: Duration,
-    random: u64,
+    random: Random,
 }
 
 impl Retry {
     /// Equal seeds wait equally long.
     pub(super) fn new(seed: u64) -> Retry {
-        Retry { wait: FIRST, random: seed | 1 }
+        Retry { wait: FIRST, random: Random::new(seed) }
     }
 
     /// The far end is well.
@@ -26,11 +27,7 @@ impl Retry {
     }
 
     pub(super) fn next(&mut self) -> Duration {
-        // Xorshift (Marsaglia, 2003): good enough to spread nodes.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let share = 512 + (self.random % 512) as u32;
+        let share = 512 + self.random.below(512) as u32;
         let wait = self.wait * share / 1024;
         self.wait = (self.wait * 2).min(LAST);
         wait

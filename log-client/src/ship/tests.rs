@@ -7,37 +7,25 @@ use super::transport::{Answer, News, Sender, Transport};
 use crate::clock::{Clocks, Reading, Timeline};
 use crate::config::SpoolFull;
 use crate::facts::{Fact, Sink};
-use crate::spool::tests::names;
+use crate::spool::tests::{KEY, names};
 use crate::spool::{Reader, Spool, Writer};
+use crate::testing::made;
 use miot_proto::batch::Columns;
-use miot_proto::wire::{MAX_FRAME, Process, ProcessKey, ProcessLoss, Stream, StreamEnd, StreamKey};
+use miot_proto::wire::{MAX_FRAME, ProcessLoss, StreamEnd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-const KEY: ProcessKey = ProcessKey { boot: 1, nonce: 2, pid: 3 };
-
 fn process() -> Fact<'static> {
-    let text = Vec::new;
-    let (exe, cmdline, job, cwd) = (text(), text(), text(), text());
-    Fact::Process(Process { key: KEY, ppid: 1, uid: 0, started: 0, rank: None, exe, cmdline, job, cwd })
+    Fact::Process(made::process(KEY))
 }
 
 fn stream(number: u32) -> Fact<'static> {
-    let key = StreamKey { process: KEY, lane: number, incarnation: 1 };
-    Fact::Stream(Stream { number, key, tid: 3, comm: Vec::new() })
+    Fact::Stream(made::stream(number, KEY, number))
 }
 
 fn stream_end(stream: u32) -> Fact<'static> {
-    Fact::StreamEnd(StreamEnd {
-        stream,
-        attempts: 0,
-        after: 0,
-        lost_full: 1,
-        lost_nested: 2,
-        filtered: 0,
-        time: 0,
-    })
+    Fact::StreamEnd(StreamEnd { lost_full: 1, lost_nested: 2, ..made::stream_end(stream, 0, 0) })
 }
 
 fn both_ends(dir: &Path) -> (Outbox, Reader) {
@@ -186,7 +174,7 @@ fn a_node_is_stuck_when_no_promise_covers_what_waits() {
     let dir = tempfile::tempdir().unwrap();
     let (mut outbox, reader) = both_ends(dir.path());
     let mut columns = Columns::default();
-    crate::spool::tests::push(&mut columns, 10, None);
+    columns.push(1, 10, 10, 1, &made::read(10), None);
     outbox.send(process());
     outbox.send(stream(0));
     outbox.send(Fact::Watermark(5));

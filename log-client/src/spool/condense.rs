@@ -10,12 +10,12 @@
 //!
 //! What was sent and not acknowledged may be given up as well. Whoever has it knows, so the server decides what is lost.
 
-use super::format::{self, HEADER, Header, PROMISE};
+use super::format::{self, HEADER, PROMISE};
 use super::scan::{Found, Scan};
 use super::stretch::Stretch;
 use super::{Part, Spool};
 use miot_proto::batch::Columns;
-use miot_proto::wire::{GREETING, Message, Role, VERSION};
+use miot_proto::wire::Message;
 use rustix::fs::OFlags;
 use std::collections::HashMap;
 use std::io;
@@ -106,15 +106,7 @@ impl Spool {
     /// The bytes of the file that takes the place of these.
     fn condensed(&self, parts: &[Part], groups: &Groups, acknowledged: u64) -> io::Result<Vec<u8>> {
         let first = parts.first().map_or(1, |part| part.first);
-        let mut bytes = Header { boot: self.boot, first, salt: self.salt }.bytes().to_vec();
-        let hello = Message::Hello {
-            greeting: GREETING,
-            version: VERSION,
-            role: Role::Node,
-            node: self.node.clone(),
-            session: self.session(),
-        };
-        hello.put_frame(&mut bytes);
+        let mut bytes = self.head(first, None);
         let mut stretch = Stretch::new(self.salt);
         let mut promised = None;
         let (mut read, mut heads) = (0, true);

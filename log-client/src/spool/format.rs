@@ -214,7 +214,8 @@ fn varint(mut bytes: &[u8]) -> Option<(u64, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use miot_proto::wire::{Message, Process, ProcessKey, ProcessLoss, Sample, Stream, StreamEnd, StreamKey};
+    use crate::testing::made;
+    use miot_proto::wire::{Message, ProcessKey, ProcessLoss, Sample};
 
     fn number(message: &Message) -> Option<u64> {
         let bytes = message.frame();
@@ -238,33 +239,8 @@ mod tests {
     #[test]
     fn the_number_of_a_message_is_found_without_decoding_it() {
         let key = ProcessKey { boot: u128::MAX, nonce: 2, pid: 3 };
-        let text = Vec::new;
-        let process = Process {
-            key,
-            ppid: 1,
-            uid: 0,
-            started: 0,
-            rank: None,
-            exe: text(),
-            cmdline: text(),
-            job: text(),
-            cwd: text(),
-        };
-        let stream = Stream {
-            number: 7,
-            key: StreamKey { process: key, lane: 1, incarnation: 1 },
-            tid: 1,
-            comm: text(),
-        };
-        let end = StreamEnd {
-            stream: 7,
-            attempts: 1,
-            after: 0,
-            lost_full: 0,
-            lost_nested: 0,
-            filtered: 0,
-            time: 0,
-        };
+        let (process, stream) = (made::process(key), made::stream(7, key, 1));
+        let end = made::stream_end(7, 1, 0);
         let sample = Sample { boot: 1, uptime: 2, time: 3, interval: 4, devices: Vec::new() };
         for seq in [0, 1, 127, 128, 1 << 40, u64::MAX] {
             let lost = ProcessLoss::default();

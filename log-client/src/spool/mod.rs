@@ -63,7 +63,7 @@ pub(crate) use writer::Writer;
 
 use crate::config::SpoolFull;
 use crate::error::Error;
-use miot_proto::wire::Message;
+use miot_proto::wire::{GREETING, Message, Role, VERSION};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -217,7 +217,7 @@ impl Spool {
     }
 
     /// The file in which the last message was written, and where it ends there.
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn end_of_last(&self) -> Option<(u64, u64)> {
         self.state().parts.back().map(|part| (part.file, part.end))
     }
@@ -286,6 +286,23 @@ impl Spool {
     /// True if no batch may be added, however much room the file system has.
     fn is_full(&self) -> bool {
         self.held.load(Relaxed) + writer::CLAIM > self.limit
+    }
+
+    /// What a file begins with whose first numbered message is `first`: all before the definitions.
+    fn head(&self, first: u64, promised: Option<i64>) -> Vec<u8> {
+        let mut head = format::Header { boot: self.boot, first, salt: self.salt }.bytes().to_vec();
+        if let Some(watermark) = promised {
+            head[format::PROMISE as usize..].copy_from_slice(&format::promise(watermark));
+        }
+        let hello = Message::Hello {
+            greeting: GREETING,
+            version: VERSION,
+            role: Role::Node,
+            node: self.node.clone(),
+            session: self.session(),
+        };
+        hello.put_frame(&mut head);
+        head
     }
 
     /// Numbers for a file that is made now: of the file, and [`Part::made`].

@@ -1,11 +1,11 @@
 //! The end of the sweeper.
 
 use super::definitions::Definitions;
-use super::format::{self, Header, PROMISE};
+use super::format::{self, PROMISE};
 use super::stretch::Stretch;
 use super::{Part, Spool};
 use crate::config::SpoolFull;
-use miot_proto::wire::{GREETING, Message, Role, VERSION};
+use miot_proto::wire::Message;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -323,18 +323,7 @@ impl Writer {
         let salt = self.spool.salt;
         let name = format::name(number);
         let file = self.spool.open_file(&name, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)?;
-        let mut head = Header { boot: self.spool.boot, first, salt }.bytes().to_vec();
-        if let Some(watermark) = self.promised {
-            head[PROMISE as usize..].copy_from_slice(&format::promise(watermark));
-        }
-        let hello = Message::Hello {
-            greeting: GREETING,
-            version: VERSION,
-            role: Role::Node,
-            node: self.spool.node.clone(),
-            session: self.spool.session(),
-        };
-        hello.put_frame(&mut head);
+        let mut head = self.spool.head(first, self.promised);
         let definitions = head.len();
         self.definitions.put(&mut head);
         let begun = file.write_all_at(&head, 0).and_then(|()| claim(&file, head.len() as u64));

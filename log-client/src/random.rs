@@ -1,0 +1,20 @@
+//! Numbers that are spread well enough for nodes, and for the steps of tests.
+
+/// Xorshift (Marsaglia, 2003).
+#[derive(Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// Equal seeds give equal numbers.
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed | 1)
+    }
+
+    /// A number below `limit`, which is not 0.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+}

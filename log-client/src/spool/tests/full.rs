@@ -1,0 +1,152 @@
+//! A spool that is full, or its file system.
+
+use super::server::Server;
+use super::{BOOT, batch, files, open, process, process_end, sent, stream, stream_end, write};
+use crate::config::SpoolFull;
+use crate::random::Random;
+use crate::spool::{Reader, Spool, Writer};
+use crate::testing::made;
+use miot_proto::batch::Columns;
+use miot_proto::event::Ext;
+use miot_proto::wire::{MAX_FRAME, Message};
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A file system of a few megabytes.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn mount(bytes: &str) -> Option<Small> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut mount = std::process::Command::new("mount");
+        let mount = mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"]).arg(dir.path());
+        mount.status().is_ok_and(|status| status.success()).then_some(Small(dir))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_file_system_is_noticed_before_a_batch_and_what_cannot_be_written_waits() {
+    let Some(small) = Small::mount("8m") else {
+        eprintln!("SKIPPED: no right to mount a small file system here");
+        return;
+    };
+    let dir = small.0.path().join("spool");
+    let (mut writer, mut reader, _) = open(&dir);
+    write(&mut writer, [process(), stream(0)]);
+    let mut count = 2;
+    while writer.has_room() {
+        write(&mut writer, [batch(500_000)]);
+        writer.make_room();
+        count += 1;
+    }
+    assert!(count > 5 && reader.spool().state().unwritten == 0, "every batch there was room for was written");
+    // Somebody else takes the rest, too.
+    let hog = small.0.path().join("hog");
+    let _ = std::fs::write(&hog, vec![1; 10 << 20]);
+    write(&mut writer, (0..4).map(|_| batch(300_000)).chain([stream_end(0), process_end()]));
+    writer.promise(77);
+    assert!(reader.spool().state().unwritten > 0);
+    let before = sent(&mut reader, 0);
+    assert!(before.len() < count + 6 && !before.iter().any(|name| name.contains("before")), "{before:?}");
+    std::fs::remove_file(&hog).unwrap();
+    reader.spool().acknowledge(count as u64);
+    writer.make_room();
+    writer.promise(78);
+    assert_eq!(reader.spool().state().unwritten, 0);
+    let ends = [format!("end {} of 0", count + 5), format!("gone {}", count + 6), "all before 78".into()];
+    assert_eq!(sent(&mut reader, 0)[..].last_chunk().unwrap(), &ends);
+    assert!(writer.has_room());
+    drop((writer, reader));
+    assert!(open(&dir).2.sound);
+}
+
+/// Lanes and spool share a file system by default.
+#[test]
+fn a_spool_goes_on_where_others_take_all_the_space_it_leaves() {
+    let Some(small) = Small::mount("4m") else {
+        eprintln!("SKIPPED: no right to mount a small file system here");
+        return;
+    };
+    let dir = small.0.path().join("spool");
+    let (mut writer, mut reader, _) = open(&dir);
+    let _ = std::fs::write(small.0.path().join("hog"), vec![1; 4 << 20]);
+    write(&mut writer, [process(), stream(0)]);
+    for round in 0..20 {
+        assert!(writer.has_room(), "in round {round}");
+        while writer.has_room() {
+            write(&mut writer, [batch(500_000)]);
+        }
+        let last = reader.spool().last();
+        // Now and then a connection is lost: what is in force is defined on the next one.
+        if round % 3 == 0 {
+            assert!(sent(&mut reader, 0).iter().any(|name| name.starts_with("stream")));
+        }
+        reader.spool().acknowledge(last);
+        writer.make_room();
+        reader.take(&mut Vec::new(), usize::MAX);
+        writer.make_room();
+    }
+    assert_eq!(reader.spool().state().unwritten, 0);
+}
+
+#[test]
+fn a_full_spool_keeps_the_newest_if_told_so_and_its_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let limit = MAX_FRAME as u64;
+    let (spool, _) = Spool::open(dir.path(), limit, SpoolFull::KeepNewest, "test", BOOT).unwrap();
+    let spool = Arc::new(spool);
+    let mut writer = Writer::new(Arc::clone(&spool), None);
+    let mut reader = Reader::new(Arc::clone(&spool));
+    write(&mut writer, [process(), stream(0)]);
+    let mut random = Random::new(42);
+    let mut attempt = 0;
+    for _ in 0..150 {
+        assert!(writer.has_room());
+        let mut columns = Columns::default();
+        let after = attempt;
+        for _ in 0..40 {
+            // So that little can be left out.
+            let path: Vec<u8> = (0..500).flat_map(|_| random.below(1 << 53).to_le_bytes()).collect();
+            let ext = Ext { path1: &path, ..Ext::default() };
+            columns.push(1, attempt, attempt as i64, 1, &made::read(attempt), Some(&ext));
+            attempt += 1;
+        }
+        write(&mut writer, [Message::Batch { seq: 0, stream: 0, after, columns: made::packed(&columns) }]);
+        let held: u64 = files(dir.path()).iter().map(|file| file.metadata().unwrap().blocks() * 512).sum();
+        assert!(held <= limit, "{held} with what is claimed");
+    }
+    let mut bytes = Vec::new();
+    reader.restart(0, &mut bytes);
+    reader.take(&mut bytes, usize::MAX);
+    let mut server = Server::default();
+    server.take(&bytes, &mut HashMap::new());
+    let (came, lost) = (&server.came[&0], &server.lost[&0]);
+    assert_eq!(came.len() + lost.len(), attempt as usize);
+    assert_eq!(came.last(), Some(&(attempt - 1)), "the newest");
+    assert!(lost.last() < came.first() && came.len() > 2500, "{}", came.len());
+    assert_eq!(spool.given_up(), lost.len() as u64);
+}
+
+#[test]
+fn what_defines_costs_a_few_times_its_bytes_however_much_there_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut writer, reader, _) = open(dir.path());
+    write(&mut writer, [process()]);
+    let mut bytes = 0;
+    for number in 0..40_000 {
+        let mut message = stream(number);
+        bytes += writer.write(&mut message);
+        // As each sweep does, with a server that acknowledges nothing.
+        writer.make_room();
+    }
+    let held = reader.spool().held.load(Relaxed);
+    assert!(held < 6 * bytes, "{held} for {bytes} in {} files", files(dir.path()).len());
+}

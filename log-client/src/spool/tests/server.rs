@@ -1,0 +1,63 @@
+//! What is sent, as the log-server's merge takes it.
+
+use miot_proto::batch::Columns;
+use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, frame_header};
+use std::collections::{BTreeSet, HashMap};
+
+/// What a log-server knows: for each stream the next attempt number, those that came, and those given up.
+#[derive(Default)]
+pub(super) struct Server {
+    pub(super) next: HashMap<u32, u64>,
+    pub(super) came: HashMap<u32, BTreeSet<u64>>,
+    pub(super) lost: HashMap<u32, BTreeSet<u64>>,
+    pub(super) ended: HashMap<u32, u64>,
+    pub(super) gone: bool,
+    pub(super) through: u64,
+}
+
+impl Server {
+    /// As the log-server's merge takes them, at once durable.
+    pub(super) fn take(&mut self, mut bytes: &[u8], known: &mut HashMap<u32, u32>) {
+        while let Some((header, rest)) = bytes.split_first_chunk::<FRAME_HEADER>() {
+            let (length, crc) = frame_header(*header, MAX_FRAME).unwrap();
+            let message = Message::from_payload(&rest[..length], crc).unwrap();
+            bytes = &rest[length..];
+            self.through = self.through.max(message.seq().unwrap_or(0));
+            match message {
+                Message::Stream { stream, .. } => _ = known.insert(stream.number, stream.key.lane),
+                Message::Batch { stream, after, columns, .. } => {
+                    let stream = known[&stream];
+                    let columns = Columns::decode(&columns).unwrap();
+                    let next = self.next.entry(stream).or_default();
+                    assert!(after <= *next, "{stream}: {after} after {next}");
+                    for attempt in columns.attempt.into_iter().filter(|attempt| attempt >= next) {
+                        assert!(self.came.entry(stream).or_default().insert(attempt));
+                    }
+                    *next = self
+                        .came
+                        .get(&stream)
+                        .and_then(|came| came.last())
+                        .map_or(*next, |last| last + 1)
+                        .max(*next);
+                }
+                Message::GivenUp { stream, after, ranges, .. } => {
+                    let stream = known[&stream];
+                    assert!(ranges.is_sorted_by(|a, b| a.1 < b.0));
+                    let next = self.next.entry(stream).or_default();
+                    assert!(after <= *next, "{stream}: {after} after {next}");
+                    for (first, last) in ranges {
+                        self.lost.entry(stream).or_default().extend(first.max(*next)..=last);
+                        *next = last.saturating_add(1).max(*next);
+                    }
+                }
+                Message::StreamEnd { end, .. } => {
+                    let stream = known[&end.stream];
+                    assert_eq!(self.next.get(&stream).copied().unwrap_or(0), end.after);
+                    self.ended.insert(stream, end.attempts);
+                }
+                Message::ProcessEnd { .. } => self.gone = true,
+                _ => {}
+            }
+        }
+    }
+}

@@ -58,11 +58,7 @@ fn a_node_claims_no_more_memory_than_it_may() {
     settings.node_bytes = 128 << 10;
     let client = Client::start(settings);
     let page = || std::fs::read(dir.path().join("shm").join(control::FILE)).unwrap();
-    let wait_until_full = |wanted: u8| {
-        while page()[control::word::NODE_FULL] != wanted {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    };
+    let wait_until_full = |wanted: u8| until(|| page()[control::word::NODE_FULL] == wanted);
     let mut first = start(dir.path(), "8 100 0 twice");
     wait_until_full(1);
     assert_eq!(recorded(start(dir.path(), "2 50")), 0);
@@ -98,15 +94,10 @@ fn a_burst_after_idleness_loses_nothing() {
         let page = std::fs::read(dir.path().join("shm").join(control::FILE)).unwrap();
         page[control::word::SLEEPING] == 1
     };
-    let rest = || {
-        while !asleep() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    };
-    rest();
+    until(asleep);
     let mut child = start(dir.path(), "4 20000 0 twice");
     server.wait_for(|judge| judge.events() >= 80_000);
-    rest();
+    until(asleep);
     writeln!(child.stdin.take().unwrap()).unwrap();
     assert_eq!(recorded(child), 160_000);
     let report = client.stop().unwrap();

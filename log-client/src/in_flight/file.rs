@@ -150,6 +150,7 @@ fn older(_: libc::c_long) -> Option<Names> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::until::until;
     use std::process::{Command, Stdio};
 
     #[test]
@@ -187,15 +188,12 @@ mod tests {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(directory).stdin(Stdio::null()).stdout(Stdio::null());
         let child = Waiting(command.spawn().unwrap());
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        loop {
-            let found = of(child.0.id(), child.0.id());
-            if found.ends_with(b"fifo") {
-                return found;
-            }
-            assert!(std::time::Instant::now() < end, "{}", found.escape_ascii());
-            std::thread::yield_now();
-        }
+        let mut found = Vec::new();
+        until("it waits", || {
+            found = of(child.0.id(), child.0.id());
+            found.ends_with(b"fifo")
+        });
+        found
     }
 
     #[test]

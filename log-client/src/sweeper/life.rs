@@ -195,6 +195,7 @@ mod tests {
     use super::*;
     use crate::clock::boottime_ns;
     use crate::segment::hand_made::HandMade;
+    use crate::until::until;
     use miot_proto::segment::header as at;
     use std::process::{Child, Command, Stdio};
 
@@ -250,9 +251,10 @@ mod tests {
         deaths.poll(&mut ended);
         assert!(ended.is_empty());
         drop(child.stdin.take());
-        while ended.is_empty() {
+        until("the end is told", || {
             deaths.poll(&mut ended);
-        }
+            !ended.is_empty()
+        });
         assert_eq!(ended, [7]);
         assert_eq!(start(child.id()), None, "a zombie is no living process");
         child.wait().unwrap();

@@ -409,6 +409,8 @@ mod tests {
             enabled: false,
             spool_dir: Some("/var/spool".into()),
             spool_full: SpoolFull::KeepNewest,
+            exclude_programs: vec!["sshd".into(), "/opt/a b\"c\\d".into()],
+            exclude_users: vec!["root".into(), "4711".into()],
             ..Config::default()
         };
         std::fs::write(&file, config.to_toml()).unwrap();

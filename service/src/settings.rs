@@ -10,17 +10,36 @@ fn keys(settings: &impl Serialize) -> Dict {
 /// All keys that have a value, as a configuration file has them.
 #[must_use]
 pub fn to_toml(settings: &impl Serialize) -> String {
-    let keys = keys(settings);
-    let lines = keys.iter().filter_map(|(key, value)| {
-        let value = match value {
-            Value::String(_, text) => format!("{text:?}"),
-            Value::Bool(_, on) => on.to_string(),
-            Value::Num(_, number) => number.to_u128()?.to_string(),
-            _ => return None,
-        };
-        Some(format!("{key} = {value}\n"))
-    });
+    let lines =
+        keys(settings).into_iter().filter_map(|(key, value)| Some(format!("{key} = {}\n", written(&value)?)));
     lines.collect()
+}
+
+/// A value as TOML has it; `None` if there is none.
+fn written(value: &Value) -> Option<String> {
+    Some(match value {
+        Value::String(_, text) => quoted(text),
+        Value::Char(_, char) => quoted(char.encode_utf8(&mut [0; 4])),
+        Value::Bool(_, on) => on.to_string(),
+        Value::Num(_, number) => number.to_u128()?.to_string(),
+        Value::Array(_, values) => {
+            format!("[{}]", values.iter().filter_map(written).collect::<Vec<_>>().join(", "))
+        }
+        Value::Empty(..) | Value::Dict(..) => return None,
+    })
+}
+
+/// A basic string of TOML.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => quoted.extend(['\\', char]),
+            char if char.is_control() => quoted += &format!("\\u{:04x}", u32::from(char)),
+            char => quoted.push(char),
+        }
+    }
+    quoted + "\""
 }
 
 /// The keys whose values are not the same, in alphabetical order.
@@ -46,15 +65,18 @@ mod tests {
         size: u64,
         #[serde(skip_serializing_if = "Option::is_none")]
         file: Option<&'static str>,
+        users: &'static [&'static str],
     }
 
     #[test]
     fn differences_are_named_also_where_one_says_nothing() {
-        let one = Settings { same: true, size: 7, file: None };
-        let other = Settings { same: true, size: 8, file: Some("/a") };
-        assert_eq!(differences(&one, &other), ["file", "size"]);
-        assert_eq!(differences(&other, &one), ["file", "size"]);
+        let one = Settings { same: true, size: 7, file: None, users: &[] };
+        let other = Settings { same: true, size: 8, file: Some("/a"), users: &["root", "a\"b\\c\n"] };
+        assert_eq!(differences(&one, &other), ["file", "size", "users"]);
+        assert_eq!(differences(&other, &one), ["file", "size", "users"]);
         assert!(differences(&one, &one).is_empty());
-        assert_eq!(to_toml(&other), "file = \"/a\"\nsame = true\nsize = 8\n");
+        assert_eq!(to_toml(&one), "same = true\nsize = 7\nusers = []\n");
+        let users = r#"users = ["root", "a\"b\\c\u000a"]"#;
+        assert_eq!(to_toml(&other), format!("file = \"/a\"\nsame = true\nsize = 8\n{users}\n"));
     }
 }

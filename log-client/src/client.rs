@@ -182,9 +182,11 @@ impl LogClient {
         let reporter = Arc::new(Reporter::new(&config, control, Arc::clone(&spool), Arc::clone(&survey)));
         let http = Http::listen(config.http.as_deref(), DEFAULT_HTTP, None).await;
         let http = http.map_err(|error| Error::Setting { key: "http", reason: error.to_string() })?;
-        let answering = http.map(|http| http.serve(pages(&reporter)));
+        // Answers as long as this runs.
         let mut looking = JoinSet::new();
-        answering.map(|answering| looking.spawn(answering));
+        if let Some(http) = http {
+            looking.spawn(http.serve(pages(&reporter)));
+        }
         let outbox = Outbox::new(Writer::new(Arc::clone(&spool), before.promised));
         let stop = Arc::new(Stop::default());
         let _abandon = Abandon(Arc::clone(&stop));

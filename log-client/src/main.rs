@@ -71,10 +71,11 @@ Example: trace what a program does, with both daemons on this machine
 
 Signals:
   SIGINT, SIGTERM  stop cleanly: what programs have committed is delivered
-  SIGHUP           read the configuration and the TLS files again and tell the programs what is
-                   recorded from now on; after a mistake in it all stays as it
-                   is. log-client --check says beforehand. `miot ctl set` does
-                   the same without a file, until the next restart
+  SIGHUP           read the configuration and the TLS files again, and tell
+                   the programs what is recorded from now on; after a mistake
+                   all stays as it is. log-client --check says beforehand.
+                   `miot ctl set` does the same without a file, until the next
+                   restart
   SIGUSR1          deliver what the lanes hold, as `miot ctl snapshot` does
 
 Exit codes: 0 stopped cleanly (what could not be delivered in time is logged); 1 failed while running; 2 wrong options \
@@ -252,9 +253,11 @@ fn run(options: &Options) -> Result<(), (u8, Error)> {
             lost_nested = report.lost_nested,
             lost_no_lane = report.lost_no_lane,
             abi_violations = report.abi_violations,
+            unknown = report.unknown,
             other_version = report.other_version,
             clamped = report.clamped,
             undelivered = report.undelivered,
+            given_up = report.given_up,
             seconds = report.seconds,
             "stopped"
         );

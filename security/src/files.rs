@@ -62,7 +62,7 @@ pub enum Error {
     },
     /// Others can use the private key.
     #[error(
-        "tls_key: {path} can be used by everybody on this machine (mode {mode:03o}): \
+        "tls_key: {path} can be read or changed by others than its owner (mode {mode:03o}): \
          chmod 600 {path}, or 640 for a group of its own; if others could read it, make a new one"
     )]
     Exposed {

@@ -94,7 +94,7 @@ fn what_cannot_be_used_is_named() {
         (files(&broken, &key, &authority), ["tls_certificate", "PEM"]),
         (files(&no_der, &key, &authority), ["tls_certificate", "cannot be read"]),
         (files(&large, &key, &authority), ["tls_certificate", "longer than"]),
-        (files(&pem, &pem, &authority), ["tls_key", "can be used by everybody"]),
+        (files(&pem, &pem, &authority), ["tls_key", "by others than its owner"]),
         (files(&pem, &made.file(Role::Node, "key"), &authority), ["node.key", "does not belong"]),
         (files(&pem, &key, &pem), ["tls_authority", "may not sign others"]),
         (files(&pem, &key, &text), ["tls_authority", "no PEM at all"]),

@@ -8,23 +8,25 @@
 
 use crate::Seed;
 use crate::input::Input;
+use crate::scratch::Scratch;
 use arrow_array::ArrayRef;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{TimestampNanosecondType, UInt16Type, UInt64Type};
+use miot_log_client::testing::made;
 use miot_log_server::Config;
 use miot_log_server::testing::{Stage, now};
 use miot_proto::batch::Columns;
 use miot_proto::event::{Event, Ext, Kind, flag};
 use miot_proto::op::posix;
 use miot_proto::wire::{
-    GREETING, Message, Process, ProcessKey, ProcessLoss, Role, Stream, StreamEnd, StreamKey, VERSION,
-    frame_header_of,
+    Counters, Device, DeviceKind, GREETING, Message, Process, ProcessKey, ProcessLoss, Role, Sample, Stream,
+    StreamEnd, StreamKey, VERSION, frame_header_of,
 };
 use miot_security::Certificate;
 use miot_trace_store::fsck;
 use miot_trace_store::reader::Reader;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Steps that are done.
 const STEPS: usize = 120;
@@ -36,16 +38,8 @@ const DECODED: usize = 24 << 20;
 
 /// Runs the target.
 pub fn run(bytes: &[u8]) {
-    let dir = scratch();
-    Play::new(&dir).run(&mut Input(bytes));
-    let _ = std::fs::remove_dir_all(&dir);
-}
-
-fn scratch() -> PathBuf {
-    let thread = format!("{:?}", std::thread::current().id());
-    let dir = std::env::temp_dir().join(format!("miot-session-{}-{thread}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
-    dir
+    let dir = Scratch::new("session");
+    Play::new(dir.path()).run(&mut Input(bytes));
 }
 
 fn certificate(name: &str, role: miot_security::Role) -> Certificate {
@@ -266,7 +260,8 @@ impl<'a> Play<'a> {
             row(&mut columns, attempt, time, 7, path);
         }
         self.seq += 1;
-        let message = Message::Batch { seq: self.seq, stream: 0, after: first, columns: packed(&columns) };
+        let message =
+            Message::Batch { seq: self.seq, stream: 0, after: first, columns: made::packed(&columns) };
         self.say(&message);
         let watermark = self.times.last().map_or(0, |time| time + 1);
         self.say(&Message::Heartbeat { watermark });
@@ -323,40 +318,21 @@ fn honest_key() -> ProcessKey {
 }
 
 fn process_of(key: ProcessKey, started: i64, text: Vec<u8>) -> Process {
-    let (exe, cmdline, job, cwd) = (Vec::new(), text, Vec::new(), Vec::new());
-    Process { key, ppid: 1, uid: 0, started, rank: None, exe, cmdline, job, cwd }
+    Process { started, cmdline: text, ..made::process(key) }
 }
 
 /// A process and its stream, with number 0.
 fn definitions(key: ProcessKey, number: u32, started: i64) -> [Message; 2] {
     let process = process_of(key, started, Vec::new());
-    let key = StreamKey { process: key, lane: 0, incarnation: 1 };
-    let stream = Stream { number, key, tid: 1, comm: Vec::new() };
-    [Message::Process { seq: 0, process }, Message::Stream { seq: 0, stream }]
+    [Message::Process { seq: 0, process }, Message::Stream { seq: 0, stream: made::stream(number, key, 0) }]
 }
 
 fn row(columns: &mut Columns, attempt: u64, time: i64, handle: u64, path: &[u8]) {
-    let event = Event {
-        op: if path.is_empty() { posix::READ } else { posix::OPEN },
-        request: attempt as u32,
-        enclosing: 0,
-        end: 0,
-        duration: 1,
-        flags: 0,
-        handle,
-        offset: 0,
-        length: 1,
-        result: 1,
-    };
+    let op = if path.is_empty() { posix::READ } else { posix::OPEN };
+    let event = Event { op, handle, ..made::read(attempt) };
     let ext = Ext { path1: path, ..Ext::default() };
     let ext = (!path.is_empty()).then_some(&ext);
     columns.push(Kind::Request as u8, attempt, time, 1, &event, ext);
-}
-
-fn packed(columns: &Columns) -> Vec<u8> {
-    let (mut scratch, mut packed) = (Vec::new(), Vec::new());
-    columns.encode(&mut scratch, &mut packed);
-    packed
 }
 
 /// A small number, or one at the edge of something.
@@ -407,10 +383,33 @@ fn any_batch(input: &mut Input<'_>) -> Vec<u8> {
         row(&mut columns, attempt, time(kind, off.wrapping_add(n)), n, path);
         attempt = attempt.wrapping_add(step);
     }
-    packed(&columns)
+    made::packed(&columns)
 }
 
-/// A message of any kind, with any numbers.
+fn any_sample(input: &mut Input<'_>) -> Sample {
+    let device = |input: &mut Input<'_>| Device {
+        kind: DeviceKind::Block,
+        name: vec![b'd'; number(input).min(2000) as usize],
+        mount: Vec::new(),
+        counters: Counters { reads: Some(number(input)), busy: Some(number(input)), ..Counters::default() },
+    };
+    let devices = (0..input.byte() % 4).map(|_| device(input)).collect();
+    let (uptime, interval) = (number(input), number(input));
+    Sample { boot: u128::from(input.byte()), uptime, time: any_time(input), interval, devices }
+}
+
+/// An object with one number, or no JSON at all.
+fn any_json(input: &mut Input<'_>) -> Vec<u8> {
+    match input.byte() % 2 {
+        0 => format!("{{\"uptime_s\":{}}}", number(input)).into_bytes(),
+        _ => {
+            let length = usize::from(input.byte());
+            input.bytes(length).to_vec()
+        }
+    }
+}
+
+/// A message of any kind that a peer may send, with any numbers.
 fn message(input: &mut Input<'_>) -> Message {
     let (kind, seq) = (input.byte(), number(input));
     let stream = u32::from(input.byte() % 32);
@@ -447,13 +446,17 @@ fn message(input: &mut Input<'_>) -> Message {
             Message::GivenUp { seq, stream, after: number(input), ranges, time: any_time(input) }
         }
         12 | 13 => Message::Heartbeat { watermark: any_time(input) },
-        14 => match seq % 4 {
+        14 => match seq % 8 {
             0 => Message::Aside,
             1 => Message::Bye,
             2 => {
                 Message::Pong { sent: any_time(input), received: any_time(input), answered: any_time(input) }
             }
-            _ => Message::Ack { through: number(input) },
+            3 => Message::Ack { through: number(input) },
+            4 => Message::Devices { seq: number(input), sample: any_sample(input) },
+            5 => Message::Report { status: any_json(input) },
+            6 => Message::Outcome { id: number(input), outcome: any_json(input) },
+            _ => Message::Ask { request: any_json(input) },
         },
         _ => {
             let length = usize::from(input.byte());

@@ -129,11 +129,10 @@ fn framed(bytes: &[u8]) -> Vec<u8> {
 
 /// For each table, its messages again after what stands before.
 pub fn seeds() -> Vec<Seed> {
-    const NAMES: [&str; 6] = ["events", "processes", "threads", "files", "losses", "clocks"];
     let mut seeds = vec![("torn", vec![8, 0xff, 0xff, 0xff])];
-    for (number, name) in NAMES.into_iter().enumerate() {
-        let stream = &streams()[number];
-        seeds.push((name, [&[number as u8 | 1 << 3], &stream.bytes[stream.schema..]].concat()));
+    for table in Table::ALL {
+        let stream = &streams()[table as usize];
+        seeds.push((table.name(), [&[table as u8 | 1 << 3], &stream.bytes[stream.schema..]].concat()));
     }
     let losses = &streams()[Table::Losses as usize];
     let message = &losses.bytes[losses.schema..];

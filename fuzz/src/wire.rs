@@ -6,8 +6,8 @@
 use crate::Seed;
 use miot_proto::batch::Columns;
 use miot_proto::wire::{
-    FRAME_HEADER, GREETING, MAX_FRAME, MAX_HELLO, Message, Process, ProcessKey, ProcessLoss, Role, Stream,
-    StreamEnd, StreamKey, VERSION, frame_header,
+    Counters, Device, DeviceKind, FRAME_HEADER, GREETING, MAX_FRAME, MAX_HELLO, Message, Process, ProcessKey,
+    ProcessLoss, Role, Sample, Stream, StreamEnd, StreamKey, VERSION, frame_header,
 };
 
 /// Runs the target.
@@ -134,5 +134,30 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ),
         ("rows", Message::Rows { arrow: vec![1, 2, 3] }),
         ("cut", Message::Cut { reason: "slow".into() }),
+        ("given-up", Message::GivenUp { seq: 6, stream: 0, after: 3, ranges: vec![(3, 5), (9, 9)], time: 7 }),
+        ("aside", Message::Aside),
+        ("report", Message::Report { status: b"{}".to_vec() }),
+        ("errand", Message::Errand { id: 1, errand: b"{}".to_vec() }),
+        ("outcome", Message::Outcome { id: 1, outcome: b"{}".to_vec() }),
+        ("ask", Message::Ask { request: b"{}".to_vec() }),
+        ("answer", Message::Answer { reply: b"{}".to_vec() }),
+        (
+            "devices",
+            Message::Devices {
+                seq: 7,
+                sample: Sample {
+                    boot: 1,
+                    uptime: 2,
+                    time: 3,
+                    interval: 4,
+                    devices: vec![Device {
+                        kind: DeviceKind::Nfs,
+                        name: b"n1:/home".to_vec(),
+                        mount: b"/home".to_vec(),
+                        counters: Counters { reads: Some(5), ..Counters::default() },
+                    }],
+                },
+            },
+        ),
     ]
 }

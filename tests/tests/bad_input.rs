@@ -6,8 +6,10 @@
 use miot_tests::built::built;
 use miot_tests::compile::compile;
 use miot_tests::namespace::{as_nobody, with_tmpfs};
-use miot_tests::process::{Ended, run};
+use miot_tests::process::{Background, Ended, run, until};
 use miot_tests::traced::{command, events, traced};
+use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -221,6 +223,43 @@ fn shared_memory_fills_up_during_the_run() {
     );
     let seen = events(&trace).iter().filter(|row| row.op == "pwrite").count();
     assert!((1..16 * 16 * 500).contains(&seen), "{seen}");
+}
+
+#[test]
+fn what_a_killed_run_leaves_is_removed_by_the_next_one_and_a_living_run_is_not_harmed() {
+    let place = place("killed-run");
+    let shared = tempfile::tempdir_in("/dev/shm").unwrap();
+    let temporary = place.join("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let miot = |trace: &str, words: &[&str]| {
+        let mut miot = Command::new(&built().miot);
+        miot.arg("run")
+            .arg("--shm-dir")
+            .arg(shared.path())
+            .arg("-o")
+            .arg(place.join(trace))
+            .arg("--")
+            .args(words);
+        miot.env("TMPDIR", &temporary).current_dir(&place);
+        miot
+    };
+    let left = || {
+        let names = |dir: &Path| fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+        names(shared.path()).chain(names(&temporary)).collect::<BTreeSet<_>>()
+    };
+    let living = Background::start(&mut miot("living", &["sh", "-c", "touch begun; exec sleep 300"]));
+    until("the command runs", || place.join("begun").exists());
+    let of_living = left();
+    assert_eq!(of_living.len(), 2, "{of_living:?}");
+    let killed = run(&mut miot("killed", &["sh", "-c", "kill -PIPE $PPID"]));
+    assert_eq!(killed.code(), 128 + 13, "{}", killed.stderr);
+    assert_eq!(left().len(), 4, "{:?}", left());
+    let _ = run(&mut miot("next", &["touch", "ran"])).success();
+    assert_eq!(left(), of_living);
+    assert!(!events(&place.join("next")).is_empty());
+    let (status, text) = living.stop(Signal::TERM);
+    assert_eq!(status.code(), Some(128 + 15), "{text}");
+    assert!(!events(&place.join("living")).is_empty() && left().is_empty(), "{:?}", left());
 }
 
 /// A small trace to be damaged.

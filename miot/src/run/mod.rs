@@ -2,6 +2,7 @@
 
 mod command;
 pub(crate) mod hook;
+mod own_dir;
 
 use crate::recorded::Recorded;
 use crate::summary;
@@ -13,6 +14,7 @@ use miot_log_client::LogClient;
 use miot_log_server::LogServer;
 use miot_proto::control::{DIR_ENV, WhenFull};
 use miot_proto::units;
+use own_dir::OwnDir;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -96,7 +98,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let spool =
         OwnDir::create(&std::env::temp_dir(), "name another directory for temporary files with TMPDIR")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let status = match runtime.block_on(traced(arguments, &program, &library, &output, &shared.0, &spool.0)) {
+    let ran = runtime.block_on(traced(arguments, &program, &library, &output, shared.path(), spool.path()));
+    // Before anything is printed: where nobody reads that any more, it ends this process.
+    drop((shared, spool));
+    let status = match ran {
         Ok(status) => status,
         Err(error) => match error.downcast_ref::<NotRunnable>() {
             Some(refused) => {
@@ -129,6 +134,8 @@ fn output_dir(wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
 /// The MIOT directory of this run.
 fn shared_dir(parent: &Path) -> anyhow::Result<OwnDir> {
     let advice = "name another tmpfs with --shm-dir";
+    // First, because that gives back what runs that were killed have left.
+    let dir = OwnDir::create(parent, advice)?;
     let stat = rustix::fs::statvfs(parent)
         .with_context(|| format!("{} cannot be used for shared memory: {advice}", parent.display()))?;
     let free = stat.f_bavail * stat.f_frsize;
@@ -139,26 +146,7 @@ fn shared_dir(parent: &Path) -> anyhow::Result<OwnDir> {
         units::format_bytes(free),
         units::format_bytes(LEAST_SHARED_BYTES)
     );
-    OwnDir::create(parent, advice)
-}
-
-/// A directory of this run; removed with all that is in it.
-struct OwnDir(PathBuf);
-
-impl OwnDir {
-    fn create(parent: &Path, advice: &str) -> anyhow::Result<OwnDir> {
-        let dir = parent.join(format!("miot-run-{}", std::process::id()));
-        // Left over from a killed run of the same process id.
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir(&dir).with_context(|| format!("cannot create {}: {advice}", dir.display()))?;
-        Ok(OwnDir(dir))
-    }
-}
-
-impl Drop for OwnDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    Ok(dir)
 }
 
 async fn traced(
@@ -178,7 +166,8 @@ async fn traced(
     .await?;
     let client = LogClient::prepare(miot_log_client::Config {
         dir: shared.to_owned(),
-        spool_dir: Some(spool.to_owned()),
+        // Not the directory itself, whose lock is the run's.
+        spool_dir: Some(spool.join("spool")),
         server: server.local_addr().to_string(),
         http: Some("off".into()),
         layers: arguments.recorded.layers.unwrap_or_default(),

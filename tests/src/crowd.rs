@@ -24,7 +24,7 @@ pub struct Habit {
     pub stride: u64,
     /// Microseconds of sleep after a hundred requests.
     pub pause: u64,
-    /// Different paths; 0: each another one.
+    /// Different paths, see [`path`](crate::torment::path).
     pub paths: u64,
 }
 

@@ -26,19 +26,29 @@ pub fn offset(tag: u64, number: u64) -> u64 {
     mix(tag << 32 | number) >> 1
 }
 
-/// The path of every fifth request; none for the others. `paths`: 0, if each is to be another one, long enough for up to
-/// twenty slots; else one of so many, which all threads share.
+/// What [`NOISE`] is made of.
+const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// Instead of a number of paths: each is to be another one, of which hardly a byte can be packed away.
+pub const NOISE: u64 = u64::MAX;
+
+/// The path of every fifth request; none for the others. `paths`: 0 or [`NOISE`], if each is to be another one, long enough
+/// for up to twenty slots; else one of so many, which all threads share.
 #[must_use]
 pub fn path(tag: u64, number: u64, paths: u64) -> Option<String> {
     let random = mix(!(tag << 32 | number));
     if !random.is_multiple_of(5) {
         return None;
     }
-    if paths > 0 {
+    if paths > 0 && paths != NOISE {
         return Some(format!("/shared/{}", (random >> 8) % paths));
     }
     let length = (random >> 8) as usize % 1200;
-    Some(format!("/{tag}/{number}/{random:016x}{}", "x".repeat(length)))
+    let rest = match paths {
+        NOISE => (0..length as u64).map(|at| char::from(LETTERS[(mix(random ^ at) % 64) as usize])).collect(),
+        _ => "x".repeat(length),
+    };
+    Some(format!("/{tag}/{number}/{random:016x}{rest}"))
 }
 
 /// SplitMix64's finalizer (Steele, Lea and Flood 2014): every bit of the input changes half of the output.

@@ -4,7 +4,7 @@
 //! THREADS at a time, each of REQUESTS requests, and after each the next one in its place. Every STRIDE requests, and
 //! before the first of them, a thread writes the number of requests it has made into its word of the file PROGRESS; the
 //! word after that counts requests that could not begin. PAUSE_US: sleep after a hundred requests. PATHS: how many
-//! different paths are named, 0: each another one.
+//! different paths are named, see [`miot_tests::torment::path`].
 
 use miot_tests::torment::{DONE, LIVES, WORDS, handle, mix, offset, path, tag};
 use miot_tracer::{Begun, Doing, Done, Ext, begin_enclosing_on, begin_on, cancel, end, end_with, op};

@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod backlog;
 mod disks;
 mod everything;
 mod network;

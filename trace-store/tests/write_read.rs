@@ -6,6 +6,7 @@ use arrow_array::cast::AsArray;
 use common::*;
 use miot_trace_store::follow::{Follow, From};
 use miot_trace_store::{Error, Options, Reader, Table, Writer, schema};
+use std::time::{Duration, Instant};
 
 fn dir() -> (tempfile::TempDir, std::path::PathBuf) {
     let temp = tempfile::tempdir().unwrap();
@@ -115,6 +116,46 @@ fn late_events_are_put_in_order_when_sealed() {
     assert_eq!(read[45].flags, miot_proto::event::flag::LATE);
     read.iter_mut().for_each(|e| e.flags = 0);
     assert_eq!(read, turn(0, 95));
+}
+
+#[test]
+fn a_part_is_due_at_its_bytes_and_not_before() {
+    let (_temp, dir) = dir();
+    let mut writer = Writer::create(&dir, Options { seal_bytes: 64 << 10, ..Options::default() }).unwrap();
+    sides(&mut writer);
+    let mut written = 0;
+    while !writer.seal_due() {
+        assert!(writer.live_size().1 < 64 << 10, "{:?}", writer.live_size());
+        writer.append(Table::Events, &events(&turn(written, written + 50))).unwrap();
+        writer.commit().unwrap();
+        written += 50;
+    }
+    assert!(writer.live_size().1 >= 64 << 10, "{:?}", writer.live_size());
+    writer.seal().unwrap();
+    assert!(!writer.seal_due() && writer.part() == 1);
+    assert_eq!(writer.finish().unwrap().parts, 1);
+    assert_eq!(read_all(&dir), turn(0, written));
+}
+
+#[test]
+fn a_part_is_due_at_the_age_of_its_first_row_and_not_before() {
+    let (_temp, dir) = dir();
+    let age = Duration::from_millis(100);
+    let mut writer = Writer::create(&dir, Options { seal_after: age, ..Options::default() }).unwrap();
+    for part in 0..2 {
+        std::thread::sleep(2 * age);
+        assert!(!writer.seal_due(), "nothing has no age");
+        let start = Instant::now();
+        writer.append(Table::Events, &events(&turn(part * 10, part * 10 + 10))).unwrap();
+        while !writer.seal_due() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(start.elapsed() >= age);
+        writer.seal().unwrap();
+        assert_eq!(writer.part(), part + 1);
+    }
+    assert_eq!(writer.finish().unwrap().parts, 2);
+    assert_eq!(read_all(&dir), turn(0, 20));
 }
 
 #[test]

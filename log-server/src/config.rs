@@ -77,6 +77,10 @@ pub struct Config {
     /// Most connections of one node at a time. Only the latest is in use, those before it are being closed.
     /// Default: 8.
     pub node_connections: usize,
+    /// Most bytes per second that are read from all nodes together, over any second; what is more waits at the nodes, in
+    /// their spools. 0: as many as come. Default: 0, otherwise at least 64 KiB.
+    #[serde(with = "units::bytes")]
+    pub rate: u64,
     /// Most bytes per second that are read from one node, over any second; what is more waits at the node, in its
     /// spool. 0: as many as come. Default: 0, otherwise at least 64 KiB.
     #[serde(with = "units::bytes")]
@@ -124,6 +128,7 @@ impl Default for Config {
             commit_every: Duration::from_millis(50),
             connections: 1024,
             node_connections: 8,
+            rate: 0,
             node_rate: 0,
             node_streams: 1 << 18,
             tail_memory: 32 << 20,
@@ -221,11 +226,13 @@ impl Config {
                 units::format_bytes(bytes)
             ));
         }
-        if (1..LEAST_RATE).contains(&self.node_rate) {
-            return fail(format!(
-                "node_rate: {} a second is too little, at least 64 KiB are needed, or 0 for no limit",
-                units::format_bytes(self.node_rate)
-            ));
+        for (key, rate) in [("rate", self.rate), ("node_rate", self.node_rate)] {
+            if (1..LEAST_RATE).contains(&rate) {
+                return fail(format!(
+                    "{key}: {} a second is too little, at least 64 KiB are needed, or 0 for no limit",
+                    units::format_bytes(rate)
+                ));
+            }
         }
         Ok(())
     }
@@ -244,6 +251,7 @@ impl Config {
             merge_every: other.merge_every,
             commit_every: other.commit_every,
             node_connections: other.node_connections,
+            rate: other.rate,
             node_rate: other.node_rate,
             seal_rows: other.seal_rows,
             seal_bytes: other.seal_bytes,
@@ -346,6 +354,7 @@ mod tests {
             ("merge_every = \"1min\"", "1min is too much"),
             ("node_streams = 0", "at least 1"),
             ("node_memory = \"1 MiB\"", "1 MiB is too little"),
+            ("rate = \"1 KiB\"", "1 KiB a second is too little"),
             ("node_rate = \"1 KiB\"", "1 KiB a second is too little"),
         ] {
             let error = load(text, BTreeMap::new()).unwrap_err().to_string();

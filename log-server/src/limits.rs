@@ -1,4 +1,4 @@
-//! Who may connect, and what one node may use of the server, over all its connections.
+//! Who may connect, and what one node, and all together, may use of the server, over all connections.
 
 use crate::budget::Budget;
 use crate::error::Refusal;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// Connections that have not said who they are. They are not counted among `connections`: whoever opens many and says
 /// nothing keeps nobody out, because the one that has waited longest makes room for the next.
 const STRANGERS: usize = 256;
-/// A node whose rate is limited may be ahead of it by what it may send in this time.
+/// Who is limited by a rate may be ahead of it by what may be sent in this time.
 const BURST: Duration = Duration::from_secs(1);
 
 /// See the module.
@@ -26,6 +26,8 @@ pub(crate) struct Limits {
     nodes: Mutex<HashMap<String, Arc<Share>>>,
     memory: Arc<Budget>,
     node_memory: usize,
+    /// Of all nodes together.
+    flow: Arc<Flow>,
     tuning: Arc<Tuning>,
 }
 
@@ -34,9 +36,12 @@ pub(crate) struct Limits {
 struct Share {
     connections: AtomicUsize,
     memory: Arc<Budget>,
-    /// When all it has sent would have been sent at its rate.
-    due: Mutex<Instant>,
+    flow: Flow,
 }
+
+/// When all that was sent would have been sent at a rate.
+#[derive(Debug)]
+struct Flow(Mutex<Instant>);
 
 /// The place of a connection; given back when it is dropped.
 #[derive(Debug)]
@@ -49,6 +54,7 @@ pub(crate) struct Place {
 pub(crate) struct NodePlace {
     _place: Place,
     share: Arc<Share>,
+    all: Arc<Flow>,
     tuning: Arc<Tuning>,
 }
 
@@ -62,6 +68,7 @@ impl Limits {
             strangers: Mutex::default(),
             nodes: Mutex::default(),
             node_memory: usize::try_from(config.node_memory()).unwrap_or(usize::MAX),
+            flow: Arc::new(Flow::new()),
             tuning,
             memory,
         }
@@ -108,7 +115,7 @@ impl Limits {
             Arc::new(Share {
                 connections: AtomicUsize::new(0),
                 memory: self.memory.part(self.node_memory),
-                due: Mutex::new(Instant::now()),
+                flow: Flow::new(),
             })
         });
         let limit = self.tuning.get().node_connections;
@@ -116,7 +123,12 @@ impl Limits {
             return Err(Refusal::NodeFull(limit));
         }
         share.connections.fetch_add(1, Ordering::Relaxed);
-        Ok(NodePlace { _place: place, share: Arc::clone(share), tuning: Arc::clone(&self.tuning) })
+        Ok(NodePlace {
+            _place: place,
+            share: Arc::clone(share),
+            all: Arc::clone(&self.flow),
+            tuning: Arc::clone(&self.tuning),
+        })
     }
 
     fn place(&self) -> Result<Place, Refusal> {
@@ -137,9 +149,21 @@ impl NodePlace {
     }
 
     fn sent_at(&self, bytes: usize, now: Instant) -> Option<Instant> {
-        let nanoseconds = (bytes as u128 * 1_000_000_000).checked_div(u128::from(self.tuning.node_rate()))?;
+        let own = self.share.flow.sent(bytes, self.tuning.node_rate(), now);
+        own.max(self.all.sent(bytes, self.tuning.rate(), now))
+    }
+}
+
+impl Flow {
+    fn new() -> Flow {
+        Flow(Mutex::new(Instant::now()))
+    }
+
+    /// So many bytes were sent. Returns until when that is too fast, if it is. Rate 0: never.
+    fn sent(&self, bytes: usize, rate: u64, now: Instant) -> Option<Instant> {
+        let nanoseconds = (bytes as u128 * 1_000_000_000).checked_div(u128::from(rate))?;
         let took = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
-        let mut due = lock(&self.share.due);
+        let mut due = lock(&self.0);
         *due = (*due).max(now.checked_sub(BURST).unwrap_or(now)) + took;
         (*due > now).then_some(*due)
     }
@@ -212,5 +236,17 @@ mod tests {
         assert_eq!(node.sent_at(1 << 19, now), Some(now + half));
         assert_eq!(node.sent_at(0, now + half), None);
         assert_eq!(limits(|_| {}).node("a").unwrap().sent(usize::MAX), None);
+    }
+
+    #[test]
+    fn a_rate_of_all_is_shared_and_the_narrower_one_counts() {
+        let rated = limits(|config| (config.rate, config.node_rate) = (1 << 20, 1 << 19));
+        let (a, b) = (rated.node("a").unwrap(), rated.node("b").unwrap());
+        let now = Instant::now() + Duration::from_secs(10);
+        let half = Duration::from_millis(500);
+        assert_eq!(a.sent_at(1 << 19, now), None);
+        assert_eq!(a.sent_at(1 << 18, now), Some(now + half), "by its own rate");
+        assert_eq!(b.sent_at(1 << 19, now), Some(now + half / 2), "by what a has sent");
+        assert_eq!(b.sent_at(0, now + half), None);
     }
 }

@@ -36,6 +36,7 @@ capitals), overridden by options. All keys of the file, with their defaults:
     commit_every = \"50ms\"            # one sync of the disk for all that came in between
     connections = 1024
     node_connections = 8             # of one node
+    rate = \"0\"                       # bytes per second of all nodes together, such as \"100 MiB\"; 0: no limit
     node_rate = \"0\"                  # bytes per second of one node, such as \"20 MiB\"; 0: no limit
     node_streams = 262144            # of one node, that have not ended; more are refused
     tail_memory = \"32 MiB\"           # a subscriber that lags by more is cut off
@@ -59,9 +60,9 @@ Example: for other machines, encrypted; miot pki --help has the rest
         --tls-key /etc/miot/pki/server/logs.example.org.key --tls-authority /etc/miot/pki/ca.pem
 
 SIGHUP reads the configuration again and applies silent_after, clock_uncertainty, merge_every, commit_every,
-node_connections, node_rate, seal_* and keep_*, and says which other keys have changed, that need a restart; it reads
-certificate, key and authority again, for connections from then on. After a mistake all stays as it is; --check says
-beforehand.
+node_connections, rate, node_rate, seal_* and keep_*, and says which other keys have changed, that need a restart; it
+reads certificate, key and authority again, for connections from then on. After a mistake all stays as it is; --check
+says beforehand.
 SIGINT and SIGTERM stop it cleanly: what nodes have sent is put into the trace, acknowledged and sealed.
 Exit codes: 0 stopped cleanly; 1 the trace could not be written or sealed at the end (nothing that was
 acknowledged is lost); 2 wrong options or configuration, address in use, or unusable trace directory.";

@@ -10,21 +10,27 @@ use std::sync::{Arc, PoisonError, RwLock};
 #[derive(Debug)]
 pub struct Tuning {
     current: RwLock<Arc<Config>>,
-    /// [`Config::node_rate`], which is asked for with each piece that a node sends.
+    /// [`Config::rate`], which is asked for with each piece that a node sends.
+    rate: AtomicU64,
+    /// [`Config::node_rate`], likewise.
     node_rate: AtomicU64,
     changes: AtomicU64,
 }
 
 impl Tuning {
     pub(crate) fn new(config: Config) -> Arc<Tuning> {
-        let (node_rate, changes) = (config.node_rate.into(), AtomicU64::default());
-        Arc::new(Tuning { current: RwLock::new(Arc::new(config)), node_rate, changes })
+        let (rate, node_rate, changes) = (config.rate.into(), config.node_rate.into(), AtomicU64::default());
+        Arc::new(Tuning { current: RwLock::new(Arc::new(config)), rate, node_rate, changes })
     }
 
     /// The settings as they are now.
     #[must_use]
     pub fn get(&self) -> Arc<Config> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn rate(&self) -> u64 {
+        self.rate.load(Relaxed)
     }
 
     pub(crate) fn node_rate(&self) -> u64 {
@@ -46,6 +52,7 @@ impl Tuning {
         let before = self.get();
         let now = Config::clone(&before).with_tuned_of(wanted);
         let (changed, left) = (differences(&*before, &now), differences(&now, wanted));
+        self.rate.store(now.rate, Relaxed);
         self.node_rate.store(now.node_rate, Relaxed);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
         self.changes.fetch_add(1, Relaxed);
@@ -60,10 +67,20 @@ mod tests {
     #[test]
     fn what_can_change_changes_and_the_rest_is_named() {
         let tuning = Tuning::new(Config::default());
-        let wanted = Config { node_rate: 1 << 20, keep_bytes: 7, memory: 64 << 20, ..Config::default() };
+        let wanted = Config {
+            rate: 2 << 20,
+            node_rate: 1 << 20,
+            keep_bytes: 7,
+            memory: 64 << 20,
+            ..Config::default()
+        };
         let (changed, left) = tuning.change(&wanted).unwrap();
-        assert_eq!((changed, left), (vec!["keep_bytes".into(), "node_rate".into()], vec!["memory".into()]));
-        assert_eq!((tuning.get().keep_bytes, tuning.node_rate(), tuning.changes()), (7, 1 << 20, 1));
+        assert_eq!(
+            (changed, left),
+            (["keep_bytes", "node_rate", "rate"].map(str::to_owned).to_vec(), vec!["memory".into()])
+        );
+        assert_eq!((tuning.get().keep_bytes, tuning.changes()), (7, 1));
+        assert_eq!((tuning.rate(), tuning.node_rate()), (2 << 20, 1 << 20));
         assert!(tuning.change(&Config { node_rate: 1, ..wanted }).is_err());
         assert_eq!((tuning.get().node_rate, tuning.changes()), (1 << 20, 1));
     }

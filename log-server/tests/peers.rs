@@ -14,7 +14,7 @@ use miot_proto::wire::{
 };
 use miot_trace_store::{Reader, Table};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{Node, Peer, Server, WATCHDOG, hello, read, status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -267,10 +267,8 @@ async fn a_node_with_too_many_streams_is_refused_and_keeps_what_was_acknowledged
     assert_eq!(server.finish().await.rows().len(), 6);
 }
 
-#[tokio::test]
-async fn a_rate_makes_a_node_wait_and_loses_nothing() {
-    let server = Server::start_with(|config| config.node_rate = 256 << 10).await;
-    let mut node = Node::connect(&server, "a", 1).await;
+/// Eight batches of the same size that hardly compress; returns when they are durable.
+async fn flood(node: &mut Node) {
     node.process(10).await;
     node.stream(0, 10, 0).await;
     for n in 0..8 {
@@ -282,7 +280,33 @@ async fn a_rate_makes_a_node_wait_and_loses_nothing() {
         node.heartbeat(((n + 1) * 8192) as i64).await;
     }
     node.all_acked().await;
+}
+
+/// How long this takes at least. The last batch of each node is not waited for.
+fn at_least(nodes: &[&Node], rate: usize) -> Duration {
+    let sent: usize = nodes.iter().map(|node| node.peer.sent).sum();
+    Duration::from_secs_f64(sent as f64 * 3.0 / 4.0 / rate as f64)
+}
+
+#[tokio::test]
+async fn a_rate_makes_a_node_wait_and_loses_nothing() {
+    let server = Server::start_with(|config| config.node_rate = 256 << 10).await;
+    let start = Instant::now();
+    let mut node = Node::connect(&server, "a", 1).await;
+    flood(&mut node).await;
+    assert!(start.elapsed() >= at_least(&[&node], 256 << 10), "{:?}", start.elapsed());
     assert_eq!(server.finish().await.rows().len(), 8 * 8192);
+}
+
+#[tokio::test]
+async fn a_rate_of_all_makes_all_wait_and_loses_nothing() {
+    let server = Server::start_with(|config| config.rate = 512 << 10).await;
+    let start = Instant::now();
+    let mut a = Node::connect(&server, "a", 1).await;
+    let mut b = Node::connect(&server, "b", 1).await;
+    tokio::join!(flood(&mut a), flood(&mut b));
+    assert!(start.elapsed() >= at_least(&[&a, &b], 512 << 10), "{:?}", start.elapsed());
+    assert_eq!(server.finish().await.rows().len(), 2 * 8 * 8192);
 }
 
 /// One node sends and never promises; the others are merged all the same, and what it may use is bounded.

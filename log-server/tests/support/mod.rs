@@ -302,15 +302,19 @@ impl Definitions {
 /// A connection.
 pub struct Peer {
     pub socket: TcpStream,
+    /// Bytes of the frames that were sent.
+    pub sent: usize,
 }
 
 impl Peer {
     pub async fn connect(address: SocketAddr) -> Peer {
-        Peer { socket: TcpStream::connect(address).await.unwrap() }
+        Peer { socket: TcpStream::connect(address).await.unwrap(), sent: 0 }
     }
 
     pub async fn send(&mut self, message: &Message) {
-        self.socket.write_all(&message.frame()).await.unwrap();
+        let frame = message.frame();
+        self.sent += frame.len();
+        self.socket.write_all(&frame).await.unwrap();
     }
 
     /// The next message, `None` at the end of the connection.

@@ -461,11 +461,16 @@ impl FullDisk {
         };
         let ballast = disk.0.path().join("ballast");
         std::fs::write(&ballast, vec![1; (8 << 20) - (200 << 10)]).unwrap();
-        let server = Server::start_with(|config| config.trace = disk.0.path().join("trace")).await;
+        let server = Server::start_with(|config| {
+            config.trace = disk.0.path().join("trace");
+            config.http = Some("127.0.0.1:0".into());
+        })
+        .await;
         let mut node = Node::connect(&server, "a", 1).await;
         node.process(10).await;
         node.stream(0, 10, 0).await;
         node.acked(2).await;
+        assert_eq!(server.get("/readyz").await, (200, "ready\n".into()));
         let rows: Vec<_> =
             (0..30_000).map(|i| support::Record { offset: i * i * 7919, ..read(i, i as i64, 0) }).collect();
         node.batch(0, &rows).await;
@@ -478,10 +483,14 @@ impl FullDisk {
 async fn a_full_disk_stops_acknowledgements_and_loses_nothing() {
     let Some(FullDisk { ballast, server, mut node, disk: _disk }) = FullDisk::new().await else { return };
     tokio::time::sleep(Duration::from_millis(1500)).await;
+    let reason = server.readiness(503).await;
+    assert!(reason.contains("cannot be written") && reason.contains("No space"), "{reason}");
+    assert_eq!(server.get("/healthz").await, (200, "ok\n".into()), "it is no reason to restart it");
     let acks = tokio::time::timeout(Duration::from_millis(10), node.acked(3)).await;
     assert!(acks.is_err(), "acknowledged {} with a full disk", node.acked);
     std::fs::remove_file(&ballast).unwrap();
     node.acked(3).await;
+    server.readiness(200).await;
     let (report, trace) = server.stop().await;
     assert_eq!(report.unwrap().events, 30_000);
     trace.check();

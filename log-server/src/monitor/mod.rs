@@ -318,3 +318,18 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_does_not_move_hangs() {
+        let monitor = Monitor::new(&Config::default(), Budget::new(0));
+        assert!(monitor.turns() && monitor.failure().is_none());
+        let facts = lock(&monitor.store).clone();
+        monitor.store(StoreFacts { at: facts.at - HANGS_AFTER, ..facts });
+        assert!(!monitor.turns());
+        assert!(monitor.failure().unwrap().contains("has not moved for 60 s"));
+    }
+}

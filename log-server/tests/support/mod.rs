@@ -20,7 +20,7 @@ use miot_proto::wire::{
 use miot_trace_store::{Reader, Table, fsck};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -32,6 +32,7 @@ pub const WATCHDOG: Duration = Duration::from_secs(60);
 
 pub struct Server {
     pub address: SocketAddr,
+    pub http: Option<SocketAddr>,
     pub trace: PathBuf,
     pub config: Config,
     dir: Option<TempDir>,
@@ -59,12 +60,36 @@ impl Server {
 
     async fn start_in(dir: Option<TempDir>, config: Config) -> Server {
         let server = LogServer::bind(config.clone()).await.unwrap();
-        let address = server.local_addr();
+        let (address, http) = (server.local_addr(), server.http_addr());
         let (stop, stopped) = oneshot::channel::<()>();
         let running = tokio::spawn(server.run(async {
             let _ = stopped.await;
         }));
-        Server { address, trace: config.trace.clone(), config, dir, stop, running }
+        Server { address, http, trace: config.trace.clone(), config, dir, stop, running }
+    }
+
+    /// What is answered over HTTP: status and body.
+    pub async fn get(&self, path: &str) -> (u16, String) {
+        let mut socket = TcpStream::connect(self.http.unwrap()).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    /// Waits until `/readyz` answers with this status. The reason it gives.
+    pub async fn readiness(&self, expected: u16) -> String {
+        let start = Instant::now();
+        loop {
+            let (status, reason) = self.get("/readyz").await;
+            if status == expected {
+                return reason;
+            }
+            assert!(start.elapsed() < WATCHDOG, "{status} {reason}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     pub async fn stop(self) -> (Result<Report, Error>, Trace) {

@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use miot_proto::control;
 use miot_tests::built::{built, root};
 use miot_tests::daemons::{client, free_port, preloaded, server};
 use miot_tests::process::{Background, run, until};
+use miot_tests::steered::Steered;
 use miot_tests::trace::{Row, rows};
 use miot_tests::traced::{events, fsck};
 use rustix::process::Signal;
@@ -115,6 +117,54 @@ fn without_a_log_client_a_program_runs_untraced() {
     copy(&place, "out-alone", &place.join("none"), 10);
     assert_eq!(fs::metadata(place.join("out-alone")).unwrap().len(), 5120);
     assert!(!place.join("none").exists(), "a producer makes no MIOT directory");
+}
+
+/// As after an upgrade of the node to another major version, with programs that run on; and back.
+#[test]
+fn a_control_page_of_another_version_leaves_programs_dormant() {
+    let place = place("daemons-version");
+    let (trace, port) = (place.join("trace"), free_port());
+    let server = server(port, &trace);
+    let folder = shared();
+    let dir = folder.path().join("miot");
+    let page = dir.join(control::FILE);
+    let before = client(port, "node", &dir);
+    let mut other = fs::read(&page).unwrap();
+    drop(before.stop(Signal::TERM));
+    other[control::word::MAGIC + 7] = b'2';
+    fs::write(&page, &other).unwrap();
+
+    let text = place.join("text");
+    fs::write(&text, "as without the hook\n").unwrap();
+    let ended = run(preloaded("cat", &dir).arg(&text)).success();
+    assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("as without the hook\n", ""));
+    let mut command = preloaded(env!("CARGO_BIN_EXE_steered"), &dir);
+    let mut program = Steered::start(command.arg(place.join("data")));
+    program.tell("pwrite 1000");
+    let segments = || {
+        let names = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+        names.filter(|path| path.extension().is_some_and(|end| end == "seg")).count()
+    };
+    assert_eq!(segments(), 0);
+    assert_eq!(fs::read(&page).unwrap(), other, "nobody but a log-client writes it");
+
+    // The program looks again now and then.
+    let after = client(port, "node", &dir);
+    until("it is recorded", || {
+        program.tell("pwrite 1000");
+        segments() == 1
+    });
+    program.tell("pwrite 1000");
+    program.end();
+    for (name, daemon) in [("log-client", after), ("log-server", server)] {
+        let (status, text) = daemon.stop(Signal::TERM);
+        assert!(status.success(), "{name}: {status}\n{text}");
+    }
+    let all = events(&trace);
+    let offsets: Vec<i64> =
+        all.iter().filter(|row| row.op == "pwrite").map(|row| row.offset.unwrap()).collect();
+    assert!(offsets.len() >= 1000 && offsets[0] >= 1000, "{} from {:?}", offsets.len(), offsets.first());
+    assert!(offsets.windows(2).all(|pair| pair[1] == pair[0] + 1), "all from the first on");
 }
 
 #[test]

@@ -2,15 +2,19 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, VERSION, frame_header};
 use miot_tests::built::built;
-use miot_tests::daemons::{client, free_port, server};
+use miot_tests::daemons::{client, client_command, free_port, server, started};
 use miot_tests::process::{Background, run, signal_id};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 /// A node on which all is well.
 struct Node {
@@ -161,11 +165,11 @@ fn what_is_broken_is_named() {
     );
     let at = format!("localhost:{nobody}");
     node.expect(doctor().args(["--server", &at]), "connection: reached", "problem", "firewall");
-    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = format!("127.0.0.1:{}", other.local_addr().unwrap().port());
     let answer = std::thread::spawn(move || {
         let (mut stream, _) = other.accept().unwrap();
-        let _ = std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     });
     node.expect(doctor().args(["--server", &at]), "connection: accepted", "problem", "not");
     answer.join().unwrap();
@@ -219,6 +223,15 @@ fn certificates_that_do_not_fit_are_named() {
     node.expect(&mut node.doctor(), "connection: handshake", "problem", "TLS");
     node.configure(&files("n2.pem", "n2.key", &authority));
     node.expect(&mut node.doctor(), "certificates: name", "problem", "n2");
+    let _ = miot(&["node", "pki", "late", "--not-after", "2026-01-01"]);
+    let _ = miot(&["node", "pki", "soon", "--days", "5"]);
+    node.configure(&files("late.pem", "late.key", &authority));
+    node.expect(&mut node.doctor(), "certificates: expiry", "problem", "expired on 2026-01-01");
+    node.configure(&files("soon.pem", "soon.key", &authority));
+    node.expect(&mut node.doctor(), "certificates: expiry", "warning", "4 days left");
+    let _ = miot(&["init", "old", "--not-after", "2026-01-01"]);
+    node.configure(&files("n1.pem", "n1.key", &node.place.join("old/ca.pem")));
+    node.expect(&mut node.doctor(), "certificates: authority", "problem", "expired on 2026-01-01");
     node.configure(&files("n1.pem", "n2.key", &authority));
     node.expect(&mut node.doctor(), "certificates: files", "problem", "does not belong");
     node.configure(&files("n1.pem", "n1.key", &node.place.join("other/ca.pem")));
@@ -229,6 +242,83 @@ fn certificates_that_do_not_fit_are_named() {
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     node.configure(&files("n1.pem", "n1.key", &authority));
     node.expect(&mut node.doctor(), "certificates: files", "problem", "chmod 600");
+    node.end();
+}
+
+#[test]
+fn what_is_of_another_version_is_named() {
+    let node = Node::new("versions");
+    // The tool looks for the daemons beside itself.
+    let bin = node.place.join("bin");
+    fs::create_dir(&bin).unwrap();
+    let here = |program: &Path| {
+        let path = bin.join(program.file_name().unwrap());
+        fs::hard_link(program, &path).or_else(|_| fs::copy(program, &path).map(drop)).unwrap();
+        path
+    };
+    let tool = here(&built().miot);
+    let doctor = || {
+        let mut command = Command::new(&tool);
+        command.args(["doctor", "--format", "json", "--config"]).arg(&node.config).env_remove("MIOT_DIR");
+        command
+    };
+    for (program, check) in [("log-client", "versions: log-client"), ("log-server", "versions: log-server")] {
+        let path = bin.join(program);
+        let install = |script: &str, mode| {
+            let _ = fs::remove_file(&path);
+            fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        install(&format!("echo {program} 99.1.2"), 0o755);
+        node.expect(&mut doctor(), check, "warning", "99.1.2");
+        install("exit 3", 0o755);
+        node.expect(&mut doctor(), check, "problem", "reinstall");
+        install("", 0o644);
+        node.expect(&mut doctor(), check, "problem", "chmod 755");
+        install(&format!("echo {program} {}", env!("CARGO_PKG_VERSION")), 0o755);
+        node.expect(&mut doctor(), check, "ok", "as this tool");
+    }
+
+    // An upgrade replaced the file of the log-client that is at work.
+    let dir = node.dir.with_file_name("upgraded");
+    fs::remove_file(bin.join("log-client")).unwrap();
+    let options = client_command(&format!("127.0.0.1:{}", node.port), "n1", &dir);
+    let client = started(Command::new(here(&built().log_client)).args(options.get_args()), &dir);
+    node.expect(doctor().arg("--dir").arg(&dir), "versions: running", "ok", "log-client");
+    fs::remove_file(bin.join("log-client")).unwrap();
+    node.expect(doctor().arg("--dir").arg(&dir), "versions: running", "warning", "restart");
+    drop(client.stop(Signal::TERM));
+    node.end();
+}
+
+/// The port of a log-server that does nothing but answer `miot doctor`, and whose clock is off by so much.
+fn server_with_clock(offset: Duration) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut header = [0; FRAME_HEADER];
+        while stream.read_exact(&mut header).is_ok() {
+            let (length, crc) = frame_header(header, MAX_FRAME).unwrap();
+            let mut payload = vec![0; length];
+            stream.read_exact(&mut payload).unwrap();
+            let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() + offset;
+            let time = time.as_nanos() as i64;
+            let answer = match Message::from_payload(&payload, crc).unwrap() {
+                Message::Ping { sent } => Message::Pong { sent, received: time, answered: time },
+                _ => Message::Welcome { version: VERSION, through: 0 },
+            };
+            stream.write_all(&answer.frame()).unwrap();
+        }
+    });
+    port
+}
+
+#[test]
+fn a_clock_that_is_far_off_is_named() {
+    let node = Node::new("clock");
+    let at = format!("127.0.0.1:{}", server_with_clock(Duration::from_secs(7200)));
+    node.expect(node.doctor().args(["--server", &at]), "clock: offset", "warning", "behind the log-server");
     node.end();
 }
 

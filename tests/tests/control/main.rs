@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod bell;
 mod choice;
 mod full;
 mod in_flight;

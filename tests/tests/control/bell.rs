@@ -1,0 +1,64 @@
+//! The doorbell: a burst that lanes cannot hold wakes a log-client that sleeps.
+
+use super::{Place, losses, numbers, own};
+use miot_proto::control::{FILE, word};
+use miot_tests::node::Node;
+use miot_tests::process::until;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// Slots of the one lane that the program may have.
+const LANE: i64 = 4096;
+/// Long for a wake, but less than a sleep: the wait that a burst leaves between more than half a lane and more than a whole one.
+const PAUSE: Duration = Duration::from_millis(700);
+
+/// A word of the control page, read beside `miot ctl`, which would wake the log-client.
+fn word_of(node: &Node, at: usize) -> u64 {
+    let page = fs::read(node.dir.join(FILE)).unwrap();
+    u64::from_le_bytes(page[at..at + 8].try_into().unwrap())
+}
+
+/// Waits until the log-client has slept for as long as it does, and has just begun to sleep again.
+fn falls_asleep(node: &Node) {
+    let (mut sweeps, mut since) = (word_of(node, word::SWEEPS), Instant::now());
+    until("it sleeps a second at a time", || {
+        let now = word_of(node, word::SWEEPS);
+        let slept = (now != sweeps).then(|| std::mem::replace(&mut since, Instant::now()).elapsed());
+        sweeps = now;
+        slept.is_some_and(|slept| slept > PAUSE)
+    });
+    until("it sleeps", || word_of(node, word::SLEEPING) == 1);
+}
+
+/// Waits until a sweep has been made, or for so long that a log-client that nobody wakes still sleeps.
+fn pause(node: &Node) {
+    let (start, sweeps) = (Instant::now(), word_of(node, word::SWEEPS));
+    // They count when they begin.
+    while word_of(node, word::SWEEPS) < sweeps + 2 && start.elapsed() < PAUSE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_burst_of_many_lanes_wakes_who_sleeps_and_loses_nothing() {
+    let place = Place::new("bell");
+    let file = place.path.join("log-client.toml");
+    let text =
+        format!("idle = \"1s\"\nlane_slots = {LANE}\nlane_slots_max = {LANE}\nwhen_full = \"drop-newest\"\n");
+    fs::write(&file, text).unwrap();
+    let node = Node::with_configuration(&place.path, place.shared.path(), &file);
+    let mut program = place.own(&node);
+    program.tell("own 1");
+    for _ in 0..2 {
+        falls_asleep(&node);
+        for _ in 0..8 {
+            // More than half of the lane, twice of which it cannot hold.
+            program.tell(&format!("own {}", LANE * 5 / 8));
+            pause(&node);
+        }
+    }
+    program.end();
+    let trace = node.trace.clone();
+    assert_eq!(own(&node.end()), numbers(&[(0, 1 + 16 * (LANE * 5 / 8))]));
+    assert_eq!(losses(&trace), []);
+}

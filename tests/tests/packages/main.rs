@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod units;
+
 use miot_tests::built::{built, root};
 use miot_tests::judge::{Asked, Producer, Rules, judge};
 use miot_tests::machine::{Machine, cannot_boot};
@@ -130,7 +132,7 @@ fn installed_restarted_upgraded_and_removed_under_load() {
         assert!(is_active(&machine, service), "{service}\n{}", machine.journal());
         machine.shell(&format!("systemctl is-enabled {service}"));
     }
-    units_are_in_order(&machine);
+    units::are_in_order(&machine);
 
     let recording: Vec<Recording> =
         (1..).zip(USERS).map(|(number, user)| Recording::start(&machine, number, user)).collect();
@@ -174,43 +176,12 @@ fn installed_restarted_upgraded_and_removed_under_load() {
     assert!(verdict.delivered >= asked.made());
 
     machine.shell("systemctl start miot-log-server miot-log-client");
+    units::leave_nothing_too_much(&machine);
     preloaded_programs_are_seen_from_outside(&machine);
     commands_have_pages_and_completions(&machine);
     removed_cleanly(&machine);
     machine.off();
     let _ = fs::remove_dir_all(&place);
-}
-
-/// Nothing for systemd to complain about, and no wider open than is explained in docs/install.md.
-fn units_are_in_order(machine: &Machine) {
-    let verified = machine.run([
-        "systemd-analyze",
-        "verify",
-        "--man=no",
-        "/usr/lib/systemd/system/miot-log-server.service",
-        "/usr/lib/systemd/system/miot-log-client.service",
-        "/usr/lib/systemd/system/miot-recording.service",
-    ]);
-    assert_eq!((verified.code(), verified.stderr.as_str()), (0, ""), "{}", verified.stdout);
-    for (service, tenths) in [("miot-log-server", 20), ("miot-log-client", 20), ("miot-recording", 20)] {
-        let security = machine.run([
-            "systemd-analyze",
-            "security",
-            "--no-pager",
-            &format!("--threshold={tenths}"),
-            service,
-        ]);
-        eprintln!("packages: {}", security.stdout.trim_end().lines().last().unwrap_or_default());
-        assert_eq!(security.code(), 0, "{}{}", security.stdout, security.stderr);
-    }
-    let fields =
-        machine.shell("journalctl --quiet --output=cat --unit=miot-log-client MIOT_SERVER=localhost:4747");
-    assert!(fields.contains("recording dir=/dev/shm/miot node=\"miot-packages\" server="), "{fields}");
-    // Nobody but its user may read traces; everybody's programs may record.
-    machine.shell(
-        "test \"$(stat -c '%U %a' /var/lib/miot/trace)\" = 'miot 750'
-         test \"$(stat -c '%U %a' /dev/shm/miot)\" = 'miot 1777'",
-    );
 }
 
 fn reloads_tell_of_mistakes(machine: &Machine) {
@@ -250,6 +221,14 @@ fn killed_and_stopped_daemons_come_back(machine: &Machine, load_goes_on: &dyn Fn
     }
 }
 
+/// A preloaded program of a user, from its begin to its end.
+fn alice_copies(machine: &Machine, name: &str) {
+    machine.shell(&format!(
+        "systemd-run --quiet --pipe --wait --uid=alice --setenv=LD_PRELOAD=/usr/lib/miot/libmiot_posix.so \
+            dd if=/etc/passwd of=/tmp/{name} status=none"
+    ));
+}
+
 fn preloaded_programs_are_seen_from_outside(machine: &Machine) {
     let mut tail = machine.beside(&built().miot);
     let mut tail = Background::start(tail.args(["tail", "-f", "127.0.0.1:4747"]));
@@ -257,10 +236,7 @@ fn preloaded_programs_are_seen_from_outside(machine: &Machine) {
     until("a copy of alice's is seen from outside", || {
         assert!(tail.running(), "{}", tail.printed());
         copies += 1;
-        machine.shell(&format!(
-            "systemd-run --quiet --pipe --wait --uid=alice --setenv=LD_PRELOAD=/usr/lib/miot/libmiot_posix.so \
-                dd if=/etc/passwd of=/tmp/copy-{copies} status=none"
-        ));
+        alice_copies(machine, &format!("copy-{copies}"));
         tail.printed().contains("/tmp/copy-")
     });
     let (_, text) = tail.stop(Signal::INT);

@@ -6,7 +6,7 @@ use miot_proto::steer::{Reply, Request};
 use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_FRAME, Message, Role, VERSION, frame_header};
 use miot_security::failure::refusal;
 use miot_security::{Client, Files};
-use std::io::{Read, Write};
+use std::io::{Error, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -91,12 +91,20 @@ pub(crate) fn say(stream: &mut dyn Stream, message: &Message) -> anyhow::Result<
 /// The next message.
 pub(crate) fn receive(stream: &mut dyn Stream) -> anyhow::Result<Message> {
     let mut header = [0; FRAME_HEADER];
-    stream.read_exact(&mut header).map_err(|error| match refusal(&error) {
-        Some((reason, _)) => anyhow::anyhow!("the log-server refuses you: {reason}"),
-        None => anyhow::Error::new(error).context("the log-server closed the connection"),
-    })?;
+    stream.read_exact(&mut header).map_err(broken)?;
     let (length, crc) = frame_header(header, MAX_FRAME)?;
     let mut payload = vec![0; length];
-    stream.read_exact(&mut payload).context("the log-server closed the connection within a message")?;
+    stream.read_exact(&mut payload).map_err(broken)?;
     Ok(Message::from_payload(&payload, crc)?)
+}
+
+/// Why nothing more comes.
+fn broken(error: Error) -> anyhow::Error {
+    match (refusal(&error), error.kind()) {
+        (Some((reason, _)), _) => anyhow::anyhow!("the log-server refuses you: {reason}"),
+        (None, ErrorKind::UnexpectedEof) => anyhow::anyhow!("the log-server closed the connection"),
+        // A read that has waited for as long as it may.
+        (None, ErrorKind::WouldBlock) => anyhow::anyhow!("the log-server does not answer"),
+        _ => anyhow::Error::new(error).context("the connection with the log-server broke"),
+    }
 }

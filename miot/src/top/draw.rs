@@ -3,7 +3,7 @@
 use super::columns::{Column, View, columns};
 use super::numbers::{bytes, count, time};
 use super::print::summary;
-use super::update::{State as Progress, Update, window_name};
+use super::update::{State as Progress, Trouble, Update, window_name};
 use super::view::State;
 use crate::output::{printable, time as moment};
 use miot_trace_analysis::activity::{Row, Window};
@@ -254,8 +254,9 @@ fn shortened(text: &str, width: usize, keep_end: bool) -> String {
 }
 
 fn footer(state: &State, rows: usize, scroll: usize, shown: usize, style: &Styles) -> Line<'static> {
-    if let Some(failure) = &state.failure {
-        return Line::from(format!("{failure} (q quits)")).style(style.bad());
+    if let Some(Trouble { reason, is_over }) = &state.trouble {
+        let again = if *is_over { "" } else { "; trying again" };
+        return Line::from(format!("{reason}{again} (q quits)")).style(style.bad());
     }
     if state.is_typing {
         return Line::from(format!("/{}_   Enter: keep, Esc: all rows", state.filter)).style(style.bold());

@@ -1,6 +1,7 @@
 //! What a log-server sees, asked for again and again.
 
-use super::update::{Order, State, Update};
+use super::update::{Order, State, Trouble, Update};
+use crate::chain;
 use crate::remote::{Stream, Tls, connect, receive, say};
 use miot_proto::activity::{Watched, Window};
 use miot_proto::steer::{Reply, Request};
@@ -10,28 +11,43 @@ use std::time::Duration;
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A log-server that is away is called again after so long, at the soonest.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Seconds of the history.
 const HISTORY: u32 = 300;
 
-/// A connection with a log-server.
+/// A log-server, called again when its connection breaks.
 pub(crate) struct Live {
-    stream: Box<dyn Stream + Send>,
+    address: String,
+    tls: Tls,
+    /// While it is good.
+    stream: Option<Box<dyn Stream + Send>>,
 }
 
 impl Live {
     pub(crate) fn connect(address: &str, tls: &Tls) -> anyhow::Result<Live> {
-        Ok(Live { stream: connect(address, tls, Role::Operator, Some(PATIENCE))? })
+        let mut live = Live { address: address.to_owned(), tls: tls.clone(), stream: None };
+        live.stream = Some(live.call()?);
+        Ok(live)
+    }
+
+    fn call(&self) -> anyhow::Result<Box<dyn Stream + Send>> {
+        connect(&self.address, &self.tls, Role::Operator, Some(PATIENCE))
     }
 
     /// What happens now.
     pub(crate) fn ask(&mut self, window: Window) -> anyhow::Result<Watched> {
+        let mut stream = self.stream.take().map_or_else(|| self.call(), Ok)?;
         let request = Request::Watch { window, top: 100, step: 1, steps: HISTORY };
-        say(&mut *self.stream, &Message::Ask { request: serde_json::to_vec(&request)? })?;
-        let Message::Answer { reply } = receive(&mut *self.stream)? else {
-            anyhow::bail!("that does not answer like a log-server");
+        say(&mut *stream, &Message::Ask { request: serde_json::to_vec(&request)? })?;
+        let Message::Answer { reply } = receive(&mut *stream)? else {
+            anyhow::bail!("{} does not answer like a log-server", self.address);
         };
         match serde_json::from_slice(&reply)? {
-            Reply::Watched(watched) => Ok(*watched),
+            Reply::Watched(watched) => {
+                self.stream = Some(stream);
+                Ok(*watched)
+            }
             Reply::Refused(reason) => anyhow::bail!("the log-server refused: {reason}"),
             _ => anyhow::bail!("the log-server answers something else"),
         }
@@ -41,27 +57,22 @@ impl Live {
     pub(crate) fn run(
         mut self,
         orders: &Receiver<Order>,
-        updates: &SyncSender<anyhow::Result<Update>>,
+        updates: &SyncSender<Result<Update, Trouble>>,
         (mut window, interval): (Window, Duration),
     ) {
         loop {
-            let update = self.ask(window).map(|Watched { status, snapshot, history }| Update {
-                snapshot,
-                window,
-                history,
-                state: State::Live(Box::new(status)),
-            });
-            let failed = update.is_err();
-            match updates.try_send(update) {
-                Ok(()) => {}
-                Err(TrySendError::Full(update)) if failed => drop(updates.send(update)),
-                Err(TrySendError::Full(_)) => {}
-                Err(TrySendError::Disconnected(_)) => return,
-            }
-            if failed {
+            let update = match self.ask(window) {
+                Ok(Watched { status, snapshot, history }) => {
+                    Ok(Update { snapshot, window, history, state: State::Live(Box::new(status)) })
+                }
+                Err(error) => Err(Trouble { reason: chain(&error), is_over: false }),
+            };
+            let pause = if update.is_ok() { interval } else { interval.max(AGAIN) };
+            // A screen that does not keep up gets the next one.
+            if let Err(TrySendError::Disconnected(_)) = updates.try_send(update) {
                 return;
             }
-            match orders.recv_timeout(interval) {
+            match orders.recv_timeout(pause) {
                 Ok(Order::Window(wanted)) => window = wanted,
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,

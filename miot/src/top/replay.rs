@@ -1,6 +1,7 @@
 //! Playing a trace directory back, and going on with what is still being written to it.
 
-use super::update::{Order, State, Update};
+use super::update::{Order, State, Trouble, Update};
+use crate::chain;
 use anyhow::Context as _;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
@@ -74,7 +75,7 @@ impl Replay {
     pub(crate) fn run(
         mut self,
         orders: &Receiver<Order>,
-        updates: &SyncSender<anyhow::Result<Update>>,
+        updates: &SyncSender<Result<Update, Trouble>>,
         (mut window, mut speed, interval): (Window, f64, Duration),
     ) {
         let (mut paused, mut before) = (false, Instant::now());
@@ -96,7 +97,7 @@ impl Replay {
             let now = Instant::now();
             let passed = now - std::mem::replace(&mut before, now);
             if !paused && let Err(error) = self.play(passed.as_secs_f64() * speed * SECOND as f64) {
-                let _ = updates.send(Err(error));
+                let _ = updates.send(Err(Trouble { reason: chain(&error), is_over: true }));
                 return;
             }
             if order.is_none() && now < due {

@@ -1,7 +1,7 @@
 //! The terminal: taken over, and given back whatever happens.
 
 use super::draw::draw;
-use super::update::{Order, Update};
+use super::update::{Order, Trouble, Update};
 use super::view::State;
 use anyhow::Context as _;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// also while it reads.
 pub(crate) fn show(
     mut state: State,
-    source: impl FnOnce(&Receiver<Order>, &SyncSender<anyhow::Result<Update>>) + Send + 'static,
+    source: impl FnOnce(&Receiver<Order>, &SyncSender<Result<Update, Trouble>>) + Send + 'static,
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT]).context("cannot watch signals")?;
     std::thread::Builder::new().name("miot-signals".into()).spawn(move || end_on(&mut signals))?;
@@ -31,8 +31,8 @@ pub(crate) fn show(
     let shown = serve(&mut terminal, &mut state, &orders, &updated);
     ratatui::restore();
     shown?;
-    if let Some(failure) = state.failure {
-        anyhow::bail!(failure);
+    if let Some(Trouble { reason, is_over: true }) = state.trouble {
+        anyhow::bail!(reason);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -51,7 +51,7 @@ fn serve(
     terminal: &mut ratatui::DefaultTerminal,
     state: &mut State,
     orders: &Sender<Order>,
-    updated: &Receiver<anyhow::Result<Update>>,
+    updated: &Receiver<Result<Update, Trouble>>,
 ) -> anyhow::Result<()> {
     let mut is_stale = true;
     loop {
@@ -69,20 +69,16 @@ fn serve(
             }
             is_stale = true;
         }
+        let is_over = state.trouble.as_ref().is_some_and(|trouble| trouble.is_over);
         match updated.try_recv() {
-            Ok(Ok(update)) => {
-                state.update = Some(update);
-                is_stale = true;
+            Ok(Ok(update)) => (state.update, state.trouble) = (Some(update), None),
+            Ok(Err(trouble)) => state.trouble = Some(trouble),
+            Err(TryRecvError::Disconnected) if !is_over => {
+                let reason = "there is nothing more to show".to_owned();
+                state.trouble = Some(Trouble { reason, is_over: true });
             }
-            Ok(Err(error)) => {
-                state.failure = Some(crate::chain(&error));
-                is_stale = true;
-            }
-            Err(TryRecvError::Disconnected) if state.failure.is_none() => {
-                state.failure = Some("there is nothing more to show".into());
-                is_stale = true;
-            }
-            Err(_) => {}
+            Err(_) => continue,
         }
+        is_stale = true;
     }
 }

@@ -29,6 +29,14 @@ pub(crate) enum State {
     Live(Box<ClusterStatus>),
 }
 
+/// Why there is no update.
+#[derive(Clone, Debug)]
+pub(crate) struct Trouble {
+    pub(crate) reason: String,
+    /// There will be no further one.
+    pub(crate) is_over: bool,
+}
+
 /// What somebody wants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Order {

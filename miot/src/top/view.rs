@@ -1,7 +1,7 @@
 //! What the screen shows, and what keys change in it.
 
 use super::columns::{Column, View, columns};
-use super::update::{Order, Update, WINDOWS};
+use super::update::{Order, Trouble, Update, WINDOWS};
 use miot_trace_analysis::activity::{Row, Window};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::ops::ControlFlow;
@@ -28,8 +28,8 @@ pub(crate) struct State {
     pub(crate) help: bool,
     pub(crate) colours: bool,
     pub(crate) update: Option<Update>,
-    /// Why there will be no further update.
-    pub(crate) failure: Option<String>,
+    /// Why nothing newer is shown.
+    pub(crate) trouble: Option<Trouble>,
 }
 
 impl State {
@@ -48,7 +48,7 @@ impl State {
             help: false,
             colours,
             update: None,
-            failure: None,
+            trouble: None,
         }
     }
 

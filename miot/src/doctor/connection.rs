@@ -1,11 +1,11 @@
 //! The log-server: its name, the way to it, the handshake, and whether it would serve this node.
 
 use super::report::Report;
+use crate::chain;
+use crate::remote::{Stream, receive, say};
 use miot_log_client::Config;
-use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_FRAME, Message, Role, VERSION, frame_header};
+use miot_proto::wire::{GREETING, Message, Role, VERSION};
 use miot_security::Client;
-use miot_security::failure::refusal;
-use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, SystemTime};
 
@@ -14,9 +14,6 @@ const AREA: &str = "connection";
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Questions for the time; the quickest answer counts.
 const QUESTIONS: usize = 8;
-
-trait Stream: Read + Write {}
-impl<S: Read + Write> Stream for S {}
 
 /// Returns offset of this machine's clock and the shortest round trip, nanoseconds.
 pub(super) fn examine(config: &Config, tls: Option<&Client>, report: &mut Report) -> Option<(i64, i64)> {
@@ -75,7 +72,7 @@ pub(super) fn examine(config: &Config, tls: Option<&Client>, report: &mut Report
             }
         },
     };
-    accepted(config, &mut *stream, tls.is_some(), report).then(|| offset(&mut *stream).ok()).flatten()
+    accepted(config, &mut *stream, tls.is_some(), report).then(|| offset(&mut *stream)).flatten()
 }
 
 /// Whether the log-server would serve this node.
@@ -87,7 +84,7 @@ fn accepted(config: &Config, stream: &mut dyn Stream, is_tls: bool, report: &mut
         node: config.node.clone(),
         session: 0,
     };
-    let said = stream.write_all(&hello.frame()).and_then(|()| stream.flush()).and_then(|()| receive(stream));
+    let said = say(stream, &hello).and_then(|()| receive(stream));
     let show =
         "miot pki show CERTIFICATE, and what the log-server's log says (journalctl -u miot-log-server)";
     match said {
@@ -107,13 +104,10 @@ fn accepted(config: &Config, stream: &mut dyn Stream, is_tls: bool, report: &mut
             report.problem(AREA, "accepted", found, "set `server` to where the log-server listens");
         }
         Err(error) => {
-            let found = match refusal(&error) {
-                Some((reason, _)) => format!("it says: {reason}"),
-                None if is_tls => format!("it does not answer: {error}"),
-                None => format!(
-                    "it does not answer: {error}; is it a log-server with `tls_certificate`, and this node without?"
-                ),
-            };
+            let mut found = chain(&error);
+            if !is_tls {
+                found += "; has it `tls_certificate`, and this node none?";
+            }
             report.problem(AREA, "accepted", found, show);
         }
     }
@@ -121,33 +115,21 @@ fn accepted(config: &Config, stream: &mut dyn Stream, is_tls: bool, report: &mut
 }
 
 /// Offset of this machine's clock from the other's, by the exchange with the shortest round trip.
-fn offset(stream: &mut dyn Stream) -> io::Result<(i64, i64)> {
+fn offset(stream: &mut dyn Stream) -> Option<(i64, i64)> {
     let mut best: Option<(i64, i64)> = None;
     for _ in 0..QUESTIONS {
         let sent = now();
-        stream.write_all(&Message::Ping { sent }.frame())?;
-        stream.flush()?;
-        let Message::Pong { answered, .. } = receive(stream)? else { break };
+        say(stream, &Message::Ping { sent }).ok()?;
+        let Message::Pong { answered, .. } = receive(stream).ok()? else { break };
         let received = now();
         let (round_trip, middle) = (received - sent, sent + (received - sent) / 2);
         let found = (round_trip, middle - answered);
         best = Some(best.map_or(found, |best| best.min(found)));
     }
-    best.map(|(round_trip, offset)| (offset, round_trip)).ok_or_else(|| io::Error::other("no answer"))
+    best.map(|(round_trip, offset)| (offset, round_trip))
 }
 
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-}
-
-fn receive(stream: &mut dyn Stream) -> io::Result<Message> {
-    let odd =
-        |error: miot_proto::wire::FrameError| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
-    let mut header = [0; FRAME_HEADER];
-    stream.read_exact(&mut header)?;
-    let (length, crc) = frame_header(header, MAX_FRAME).map_err(odd)?;
-    let mut payload = vec![0; length];
-    stream.read_exact(&mut payload)?;
-    Message::from_payload(&payload, crc).map_err(odd)
 }

@@ -121,9 +121,6 @@ fn served(config: &Config, report: &mut Report) {
             }
             Err(error) => report.problem(AREA, "log-client", error.to_string(), start),
         },
-        Err(error @ ControlError::NoLogClient { .. }) => {
-            report.problem(AREA, "log-client", error.to_string(), start);
-        }
         Err(error @ ControlError::Version { .. }) => {
             let mend = "install the same version of all packages, then: systemctl restart miot-log-client";
             report.problem(AREA, "log-client", error.to_string(), mend);

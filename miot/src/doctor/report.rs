@@ -34,8 +34,13 @@ pub(super) struct Report {
 }
 
 impl Report {
+    fn add(&mut self, verdict: Verdict, what: [&'static str; 2], found: String, mend: Option<String>) {
+        let [area, check] = what;
+        self.findings.push(Finding { area, check, verdict, found, mend });
+    }
+
     pub(super) fn ok(&mut self, area: &'static str, check: &'static str, found: impl Into<String>) {
-        self.findings.push(Finding { area, check, verdict: Verdict::Ok, found: found.into(), mend: None });
+        self.add(Verdict::Ok, [area, check], found.into(), None);
     }
 
     pub(super) fn warning(
@@ -45,8 +50,7 @@ impl Report {
         found: impl Into<String>,
         mend: impl Into<String>,
     ) {
-        let mend = Some(mend.into());
-        self.findings.push(Finding { area, check, verdict: Verdict::Warning, found: found.into(), mend });
+        self.add(Verdict::Warning, [area, check], found.into(), Some(mend.into()));
     }
 
     pub(super) fn problem(
@@ -56,8 +60,7 @@ impl Report {
         found: impl Into<String>,
         mend: impl Into<String>,
     ) {
-        let mend = Some(mend.into());
-        self.findings.push(Finding { area, check, verdict: Verdict::Problem, found: found.into(), mend });
+        self.add(Verdict::Problem, [area, check], found.into(), Some(mend.into()));
     }
 
     pub(super) fn worst(&self) -> Verdict {

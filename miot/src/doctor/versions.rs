@@ -9,9 +9,9 @@ const AREA: &str = "versions";
 const OURS: &str = env!("CARGO_PKG_VERSION");
 
 pub(super) fn examine(config: &Config, report: &mut Report) {
-    for (program, check) in [("log-client", "log-client"), ("log-server", "log-server")] {
+    for program in ["log-client", "log-server"] {
         if let Some(path) = find(program) {
-            compare(check, &path, report);
+            compare(program, &path, report);
         }
     }
     running(config, report);

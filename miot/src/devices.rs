@@ -43,45 +43,12 @@ pub(crate) struct Arguments {
     format: Format,
 }
 
-/// Counters, of one interval or added up. See `devices` in docs/trace.md.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    interval: i64,
-    reads: Option<u64>,
-    writes: Option<u64>,
-    others: Option<u64>,
-    read_bytes: Option<u64>,
-    write_bytes: Option<u64>,
-    read_time: Option<u64>,
-    write_time: Option<u64>,
-    other_time: Option<u64>,
-    busy: Option<u64>,
-    queue_time: Option<u64>,
-    in_flight: Option<u64>,
-    retransmits: Option<u64>,
-}
+/// Node, kind, device, mount.
+type Name = (String, String, String, Option<String>);
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Name {
-    node: String,
-    kind: String,
-    device: String,
-    mount: Option<String>,
-}
-
-/// A device over all its intervals.
-#[derive(Clone, Debug, Default)]
-struct Total {
-    sums: Sums,
-    /// Bytes per second of each interval.
-    rates: Vec<f64>,
-    highest: f64,
-}
-
-/// What is printed of a device, or of one of its intervals.
-#[derive(Debug, Serialize)]
+/// A device in one interval, or over all: its counters (`devices` in docs/trace.md), and what follows from them.
+#[derive(Clone, Debug, Default, Serialize)]
 struct Row {
-    #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<String>,
     node: String,
     kind: String,
@@ -94,14 +61,21 @@ struct Row {
     others: Option<u64>,
     read_bytes: Option<u64>,
     write_bytes: Option<u64>,
+    #[serde(skip)]
+    read_time: Option<u64>,
+    #[serde(skip)]
+    write_time: Option<u64>,
+    #[serde(skip)]
+    other_time: Option<u64>,
+    #[serde(skip)]
+    busy: Option<u64>,
+    #[serde(skip)]
+    queue_time: Option<u64>,
     /// Bytes per second.
     rate: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     peak: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     idle: Option<f64>,
     utilization: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     peak_utilization: Option<f64>,
     /// Nanoseconds.
     r_await: Option<f64>,
@@ -112,6 +86,15 @@ struct Row {
     queue: Option<f64>,
     in_flight: Option<u64>,
     retransmits: Option<u64>,
+}
+
+/// A device over all its intervals.
+#[derive(Clone, Debug)]
+struct Total {
+    sums: Row,
+    /// Bytes per second of each interval.
+    rates: Vec<f64>,
+    highest: Option<f64>,
 }
 
 /// Of the busiest interval: an interval with less counts as idle (Carns et al., section IV).
@@ -125,17 +108,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let parts: Vec<u64> = reader.parts().map(|(part, _)| part).collect();
     for part in parts {
         for batch in reader.batches_of(part, Table::Devices)? {
-            see(&batch?, arguments, |at, name, sums| {
+            for row in samples(&batch?, arguments)? {
                 if arguments.intervals {
-                    rows.push(sums.row(&name, Some(time(at))));
+                    rows.push(row);
                 } else {
-                    totals.entry(name).or_default().add(&sums);
+                    let total = totals.entry(row.name()).and_modify(|total| total.add(&row));
+                    total.or_insert_with(|| Total::of(row));
                 }
-            })?;
+            }
         }
     }
     if !arguments.intervals {
-        rows = totals.into_iter().map(|(name, total)| total.row(&name)).collect();
+        rows = totals.into_values().map(Total::row).collect();
     }
     match arguments.format {
         Format::Text if rows.is_empty() => {
@@ -148,12 +132,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows all rows of a batch that are wanted.
-fn see(
-    batch: &RecordBatch,
-    arguments: &Arguments,
-    mut each: impl FnMut(i64, Name, Sums),
-) -> anyhow::Result<()> {
+/// The rows of a batch that are wanted.
+fn samples(batch: &RecordBatch, arguments: &Arguments) -> anyhow::Result<Vec<Row>> {
     let text = |name: &str| {
         let column = batch.column_by_name(name).and_then(|c| c.as_string_opt::<i32>());
         column.with_context(|| format!("the table devices has no column {name}"))
@@ -171,6 +151,7 @@ fn see(
     let wanted = |list: &[String], values: &[Option<&str>]| {
         list.is_empty() || values.iter().flatten().any(|value| list.iter().any(|w| w == value))
     };
+    let mut samples = Vec::new();
     for row in 0..batch.num_rows() {
         let mount = mounts.is_valid(row).then(|| mounts.value(row));
         if !wanted(&arguments.node, &[Some(nodes.value(row))])
@@ -178,14 +159,13 @@ fn see(
         {
             continue;
         }
-        let name = Name {
+        let get = |name| counter(name, row);
+        let sample = Row {
+            time: Some(time(times.value(row))),
             node: nodes.value(row).to_owned(),
             kind: kinds.value(row).to_owned(),
             device: devices.value(row).to_owned(),
             mount: mount.map(str::to_owned),
-        };
-        let get = |name| counter(name, row);
-        let sums = Sums {
             interval: intervals.value(row),
             reads: get("reads"),
             writes: get("writes"),
@@ -199,10 +179,11 @@ fn see(
             queue_time: get("queue_time"),
             in_flight: get("in_flight"),
             retransmits: get("retransmits"),
+            ..Row::default()
         };
-        each(times.value(row), name, sums);
+        samples.push(sample.with_ratios());
     }
-    Ok(())
+    Ok(samples)
 }
 
 /// The quotient, if both are known and it means something.
@@ -218,51 +199,37 @@ fn plus(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     }
 }
 
-impl Sums {
-    fn rate(&self) -> Option<f64> {
-        let bytes = plus(self.read_bytes, self.write_bytes)?;
-        (self.interval > 0).then(|| bytes as f64 / (self.interval as f64 / 1e9))
+impl Row {
+    fn name(&self) -> Name {
+        (self.node.clone(), self.kind.clone(), self.device.clone(), self.mount.clone())
     }
 
-    fn utilization(&self) -> Option<f64> {
-        per(self.busy, u64::try_from(self.interval).ok())
-    }
-
-    /// The ratios of `iostat -x`; see the module `devices` of the log-client.
-    fn row(&self, name: &Name, time: Option<String>) -> Row {
-        let Name { node, kind, device, mount } = name.clone();
+    /// Those of `iostat -x`; see the module `devices` of the log-client.
+    fn with_ratios(self) -> Row {
+        let interval = u64::try_from(self.interval).ok().filter(|interval| *interval > 0);
+        let bytes = plus(self.read_bytes, self.write_bytes);
         let moves = plus(self.reads, self.writes);
         let times = plus(plus(self.read_time, self.write_time), self.other_time);
         Row {
-            time,
-            node,
-            kind,
-            device,
-            mount,
-            interval: self.interval,
-            reads: self.reads,
-            writes: self.writes,
-            others: self.others,
-            read_bytes: self.read_bytes,
-            write_bytes: self.write_bytes,
-            rate: self.rate(),
-            peak: None,
-            idle: None,
-            utilization: self.utilization(),
-            peak_utilization: None,
+            rate: bytes.zip(interval).map(|(bytes, ns)| bytes as f64 / (ns as f64 / 1e9)),
+            utilization: per(self.busy, interval),
             r_await: per(self.read_time, self.reads),
             w_await: per(self.write_time, self.writes),
             response: per(times, plus(moves, self.others)),
             service_time: per(self.busy, moves),
-            queue: per(self.queue_time, u64::try_from(self.interval).ok()),
-            in_flight: self.in_flight,
-            retransmits: self.retransmits,
+            queue: per(self.queue_time, interval),
+            ..self
         }
     }
 }
 
 impl Total {
-    fn add(&mut self, more: &Sums) {
+    fn of(first: Row) -> Total {
+        let (rates, highest) = (first.rate.into_iter().collect(), first.utilization);
+        Total { sums: Row { time: None, ..first }, rates, highest }
+    }
+
+    fn add(&mut self, more: &Row) {
         let sums = &mut self.sums;
         sums.interval = sums.interval.saturating_add(more.interval);
         for (sum, more) in [
@@ -281,20 +248,17 @@ impl Total {
             *sum = plus(*sum, more);
         }
         sums.in_flight = sums.in_flight.max(more.in_flight);
-        self.rates.extend(more.rate());
-        self.highest = self.highest.max(more.utilization().unwrap_or(0.0));
+        self.rates.extend(more.rate);
+        self.highest = more.utilization.into_iter().chain(self.highest).reduce(f64::max);
     }
 
-    fn row(&self, name: &Name) -> Row {
-        let peak = self.rates.iter().copied().fold(0.0, f64::max);
-        let idle = self.rates.iter().filter(|rate| **rate < IDLE * peak || peak == 0.0).count();
-        let some = !self.rates.is_empty();
-        Row {
-            peak: some.then_some(peak),
-            idle: some.then(|| idle as f64 / self.rates.len() as f64),
-            peak_utilization: self.sums.busy.map(|_| self.highest),
-            ..self.sums.row(name, None)
-        }
+    fn row(self) -> Row {
+        let peak = self.rates.iter().copied().reduce(f64::max);
+        let idle = peak.map(|peak| {
+            let idle = self.rates.iter().filter(|rate| **rate < IDLE * peak || peak == 0.0).count();
+            idle as f64 / self.rates.len() as f64
+        });
+        Row { peak, idle, peak_utilization: self.highest, ..self.sums.with_ratios() }
     }
 }
 
@@ -354,7 +318,7 @@ mod tests {
     /// aqu-sz 0.50, 1.5 kB/s.
     #[test]
     fn ratios_are_those_of_iostat() {
-        let sums = Sums {
+        let sample = Row {
             interval: 10_000_000_000,
             reads: Some(100),
             writes: Some(50),
@@ -365,27 +329,40 @@ mod tests {
             write_time: Some(200_000_000),
             busy: Some(2_000_000_000),
             queue_time: Some(5_000_000_000),
-            ..Sums::default()
+            ..Row::default()
         };
-        let name = Name { node: "n".into(), kind: "block".into(), device: "sda".into(), mount: None };
-        let row = sums.row(&name, None);
+        let row = sample.with_ratios();
         assert_eq!((row.utilization, row.queue, row.rate), (Some(0.2), Some(0.5), Some(1536.0)));
         assert_eq!((row.r_await, row.w_await), (Some(2e6), Some(4e6)));
         assert_eq!(row.response.map(f64::round), Some(2_666_667.0));
         assert_eq!(row.service_time.map(f64::round), Some(13_333_333.0));
-        let mut total = Total::default();
-        total.add(&sums);
-        total.add(&Sums {
+        let mut total = Total::of(row);
+        let quiet = Row {
             interval: 10_000_000_000,
             reads: Some(0),
             read_bytes: Some(0),
             busy: Some(0),
-            ..Sums::default()
-        });
-        let row = total.row(&name);
+            ..Row::default()
+        };
+        total.add(&quiet.with_ratios());
+        let row = total.row();
         assert_eq!((row.utilization, row.peak_utilization, row.idle), (Some(0.1), Some(0.2), Some(0.5)));
         assert_eq!((row.peak, row.rate), (Some(1536.0), Some(768.0)));
-        let none = Sums::default().row(&name, None);
+        let none = Row::default().with_ratios();
         assert_eq!((none.utilization, none.r_await, none.rate), (None, None, None));
+    }
+
+    /// Of a FUSE mount the kernel counts nothing but what waits; CSV has the same columns for all.
+    #[test]
+    fn a_device_without_counters_stands_beside_one_with() {
+        let block =
+            Row { interval: 1, read_bytes: Some(1), busy: Some(1), ..Row::default() }.with_ratios();
+        let fuse = Row { interval: 1, in_flight: Some(2), ..Row::default() }.with_ratios();
+        let mut out = Vec::new();
+        let rows = [block, fuse].map(|row| Total::of(row).row());
+        records(&mut out, Format::Csv, true, rows).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let columns: Vec<usize> = text.lines().map(|line| line.split(',').count()).collect();
+        assert_eq!(columns, [columns[0]; 3], "{text}");
     }
 }

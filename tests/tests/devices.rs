@@ -144,7 +144,8 @@ fn what_the_kernel_counts_is_in_the_trace_exactly_once() {
     } else {
         assert!(bytes <= counted_bytes && bytes >= 32 << 20, "{bytes} of {counted_bytes}");
     }
-    let _ = fsck(&trace);
+    let report = fsck(&trace);
+    assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
 
     let mut tool = Command::new(&built().miot);
     let printed =

@@ -46,6 +46,11 @@ pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     Timestamp::now().checked_sub(ago).map_err(|error| error.to_string())
 }
 
+/// As in a trace: since 1970. What is further away than it can say is as far as it can say.
+pub(crate) fn nanoseconds(time: Timestamp) -> i64 {
+    time.as_nanosecond().clamp(i64::MIN.into(), i64::MAX.into()) as i64
+}
+
 /// A filter ready to be applied.
 #[derive(Debug)]
 pub(crate) struct Matcher {
@@ -88,7 +93,6 @@ impl Filter {
                     .with_context(|| format!("--path {glob}"))?,
             );
         }
-        let nanoseconds = |t: Timestamp| i64::try_from(t.as_nanosecond()).unwrap_or(i64::MAX);
         Ok(Matcher {
             paths: if self.path.is_empty() { None } else { Some(globs.build()?) },
             processes: None,
@@ -187,5 +191,7 @@ mod tests {
             assert!((seconds - 60..=seconds).contains(&ago), "{text}: {ago}");
         }
         assert!(moment("yesterday").unwrap_err().contains("10m"));
+        let [early, late] = ["0001-01-01T00:00:00Z", "9000-01-01T00:00:00Z"].map(|text| moment(text).unwrap());
+        assert_eq!([early, late].map(nanoseconds), [i64::MIN, i64::MAX]);
     }
 }

@@ -9,6 +9,7 @@ mod devices;
 mod doctor;
 mod errno;
 mod filter;
+mod numbers;
 mod output;
 mod pki;
 mod recorded;

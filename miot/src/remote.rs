@@ -8,11 +8,17 @@ use miot_security::failure::refusal;
 use miot_security::{Client, Files};
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A log-server that says nothing for so long, when an answer is due, is not there.
 const SILENT: Duration = Duration::from_secs(30);
+
+/// What is no directory and looks like `host:port` is a log-server.
+pub(crate) fn address(source: &str) -> Option<&str> {
+    let is_address = source.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    (is_address && !Path::new(source).exists()).then_some(source)
+}
 
 /// How somebody proves who they are; see `miot pki`.
 #[derive(Args, Clone, Debug)]
@@ -61,7 +67,7 @@ pub(crate) fn connect(
     match receive(&mut *stream)? {
         Message::Welcome { .. } => Ok(stream),
         Message::Refused { reason, .. } => anyhow::bail!("the log-server at {address} refused: {reason}"),
-        _ => anyhow::bail!("{address} does not answer like a log-server"),
+        _ => Err(strange().context(format!("at {address}"))),
     }
 }
 
@@ -71,15 +77,28 @@ fn own(files: Files) -> Result<Client, miot_security::Error> {
     operator.or_else(|_| Client::load(files, miot_security::Role::Reader))
 }
 
-/// Asks one thing. `patience`: how long the answer may take besides.
-pub(crate) fn ask(address: &str, tls: &Tls, request: &Request, patience: Duration) -> anyhow::Result<Reply> {
-    let mut stream = connect(address, tls, Role::Operator, Some(patience.saturating_add(SILENT)))?;
-    say(&mut *stream, &Message::Ask { request: serde_json::to_vec(request)? })?;
-    match receive(&mut *stream)? {
-        Message::Answer { reply } => Ok(serde_json::from_slice(&reply)?),
-        Message::Refused { reason, .. } => anyhow::bail!("the log-server at {address} refused: {reason}"),
-        _ => anyhow::bail!("{address} does not answer like a log-server"),
+/// A connection for questions. `patience`: how long an answer may take besides.
+pub(crate) fn operator(address: &str, tls: &Tls, patience: Duration) -> anyhow::Result<Box<dyn Stream + Send>> {
+    connect(address, tls, Role::Operator, Some(patience.saturating_add(SILENT)))
+}
+
+/// Asks one thing. What is refused is an error.
+pub(crate) fn ask(stream: &mut dyn Stream, request: &Request) -> anyhow::Result<Reply> {
+    say(stream, &Message::Ask { request: serde_json::to_vec(request)? })?;
+    let reply = match receive(stream)? {
+        Message::Answer { reply } => serde_json::from_slice(&reply)?,
+        Message::Refused { reason, .. } => Reply::Refused(reason),
+        _ => return Err(strange()),
+    };
+    match reply {
+        Reply::Refused(reason) => anyhow::bail!("the log-server refused: {reason}"),
+        reply => Ok(reply),
     }
+}
+
+/// Who is there says something else than is due.
+pub(crate) fn strange() -> anyhow::Error {
+    anyhow::anyhow!("what is there does not answer like a log-server")
 }
 
 /// Sends a message.

@@ -1,15 +1,15 @@
 //! `miot tail`: the latest events of a trace, and those to come, from a directory or a log-server.
 
-use crate::filter::{Filter, Matcher};
+use crate::filter::{Filter, Matcher, nanoseconds};
 use crate::output::{Format, Printer};
-use crate::remote::{Tls, connect, receive, say};
+use crate::remote::{Tls, address, connect, receive, say};
 use arrow_array::RecordBatch;
 use clap::Args;
 use miot_proto::wire::{Message, Role};
 use miot_trace_store::{Follow, Reader, follow};
 use std::collections::VecDeque;
 use std::io::{StdoutLock, stdout};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -43,17 +43,15 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let matcher = arguments.filter.matcher()?;
     let mut printer = Printer::new(stdout().lock(), arguments.format);
-    let dir = PathBuf::from(&arguments.source);
-    let address = arguments.source.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
-    match address {
-        Some(_) if !dir.exists() => {
+    match address(&arguments.source) {
+        Some(address) => {
             anyhow::ensure!(
                 arguments.follow,
                 "a log-server shows what comes, and with --since what was: add -f, or read its trace directory"
             );
-            remote(&arguments.source, arguments, &matcher, &mut printer)
+            remote(address, arguments, &matcher, &mut printer)
         }
-        _ => local(&dir, arguments, &matcher, &mut printer),
+        None => local(Path::new(&arguments.source), arguments, &matcher, &mut printer),
     }
 }
 
@@ -147,7 +145,7 @@ fn remote(
         paths: filter.path.clone(),
         pids: filter.pid.clone(),
         nodes: filter.node.clone(),
-        since: filter.since.map(|time| i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX)),
+        since: filter.since.map(nanoseconds),
     };
     say(&mut *stream, &subscribe)?;
     loop {

@@ -171,7 +171,8 @@ fn what_is_broken_is_named() {
         let (mut stream, _) = other.accept().unwrap();
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     });
-    node.expect(doctor().args(["--server", &at]), "connection: accepted", "problem", "not");
+    let accepted = "connection: accepted";
+    node.expect(doctor().args(["--server", &at]), accepted, "problem", "does not speak MIOT's protocol");
     answer.join().unwrap();
 
     // Disk: a spool that cannot be.

@@ -1,9 +1,10 @@
 //! `miot ctl --server`: all nodes of a log-server.
 
 use super::Switch;
-use crate::output::{Format, records};
+use crate::numbers::bytes;
+use crate::output::{Format, records, table};
 use crate::recorded::Recorded;
-use crate::remote::{Tls, ask};
+use crate::remote::{Tls, ask, operator, strange};
 use anyhow::bail;
 use clap::Args;
 use miot_log_client::config::recorded::when_full_name;
@@ -49,11 +50,8 @@ impl Cluster {
     }
 
     pub(super) fn status(&self, server: &str, format: Format) -> anyhow::Result<ExitCode> {
-        let status = match ask(server, &self.tls, &Request::Status, Duration::ZERO)? {
-            Reply::Status(status) => *status,
-            Reply::Refused(reason) => bail!("the log-server at {server} refused: {reason}"),
-            Reply::Steered { .. } | Reply::Watched(_) => bail!("{server} does not answer like a log-server"),
-        };
+        let mut stream = operator(server, &self.tls, Duration::ZERO)?;
+        let Reply::Status(status) = ask(&mut *stream, &Request::Status)? else { return Err(strange()) };
         let mut out = stdout().lock();
         match format {
             Format::Text => text(&status, &mut out)?,
@@ -83,13 +81,12 @@ impl Cluster {
         let patience = patience.unwrap_or(PATIENCE);
         let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
         let request = Request::Steer { nodes: nodes.clone(), errand: Errand { scope, action }, patience_ms };
-        let (outcomes, remembered) = match ask(server, &self.tls, &request, patience)? {
-            Reply::Steered { nodes, remembered } => (nodes, remembered),
-            Reply::Refused(reason) => bail!("the log-server at {server} refused: {reason}"),
-            Reply::Status(_) | Reply::Watched(_) => bail!("{server} does not answer like a log-server"),
+        let mut stream = operator(server, &self.tls, patience)?;
+        let Reply::Steered { nodes: told, remembered } = ask(&mut *stream, &request)? else {
+            return Err(strange());
         };
         let rows: Vec<Said> =
-            outcomes.iter().map(|(node, outcome)| Said::of(node, outcome, remembered)).collect();
+            told.iter().map(|(node, outcome)| Said::of(node, outcome, remembered)).collect();
         let mut out = stdout().lock();
         match format {
             Format::Text => {
@@ -210,7 +207,7 @@ fn text(status: &ClusterStatus, out: &mut impl Write) -> std::io::Result<()> {
         since(server.merge_lag_ns),
         server.live_parts,
         server.sealed_parts,
-        size(server.disk_free),
+        bytes(server.disk_free as f64),
         server.subscribers,
     )?;
     let heads = [
@@ -227,15 +224,7 @@ fn text(status: &ClusterStatus, out: &mut impl Write) -> std::io::Result<()> {
         "IN FLIGHT",
         "RECORDS",
     ];
-    let mut rows = vec![heads.map(str::to_owned)];
-    rows.extend(status.nodes.iter().map(cells));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 12] = std::array::from_fn(width);
-    for row in &rows {
-        let line: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        writeln!(out, "{}", line.join("  ").trim_end())?;
-    }
+    table(out, heads.map(str::to_owned), status.nodes.iter().map(cells).collect())?;
     for Order { nodes, scope, reset, change, .. } in &status.orders {
         let whom = match scope {
             Scope::Job(job) => format!("job {job} on {nodes}"),
@@ -270,7 +259,7 @@ fn cells(node: &NodeStatus) -> [String; 12] {
         format!("{:.0}", node.bytes_per_second),
         node.lag_ns.map_or_else(none, since),
         lost(node).to_string(),
-        told(&|report| size(report.spool.bytes)),
+        told(&|report| bytes(report.spool.bytes as f64)),
         node.clock.map_or_else(none, |clock| since(clock.uncertainty_ns)),
         told(&|report| report.processes.to_string()),
         told(&|report| match report.oldest.first() {
@@ -300,21 +289,6 @@ fn cells(node: &NodeStatus) -> [String; 12] {
             text
         }),
     ]
-}
-
-/// With a digit after the point.
-fn size(bytes: u64) -> String {
-    let units = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut value = bytes as f64 / 1024.0;
-    if value < 1.0 {
-        return format!("{bytes} B");
-    }
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < units.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", units[unit])
 }
 
 fn since(nanoseconds: i64) -> String {

@@ -1,6 +1,6 @@
 //! The columns of a table: which ones fit, what is in them, and how rows are ordered by them.
 
-use super::numbers::{bytes, count, time};
+use crate::numbers::{bytes, count, time};
 use crate::output::printable;
 use clap::ValueEnum;
 use miot_trace_analysis::activity::{Group, Row, Snapshot};

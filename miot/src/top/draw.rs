@@ -1,10 +1,10 @@
 //! Drawing the screen. Everything can be read without colours; these only repeat what is written.
 
 use super::columns::{Column, View, columns};
-use super::numbers::{bytes, count, time};
 use super::print::summary;
 use super::update::{State as Progress, Trouble, Update, window_name};
 use super::view::State;
+use crate::numbers::{bytes, count, time};
 use crate::output::{printable, time as moment};
 use miot_trace_analysis::activity::{Row, Window};
 use ratatui::Frame;
@@ -61,14 +61,13 @@ pub(crate) fn draw(state: &mut State, frame: &mut Frame<'_>) {
     let columns = columns(state.view, usize::from(width));
     let shown = usize::from(height.saturating_sub(top + 2));
     (state.page, state.width) = (shown.max(1), usize::from(width));
-    if state.view != View::Requests {
+    if state.view == View::Requests {
+        requests(state, frame, Rect { x: 0, y: top, width, height: height.saturating_sub(top + 1) });
+    } else {
         frame.render_widget(heading(state, &columns), row(top));
     }
     let rates = state.update.as_ref().filter(|update| update.window != Window::Whole);
     let rates = rates.map(|update| update.snapshot.seconds);
-    if state.view == View::Requests {
-        requests(state, frame, Rect { x: 0, y: top, width, height: height.saturating_sub(top + 1) });
-    }
     let rows = state.rows();
     let scroll = state.scroll.min(rows.len().saturating_sub(shown));
     for (line, of) in rows.iter().skip(scroll).take(shown).enumerate() {

@@ -2,6 +2,7 @@
 
 use super::Arguments;
 use crate::ctl::Node;
+use crate::filter::nanoseconds;
 use crate::output::{Format, duration, printable, records, table, time};
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -45,7 +46,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut is_first = true;
     loop {
         let listing = reader.list(arguments.min_age)?;
-        let now = i64::try_from(Timestamp::now().as_nanosecond()).map_or_else(|_| String::new(), time);
+        let now = time(nanoseconds(Timestamp::now()));
         match arguments.format {
             Format::Text => {
                 if let Some(interval) = arguments.interval {
@@ -117,11 +118,11 @@ fn text(node: &str, listing: &Listing, out: &mut impl Write) -> std::io::Result<
 
 fn row<'a>(time: &'a str, node: &'a str, request: &InFlight) -> Row<'a> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let nanoseconds = |age: Duration| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+    let age = |age: Duration| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
     let outer = request.enclosing.as_ref();
     Row {
         time,
-        age: nanoseconds(request.age),
+        age: age(request.age),
         node,
         pid: request.pid,
         tid: request.tid,
@@ -137,7 +138,7 @@ fn row<'a>(time: &'a str, node: &'a str, request: &InFlight) -> Row<'a> {
         enclosing_layer: outer.map(|outer| layer(outer.op)),
         enclosing_op: outer.map(|outer| op(outer.op)),
         enclosing_request: outer.map(|outer| outer.request),
-        enclosing_age: outer.map(|outer| nanoseconds(outer.age)),
+        enclosing_age: outer.map(|outer| age(outer.age)),
     }
 }
 

@@ -2,15 +2,12 @@
 
 use super::update::{Order, State, Trouble, Update};
 use crate::chain;
-use crate::remote::{Stream, Tls, connect, receive, say};
+use crate::remote::{Stream, Tls, ask, operator, strange};
 use miot_proto::activity::{Watched, Window};
 use miot_proto::steer::{Reply, Request};
-use miot_proto::wire::{Message, Role};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::Duration;
 
-/// Longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// A log-server that is away is called again after so long, at the soonest.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Seconds of the history.
@@ -32,25 +29,16 @@ impl Live {
     }
 
     fn call(&self) -> anyhow::Result<Box<dyn Stream + Send>> {
-        connect(&self.address, &self.tls, Role::Operator, Some(PATIENCE))
+        operator(&self.address, &self.tls, Duration::ZERO)
     }
 
     /// What happens now.
     pub(crate) fn ask(&mut self, window: Window) -> anyhow::Result<Watched> {
         let mut stream = self.stream.take().map_or_else(|| self.call(), Ok)?;
         let request = Request::Watch { window, top: 100, step: 1, steps: HISTORY };
-        say(&mut *stream, &Message::Ask { request: serde_json::to_vec(&request)? })?;
-        let Message::Answer { reply } = receive(&mut *stream)? else {
-            anyhow::bail!("{} does not answer like a log-server", self.address);
-        };
-        match serde_json::from_slice(&reply)? {
-            Reply::Watched(watched) => {
-                self.stream = Some(stream);
-                Ok(*watched)
-            }
-            Reply::Refused(reason) => anyhow::bail!("the log-server refused: {reason}"),
-            _ => anyhow::bail!("the log-server answers something else"),
-        }
+        let Reply::Watched(watched) = ask(&mut *stream, &request)? else { return Err(strange()) };
+        self.stream = Some(stream);
+        Ok(*watched)
     }
 
     /// Asks until the other side is gone.

@@ -10,7 +10,6 @@ mod columns;
 mod draw;
 mod in_flight;
 mod live;
-mod numbers;
 mod print;
 mod replay;
 mod screen;
@@ -18,8 +17,9 @@ mod update;
 mod view;
 
 use crate::ctl::Node;
+use crate::filter::nanoseconds;
 use crate::output::Format;
-use crate::remote::Tls;
+use crate::remote::{Tls, address};
 use anyhow::Context as _;
 use clap::Args;
 use columns::View;
@@ -75,7 +75,7 @@ pub(crate) struct Arguments {
     /// What to begin with, or to print; csv prints one view, json all
     #[arg(long, value_enum, default_value_t, conflicts_with = "in_flight")]
     view: View,
-    /// Seconds that the numbers are of, or `all` [default: 10; with --once: all]
+    /// Seconds that the numbers are of, or `all` [default: 10; of a directory with --once: all]
     #[arg(long, value_name = "SECONDS|all", value_parser = window, conflicts_with = "in_flight")]
     window: Option<Window>,
     /// How fast a trace is played back, such as 10x or 0.5x
@@ -118,7 +118,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let Some(source) = &arguments.source else {
         return in_flight::run(arguments);
     };
-    let since = arguments.since.map(|time| i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX));
+    anyhow::ensure!(
+        arguments.since.is_none() || address(source).is_none(),
+        "--since plays a trace directory back; a log-server shows what happens now"
+    );
+    let since = arguments.since.map(nanoseconds);
     if arguments.once || arguments.format != Format::Text {
         return once(source, since, arguments);
     }
@@ -147,13 +151,11 @@ enum Source {
     Replay(Box<Replay>),
 }
 
-/// What is no directory and looks like `host:port` is a log-server.
-fn address(source: &str) -> Option<&str> {
-    let is_address = source.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    (is_address && !Path::new(source).exists()).then_some(source)
-}
-
 fn once(source: &str, since: Option<i64>, arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(
+        arguments.view != View::Requests,
+        "requests in flight are on the screen alone; `miot ctl status --server HOST:PORT --format json` has them too"
+    );
     let print = |snapshot: &Snapshot, window| {
         print::snapshot(snapshot, window, arguments.view, arguments.format, &mut stdout().lock())
             .context("cannot print")

@@ -1,9 +1,9 @@
 //! One snapshot, for scripts and for paper.
 
 use super::columns::{Column, View, columns};
-use super::numbers::{bytes, count, time};
 use super::update::window_name;
-use crate::output::{Format, time as moment};
+use crate::numbers::{bytes, count, time};
+use crate::output::{Format, records, time as moment};
 use miot_trace_analysis::activity::{Row, Snapshot, Window};
 use serde::Serialize;
 use std::io::Write;
@@ -48,11 +48,8 @@ pub(crate) fn snapshot(
             writeln!(out)?;
         }
         Format::Csv => {
-            let mut lines = csv::Writer::from_writer(out);
-            for row in rows(snapshot, view) {
-                lines.serialize(record(row, view, snapshot.seconds))?;
-            }
-            lines.flush()?;
+            let rows = rows(snapshot, view).iter();
+            records(out, format, true, rows.map(|row| record(row, view, snapshot.seconds)))?;
         }
         Format::Text => text(snapshot, window, view, out)?,
     }

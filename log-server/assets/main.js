@@ -115,7 +115,7 @@ function go() {
   at("overview").hidden = view !== "overview";
   at("tail").hidden = view !== "tail";
   at("table").hidden = view === "overview" || view === "tail";
-  if (view in { nodes: 1, jobs: 1, processes: 1, files: 1, operations: 1 } && !has(view, sort.key)) {
+  if (!at("table").hidden && !has(view, sort.key)) {
     sort = { key: "requests", ascending: false };
   }
   if (view === "tail") start();

@@ -51,6 +51,7 @@ export function start() {
     state.textContent = `the log-server ended this: ${JSON.parse(message.data)}`;
   });
   source.onerror = async () => {
+    if (source?.readyState === EventSource.CONNECTING) state.textContent = "no connection; trying again …";
     if (source?.readyState !== EventSource.CLOSED) return;
     stop();
     const answer = await fetch(url).catch(() => undefined);

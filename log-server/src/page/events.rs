@@ -149,15 +149,12 @@ async fn pass_on(
             () = lines.closed() => return,
         }
     }
-    let reason = match cut_off.try_recv() {
-        Ok(reason) => {
-            monitor.subscribers_cut.fetch_add(1, Ordering::Relaxed);
-            reason
-        }
-        Err(_) => "the log-server stops".to_owned(),
-    };
-    let reason = serde_json::to_string(&reason).unwrap_or_default();
-    let _ = lines.send(format!("event: cut\ndata: {reason}\n\n").into()).await;
+    // Without a reason the server stops, and the browser calls the next one.
+    if let Ok(reason) = cut_off.try_recv() {
+        monitor.subscribers_cut.fetch_add(1, Ordering::Relaxed);
+        let reason = serde_json::to_string(&reason).unwrap_or_default();
+        let _ = lines.send(format!("event: cut\ndata: {reason}\n\n").into()).await;
+    }
 }
 
 fn batches(frame: &[u8]) -> Vec<RecordBatch> {

@@ -92,26 +92,32 @@ fn losses(batch: &RecordBatch, needs: &Needs, removed: &mut Removed) -> Vec<bool
     .collect()
 }
 
+/// Batch and row.
+type Place = (usize, usize);
+
+/// Node, time and place of each row.
+fn placed(batches: &[RecordBatch]) -> impl Iterator<Item = (&str, i64, Place)> {
+    batches.iter().enumerate().flat_map(|(index, batch)| {
+        let nodes = text(batch, "node");
+        let columns = nodes.zip(column::<TimestampNanosecondType>(batch, "time"));
+        columns.into_iter().flat_map(move |(nodes, times)| {
+            (0..times.len()).map(move |row| (nodes.value(row), times.value(row), (index, row)))
+        })
+    })
+}
+
 /// The rows that hold for what comes after `until`: of each node the last that begins before, and those after it.
 fn clocks(batches: &[RecordBatch], until: i64) -> Result<Vec<RecordBatch>, ArrowError> {
-    let mut last: HashMap<&str, (i64, (usize, usize))> = HashMap::new();
+    let mut last: HashMap<&str, (i64, Place)> = HashMap::new();
     let mut order = Vec::new();
-    for (index, batch) in batches.iter().enumerate() {
-        let (Some(nodes), Some(times)) =
-            (text(batch, "node"), column::<TimestampNanosecondType>(batch, "time"))
-        else {
+    for (node, time, place) in placed(batches) {
+        if time > until {
+            order.push(place);
             continue;
-        };
-        for row in 0..batch.num_rows() {
-            let (time, place) = (times.value(row), (index, row));
-            if time > until {
-                order.push(place);
-                continue;
-            }
-            let found = last.entry(nodes.value(row)).or_insert((time, place));
-            if found.0 <= time {
-                *found = (time, place);
-            }
+        }
+        let found = last.entry(node).or_insert((time, place));
+        if found.0 <= time {
+            *found = (time, place);
         }
     }
     order.extend(last.into_values().map(|(_, place)| place));
@@ -119,27 +125,16 @@ fn clocks(batches: &[RecordBatch], until: i64) -> Result<Vec<RecordBatch>, Arrow
     pick(batches, &order)
 }
 
-/// Time and rows of a sample.
-type LastSample = (i64, Vec<(usize, usize)>);
-
 /// The rows of the last sample of each node: by them a sample that is sent again is known.
 fn devices(batches: &[RecordBatch]) -> Result<Vec<RecordBatch>, ArrowError> {
-    let mut last: HashMap<&str, LastSample> = HashMap::new();
-    for (index, batch) in batches.iter().enumerate() {
-        let (Some(nodes), Some(times)) =
-            (text(batch, "node"), column::<TimestampNanosecondType>(batch, "time"))
-        else {
-            continue;
-        };
-        for row in 0..batch.num_rows() {
-            let (time, place) = (times.value(row), (index, row));
-            let found = last.entry(nodes.value(row)).or_insert((time, Vec::new()));
-            if found.0 < time {
-                *found = (time, Vec::new());
-            }
-            if found.0 == time {
-                found.1.push(place);
-            }
+    let mut last: HashMap<&str, (i64, Vec<Place>)> = HashMap::new();
+    for (node, time, place) in placed(batches) {
+        let found = last.entry(node).or_insert((time, Vec::new()));
+        if found.0 < time {
+            *found = (time, Vec::new());
+        }
+        if found.0 == time {
+            found.1.push(place);
         }
     }
     let mut order: Vec<_> = last.into_values().flat_map(|(_, places)| places).collect();
@@ -152,7 +147,7 @@ fn devices(batches: &[RecordBatch]) -> Result<Vec<RecordBatch>, ArrowError> {
 fn files(batches: &[RecordBatch], needs: &Needs) -> Result<Vec<RecordBatch>, ArrowError> {
     let open: Vec<_> = needs.handles().collect();
     let opened: HashSet<u64> = open.iter().map(|(_, _, file)| *file).collect();
-    let mut first: HashMap<u64, (usize, usize)> = HashMap::new();
+    let mut first: HashMap<u64, Place> = HashMap::new();
     let (mut order, mut streams, mut handles) = (Vec::new(), Vec::new(), Vec::new());
     let mut put = |place, stream, handle| {
         order.push(place);
@@ -193,7 +188,7 @@ fn files(batches: &[RecordBatch], needs: &Needs) -> Result<Vec<RecordBatch>, Arr
     RecordBatch::try_new(schema, columns).map(|batch| vec![batch])
 }
 
-fn pick(batches: &[RecordBatch], order: &[(usize, usize)]) -> Result<Vec<RecordBatch>, ArrowError> {
+fn pick(batches: &[RecordBatch], order: &[Place]) -> Result<Vec<RecordBatch>, ArrowError> {
     if order.is_empty() {
         return Ok(Vec::new());
     }

@@ -355,8 +355,7 @@ mod tests {
     /// Of a FUSE mount the kernel counts nothing but what waits; CSV has the same columns for all.
     #[test]
     fn a_device_without_counters_stands_beside_one_with() {
-        let block =
-            Row { interval: 1, read_bytes: Some(1), busy: Some(1), ..Row::default() }.with_ratios();
+        let block = Row { interval: 1, read_bytes: Some(1), busy: Some(1), ..Row::default() }.with_ratios();
         let fuse = Row { interval: 1, in_flight: Some(2), ..Row::default() }.with_ratios();
         let mut out = Vec::new();
         let rows = [block, fuse].map(|row| Total::of(row).row());

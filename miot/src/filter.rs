@@ -191,7 +191,8 @@ mod tests {
             assert!((seconds - 60..=seconds).contains(&ago), "{text}: {ago}");
         }
         assert!(moment("yesterday").unwrap_err().contains("10m"));
-        let [early, late] = ["0001-01-01T00:00:00Z", "9000-01-01T00:00:00Z"].map(|text| moment(text).unwrap());
+        let [early, late] =
+            ["0001-01-01T00:00:00Z", "9000-01-01T00:00:00Z"].map(|text| moment(text).unwrap());
         assert_eq!([early, late].map(nanoseconds), [i64::MIN, i64::MAX]);
     }
 }

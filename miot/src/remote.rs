@@ -78,7 +78,11 @@ fn own(files: Files) -> Result<Client, miot_security::Error> {
 }
 
 /// A connection for questions. `patience`: how long an answer may take besides.
-pub(crate) fn operator(address: &str, tls: &Tls, patience: Duration) -> anyhow::Result<Box<dyn Stream + Send>> {
+pub(crate) fn operator(
+    address: &str,
+    tls: &Tls,
+    patience: Duration,
+) -> anyhow::Result<Box<dyn Stream + Send>> {
     connect(address, tls, Role::Operator, Some(patience.saturating_add(SILENT)))
 }
 

@@ -3,7 +3,7 @@
 use crate::built::built;
 use crate::process::{Background, until};
 use miot_proto::control::{self, word};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -36,10 +36,16 @@ pub fn client_command(server: &str, node: &str, dir: &Path) -> Command {
 /// A log-server that is ready for connections.
 #[must_use]
 pub fn server(port: u16, trace: &Path) -> Background {
-    let mut server = Background::start(&mut server_command(&format!("127.0.0.1:{port}"), trace));
-    until("the log-server listens", || {
+    ready(&mut server_command(&format!("127.0.0.1:{port}"), trace))
+}
+
+/// A log-server that is started by `command` and is ready for connections.
+#[must_use]
+pub fn ready(command: &mut Command) -> Background {
+    let mut server = Background::start(command);
+    until("the log-server is ready", || {
         assert!(server.running(), "log-server ended\n{}", server.printed());
-        TcpStream::connect(("127.0.0.1", port)).is_ok()
+        server.printed().contains("log-server is ready")
     });
     server
 }

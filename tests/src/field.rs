@@ -4,6 +4,7 @@ use crate::built::built;
 use crate::crowd::{Crowd, Habit};
 use crate::judge::{Asked, Rules, Verdict, judge};
 use crate::mortal::Mortal;
+use crate::place::fresh;
 use crate::process::{WATCHDOG, until};
 use crate::random::Random;
 use crate::room::Room;
@@ -59,18 +60,6 @@ pub struct Field {
     next: u64,
 }
 
-/// An empty folder on disk.
-///
-/// # Panics
-/// If it cannot be made.
-#[must_use]
-pub fn place(name: &str) -> PathBuf {
-    let place = built().folder.with_file_name("tmp").join(name);
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap_or_else(|e| panic!("{}: {e}", place.display()));
-    place
-}
-
 impl Field {
     /// Starts a log-server on an empty trace directory.
     ///
@@ -78,7 +67,7 @@ impl Field {
     /// If the folders cannot be made.
     #[must_use]
     pub fn new(name: &str, server: impl FnOnce(&Path) -> Command) -> Field {
-        let place = place(name);
+        let place = fresh(name);
         let shared = tempfile::tempdir_in("/dev/shm").unwrap_or_else(|e| panic!("/dev/shm: {e}"));
         let trace = place.join("trace");
         let server = Mortal::start(server(&trace));

@@ -19,6 +19,7 @@ pub mod mortal;
 pub mod namespace;
 pub mod node;
 pub mod pattern;
+pub mod place;
 pub mod process;
 pub mod proxy;
 pub mod random;

@@ -1,10 +1,10 @@
 //! A node: a log-server, a log-client, and `miot ctl` and `miot top` on them.
 
 use crate::built::built;
-use crate::daemons::{client, free_port, server};
+use crate::daemons::{client, free_port, server, started};
 use crate::process::{Background, Ended, run, signal_id, until};
 use crate::trace::Row;
-use crate::traced::{events, fsck};
+use crate::traced::{assert_good, events};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -41,11 +41,7 @@ impl Node {
         let mut command = Command::new(&built().log_client);
         command.arg("--config").arg(file).arg("--dir").arg(&dir);
         command.args(["--server", &format!("127.0.0.1:{port}"), "--node", "node"]);
-        let mut client = Background::start(&mut command);
-        until("the log-client has made its control page", || {
-            assert!(client.running(), "log-client ended\n{}", client.printed());
-            dir.join(miot_proto::control::FILE).exists()
-        });
+        let client = started(&mut command, &dir);
         Node { trace, dir, port, server, client }
     }
 
@@ -134,12 +130,9 @@ impl Node {
     /// # Panics
     /// If one of the three finds something wrong.
     pub fn end(self) -> Vec<Row> {
-        for (name, daemon) in [("log-client", self.client), ("log-server", self.server)] {
-            let (status, text) = daemon.stop(Signal::TERM);
-            assert!(status.success(), "{name}: {status}\n{text}");
-        }
-        let report = fsck(&self.trace);
-        assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+        self.client.end();
+        self.server.end();
+        assert_good(&self.trace);
         events(&self.trace)
     }
 }

@@ -155,6 +155,17 @@ impl Background {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Asks a daemon to end, waits, and gives what it printed.
+    ///
+    /// # Panics
+    /// If it does not end, or not well.
+    #[track_caller]
+    pub fn end(self) -> String {
+        let (status, text) = self.stop(rustix::process::Signal::TERM);
+        assert!(status.success() && !text.contains("panicked"), "{status}\n{text}");
+        text
+    }
+
     /// Asks it to end with a signal, waits, and gives its exit status and output.
     ///
     /// # Panics

@@ -14,12 +14,10 @@ impl Random {
         Random(crate::torment::mix(seed) | 1)
     }
 
-    /// From `MIOT_SEED`, else another one every time. Says which.
+    /// The numbers of this run's [`seed`].
     #[must_use]
     pub fn new(test: &str) -> Random {
-        let seed = number("MIOT_SEED", ticks());
-        eprintln!("{test}: MIOT_SEED={seed}");
-        Random::of(seed)
+        Random::of(seed(test))
     }
 
     /// The next number.
@@ -35,6 +33,11 @@ impl Random {
         (self.number() >> 33) % n
     }
 
+    /// A place in a list of `n`, which is not empty.
+    pub fn place(&mut self, n: usize) -> usize {
+        self.below(n as u64) as usize
+    }
+
     /// True once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
@@ -44,6 +47,14 @@ impl Random {
     pub fn millis(&mut self, from: u64, to: u64) -> Duration {
         Duration::from_micros(from * 1000 + self.below((to - from) * 1000))
     }
+}
+
+/// From `MIOT_SEED`, else another one every time. Says which.
+#[must_use]
+pub fn seed(test: &str) -> u64 {
+    let seed = number("MIOT_SEED", ticks());
+    eprintln!("{test}: MIOT_SEED={seed}");
+    seed
 }
 
 /// A number from the environment.

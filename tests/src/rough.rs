@@ -173,7 +173,7 @@ impl Trip {
             }
             match random.below(8) {
                 0..=2 => Harm::Delay(random.millis(1, 50)),
-                3 | 4 => Harm::Cut(random.below(length as u64) as usize, random.one_in(2)),
+                3 | 4 => Harm::Cut(random.place(length), random.one_in(2)),
                 5 => Harm::Repeat,
                 _ => Harm::Flip(random.below(length as u64 * 8) as usize),
             }

@@ -1,6 +1,7 @@
 //! Deterministic runs of real programs, each in a directory of its own that is made anew every time, so
 //! that two runs see the same paths, sizes and contents.
 
+use crate::place::fresh;
 use crate::process::{Ended, run};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -41,14 +42,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// An empty place below `base`; what an earlier run left is removed.
+    /// An empty place of this name.
     ///
     /// # Panics
     /// If it cannot be made.
     #[must_use]
-    pub fn new(base: &Path, name: &str) -> Place {
-        let top = base.join(name);
-        let _ = fs::remove_dir_all(&top);
+    pub fn new(name: &str) -> Place {
+        let top = fresh(name);
         let place = Place { work: top.join("work"), evidence: top.join("evidence") };
         fs::create_dir_all(&place.work).unwrap_or_else(|e| panic!("{}: {e}", place.work.display()));
         fs::create_dir_all(&place.evidence).unwrap_or_else(|e| panic!("{}: {e}", place.evidence.display()));

@@ -31,8 +31,12 @@ pub fn events(trace: &Path) -> Vec<Row> {
     rows(&cat.stdout).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// `miot fsck` on a trace directory.
-#[must_use]
-pub fn fsck(trace: &Path) -> Ended {
-    run(Command::new(&built().miot).arg("fsck").arg(trace))
+/// `miot fsck` finds nothing wrong with a trace directory.
+///
+/// # Panics
+/// If it does.
+#[track_caller]
+pub fn assert_good(trace: &Path) {
+    let report = run(Command::new(&built().miot).arg("fsck").arg(trace));
+    assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
 }

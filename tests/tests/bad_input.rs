@@ -6,6 +6,7 @@
 use miot_tests::built::built;
 use miot_tests::compile::compile;
 use miot_tests::namespace::{as_nobody, with_tmpfs};
+use miot_tests::place::fresh;
 use miot_tests::process::{Background, Ended, run, until};
 use miot_tests::traced::{command, events, traced};
 use rustix::process::Signal;
@@ -16,10 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn place(name: &str) -> PathBuf {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bad-{name}"));
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
-    place
+    fresh(&format!("bad-{name}"))
 }
 
 /// `miot run` ended so, and its message holds all of these.

@@ -5,21 +5,19 @@
 use miot_proto::wire::{GREETING, Message, Role, VERSION, Version};
 use miot_tests::built::built;
 use miot_tests::daemons::{client, free_port, preloaded, server};
+use miot_tests::place::fresh;
 use miot_tests::process::run;
-use miot_tests::traced::{events, fsck};
+use miot_tests::traced::{assert_good, events};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 fn place(name: &str) -> PathBuf {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("network-{name}"));
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
-    place
+    fresh(&format!("network-{name}"))
 }
 
 #[test]
@@ -98,16 +96,12 @@ fn garbage_on_the_servers_port() {
     let mut dd = preloaded("dd", &dir);
     let out = format!("of={}", place.join("out").display());
     let _ = run(dd.args(["if=/dev/zero", "bs=512", "count=50", &out])).success();
-    let (status, text) = client.stop(Signal::TERM);
-    assert!(status.success(), "{text}");
-    let (status, text) = server.stop(Signal::TERM);
-    assert!(status.success(), "{text}");
-    assert!(!text.contains("panicked"), "{text}");
+    client.end();
+    server.end();
     let rows = events(&trace);
     assert_eq!(rows.iter().filter(|row| row.op == "write" && row.result == 512).count(), 50);
     assert!(rows.iter().all(|row| row.node == "good"), "nothing came of the garbage");
-    let report = fsck(&trace);
-    assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+    assert_good(&trace);
 }
 
 #[test]

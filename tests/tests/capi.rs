@@ -4,19 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::built::{built, root};
+use miot_tests::place::fresh;
 use miot_tests::process::run;
 use miot_tests::trace::Row;
 use miot_tests::traced::{command, events};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-fn place(name: &str) -> PathBuf {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
-    place
-}
 
 /// `miot.pc` as an installation would have it, pointing at the build.
 fn pkg_config(place: &Path, arguments: &[&str]) -> Vec<String> {
@@ -65,7 +59,7 @@ fn trace(place: &Path, program: &Path, library: Option<&Path>) -> Vec<Row> {
 
 #[test]
 fn the_example_with_the_shared_library() {
-    let place = place("capi-shared");
+    let place = fresh("capi-shared");
     let flags = pkg_config(&place, &["--cflags", "--libs"]);
     let program = place.join("client");
     let mut cc = Command::new("cc");
@@ -84,7 +78,7 @@ fn the_example_with_the_shared_library() {
 
 #[test]
 fn the_example_with_the_static_library() {
-    let place = place("capi-static");
+    let place = fresh("capi-static");
     let cflags = pkg_config(&place, &["--cflags"]);
     let private: Vec<String> = pkg_config(&place, &["--static", "--libs"]);
     let program = place.join("client");
@@ -98,7 +92,7 @@ fn the_example_with_the_static_library() {
 
 #[test]
 fn the_example_under_the_sanitizers_of_its_compiler() {
-    let place = place("capi-sanitized");
+    let place = fresh("capi-sanitized");
     let flags = pkg_config(&place, &["--cflags", "--libs"]);
     let program = place.join("client");
     let mut cc = Command::new("cc");
@@ -114,7 +108,7 @@ fn the_example_under_the_sanitizers_of_its_compiler() {
 
 #[test]
 fn a_completely_static_client_is_traced_without_the_hook() {
-    let place = place("capi-no-loader");
+    let place = fresh("capi-no-loader");
     let cflags = pkg_config(&place, &["--cflags"]);
     let program = place.join("client");
     let mut cc = Command::new("cc");
@@ -131,7 +125,7 @@ fn a_completely_static_client_is_traced_without_the_hook() {
 
 #[test]
 fn requests_inside_a_client_request_name_it() {
-    let place = place("capi-enclosing");
+    let place = fresh("capi-enclosing");
     let flags = pkg_config(&place, &["--cflags", "--libs"]);
     let program = place.join("client");
     let mut cc = Command::new("cc");
@@ -153,7 +147,7 @@ fn requests_inside_a_client_request_name_it() {
 
 #[test]
 fn the_header_is_valid_c_and_cpp() {
-    let place = place("capi-header");
+    let place = fresh("capi-header");
     let include = root().join("tracer-client/include");
     for (compiler, extra) in [("cc", "-std=c99"), ("cc", "-xc++")] {
         let source = place.join("header.c");

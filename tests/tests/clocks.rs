@@ -10,13 +10,14 @@ use miot_proto::event::flag;
 use miot_tests::built::{built, root};
 use miot_tests::daemons::{client_command, free_port, preloaded, server, started};
 use miot_tests::delaying::{Delaying, Delays};
+use miot_tests::place::fresh;
 use miot_tests::process::{Background, run, until};
+use miot_tests::random::number;
 use miot_tests::trace::{Row, rows};
-use miot_tests::traced::{events, fsck};
+use miot_tests::traced::{assert_good, events};
 use miot_trace_store::{Reader, Table};
 use rustix::process::Signal;
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -34,7 +35,8 @@ struct Node {
     drift: i64,
     dir: PathBuf,
     _folder: TempDir,
-    client: Background,
+    /// Until it is stopped.
+    client: Option<Background>,
 }
 
 impl Node {
@@ -43,7 +45,13 @@ impl Node {
         let dir = folder.path().join("miot");
         let mut command = client_command(&format!("127.0.0.1:{port}"), name, &dir);
         command.env(CLOCK_ENV, format!("offset={offset}s,drift={drift}ppm"));
-        Node { name, offset, drift, client: started(&mut command, &dir), dir, _folder: folder }
+        let client = Some(started(&mut command, &dir));
+        Node { name, offset, drift, dir, _folder: folder, client }
+    }
+
+    fn stop(&mut self) {
+        let text = self.client.take().unwrap().end();
+        assert!(text.contains("wrong on purpose"), "{text}");
     }
 
     /// What its clock showed, as this machine's: the skew is in proportion to the time since boot.
@@ -84,13 +92,6 @@ fn pieces(trace: &Path) -> HashMap<String, Vec<Piece>> {
 /// What the trace states about a node at a time.
 fn stated(pieces: &[Piece], time: i64) -> &Piece {
     &pieces[pieces.partition_point(|piece| piece.time <= time).saturating_sub(1)]
-}
-
-fn place(name: &str) -> PathBuf {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
-    place
 }
 
 /// Since 1970, the moment this machine booted.
@@ -171,19 +172,28 @@ fn check_turns(
     found
 }
 
-/// Everything else that must hold of the trace of these nodes. `slack`: how well the test itself knows the truth.
-fn check_trace(trace: &Path, nodes: &[&Node], boot: i64) -> Vec<Row> {
-    let report = fsck(trace);
-    assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+/// Stops everything. The trace, in which everything else holds that must, and what it states of the clocks.
+fn finish(
+    server: Background,
+    nodes: &mut [Node],
+    trace: &Path,
+    boot: i64,
+) -> (Vec<Row>, HashMap<String, Vec<Piece>>) {
+    nodes.iter_mut().for_each(Node::stop);
+    server.end();
+    let stated = pieces(trace);
+    (check_trace(trace, nodes, &stated, boot), stated)
+}
+
+/// What must hold of the trace of these nodes besides the order of their turns.
+fn check_trace(trace: &Path, nodes: &[Node], stated_of: &HashMap<String, Vec<Piece>>, boot: i64) -> Vec<Row> {
+    assert_good(trace);
     let merged = events(trace);
     assert!(merged.is_sorted_by_key(|row| row.time), "ordered by completion time");
     let late = merged.iter().filter(|row| row.flags & u64::from(flag::LATE) != 0).count();
     assert_eq!(late, 0, "events that are late");
-    let own = run(Command::new(&built().miot).args(["cat", "--node-time", "--format", "json"]).arg(trace))
-        .success();
-    let own = rows(&own.stdout).unwrap();
+    let own = own_times(trace);
     assert_eq!(own.len(), merged.len());
-    let stated_of = pieces(trace);
     for node in nodes {
         let claims = &stated_of[node.name];
         let (mut worst, mut sum, mut count) = (0, 0, 0);
@@ -215,10 +225,17 @@ fn check_trace(trace: &Path, nodes: &[&Node], boot: i64) -> Vec<Row> {
     merged
 }
 
+/// The trace with the nodes' own times.
+fn own_times(trace: &Path) -> Vec<Row> {
+    let mut cat = Command::new(&built().miot);
+    let cat = run(cat.args(["cat", "--node-time", "--format", "json"]).arg(trace)).success();
+    rows(&cat.stdout).unwrap()
+}
+
 /// How well the test and the daemons read two clocks at one moment, nanoseconds.
 const SLACK: i64 = 20_000;
 
-fn until_clocks_are_known(trace: &Path, nodes: &[&Node], times: i64) {
+fn until_clocks_are_known(trace: &Path, nodes: &[Node], times: i64) {
     until("the clocks are known", || {
         let stated = pieces(trace);
         nodes.iter().all(|node| {
@@ -230,37 +247,22 @@ fn until_clocks_are_known(trace: &Path, nodes: &[&Node], times: i64) {
 
 #[test]
 fn causes_come_before_effects_on_nodes_with_wrong_clocks() {
-    let place = place("clocks");
+    let place = fresh("clocks");
     let (trace, port, boot) = (place.join("trace"), free_port(), boot());
     let server = server(port, &trace);
-    let nodes = [
+    let mut nodes = [
         Node::start("ahead", 5, 100, port),
         Node::start("behind", -5, -100, port),
         Node::start("right", 0, 0, port),
     ];
-    let [ahead, behind, right] = &nodes;
-    let all = [ahead, behind, right];
-    until_clocks_are_known(&trace, &all, 8);
-    let rounds = [[ahead, behind], [behind, ahead], [right, ahead], [behind, right]];
-    for (round, [first, second]) in rounds.iter().enumerate() {
-        take_turns(&place, round, first, second);
+    until_clocks_are_known(&trace, &nodes, 8);
+    let rounds = [[0, 1], [1, 0], [2, 0], [1, 2]];
+    for (round, [first, second]) in rounds.into_iter().enumerate() {
+        take_turns(&place, round, &nodes[first], &nodes[second]);
     }
-    let stop = |node: Node| {
-        let (status, text) = node.client.stop(Signal::TERM);
-        assert!(status.success(), "{text}");
-        assert!(text.contains("wrong on purpose"), "{text}");
-        Node { client: Background::start(&mut Command::new("true")), ..node }
-    };
-    let nodes = nodes.map(stop);
-    let (status, text) = server.stop(Signal::TERM);
-    assert!(status.success(), "{text}");
-
-    let [ahead, behind, right] = &nodes;
-    let merged = check_trace(&trace, &[ahead, behind, right], boot);
-    let stated = pieces(&trace);
-    for (round, [first, second]) in
-        [[ahead, behind], [behind, ahead], [right, ahead], [behind, right]].into_iter().enumerate()
-    {
+    let (merged, stated) = finish(server, &mut nodes, &trace, boot);
+    for (round, pair) in rounds.into_iter().enumerate() {
+        let [first, second] = pair.map(|at| &nodes[at]);
         let found = check_turns(&merged, round, [first, second], &stated);
         println!("{} and {}: {found:?}", first.name, second.name);
     }
@@ -269,38 +271,29 @@ fn causes_come_before_effects_on_nodes_with_wrong_clocks() {
 /// The log-server is killed twice, and away for a while, while programs go on on nodes with wrong clocks.
 #[test]
 fn a_log_server_that_is_killed_goes_on_with_the_clocks() {
-    let place = place("clocks-killed");
+    let place = fresh("clocks-killed");
     let (trace, port, boot) = (place.join("trace"), free_port(), boot());
-    let nodes = [Node::start("ahead", 5, 100, port), Node::start("behind", -5, -100, port)];
-    let all = [&nodes[0], &nodes[1]];
+    let mut nodes = [Node::start("ahead", 5, 100, port), Node::start("behind", -5, -100, port)];
     let mut rows = Vec::new();
     for round in 0..3 {
-        let before = pieces_of_last_server(&trace);
+        let before = if trace.exists() { pieces(&trace) } else { HashMap::new() };
+        let before = |name: &str| before.get(name).map_or(0, Vec::len);
         let server = server(port, &trace);
         until("the nodes are back", || {
             let stated = pieces(&trace);
-            all.iter().all(|node| stated.get(node.name).is_some_and(|now| now.len() > before(node.name)))
+            nodes.iter().all(|node| stated.get(node.name).is_some_and(|now| now.len() > before(node.name)))
         });
-        until_clocks_are_known(&trace, &all, 8);
-        take_turns(&place, 2 * round, all[0], all[1]);
+        until_clocks_are_known(&trace, &nodes, 8);
+        take_turns(&place, 2 * round, &nodes[0], &nodes[1]);
         // Whatever it has, acknowledged or not.
         let (_, text) = server.stop(Signal::KILL);
         assert!(!text.contains("panicked"), "{text}");
         // What is recorded now is spooled, and comes to the next one.
-        take_turns(&place, 2 * round + 1, all[1], all[0]);
+        take_turns(&place, 2 * round + 1, &nodes[1], &nodes[0]);
         rows.push(pieces(&trace).values().map(Vec::len).sum::<usize>());
     }
     let server = server(port, &trace);
-    let nodes = nodes.map(|node| {
-        let (status, text) = node.client.stop(Signal::TERM);
-        assert!(status.success(), "{text}");
-        Node { client: Background::start(&mut Command::new("true")), ..node }
-    });
-    let (status, text) = server.stop(Signal::TERM);
-    assert!(status.success(), "{text}");
-
-    let merged = check_trace(&trace, &[&nodes[0], &nodes[1]], boot);
-    let stated = pieces(&trace);
+    let (merged, stated) = finish(server, &mut nodes, &trace, boot);
     for round in 0..3 {
         for (turns, [first, second]) in
             [(2 * round, [&nodes[0], &nodes[1]]), (2 * round + 1, [&nodes[1], &nodes[0]])]
@@ -315,20 +308,11 @@ fn a_log_server_that_is_killed_goes_on_with_the_clocks() {
     println!("rows of `clocks` when the servers were killed: {rows:?}");
 }
 
-/// How many pieces there were of a node.
-fn pieces_of_last_server(trace: &Path) -> impl Fn(&str) -> usize + use<> {
-    let counts: HashMap<String, usize> = match trace.exists() {
-        true => pieces(trace).into_iter().map(|(node, pieces)| (node, pieces.len())).collect(),
-        false => HashMap::new(),
-    };
-    move |node| counts.get(node).copied().unwrap_or(0)
-}
-
 #[test]
 fn a_slow_network_is_stated_and_own_times_can_be_had_back() {
-    let place = place("clocks-slow");
+    let place = fresh("clocks-slow");
     let (trace, port, boot) = (place.join("trace"), free_port(), boot());
-    let seed = std::env::var("MIOT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    let seed = number("MIOT_SEED", 7);
     println!("MIOT_SEED={seed}");
     let server = server(port, &trace);
     let ms = Duration::from_millis;
@@ -336,30 +320,19 @@ fn a_slow_network_is_stated_and_own_times_can_be_had_back() {
     // Nothing can tell this from a clock that is 3 ms off; the uncertainty covers it.
     let crooked = Delays { up: ms(8), down: ms(2), jitter: ms(1) };
     let proxies = [even, crooked].map(|delays| Delaying::start(port, delays, seed).unwrap());
-    let nodes =
+    let mut nodes =
         [Node::start("far", -5, 100, proxies[0].port), Node::start("crooked", 5, -100, proxies[1].port)];
-    until_clocks_are_known(&trace, &[&nodes[0], &nodes[1]], 2);
+    until_clocks_are_known(&trace, &nodes, 2);
     for round in 0..2 {
         take_turns(&place, round, &nodes[0], &nodes[1]);
     }
-    let nodes = nodes.map(|node| {
-        let (status, text) = node.client.stop(Signal::TERM);
-        assert!(status.success(), "{text}");
-        Node { client: Background::start(&mut Command::new("true")), ..node }
-    });
-    let (status, text) = server.stop(Signal::TERM);
-    assert!(status.success(), "{text}");
-
-    let merged = check_trace(&trace, &[&nodes[0], &nodes[1]], boot);
-    let stated = pieces(&trace);
+    let (merged, stated) = finish(server, &mut nodes, &trace, boot);
     for round in 0..2 {
         println!("{:?}", check_turns(&merged, round, [&nodes[0], &nodes[1]], &stated));
     }
     assert!(stated["far"].iter().all(|piece| ["first", "exchange", "gap"].contains(&piece.reason.as_str())));
 
-    let own = run(Command::new(&built().miot).args(["cat", "--node-time", "--format", "json"]).arg(&trace))
-        .success();
-    let own = rows(&own.stdout).unwrap();
+    let own = own_times(&trace);
     for (node, proxy) in nodes.iter().zip(&proxies) {
         let mut had_back: Vec<i64> =
             own.iter().filter(|row| row.node == node.name).map(|row| row.time).collect();

@@ -5,8 +5,9 @@
 
 use miot_tests::built::built;
 use miot_tests::daemons::{client, free_port, server, sweeps};
+use miot_tests::place::fresh;
 use miot_tests::process::{Background, until};
-use miot_tests::traced::{events, fsck};
+use miot_tests::traced::{assert_good, events};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
 use std::fs;
@@ -35,9 +36,8 @@ fn segments(dir: &Path) -> Vec<u32> {
 
 #[test]
 fn programs_in_a_container_live_as_long_as_they_live() {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("containers");
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(place.join("inside")).unwrap();
+    let place = fresh("containers");
+    fs::create_dir(place.join("inside")).unwrap();
     mknodat(CWD, place.join("gate"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();
     let (trace, dir, port) = (place.join("trace"), shared.path().join("miot"), free_port());
@@ -71,10 +71,8 @@ fn programs_in_a_container_live_as_long_as_they_live() {
 
     let _ = container.stop(Signal::KILL);
     until("nothing is left of them", || segments(&dir).is_empty());
-    let (status, said) = client.stop(Signal::TERM);
-    assert!(status.success(), "{said}");
-    let (status, said) = server.stop(Signal::TERM);
-    assert!(status.success(), "{said}");
+    client.end();
+    server.end();
     let rows = events(&trace);
     for (name, bytes) in [("low", 4), ("high", 5)] {
         let path = place.join(name).display().to_string();
@@ -82,6 +80,5 @@ fn programs_in_a_container_live_as_long_as_they_live() {
             rows.iter().filter(|row| row.path.as_deref() == Some(path.as_str()) && row.op == "write");
         assert_eq!(written.map(|row| row.result).collect::<Vec<_>>(), [bytes], "{name}");
     }
-    let report = fsck(&trace);
-    assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+    assert_good(&trace);
 }

@@ -6,22 +6,16 @@
 use miot_proto::control;
 use miot_tests::built::{built, root};
 use miot_tests::daemons::{client, free_port, preloaded, server};
+use miot_tests::place::fresh;
 use miot_tests::process::{Background, run, until};
 use miot_tests::steered::Steered;
 use miot_tests::trace::{Row, rows};
-use miot_tests::traced::{events, fsck};
+use miot_tests::traced::{assert_good, events};
 use rustix::process::Signal;
 use std::collections::HashSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-
-fn place(name: &str) -> PathBuf {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
-    place
-}
 
 /// A folder in shared memory that goes away with the test.
 fn shared() -> tempfile::TempDir {
@@ -50,7 +44,7 @@ fn writes(rows: &[Row], node: &str, name: &str) -> usize {
 
 #[test]
 fn two_nodes_merged_and_followed() {
-    let place = place("daemons");
+    let place = fresh("daemons");
     let (trace, port) = (place.join("trace"), free_port());
     let server = server(port, &trace);
     let folders = [shared(), shared()];
@@ -90,8 +84,7 @@ fn two_nodes_merged_and_followed() {
     assert!(live >= rounds * 200 + 165, "{live} events in the live part after {rounds} rounds");
 
     for client in clients {
-        let (status, text) = client.stop(Signal::TERM);
-        assert!(status.success(), "log-client: {status}\n{text}");
+        client.end();
     }
     let (status, text) = server.stop(Signal::INT);
     assert!(status.success(), "log-server: {status}\n{text}");
@@ -107,13 +100,12 @@ fn two_nodes_merged_and_followed() {
     assert!(all.is_sorted_by_key(|row| row.time));
     let processes: HashSet<(String, u64)> = all.iter().map(|row| (row.node.clone(), row.process)).collect();
     assert_eq!(processes.len(), 2 * rounds + 2, "each program is a process of its own");
-    let report = fsck(&trace);
-    assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+    assert_good(&trace);
 }
 
 #[test]
 fn without_a_log_client_a_program_runs_untraced() {
-    let place = place("daemons-none");
+    let place = fresh("daemons-none");
     copy(&place, "out-alone", &place.join("none"), 10);
     assert_eq!(fs::metadata(place.join("out-alone")).unwrap().len(), 5120);
     assert!(!place.join("none").exists(), "a producer makes no MIOT directory");
@@ -122,7 +114,7 @@ fn without_a_log_client_a_program_runs_untraced() {
 /// As after an upgrade of the node to another major version, with programs that run on; and back.
 #[test]
 fn a_control_page_of_another_version_leaves_programs_dormant() {
-    let place = place("daemons-version");
+    let place = fresh("daemons-version");
     let (trace, port) = (place.join("trace"), free_port());
     let server = server(port, &trace);
     let folder = shared();
@@ -169,7 +161,7 @@ fn a_control_page_of_another_version_leaves_programs_dormant() {
 
 #[test]
 fn a_program_that_outlives_the_log_client_is_not_harmed() {
-    let place = place("daemons-outlive");
+    let place = fresh("daemons-outlive");
     let (trace, port) = (place.join("trace"), free_port());
     let server = server(port, &trace);
     let folder = shared();
@@ -181,13 +173,11 @@ fn a_program_that_outlives_the_log_client_is_not_harmed() {
     let mut shell = preloaded("sh", &dir);
     let mut program = Background::start(shell.args(["-c", script]).current_dir(&place));
     until("the program writes", || fs::metadata(place.join("out")).is_ok_and(|m| m.len() > 20));
-    let (status, text) = client.stop(Signal::TERM);
-    assert!(status.success(), "{text}");
+    client.end();
     fs::write(place.join("stop"), "").unwrap();
     until("the program ends", || !program.running());
     assert_eq!(fs::metadata(place.join("out")).unwrap().len(), 800);
-    let (status, text) = server.stop(Signal::TERM);
-    assert!(status.success(), "{text}");
+    server.end();
     let delivered = events(&trace).iter().filter(|row| row.op == "write").count();
     assert!((10..=400).contains(&delivered), "{delivered}");
 }

@@ -7,8 +7,9 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
 use miot_tests::built::built;
 use miot_tests::daemons::{client_command, free_port, server, started};
+use miot_tests::place::fresh;
 use miot_tests::process::{run, until};
-use miot_tests::traced::fsck;
+use miot_tests::traced::assert_good;
 use miot_trace_store::{Reader, Table};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -102,9 +103,7 @@ impl Drop for Disk {
 
 #[test]
 fn what_the_kernel_counts_is_in_the_trace_exactly_once() {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("devices");
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
+    let place = fresh("devices");
     let disk = Disk::new(&place);
     disk.write(1);
     let shared = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -123,11 +122,9 @@ fn what_the_kernel_counts_is_in_the_trace_exactly_once() {
     let second = server(port, &trace);
     let so_far = rows(&trace).get(&disk.name).map_or(0, Vec::len);
     until("more samples are in the trace", || has(so_far + 3));
-    let (status, said) = client.stop(Signal::TERM);
-    assert!(status.success(), "{said}");
+    client.end();
     let after = counted(&disk.name);
-    let (status, said) = second.stop(Signal::TERM);
-    assert!(status.success(), "{said}");
+    second.end();
 
     let all = rows(&trace);
     let samples =
@@ -144,8 +141,7 @@ fn what_the_kernel_counts_is_in_the_trace_exactly_once() {
     } else {
         assert!(bytes <= counted_bytes && bytes >= 32 << 20, "{bytes} of {counted_bytes}");
     }
-    let report = fsck(&trace);
-    assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+    assert_good(&trace);
 
     let mut tool = Command::new(&built().miot);
     let printed =

@@ -5,6 +5,7 @@
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, VERSION, frame_header};
 use miot_tests::built::built;
 use miot_tests::daemons::{client, client_command, free_port, server, started};
+use miot_tests::place::fresh;
 use miot_tests::process::{Background, run, signal_id};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -29,9 +30,7 @@ struct Node {
 
 impl Node {
     fn new(name: &str) -> Node {
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("doctor-{name}"));
-        let _ = fs::remove_dir_all(&place);
-        fs::create_dir_all(&place).unwrap();
+        let place = fresh(&format!("doctor-{name}"));
         let shared = tempfile::tempdir_in("/dev/shm").unwrap();
         let (dir, port) = (shared.path().join("miot"), free_port());
         let server = server(port, &place.join("trace"));
@@ -87,7 +86,7 @@ impl Node {
 
     fn end(self) {
         let _ = self.client.stop(Signal::TERM);
-        let _ = self.server.stop(Signal::TERM);
+        self.server.end();
     }
 }
 

@@ -6,6 +6,7 @@
 use miot_proto::op;
 use miot_tests::built::built;
 use miot_tests::compile::compile;
+use miot_tests::place::fresh;
 use miot_tests::process::run;
 use miot_tests::trace::Row;
 use miot_tests::traced::{events, traced};
@@ -30,9 +31,8 @@ const NOT_CALLED: &[(&str, &str)] = &[
 ];
 
 fn place(name: &str) -> PathBuf {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(place.join("work")).unwrap();
+    let place = fresh(name);
+    fs::create_dir(place.join("work")).unwrap();
     place
 }
 

@@ -5,6 +5,7 @@
 
 use miot_tests::built::{built, root};
 use miot_tests::daemons::{client_command, free_port, server, started};
+use miot_tests::place::fresh;
 use miot_tests::process::{Background, run};
 use miot_tests::traced::events;
 use rustix::process::Signal;
@@ -27,9 +28,7 @@ struct Node {
 
 impl Node {
     fn new(name: &str, configure: impl FnOnce(&mut Command)) -> Node {
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("everywhere-{name}"));
-        let _ = fs::remove_dir_all(&place);
-        fs::create_dir_all(&place).unwrap();
+        let place = fresh(&format!("everywhere-{name}"));
         let shared = tempfile::tempdir_in("/dev/shm").unwrap();
         let (dir, port) = (shared.path().join("miot"), free_port());
         let server = server(port, &place.join("trace"));

@@ -9,14 +9,15 @@ use miot_proto::control::{DIR_ENV, FILE};
 use miot_proto::event::flag;
 use miot_tests::built::built;
 use miot_tests::daemons::{free_port, server};
-use miot_tests::forged::ticks;
+use miot_tests::place::fresh;
 use miot_tests::process::{Background, run, until};
 use miot_tests::proxy::Proxy;
+use miot_tests::random::Random;
 use miot_tests::trace::Row;
-use miot_tests::traced::{events, fsck};
+use miot_tests::traced::{assert_good, events};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -31,9 +32,7 @@ struct Node {
 
 impl Node {
     fn start(name: &str) -> Node {
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("frozen-{name}"));
-        let _ = fs::remove_dir_all(&place);
-        fs::create_dir_all(&place).unwrap();
+        let place = fresh(&format!("frozen-{name}"));
         let shared = tempfile::tempdir_in("/dev/shm").unwrap();
         let (trace, dir, port) = (place.join("trace"), shared.path().join("miot"), free_port());
         let server = server(port, &trace);
@@ -55,14 +54,11 @@ impl Node {
 
     /// The end of both daemons, and the events, of which none is late and none was below a promise.
     fn end(self) -> Vec<Row> {
-        let (status, said) = self.client.stop(Signal::TERM);
-        assert!(status.success(), "log-client: {status}\n{said}");
-        let (status, text) = self.server.stop(Signal::TERM);
-        assert!(status.success(), "log-server: {status}\n{text}");
+        self.client.end();
+        self.server.end();
         let seen = self.proxy.seen();
         assert!(seen.broken.is_empty(), "{} times, such as {}", seen.broken.len(), seen.broken[0]);
-        let report = fsck(&self.trace);
-        assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+        assert_good(&self.trace);
         let rows = events(&self.trace);
         assert_eq!(rows.len() as u64, seen.events);
         assert!(rows.is_sorted_by_key(|row| row.time));
@@ -119,24 +115,18 @@ fn what_completed_before_a_stop_is_not_delivered_below_a_promise() {
 #[test]
 fn a_process_stopped_at_any_moments_loses_nothing_and_is_never_late() {
     const STOPS: u64 = 300;
-    let given = std::env::var("MIOT_SEED").ok().and_then(|seed| seed.parse().ok());
-    let mut random: u64 = given.unwrap_or_else(ticks) | 1;
-    println!("MIOT_SEED={random}");
+    let mut random = Random::new("stops");
     let node = Node::start("anywhere");
     let mut stopped = Background::start(&mut node.command(env!("CARGO_BIN_EXE_producer"), &["3", "100000"]));
     for stop in 0..STOPS {
-        // Xorshift.
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
         if !stopped.running() {
             println!("ended after {stop} stops");
             break;
         }
         tell(&stopped, Signal::STOP);
-        std::thread::sleep(Duration::from_micros(random % 20_000));
+        std::thread::sleep(random.millis(0, 20));
         tell(&stopped, Signal::CONT);
-        std::thread::sleep(Duration::from_micros(random >> 32 & 255));
+        std::thread::sleep(Duration::from_micros(random.below(256)));
     }
     until("it has said all", || stopped.printed().lines().count() == 3 && !stopped.running());
     let said = stopped.printed();

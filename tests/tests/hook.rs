@@ -4,9 +4,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::compile::compile;
+use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run};
 use miot_tests::trace::Row;
-use miot_tests::traced::{command, events, fsck};
+use miot_tests::traced::{assert_good, command, events};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,9 +19,7 @@ struct Place {
 
 impl Place {
     fn new(name: &str) -> Place {
-        let top = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hook-{name}"));
-        let _ = fs::remove_dir_all(&top);
-        fs::create_dir_all(&top).unwrap();
+        let top = fresh(&format!("hook-{name}"));
         let program = compile(&top, "semantics", &["semantics.c"], &[]);
         Place { top, program }
     }
@@ -43,8 +42,7 @@ impl Place {
         let traced = run(command(&self.work(), &trace, &words).envs(environment.iter().copied()));
         assert_eq!(traced.stdout, without.stdout, "{case}: what the program printed");
         assert_eq!(traced.code(), without.code(), "{case}: exit code or 128 + signal\n{}", traced.stderr);
-        let report = fsck(&trace);
-        assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+        assert_good(&trace);
         (traced, events(&trace))
     }
 }

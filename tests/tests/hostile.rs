@@ -15,9 +15,11 @@ use miot_tests::daemons::{free_port, server};
 use miot_tests::forged::{self, Forged};
 use miot_tests::namespace::as_nobody;
 use miot_tests::pattern;
+use miot_tests::place::fresh;
 use miot_tests::process::{Background, run, until};
+use miot_tests::random::seed;
 use miot_tests::trace::Row;
-use miot_tests::traced::{events, fsck};
+use miot_tests::traced::{assert_good, events};
 use miot_trace_store::{Reader, Table};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
@@ -42,9 +44,7 @@ struct Node {
 
 impl Node {
     fn start(name: &str) -> Node {
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hostile-{name}"));
-        let _ = fs::remove_dir_all(&place);
-        fs::create_dir_all(&place).unwrap();
+        let place = fresh(&format!("hostile-{name}"));
         let shared = tempfile::tempdir_in("/dev/shm").unwrap();
         fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let (trace, dir, port) = (place.join("trace"), shared.path().join("miot"), free_port());
@@ -108,21 +108,11 @@ impl Node {
 
     /// Both daemons end in order. The trace, and what the log-client said.
     fn end(self) -> (PathBuf, String) {
-        let (status, said) = self.client.stop(Signal::TERM);
-        assert!(status.success() && !said.contains("panicked"), "log-client: {status}\n{said}");
-        let (status, text) = self.server.stop(Signal::TERM);
-        assert!(status.success() && !text.contains("panicked"), "log-server: {status}\n{text}");
-        let report = fsck(&self.trace);
-        assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+        let said = self.client.end();
+        self.server.end();
+        assert_good(&self.trace);
         (self.trace, said)
     }
-}
-
-fn seed() -> u64 {
-    let given = std::env::var("MIOT_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = given.unwrap_or_else(|| u64::from(std::process::id()) << 20 | forged::ticks() & 0xfffff);
-    println!("MIOT_SEED={seed}");
-    seed
 }
 
 /// Each of the honest processes is in the trace, complete, unchanged and in order, and that is all there is of them.
@@ -190,7 +180,7 @@ fn users(trace: &Path) -> Vec<(u64, u32, u32)> {
 #[test]
 fn an_honest_process_is_recorded_completely_beside_hostile_ones() {
     const EVENTS: u64 = 30_000;
-    let seed = seed();
+    let seed = seed("hostile");
     let mut node = Node::start("processes");
     let ways = ["resize", "scribble", "flood", "churn"];
     let start = |node: &Node, way: &str, round: u64| {

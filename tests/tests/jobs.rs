@@ -10,6 +10,7 @@ use arrow_array::types::UInt32Type;
 use arrow_array::{Array as _, RecordBatch};
 use miot_tests::built::built;
 use miot_tests::node::Node;
+use miot_tests::place::fresh;
 use miot_tests::process::{run, until};
 use miot_tests::steered::Steered;
 use miot_trace_store::{Reader, Table};
@@ -30,9 +31,7 @@ struct Found {
 }
 
 fn place(name: &str) -> PathBuf {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("jobs-{name}"));
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
+    let place = fresh(&format!("jobs-{name}"));
     place.join("trace")
 }
 

@@ -8,10 +8,11 @@ use arrow_array::types::UInt64Type;
 use miot_proto::event::flag;
 use miot_tests::built::built;
 use miot_tests::compile::compile;
-use miot_tests::daemons::{free_port, preloaded, server};
+use miot_tests::daemons::{free_port, preloaded, server, started};
+use miot_tests::place::fresh;
 use miot_tests::process::{Background, Ended, run, until};
 use miot_tests::trace::Row;
-use miot_tests::traced::{events, fsck};
+use miot_tests::traced::{assert_good, events};
 use miot_trace_store::{Reader, Table};
 use rustix::process::Signal;
 use std::collections::{HashMap, HashSet};
@@ -45,9 +46,8 @@ impl Node {
 
     /// `settings`: of the log-client, by the names of their variables.
     fn with(name: &str, settings: &[(&'static str, &'static str)]) -> Node {
-        let top = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("life-{name}"));
-        let _ = fs::remove_dir_all(&top);
-        fs::create_dir_all(top.join("work")).unwrap();
+        let top = fresh(&format!("life-{name}"));
+        fs::create_dir(top.join("work")).unwrap();
         let program = compile(&top, "life", &["life.c"], &[]);
         let port = free_port();
         let server = server(port, &top.join("trace"));
@@ -65,13 +65,7 @@ impl Node {
         for (name, value) in &self.settings {
             command.env(format!("MIOT_CLIENT_{name}"), value);
         }
-        let mut client = Background::start(&mut command);
-        let page = self.dir().join(miot_proto::control::FILE);
-        until("the log-client has made its control page", || {
-            assert!(client.running(), "log-client ended\n{}", client.printed());
-            page.exists()
-        });
-        self.client = Some(client);
+        self.client = Some(started(&mut command, &self.dir()));
     }
 
     fn kill_client(&mut self) {
@@ -110,13 +104,11 @@ impl Node {
     /// All programs have ended: waits until nothing is left of them, stops the daemons, reads the trace.
     fn finish(mut self) -> Outcome {
         until("no segment is left", || self.segments() == 0);
-        let (status, text) = self.client.take().unwrap().stop(Signal::TERM);
-        assert!(status.success(), "log-client: {status}\n{text}");
+        self.client.take().unwrap().end();
         let (status, text) = self.server.stop(Signal::INT);
         assert!(status.success(), "log-server: {status}\n{text}");
         let trace = self.top.join("trace");
-        let report = fsck(&trace);
-        assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+        assert_good(&trace);
         let mut lost = HashMap::new();
         for batch in Reader::open(&trace).unwrap().table(Table::Losses).unwrap() {
             let places = batch.column_by_name("place").unwrap().as_string::<i32>();

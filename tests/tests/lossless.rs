@@ -7,11 +7,11 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
 use arrow_array::{Array as _, RecordBatch};
 use miot_tests::pattern;
-use miot_tests::traced::{fsck, traced};
+use miot_tests::place::fresh;
+use miot_tests::traced::{assert_good, traced};
 use miot_trace_store::{Reader, Table};
 use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
 
 const THREADS: u64 = 4;
 const PER_THREAD: u64 = 2_500_000;
@@ -28,9 +28,7 @@ struct Counted {
 
 #[test]
 fn ten_million_events_arrive_each_once_in_order_and_unchanged() {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lossless");
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
+    let place = fresh("lossless");
     let trace = place.join("trace");
     let producer = env!("CARGO_BIN_EXE_producer");
     let words = [producer.to_owned(), THREADS.to_string(), PER_THREAD.to_string()];
@@ -62,8 +60,7 @@ fn ten_million_events_arrive_each_once_in_order_and_unchanged() {
     assert_eq!(counted.threads.len() as u64, THREADS, "none invented");
     let losses: usize = reader.table(Table::Losses).unwrap().iter().map(RecordBatch::num_rows).sum();
     assert_eq!(losses, 0);
-    let report = fsck(&trace);
-    assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+    assert_good(&trace);
     fs::remove_dir_all(&place).unwrap();
 }
 

@@ -4,10 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::compile::compile;
-use miot_tests::traced::{events, fsck, traced};
+use miot_tests::place::fresh;
+use miot_tests::traced::{assert_good, events, traced};
 use std::collections::HashMap;
-use std::fs;
-use std::path::Path;
 
 const PROCESSES: usize = 8;
 const THREADS: usize = 4;
@@ -15,9 +14,7 @@ const WRITES: i64 = 2000;
 
 #[test]
 fn eight_processes_with_four_threads() {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("order");
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
+    let place = fresh("order");
     let program = compile(&place, "many", &["many.c"], &[]);
     let trace = place.join("trace");
     let words =
@@ -41,6 +38,5 @@ fn eight_processes_with_four_threads() {
         assert!(begins_after, "in one thread a call begins after the one before it ended: thread {tid}");
         assert!(writes.iter().all(|row| row.result == 16 && row.length == Some(16)));
     }
-    let report = fsck(&trace);
-    assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+    assert_good(&trace);
 }

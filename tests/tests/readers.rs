@@ -8,7 +8,6 @@ use miot_tests::process::run;
 use miot_tests::scenario::{Place, scenario};
 use miot_tests::traced::events;
 use miot_trace_store::{Table, schema};
-use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -16,7 +15,7 @@ fn pyarrow_and_duckdb_read_what_miot_reads() {
     let python = root().join("target/test-venv/bin/python");
     assert!(python.exists(), "{} is missing: run tests/setup.sh", python.display());
     let scenario = scenario("sqlite3");
-    let place = Place::new(Path::new(env!("CARGO_TARGET_TMPDIR")), "readers");
+    let place = Place::new("readers");
     place.prepare(scenario);
     let trace = place.evidence.join("trace");
     let wrapper = [built().miot.clone().into(), "run".into(), "-o".into(), trace.clone().into(), "--".into()];

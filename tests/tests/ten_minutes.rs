@@ -4,9 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::built::{built, root};
+use miot_tests::place::fresh;
 use miot_tests::process::run;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 /// Lines of the page's blocks that begin with ```` ```sh ````.
@@ -26,9 +26,7 @@ fn lines(page: &str) -> Vec<String> {
 #[test]
 fn the_page_does_what_it_says() {
     let page = fs::read_to_string(root().join("docs/ten-minutes.md")).unwrap();
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ten-minutes");
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
+    let place = fresh("ten-minutes");
     let mut all = lines(&page);
     assert!(all.len() > 20, "{all:?}");
     let build = ["cargo build --release", "export PATH=\"$PWD/target/release:$PATH\""];

@@ -21,7 +21,7 @@ fn words(words: &[&str]) -> Vec<OsString> {
 /// Runs the scenario under both and compares; at least `least` requests must agree.
 fn agree(name: &str, least: usize) {
     let scenario = scenario(name);
-    let place = Place::new(Path::new(env!("CARGO_TARGET_TMPDIR")), &format!("truth-{name}"));
+    let place = Place::new(&format!("truth-{name}"));
 
     place.prepare(scenario);
     let before = place.contents();

@@ -13,7 +13,7 @@ use std::path::Path;
 #[test]
 fn strace_is_understood_for_every_program() {
     for scenario in SCENARIOS {
-        let place = Place::new(Path::new(env!("CARGO_TARGET_TMPDIR")), &format!("witness-{}", scenario.name));
+        let place = Place::new(&format!("witness-{}", scenario.name));
         place.prepare(scenario);
         let before = place.contents();
         let output = place.evidence.join("strace.out");

@@ -17,6 +17,7 @@ use miot_proto::segment::{
     HEADER_BYTES, LANE_BYTES, MAX_LANE_SLOTS, MAX_LANES, SLOTS_OFFSET, header, lane as at,
 };
 use miot_tests::forged::{Forged, ticks};
+use miot_tests::random::Random;
 use miot_tracer::{Done, begin, end, op, open};
 use rustix::process::{Signal, getpid, kill_process};
 use std::fs::File;
@@ -29,7 +30,7 @@ fn main() -> io::Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(1);
     let dir = PathBuf::from(std::env::var_os(DIR_ENV).unwrap_or_default());
-    let mut random = Random(number(1));
+    let mut random = Random::of(number(1));
     match words.first().map(String::as_str) {
         Some("scribble") => scribble(&dir, &mut random),
         Some("resize") => resize(&dir, &mut random),
@@ -43,31 +44,15 @@ fn main() -> io::Result<()> {
     }
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    /// Words that are worse than others.
-    fn word(&mut self) -> u64 {
-        match self.below(6) {
-            0 => self.below(1024),
-            1 => u64::MAX - self.below(4),
-            2 => 1 << self.below(64),
-            3 => self.below(8) << 32 | self.below(5),
-            4 => SLOTS_OFFSET as u64 + self.below(1 << 20),
-            _ => self.next(),
-        }
+/// A word that is worse than others.
+fn bad(random: &mut Random) -> u64 {
+    match random.below(6) {
+        0 => random.below(1024),
+        1 => u64::MAX - random.below(4),
+        2 => 1 << random.below(64),
+        3 => random.below(8) << 32 | random.below(5),
+        4 => SLOTS_OFFSET as u64 + random.below(1 << 20),
+        _ => random.number(),
     }
 }
 
@@ -117,10 +102,10 @@ fn scribble(dir: &Path, random: &mut Random) -> io::Result<()> {
                 0 => random.below(16) * 8,
                 1 => random.below(HEADER_BYTES as u64 / 8) * 8,
                 2 => lane + random.below(LANE_BYTES as u64 / 8) * 8,
-                3..6 => lane + words[random.below(words.len() as u64) as usize] as u64,
+                3..6 => lane + words[random.place(words.len())] as u64,
                 _ => SLOTS_OFFSET as u64 + random.below(4 * 512 * 8) * 8,
             };
-            file.write_all_at(&random.word().to_le_bytes(), place)?;
+            file.write_all_at(&bad(random).to_le_bytes(), place)?;
         }
         // Now and then a lane looks sound again.
         if random.below(4) == 0 {
@@ -133,7 +118,7 @@ fn scribble(dir: &Path, random: &mut Random) -> io::Result<()> {
 
 fn resize(dir: &Path, random: &mut Random) -> io::Result<()> {
     loop {
-        let mut forged = Forged::new(dir, std::process::id(), random.next())?;
+        let mut forged = Forged::new(dir, std::process::id(), random.number())?;
         let lane = forged.lane(512)?;
         for number in 0..5 {
             forged.commit(lane, number, ticks(), b"/resized")?;
@@ -155,7 +140,7 @@ fn resize(dir: &Path, random: &mut Random) -> io::Result<()> {
 }
 
 fn flood(dir: &Path, random: &mut Random) -> io::Result<()> {
-    let mut forged = Forged::new(dir, std::process::id(), random.next())?;
+    let mut forged = Forged::new(dir, std::process::id(), random.number())?;
     forged.resize(SLOTS_OFFSET as u64 + MAX_LANE_SLOTS * SLOT_BYTES as u64)?;
     for _ in 0..MAX_LANES {
         forged.lane_at(SLOTS_OFFSET as u64, MAX_LANE_SLOTS)?;
@@ -172,13 +157,13 @@ fn flood(dir: &Path, random: &mut Random) -> io::Result<()> {
 fn churn(dir: &Path, random: &mut Random) -> io::Result<()> {
     println!("churning");
     loop {
-        let nonce = random.next();
+        let nonce = random.number();
         let pid = [std::process::id(), 1, 4_000_000][random.below(3) as usize];
         let mut forged = Forged::new(dir, pid, nonce)?;
         if random.below(2) == 0 {
             let lane = forged.lane(256)?;
             forged.mark(lane)?;
-            forged.set(random.below(16) * 8, random.word())?;
+            forged.set(random.below(16) * 8, bad(random))?;
         } else {
             forged.resize(random.below(HEADER_BYTES as u64))?;
         }

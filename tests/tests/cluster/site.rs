@@ -1,15 +1,15 @@
 //! Five network namespaces on a bridge, with their daemons.
 
 use miot_tests::built::built;
-use miot_tests::daemons::preloaded;
-use miot_tests::process::{Background, run, until};
+use miot_tests::daemons::{preloaded, ready, started};
+use miot_tests::place::fresh;
+use miot_tests::process::{Background, run};
 use miot_tests::room::Room;
 use miot_tests::steered::Steered;
 use miot_tests::trace::Row;
-use miot_tests::traced::{events, fsck};
+use miot_tests::traced::{assert_good, events};
 use rustix::process::Signal;
 use serde_json::Value;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -32,9 +32,7 @@ pub(crate) struct Site {
 impl Site {
     /// `None` where namespaces are not allowed, which is said.
     pub(crate) fn start(name: &str) -> Option<Site> {
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cluster-{name}"));
-        let _ = fs::remove_dir_all(&place);
-        fs::create_dir_all(&place).unwrap();
+        let place = fresh(&format!("cluster-{name}"));
         let hub = Room::new(&["--net"])?;
         hub.shell(&format!("ip link set lo up; ip link add br0 type bridge; ip addr add {SERVER}/24 dev br0; ip link set br0 up"));
         let mut rooms = Vec::new();
@@ -81,7 +79,7 @@ impl Site {
         command.args(["--node", node, "--server", &format!("{SERVER}:4747"), "--stop", "60s"]);
         command.args(["--http", "127.0.0.1:4749", "--dir"]).arg(self.dir(node));
         command.args(papers(&self.place.join("pki"), &format!("node/{node}")));
-        miot_tests::daemons::started(&mut self.room(node).inside(&command), &self.dir(node))
+        started(&mut self.room(node).inside(&command), &self.dir(node))
     }
 
     fn room(&self, node: &str) -> &Room {
@@ -168,12 +166,9 @@ impl Site {
     /// Stops everything and checks the trace.
     pub(crate) fn end(self) -> Vec<Row> {
         for daemon in self.clients.into_iter().chain(self.server) {
-            let (status, text) = daemon.stop(Signal::TERM);
-            assert!(status.success(), "{status}\n{text}");
-            assert!(!text.contains("panicked"), "{text}");
+            daemon.end();
         }
-        let report = fsck(&self.trace);
-        assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+        assert_good(&self.trace);
         events(&self.trace)
     }
 }
@@ -183,12 +178,7 @@ fn serve(hub: &Room, trace: &Path, pki: &Path) -> Background {
     let mut command = Command::new(&built().log_server);
     command.args(["--listen", &format!("{SERVER}:4747"), "--http", "0.0.0.0:4748", "--trace"]).arg(trace);
     command.args(papers(pki, &format!("server/{SERVER}")));
-    let mut server = Background::start(&mut hub.inside(&command));
-    until("the log-server is ready", || {
-        assert!(server.running(), "{}", server.printed());
-        server.printed().contains("log-server is ready")
-    });
-    server
+    ready(&mut hub.inside(&command))
 }
 
 /// Certificate, key and authority.

@@ -31,7 +31,7 @@ fn full(name: &str, under: Under, kill: Kill, rules: Rules) -> Option<Verdict> {
     let mut random = Random::new(name);
     // Whatever is mounted in here is gone with it.
     let room = Arc::new(Room::new(&["--net", "--mount"])?);
-    let outside = miot_tests::field::place(&format!("{name}-mounts"));
+    let outside = miot_tests::place::fresh(&format!("{name}-mounts"));
     let [trace, spool, lanes] = ["trace", "spool", "lanes"].map(|folder| outside.join(folder));
     for (folder, size) in [(&trace, "256m"), (&spool, "128m"), (&lanes, "128m")] {
         fs::create_dir(folder).unwrap();

@@ -57,7 +57,7 @@ fn everything_at_once() {
     let mut random = Random::new("everything");
     let seconds = Duration::from_secs(number("MIOT_EVERYTHING_SECONDS", 15));
     let Some(room) = Room::new(&["--mount"]).map(Arc::new) else { return };
-    let outside = miot_tests::field::place("everything-mounts");
+    let outside = miot_tests::place::fresh("everything-mounts");
     let [disk, lanes] = ["disk", "lanes"].map(|folder| outside.join(folder));
     for (folder, size) in [(&disk, "1g"), (&lanes, "128m")] {
         fs::create_dir(folder).unwrap();
@@ -111,7 +111,7 @@ fn everything_at_once() {
                 still = None;
             }
             None if random.one_in(300) => {
-                let node = random.below(NODES.len() as u64) as usize;
+                let node = random.place(NODES.len());
                 field.stations[node].client.signal(Signal::STOP);
                 still = Some((node, Instant::now() + random.millis(100, 2000)));
             }

@@ -82,7 +82,7 @@ fn links_go_down_connections_stay_half_open_and_addresses_change() {
         field.cull();
         if now >= due {
             due = now + random.millis(100, 800);
-            let node = random.below(NODES as u64) as usize;
+            let node = random.place(NODES);
             if down[node].is_none() {
                 net.link(node, "down");
                 down[node] = Some(now + random.millis(50, 2500));

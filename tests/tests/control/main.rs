@@ -15,13 +15,13 @@ use arrow_array::types::UInt64Type;
 use miot_tests::built::built;
 use miot_tests::daemons::preloaded;
 use miot_tests::node::Node;
+use miot_tests::place::fresh;
 use miot_tests::process::run;
 use miot_tests::steered::Steered;
 use miot_tests::trace::Row;
 use miot_trace_store::{Reader, Table};
 use serde_json::Value;
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -39,9 +39,7 @@ struct Place {
 
 impl Place {
     fn new(name: &str) -> Place {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("control-{name}"));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
+        let path = fresh(&format!("control-{name}"));
         Place { path, shared: tempfile::tempdir_in("/dev/shm").unwrap() }
     }
 

@@ -1,10 +1,11 @@
 //! SIGKILL at the N-th call of a system call, for every N that there is.
 
-use super::{Random, go_on, judge, number, peer, place, server};
+use super::{go_on, judge, number, peer, place, server};
 use crate::peer::Plan;
 use miot_tests::built::built;
 use miot_tests::daemons::free_port;
 use miot_tests::process::{Background, until};
+use miot_tests::random::Random;
 use rustix::process::Signal;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -55,8 +56,7 @@ fn calls(place: &Path) -> BTreeMap<&'static str, usize> {
     let mut running = Background::start(&mut server(strace(&options), port, &trace));
     let acked = peer::run(&plan, 0, port, || running.running());
     assert_eq!(acked, BATCHES, "{}", running.printed());
-    let (status, printed) = running.stop(Signal::TERM);
-    assert!(status.success(), "{status}\n{printed}");
+    running.end();
     judge(&trace, &plan, acked, "undisturbed");
     let report = miot_trace_store::fsck::check(&trace);
     assert!(
@@ -116,9 +116,9 @@ fn a_server_killed_at_any_call_loses_nothing() {
     // Each call has its share, those that are rare as well.
     let mut chosen = Vec::new();
     while chosen.len() < wanted && !points.is_empty() {
-        let call = points[random.below(points.len())].0;
+        let call = points[random.place(points.len())].0;
         let of_call: Vec<usize> = (0..points.len()).filter(|i| points[*i].0 == call).collect();
-        chosen.push(points.swap_remove(of_call[random.below(of_call.len())]));
+        chosen.push(points.swap_remove(of_call[random.place(of_call.len())]));
     }
     let killed = chosen.iter().filter(|(call, at)| killed(&place, call, *at)).count();
     eprintln!("killed {killed} times, at {} of {all} points", chosen.len());

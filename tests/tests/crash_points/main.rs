@@ -7,36 +7,14 @@ mod kill;
 mod peer;
 mod power;
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::{UInt32Type, UInt64Type};
+use miot_tests::place::fresh;
 use miot_trace_store::{Reader, Table, fsck};
 use peer::Plan;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-use arrow_array::cast::AsArray;
-use arrow_array::types::{UInt32Type, UInt64Type};
-
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    /// From `MIOT_SEED`, or another one each time; printed.
-    fn new(what: &str) -> Random {
-        let seed = match std::env::var("MIOT_SEED") {
-            Ok(seed) => seed.parse().unwrap(),
-            Err(_) => std::process::id().into(),
-        };
-        eprintln!("{what}: MIOT_SEED={seed}");
-        Random(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        ((self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n as u64) as usize
-    }
-}
 
 /// How often something is tried: from the environment, or as often as there is time for on every change.
 fn number(name: &str, default: usize) -> usize {
@@ -45,10 +23,7 @@ fn number(name: &str, default: usize) -> usize {
 
 /// A place of its own below the target directory.
 fn place(name: &str) -> PathBuf {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("crash-points").join(name);
-    let _ = std::fs::remove_dir_all(&place);
-    std::fs::create_dir_all(&place).unwrap();
-    place
+    fresh(&format!("crash-points/{name}"))
 }
 
 /// A log-server that seals, and removes what is old, after a few batches.
@@ -117,8 +92,7 @@ fn go_on(trace: &Path, plan: &Plan, acked: usize, what: &str) {
     let mut command = server(Command::new(&miot_tests::built::built().log_server), port, trace);
     let mut server = miot_tests::process::Background::start(&mut command);
     let reached = peer::run(plan, acked, port, || server.running());
-    let (status, printed) = server.stop(rustix::process::Signal::TERM);
-    assert!(status.success(), "{what}: {status}\n{printed}");
+    let printed = server.end();
     assert_eq!(reached, plan.batches.len(), "{what}: not everything was acknowledged\n{printed}");
     judge(trace, plan, reached, what);
     assert!(fsck::check(trace).is_good(), "{what}");

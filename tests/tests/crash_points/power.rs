@@ -5,14 +5,14 @@
 //! it held at its last sync, with any part of the writes since; of each folder the names as of its last sync, with the
 //! first few of the changes since. Whatever had been acknowledged before that line must be in the trace.
 
-use super::{Random, go_on, judge, number, peer, place, server};
+use super::{go_on, judge, number, peer, place, server};
 use crate::peer::Plan;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, frame_header};
 use miot_tests::built::built;
 use miot_tests::daemons::free_port;
 use miot_tests::process::{Background, until};
+use miot_tests::random::Random;
 use miot_tests::strace::parse::{Call, descriptor, integer, parse, string};
-use rustix::process::Signal;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs;
@@ -182,7 +182,7 @@ impl Disk {
         let mut some = |of: usize| match kind {
             0 => 0,
             1 => of,
-            _ => random.below(of + 1),
+            _ => random.place(of + 1),
         };
         let mut folders = vec![root.to_owned()];
         while let Some(folder) = folders.pop() {
@@ -239,8 +239,7 @@ fn record(place: &Path, plan: &Plan) -> Vec<Call> {
     let mut running = Background::start(&mut server(strace, port, &trace));
     let acked = peer::run(plan, 0, port, || running.running());
     assert_eq!(acked, plan.batches.len(), "{}", running.printed());
-    let (status, printed) = running.stop(Signal::TERM);
-    assert!(status.success(), "{status}\n{printed}");
+    running.end();
     let mut text = String::new();
     until("strace has written everything", || {
         text = fs::read_to_string(&log).unwrap();
@@ -287,7 +286,7 @@ fn a_power_loss_at_any_time_loses_nothing_that_was_acknowledged() {
     let changes: Vec<&Call> = calls.iter().filter(here).collect();
     eprintln!("{} calls that change files, {} acknowledgements", changes.len(), acks.len());
     let wanted = number("MIOT_POWER_CUTS", CUTS).min(changes.len());
-    let mut cuts: Vec<usize> = (0..wanted).map(|_| random.below(changes.len())).collect();
+    let mut cuts: Vec<usize> = (0..wanted).map(|_| random.place(changes.len())).collect();
     cuts.sort_unstable();
     let (mut disk, mut done) = (Disk::default(), 0);
     for cut in cuts {

@@ -8,6 +8,7 @@ mod units;
 use miot_tests::built::{built, root};
 use miot_tests::judge::{Asked, Producer, Rules, judge};
 use miot_tests::machine::{Machine, cannot_boot};
+use miot_tests::place::fresh;
 use miot_tests::process::{Background, run, until};
 use miot_tests::torment::{LIVES, WORDS};
 use rustix::process::Signal;
@@ -114,9 +115,7 @@ fn installed_restarted_upgraded_and_removed_under_load() {
         eprintln!("NOT TESTED: the packages on a booted Debian: {reason}");
         return;
     }
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages");
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
+    let place = fresh("packages");
     let Some([first, second]) = packages(&place) else {
         eprintln!("NOT TESTED: the packages: cargo-deb is not here, tests/setup.sh builds it");
         return;

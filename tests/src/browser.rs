@@ -1,35 +1,238 @@
-//! A real browser, without a screen: headless Chromium.
+//! A real browser, without a screen: headless Chromium, which does what it is told over its debugging pipe, and tells what
+//! its page asks for and complains about.
 
-use crate::process::run;
+use crate::process::{WATCHDOG, wait};
+use serde_json::{Value, json};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
-/// What a page has become after it ran for so many milliseconds of its own time, as HTML.
-///
-/// # Panics
-/// If it cannot be loaded, or wrote anything to its console.
-#[must_use]
-pub fn page(url: &str, milliseconds: u32, screenshot: Option<&Path>) -> String {
-    let profile = tempfile::tempdir().unwrap_or_else(|e| panic!("{e}"));
-    let mut chromium = Command::new("chromium");
-    // Tests may be run as root and in containers; neither is a display.
-    chromium
-        .args([
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--enable-logging=stderr",
-        ])
-        .args(["--window-size=1280,1000", "--no-first-run", "--disable-background-networking"])
-        .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg(format!("--virtual-time-budget={milliseconds}"));
-    match screenshot {
-        Some(file) => chromium.arg(format!("--screenshot={}", file.display())),
-        None => chromium.arg("--dump-dom"),
-    };
-    let ended = run(chromium.arg(url)).success();
-    let console: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("CONSOLE")).collect();
-    assert!(console.is_empty(), "{url}: {}", console.join("\n"));
-    ended.stdout
+/// Far longer than anything takes to be shown.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for Chromium to end by itself.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// A browser with one page. It ends with this value.
+#[derive(Debug)]
+pub struct Browser {
+    child: Child,
+    orders: Option<ChildStdin>,
+    answers: Receiver<Value>,
+    number: u64,
+    /// That of the page.
+    session: Value,
+    asked: Vec<String>,
+    complaints: Vec<String>,
+    _profile: TempDir,
+}
+
+impl Browser {
+    /// Starts one.
+    #[must_use]
+    pub fn start() -> Browser {
+        Browser::within(|chromium| chromium)
+    }
+
+    /// Starts one by the command that `place` makes of the usual one.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn within(place: impl FnOnce(Command) -> Command) -> Browser {
+        let profile = tempfile::tempdir().unwrap_or_else(|e| panic!("{e}"));
+        let mut chromium = Command::new("sh");
+        // It reads from descriptor 3 and writes to 4.
+        chromium.args(["-c", "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null", "sh", "chromium"]);
+        // Tests may be run as root and in containers; neither is a display.
+        chromium.args(["--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu"]);
+        chromium.args(["--disable-dev-shm-usage", "--disable-background-networking", "--no-first-run"]);
+        chromium.args(["--window-size=1280,1000"]);
+        chromium.arg(format!("--user-data-dir={}", profile.path().display()));
+        let mut command = place(chromium);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let (sender, answers) = channel();
+        if let Some(out) = child.stdout.take() {
+            std::thread::spawn(move || {
+                let messages = BufReader::new(out).split(0).map_while(Result::ok);
+                let values = messages.map_while(|message| serde_json::from_slice(&message).ok());
+                values.map_while(|value| sender.send(value).ok()).for_each(drop);
+            });
+        }
+        let mut browser = Browser {
+            orders: child.stdin.take(),
+            child,
+            answers,
+            number: 0,
+            session: Value::Null,
+            asked: Vec::new(),
+            complaints: Vec::new(),
+            _profile: profile,
+        };
+        let target = browser.order("Target.createTarget", json!({ "url": "about:blank" }));
+        let attach = json!({ "targetId": target["targetId"], "flatten": true });
+        browser.session = browser.order("Target.attachToTarget", attach)["sessionId"].take();
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            let _ = browser.order(&format!("{domain}.enable"), json!({}));
+        }
+        browser
+    }
+
+    /// Goes to an address; why it could not, if so.
+    ///
+    /// # Errors
+    /// In Chromium's words: `net::ERR_…`.
+    pub fn open(&mut self, url: &str) -> Result<(), String> {
+        let answer = self.order("Page.navigate", json!({ "url": url }));
+        answer["errorText"].as_str().map_or(Ok(()), |error| Err(error.to_owned()))
+    }
+
+    /// What an expression is in the page.
+    ///
+    /// # Panics
+    /// If it throws.
+    pub fn value(&mut self, expression: &str) -> Value {
+        let wanted = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
+        let mut answer = self.order("Runtime.evaluate", wanted);
+        assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
+        answer["result"]["value"].take()
+    }
+
+    /// Waits until an expression is true in the page.
+    ///
+    /// # Panics
+    /// If it does not come to be.
+    pub fn shows(&mut self, expression: &str) {
+        let start = Instant::now();
+        while self.value(expression) != true {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "not {expression}\n{}",
+                self.value("document.body.innerText").as_str().unwrap_or_default()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Clicks with the mouse into the middle of an element, as somebody can who sees it.
+    ///
+    /// # Panics
+    /// If it is not there, or something else is in the way.
+    pub fn click(&mut self, selector: &str) {
+        let place = self.value(&format!(
+            "(() => {{
+                const wanted = document.querySelector({selector:?});
+                wanted.scrollIntoView({{ block: 'center' }});
+                const {{ x, y, width, height }} = wanted.getBoundingClientRect();
+                const [middle, half] = [x + width / 2, y + height / 2];
+                const hit = document.elementFromPoint(middle, half);
+                return wanted.contains(hit) ? [middle, half] : [hit?.outerHTML];
+            }})()"
+        ));
+        assert!(place[1].is_number(), "{selector} cannot be clicked: {place}");
+        for kind in ["mousePressed", "mouseReleased"] {
+            let event =
+                json!({ "type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1 });
+            let _ = self.order("Input.dispatchMouseEvent", event);
+        }
+    }
+
+    /// Clicks into a field and types there.
+    pub fn write(&mut self, selector: &str, text: &str) {
+        self.click(selector);
+        let _ = self.order("Input.insertText", json!({ "text": text }));
+    }
+
+    /// Chooses a value of a list.
+    pub fn choose(&mut self, selector: &str, value: &str) {
+        let _ = self.value(&format!(
+            "{{
+                const list = document.querySelector({selector:?});
+                list.value = {value:?};
+                list.dispatchEvent(new Event('change'));
+            }}"
+        ));
+    }
+
+    /// Addresses that pages have asked for so far, also in vain.
+    #[must_use]
+    pub fn asked(&self) -> &[String] {
+        &self.asked
+    }
+
+    /// What pages wrote to the console since this was asked last: errors, warnings, whatever they threw.
+    pub fn complaints(&mut self) -> Vec<String> {
+        // What is on its way comes before the answer.
+        let _ = self.value("0");
+        std::mem::take(&mut self.complaints)
+    }
+
+    /// Takes a picture of the page.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn picture(&mut self, file: &Path) {
+        let picture = self.order("Page.captureScreenshot", json!({}));
+        let to =
+            Stdio::from(std::fs::File::create(file).unwrap_or_else(|e| panic!("{}: {e}", file.display())));
+        let base64 = Command::new("base64").arg("--decode").stdin(Stdio::piped()).stdout(to).spawn();
+        let mut base64 = base64.unwrap_or_else(|e| panic!("base64: {e}"));
+        let data = picture["data"].as_str().unwrap_or_default();
+        let written = base64.stdin.take().map(|mut pipe| pipe.write_all(data.as_bytes()));
+        let status = base64.wait();
+        assert!(matches!(written, Some(Ok(()))) && status.is_ok_and(|s| s.success()), "{}", file.display());
+    }
+
+    /// Lets Chromium do something, and gives its answer.
+    fn order(&mut self, method: &str, params: Value) -> Value {
+        self.number += 1;
+        let mut order = json!({ "id": self.number, "method": method, "params": params });
+        if self.session.is_string() {
+            order["sessionId"] = self.session.clone();
+        }
+        let sent = self.orders.as_mut().map(|orders| orders.write_all(format!("{order}\0").as_bytes()));
+        assert!(matches!(sent, Some(Ok(()))), "{method}: chromium has ended: {:?}", self.child.try_wait());
+        loop {
+            let mut message = self.answers.recv_timeout(WATCHDOG).unwrap_or_else(|e| panic!("{method}: {e}"));
+            if message["id"] == self.number {
+                assert!(message["error"].is_null(), "{order}: {message}");
+                return message["result"].take();
+            }
+            self.note(&message);
+        }
+    }
+
+    fn note(&mut self, event: &Value) {
+        let params = &event["params"];
+        match event["method"].as_str() {
+            Some("Network.requestWillBeSent") => {
+                self.asked.extend(params["request"]["url"].as_str().map(str::to_owned));
+            }
+            Some("Network.webSocketCreated" | "Network.webTransportCreated") => {
+                self.asked.extend(params["url"].as_str().map(str::to_owned));
+            }
+            Some("Runtime.consoleAPICalled" | "Runtime.exceptionThrown" | "Log.entryAdded") => {
+                self.complaints.push(params.to_string());
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // It ends with its pipe.
+        self.orders = None;
+        if wait(&mut self.child, FAREWELL).is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
 }

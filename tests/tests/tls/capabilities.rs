@@ -7,8 +7,7 @@ use miot_tests::built::built;
 use miot_tests::daemons::{free_port, server, started, sweeps};
 use miot_tests::process::{Background, run, until};
 use miot_tests::trace::Row;
-use miot_tests::traced::{events, fsck};
-use rustix::process::Signal;
+use miot_tests::traced::{assert_good, events};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::PathBuf;
@@ -89,12 +88,9 @@ impl Node {
     }
 
     fn end(self) -> Vec<Row> {
-        for (name, daemon) in [("log-client", self.client), ("log-server", self.server)] {
-            let (status, text) = daemon.stop(Signal::TERM);
-            assert!(status.success(), "{name}: {status}\n{text}");
-        }
-        let report = fsck(&self.trace);
-        assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+        self.client.end();
+        self.server.end();
+        assert_good(&self.trace);
         events(&self.trace)
     }
 }

@@ -9,3 +9,4 @@ mod renewed;
 mod served;
 mod site;
 mod strangers;
+mod watched;

@@ -1,10 +1,9 @@
 //! Who the daemons are once they run.
 
-use crate::site::{Papers, authority, place, ready, server_command};
+use crate::site::{Papers, authority, place, server_command};
 use miot_tests::built::built;
-use miot_tests::daemons::free_port;
+use miot_tests::daemons::{free_port, ready};
 use miot_tests::process::{Background, run};
-use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Command;
@@ -67,8 +66,7 @@ fn a_log_server_becomes_an_ordinary_user() {
     assert_eq!(fs::metadata(&trace).unwrap().uid(), NOBODY);
     // Only root may read the key, which was read before.
     assert!(server.printed().contains("cannot be read again"), "{}", server.printed());
-    let (status, text) = server.stop(Signal::TERM);
-    assert!(status.success(), "{text}");
+    let text = server.end();
     assert!(!text.contains("running as root"), "{text}");
 
     let server = ready(&mut server_command(free_port(), &place.join("trace"), None));

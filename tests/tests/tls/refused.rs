@@ -1,8 +1,8 @@
 //! Real programs with the wrong papers: they are told why, and an honest node beside them notices nothing.
 
-use crate::site::{Papers, Site, authority, pki, place, ready, server_command, tail_command, writes};
+use crate::site::{Papers, Site, authority, pki, place, server_command, tail_command, top_command, writes};
 use miot_tests::built::built;
-use miot_tests::daemons::free_port;
+use miot_tests::daemons::{free_port, ready};
 use miot_tests::process::{run, until};
 use rustix::process::Signal;
 use std::process::Command;
@@ -72,9 +72,12 @@ fn readers_that_have_no_business_here() {
         (Some(wrong_authority), "does not know the authority"),
         (Some(distrustful), "signed by none of the authorities"),
     ] {
-        let ended = run(&mut tail_command(site.port, papers.as_ref()));
-        assert_eq!(ended.code(), 1, "{}", ended.stderr);
-        assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+        for mut command in [tail_command(site.port, papers.as_ref()), top_command(site.port, papers.as_ref())]
+        {
+            let ended = run(&mut command);
+            assert_eq!(ended.code(), 1, "{}", ended.stderr);
+            assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+        }
     }
     let _ = site.end([]);
 }
@@ -96,8 +99,7 @@ fn a_server_that_is_not_the_one_that_was_called() {
     let ended = run(&mut tail_command(port, Some(&alice)));
     assert_eq!(ended.code(), 1, "{}", ended.stderr);
     assert!(ended.stderr.contains("not for localhost, but for"), "{}", ended.stderr);
-    let (status, text) = server.stop(Signal::TERM);
-    assert!(status.success(), "{text}");
+    server.end();
 }
 
 #[test]
@@ -109,8 +111,7 @@ fn one_side_with_tls_and_the_other_without() {
     let ended = run(&mut tail_command(port, Some(&Papers::new(&dir, "reader/alice"))));
     assert_eq!(ended.code(), 1, "{}", ended.stderr);
     assert!(ended.stderr.contains("does not speak TLS"), "{}", ended.stderr);
-    let (status, text) = server.stop(Signal::TERM);
-    assert!(status.success(), "{text}");
+    let text = server.end();
     assert!(text.contains("has no `tls_certificate`"), "{text}");
 }
 

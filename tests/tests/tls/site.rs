@@ -1,13 +1,12 @@
 //! A log-server with certificates, the nodes and readers that go with it, and what they did.
 
-use miot_proto::control;
 use miot_security::{Client, Files, Role};
 use miot_tests::built::built;
-use miot_tests::daemons::{free_port, preloaded};
-use miot_tests::process::{Background, Ended, run, until};
+use miot_tests::daemons::{free_port, preloaded, ready, started};
+use miot_tests::place::fresh;
+use miot_tests::process::{Background, Ended, run};
 use miot_tests::trace::Row;
-use miot_tests::traced::{events, fsck};
-use rustix::process::Signal;
+use miot_tests::traced::{assert_good, events};
 use std::fs;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -15,10 +14,7 @@ use std::process::Command;
 
 /// The folder of a test, empty.
 pub(crate) fn place(name: &str) -> PathBuf {
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tls-{name}"));
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&place).unwrap();
-    place
+    fresh(&format!("tls-{name}"))
 }
 
 /// `miot pki`.
@@ -50,7 +46,8 @@ impl Papers {
         self
     }
 
-    fn options(&self) -> Vec<String> {
+    /// For any program of MIOT.
+    pub(crate) fn options(&self) -> Vec<String> {
         let keys = ["certificate", "key", "authority"];
         let option = |(key, file): (&str, &PathBuf)| [format!("--tls-{key}"), file.display().to_string()];
         keys.into_iter().zip(&self.0).flat_map(option).collect()
@@ -97,8 +94,7 @@ impl Site {
 
     /// Stops the log-server and starts the next one.
     pub(crate) fn restart(&mut self) {
-        let (status, text) = self.server.take().unwrap().stop(Signal::TERM);
-        assert!(status.success(), "{text}");
+        self.server.take().unwrap().end();
         let papers = self.papers("server/localhost");
         self.server = Some(ready(&mut server_command(self.port, &self.trace, Some(&papers))));
     }
@@ -122,13 +118,7 @@ impl Site {
 
     /// A log-client that has made its control page.
     pub(crate) fn client(&self, node: &str, papers: &Papers) -> Background {
-        let mut client = Background::start(&mut self.client_command(node, Some(papers)));
-        let page = self.dir(node).join(control::FILE);
-        until("the log-client has made its control page", || {
-            assert!(client.running(), "log-client ended\n{}", client.printed());
-            page.exists()
-        });
-        client
+        started(&mut self.client_command(node, Some(papers)), &self.dir(node))
     }
 
     /// A log-client with the papers that are its own.
@@ -151,17 +141,13 @@ impl Site {
     /// Stops the log-clients and the log-server. The trace, and the log of the latter.
     pub(crate) fn end(self, clients: impl IntoIterator<Item = Background>) -> (Vec<Row>, String) {
         for client in clients {
-            let (status, text) = client.stop(Signal::TERM);
-            assert!(status.success(), "log-client: {status}\n{text}");
+            let text = client.end();
             self.no_secrets(&text);
         }
         let Site { server, trace, place, .. } = self;
-        let (status, text) = server.unwrap().stop(Signal::TERM);
-        assert!(status.success(), "log-server: {status}\n{text}");
-        assert!(!text.contains("panicked"), "{text}");
+        let text = server.unwrap().end();
         no_secrets(&place, &text);
-        let report = fsck(&trace);
-        assert_eq!(report.code(), 0, "{}{}", report.stdout, report.stderr);
+        assert_good(&trace);
         (events(&trace), text)
     }
 
@@ -195,20 +181,19 @@ pub(crate) fn server_command(port: u16, trace: &Path, papers: Option<&Papers>) -
 
 /// `miot tail -f` on the log-server at this port.
 pub(crate) fn tail_command(port: u16, papers: Option<&Papers>) -> Command {
-    let mut tail = Command::new(&built().miot);
-    tail.args(["tail", "-f", "--format", "json", &format!("localhost:{port}")]);
-    tail.args(papers.iter().flat_map(|papers| papers.options()));
-    tail
+    reader(&["tail", "-f", "--format", "json"], port, papers)
 }
 
-/// A log-server that serves.
-pub(crate) fn ready(command: &mut Command) -> Background {
-    let mut server = Background::start(command);
-    until("the log-server is ready", || {
-        assert!(server.running(), "log-server ended\n{}", server.printed());
-        server.printed().contains("log-server is ready")
-    });
-    server
+/// `miot top`, once, of the log-server at this port.
+pub(crate) fn top_command(port: u16, papers: Option<&Papers>) -> Command {
+    reader(&["top", "--format", "json"], port, papers)
+}
+
+fn reader(words: &[&str], port: u16, papers: Option<&Papers>) -> Command {
+    let mut miot = Command::new(&built().miot);
+    miot.args(words).arg(format!("localhost:{port}"));
+    miot.args(papers.iter().flat_map(|papers| papers.options()));
+    miot
 }
 
 /// A TCP connection with the log-server, with a watchdog.

@@ -1,69 +1,136 @@
-//! A running log-server: `miot top` and the page in a browser show what `miot stat` says of the trace.
+//! A running log-server: `miot top` and the page in a browser show what `miot stat` says of the trace, and what happens.
 
-use miot_tests::browser::page;
+use miot_tests::browser::Browser;
 use miot_tests::built::{built, root};
-use miot_tests::daemons::{client, free_port, preloaded, server_command};
+use miot_tests::daemons::{client, free_port, preloaded, ready, server_command};
 use miot_tests::process::{Background, run, until};
+use miot_tests::steered::Steered;
 use miot_tests::tmux::Terminal;
 use serde_json::Value;
-use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use tempfile::TempDir;
+
+/// A log-server with its page, and a node.
+struct Site {
+    dir: TempDir,
+    trace: PathBuf,
+    node: PathBuf,
+    port: u16,
+    http: u16,
+    server: Option<Background>,
+    _client: Background,
+}
+
+impl Site {
+    fn start() -> Site {
+        let dir = tempfile::tempdir().unwrap();
+        let (trace, node) = (dir.path().join("trace"), dir.path().join("node"));
+        let (port, http) = (free_port(), free_port());
+        let server = Some(served(port, http, &trace));
+        let client = client(port, "node-1", &node);
+        Site { dir, trace, node, port, http, server, _client: client }
+    }
+
+    /// Stops the log-server.
+    fn stop(&mut self) {
+        self.server.take().unwrap().end();
+    }
+
+    /// Starts the next one.
+    fn go_on(&mut self) {
+        self.server = Some(served(self.port, self.http, &self.trace));
+    }
+
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Of the page.
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/", self.http)
+    }
+
+    fn top(&self) -> Value {
+        let mut top = Command::new(&built().miot);
+        json(top.args(["top", &self.address(), "--window", "all", "--format", "json"]))
+    }
+
+    fn stat(&self) -> Value {
+        let mut stat = Command::new(&built().miot);
+        json(stat.arg("stat").arg(&self.trace).args(["--files", "1000", "--format", "json"]))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    /// A traced program that writes to `name` when it is told to.
+    fn program(&self, name: &str) -> Steered {
+        Steered::start(preloaded(env!("CARGO_BIN_EXE_steered"), &self.node).arg(self.path(name)))
+    }
+}
+
+fn served(port: u16, http: u16, trace: &Path) -> Background {
+    let mut command = server_command(&format!("127.0.0.1:{port}"), trace);
+    ready(command.arg("--http").arg(format!("127.0.0.1:{http}")))
+}
 
 fn json(command: &mut Command) -> Value {
     serde_json::from_str(&run(command).success().stdout).unwrap()
 }
 
-/// The number in the first element with these words before it.
-fn number(html: &str, after: &str) -> u64 {
-    let rest = html.split_once(after).unwrap_or_else(|| panic!("no {after} in {html}")).1;
-    let value = rest.split_once("data-value=\"").unwrap().1;
-    value.split('"').next().unwrap().parse().unwrap()
+/// An element has the number.
+fn has(selector: &str, number: &Value) -> String {
+    format!("document.querySelector({selector:?})?.dataset.value === '{number}'")
+}
+
+/// The text of an element contains this.
+fn says(selector: &str, text: &str) -> String {
+    format!("document.querySelector({selector:?})?.textContent.includes({text:?}) ?? false")
+}
+
+/// So many elements can be seen.
+fn count(selector: &str, number: usize) -> String {
+    format!(
+        "[...document.querySelectorAll({selector:?})].filter((e) => e.checkVisibility()).length === {number}"
+    )
 }
 
 #[test]
 fn top_and_the_page_show_what_is_in_the_trace() {
-    let dir = tempfile::tempdir().unwrap();
-    let (trace, node) = (dir.path().join("trace"), dir.path().join("node"));
-    let (port, http) = (free_port(), free_port());
-    let mut command = server_command(&format!("127.0.0.1:{port}"), &trace);
-    let _server = Background::start(command.arg("--http").arg(format!("127.0.0.1:{http}")));
-    until("the log-server answers HTTP", || TcpStream::connect(("127.0.0.1", http)).is_ok());
-    let _client = client(port, "node-1", &node);
-    let file = dir.path().join("written");
-    let mut dd = preloaded("dd", &node);
-    dd.arg("if=/dev/zero").arg(format!("of={}", file.display())).args([
-        "bs=1000",
-        "count=500",
-        "status=none",
-    ]);
+    let site = Site::start();
+    let file = site.dir.path().join("written");
+    let mut dd = preloaded("dd", &site.node);
+    dd.args(["if=/dev/zero", "bs=1000", "count=500", "status=none"]).arg(format!("of={}", file.display()));
     let _ = run(&mut dd).success();
-
-    let address = format!("127.0.0.1:{port}");
-    let miot = || Command::new(&built().miot);
-    let stat = || json(miot().arg("stat").arg(&trace).args(["--files", "1000", "--format", "json"]));
-    until("all of it is in the trace", || stat()["totals"]["bytes_written"] == 500_000);
-    let top = || json(miot().args(["top", &address, "--window", "all", "--format", "json"]));
-    until("all of it is counted", || top()["events"] == stat()["totals"]["events"]);
-    let (top, stat) = (top(), stat());
+    until("all of it is in the trace", || site.stat()["totals"]["bytes_written"] == 500_000);
+    until("all of it is counted", || site.top()["events"] == site.stat()["totals"]["events"]);
+    let (top, stat) = (site.top(), site.stat());
     for key in ["requests", "bytes_read", "bytes_written"] {
         assert_eq!(top["cluster"][key], stat["totals"][key], "{key}");
         assert_eq!(top["nodes"]["rows"][0][key], stat["totals"][key], "{key}");
     }
     assert_eq!(top["nodes"]["rows"][0]["name"], "node-1");
 
-    let url = |view: &str| format!("http://127.0.0.1:{http}/?window=all#{view}");
-    let overview = page(&url("overview"), 3000, None);
-    assert_eq!(Value::from(number(&overview, "id=\"events\"")), stat["totals"]["events"]);
-    assert!(overview.contains("1 of 1 nodes connected"), "{overview}");
-    let nodes = page(&url("nodes"), 3000, None);
-    assert!(nodes.contains("data-node=\"node-1\""), "the health of the node\n{nodes}");
-    let files = page(&url("files"), 3000, None);
-    let row = format!("data-name=\"{}\"", file.display());
-    let row = files.split_once(&row).unwrap_or_else(|| panic!("{files}")).1;
-    assert_eq!(number(row, "data-column=\"bytes_written\""), 500_000);
+    let mut browser = Browser::start();
+    browser.open(&format!("{}?window=all", site.url())).unwrap();
+    browser.shows(&says("#state", "1 of 1 nodes connected"));
+    for (id, key) in
+        [("events", "events"), ("requests", "requests"), ("read", "bytes_read"), ("written", "bytes_written")]
+    {
+        browser.shows(&has(&format!("#{id}"), &stat["totals"][key]));
+    }
+    if std::env::var_os("MIOT_SCREENSHOTS").is_some() {
+        browser.picture(&root().join("docs/images/page.png"));
+    }
+    browser.click("a[href='#files']");
+    let cell = format!("#rows tr[data-name='{}'] [data-column=bytes_written]", file.display());
+    browser.shows(&has(&cell, &Value::from(500_000)));
+    assert_eq!(browser.complaints(), Vec::<String>::new());
 
     let terminal = Terminal::new(100, 24);
-    terminal.line(&format!("{} top {address} --window all", built().miot.display()));
+    terminal.line(&format!("{} top {} --window all", built().miot.display(), site.address()));
     let _ = terminal.shows("1 of 1 nodes connected");
     terminal.keys(&["2"]);
     let _ = terminal.shows("node-1");
@@ -71,7 +138,175 @@ fn top_and_the_page_show_what_is_in_the_trace() {
     let _ = terminal.shows("in flight; the oldest of each node");
     terminal.keys(&["q"]);
     let _ = terminal.shows("ready>");
-    if std::env::var_os("MIOT_SCREENSHOTS").is_some() {
-        let _ = page(&url("overview"), 3000, Some(&root().join("docs/images/page.png")));
+}
+
+/// A row of the tail is about this write of a byte.
+fn tells(path: &str, offset: u64) -> String {
+    format!(
+        "[...document.querySelectorAll({ROWS:?})].map((row) => [...row.cells].map((cell) => cell.textContent))
+            .some(([, node, , op, length, at, result, , path]) => node === 'node-1' && op === 'posix.pwrite'
+                && length === '1' && at === '{offset}' && result === '1' && path === {path:?})"
+    )
+}
+
+/// Of the tail.
+const ROWS: &str = "#tail-rows tbody tr";
+
+fn rows(browser: &mut Browser) -> u64 {
+    browser.value(&format!("document.querySelectorAll({ROWS:?}).length")).as_u64().unwrap()
+}
+
+#[test]
+fn a_visitor_clicks_through_the_page_and_it_asks_nobody_else() {
+    let site = Site::start();
+    let (mut first, mut second) = (site.program("first"), site.program("second"));
+    let _ = first.tell("pwrite 30");
+    let _ = second.tell("pwrite 20");
+
+    let mut browser = Browser::start();
+    browser.open(&site.url()).unwrap();
+    browser.shows(&says("#state", "1 of 1 nodes connected"));
+    browser.shows(&count("canvas", 3));
+    browser.choose("#range", "10:360");
+    browser.choose("#window", "all");
+    let written = format!("#top-files tr[data-name='{}'] [data-column=bytes_written]", site.path("first"));
+    browser.shows(&has(&written, &Value::from(30)));
+
+    browser.click("a[href='#nodes']");
+    browser.shows(&count("#rows tr[data-name=node-1]", 1));
+    browser.shows(&says("#health tr[data-node=node-1]", "yes"));
+    browser.shows(&count("canvas", 0));
+    browser.click("a[href='#operations']");
+    browser.shows(&count("#rows tr[data-name='posix.pwrite']", 1));
+    browser.click("a[href='#jobs']");
+    browser.shows(&says("#rows tbody", "(no job)"));
+    browser.click("a[href='#processes']");
+    browser.shows(&count("#rows td[data-column=pid]", 2));
+
+    // Sorted by a click on a column, the other way by a second one, and only some rows.
+    browser.click("a[href='#files']");
+    let row = |name: &str| format!("#rows tr[data-name='{}']", site.path(name));
+    let above = |upper: &str, lower: &str| {
+        let [upper, lower] = [upper, lower].map(|name| format!("document.querySelector({:?})", row(name)));
+        format!("{upper}.compareDocumentPosition({lower}) === Node.DOCUMENT_POSITION_FOLLOWING")
+    };
+    for name in ["first", "second"] {
+        browser.shows(&count(&row(name), 1));
     }
+    browser.click("#rows button[data-key=bytes_written]");
+    browser.shows(&count("th[aria-sort=descending] button[data-key=bytes_written]", 1));
+    browser.shows(&above("first", "second"));
+    browser.click("#rows button[data-key=bytes_written]");
+    browser.shows(&count("th[aria-sort=ascending] button[data-key=bytes_written]", 1));
+    browser.shows(&above("second", "first"));
+    browser.write("#filter", "/SECOND");
+    browser.shows(&count("#rows tbody tr", 1));
+    browser.shows(&count(&row("second"), 1));
+
+    // What happens appears in the tail: all of it, then one file alone, then nothing for a while.
+    browser.click("a[href='#tail']");
+    browser.shows(&count("#tail", 1));
+    let (mut of_first, mut of_second) = (30, 20);
+    until("the tail is live", || {
+        of_first += 1;
+        let _ = first.tell("pwrite 1");
+        rows(&mut browser) > 0
+    });
+    browser.shows(&tells(&site.path("first"), of_first - 1));
+    of_second += 1;
+    let _ = second.tell("pwrite 1");
+    browser.shows(&tells(&site.path("second"), of_second - 1));
+
+    browser.write("input[name=path]", "**/second");
+    browser.click("#tail-form button:not([type])");
+    browser.shows(&format!("document.querySelectorAll({ROWS:?}).length === 0"));
+    until("the tail is live again", || {
+        of_second += 1;
+        let _ = first.tell("pwrite 1");
+        let _ = second.tell("pwrite 1");
+        rows(&mut browser) > 0
+    });
+    browser.shows(&tells(&site.path("second"), of_second - 1));
+    let is_second = format!("({{ cells }}) => cells[8].textContent === {:?}", site.path("second"));
+    assert_eq!(browser.value(&format!("[...document.querySelectorAll({ROWS:?})].every({is_second})")), true);
+
+    browser.click("#pause");
+    browser.shows("document.getElementById('pause').getAttribute('aria-pressed') === 'true'");
+    let held = rows(&mut browser);
+    of_second += 5;
+    let _ = second.tell("pwrite 5");
+    until("that is merged", || {
+        let top = site.top();
+        let files = top["files"]["rows"].as_array().unwrap();
+        files.iter().any(|file| file["name"] == site.path("second") && file["bytes_written"] == of_second)
+    });
+    assert_eq!(rows(&mut browser), held);
+    browser.click("#pause");
+    until("the tail goes on", || {
+        of_second += 1;
+        let _ = second.tell("pwrite 1");
+        rows(&mut browser) > held
+    });
+    browser.shows(&tells(&site.path("second"), of_second - 1));
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+
+    browser.write("input[name=layer]", "nonsense");
+    browser.click("#tail-form button:not([type])");
+    browser.shows(&says("#tail-state", "there is no layer `nonsense`; there are "));
+
+    // Nobody else was asked.
+    let elsewhere = |browser: &Browser| -> Vec<String> {
+        let asked = browser.asked().iter();
+        asked.filter(|url| !url.starts_with(&site.url()) && *url != "about:blank").cloned().collect()
+    };
+    assert!(browser.asked().iter().any(|url| url.contains("/api/events")), "{:?}", browser.asked());
+    assert_eq!(elsewhere(&browser), Vec::<String>::new());
+    // The page could not even if it wanted to; another one can, and is seen to.
+    let _ = browser.complaints();
+    let other = format!("http://localhost:{}/", site.http);
+    let ask = format!("fetch({other:?}, {{ mode: 'no-cors' }}).then(() => 'answered', () => 'forbidden')");
+    assert_eq!(browser.value(&ask), "forbidden");
+    let complaints = browser.complaints();
+    assert!(complaints.iter().any(|text| text.contains("Content Security Policy")), "{complaints:?}");
+    browser.open("about:blank").unwrap();
+    let _ = browser.value(&ask);
+    assert_eq!(elsewhere(&browser), [other]);
+}
+
+#[test]
+fn top_and_the_page_outlive_the_log_server() {
+    let mut site = Site::start();
+    let mut program = site.program("file");
+    let terminal = Terminal::new(120, 24);
+    terminal.line(&format!("{} top {} --window all; echo code $?", built().miot.display(), site.address()));
+    let _ = terminal.shows("1 of 1 nodes connected");
+    let mut browser = Browser::start();
+    browser.open(&format!("{}#tail", site.url())).unwrap();
+    browser.shows(&says("#state", "1 of 1 nodes connected"));
+    until("the tail is live", || {
+        let _ = program.tell("pwrite 1");
+        rows(&mut browser) > 0
+    });
+
+    site.stop();
+    let away = terminal.shows("; trying again (q quits)");
+    assert!(away.contains("log-server"), "{away}");
+    browser.shows(&says("#state", "no answer: "));
+    browser.shows(&says("#tail-state", "no connection; trying again"));
+    // Keys are answered meanwhile.
+    terminal.keys(&["6"]);
+    let _ = terminal.shows("[6 operations]");
+
+    site.go_on();
+    let _ = terminal.shows("? help  q quit");
+    browser.shows(&says("#state", "1 of 1 nodes connected"));
+    let before = rows(&mut browser);
+    until("the tail goes on", || {
+        let _ = program.tell("pwrite 1");
+        rows(&mut browser) > before
+    });
+    let _ = terminal.shows("posix.pwrite");
+    let _ = terminal.shows("1 of 1 nodes connected");
+    terminal.keys(&["q"]);
+    let _ = terminal.shows("code 0");
 }

@@ -194,7 +194,8 @@ fn what_cannot_be_shown_is_said() {
     let piped = run(Command::new(&built().miot).arg("top").arg(&trace));
     assert_eq!(piped.code(), 1);
     assert!(piped.stderr.contains("--once"), "{}", piped.stderr);
-    let in_flight = run(Command::new(&built().miot).arg("top").arg(&trace).args(["--once", "--view", "in-flight"]));
+    let in_flight =
+        run(Command::new(&built().miot).arg("top").arg(&trace).args(["--once", "--view", "in-flight"]));
     assert_eq!(in_flight.code(), 1);
     assert!(in_flight.stderr.contains("miot ctl status --server"), "{}", in_flight.stderr);
     let live = run(Command::new(&built().miot).args(["top", "localhost:1", "--since", "10m"]));

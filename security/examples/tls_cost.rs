@@ -1,7 +1,7 @@
 //! What encryption costs: a log-client's writes through TCP on loopback, with TLS and without; CPU time of both ends.
 //!
 //! ```text
-//! cargo run --release -p miot-security --example cost -- [MIB]
+//! cargo run --release -p miot-security --example tls_cost -- [MIB]
 //! ```
 
 use miot_security::{Client, Files, Role, Server};

@@ -9,6 +9,7 @@ use crate::report::{Desk, Reporter, Survey, pages};
 use crate::ship::{Office, Outbox, Peer, Shipped, Tcp, ship};
 use crate::spool::{Heritage, Reader, Spool, Writer};
 use crate::sweeper::{Predecessor, Sweeper, Totals};
+use futures_core::future::BoxFuture;
 use miot_monitoring::Http;
 use miot_security::{Client, Role};
 use miot_service::{Heart, Watchdog};
@@ -169,7 +170,19 @@ impl LogClient {
     /// # Errors
     /// [`Error::Refused`] if the log-server does not take this node; [`Error::Path`] or [`Error::System`] if
     /// sweeping cannot begin.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Report, Error> {
+    pub fn run<'a>(
+        self,
+        shutdown: impl Future<Output = ()> + Send + 'a,
+    ) -> BoxFuture<'a, Result<Report, Error>> {
+        self.boxed(Box::pin(shutdown))
+    }
+
+    // Generated here, and not once more in every program that runs it.
+    fn boxed<'a>(self, shutdown: BoxFuture<'a, ()>) -> BoxFuture<'a, Result<Report, Error>> {
+        Box::pin(self.run_until(shutdown))
+    }
+
+    async fn run_until(self, shutdown: BoxFuture<'_, ()>) -> Result<Report, Error> {
         let LogClient { config, tls, home, calibration, boot, spool, heritage, heart, started } = self;
         let spool = Arc::new(spool);
         let before = Predecessor {

@@ -9,6 +9,7 @@ use crate::shared::Shared;
 use crate::store::{Report, Store};
 use crate::tls;
 use crate::tuning::Tuning;
+use futures_core::future::BoxFuture;
 use miot_monitoring::Http;
 use miot_security::Server;
 use miot_service::Watchdog;
@@ -122,7 +123,19 @@ impl LogServer {
     /// # Errors
     /// [`Error::NotStored`], if the trace cannot be written at the end; [`Error::Trace`], if it cannot be
     /// sealed: then it is all there, and sealed by the next server.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Report, Error> {
+    pub fn run<'a>(
+        self,
+        shutdown: impl Future<Output = ()> + Send + 'a,
+    ) -> BoxFuture<'a, Result<Report, Error>> {
+        self.boxed(Box::pin(shutdown))
+    }
+
+    // Generated here, and not once more in every program that runs it.
+    fn boxed<'a>(self, shutdown: BoxFuture<'a, ()>) -> BoxFuture<'a, Result<Report, Error>> {
+        Box::pin(self.run_until(shutdown))
+    }
+
+    async fn run_until(self, shutdown: BoxFuture<'_, ()>) -> Result<Report, Error> {
         let LogServer { listener, address, http, store, shared } = self;
         let (done, mut ended) = oneshot::channel();
         let thread = std::thread::Builder::new()

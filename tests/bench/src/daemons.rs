@@ -48,7 +48,17 @@ pub(crate) fn built(name: &str) -> Result<PathBuf> {
 
 /// A TCP port of the loopback that nobody uses now.
 pub(crate) fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    Ok(free_ports::<1>()?[0])
+}
+
+/// Several, no two alike.
+pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let held = (0..N).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>()?;
+    let mut ports = [0; N];
+    for (port, listener) in ports.iter_mut().zip(&held) {
+        *port = listener.local_addr()?.port();
+    }
+    Ok(ports)
 }
 
 impl Daemons {

@@ -1,10 +1,15 @@
 //! LTTng-UST as a peer: a session daemon of our own, one session at a time.
 
-use crate::worker;
+use crate::{daemons, worker};
 use anyhow::{Context, Result, bail, ensure};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// How often a relay daemon is started, with other ports each time, and how long it has to listen.
+const RELAY_TRIES: usize = 3;
+const RELAY_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A session daemon that ends with this value.
 pub(crate) struct Lttng {
@@ -184,17 +189,30 @@ impl Lttng {
         Ok(pids)
     }
 
-    /// Starts a relay daemon that writes into `dir`.
-    pub(crate) fn relay(&self, dir: &Path, ports: [u16; 3]) -> Result<Child> {
-        let [control, data, live] = ports;
-        let log = std::fs::File::create(self.home.join("relayd.log"))?;
-        Ok(crate::process::ends_with_us(&mut self.command("lttng-relayd"))
-            .args(["-C", &format!("tcp://127.0.0.1:{control}"), "-D", &format!("tcp://127.0.0.1:{data}")])
-            .args(["-L", &format!("tcp://127.0.0.1:{live}"), "-o"])
-            .arg(dir)
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?)
+    /// Starts a relay daemon that writes into `dir`; its ports for control and data, where it listens. One of them
+    /// may be taken by another between the choice and the start: then others are tried.
+    pub(crate) fn relay(&self, dir: &Path) -> Result<(Child, [u16; 2])> {
+        let log = self.home.join("relayd.log");
+        for _ in 0..RELAY_TRIES {
+            let [control, data, live] = daemons::free_ports()?;
+            let output = std::fs::File::create(&log)?;
+            let mut daemon = crate::process::ends_with_us(&mut self.command("lttng-relayd"))
+                .args(["-C", &format!("tcp://127.0.0.1:{control}"), "-D", &format!("tcp://127.0.0.1:{data}")])
+                .args(["-L", &format!("tcp://127.0.0.1:{live}"), "-o"])
+                .arg(dir)
+                .stdout(output.try_clone()?)
+                .stderr(output)
+                .spawn()?;
+            let patience = Instant::now() + RELAY_PATIENCE;
+            while Instant::now() < patience {
+                if TcpStream::connect(("127.0.0.1", data)).is_ok() {
+                    return Ok((daemon, [control, data]));
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            crate::process::terminate(&mut daemon);
+        }
+        bail!("lttng-relayd does not come up: {}", std::fs::read_to_string(&log).unwrap_or_default());
     }
 }
 

@@ -116,16 +116,13 @@ fn theirs(
     let name = format!("lttng-{}-{streams}-{round}", if relay { "relay" } else { "local" });
     let dir = bench.disk.path().join(&name);
     std::fs::create_dir_all(&dir)?;
-    let ports = [daemons::free_port()?, daemons::free_port()?, daemons::free_port()?];
-    let mut relay_daemon = if relay { Some(lttng.relay(&dir, ports)?) } else { None };
+    let mut relay_daemon = None;
+    let mut to = To::Local(&dir);
     if relay {
-        let patience = Instant::now() + Duration::from_secs(10);
-        while std::net::TcpStream::connect(("127.0.0.1", ports[1])).is_err() {
-            ensure!(Instant::now() < patience, "lttng-relayd does not come up");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let (daemon, [control, data]) = lttng.relay(&dir)?;
+        relay_daemon = Some(daemon);
+        to = To::Relay(control, data);
     }
-    let to = if relay { To::Relay(ports[0], ports[1]) } else { To::Local(&dir) };
     lttng.record(&name, &to, true)?;
     let mut worker = Worker::start("lttng", lttng.worker("end"))?;
     let daemons = lttng.pids()?;

@@ -42,7 +42,7 @@ pub(crate) fn write(out: &Path) -> Result<()> {
         |name: &str| all.iter().find(|(known, _)| *known == name).and_then(|(_, value)| value.as_ref());
     let documents: Vec<&Value> = all.iter().filter_map(|(_, value)| value.as_ref()).collect();
     let mut sections = vec![("machine", machine(&documents))];
-    sections.push(("targets", Some(targets::table(&found))));
+    sections.push(("targets", Some(kept(&targets::table(&found), &text))));
     sections.extend(
         TABLES.map(|(name, table)| (name, found(name).map(|value| note(value) + &table(&value["results"])))),
     );
@@ -67,15 +67,29 @@ fn replace(text: &str, name: &str, section: &str) -> Option<String> {
     Some(format!("{}\n{}\n{}", &text[..start], section.trim_end(), &text[end..]))
 }
 
-/// Says so if the figures are rough, and how busy the machine was.
+/// The table of targets; rows whose benchmark has not run stay as they are in the page.
+fn kept(table: &str, page: &str) -> String {
+    let old = |row: &str| {
+        let (what, _) = row.strip_prefix("| ")?.split_once(" | ")?;
+        page.lines().find(|line| line.starts_with(&format!("| {what} | ")))
+    };
+    let rows = table.lines().map(|row| match row.contains("| not measured |") {
+        true => old(row).unwrap_or(row),
+        false => row,
+    });
+    rows.flat_map(|row| [row, "\n"]).collect()
+}
+
+/// Says so if the figures are rough, of which commit they are, and how busy the machine was.
 fn note(document: &Value) -> String {
     let size = document["size"].as_str().unwrap_or("?");
     let rough =
         if size == "full" { String::new() } else { format!("**From a run with `--{size}`: rough.** ") };
     let of = |when: &str, key: &str, decimals| number(&document[when][key], decimals);
     format!(
-        "{rough}{} UTC, {} s; load average {} before and {} after; core {} GHz before, {} after.\n\n",
+        "{rough}{} UTC, commit {}, {} s; load average {} before and {} after; core {} GHz before, {} after.\n\n",
         document["before"]["utc"].as_str().unwrap_or("?"),
+        document["commit"].as_str().unwrap_or("?"),
         document["seconds"],
         of("before", "load", 2),
         of("after", "load", 2),
@@ -84,27 +98,18 @@ fn note(document: &Value) -> String {
     )
 }
 
-/// The machine, and what was measured on it: of the first benchmark, and of others if they differ.
+/// The machine.
 fn machine(documents: &[&Value]) -> Option<String> {
     let machine = &documents.first()?["machine"];
     let text = |key: &str| machine[key].as_str().unwrap_or("?").to_string();
     let kind = if machine["virtual"] == true { "virtual machine" } else { "machine" };
-    let mut commits = Vec::new();
-    for commit in documents.iter().filter_map(|document| document["commit"].as_str()) {
-        if !commits.contains(&commit) {
-            commits.push(commit);
-        }
-    }
-    let seconds: f64 = documents.iter().filter_map(|document| document["seconds"].as_f64()).sum();
     Some(format!(
-        "{} processors ({}, time stamp counter {} GHz), {kind}, {} memory, Linux {}. Commit {}. {:.0} minutes in all.",
+        "{} processors ({}, time stamp counter {} GHz), {kind}, {} memory, Linux {}.",
         machine["cpus"],
         text("cpu"),
         machine["tsc_ghz"],
         text("memory"),
-        text("kernel"),
-        commits.join(", "),
-        seconds / 60.0
+        text("kernel")
     ))
 }
 

@@ -21,6 +21,7 @@ mod tail;
 mod top;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 /// Something of MIOT's own failed; `run` then exits with 125, as `env` and `timeout` do.
@@ -79,7 +80,8 @@ pub fn main() -> ExitCode {
         Command::Doctor(arguments) => (doctor::run(&arguments), EXIT_FAILED),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("miot: {}", chain(&error));
+        // The terminal may be gone.
+        let _ = writeln!(std::io::stderr(), "miot: {}", chain(&error));
         ExitCode::from(failed)
     })
 }

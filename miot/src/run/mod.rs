@@ -3,6 +3,7 @@
 mod command;
 pub(crate) mod hook;
 mod own_dir;
+mod signals;
 
 use crate::recorded::Recorded;
 use crate::summary;
@@ -15,15 +16,15 @@ use miot_log_server::LogServer;
 use miot_proto::control::{DIR_ENV, WhenFull};
 use miot_proto::units;
 use own_dir::OwnDir;
+use signals::Signals;
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 use tokio::process::Command;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 /// `miot run` itself failed, as `env`, `nohup` and `timeout` say it.
@@ -43,7 +44,8 @@ const LEAST_SHARED_BYTES: u64 = 1 << 20;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  miot run -- tar -cf /tmp/docs.tar docs\n  miot run -o build-trace -- make -j2\n  miot run --ops open,openat -- ./configure    only what is opened\n  miot run --min-duration 1ms -- ./my_app      only what is slow\n  miot run --sample 1/64 --when-full drop-newest -- ./busy\n                                               a sample, never slowed down\n\nThe exit code is that of the command, 128 + n if signal n ended it; 127 if it was not found, 126 if it is \
-                  not executable, 125 if miot itself failed or could not store the whole trace. What is not in the trace yet is kept among temporary files ($TMPDIR, else /tmp), \
+                  not executable, 125 if miot itself failed or could not store the whole trace. SIGHUP, SIGTERM, SIGUSR1 and SIGUSR2 are passed on to the command, which the terminal interrupts by itself; \
+                  the trace is finished whatever ends it. What is not in the trace yet is kept among temporary files ($TMPDIR, else /tmp), \
                   at most 64 MiB."
 )]
 pub(crate) struct Arguments {
@@ -112,7 +114,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         },
     };
     if !arguments.quiet {
-        summary::print(&output, &mut std::io::stderr().lock())?;
+        let mut text = Vec::new();
+        summary::print(&output, &mut text)?;
+        // The terminal may be gone; the command's exit code counts all the same.
+        let _ = std::io::stderr().write_all(&text);
     }
     Ok(ExitCode::from(status.code().or(status.signal().map(|s| 128 + s)).unwrap_or(1) as u8))
 }
@@ -223,20 +228,15 @@ async fn run_command(
             command.env(name, joined(&value, std::env::var_os(name).as_deref()));
         }
     }
-    // The terminal sends its signals to the command as well; miot stays to finish the trace.
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut quit = signal(SignalKind::quit())?;
-    let mut terminate = signal(SignalKind::terminate())?;
+    let mut signals = Signals::watch()?;
     let mut child = command.spawn().map_err(|error| NotRunnable::refused(program, &error))?;
     let pid = child.id().and_then(|id| rustix::process::Pid::from_raw(id as i32));
     loop {
         tokio::select! {
             status = child.wait() => return Ok(status?),
-            _ = interrupt.recv() => {}
-            _ = quit.recv() => {}
-            _ = terminate.recv() => {
+            signal = signals.for_the_command() => {
                 if let Some(pid) = pid {
-                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+                    let _ = rustix::process::kill_process(pid, signal);
                 }
             }
         }

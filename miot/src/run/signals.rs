@@ -1,0 +1,49 @@
+//! Signals while the command runs: `miot run` outlives them all, for it has the trace to finish.
+
+use anyhow::Context as _;
+use rustix::process::Signal;
+use std::task::Poll;
+use tokio::signal::unix::{self, SignalKind};
+
+/// What would end `miot run`. Interrupt and quit come from the terminal, which sends them to the command as well; the others
+/// are meant for the command by whoever sends them to the process that was started.
+const WATCHED: [Signal; 6] =
+    [Signal::INT, Signal::QUIT, Signal::HUP, Signal::TERM, Signal::USR1, Signal::USR2];
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
+
+impl Signals {
+    /// Watches for them from now on. What is ignored stays so, for `miot run` and for the command, which inherits that.
+    pub(super) fn watch() -> anyhow::Result<Signals> {
+        let ignored = ignored()?;
+        let watched = WATCHED.into_iter().filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0);
+        let watch = |signal: Signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
+        Ok(Signals(watched.map(watch).collect::<anyhow::Result<_>>()?))
+    }
+
+    /// Waits for the next one that the command is to get from `miot run`.
+    pub(super) async fn for_the_command(&mut self) -> Signal {
+        std::future::poll_fn(|context| {
+            for (signal, stream) in &mut self.0 {
+                while stream.poll_recv(context).is_ready() {
+                    if ![Signal::INT, Signal::QUIT].contains(signal) {
+                        return Poll::Ready(*signal);
+                    }
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// The signals that this process ignores, signal n at bit n - 1: `SigIgn` of proc_pid_status(5).
+fn ignored() -> anyhow::Result<u64> {
+    const FILE: &str = "/proc/self/status";
+    let text = std::fs::read_to_string(FILE).with_context(|| format!("cannot read {FILE}"))?;
+    let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.with_context(|| format!("{FILE} has no SigIgn"))
+}

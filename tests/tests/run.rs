@@ -1,0 +1,166 @@
+//! `miot run` between a command and whoever started it: signals, exit codes, the terminal.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use miot_tests::built::built;
+use miot_tests::place::fresh;
+use miot_tests::process::{Background, run, signal_id, until};
+use miot_tests::tmux::Terminal;
+use miot_tests::traced::{assert_good, command, events};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a shell runs that has ignored `signals` before, as nohup does with SIGHUP.
+fn ignoring(signals: &str, command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("trap '' {signals}; exec \"$@\""), "sh"]);
+    shell.arg(command.get_program()).args(command.get_args());
+    if let Some(directory) = command.get_current_dir() {
+        shell.current_dir(directory);
+    }
+    shell
+}
+
+/// `miot run` of a shell script in a process group of its own, as a shell starts jobs.
+struct Job {
+    miot: Background,
+    place: PathBuf,
+}
+
+impl Job {
+    /// The script goes on from `ready` when that is wanted; it ends by a file `go`, with 7, if not by a signal.
+    fn start(name: &str, ignored: &str) -> Job {
+        let place = fresh(name);
+        let script = "ulimit -c 0; echo written > file; until [ -e go ]; do sleep 0.05; done; exit 7";
+        let miot = command(&place, Path::new("trace"), &["sh", "-c", script]);
+        let mut miot = if ignored.is_empty() { miot } else { ignoring(ignored, &miot) };
+        let miot = Background::start(miot.current_dir(&place).process_group(0));
+        let job = Job { miot, place };
+        until("the command has written", || {
+            fs::read_to_string(job.place.join("file")).is_ok_and(|text| text == "written\n")
+        });
+        job
+    }
+
+    fn signal_all(&self, signal: Signal) {
+        kill_process_group(Pid::from_raw(self.miot.id() as i32).unwrap(), signal).unwrap();
+    }
+
+    fn go(&self) {
+        fs::write(self.place.join("go"), "").unwrap();
+    }
+
+    /// The exit code; the trace is whole by then.
+    fn end(mut self) -> i32 {
+        until("miot run has ended", || !self.miot.running());
+        let text = self.miot.printed();
+        let trace = self.place.join("trace");
+        assert_good(&trace);
+        let written = events(&trace).iter().filter(|row| row.op == "write").count();
+        assert!(written >= 1 && text.contains("events lost: 0"), "{written} writes\n{text}");
+        let (status, _) = self.miot.stop(Signal::KILL);
+        status.code().unwrap_or_else(|| panic!("{status}\n{text}"))
+    }
+}
+
+#[test]
+fn a_command_finds_signals_as_without_miot() {
+    let place = fresh("run-dispositions");
+    for (number, ignored) in ["0", "INT QUIT", "HUP", "INT TERM USR1 USR2 ALRM"].iter().enumerate() {
+        let words = ["grep", "^Sig", "/proc/self/status"];
+        let mut plain = Command::new(words[0]);
+        let plain = run(&mut ignoring(ignored, plain.args(&words[1..]))).success().stdout;
+        let trace = place.join(format!("trace-{number}"));
+        let traced = run(&mut ignoring(ignored, &command(&place, &trace, &words))).success().stdout;
+        assert_eq!(traced, plain, "with {ignored} ignored");
+    }
+}
+
+#[test]
+fn what_is_sent_to_miot_run_ends_the_command_and_the_trace_is_whole() {
+    for (signal, code) in [(Signal::HUP, 129), (Signal::TERM, 143), (Signal::USR1, 138), (Signal::USR2, 140)]
+    {
+        let job = Job::start("run-passed-on", "");
+        signal_id(job.miot.id(), signal);
+        assert_eq!(job.end(), code, "{signal:?}");
+    }
+}
+
+#[test]
+fn what_the_terminal_sends_to_all_ends_the_command_once_and_the_trace_is_whole() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::QUIT, 131), (Signal::HUP, 129)] {
+        let job = Job::start("run-group", "");
+        job.signal_all(signal);
+        assert_eq!(job.end(), code, "{signal:?}");
+    }
+    // Not passed on: the command would get it twice.
+    let job = Job::start("run-alone", "");
+    signal_id(job.miot.id(), Signal::INT);
+    signal_id(job.miot.id(), Signal::QUIT);
+    job.go();
+    assert_eq!(job.end(), 7);
+}
+
+#[test]
+fn a_job_that_ignores_signals_goes_on() {
+    let job = Job::start("run-ignored", "HUP INT QUIT");
+    [Signal::HUP, Signal::INT, Signal::QUIT].into_iter().for_each(|signal| job.signal_all(signal));
+    job.go();
+    assert_eq!(job.end(), 7);
+}
+
+/// `miot run` on a terminal. What `command` prints must not be in the line itself, which is shown as well.
+fn typed(place: &Path, trace: &str, command: &str) -> String {
+    format!("{} run -o {} -- {command}", built().miot.display(), place.join(trace).display())
+}
+
+#[test]
+fn a_command_has_the_terminal() {
+    let place = fresh("run-terminal");
+    let terminal = Terminal::new(100, 50);
+    terminal.line(&typed(&place, "asked", "sh -c 'echo as\"\"ks; read x; echo got-$x'"));
+    let _ = terminal.shows("asks");
+    terminal.line("answer");
+    let _ = terminal.shows("got-answer");
+    let _ = terminal.shows("events lost: 0");
+
+    terminal.line("clear");
+    terminal.line(&typed(&place, "interrupted", "sh -c 'echo beg\"\"un; sleep 1000'"));
+    let _ = terminal.shows("begun");
+    terminal.keys(&["C-c"]);
+    let _ = terminal.shows("events lost: 0");
+    terminal.line("echo code-$?");
+    let _ = terminal.shows("code-130");
+
+    terminal.line("clear");
+    terminal.line(&typed(&place, "stopped", "sh -c 'echo beg\"\"un; while read x; do echo got-$x; done'"));
+    let _ = terminal.shows("begun");
+    terminal.keys(&["C-z"]);
+    let _ = terminal.shows("Stopped");
+    terminal.line("echo shell-$((6 * 7))");
+    let _ = terminal.shows("shell-42");
+    terminal.line("fg");
+    terminal.line("again");
+    let _ = terminal.shows("got-again");
+    terminal.keys(&["C-d"]);
+    let _ = terminal.shows("events lost: 0");
+    ["asked", "interrupted", "stopped"].iter().for_each(|trace| assert_good(&place.join(trace)));
+}
+
+#[test]
+fn a_terminal_that_goes_away_leaves_a_whole_trace() {
+    let place = fresh("run-hangup");
+    let terminal = Terminal::new(100, 50);
+    let command = format!("sh -c 'echo $PPID > {0}; mv {0} {1}; sleep 1000'", "pid.new", "pid");
+    terminal.line(&format!("cd {}", place.display()));
+    terminal.line(&typed(&place, "trace", &command));
+    until("the command has begun", || place.join("pid").exists());
+    let miot = fs::read_to_string(place.join("pid")).unwrap();
+    drop(terminal);
+    until("miot run has ended", || !Path::new("/proc").join(miot.trim()).exists());
+    assert_good(&place.join("trace"));
+    assert!(events(&place.join("trace")).iter().any(|row| row.op == "write"));
+}

@@ -1,11 +1,13 @@
-/* A metadata storm: creates so many empty files in a hundred folders, asks for the size of each, removes each.
+/* A metadata storm: processes share so many empty files in a hundred folders; each creates all of its own, asks for the
+ * size of each, removes each.
  *
- *   storm FOLDER FILES
+ *   storm FOLDER FILES PROCESSES
  */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { FOLDERS = 100 };
@@ -18,19 +20,12 @@ static void check(int answer, const char *what)
 	}
 }
 
-int main(int argc, char **argv)
+static void storm(long files, long processes, long own)
 {
 	char name[64];
 	struct stat facts;
-	if (argc != 3 || chdir(argv[1]) != 0)
-		return 2;
-	long files = atol(argv[2]);
-	for (int folder = 0; folder < FOLDERS; folder++) {
-		snprintf(name, sizeof name, "d%02d", folder);
-		check(mkdir(name, 0700), name);
-	}
 	for (int step = 0; step < 3; step++)
-		for (long file = 0; file < files; file++) {
+		for (long file = own; file < files; file += processes) {
 			snprintf(name, sizeof name, "d%02ld/file-%06ld", file % FOLDERS, file);
 			if (step == 0) {
 				int fd = open(name, O_WRONLY | O_CREAT | O_EXCL, 0600);
@@ -42,6 +37,31 @@ int main(int argc, char **argv)
 				check(unlink(name), name);
 			}
 		}
+}
+
+int main(int argc, char **argv)
+{
+	char name[64];
+	if (argc != 4 || chdir(argv[1]) != 0)
+		return 2;
+	long files = atol(argv[2]), processes = atol(argv[3]);
+	for (int folder = 0; folder < FOLDERS; folder++) {
+		snprintf(name, sizeof name, "d%02d", folder);
+		check(mkdir(name, 0700), name);
+	}
+	for (long own = 1; own < processes; own++) {
+		pid_t child = fork();
+		check(child, "fork");
+		if (child == 0) {
+			storm(files, processes, own);
+			return 0;
+		}
+	}
+	storm(files, processes, 0);
+	int status, failed = 0;
+	while (wait(&status) > 0)
+		failed |= status;
+	check(failed ? -1 : 0, "a process of the storm");
 	for (int folder = 0; folder < FOLDERS; folder++) {
 		snprintf(name, sizeof name, "d%02d", folder);
 		check(rmdir(name), name);

@@ -137,24 +137,27 @@ pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
     apps
 }
 
-/// Creates, asks for and removes many files.
+/// Creates, asks for and removes many files: from one process where the file system answers at once, from many where each
+/// waits for a server.
 pub(crate) fn storm(bench: &Bench, place: &'static str, dir: &Path) -> Result<App> {
     let program = worker::compile("storm", bench.disk.path(), &[])?;
-    let files =
-        if place == "GlusterFS" { bench.pick(2_000, 200, 100) } else { bench.pick(100_000, 5_000, 200) };
+    let slow = place == "GlusterFS";
+    let files = if slow { bench.pick(100_000, 500, 100) } else { bench.pick(100_000, 5_000, 200) };
+    let processes = if slow { 16 } else { 1 };
     let folder = dir.join("storm");
     std::fs::create_dir_all(&folder)?;
     let command = move |length| {
+        // Valgrind counts each process by itself.
+        let (files, processes) =
+            if length == Length::Counted { (files.min(5_000), 1) } else { (files, processes) };
         let mut command = Command::new(&program);
-        command
-            .arg(&folder)
-            .arg(if length == Length::Counted { 20_000.min(files) } else { files }.to_string());
+        command.arg(&folder).arg(files.to_string()).arg(processes.to_string());
         command
     };
     Ok(App {
-        what: format!("create, stat, unlink of {files} files"),
+        what: format!("create, stat, unlink of {files} files by {processes} processes"),
         place,
-        repetitions: bench.pick(10, 3, 1),
+        repetitions: if slow { 2 } else { bench.pick(10, 3, 1) },
         command: Box::new(command),
         reset: Box::new(|| Ok(())),
         measure: Measure::Process,

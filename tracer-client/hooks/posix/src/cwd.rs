@@ -35,8 +35,7 @@ pub(crate) fn changed() {
 /// Appends the working directory to the empty buffer. False: it is not in the tree.
 pub(crate) fn get(buffer: &mut Buffer) -> bool {
     let changes = CHANGES.load(Acquire);
-    if let Some((bytes, length)) = CACHE.load(changes) {
-        buffer.push(&bytes[..length]);
+    if CACHE.load(changes, buffer) {
         return true;
     }
     if !read_cwd(buffer) {
@@ -55,19 +54,21 @@ impl Cache {
         }
     }
 
-    fn load(&self, changes: u32) -> Option<([u8; MAX], usize)> {
+    /// Fills the empty buffer, or leaves it empty.
+    fn load(&self, changes: u32, buffer: &mut Buffer) -> bool {
         let version = self.version.load(Acquire);
         let head = self.head.load(Relaxed);
         let length = head as u32 as usize;
         if version & 1 != 0 || (head >> 32) as u32 != changes || length == 0 || length > MAX {
-            return None;
+            return false;
         }
-        let mut bytes = [0; MAX];
-        for (to, from) in bytes.chunks_exact_mut(8).zip(&self.text).take(length.div_ceil(8)) {
-            to.copy_from_slice(&from.load(Relaxed).to_ne_bytes());
+        for word in &self.text[..length.div_ceil(8)] {
+            buffer.push(&word.load(Relaxed).to_ne_bytes());
         }
         fence(Acquire);
-        (self.version.load(Relaxed) == version).then_some((bytes, length))
+        let unchanged = self.version.load(Relaxed) == version;
+        buffer.truncate(if unchanged { length } else { 0 });
+        unchanged
     }
 
     fn store(&self, changes: u32, path: &[u8]) {
@@ -91,16 +92,24 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::Cache;
+    use crate::path::Buffer;
+
+    fn load(cache: &Cache, changes: u32) -> Option<Vec<u8>> {
+        let mut buffer = Buffer::new();
+        let there = cache.load(changes, &mut buffer);
+        assert!(there || buffer.bytes().is_empty());
+        there.then(|| buffer.bytes().to_vec())
+    }
 
     #[test]
     fn remembers_until_the_directory_changes() {
         let cache = Cache::new();
         for path in [&b"/a"[..], b"/12345678", &[b'x'; 512]] {
             cache.store(7, path);
-            assert_eq!(cache.load(7).map(|(bytes, length)| bytes[..length].to_vec()), Some(path.to_vec()));
-            assert!(cache.load(8).is_none());
+            assert_eq!(load(&cache, 7), Some(path.to_vec()));
+            assert_eq!(load(&cache, 8), None);
         }
         cache.store(8, &[b'x'; 513]);
-        assert!(cache.load(8).is_none());
+        assert_eq!(load(&cache, 8), None);
     }
 }

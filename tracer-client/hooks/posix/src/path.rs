@@ -38,14 +38,24 @@ impl Buffer {
     }
 
     pub(crate) fn push(&mut self, more: &[u8]) {
-        for (to, from) in self.bytes[self.length..].iter_mut().zip(more) {
-            to.write(*from);
-            self.length += 1;
-        }
+        let room = &mut self.bytes[self.length..];
+        let fits = more.len().min(room.len());
+        room[..fits].write_copy_of_slice(&more[..fits]);
+        self.length += fits;
+    }
+
+    /// Leaves only the first so many bytes.
+    pub(crate) fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
     }
 
     /// Appends the components of a path.
     pub(crate) fn join(&mut self, path: &[u8]) {
+        let begins_plain = !matches!(path, [b'/', ..] | [b'.'] | [b'.', b'/', ..]);
+        if begins_plain && goes_on_plain(path) {
+            self.push(b"/");
+            return self.push(path);
+        }
         for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
             self.push(b"/");
             self.push(part);
@@ -187,16 +197,18 @@ fn read_before(errno: i64) -> bool {
 
 /// True for an absolute path that is recorded as it is.
 fn is_plain(path: &[u8]) -> bool {
-    if path.first() != Some(&b'/') {
-        return false;
-    }
+    path.first() == Some(&b'/') && (path.len() == 1 || goes_on_plain(path))
+}
+
+/// True if no component after the first slash is empty or `.`, and no slash is the end. For a path that is not empty.
+fn goes_on_plain(path: &[u8]) -> bool {
     // Sixteen bytes at a time: a slash before a slash or a dot is rare, and only then looked at.
     let (before, after) = (&path[..path.len() - 1], &path[1..]);
     let doubtful = before.iter().zip(after).fold(0, |doubtful, (first, second)| {
         doubtful | u8::from(*first == b'/') & (u8::from(*second == b'/') | u8::from(*second == b'.'))
     });
     if doubtful == 0 {
-        return path.len() == 1 || path.last() != Some(&b'/');
+        return path.last() != Some(&b'/');
     }
     path.last() != Some(&b'/')
         && !path.windows(2).any(|pair| pair == b"//")
@@ -217,7 +229,7 @@ fn run_joined<R>(
             return run(path);
         }
         if buffer.bytes() == b"/" {
-            buffer.length = 0;
+            buffer.truncate(0);
         }
     }
     buffer.join(path);
@@ -248,9 +260,21 @@ mod tests {
     fn paths_become_absolute_and_plain() {
         let cwd = std::env::current_dir().unwrap().into_os_string().into_encoded_bytes();
         let below = |rest: &[u8]| [&cwd[..], rest].concat();
-        assert_eq!(resolve("a//b/./c/", 0), below(b"/a/b/c"));
-        assert_eq!(resolve("../x", 0), below(b"/../x"));
-        assert_eq!(resolve(".", 0), cwd);
+        for (given, expected) in [
+            ("a//b/./c/", "/a/b/c"),
+            ("../x", "/../x"),
+            ("a", "/a"),
+            ("a/b", "/a/b"),
+            (".a/.b/..", "/.a/.b/.."),
+            ("./a", "/a"),
+            ("a/", "/a"),
+            ("a/.", "/a"),
+            (".", ""),
+            ("./", ""),
+            ("././/.", ""),
+        ] {
+            assert_eq!(resolve(given, 0), below(expected.as_bytes()), "{given}");
+        }
         for (given, expected) in
             [("/", "/"), ("//", "/"), ("/.", "/"), ("/a/./b", "/a/b"), ("/a/..", "/a/.."), ("/a/.b", "/a/.b")]
         {

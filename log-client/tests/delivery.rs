@@ -10,6 +10,7 @@ use miot_log_client::{Config, Error};
 use miot_proto::control;
 use miot_proto::wire::Message;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -77,6 +78,45 @@ fn a_node_claims_no_more_memory_than_it_may() {
         })
         .sum();
     assert_eq!(lost, 100);
+}
+
+/// Memory of the segments in a directory.
+fn taken(dir: &Path) -> u64 {
+    let folder = std::fs::read_dir(dir.join("shm")).unwrap().map(Result::unwrap);
+    let segments = folder.filter(|entry| entry.file_name().to_string_lossy().ends_with(".seg"));
+    segments.map(|entry| entry.metadata().unwrap().blocks() * 512).sum()
+}
+
+#[test]
+fn a_segment_that_waits_to_be_read_is_memory_of_the_node_too() {
+    let server = Server::start(Script::default());
+    let (one, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let client = Client::start(config(one.path(), &server.address));
+    let mut alone = start(one.path(), "1 100 0 twice");
+    server.wait_for(|judge| judge.events() >= 100);
+    let bytes = taken(one.path());
+    writeln!(alone.stdin.take().unwrap()).unwrap();
+    assert_eq!(recorded(alone), 200);
+    client.stop().unwrap();
+
+    let mut settings = config(dir.path(), &server.address);
+    (settings.segments, settings.node_bytes) = (1, bytes + bytes / 2);
+    let client = Client::start(settings);
+    let wait_until_full = |wanted: u8| {
+        let page = || std::fs::read(dir.path().join("shm").join(control::FILE)).unwrap();
+        until(|| page()[control::word::NODE_FULL] == wanted);
+    };
+    let mut read = start(dir.path(), "1 100 0 twice");
+    server.wait_for(|judge| judge.events() >= 300);
+    let mut waiting = start(dir.path(), "1 100 0 twice");
+    wait_until_full(1);
+    for child in [&mut read, &mut waiting] {
+        writeln!(child.stdin.take().unwrap()).unwrap();
+    }
+    assert_eq!((recorded(read), recorded(waiting)), (200, 200));
+    wait_until_full(0);
+    client.stop().unwrap();
+    server.wait_for(|judge| judge.events() == 600);
 }
 
 /// The 20 000 records of a burst (Cho, Kim and Lee) fit the lanes while they grow, and who sleeps is woken.

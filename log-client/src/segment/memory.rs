@@ -1,6 +1,7 @@
 //! Access to the bytes of a segment, which another process may write, truncate or scribble over at any time.
 
 use super::lease;
+use rustix::fs::Stat;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -44,10 +45,15 @@ impl SegmentFile {
 
     /// Memory that it takes, bytes.
     pub(crate) fn taken(&self) -> u64 {
-        /// Unit of `st_blocks`.
-        const BLOCK: u64 = 512;
-        rustix::fs::fstat(&self.0).map_or(0, |stat| u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK)
+        rustix::fs::fstat(&self.0).map_or(0, |stat| memory_of(&stat))
     }
+}
+
+/// The memory that a file takes.
+pub(crate) fn memory_of(stat: &Stat) -> u64 {
+    /// Unit of `st_blocks`.
+    const BLOCK: u64 = 512;
+    u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK
 }
 
 impl Memory for SegmentFile {

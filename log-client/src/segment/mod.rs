@@ -25,7 +25,7 @@ mod tests;
 pub(crate) use header::{Header, Unfit};
 #[cfg(test)]
 pub(crate) use memory::Bytes;
-pub(crate) use memory::{Memory, SegmentFile, Short, word};
+pub(crate) use memory::{Memory, SegmentFile, Short, memory_of, word};
 
 use crate::clock::{Clocks, Now};
 use crate::facts::{Fact, Sink};

@@ -129,7 +129,7 @@ pub(crate) struct Sweeper {
     last_look: i64,
     /// The last time that records were left in the lanes on purpose.
     withheld: Instant,
-    suspected: Instant,
+    suspected: Option<Instant>,
     turn: usize,
     rhythm: Rhythm,
     reads: Reads,
@@ -174,7 +174,7 @@ impl Sweeper {
             told: Instant::now(),
             last_look: i64::MIN,
             withheld: Instant::now(),
-            suspected: Instant::now(),
+            suspected: None,
             turn: 0,
             rhythm: Rhythm::new(config.idle),
             reads: Reads::Everything,
@@ -257,7 +257,7 @@ impl Sweeper {
             self.sample_devices(sink);
         }
 
-        let suspect = self.suspected.elapsed() >= SUSPECT_EVERY;
+        let suspect = self.suspected.is_none_or(|last| last.elapsed() >= SUSPECT_EVERY);
         self.turn = (self.turn + usize::from(suspect)) % SUSPECT_ONE_IN;
         let (turn, mut number) = (self.turn, 0);
         let (present, waits_until) = (safe, self.waits_until(safe));
@@ -311,7 +311,7 @@ impl Sweeper {
         }
         self.tenants = tenants;
         if suspect {
-            self.suspected = Instant::now();
+            self.suspected = Some(Instant::now());
             self.keep_budget(sink);
         }
         if let Some(snapshot) = &mut self.snapshot {
@@ -394,6 +394,7 @@ impl Sweeper {
             let taken = tenant.segment.memory().taken();
             tenant.segment.survey(taken, &self.clocks, &mut survey);
         }
+        survey.segment_bytes += self.reception.bytes();
         let there = survey.segments.iter().map(|known| known.nonce).collect();
         self.home.control().forget_ended(&there);
         survey

@@ -65,15 +65,20 @@ fn correct(
     catalog: &mut Catalog,
     corrections: &mut HashMap<usize, VecDeque<Correction>>,
 ) {
-    let [errors, trips] = ["uncertainty", "round_trip"].map(|name| column::<Int64Type>(batch, name));
+    let trips = column::<Int64Type>(batch, "round_trip");
     let nodes = batch.column_by_name("node").and_then(|c| c.as_string_opt::<i32>());
-    let (Some(nodes), Some(errors), Some(trips)) = (nodes, errors, trips) else {
+    let (Some(nodes), Some(trips)) = (nodes, trips) else {
         return;
     };
-    for (row, piece) in clocks::pieces(batch).into_iter().enumerate() {
+    for (row, (piece, error)) in clocks::pieces(batch).into_iter().zip(clocks::errors(batch)).enumerate() {
         if let Some(node) = catalog.node(nodes.value(row)) {
-            let (uncertainty, round_trip) = (errors.value(row), trips.value(row));
-            let correction = Correction { piece, uncertainty, round_trip, reason: Reason::First };
+            let correction = Correction {
+                piece,
+                uncertainty: error.uncertainty,
+                estimated_error: error.estimated.unwrap_or(error.uncertainty),
+                round_trip: trips.value(row),
+                reason: Reason::First,
+            };
             remember(corrections.entry(node).or_default(), correction);
         }
     }

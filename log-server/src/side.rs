@@ -272,6 +272,7 @@ pub fn clocks(node: &str, rows: &[Correction]) -> Result<RecordBatch, ArrowError
         i64s(|r| r.round_trip),
         i64s(|r| r.piece.drift),
         text(rows, |r| r.reason.name()),
+        i64s(|r| r.estimated_error),
     ];
     RecordBatch::try_new(schema::of(Table::Clocks), columns)
 }

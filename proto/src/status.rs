@@ -134,6 +134,8 @@ pub struct ClockStatus {
     pub drift_ppb: i64,
     /// The times of the node may be wrong by so much.
     pub uncertainty_ns: i64,
+    /// They probably are by so much: the standard error, if both ways are equally long. `None`: a log-server of before.
+    pub estimated_error_ns: Option<i64>,
     /// Shortest round trip.
     pub round_trip_ns: i64,
 }

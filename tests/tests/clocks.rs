@@ -1,6 +1,6 @@
 //! Log-clients with wrong clocks as nodes of one log-server: what depends on each other is in its order to within the
-//! uncertainty that the trace states, the uncertainty is small against the round trip, the truth lies within it, and the
-//! nodes' own times can be had back exactly.
+//! uncertainty that the trace states, the uncertainty is small against the round trip, the truth lies within it, the
+//! estimated error is right where both ways take equally long, and the nodes' own times can be had back exactly.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -15,7 +15,7 @@ use miot_tests::process::{Background, run, until};
 use miot_tests::random::number;
 use miot_tests::trace::{Row, rows};
 use miot_tests::traced::{assert_good, events};
-use miot_trace_store::{Reader, Table};
+use miot_trace_store::{Corrections, Reader, Table};
 use rustix::process::Signal;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -66,6 +66,7 @@ impl Node {
 struct Piece {
     time: i64,
     uncertainty: i64,
+    estimated_error: i64,
     round_trip: i64,
     reason: String,
 }
@@ -75,11 +76,13 @@ fn pieces(trace: &Path) -> HashMap<String, Vec<Piece>> {
     for batch in Reader::open(trace).unwrap().table(Table::Clocks).unwrap() {
         let i64s = |name: &str| batch[name].as_primitive::<Int64Type>().clone();
         let (uncertainties, round_trips) = (i64s("uncertainty"), i64s("round_trip"));
+        let estimates = i64s("estimated_error");
         let times = batch["time"].as_primitive::<TimestampNanosecondType>();
         for row in 0..batch.num_rows() {
             let piece = Piece {
                 time: times.value(row),
                 uncertainty: uncertainties.value(row),
+                estimated_error: estimates.value(row),
                 round_trip: round_trips.value(row),
                 reason: batch["reason"].as_string::<i32>().value(row).to_owned(),
             };
@@ -89,9 +92,10 @@ fn pieces(trace: &Path) -> HashMap<String, Vec<Piece>> {
     nodes
 }
 
-/// What the trace states about a node at a time.
+/// What the trace states about a node at a time: the last row that begins before. A log-server that was killed may have left
+/// rows that begin after those of the next one.
 fn stated(pieces: &[Piece], time: i64) -> &Piece {
-    &pieces[pieces.partition_point(|piece| piece.time <= time).saturating_sub(1)]
+    pieces.iter().rev().find(|piece| piece.time <= time).unwrap_or(&pieces[0])
 }
 
 /// Since 1970, the moment this machine booted.
@@ -185,7 +189,7 @@ fn finish(
     (check_trace(trace, nodes, &stated, boot), stated)
 }
 
-/// What must hold of the trace of these nodes besides the order of their turns.
+/// What must hold of the trace of these nodes besides the order of their turns. Prints how right the estimated errors are.
 fn check_trace(trace: &Path, nodes: &[Node], stated_of: &HashMap<String, Vec<Piece>>, boot: i64) -> Vec<Row> {
     assert_good(trace);
     let merged = events(trace);
@@ -198,18 +202,26 @@ fn check_trace(trace: &Path, nodes: &[Node], stated_of: &HashMap<String, Vec<Pie
         let claims = &stated_of[node.name];
         let (mut worst, mut sum, mut count) = (0, 0, 0);
         let (mut stated_worst, mut shares) = (0, Vec::new());
+        let corrections = Corrections::read(&Reader::open(trace).unwrap()).unwrap();
         for (row, own) in merged.iter().zip(&own).filter(|(row, _)| row.node == node.name) {
             let (error, claim) = ((row.time - node.truth(own.time, boot)).abs(), stated(claims, row.time));
             assert!(error <= claim.uncertainty + SLACK, "{error} ns off: {claim:?} {row:?}");
             (worst, sum, count) = (worst.max(error), sum + error, count + 1);
             stated_worst = stated_worst.max(claim.uncertainty);
             shares.push(claim.uncertainty as f64 / claim.round_trip.max(1) as f64);
+            let error = corrections.error(node.name, row.time).unwrap();
+            assert_eq!(
+                (error.uncertainty, error.estimated),
+                (claim.uncertainty, Some(claim.estimated_error))
+            );
         }
         shares.sort_by(f64::total_cmp);
         let last = claims.last().unwrap();
+        let covered = covered(&merged, &own, node, claims, boot);
         println!(
             "{} ({:+} s, {:+} ppm): {count} events, off by {:.1} us on average, {:.1} us at worst; stated at most {:.1} us, \
-             at the end {:.1} us with a round trip of {:.1} us; half of the events below {:.2} round trips; {} rows",
+             at the end {:.1} us with a round trip of {:.1} us; half of the events below {:.2} round trips; {} rows; \
+             estimated at the end {:.1} us, three times that covers {:.1} %",
             node.name,
             node.offset,
             node.drift,
@@ -219,10 +231,23 @@ fn check_trace(trace: &Path, nodes: &[Node], stated_of: &HashMap<String, Vec<Pie
             last.uncertainty as f64 / 1e3,
             last.round_trip as f64 / 1e3,
             shares[shares.len() / 2],
-            claims.len()
+            claims.len(),
+            last.estimated_error as f64 / 1e3,
+            covered * 100.0
         );
     }
     merged
+}
+
+/// In what share of a node's events three times the estimated error covers the error.
+fn covered(merged: &[Row], own: &[Row], node: &Node, claims: &[Piece], boot: i64) -> f64 {
+    let errors = merged.iter().zip(own).filter(|(row, _)| row.node == node.name);
+    let is_covered = |(row, own): (&Row, &Row)| {
+        let estimated = stated(claims, row.time).estimated_error;
+        (row.time - node.truth(own.time, boot)).abs() <= 3 * estimated + SLACK
+    };
+    let covered: Vec<bool> = errors.map(is_covered).collect();
+    covered.iter().filter(|covered| **covered).count() as f64 / covered.len() as f64
 }
 
 /// The trace with the nodes' own times.
@@ -323,6 +348,11 @@ fn a_slow_network_is_stated_and_own_times_can_be_had_back() {
     let mut nodes =
         [Node::start("far", -5, 100, proxies[0].port), Node::start("crooked", 5, -100, proxies[1].port)];
     until_clocks_are_known(&trace, &nodes, 2);
+    until("the errors are estimated at a quarter of the round trip", || {
+        let stated = pieces(&trace);
+        let last = |node: &Node| stated[node.name].last().unwrap().clone();
+        nodes.iter().map(last).all(|last| 4 * last.estimated_error <= last.round_trip)
+    });
     for round in 0..2 {
         take_turns(&place, round, &nodes[0], &nodes[1]);
     }
@@ -333,6 +363,9 @@ fn a_slow_network_is_stated_and_own_times_can_be_had_back() {
     assert!(stated["far"].iter().all(|piece| ["first", "exchange", "gap"].contains(&piece.reason.as_str())));
 
     let own = own_times(&trace);
+    // Only of this one are both ways equal.
+    let far = covered(&merged, &own, &nodes[0], &stated["far"], boot);
+    assert!(far >= 0.95, "three times the estimated error covers {far} of the events");
     for (node, proxy) in nodes.iter().zip(&proxies) {
         let mut had_back: Vec<i64> =
             own.iter().filter(|row| row.node == node.name).map(|row| row.time).collect();

@@ -72,10 +72,20 @@ impl Piece {
     }
 }
 
+/// How wrong merged times may be while a piece holds, nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeError {
+    /// At most so much. `i64::MAX`: nothing is known.
+    pub uncertainty: i64,
+    /// The standard error, if the fastest way there takes as long as the fastest way back. `None` in a trace of a version that
+    /// did not estimate it.
+    pub estimated: Option<i64>,
+}
+
 /// What was applied to the times of all nodes of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Corrections {
-    nodes: HashMap<String, Vec<Piece>>,
+    nodes: HashMap<String, Vec<(Piece, TimeError)>>,
 }
 
 impl Corrections {
@@ -94,14 +104,14 @@ impl Corrections {
     /// Takes in rows of `clocks`, in the order in which they were written.
     pub fn see(&mut self, batch: &RecordBatch) {
         let names = batch.column_by_name("node").and_then(|names| names.as_string_opt::<i32>());
-        for (row, piece) in pieces(batch).into_iter().enumerate() {
+        for (row, (piece, error)) in pieces(batch).into_iter().zip(errors(batch)).enumerate() {
             if let Some(names) = names
                 && !names.is_null(row)
             {
                 let pieces = self.nodes.entry(names.value(row).to_owned()).or_default();
                 // In order of time, unless a clock was found to be ahead and set back: then the later row counts.
-                pieces.truncate(pieces.partition_point(|before| before.time <= piece.time));
-                pieces.push(piece);
+                pieces.truncate(pieces.partition_point(|(before, _)| before.time <= piece.time));
+                pieces.push((piece, error));
             }
         }
     }
@@ -110,9 +120,19 @@ impl Corrections {
     /// the node.
     #[must_use]
     pub fn node_time(&self, node: &str, time: i64, flags: u16) -> Option<i64> {
-        let pieces = self.nodes.get(node)?;
-        let piece = pieces.get(pieces.partition_point(|piece| piece.time <= time).saturating_sub(1))?;
+        let (piece, _) = self.at(node, time)?;
         Some(piece.node(time, flags & flag::TIE != 0))
+    }
+
+    /// How wrong a merged time of a node may be. `None` if nothing was written about the node.
+    #[must_use]
+    pub fn error(&self, node: &str, time: i64) -> Option<TimeError> {
+        self.at(node, time).map(|(_, error)| *error)
+    }
+
+    fn at(&self, node: &str, time: i64) -> Option<&(Piece, TimeError)> {
+        let pieces = self.nodes.get(node)?;
+        pieces.get(pieces.partition_point(|(piece, _)| piece.time <= time).saturating_sub(1))
     }
 }
 
@@ -133,10 +153,23 @@ pub fn pieces(batch: &RecordBatch) -> Vec<Piece> {
     (0..batch.num_rows()).map(piece).collect()
 }
 
+/// How wrong times may be while these pieces hold, one per row of a batch of `clocks`.
+#[must_use]
+pub fn errors(batch: &RecordBatch) -> Vec<TimeError> {
+    let [most, estimated] = ["uncertainty", "estimated_error"].map(|name| column::<Int64Type>(batch, name));
+    let error = |row: usize| TimeError {
+        uncertainty: most.map_or(i64::MAX, |most| most.value(row)),
+        estimated: estimated.filter(|column| column.is_valid(row)).map(|column| column.value(row)),
+    };
+    (0..batch.num_rows()).map(error).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arrow_array::{ArrayRef, Int64Array, StringArray, TimestampNanosecondArray};
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     const START: i64 = 1_700_000_000 * BILLION;
 
@@ -179,10 +212,33 @@ mod tests {
         let mut corrections = Corrections::default();
         let early = Piece { time: 1000, offset: 10, drift: 0 };
         let late = Piece { time: 2000, offset: -10, drift: 0 };
-        corrections.nodes.insert("a".into(), vec![early, late]);
+        let error = |uncertainty| TimeError { uncertainty, estimated: Some(uncertainty / 4) };
+        corrections.nodes.insert("a".into(), vec![(early, error(40)), (late, error(20))]);
+        for (time, expected) in [(500, 40), (1999, 40), (2000, 20)] {
+            assert_eq!(corrections.error("a", time), Some(error(expected)));
+        }
         for (time, node) in [(500, 490), (1000, 990), (1999, 1989), (2000, 2010), (5000, 5010)] {
             assert_eq!(corrections.node_time("a", time, 0), Some(node));
         }
-        assert_eq!(corrections.node_time("b", 1000, 0), None);
+        assert_eq!((corrections.node_time("b", 1000, 0), corrections.error("b", 1000)), (None, None));
+    }
+
+    #[test]
+    fn a_trace_of_before_has_no_estimate() -> Result<(), arrow_schema::ArrowError> {
+        let (node, time) = (StringArray::from(vec!["a"]), TimestampNanosecondArray::from(vec![1000]));
+        let columns: [(&str, ArrayRef); 6] = [
+            ("time", Arc::new(time.with_timezone("UTC"))),
+            ("node", Arc::new(node)),
+            ("offset", Arc::new(Int64Array::from(vec![10]))),
+            ("uncertainty", Arc::new(Int64Array::from(vec![7]))),
+            ("round_trip", Arc::new(Int64Array::from(vec![9]))),
+            ("drift", Arc::new(Int64Array::from(vec![0]))),
+        ];
+        let old = RecordBatch::try_from_iter(columns)?;
+        let mut corrections = Corrections::default();
+        corrections.see(&old);
+        assert_eq!(corrections.node_time("a", 1500, 0), Some(1490));
+        assert_eq!(corrections.error("a", 1500), Some(TimeError { uncertainty: 7, estimated: None }));
+        Ok(())
     }
 }

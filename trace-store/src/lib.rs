@@ -60,7 +60,7 @@ mod sealer;
 pub mod writer;
 
 pub use carried::Removed;
-pub use clocks::{Corrections, Piece};
+pub use clocks::{Corrections, Piece, TimeError};
 pub use error::Error;
 pub use follow::{Follow, Place};
 pub use layout::{PartCounts, count_parts};

@@ -86,6 +86,7 @@
 //! | `round_trip` | nanoseconds: the shortest exchange that the piece rests on |
 //! | `drift` | nanoseconds that the offset gains per second of the node's time |
 //! | `reason` | why a new piece was begun: `first`, `exchange`, `gap`, `step` |
+//! | `estimated_error` | nanoseconds: while the piece holds, the standard error of merged times, if the fastest way there takes as long as the fastest way back; null in parts that an earlier version wrote |
 //!
 //! **devices**: what the block devices and the mounted network file systems of a node did in an interval, by the counters of its
 //! kernel; one row per device and interval. A counter is null where the kernel does not offer it. See `docs/devices.md`.
@@ -324,6 +325,7 @@ fn clocks() -> Vec<Field> {
         col("round_trip", Int64),
         col("drift", Int64),
         col("reason", Utf8),
+        null("estimated_error", Int64),
     ]
 }
 

@@ -3,6 +3,7 @@
 //! | module | role |
 //! |---|---|
 //! | `estimate` | what exchanges tell: bounds of offset and drift |
+//! | `error` | how wrong that may be, and how wrong it probably is |
 //! | `line` | what is applied: straight pieces, one after the other |
 //!
 //! [`NodeClock`] puts them together. The line aims at the middle of the bounds, where the error is least in the
@@ -12,6 +13,7 @@
 //! back, and the order within a stream stays. Only a clock that was stepped makes a jump. [`miot_trace_store::clocks`]
 //! has the formula of a piece. A clock that cannot be told from the server's is left alone.
 
+mod error;
 mod estimate;
 mod line;
 #[cfg(test)]
@@ -20,11 +22,11 @@ mod tests;
 pub use estimate::Sample;
 pub use line::PIECES;
 
+use error::{Errors, RoundTrips};
 use estimate::{Bounds, Estimate, LIMIT, WANDER};
 use line::Line;
 use miot_proto::batch::Columns;
 use miot_trace_store::Piece;
-use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Shortest and longest time between two exchanges of a node that answers.
@@ -32,8 +34,6 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 /// Between two exchanges the bounds may widen by an eighth of half the round trip, or by this, nanoseconds: finer than
 /// that no two requests on different nodes depend on each other.
 const FINE: f64 = 5e3;
-/// Round trips of which the shortest counts.
-const ROUND_TRIPS: usize = 32;
 /// A claim holds for one and a half pauses, and this: an answer may be late, nanoseconds.
 const LATE: f64 = 10e6;
 /// An error is slewed away within this many pauses, ...
@@ -46,6 +46,8 @@ const STEP: i64 = 10_000_000;
 const GAP: i64 = 1_000_000_000;
 /// The drift of an earlier connection counts until it is known better than this.
 const ROUGH: f64 = 50e-6;
+/// Without any exchange.
+const NOTHING_KNOWN: Errors = Errors { most: i64::MAX, estimated: i64::MAX };
 /// Unit of [`Piece::drift`].
 const BILLION: f64 = 1e9;
 
@@ -82,10 +84,31 @@ pub struct Correction {
     pub piece: Piece,
     /// While it holds, merged times are at most this wrong, nanoseconds. `i64::MAX`: nothing is known.
     pub uncertainty: i64,
+    /// While it holds, the standard error of merged times, nanoseconds, if the fastest way there takes as long as the
+    /// fastest way back; at most `uncertainty`.
+    pub estimated_error: i64,
     /// Of the shortest exchange it rests on, nanoseconds; 0 if there was none.
     pub round_trip: i64,
     /// Why.
     pub reason: Reason,
+}
+
+impl Correction {
+    fn errors(&self) -> Errors {
+        Errors { most: self.uncertainty, estimated: self.estimated_error }
+    }
+
+    /// True if errors are still as was written. The estimate is one to within a half: so three times it covers the error
+    /// whenever both ways are equal.
+    fn holds(&self, errors: Errors) -> bool {
+        errors.most <= self.uncertainty
+            && errors.estimated <= self.estimated_error.saturating_add(self.estimated_error / 2)
+    }
+
+    /// True if a good deal less can be claimed.
+    fn is_much_more_than(&self, errors: Errors) -> bool {
+        errors.most <= self.uncertainty / 8 * 7 || errors.estimated <= self.estimated_error / 2
+    }
 }
 
 /// See the module.
@@ -97,7 +120,7 @@ pub struct NodeClock {
     /// The drift before this connection.
     prior: Option<f64>,
     estimate: Option<Estimate>,
-    round_trips: VecDeque<i64>,
+    round_trips: RoundTrips,
     /// No piece was begun on this connection.
     returned: bool,
 }
@@ -114,17 +137,13 @@ impl NodeClock {
             claim,
             prior: claim.map(|claim| claim.piece.drift as f64 / BILLION),
             estimate: None,
-            round_trips: VecDeque::new(),
+            round_trips: RoundTrips::default(),
             returned: claim.is_some(),
         }
     }
 
     /// Takes in an exchange. Returns false if it contradicts those before it.
     pub fn add(&mut self, sample: Sample) -> bool {
-        self.round_trips.push_back(sample.round_trip());
-        if self.round_trips.len() > ROUND_TRIPS {
-            self.round_trips.pop_front();
-        }
         let agrees = match &mut self.estimate {
             None => {
                 self.estimate = Some(Estimate::new(sample));
@@ -133,8 +152,9 @@ impl NodeClock {
             Some(estimate) => estimate.add(sample),
         };
         if !agrees {
-            self.round_trips = [sample.round_trip()].into();
+            self.round_trips = RoundTrips::default();
         }
+        self.round_trips.add(sample.round_trip());
         agrees
     }
 
@@ -195,7 +215,7 @@ impl NodeClock {
     }
 
     fn round_trip(&self) -> i64 {
-        self.round_trips.iter().copied().min().unwrap_or(0)
+        self.round_trips.shortest()
     }
 
     fn drift(&self, estimate: &Estimate) -> f64 {
@@ -223,10 +243,10 @@ impl NodeClock {
         let equal = self.may_be_equal(estimate, offset);
         let rate = if equal { 0.0 } else { self.drift(estimate) };
         let aim = |offset: Bounds<i64>| if equal { 0 } else { offset.middle() };
-        let straight = piece(node, aim(offset), rate);
-        let could_claim = claim(self.error(estimate, straight, node));
         let Some(before) = self.claim else {
-            return vec![self.begin(straight, could_claim, Reason::First)];
+            let straight = piece(node, aim(offset), rate);
+            let errors = self.errors(estimate, straight, node).claimed();
+            return vec![self.begin(straight, errors, Reason::First)];
         };
         let gap = node.saturating_sub(self.line.free_from());
         if gap < -GAP {
@@ -234,8 +254,9 @@ impl NodeClock {
         }
         let returned = self.returned && gap > GAP;
         let bent = if returned { (WANDER * gap as f64 / 2.0) as i64 } else { 0 };
-        let error = self.error(estimate, self.line.covering(node), node).saturating_add(bent);
-        if error <= before.uncertainty && could_claim > before.uncertainty / 4 * 3 {
+        let errors = self.errors(estimate, self.line.covering(node), node).and(bent);
+        let (_, could_claim, _) = self.next(estimate, node, rate, aim);
+        if before.holds(errors) && !before.is_much_more_than(could_claim) {
             self.returned = false;
             return Vec::new();
         }
@@ -247,55 +268,67 @@ impl NodeClock {
             let was = self.line.offset(from);
             let lean = aim(offset).saturating_sub(was) as f64 / node.saturating_sub(from).max(1) as f64;
             if lean.abs() <= LIMIT {
-                let ends = before.uncertainty.max(offset.error(aim(offset)));
-                pieces.push(self.begin(
-                    piece(from, was, lean),
-                    claim(ends.saturating_add(bent)),
-                    Reason::Gap,
-                ));
+                let ends = before.errors().max(self.errors_at(&estimate, aim(offset), node));
+                pieces.push(self.begin(piece(from, was, lean), ends.and(bent).claimed(), Reason::Gap));
             } else {
                 let back = aim(offset).saturating_sub((rate * gap as f64) as i64);
-                let uncertainty = could_claim.saturating_add(claim(2 * bent));
-                pieces.push(self.begin(piece(from, back, rate), uncertainty, Reason::Step));
+                let errors = could_claim.and(2 * bent).claimed();
+                pieces.push(self.begin(piece(from, back, rate), errors, Reason::Step));
             }
         }
-        let from = self.line.knot(self.line.free_from().max(node));
-        let (was, aim) = (self.line.offset(from), aim(estimate.offset_at(from)));
-        let missing = aim.saturating_sub(was);
-        if missing.saturating_abs() > STEP {
-            let piece = piece(from, aim, rate);
-            let uncertainty = claim(self.error(&estimate, piece, from));
-            pieces.push(self.begin(piece, uncertainty, Reason::Step));
-            return pieces;
-        }
-        let slew =
-            (missing as f64 / (SLEW_PAUSES * self.pause_ns()).max(GAP as f64 / 2.0)).clamp(-SLEW, SLEW);
-        let piece = piece(from, was, rate + slew);
-        let uncertainty = claim(self.error(&estimate, piece, from));
-        pieces.push(self.begin(piece, uncertainty, Reason::Exchange));
+        let (piece, errors, reason) = self.next(&estimate, node, rate, aim);
+        pieces.push(self.begin(piece, errors, reason));
         pieces
     }
 
-    /// How wrong a piece may be between a node's time and the exchange after the next: at one of the ends.
-    fn error(&self, estimate: &Estimate, piece: Piece, node: i64) -> i64 {
-        let error = |node: i64| {
-            let applied = piece.merged(node).0.saturating_sub(node);
-            estimate.offset_at(node).error(applied)
+    /// The piece that can be begun at a node's time, with what can be claimed of it: one that goes on where the line is and leans
+    /// towards where it aims, or jumps there.
+    fn next(
+        &self,
+        estimate: &Estimate,
+        node: i64,
+        rate: f64,
+        aim: impl Fn(Bounds<i64>) -> i64,
+    ) -> (Piece, Errors, Reason) {
+        let from = self.line.knot(self.line.free_from().max(node));
+        let (was, aim) = (self.line.offset(from), aim(estimate.offset_at(from)));
+        let missing = aim.saturating_sub(was);
+        let (piece, reason) = if missing.saturating_abs() > STEP {
+            (piece(from, aim, rate), Reason::Step)
+        } else {
+            let time = (SLEW_PAUSES * self.pause_ns()).max(GAP as f64 / 2.0);
+            let slew = (missing as f64 / time).clamp(-SLEW, SLEW);
+            (piece(from, was, rate + slew), Reason::Exchange)
         };
-        error(node).max(error(node.saturating_add((1.5 * self.pause_ns() + LATE) as i64)))
+        (piece, self.errors(estimate, piece, from).claimed(), reason)
+    }
+
+    /// How wrong a piece may be between a node's time and the exchange after the next: at one of the ends.
+    fn errors(&self, estimate: &Estimate, piece: Piece, node: i64) -> Errors {
+        let at = |node: i64| {
+            let applied = piece.merged(node).0.saturating_sub(node);
+            self.errors_at(estimate, applied, node)
+        };
+        at(node).max(at(node.saturating_add((1.5 * self.pause_ns() + LATE) as i64)))
+    }
+
+    fn errors_at(&self, estimate: &Estimate, applied: i64, node: i64) -> Errors {
+        Errors::of(applied, estimate.offset_at(node), self.round_trips.least())
     }
 
     /// Without a single answer: what was applied before, or nothing.
     fn assume(&mut self, node: i64) -> Vec<Correction> {
         match self.claim {
             Some(_) => Vec::new(),
-            None => vec![self.begin(piece(node, 0, 0.0), i64::MAX, Reason::First)],
+            None => vec![self.begin(piece(node, 0, 0.0), NOTHING_KNOWN, Reason::First)],
         }
     }
 
-    fn begin(&mut self, piece: Piece, uncertainty: i64, reason: Reason) -> Correction {
+    fn begin(&mut self, piece: Piece, errors: Errors, reason: Reason) -> Correction {
         self.line.push(piece);
-        let correction = Correction { piece, uncertainty, round_trip: self.round_trip(), reason };
+        let Errors { most: uncertainty, estimated: estimated_error } = errors;
+        let round_trip = self.round_trip();
+        let correction = Correction { piece, uncertainty, estimated_error, round_trip, reason };
         self.claim = Some(correction);
         correction
     }
@@ -304,9 +337,4 @@ impl NodeClock {
 /// A piece from a node's time on.
 fn piece(node: i64, offset: i64, drift: f64) -> Piece {
     Piece { time: node.saturating_add(offset), offset, drift: (drift * BILLION).round() as i64 }
-}
-
-/// What is claimed where an error is to be expected: a little more, so that not every exchange begins a new piece.
-fn claim(error: i64) -> i64 {
-    error.saturating_add(error / 8).saturating_add(100)
 }

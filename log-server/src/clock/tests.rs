@@ -94,6 +94,8 @@ struct Seen {
     rows: Vec<Correction>,
     /// The uncertainty, event by event.
     claims: Vec<i64>,
+    /// When, the error, and the one that was estimated, event by event.
+    estimates: Vec<(i64, i64, i64)>,
     worst: i64,
     exchanges: usize,
 }
@@ -151,7 +153,9 @@ impl World {
         if self.now >= self.doubtful_until {
             let (error, claim) = ((merged - truth).abs(), self.node.claim().unwrap());
             assert!(error <= claim.uncertainty, "{error} ns off at {}: {claim:?}", self.now - START);
+            assert!(claim.estimated_error <= claim.uncertainty, "{claim:?}");
             self.seen.claims.push(claim.uncertainty);
+            self.seen.estimates.push((self.now, error, claim.estimated_error));
             self.seen.worst = self.seen.worst.max(error);
         }
     }
@@ -224,6 +228,28 @@ impl World {
         }
     }
 
+    /// Ten seconds after the begin: three times the estimated error covers the error of nearly all events, and for half of
+    /// them it is not more than so many of the fastest round trips, if both ways are equal.
+    fn check_estimates(&self, fastest: i64, most: Option<f64>) {
+        let warm: Vec<_> = self.seen.estimates.iter().filter(|(at, ..)| *at >= START + 10 * SECOND).collect();
+        let share = |times: i64| {
+            let covered = warm.iter().filter(|(_, error, estimated)| *error <= times * estimated).count();
+            covered as f64 / warm.len() as f64
+        };
+        let mut estimates: Vec<i64> = warm.iter().map(|(.., estimated)| *estimated).collect();
+        estimates.sort_unstable();
+        let median = estimates[estimates.len() / 2] as f64 / fastest as f64;
+        println!(
+            "    estimated for half of the events: {median:.2} fastest round trips; covers {:.3}, three times {:.3}",
+            share(1),
+            share(3)
+        );
+        if let Some(most) = most {
+            assert!(share(3) >= 0.95, "{}", share(3));
+            assert!(median <= most, "{median}");
+        }
+    }
+
     fn tell(&self, what: &str) -> Correction {
         let last = self.node.claim().unwrap();
         println!(
@@ -247,16 +273,16 @@ fn way(least: i64, queue: i64, burst: i64) -> Way {
 
 #[test]
 fn the_truth_is_within_the_uncertainty_and_that_is_small() {
-    // With how many times the shortest round trip may be claimed.
-    let networks: [(&str, Way, Way, f64); 5] = [
-        ("loopback", way(20 * US, 10 * US, 3 * MS), way(20 * US, 10 * US, 3 * MS), 1.3),
-        ("local network", way(80 * US, 40 * US, 0), way(90 * US, 60 * US, 10 * MS), 1.0),
-        ("queue on the way back", way(100 * US, 20 * US, 0), way(100 * US, 5 * MS, 50 * MS), 2.3),
-        ("wide area", way(5 * MS, MS, 20 * MS), way(5 * MS, MS, 20 * MS), 1.3),
-        ("crooked", way(200 * US, 50 * US, 0), way(3 * MS, 500 * US, 0), 1.5),
+    // With how many times the shortest round trip may be claimed, and estimated where both ways are equal.
+    let networks: [(&str, Way, Way, f64, Option<f64>); 5] = [
+        ("loopback", way(20 * US, 10 * US, 3 * MS), way(20 * US, 10 * US, 3 * MS), 1.3, Some(0.4)),
+        ("local network", way(80 * US, 40 * US, 0), way(90 * US, 60 * US, 10 * MS), 1.0, Some(0.2)),
+        ("queue on the way back", way(100 * US, 20 * US, 0), way(100 * US, 5 * MS, 50 * MS), 2.3, Some(0.9)),
+        ("wide area", way(5 * MS, MS, 20 * MS), way(5 * MS, MS, 20 * MS), 1.3, Some(0.3)),
+        ("crooked", way(200 * US, 50 * US, 0), way(3 * MS, 500 * US, 0), 1.5, None),
     ];
     let clocks = [(5 * SECOND, 100_000), (-5 * SECOND, -100_000), (0, 0), (3 * MS, -17_123), (-MS, 400_000)];
-    for (n, (name, there, back, times)) in networks.into_iter().enumerate() {
+    for (n, (name, there, back, times, estimated)) in networks.into_iter().enumerate() {
         for (m, (offset, ppb)) in clocks.into_iter().enumerate() {
             let mut world = World::new((n * 10 + m) as u64, offset, ppb, Network::new(there, back));
             world.connect();
@@ -270,6 +296,7 @@ fn the_truth_is_within_the_uncertainty_and_that_is_small() {
             println!("    claimed for half of the events, worst error, by fastest round trips: {shares:.2?}");
             assert!(shares.0 <= times, "{median} ns claimed, {fastest} ns is the fastest round trip");
             assert!(world.seen.rows.len() < 240, "{}", world.seen.rows.len());
+            world.check_estimates(fastest, estimated);
             world.check_way_back();
         }
     }

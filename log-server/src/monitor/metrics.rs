@@ -83,7 +83,7 @@ fn server(page: &Exposition, status: &ClusterStatus) -> Result<(), prometheus::E
 
 fn nodes(page: &Exposition, nodes: &[NodeStatus]) -> Result<(), prometheus::Error> {
     type Value = fn(&NodeStatus) -> Option<f64>;
-    let gauges: [(&str, &str, Value); 6] = [
+    let gauges: [(&str, &str, Value); 7] = [
         ("miot_node_connected", "1 while the node has a connection.", |n| {
             Some(f64::from(u8::from(n.connected)))
         }),
@@ -106,6 +106,11 @@ fn nodes(page: &Exposition, nodes: &[NodeStatus]) -> Result<(), prometheus::Erro
         ("miot_node_clock_uncertainty_seconds", "The times of the node may be wrong by so much.", |n| {
             n.clock.map(|clock| seconds(clock.uncertainty_ns))
         }),
+        (
+            "miot_node_clock_estimated_error_seconds",
+            "Standard error of the times of the node, if both ways of the network are equally long.",
+            |n| n.clock?.estimated_error_ns.map(seconds),
+        ),
     ];
     for (name, help, value) in gauges {
         let series = nodes.iter().filter_map(|node| Some(([node.node.as_str()], value(node)?)));

@@ -175,6 +175,7 @@ impl Monitor {
             offset_ns: correction.piece.offset,
             drift_ppb: correction.piece.drift,
             uncertainty_ns: correction.uncertainty,
+            estimated_error_ns: Some(correction.estimated_error),
             round_trip_ns: correction.round_trip,
         };
         // Without an answer nothing is known but that nothing is.

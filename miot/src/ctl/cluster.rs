@@ -159,6 +159,7 @@ struct Row<'a> {
     filtered: u64,
     spool_bytes: Option<u64>,
     clock_uncertainty_ns: Option<i64>,
+    clock_estimated_error_ns: Option<i64>,
     processes: Option<u64>,
     in_flight: Option<u64>,
     recording: Option<bool>,
@@ -182,6 +183,7 @@ impl<'a> Row<'a> {
             filtered: node.losses.get("filtered").copied().unwrap_or(0),
             spool_bytes: report.map(|report| report.spool.bytes),
             clock_uncertainty_ns: node.clock.map(|clock| clock.uncertainty_ns),
+            clock_estimated_error_ns: node.clock.and_then(|clock| clock.estimated_error_ns),
             processes: report.map(|report| report.processes),
             in_flight: report.map(|report| report.in_flight),
             recording: report.map(|report| report.settings.enabled),
@@ -220,6 +222,7 @@ fn text(status: &ClusterStatus, out: &mut impl Write) -> std::io::Result<()> {
         "LOST",
         "SPOOL",
         "CLOCK ±",
+        "EST ±",
         "PROCS",
         "IN FLIGHT",
         "RECORDS",
@@ -242,7 +245,7 @@ fn text(status: &ClusterStatus, out: &mut impl Write) -> std::io::Result<()> {
     Ok(())
 }
 
-fn cells(node: &NodeStatus) -> [String; 12] {
+fn cells(node: &NodeStatus) -> [String; 13] {
     let none = || "-".to_owned();
     let report = node.report.as_ref().filter(|_| node.connected);
     let told = |value: &dyn Fn(&miot_proto::status::NodeReport) -> String| report.map_or_else(none, value);
@@ -261,6 +264,7 @@ fn cells(node: &NodeStatus) -> [String; 12] {
         lost(node).to_string(),
         told(&|report| bytes(report.spool.bytes as f64)),
         node.clock.map_or_else(none, |clock| since(clock.uncertainty_ns)),
+        node.clock.and_then(|clock| clock.estimated_error_ns).map_or_else(none, since),
         told(&|report| report.processes.to_string()),
         told(&|report| match report.oldest.first() {
             Some(oldest) => format!("{} ({})", report.in_flight, rough(Duration::from_nanos(oldest.age_ns))),

@@ -108,8 +108,11 @@ async fn a_broken_rule_ends_the_connection_with_a_reason() {
         (Some(Message::Ack { through: 9 }), "only the log-server sends"),
         (Some(Message::Batch { seq: 0, stream: 0, after: 0, columns: vec![] }), "has no number"),
         (Some(given_up(vec![(5, 7), (7, 9)])), "make no sense"),
-        (Some(given_up(vec![(0, 0); MAX_RANGES + 1])), "is not a message"),
-        (Some(devices(3, MAX_DEVICES + 1, 1)), "is not a message"),
+        (
+            Some(given_up(vec![(0, 0); MAX_RANGES + 1])),
+            "1048577 ranges of records that were given up, at most 1048576",
+        ),
+        (Some(devices(3, MAX_DEVICES + 1, 1)), "1025 devices in a sample, at most 1024"),
         (Some(devices(3, 1, MAX_DEVICE_NAME + 1)), "more than 512 bytes"),
         (Some(Message::Report { status: vec![b' '; MAX_REPORT + 1] }), "report of more than"),
         (Some(Message::Outcome { id: 1, outcome: vec![b' '; MAX_REPORT + 1] }), "outcome of more than"),

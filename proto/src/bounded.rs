@@ -1,36 +1,74 @@
-//! Lists off the wire with a limit: the rest of a longer one is not read, so that there is no memory for it. Some elements take
-//! sixteen times as much memory as bytes on the wire.
+//! Lists with a limit: their elements are counted before there is memory for any. Some take sixteen times as much of it as
+//! bytes on the wire.
 
-use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
-use std::fmt;
-use std::marker::PhantomData;
+use crate::wire::{MAX_DEVICES, MAX_RANGES};
 
-/// Reads a list of at most `MOST` elements.
-pub(crate) fn at_most<'de, const MOST: usize, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    T: Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    deserializer.deserialize_seq(AtMost::<MOST, T>(PhantomData))
+/// Tags of the messages that have such a list.
+const GIVEN_UP: u8 = 16;
+const DEVICES: u8 = 23;
+
+/// Checks the lists of a payload.
+///
+/// # Errors
+/// Which list is too long, and by how much.
+pub(crate) fn check(payload: &[u8]) -> Result<(), String> {
+    let Some((tag, fields)) = payload.split_first() else { return Ok(()) };
+    // The fields before the list, and its length. What cannot be read is found out by whoever reads the message.
+    let (list, most, found) = match *tag {
+        GIVEN_UP => {
+            let read = postcard::take_from_bytes::<(u64, u32, u64, u64)>(fields);
+            ("ranges of records that were given up", MAX_RANGES, read.map(|((.., found), _)| found))
+        }
+        DEVICES => {
+            let read = postcard::take_from_bytes::<(u64, u128, u64, i64, u64, u64)>(fields);
+            ("devices in a sample", MAX_DEVICES, read.map(|((.., found), _)| found))
+        }
+        _ => return Ok(()),
+    };
+    match found {
+        Ok(found) if found > most as u64 => Err(format!("{found} {list}, at most {most} are allowed")),
+        _ => Ok(()),
+    }
 }
 
-struct AtMost<const MOST: usize, T>(PhantomData<T>);
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crate::wire::{Counters, Device, DeviceKind, Sample};
+    use crate::wire::{FRAME_HEADER, FrameError, MAX_DEVICES, MAX_RANGES, Message, frame_header};
 
-impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for AtMost<MOST, T> {
-    type Value = Vec<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "at most {MOST} elements")
+    fn read(message: &Message) -> Result<Message, FrameError> {
+        let frame = message.frame();
+        let (header, payload) = frame.split_first_chunk::<FRAME_HEADER>().unwrap();
+        Message::from_payload(payload, frame_header(*header, payload.len()).unwrap().1)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Vec<T>, A::Error> {
-        let mut list = Vec::new();
-        while let Some(element) = elements.next_element()? {
-            if list.len() == MOST {
-                return Err(A::Error::invalid_length(MOST + 1, &self));
-            }
-            list.push(element);
+    #[test]
+    fn a_list_over_its_limit_is_named_with_the_limit_and_what_was_found() {
+        let given_up = |count| Message::GivenUp {
+            seq: 300,
+            stream: 300,
+            after: 300,
+            ranges: vec![(1, 2); count],
+            time: 1,
+        };
+        let device =
+            Device { kind: DeviceKind::Nfs, name: vec![1], mount: vec![], counters: Counters::default() };
+        let devices = |count| {
+            let devices = vec![device.clone(); count];
+            let sample = Sample { boot: u128::MAX, uptime: 300, time: -300, interval: 300, devices };
+            Message::Devices { seq: 300, sample }
+        };
+        for message in [given_up(MAX_RANGES), devices(MAX_DEVICES)] {
+            assert!(read(&message).unwrap() == message);
         }
-        Ok(list)
+        for (message, found, most, list) in [
+            (given_up(MAX_RANGES + 1), MAX_RANGES + 1, MAX_RANGES, "ranges"),
+            (devices(MAX_DEVICES + 7), MAX_DEVICES + 7, MAX_DEVICES, "devices"),
+        ] {
+            let error = read(&message).unwrap_err().to_string();
+            assert!(error.contains(&format!("{found} {list}")), "{error}");
+            assert!(error.contains(&format!("at most {most} ")), "{error}");
+        }
     }
 }

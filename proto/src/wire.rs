@@ -30,7 +30,7 @@
 //! From tail's side: `Hello` with [`Role::Tail`] → `Welcome`, then `Subscribe` → `Rows` until either side closes:
 //! of a time in the past first what the trace holds, then what comes, each row once.
 
-use crate::bounded::at_most;
+use crate::bounded;
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages. A server speaks with any client whose major part is its own.
@@ -255,7 +255,6 @@ pub struct Sample {
     /// Length of the interval, nanoseconds.
     pub interval: u64,
     /// Those that there are, at most [`MAX_DEVICES`].
-    #[serde(deserialize_with = "at_most::<MAX_DEVICES, _, _>")]
     pub devices: Vec<Device>,
 }
 
@@ -403,7 +402,6 @@ pub enum Message {
         after: u64,
         /// First and last attempt numbers, ascending; what is missing between two ranges was lost in the lane. At most
         /// [`MAX_RANGES`].
-        #[serde(deserialize_with = "at_most::<MAX_RANGES, _, _>")]
         ranges: Vec<(u64, u64)>,
         /// Completion of the last of them, node's nanoseconds since 1970.
         time: i64,
@@ -553,6 +551,7 @@ impl Message {
         if crc32c::crc32c(payload) != crc {
             return Err(FrameError::Checksum);
         }
+        bounded::check(payload).map_err(FrameError::Message)?;
         match postcard::take_from_bytes(payload) {
             Ok((message, [])) => Ok(message),
             Ok((_, rest)) => Err(FrameError::Message(format!("{} bytes left over", rest.len()))),

@@ -111,6 +111,8 @@ pub struct Step<T> {
     pub gaps: Vec<Gap>,
     /// Streams that ended.
     pub ended: Vec<Ended>,
+    /// Streams of which nothing waits any more.
+    pub emptied: Vec<u64>,
     /// Tickets of the batches and ends that are used up.
     pub tickets: Vec<T>,
     /// Rows before the bound remain: there were more than the limit.
@@ -125,6 +127,7 @@ impl<T> Default for Step<T> {
             late: 0,
             gaps: Vec::new(),
             ended: Vec::new(),
+            emptied: Vec::new(),
             tickets: Vec::new(),
             more: false,
         }
@@ -350,6 +353,9 @@ impl<T> Merge<T> {
                 step.tickets.extend(lane.queue.pop_front().map(|entry| entry.ticket));
             }
             self.entries -= before - lane.queue.len();
+            if before > 0 && lane.queue.is_empty() {
+                step.emptied.push(stream);
+            }
         }
         for stream in gone {
             self.lanes.remove(&stream);

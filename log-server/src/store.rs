@@ -99,7 +99,6 @@ struct Conn {
 /// A process that ended and still has rows to be merged.
 #[derive(Debug)]
 struct Ending {
-    process: u64,
     time: i64,
     lost: ProcessLoss,
     /// It was there again after its end: only its log-client had ended.
@@ -131,7 +130,10 @@ pub(crate) struct Store {
     present: HashMap<usize, u64>,
     sessions: HashMap<(usize, u64), Session>,
     recent: HashMap<usize, VecDeque<u64>>,
-    endings: Vec<Ending>,
+    /// By process.
+    endings: HashMap<u64, Vec<Ending>>,
+    /// Processes whose endings may have nothing left to wait for.
+    settling: HashSet<u64>,
     /// Processes that are there again, of an earlier server or log-client, and whose handles have not been read.
     returned: HashSet<u64>,
     /// Rows of `clocks` were given that are not durable.
@@ -229,7 +231,8 @@ impl Store {
             present: HashMap::new(),
             sessions: HashMap::new(),
             recent: HashMap::new(),
-            endings: Vec::new(),
+            endings: HashMap::new(),
+            settling: HashSet::new(),
             returned: HashSet::new(),
             new_clocks: false,
             samples: Samples::new(samples),
@@ -456,10 +459,15 @@ impl Store {
             self.append(Table::Devices, side::devices(&rows)?)?;
         }
         self.uncommitted.extend(tickets);
+        if !self.endings.is_empty() {
+            let over = step.emptied.iter().chain(step.ended.iter().map(|ended| &ended.stream));
+            let over = over.filter_map(|stream| self.catalog.streams.get(stream));
+            self.settling.extend(over.map(|stream| stream.process));
+        }
         if !step.is_empty() {
             self.emit(step)?;
         }
-        self.settle()?;
+        self.settle();
         Ok(more)
     }
 
@@ -538,21 +546,19 @@ impl Store {
     }
 
     /// Ends processes whose streams have all been merged.
-    fn settle(&mut self) -> Result<(), Error> {
-        let mut index = 0;
-        while let Some(ending) = self.endings.get(index) {
-            let process = self.catalog.processes.get(&ending.process);
+    fn settle(&mut self) {
+        for id in std::mem::take(&mut self.settling) {
+            let process = self.catalog.processes.get(&id);
             if process.is_some_and(|p| p.streams.iter().any(|stream| self.merge.is_waiting(*stream))) {
-                index += 1;
                 continue;
             }
-            let ending = self.endings.swap_remove(index);
-            for (place, count) in self.catalog.process_ended(ending.process, ending.lost, ending.returned) {
-                self.loss(ending.time, ending.process, None, place, count);
+            for Ending { time, lost, returned, ticket } in self.endings.remove(&id).unwrap_or_default() {
+                for (place, count) in self.catalog.process_ended(id, lost, returned) {
+                    self.loss(time, id, None, place, count);
+                }
+                self.uncommitted.extend(ticket);
             }
-            self.uncommitted.extend(ending.ticket);
         }
-        Ok(())
     }
 
     fn flush_definitions(&mut self) -> Result<(), Error> {

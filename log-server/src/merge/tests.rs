@@ -261,6 +261,19 @@ fn extensions_stay_with_their_rows_when_others_are_dropped() {
 }
 
 #[test]
+fn a_step_says_of_which_streams_nothing_waits_any_more() {
+    let mut merge = Merge::new(None);
+    merge.push(1, 0, batch(&[(0, 10)]), 1);
+    merge.push(2, 0, batch(&[(0, 10), (1, 20)]), 2);
+    merge.add_stream(3, 0);
+    assert_eq!(merge.step(Some(15), 100).emptied, [1]);
+    assert!(merge.is_waiting(2) && !merge.is_waiting(1));
+    merge.end(2, end(2), 3);
+    assert_eq!(merge.step(Some(15), 100).emptied, [0; 0]);
+    assert_eq!(merge.step(None, 100).emptied, [2]);
+}
+
+#[test]
 fn a_merge_goes_on_where_the_trace_ends() {
     let mut merge = Merge::new(Some(Key { time: 10, stream: 2, seq: 5 }));
     merge.add_stream(1, 3);

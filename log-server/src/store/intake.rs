@@ -65,14 +65,13 @@ impl Store {
                         return Ok(());
                     }
                 }
-                if let Some(id) = self.catalog.process_id(node, process.key)
-                    && self.catalog.wants_handles(id)
-                {
-                    self.returned.insert(id);
+                if let Some(id) = self.catalog.process_id(node, process.key) {
+                    if self.catalog.wants_handles(id) {
+                        self.returned.insert(id);
+                    }
+                    let endings = self.endings.get_mut(&id).into_iter().flatten();
+                    endings.for_each(|ending| ending.returned = true);
                 }
-                let endings = self.endings.iter_mut();
-                let id = self.catalog.process_id(node, process.key);
-                endings.filter(|ending| Some(ending.process) == id).for_each(|ending| ending.returned = true);
                 self.received(number, seq);
                 self.uncommitted.extend(ticket(seq));
             }
@@ -236,7 +235,9 @@ impl Store {
     ) {
         match self.catalog.process_id(node, key) {
             Some(process) => {
-                self.endings.push(Ending { process, time, lost, returned: false, ticket });
+                let ending = Ending { time, lost, returned: false, ticket };
+                self.endings.entry(process).or_default().push(ending);
+                self.settling.insert(process);
             }
             None => self.uncommitted.extend(ticket),
         }

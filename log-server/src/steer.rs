@@ -7,7 +7,7 @@
 
 use crate::error::Error;
 use crate::{lock, now};
-use globset::{Glob, GlobMatcher};
+use globset::{Glob, GlobMatcher, GlobSet};
 use miot_proto::steer::{Action, Change, Errand, MAX_JOB, MAX_ORDER, Order, Outcome, Reply, Scope};
 use miot_proto::wire::{Message, STEERABLE, Version};
 use std::collections::{BTreeSet, HashMap};
@@ -40,6 +40,8 @@ pub(crate) struct Steering {
 #[derive(Debug, Default)]
 struct State {
     orders: Vec<Order>,
+    /// For which nodes each of them is.
+    nodes: GlobSet,
     links: HashMap<String, Link>,
 }
 
@@ -80,10 +82,11 @@ impl Steering {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(wrong(error.to_string())),
         };
+        let nodes = matchers(&orders).map_err(wrong)?;
         if !orders.is_empty() {
             tracing::info!(orders = orders.len(), "nodes that come are told what was ordered before");
         }
-        let state = Mutex::new(State { orders, links: HashMap::new() });
+        let state = Mutex::new(State { orders, nodes, links: HashMap::new() });
         Ok(Arc::new(Steering { file, ordering: Mutex::default(), state }))
     }
 
@@ -103,9 +106,8 @@ impl Steering {
         let mut state = self.state();
         let steerable = version.minor >= STEERABLE;
         let mut link = Link { conn, out, steerable, last: 0, waiting: HashMap::new() };
-        let mine =
-            state.orders.iter().filter(|order| matcher(&order.nodes).is_ok_and(|glob| glob.is_match(node)));
-        for order in mine.filter(|_| steerable) {
+        for order in state.nodes.matches(node).into_iter().filter(|_| steerable) {
+            let order = &state.orders[order];
             let errand = |action| Errand { scope: order.scope.clone(), action };
             if order.reset {
                 link.send(&errand(Action::Reset), None);
@@ -185,6 +187,7 @@ impl Steering {
     ) -> Result<(bool, Vec<(String, Waiting)>), String> {
         let _one_after_the_other = lock(&self.ordering);
         let orders = remember(&self.orders(), nodes, errand);
+        let globs = matchers(orders.as_deref().unwrap_or_default())?;
         if let Some(orders) = &orders {
             if orders.len() > MOST {
                 return Err(format!(
@@ -197,6 +200,7 @@ impl Steering {
         let mut state = self.state();
         if let Some(orders) = &orders {
             state.orders.clone_from(orders);
+            state.nodes = globs;
         }
         known.extend(state.links.keys().cloned());
         let mut waiting = Vec::new();
@@ -237,6 +241,12 @@ type Waiting = Result<oneshot::Receiver<Outcome>, Outcome>;
 
 fn matcher(nodes: &str) -> Result<GlobMatcher, String> {
     Glob::new(nodes).map(|glob| glob.compile_matcher()).map_err(|error| format!("--node: {error}"))
+}
+
+/// For which nodes each order is; those of a node are found by their places in the list.
+fn matchers(orders: &[Order]) -> Result<GlobSet, String> {
+    let globs = orders.iter().map(|order| Glob::new(&order.nodes)).collect::<Result<Vec<_>, _>>();
+    globs.and_then(GlobSet::new).map_err(|error| format!("nodes: {error}"))
 }
 
 fn check(errand: &Errand) -> Result<(), String> {
@@ -334,6 +344,20 @@ mod tests {
         let (out, mut sent) = mpsc::unbounded_channel();
         steering.connected("n2", 2, Version { major: 9, minor: STEERABLE - 1 }, out);
         assert!(sent.try_recv().is_err(), "an old one would not understand");
+        drop(steering);
+
+        let steering = Steering::open(dir.path()).unwrap();
+        let _ = steer(&steering, "n2", set(&Scope::Node, on(true))).unwrap();
+        let told = |node| {
+            let (out, mut sent) = mpsc::unbounded_channel();
+            steering.connected(node, 3, Version { major: 9, minor: STEERABLE }, out);
+            std::iter::from_fn(|| sent.try_recv().ok()).count()
+        };
+        assert_eq!((told("n1"), told("n2")), (1, 2), "what was ordered before the restart and what after it");
+        let orders = std::fs::read_to_string(dir.path().join(FILE)).unwrap();
+        std::fs::write(dir.path().join(FILE), orders.replace("n2", "[n2")).unwrap();
+        let error = Steering::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("[n2") && error.contains("remove it"), "{error}");
         std::fs::write(dir.path().join(FILE), "nonsense").unwrap();
         assert!(matches!(Steering::open(dir.path()), Err(Error::Orders { .. })));
     }

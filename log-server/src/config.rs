@@ -64,7 +64,7 @@ pub struct Config {
     /// one frame of the largest size, 17 MiB.
     #[serde(with = "optional_bytes", skip_serializing_if = "Option::is_none")]
     pub node_memory: Option<u64>,
-    /// Time between two merges. Default: 20 ms.
+    /// Time between two merges. Default: 20 ms, minimum: 1 ms.
     #[serde(with = "units::duration")]
     pub merge_every: Duration,
     /// Least time between two commits: what arrives between shares one sync of the disk, and is
@@ -205,6 +205,13 @@ impl Config {
         if self.silent_after < Duration::from_millis(100) {
             let found = units::format_duration(self.silent_after);
             return fail(format!("silent_after: {found} is too little, at least 100ms are needed"));
+        }
+        if self.merge_every < Duration::from_millis(1) {
+            let found = units::format_duration(self.merge_every);
+            return fail(format!(
+                "merge_every: {found} is too little, at least 1ms is needed: the log-server would do nothing but look \
+                 whether it can merge"
+            ));
         }
         for (key, value) in [("merge_every", self.merge_every), ("commit_every", self.commit_every)] {
             if value > Duration::from_secs(10) {
@@ -352,6 +359,8 @@ mod tests {
             ("silent_after = 5", "duration"),
             ("silent_after = \"50ms\"", "50ms is too little"),
             ("merge_every = \"1min\"", "1min is too much"),
+            ("merge_every = \"0s\"", "0 is too little"),
+            ("merge_every = \"900us\"", "900us is too little"),
             ("node_streams = 0", "at least 1"),
             ("node_memory = \"1 MiB\"", "1 MiB is too little"),
             ("rate = \"1 KiB\"", "1 KiB a second is too little"),

@@ -34,8 +34,8 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// Connections at a time; further ones wait.
-const CONNECTIONS: usize = 128;
-/// Longest handshake, and longest wait for a request.
+const CONNECTIONS: usize = if cfg!(test) { 8 } else { 128 };
+/// Longest handshake, longest wait for a request, and longest time in which nothing of an answer is taken.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Buffer of a connection, bytes: bounds the headers of a request.
 const BUFFER: usize = 64 << 10;
@@ -60,6 +60,7 @@ pub struct Http {
     listener: TcpListener,
     address: SocketAddr,
     tls: Option<Arc<Server>>,
+    patience: Duration,
 }
 
 /// The listener cannot be had.
@@ -125,7 +126,7 @@ impl Http {
         let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(cannot)?.collect();
         let listener = TcpListener::bind(&addresses[..]).await.map_err(cannot)?;
         let local = listener.local_addr().map_err(cannot)?;
-        Ok(Http { listener, address: local, tls })
+        Ok(Http { listener, address: local, tls, patience: PATIENCE })
     }
 
     /// Where it listens.
@@ -136,7 +137,7 @@ impl Http {
 
     /// Serves for ever. Connections end when this is dropped.
     pub async fn serve(self, pages: Pages) {
-        let Http { listener, address, tls } = self;
+        let Http { listener, address, tls, patience } = self;
         let finish = |router: Router| {
             let router = router.fallback(nowhere).layer(middleware::from_fn(finish));
             let is_local = address.ip().is_loopback();
@@ -149,7 +150,7 @@ impl Http {
         // Who may not see them is told that they are there.
         let hidden = pages.readers.layer(middleware::from_fn(for_readers));
         let (_, open_plain) = finish(pages.open.merge(hidden));
-        let routers = Arc::new(Routers { everything, everything_plain, open_plain });
+        let routers = Arc::new(Routers { everything, everything_plain, open_plain, patience });
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let mut connections = tokio::task::JoinSet::new();
         loop {
@@ -176,29 +177,37 @@ struct Routers {
     everything: Router,
     everything_plain: Router,
     open_plain: Router,
+    patience: Duration,
 }
 
 async fn connection(socket: TcpStream, peer: SocketAddr, tls: Option<&Server>, routers: &Routers) {
     let _ = socket.set_nodelay(true);
+    let patience = routers.patience;
+    // The kernel ends a connection whose peer reads nothing, whatever it acknowledges: tcp(7). Without that, who asks and does
+    // not read would keep a place for ever.
+    let milliseconds = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
+    if let Err(error) = rustix::net::sockopt::set_tcp_user_timeout(&socket, milliseconds) {
+        tracing::debug!(%error, "who does not read what was asked for keeps a place");
+    }
     let Some(tls) = tls else {
-        return converse(socket, routers.everything_plain.clone()).await;
+        return answer(socket, routers.everything_plain.clone(), true, patience).await;
     };
     let turned_away = |reason: &str| tracing::warn!(%peer, reason, "HTTP connection turned away");
-    match timeout(PATIENCE, tls.accept(socket)).await {
+    match timeout(patience, tls.accept(socket)).await {
         Ok(Ok((stream, certificate))) => match may_read(&certificate) {
-            Ok(()) => converse(stream, routers.everything.clone()).await,
+            Ok(()) => answer(stream, routers.everything.clone(), true, patience).await,
             Err(reason) => {
                 turned_away(&reason);
-                refuse(stream, reason + "\n").await;
+                refuse(stream, reason + "\n", patience).await;
             }
         },
         Ok(Err(Rejected::Plain(socket))) if peer.ip().is_loopback() => {
-            converse(socket, routers.open_plain.clone()).await;
+            answer(socket, routers.open_plain.clone(), true, patience).await;
         }
         Ok(Err(Rejected::Plain(socket))) => {
             turned_away("it does not speak TLS");
             let reason = "this is https, and you need a certificate of a reader (`miot pki reader`)\n";
-            refuse(socket, reason.to_owned()).await;
+            refuse(socket, reason.to_owned(), patience).await;
         }
         Ok(Err(Rejected::Failed(_, reason))) => turned_away(&reason),
         Ok(Err(Rejected::Gone)) => {}
@@ -211,25 +220,26 @@ fn may_read(certificate: &Certificate) -> Result<(), String> {
     if operator { Ok(()) } else { certificate.allows(Role::Reader, "") }
 }
 
-/// Answers requests until the peer goes, or says nothing for long.
-async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, router: Router) {
-    answer(stream, router, true).await;
-}
-
-/// Answers one request of somebody who sees nothing, in time: whoever does not read keeps a place no longer.
-async fn refuse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, reason: String) {
+/// Answers one request of somebody who sees nothing, in time.
+async fn refuse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    reason: String,
+    patience: Duration,
+) {
     let router = Router::new().fallback((StatusCode::FORBIDDEN, reason));
-    let _ = timeout(PATIENCE, answer(stream, router, false)).await;
+    let _ = timeout(patience, answer(stream, router, false, patience)).await;
 }
 
+/// Answers requests until the peer goes, or says nothing for long.
 async fn answer<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     router: Router,
     keep_alive: bool,
+    patience: Duration,
 ) {
     let conversation = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(patience)
         .max_buf_size(BUFFER)
         .keep_alive(keep_alive)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
@@ -324,6 +334,29 @@ mod tests {
         }
         let answer = ask(address, "localhost", "/nowhere").await;
         assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("nosniff"), "{answer}");
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn who_asks_and_does_not_read_gives_the_place_back() {
+        let mut http = Http::bind("127.0.0.1:0", None).await.unwrap();
+        http.patience = Duration::from_millis(300);
+        let address = http.local_addr();
+        // More than the kernel keeps for a connection.
+        let much = axum::body::Bytes::from(vec![b'x'; 32 << 20]);
+        let open = Router::new()
+            .route("/healthz", get(|| async { "well\n" }))
+            .route("/much", get(|| async move { much.clone() }));
+        let serving = tokio::spawn(http.serve(Pages { open, readers: Router::new() }));
+        let mut idle = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(b"GET /much HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+            idle.push(stream);
+        }
+        let asked = timeout(Duration::from_secs(60), ask(address, "localhost", "/healthz"));
+        let answer = asked.await.expect("there is a place again");
+        assert!(answer.ends_with("well\n"), "{answer}");
         serving.abort();
     }
 }

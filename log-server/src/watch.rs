@@ -148,9 +148,7 @@ impl Watcher {
             if is_gone && !self.always && self.state.active.swap(false, Relaxed) {
                 self.activity = Activity::new();
             }
-            if self.state.names_missed.load(Relaxed) && self.named.elapsed() >= LOOK_EVERY {
-                self.read_names();
-            }
+            self.make_up(Instant::now());
         }
     }
 
@@ -159,6 +157,14 @@ impl Watcher {
         self.activity.advance(reached);
         let snapshot = self.activity.snapshot(wanted.window, wanted.top.min(MOST_ROWS));
         (snapshot, self.activity.history(wanted.step, wanted.steps))
+    }
+
+    /// Reads names that were missed, unless names have just been read.
+    fn make_up(&mut self, now: Instant) {
+        let is_due = now.saturating_duration_since(self.named) >= LOOK_EVERY;
+        if is_due && self.state.names_missed.load(Relaxed) {
+            self.read_names();
+        }
     }
 
     /// What the events to come may refer to.
@@ -176,5 +182,56 @@ impl Watcher {
             tracing::warn!(%error, "names of processes and files cannot be read from the trace");
         }
         self.named = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::side::{ProcessRow, processes};
+    use arrow_array::UInt64Array;
+    use miot_proto::wire::{Process, ProcessKey};
+    use miot_trace_store::{Options, Writer};
+
+    #[test]
+    fn names_that_were_missed_are_read_from_the_trace_within_ten_seconds() {
+        let dir = tempfile::tempdir().unwrap();
+        let trace = dir.path().join("trace");
+        let mut writer = Writer::create(&trace, Options::default()).unwrap();
+        let state = Arc::new(State { active: AtomicBool::new(true), ..State::default() });
+        let ((rows, taken), (questions, _asked)) = (bounded(1), bounded(1));
+        let watch = Watch { rows, questions, state: Arc::clone(&state) };
+        let (activity, named) = (Activity::new(), Instant::now());
+        let mut watcher = Watcher { trace, always: true, state, activity, named };
+
+        let process = |nonce| Process {
+            key: ProcessKey { boot: 1, nonce, pid: 1 },
+            ppid: 1,
+            uid: 0,
+            started: 1,
+            rank: None,
+            exe: b"/bin/program".to_vec(),
+            cmdline: Vec::new(),
+            job: Vec::new(),
+            cwd: Vec::new(),
+        };
+        // There is room for the first of two processes.
+        for id in [1, 2] {
+            let batch = processes(&[ProcessRow::new(id, "node", &process(id))]).unwrap();
+            writer.append(Table::Processes, &batch).unwrap();
+            watch.publish(Table::Processes, &batch);
+        }
+        writer.commit().unwrap();
+        taken.try_iter().for_each(|(table, batch)| watcher.activity.add(table, &batch));
+        let events = |id| {
+            let process: arrow_array::ArrayRef = Arc::new(UInt64Array::from(vec![id]));
+            RecordBatch::try_from_iter([("process", process)]).unwrap()
+        };
+        assert!(!watcher.activity.has_strangers(&events(1)) && watcher.activity.has_strangers(&events(2)));
+        watcher.make_up(named + LOOK_EVERY / 2);
+        assert!(watcher.activity.has_strangers(&events(2)), "that would be often");
+        watcher.make_up(named + Duration::from_secs(10));
+        assert!(!watcher.activity.has_strangers(&events(2)));
+        assert!(!watcher.state.names_missed.load(Relaxed));
     }
 }

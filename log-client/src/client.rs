@@ -331,10 +331,10 @@ fn boot_id() -> Result<u128, Error> {
 
 /// A segment takes two descriptors, and the usual soft limit is 1024.
 fn allow_many_files() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+    // Not rustix, whose `getrlimit` panics where a filter of system calls denies it.
+    use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};
+    let raised = getrlimit(RLIMIT_NOFILE).and_then(|(_, hard)| setrlimit(RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
         tracing::debug!(%error, "the limit of open files stays as it is");
     }
 }

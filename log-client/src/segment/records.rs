@@ -1,6 +1,5 @@
 //! Records out of a private copy of slots.
 
-use super::memory::word;
 use crate::clock::Timeline;
 use crate::watermark::SafeTime;
 use miot_proto::batch::Columns;
@@ -57,7 +56,7 @@ pub(super) fn parse(
     let mut parsed = Parsed::default();
     let mut at = 0;
     while let Some(first) = records.get(at) {
-        let first: Slot = std::array::from_fn(|index| word(first, index * 8));
+        let first = words(first);
         let count = slots_of(&first);
         let more = if count == 1 {
             &[][..]
@@ -97,6 +96,15 @@ pub(super) fn parse(
     }
     parsed.slots = at;
     parsed
+}
+
+/// A loop is compiled to a copy; `std::array::from_fn` would be a call for each word.
+fn words(slot: &[u8; SLOT_BYTES]) -> Slot {
+    let mut words = Slot::default();
+    for (word, bytes) in words.iter_mut().zip(slot.as_chunks().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    words
 }
 
 impl Progress {

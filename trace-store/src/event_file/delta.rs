@@ -38,7 +38,11 @@ fn put_block<const NARROW: bool>(out: &mut Vec<u8>, deltas: &mut [i64; BLOCK], c
     deltas[count..].fill(least);
     put_varint(out, zigzag(least));
     let mask = if NARROW { u64::from(u32::MAX) } else { u64::MAX };
-    let beyond = deltas.map(|delta| delta.wrapping_sub(least) as u64 & mask);
+    // Not `map`, which would be a call for each of them.
+    let mut beyond = [0; BLOCK];
+    for (beyond, delta) in beyond.iter_mut().zip(deltas.iter()) {
+        *beyond = delta.wrapping_sub(least) as u64 & mask;
+    }
     let (minis, _) = beyond.as_chunks::<MINI>();
     let widths = out.len();
     out.extend_from_slice(&[0; BLOCK / MINI]);

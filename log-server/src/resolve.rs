@@ -17,7 +17,7 @@ pub type Sparse<V> = Vec<(usize, V)>;
 
 /// The rows of a step that are events, with what the walk found.
 #[derive(Debug, Default)]
-pub struct Resolved {
+pub struct Resolved<'a> {
     /// The events, in order.
     pub order: Vec<At>,
     /// The first so many are late.
@@ -33,7 +33,7 @@ pub struct Resolved {
     /// CPU time of the thread.
     pub cpu_times: Sparse<u64>,
     /// Rows for `files` that these events need.
-    pub new_files: Vec<FileRow>,
+    pub new_files: Vec<FileRow<'a>>,
 }
 
 /// One source on the walk.
@@ -52,7 +52,7 @@ struct Cursor<'a> {
 }
 
 /// Walks along a step. Every stream of it must be in the catalog.
-pub fn resolve<T>(catalog: &mut Catalog, ops: &mut Ops, step: &Step<T>) -> Resolved {
+pub fn resolve<'a, T>(catalog: &mut Catalog, ops: &mut Ops, step: &'a Step<T>) -> Resolved<'a> {
     // The processes of this step, taken out of the map so that each row costs an index.
     let mut processes: Vec<Process> = Vec::new();
     let mut cursors: Vec<Cursor<'_>> = Vec::with_capacity(step.sources.len());
@@ -95,15 +95,15 @@ pub fn resolve<T>(catalog: &mut Catalog, ops: &mut Ops, step: &Step<T>) -> Resol
     out
 }
 
-struct Walk<'a> {
-    catalog: &'a mut Catalog,
-    ops: &'a mut Ops,
-    out: Resolved,
+struct Walk<'w, 'a> {
+    catalog: &'w mut Catalog,
+    ops: &'w mut Ops,
+    out: Resolved<'a>,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'_, 'a> {
     #[inline]
-    fn row(&mut self, cursor: &mut Cursor<'_>, process: &mut Process, at: At) {
+    fn row(&mut self, cursor: &mut Cursor<'a>, process: &mut Process, at: At) {
         let row = at.row as usize;
         let handle = cursor.columns.handle[row];
         if cursor.mixed && cursor.columns.kind[row] != Kind::Request as u8 {
@@ -126,9 +126,10 @@ impl Walk<'_> {
     }
 
     /// A request with paths or other words.
-    fn extended(&mut self, cursor: &mut Cursor<'_>, process: &mut Process, row: usize, facts: OpFacts) {
+    fn extended(&mut self, cursor: &mut Cursor<'a>, process: &mut Process, row: usize, facts: OpFacts) {
         let Some(ext) = cursor.take_ext() else { return };
-        let (path1, path2) = cursor.columns.paths(&ext);
+        let columns = cursor.columns;
+        let (path1, path2) = columns.paths(&ext);
         let handle = cursor.columns.handle[row];
         let place = self.out.order.len();
         let mut file2 = None;
@@ -157,28 +158,27 @@ impl Walk<'_> {
 
     /// A record that says what a handle stands for. Other kinds are of a later version and say nothing to us;
     /// they too must be accounted for.
-    fn record(&mut self, cursor: &mut Cursor<'_>, process: &mut Process, row: usize) {
+    fn record(&mut self, cursor: &mut Cursor<'a>, process: &mut Process, row: usize) {
         let ext = if cursor.exts.first().is_some_and(|ext| ext.row as usize == row) {
             cursor.take_ext()
         } else {
             None
         };
-        let path = ext.map_or(&[][..], |ext| cursor.columns.paths(&ext).0);
+        let columns = cursor.columns;
+        let path = ext.map_or(&[][..], |ext| columns.paths(&ext).0);
         let handle = cursor.columns.handle[row];
         let file = self.intern_quietly(process.node, path).0;
         if cursor.columns.kind[row] == Kind::File as u8 && is_handle(handle) && !path.is_empty() {
             process.handles.define(handle, file);
         }
         let record = Some((cursor.stream, cursor.columns.attempt[row], handle));
-        let node = self.catalog.node_name(process.node).to_owned();
-        self.out.new_files.push(FileRow { file, node, path: path.to_vec(), record });
+        self.out.new_files.push(FileRow { file, node: process.node, path, record });
     }
 
-    fn intern(&mut self, node: usize, path: &[u8]) -> u64 {
+    fn intern(&mut self, node: usize, path: &'a [u8]) -> u64 {
         let (file, new) = self.intern_quietly(node, path);
         if new {
-            let node = self.catalog.node_name(node).to_owned();
-            self.out.new_files.push(FileRow { file, node, path: path.to_vec(), record: None });
+            self.out.new_files.push(FileRow { file, node, path, record: None });
         }
         file
     }

@@ -34,7 +34,7 @@ pub fn events(
     catalog: &mut Catalog,
     ops: &mut Ops,
     sources: &[Source],
-    resolved: Resolved,
+    resolved: Resolved<'_>,
 ) -> Result<Option<RecordBatch>, ArrowError> {
     let Resolved { order, late, facts, files, files2, offsets2, cpu_times, .. } = resolved;
     let rows = order.len();

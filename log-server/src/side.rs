@@ -88,15 +88,15 @@ impl ThreadRow {
     }
 }
 
-/// A row of `files`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileRow {
+/// A row of `files`. In a storm of metadata there are nearly as many as events, so it borrows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileRow<'a> {
     /// Id.
     pub file: u64,
-    /// Name of the node.
-    pub node: String,
+    /// Index of the node.
+    pub node: usize,
     /// Its path.
-    pub path: Vec<u8>,
+    pub path: &'a [u8],
     /// Stream, attempt number and handle of the record that named a handle.
     pub record: Option<(u64, u64, u64)>,
 }
@@ -165,15 +165,18 @@ pub fn threads(rows: &[ThreadRow]) -> Result<RecordBatch, ArrowError> {
     RecordBatch::try_new(schema::of(Table::Threads), columns)
 }
 
-/// Rows of `files`.
+/// Rows of `files`; `name` gives the names of nodes.
 ///
 /// # Errors
 /// None that inputs can bring about.
-pub fn files(rows: &[FileRow]) -> Result<RecordBatch, ArrowError> {
-    let paths: Vec<_> = rows.iter().map(|r| escape::path(&r.path)).collect();
+pub fn files<'a>(
+    rows: &'a [FileRow<'a>],
+    name: impl Fn(usize) -> &'a str,
+) -> Result<RecordBatch, ArrowError> {
+    let paths: Vec<_> = rows.iter().map(|r| escape::path(r.path)).collect();
     let columns: Vec<ArrayRef> = vec![
         u64s(rows, |r| r.file),
-        text(rows, |r| &r.node),
+        text(rows, |r| name(r.node)),
         Arc::new(StringArray::from_iter_values(paths.iter().map(|(text, _)| text))),
         Arc::new(BinaryArray::from_iter(paths.iter().map(|(_, raw)| *raw))),
         Arc::new(UInt64Array::from_iter(rows.iter().map(|r| r.record.map(|(stream, _, _)| stream)))),

@@ -486,7 +486,8 @@ impl Store {
         let mut resolved = resolve(&mut self.catalog, &mut self.ops, &step);
         let new_files = std::mem::take(&mut resolved.new_files);
         if !new_files.is_empty() {
-            self.append(Table::Files, side::files(&new_files)?)?;
+            let files = side::files(&new_files, |node| self.catalog.node_name(node))?;
+            self.append(Table::Files, files)?;
         }
         if let Some(events) = rows::events(&mut self.catalog, &mut self.ops, &step.sources, resolved)? {
             self.append(Table::Events, events)?;

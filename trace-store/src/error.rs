@@ -17,7 +17,14 @@ pub enum Error {
         found: String,
     },
     /// The directory cannot be made or written.
-    #[error("cannot write to {}: {source}; choose another directory or ask for the right to write there", dir.display())]
+    #[error(
+        "cannot write to {}: {source}; {}",
+        dir.display(),
+        match source.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => "mount its file system for writing, or choose another directory",
+            _ => "choose another directory or ask for the right to write there",
+        }
+    )]
     NotWritable {
         /// The directory.
         dir: PathBuf,

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::schema::Table;
+use rustix::fs::{Access, access};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
@@ -75,6 +76,21 @@ impl Layout {
 
     pub(crate) fn live_folder(&self) -> PathBuf {
         self.root.join(LIVE)
+    }
+
+    /// Asks whether everything may be written here, which otherwise only shows when there is something to write.
+    ///
+    /// # Errors
+    /// [`Error::NotWritable`].
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        let folders = Table::ALL.map(|table| self.folder(table));
+        let below = folders.into_iter().chain([self.live_folder()]).filter(|folder| folder.exists());
+        for dir in std::iter::once(self.root.clone()).chain(below) {
+            if let Err(error) = access(&dir, Access::WRITE_OK | Access::EXEC_OK) {
+                return Err(Error::NotWritable { dir, source: error.into() });
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn folder(&self, table: Table) -> PathBuf {

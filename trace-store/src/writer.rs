@@ -127,6 +127,7 @@ impl Writer {
             Err(e) => return Err(not_writable(e)),
         }
         let layout = Layout::new(dir);
+        layout.check_writable()?;
         make_folder(&layout.live_folder())?;
         Manifest::new().write(dir)?;
         let lock = lock(dir)?;
@@ -137,11 +138,13 @@ impl Writer {
     /// the live part and seals the ones before it.
     ///
     /// # Errors
-    /// [`Error::NotATrace`], [`Error::NewerSchema`], [`Error::InUse`], [`Error::Damaged`], [`Error::Io`].
+    /// [`Error::NotATrace`], [`Error::NewerSchema`], [`Error::NotWritable`], [`Error::InUse`], [`Error::Damaged`],
+    /// [`Error::Io`].
     pub fn open(dir: &Path, options: Options) -> Result<(Writer, Recovered), Error> {
         Manifest::read(dir)?;
-        let lock = lock(dir)?;
         let layout = Layout::new(dir);
+        layout.check_writable()?;
+        let lock = lock(dir)?;
         let parts = layout.parts()?;
         make_folder(&layout.live_folder())?;
         let mut recovery = Recovery::default();

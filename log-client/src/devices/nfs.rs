@@ -92,6 +92,56 @@ device proc mounted on /proc with fstype proc
 \tbytes:\t9 9 9 9 9 9 9 9
 ";
 
+    /// In the form of Linux 3.10, with what stands in it in full: two transports, a cache, and no counts of errors.
+    const OLD: &str = "no device mounted on / with fstype rootfs
+device fs:/data mounted on /data with fstype nfs statvers=1.1
+\topts:\trw,vers=3,rsize=32768,wsize=32768,namlen=255,acregmin=3,acregmax=60,acdirmin=30,acdirmax=60,hard,proto=tcp,timeo=600,retrans=2,sec=sys,local_lock=none
+\tage:\t1523
+\tcaps:\tcaps=0x3fef,wtmult=512,dtsize=32768,bsize=0,namlen=255
+\tsec:\tflavor=1,pseudoflavor=1
+\tevents:\t61 1409 3 18 33 12 1441 64 0 8 0 4 0 2 31 0 0 2 0 0 0 0 0 0 0 0 0
+\tbytes:\t7340032 1048576 0 0 5242880 1048577 1280 256
+\tfsc:\t0 0 0 0 0
+\tRPC iostats version: 1.0  p/v: 100003/3 (nfs)
+\txprt:\ttcp 875 1 1 0 14 241 241 0 398 0
+\txprt:\ttcp 0 0 1 0 14 12 12 0 12 0
+\tper-op statistics
+\t        NULL: 0 0 0 0 0 0 0 0
+\t     GETATTR: 61 61 0 7320 6832 3 19 24
+\t        READ: 160 163 1 21760 5263360 40 310 362
+\t       WRITE: 32 32 0 1053056 4352 900 55 958
+\t READDIRPLUS: 8 8 0 1152 4096 0 6 6
+\t      COMMIT: 2 2 0 296 256 0 70 70
+
+device fs:/home mounted on /home with fstype nfs statvers=1.1
+\tage:\t1
+\tbytes:\t0 0 0 0 0 0 0 0
+\tRPC iostats version: 1.0  p/v: 100003/3 (nfs)
+\tper-op statistics
+\t        READ: 0 0 0 0 0 0 0 0
+";
+
+    #[test]
+    fn the_form_without_errors_is_read() {
+        let found = parse(OLD.as_bytes());
+        let [data, home] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((&data.name[..], &home.mount[..]), (&b"fs:/data"[..], &b"/home"[..]));
+        let expected = Counters {
+            reads: Some(160),
+            writes: Some(32),
+            others: Some(71),
+            read_bytes: Some(5_242_880),
+            write_bytes: Some(1_048_577),
+            read_time: Some(362_000_000),
+            write_time: Some(958_000_000),
+            other_time: Some(100_000_000),
+            retransmits: Some(3),
+            ..Counters::default()
+        };
+        assert_eq!(data.counters, expected);
+        assert_eq!((home.counters.reads, home.counters.writes), (Some(0), None));
+    }
+
     #[test]
     fn mounts_of_nfs_are_read_and_others_are_not() {
         let found = parse(SAMPLE.as_bytes());

@@ -92,6 +92,9 @@ fn losses(batch: &RecordBatch, needs: &Needs, removed: &mut Removed) -> Vec<bool
     .collect()
 }
 
+/// Boots of one node whose last sample stays: as many as a log-server remembers.
+const BOOTS: usize = 16;
+
 /// Batch and row.
 type Place = (usize, usize);
 
@@ -125,11 +128,14 @@ fn clocks(batches: &[RecordBatch], until: i64) -> Result<Vec<RecordBatch>, Arrow
     pick(batches, &order)
 }
 
-/// The rows of the last sample of each node: by them a sample that is sent again is known.
+/// The rows of the last sample of each node and boot: by them a sample that is sent again is known, also one that a spool
+/// kept over a reboot.
 fn devices(batches: &[RecordBatch]) -> Result<Vec<RecordBatch>, ArrowError> {
-    let mut last: HashMap<&str, (i64, Vec<Place>)> = HashMap::new();
+    let boots: Vec<_> = batches.iter().map(|batch| text(batch, "boot")).collect();
+    let mut last: HashMap<(&str, &str), (i64, Vec<Place>)> = HashMap::new();
     for (node, time, place) in placed(batches) {
-        let found = last.entry(node).or_insert((time, Vec::new()));
+        let boot = boots[place.0].map_or("", |boots| boots.value(place.1));
+        let found = last.entry((node, boot)).or_insert((time, Vec::new()));
         if found.0 < time {
             *found = (time, Vec::new());
         }
@@ -137,7 +143,15 @@ fn devices(batches: &[RecordBatch]) -> Result<Vec<RecordBatch>, ArrowError> {
             found.1.push(place);
         }
     }
-    let mut order: Vec<_> = last.into_values().flat_map(|(_, places)| places).collect();
+    let mut latest: Vec<_> = last.into_iter().collect();
+    latest.sort_unstable_by_key(|(_, (time, _))| std::cmp::Reverse(*time));
+    let mut kept: HashMap<&str, usize> = HashMap::new();
+    latest.retain(|((node, _), _)| {
+        let kept = kept.entry(node).or_default();
+        *kept += 1;
+        *kept <= BOOTS
+    });
+    let mut order: Vec<_> = latest.into_iter().flat_map(|(_, (_, places))| places).collect();
     order.sort_unstable();
     pick(batches, &order)
 }

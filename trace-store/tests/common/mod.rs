@@ -151,6 +151,11 @@ pub fn loss(stream: u64, first: u64, last: u64) -> RecordBatch {
 
 /// A sample of a node at a time: one row for each device, which has the time as its uptime and its writes.
 pub fn sample(time: i64, node: &str, devices: &[&str]) -> RecordBatch {
+    sample_of_boot(1, time, node, devices)
+}
+
+/// The same, of one of its boots.
+pub fn sample_of_boot(boot: u128, time: i64, node: &str, devices: &[&str]) -> RecordBatch {
     let n = devices.len();
     let schema = schema::of(Table::Devices);
     let column = |name: &str, kind: &DataType| -> ArrayRef {
@@ -160,7 +165,7 @@ pub fn sample(time: i64, node: &str, devices: &[&str]) -> RecordBatch {
             "interval" => Arc::new(Int64Array::from(vec![10; n])),
             "kind" => Arc::new(StringArray::from(vec!["block"; n])),
             "device" => Arc::new(StringArray::from(devices.to_vec())),
-            "boot" => Arc::new(StringArray::from(vec!["0123456789abcdef0123456789abcdef"; n])),
+            "boot" => Arc::new(StringArray::from(vec![format!("{boot:032x}"); n])),
             "uptime" | "writes" => Arc::new(UInt64Array::from(vec![time as u64; n])),
             _ => new_null_array(kind, n),
         }

@@ -211,7 +211,7 @@ fn samples(dir: &Path) -> Vec<(u64, String, String)> {
 
 /// Whoever sends a sample again must meet it, also when its part is gone, and when that which was carried over goes on.
 #[test]
-fn the_last_sample_of_each_node_is_carried_over_again_and_again() {
+fn the_last_sample_of_each_node_and_boot_is_carried_over_again_and_again() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("trace");
     let mut writer = Writer::create(&dir, Options { keep_bytes: Some(1), ..Options::default() }).unwrap();
@@ -244,11 +244,20 @@ fn the_last_sample_of_each_node_is_carried_over_again_and_again() {
     );
     part(&mut writer, 3, &[]);
     assert_eq!(samples(&dir), [row(10, "n2", "sda"), row(40, "n1", "sdc")]);
+    // A spool may outlive a reboot: the last samples of earlier boots stay as well, of 16 boots.
+    let rebooted: Vec<_> =
+        (2..20).map(|boot| sample_of_boot(boot, 40 + boot as i64, "n1", &["sda"])).collect();
+    part(&mut writer, 4, &rebooted);
+    part(&mut writer, 5, &[]);
+    let kept: Vec<_> =
+        [row(10, "n2", "sda")].into_iter().chain((44..60).map(|at| row(at, "n1", "sda"))).collect();
+    assert_eq!(samples(&dir), kept);
     drop(writer);
     let last = Reader::open(&dir).unwrap().last_samples().unwrap();
     let mut last: Vec<_> = last.into_iter().map(|((node, _), (uptime, _))| (node, uptime)).collect();
     last.sort();
-    assert_eq!(last, [("n1".to_owned(), 40), ("n2".to_owned(), 10)]);
+    let n1 = (44..60).map(|at| ("n1".to_owned(), at));
+    assert_eq!(last, n1.chain([("n2".to_owned(), 10)]).collect::<Vec<_>>());
     let report = fsck::check(&dir);
     assert!(report.is_good(), "{report}");
 }

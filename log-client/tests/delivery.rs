@@ -6,14 +6,14 @@ mod common;
 
 use common::producer::{play, recorded, start};
 use common::{Client, Judge, Script, Server, config, segments, until};
-use miot_log_client::{Config, Error};
+use miot_log_client::{Config, Error, LogClient};
 use miot_proto::control;
 use miot_proto::wire::Message;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Does nothing but for the processes that the other tests start.
 #[test]
@@ -117,6 +117,45 @@ fn a_segment_that_waits_to_be_read_is_memory_of_the_node_too() {
     wait_until_full(0);
     client.stop().unwrap();
     server.wait_for(|judge| judge.events() == 600);
+}
+
+#[test]
+fn a_log_client_that_never_reads_lets_nobody_fill_the_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut settings = config(dir.path(), "127.0.0.1:1");
+    settings.node_bytes = 1 << 20;
+    let page = dir.path().join("shm").join(control::FILE);
+    let full = |settings: &Config| {
+        let _prepared = LogClient::prepare(settings.clone()).unwrap();
+        std::fs::read(&page).unwrap()[control::word::NODE_FULL]
+    };
+    assert_eq!(full(&settings), 0);
+    std::fs::write(dir.path().join("shm/7-00000000000000ff.seg"), vec![1; 2 << 20]).unwrap();
+    assert_eq!(full(&settings), 1);
+    settings.node_bytes = 1 << 30;
+    assert_eq!(full(&settings), 0);
+}
+
+#[test]
+fn without_a_sign_of_life_for_a_minute_there_is_no_log_client() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(Script::default());
+    let settings = config(dir.path(), &server.address);
+    drop(LogClient::prepare(settings.clone()).unwrap());
+    let page = std::fs::File::open(dir.path().join("shm").join(control::FILE)).unwrap();
+    let age = |seconds| page.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
+    age(control::STALE as u64 + 2);
+    assert_eq!(recorded(start(dir.path(), "1 50")), 0);
+    assert_eq!(segments(dir.path()), [""; 0]);
+    age(control::STALE as u64 / 2);
+    assert_eq!(recorded(start(dir.path(), "1 50")), 50);
+    age(control::STALE as u64 + 2);
+    let client = Client::start(settings);
+    assert_eq!(recorded(start(dir.path(), "1 50")), 50);
+    server.wait_for(|judge| judge.events() == 100);
+    age(control::STALE as u64 + 2);
+    until(|| page.metadata().unwrap().modified().unwrap().elapsed().is_ok_and(|age| age.as_secs() < 30));
+    client.stop().unwrap();
 }
 
 /// The 20 000 records of a burst (Cho, Kim and Lee) fit the lanes while they grow, and who sleeps is woken.

@@ -22,6 +22,9 @@ pub const DEFAULT_DIR: &str = "/dev/shm/miot";
 pub const DIR_ENV: &str = "MIOT_DIR";
 /// Bytes of the page.
 pub const BYTES: usize = 4096;
+/// A log-client that is alive sets the page's modification time every second or so. Where it is older than this, in
+/// seconds, a program that starts takes it that there is no log-client: nobody would ever take its segment away.
+pub const STALE: i64 = 60;
 /// First word, written last (release). `MIOTCTL1`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MIOTCTL1");
 

@@ -7,8 +7,8 @@ use crate::file::File;
 use crate::identity;
 use crate::process;
 use miot_proto::control::{
-    BYTES, EXCEPTION_BYTES, ExceptionKind, FILE, MAGIC, MAX_LEFT_OUT, MOST_EXCEPTIONS, OPS_LAYERS, WhenFull,
-    exception, exception_bit, job_key, leaves_out, op_bit, word,
+    BYTES, EXCEPTION_BYTES, ExceptionKind, FILE, MAGIC, MAX_LEFT_OUT, MOST_EXCEPTIONS, OPS_LAYERS, STALE,
+    WhenFull, exception, exception_bit, job_key, leaves_out, op_bit, word,
 };
 use miot_proto::op::Op;
 use rustix::fs::{Mode, OFlags};
@@ -35,6 +35,10 @@ pub(crate) fn attach() -> Option<&'static Control> {
     let file = File::open(path.as_c_str()?, OFlags::RDONLY, Mode::empty()).ok()?;
     let stat = rustix::fs::fstat(file.fd()?).ok()?;
     if stat.st_size < BYTES as i64 || !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+        return None;
+    }
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse).tv_sec;
+    if now.saturating_sub(stat.st_mtime) > STALE {
         return None;
     }
     // SAFETY:

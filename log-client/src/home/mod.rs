@@ -15,9 +15,14 @@ pub use view::View;
 
 use crate::config::Config;
 use crate::error::Error;
-use miot_proto::control::DEFAULT_DIR;
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
+use crate::segment::memory_of;
+use miot_proto::control::{DEFAULT_DIR, FILE};
+use miot_proto::segment::SUFFIX;
+use rustix::fs::{
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW,
+};
 use rustix::io::Errno;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -49,7 +54,29 @@ impl Home {
         let dir = open_dir(config)?;
         let lock = lock(&config.dir, &dir, &config.node)?;
         let control = Arc::new(Control::open(&config.dir, dir.as_fd(), config, tsc_hz)?);
-        Ok(Home { path: config.dir.clone(), dir, control, _lock: lock })
+        let home = Home { path: config.dir.clone(), dir, control, _lock: lock };
+        home.show_life();
+        // Before anything else: a log-client that never gets as far as to read segments must not let them fill the memory.
+        home.control.node_is_full(home.memory_of_segments() >= config.node_bytes);
+        Ok(home)
+    }
+
+    /// Says to programs that start that there is a log-client, see [`miot_proto::control::STALE`].
+    pub(crate) fn show_life(&self) {
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let both = Timestamps { last_access: now, last_modification: now };
+        if let Err(error) = rustix::fs::utimensat(&self.dir, FILE, &both, AtFlags::SYMLINK_NOFOLLOW) {
+            tracing::error!(%error, dir = %self.path.display(), "cannot touch the control page");
+        }
+    }
+
+    /// Of all that are there, as far as that can be told.
+    fn memory_of_segments(&self) -> u64 {
+        let Ok(entries) = Dir::read_from(&self.dir) else { return 0 };
+        let segments =
+            entries.flatten().filter(|entry| entry.file_name().to_bytes().ends_with(SUFFIX.as_bytes()));
+        let look = |name: &CStr| rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        segments.filter_map(|entry| look(entry.file_name())).map(|stat| memory_of(&stat)).sum()
     }
 
     pub(crate) fn path(&self) -> &Path {

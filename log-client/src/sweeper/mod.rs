@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 /// to another program.
 const SUSPICIOUS_NS: i64 = 2_000_000_000;
 
-/// How often that is looked into, and how much memory the segments take.
+/// How often that is looked into, and how much memory the segments take, and programs are told that somebody is there.
 const SUSPECT_EVERY: Duration = Duration::from_secs(1);
 
 /// Processes without a reason are looked at in turn, one in so many each time.
@@ -312,6 +312,7 @@ impl Sweeper {
         self.tenants = tenants;
         if suspect {
             self.suspected = Some(Instant::now());
+            self.home.show_life();
             self.keep_budget(sink);
         }
         if let Some(snapshot) = &mut self.snapshot {

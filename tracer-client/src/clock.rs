@@ -4,6 +4,7 @@ use miot_proto::segment::Clock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Set once, before the first record, where the counter cannot be trusted.
+#[unsafe(link_section = ".data.miot")]
 static USE_MONOTONIC: AtomicBool =
     AtomicBool::new(!cfg!(any(target_arch = "x86_64", target_arch = "aarch64")));
 
@@ -41,20 +42,26 @@ pub(crate) fn counter() -> u64 {
     monotonic()
 }
 
-#[cold]
-fn monotonic() -> u64 {
-    nanoseconds(libc::CLOCK_MONOTONIC_RAW)
-}
-
-/// A clock of the kernel, nanoseconds.
-///
 /// By way of libc, which no hook wraps here: rustix would look for the vDSO by itself, where a program under
 /// valgrind, which hides it, dies.
-pub(crate) fn nanoseconds(clock: libc::clockid_t) -> u64 {
+#[cold]
+fn monotonic() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: an out-pointer of the right type.
-    unsafe { libc::clock_gettime(clock, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &raw mut now) };
+    nanoseconds(now)
+}
+
+/// `CLOCK_BOOTTIME`, nanoseconds. Asked once, for which the kernel is cheaper than the first touch of the vDSO's pages.
+pub(crate) fn boottime() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: an out-pointer of the right type. It cannot fail, so that `errno` stays.
+    unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_BOOTTIME, &raw mut now) };
+    nanoseconds(now)
+}
+
+fn nanoseconds(time: libc::timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// True if ticks are those of the processor's counter.
@@ -75,8 +82,44 @@ pub(crate) fn choose() -> Clock {
 #[cfg(target_arch = "x86_64")]
 fn invariant() -> bool {
     // CPUID 8000_0007h EDX bit 8, "invariant TSC" (AMD64 Architecture Programmer's Manual, volume 3).
-    let known = std::arch::x86_64::__cpuid(0x8000_0000).eax >= 0x8000_0007;
-    known && std::arch::x86_64::__cpuid(0x8000_0007).edx & (1 << 8) != 0
+    const LEAF: u32 = 0x8000_0007;
+    const INVARIANT: u32 = 1 << 8;
+    let edx = known_to_libc().unwrap_or_else(|| {
+        let known = std::arch::x86_64::__cpuid(0x8000_0000).eax >= LEAF;
+        if known { std::arch::x86_64::__cpuid(LEAF).edx } else { 0 }
+    });
+    edx & INVARIANT != 0
+}
+
+#[cfg(target_arch = "x86_64")]
+std::arch::global_asm!(".weak __x86_get_cpuid_feature_leaf");
+
+/// EDX of CPUID 8000_0007h as glibc has read it at the start, since 2.33 (`sys/platform/x86.h`): in a virtual machine
+/// the instruction is an exit to the hypervisor, some microseconds of each program that starts.
+#[cfg(target_arch = "x86_64")]
+fn known_to_libc() -> Option<u32> {
+    /// As glibc has it: EAX, EBX, ECX, EDX as the processor says, and what of that can be used.
+    #[repr(C)]
+    struct Feature {
+        cpuid: [u32; 4],
+        active: [u32; 4],
+    }
+    type Leaf = unsafe extern "C" fn(u32) -> *const Feature;
+    /// `CPUID_INDEX_80000007`.
+    const INDEX: u32 = 4;
+    let leaf: *const ();
+    // SAFETY: loads the address of a weak symbol, which is null where this libc does not have the function.
+    unsafe {
+        std::arch::asm!(
+            "mov {0}, qword ptr [rip + __x86_get_cpuid_feature_leaf@GOTPCREL]",
+            out(reg) leaf,
+            options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    // SAFETY: null, or the function of this name, whose prototype `Leaf` is.
+    let leaf = unsafe { std::mem::transmute::<*const (), Option<Leaf>>(leaf) }?;
+    // SAFETY: it takes any number and returns a pointer to constants.
+    unsafe { leaf(INDEX).as_ref() }.map(|feature| feature.cpuid[3])
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -87,6 +130,17 @@ fn invariant() -> bool {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn libc_knows_what_the_processor_says() {
+        let highest = std::arch::x86_64::__cpuid(0x8000_0000).eax;
+        let said = if highest < 0x8000_0007 { 0 } else { std::arch::x86_64::__cpuid(0x8000_0007).edx };
+        match super::known_to_libc() {
+            Some(known) => assert_eq!(known, said),
+            None => assert!(!cfg!(target_env = "gnu"), "glibc has no __x86_get_cpuid_feature_leaf"),
+        }
+    }
+
     #[test]
     fn time_does_not_run_backwards() {
         super::choose();

@@ -100,7 +100,9 @@ struct Environment {
 
 static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
 
-/// glibc calls the functions of `.init_array` with the arguments of `main`.
+/// glibc calls the functions of `.init_array` with the arguments of `main`. What they run lies together in one section:
+/// a program that starts touches few pages.
+#[unsafe(link_section = ".text.startup")]
 extern "C" fn capture(count: c_int, arguments: *const *const c_char, env: *const *const c_char) {
     // SAFETY: the loader passes arguments and environment of the process; nothing runs beside a constructor.
     ENVIRONMENT.get_or_init(|| unsafe {
@@ -117,6 +119,7 @@ static CAPTURE: extern "C" fn(c_int, *const *const c_char, *const *const c_char)
 ///
 /// # Safety
 /// `arguments` points to `count` C strings.
+#[unsafe(link_section = ".text.startup")]
 unsafe fn read_line(count: c_int, arguments: *const *const c_char) -> Text<MAX_LINE> {
     let mut line = Text::new();
     for at in 0..usize::try_from(count).unwrap_or(0) {
@@ -130,6 +133,7 @@ unsafe fn read_line(count: c_int, arguments: *const *const c_char) -> Text<MAX_L
 
 /// # Safety
 /// `env` is null, or a null-terminated array of C strings that nobody changes meanwhile.
+#[unsafe(link_section = ".text.startup")]
 unsafe fn read_environment(env: *const *const c_char) -> Environment {
     let mut found = Environment { dir: Text::new(), job: Text::new(), rank: 0, line: Text::new() };
     // Values by preference; those that are never used cost a look.
@@ -200,10 +204,16 @@ fn environment() -> &'static Environment {
     ENVIRONMENT.get_or_init(|| unsafe { read_environment(environ) })
 }
 
+/// The MIOT directory of the node, as `$MIOT_DIR` named it at the start.
+#[must_use]
+pub fn directory() -> &'static [u8] {
+    environment().dir.as_bytes()
+}
+
 /// The MIOT directory, a slash, and `name`.
 pub(crate) fn path_in_dir(name: &[u8]) -> Text<{ MAX_DIR + 64 }> {
     let mut path = Text::new();
-    path.push(environment().dir.as_bytes());
+    path.push(directory());
     path.push(b"/");
     path.push(name);
     path
@@ -283,8 +293,8 @@ pub(crate) fn pid_namespace() -> u64 {
 /// The name of the calling thread.
 pub(crate) fn comm() -> [u64; 2] {
     let mut name = [0u8; 16];
-    // SAFETY: PR_GET_NAME writes at most 16 bytes to the buffer. `prctl` is no I/O call, so no hook.
-    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    // SAFETY: PR_GET_NAME writes at most 16 bytes to the buffer. It cannot fail, so that `errno` stays.
+    unsafe { libc::syscall(libc::SYS_prctl, libc::PR_GET_NAME, name.as_mut_ptr()) };
     let (low, high) = name.split_at(8);
     [low, high].map(|half| half.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
 }

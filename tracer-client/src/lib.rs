@@ -57,6 +57,8 @@ mod tls;
 
 #[cfg(not(loom))]
 pub use clock::ticks;
+#[cfg(not(loom))]
+pub use identity::directory;
 pub use lane::Doing;
 #[cfg(all(any(test, feature = "testing"), not(loom)))]
 pub use lane::steps;

@@ -22,7 +22,9 @@ use std::sync::atomic::{
 #[repr(transparent)]
 pub(crate) struct Control([AtomicU64; BYTES / 8]);
 
-/// The page in use; null while no log-client was found.
+/// The page in use; null while no log-client was found. What each program touches at its start is together in one
+/// section, among words that the loader has relocated: a page more is a page fault more.
+#[unsafe(link_section = ".data.miot")]
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The control page, mapped now if it was not yet. `None`: no log-client on this node.
@@ -148,10 +150,10 @@ impl Control {
         !self.records(op) && !self.filters() && !self.closed()
     }
 
-    /// True if tracing is switched off as a whole, by a log-client that is still there.
+    /// True if tracing is switched off as a whole and without exception, by a log-client that is still there.
     #[inline(always)]
     pub(crate) fn is_off(&self) -> bool {
-        !self.is_on() && !self.closed()
+        self.get(word::EXCEPTED) | self.get(word::ENABLED) | self.get(word::CLOSED) == 0
     }
 
     /// True unless tracing is switched off as a whole, for this process.

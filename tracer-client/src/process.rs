@@ -99,9 +99,11 @@ pub(crate) fn nonce() -> Option<u64> {
 }
 
 /// True once the kernel wipes [`PROCESS`] in forked children, and in theirs.
+#[unsafe(link_section = ".data.miot")]
 static WIPED: AtomicBool = AtomicBool::new(false);
 
 /// Counts process images along a line of forks; not wiped, so a child's differs from its parent's.
+#[unsafe(link_section = ".data.miot")]
 static EPOCHS: AtomicU32 = AtomicU32::new(0);
 
 /// Changes when the process forks; 0 as long as the process has no segment.
@@ -335,7 +337,7 @@ fn create_segment(process: &Process, control: &Control, first_lane: u64) -> Opti
     word(header::PPID, rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get() as u64));
     word(header::CLOCK, clock as u64);
     word(header::CREATED_TICKS, created);
-    word(header::CREATED_BOOT_NS, clock::nanoseconds(libc::CLOCK_BOOTTIME));
+    word(header::CREATED_BOOT_NS, clock::boottime());
     word(header::RANK, identity::rank());
     word(header::PID_NAMESPACE, identity::pid_namespace());
     word(header::LOST_NO_LANE, process.lost_early.swap(0, Relaxed));
@@ -432,13 +434,17 @@ fn place(process: &Process, slots: u64, created: Option<File>) -> Option<&'stati
         rustix::fs::fallocate(file.fd()?, FallocateFlags::empty(), table_at as u64, PAGE as u64).ok()?;
     }
     rustix::fs::fallocate(file.fd()?, FallocateFlags::empty(), at, end - at).ok()?;
-    // The first lane of a process that lives for a moment needs no more.
-    let touched = if index == 0 { PAGE.min((end - at) as usize) } else { (end - at) as usize };
     // SAFETY: inside the mapping (checked above) and inside the file (claimed above). Only touches the pages
     // now, so that the first events do not pay for it; failing to is no harm.
-    let _ = unsafe {
-        madvise(process.base.load(Relaxed).add(at as usize).cast(), touched, Advice::LinuxPopulateWrite)
-    };
+    unsafe {
+        let slots = process.base.load(Relaxed).add(at as usize);
+        if index == 0 {
+            // A process that lives for a moment needs no more than a page, for which a fault is cheaper.
+            slots.write_volatile(0);
+        } else {
+            let _ = madvise(slots.cast(), (end - at) as usize, Advice::LinuxPopulateWrite);
+        }
+    }
     process.size.store(end, Relaxed);
     let lane = lane_at(process, index);
     lane.place(at, slots);

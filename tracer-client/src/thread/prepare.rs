@@ -187,6 +187,7 @@ impl Thread {
 }
 
 /// The pthread key whose destructor retires a thread's lane; 0 = none yet, else key + 1.
+#[unsafe(link_section = ".data.miot")]
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 fn retire_at_exit(thread: &mut Thread) {

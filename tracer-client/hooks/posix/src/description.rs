@@ -64,9 +64,12 @@ unsafe impl Zeroed for Description {}
 static ALL: Chunked<Description> = Chunked::new();
 /// Low half: index of the first free description, 0 = none; high half: counts, so that a description that
 /// was taken and given back meanwhile is not mistaken for the same.
+#[unsafe(link_section = ".data.miot")]
 static FREE: AtomicU64 = AtomicU64::new(0);
+#[unsafe(link_section = ".data.miot")]
 static USED: AtomicU32 = AtomicU32::new(0);
 /// See [`generation`].
+#[unsafe(link_section = ".data.miot")]
 pub(crate) static GENERATION: AtomicU32 = AtomicU32::new(1);
 
 /// Counts the processes made by this one (at least; also its ancestors' up to the fork).

@@ -13,12 +13,10 @@ use std::sync::OnceLock;
 
 /// Bytes kept of each environment variable; longer values are cut at the last colon that fits.
 const MAX_LIST: usize = 4096;
-const DEFAULT_DIR: &[u8] = miot_proto::control::DEFAULT_DIR.as_bytes();
 
 struct Filter {
     exclude: &'static [u8],
     include: &'static [u8],
-    directory: &'static [u8],
 }
 
 static FILTER: OnceLock<Filter> = OnceLock::new();
@@ -30,7 +28,7 @@ struct Room(UnsafeCell<[u8; MAX_LIST]>);
 // SAFETY: written only while `FILTER` is initialized, read only after.
 unsafe impl Sync for Room {}
 
-static ROOMS: [Room; 3] = [const { Room(UnsafeCell::new([0; MAX_LIST])) }; 3];
+static ROOMS: [Room; 2] = [const { Room(UnsafeCell::new([0; MAX_LIST])) }; 2];
 
 impl Room {
     /// # Safety
@@ -71,9 +69,10 @@ fn filter() -> &'static Filter {
 
 /// # Safety
 /// As [`read_environment`], and only to initialize `FILTER`.
+#[unsafe(link_section = ".text.startup")]
 unsafe fn from_environment(env: *const *const c_char) -> Filter {
-    let names: [&[u8]; 3] = [b"MIOT_EXCLUDE=", b"MIOT_INCLUDE=", b"MIOT_DIR="];
-    let mut found: [&[u8]; 3] = [b"", b"", DEFAULT_DIR];
+    let names: [&[u8]; 2] = [b"MIOT_EXCLUDE=", b"MIOT_INCLUDE="];
+    let mut found: [&[u8]; 2] = [b"", b""];
     let mut at = env;
     // SAFETY: by the contract above, each entry up to the null one is a C string.
     while let Some(entry) = unsafe { at.as_ref() }.filter(|entry| !entry.is_null()) {
@@ -91,18 +90,18 @@ unsafe fn from_environment(env: *const *const c_char) -> Filter {
             }
         }
     }
-    let [exclude, include, directory] = std::array::from_fn(|at| {
+    let [exclude, include] = std::array::from_fn(|at| {
         // SAFETY: `FILTER` is initialized once.
         if found[at].is_empty() { &[][..] } else { unsafe { ROOMS[at].keep(found[at]) } }
     });
-    Filter { exclude, include, directory }
+    Filter { exclude, include }
 }
 
 /// True if requests on this path are not recorded.
 pub(crate) fn excluded(path: &[u8]) -> bool {
     let filter = filter();
     !in_list(filter.include, path)
-        && (by_default(path) || below(path, filter.directory) || in_list(filter.exclude, path))
+        && (by_default(path) || below(path, miot_tracer::directory()) || in_list(filter.exclude, path))
 }
 
 fn in_list(list: &[u8], path: &[u8]) -> bool {

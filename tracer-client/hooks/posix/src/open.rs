@@ -9,7 +9,7 @@ use crate::path::{Path, arg};
 use crate::real::{Returned, hook};
 use crate::request::Place;
 use crate::{filter, table};
-use miot_tracer::{Done, Ext, NONE, Op, cancel, end_with, new_handle, op::posix};
+use miot_tracer::{Begun, Done, Ext, NONE, Op, cancel, end_with, new_handle, op::posix};
 use std::ffi::{c_char, c_int, c_uint};
 
 hook!(open early | open64 early | __open | __open64 (path: Path, flags: c_int, mode: c_uint) -> c_int, |real| {
@@ -81,7 +81,23 @@ pub(crate) fn open_with<R: Returned>(
         table::forget(fd);
         return returned;
     };
-    let (flags, arg) = (flags(), arg());
+    let (flags, stream) = (flags(), if fd < 0 { UNASKED } else { stream() });
+    end_open(begun, place, arg(), failure, Found { fd, flags, generation, stream });
+    returned
+}
+
+/// What an open has found: the descriptor, negative if none, and [`Opened`]'s fields of these names.
+struct Found {
+    fd: c_int,
+    flags: c_int,
+    generation: u32,
+    stream: u64,
+}
+
+/// Apart for the same reason as the ends of requests on paths.
+#[inline(never)]
+fn end_open(begun: Begun, place: Place, arg: u64, failure: i64, found: Found) {
+    let Found { fd, flags, generation, stream } = found;
     place.path.resolved(place.directory, failure, false, |path| {
         if filter::excluded(path) {
             if fd >= 0 {
@@ -98,7 +114,6 @@ pub(crate) fn open_with<R: Returned>(
         let event_flags = crate::files::event_flags(flags);
         let done = Done { handle, length: arg, flags: event_flags, ..Done::of(i64::from(fd)) };
         let defined = end_with(begun, done, &ext);
-        Opened { fd, handle, flags, generation, stream: stream(), defined }.enter();
+        Opened { fd, handle, flags, generation, stream, defined }.enter();
     });
-    returned
 }

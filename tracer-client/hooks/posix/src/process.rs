@@ -10,14 +10,11 @@ use crate::{filter, real, vfork};
 use std::ffi::{c_char, c_int, c_void};
 
 /// glibc calls the functions of `.init_array` with the arguments of `main`.
+#[unsafe(link_section = ".text.startup")]
 extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
     // SAFETY: the loader passes the environment of the process; nothing runs beside a constructor.
     unsafe { filter::read_environment(environment) };
     real::resolve_early();
-    // Also catches what forks inside libc: `daemon`, `forkpty`. A failure (no memory) costs right offsets of
-    // files shared with such children.
-    // SAFETY: a function of the right type, as long-lived as the library.
-    unsafe { libc::pthread_atfork(Some(before_fork), None, None) };
 }
 
 #[cfg(not(test))]
@@ -25,13 +22,10 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;
 
-unsafe extern "C" fn before_fork() {
-    next_generation();
-}
-
-hook!(_Fork early () -> c_int, |real| {
-    next_generation();
-    real()
+// Not by `pthread_atfork`, which makes each program that starts touch three pages more.
+hook!(fork early | __fork | __libc_fork | _Fork early () -> c_int, |real| spawning(real));
+hook!(forkpty(master: *mut c_int, name: *mut c_char, terminal: *const c_void, window: *const c_void) -> c_int, |real| {
+    spawning(real)
 });
 hook!(posix_spawn | posix_spawnp (
     pid: *mut c_int, path: *const c_char, actions: *const c_void, attributes: *const c_void,

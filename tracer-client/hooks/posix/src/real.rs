@@ -122,10 +122,16 @@ impl Real {
         Real(AtomicPtr::new(std::ptr::null_mut()))
     }
 
+    /// The function, null if it was not called yet.
+    #[inline(always)]
+    pub(crate) fn known(&self) -> *mut c_void {
+        self.0.load(Relaxed)
+    }
+
     /// The function of this name, which ends in NUL and returns `R`.
     #[inline(always)]
     pub(crate) fn get<R: Returned>(&self, name: &'static str) -> *mut c_void {
-        let at = self.0.load(Relaxed);
+        let at = self.known();
         if at.is_null() {
             self.resolve(name.as_ptr().cast(), missing::<R> as extern "C-unwind" fn() -> R as *const ())
         } else {
@@ -133,19 +139,9 @@ impl Real {
         }
     }
 
-    /// The function, if it is known and nothing is to be recorded.
-    #[inline(always)]
-    pub(crate) fn unrecorded(&self) -> Option<*mut c_void> {
-        if !miot_tracer::dormant() {
-            return None;
-        }
-        let at = self.0.load(Relaxed);
-        (!at.is_null()).then_some(at)
-    }
-
     /// `missing` takes the function's place if this libc does not have it.
-    #[cold]
     #[inline(never)]
+    #[unsafe(link_section = ".text.startup")]
     fn resolve(&self, name: *const c_char, missing: *const ()) -> *mut c_void {
         keeping_errno(|| {
             // SAFETY: a NUL-terminated name.
@@ -206,42 +202,53 @@ pub(crate) fn resolve_early() {
 /// must be called exactly once on every path, unless the request is made in another way. Where nothing is or
 /// was recorded, the body is passed by.
 macro_rules! hook {
-    ($($name:ident $($early:ident)?)|+ ($($params:tt)*) -> $ret:ty, |$real:ident| $body:expr) => {
-        $crate::real::hook_each! { [$($name [$($early)?])+] ($($params)*) -> $ret, |$real| $body }
+    ($($name:ident $($early:ident)?)|+ ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty, |$real:ident| $body:expr) => {
+        const _: () = {
+            type Prototype = unsafe extern "C-unwind" fn($($type),*) -> $ret;
+            // Apart, so that a call that is not recorded saves no registers, and once for all names.
+            #[inline(never)]
+            unsafe extern "C-unwind" fn recorded($($arg: $type,)* function: Prototype) -> $ret {
+                // SAFETY: the arguments are those of the caller of the function's hook, passed on as they came.
+                let $real = || unsafe { function($($arg),*) };
+                $body
+            }
+            $crate::real::hook_each! { [$($name [$($early)?])+] ($($arg: $type),*) -> $ret }
+        };
     };
 }
 
 macro_rules! hook_each {
-    ([$($name:ident $early:tt)+] $params:tt -> $ret:ty, |$real:ident| $body:expr) => {
-        $($crate::real::hook_one! { $early $name $params -> $ret, |$real| $body })+
+    ([$($name:ident $early:tt)+] $params:tt -> $ret:ty) => {
+        $($crate::real::hook_one! { $early $name $params -> $ret })+
     };
 }
 
 macro_rules! hook_one {
-    ($early:tt $name:ident ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty, |$real:ident| $body:expr) => {
+    ($early:tt $name:ident ($($arg:ident: $type:ty),*) -> $ret:ty) => {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
-            type Prototype = unsafe extern "C-unwind" fn($($type),*) -> $ret;
             const NAME: &str = concat!(stringify!($name), "\0");
             #[unsafe(link_section = "miot_real")]
             static REAL: $crate::real::Real = $crate::real::Real::new();
             $crate::real::hook_early! { $early REAL NAME $ret }
-            // Apart, so that a call that is not recorded saves no registers.
+            // Apart, as anything that returns here would make each call save registers.
+            #[cold]
             #[inline(never)]
-            unsafe extern "C-unwind" fn recorded($($arg: $type),*) -> $ret {
-                // SAFETY:
-                // - `dlsym` found the C function of this name, whose C prototype `Prototype` is;
-                // - the arguments are the caller's own, passed on as they came.
-                let $real = || unsafe {
-                    std::mem::transmute::<*mut std::ffi::c_void, Prototype>(REAL.get::<$ret>(NAME))($($arg),*)
-                };
-                $body
+            unsafe extern "C-unwind" fn first_call($($arg: $type),*) -> $ret {
+                // SAFETY: `dlsym` finds the C function of this name, whose C prototype `Prototype` is.
+                let function =
+                    unsafe { std::mem::transmute::<*mut std::ffi::c_void, Prototype>(REAL.get::<$ret>(NAME)) };
+                // SAFETY: the arguments are the caller's own, passed on as they came.
+                unsafe { recorded($($arg,)* function) }
             }
+            // SAFETY: null, or as above.
+            let known = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Option<Prototype>>(REAL.known()) };
             // SAFETY: as above.
             unsafe {
-                match REAL.unrecorded() {
-                    Some(real) => std::mem::transmute::<*mut std::ffi::c_void, Prototype>(real)($($arg),*),
-                    None => recorded($($arg),*),
+                match known {
+                    None => first_call($($arg),*),
+                    Some(function) if miot_tracer::dormant() => function($($arg),*),
+                    Some(function) => recorded($($arg,)* function),
                 }
             }
         }

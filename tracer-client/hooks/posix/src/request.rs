@@ -8,7 +8,7 @@ use crate::files::{begin, begin_on, tracked};
 use crate::filter;
 use crate::path::Path;
 use crate::real::Returned;
-use miot_tracer::{Doing, Done, Ext, NONE, Op, cancel, end, end_with};
+use miot_tracer::{Begun, Doing, Done, Ext, NONE, Op, cancel, end, end_with};
 use std::ffi::c_int;
 
 /// A request on a descriptor whose offset, if any, is an argument.
@@ -72,15 +72,21 @@ pub(crate) fn on_path<R: Returned>(op: Op, place: impl Into<Place>, arg: u64, re
     let place = place.into();
     let Some(begun) = begin(op) else { return real() };
     let returned = real();
-    let result = returned.result();
-    let done = Done { length: arg, ..Done::of(result) };
+    end_on_path(begun, place, arg, returned.result());
+    returned
+}
+
+/// Ends a request on a path, or forgets it if the path is left out. Apart, as are the ends of all requests with paths: a
+/// copy in each hook would be pages more for a program that starts.
+#[inline(never)]
+fn end_on_path(begun: Begun, place: Place, arg: u64, result: i64) {
     place.path.resolved(place.directory, result, false, |path| {
         if filter::excluded(path) {
             return cancel(begun);
         }
+        let done = Done { length: arg, ..Done::of(result) };
         end_with(begun, done, &Ext { path1: path, ..Ext::default() });
     });
-    returned
 }
 
 /// A request on a path that may be empty with `AT_EMPTY_PATH`: then on the descriptor.
@@ -98,23 +104,20 @@ pub(crate) fn on_path_or_fd<R: Returned>(
     let doing = Doing { handle: file.map_or(0, Description::handle), offset: NONE, length: arg };
     let Some(begun) = begin_on(op, doing) else { return real() };
     let returned = real();
-    let result = returned.result();
-    let done = Done { length: arg, ..Done::of(result) };
-    // A null pointer with AT_EMPTY_PATH stands for the empty string since Linux 6.11.
-    if place.path.0.is_null() || place.path.is_empty(result) {
-        match file {
-            Some(file) => _ = end(begun, Done { handle: file.handle(), ..done }),
-            None => cancel(begun),
-        }
-        return returned;
-    }
-    place.path.resolved(place.directory, result, false, |path| {
-        if filter::excluded(path) {
-            return cancel(begun);
-        }
-        end_with(begun, done, &Ext { path1: path, ..Ext::default() });
-    });
+    end_on_path_or_fd(begun, place, file, arg, returned.result());
     returned
+}
+
+#[inline(never)]
+fn end_on_path_or_fd(begun: Begun, place: Place, file: Option<&Description>, arg: u64, result: i64) {
+    // A null pointer with AT_EMPTY_PATH stands for the empty string since Linux 6.11.
+    if !place.path.0.is_null() && !place.path.is_empty(result) {
+        return end_on_path(begun, place, arg, result);
+    }
+    match file {
+        Some(file) => _ = end(begun, Done { handle: file.handle(), length: arg, ..Done::of(result) }),
+        None => cancel(begun),
+    }
 }
 
 /// A request on two paths. Recorded unless both are excluded.
@@ -128,7 +131,12 @@ pub(crate) fn on_paths<R: Returned>(
     let (first, second) = (first.into(), second.into());
     let Some(begun) = begin(op) else { return real() };
     let returned = real();
-    let result = returned.result();
+    end_on_paths(begun, first, second, arg, returned.result());
+    returned
+}
+
+#[inline(never)]
+fn end_on_paths(begun: Begun, first: Place, second: Place, arg: u64, result: i64) {
     let done = Done { length: arg, ..Done::of(result) };
     first.path.resolved(first.directory, result, false, |path1| {
         second.path.resolved(second.directory, result, true, |path2| {
@@ -138,7 +146,6 @@ pub(crate) fn on_paths<R: Returned>(
             end_with(begun, done, &Ext { path1, path2, ..Ext::default() });
         });
     });
-    returned
 }
 
 /// A request that makes or asks about a name which holds a string that is no path of its own: a link's
@@ -153,7 +160,19 @@ pub(crate) fn on_path_and_string<R: Returned>(
 ) -> R {
     let Some(begun) = begin(op) else { return real() };
     let returned = real();
-    let result = returned.result();
+    end_on_path_and_string(begun, place, string, string_first, arg, returned.result());
+    returned
+}
+
+#[inline(never)]
+fn end_on_path_and_string(
+    begun: Begun,
+    place: Place,
+    string: Path,
+    string_first: bool,
+    arg: u64,
+    result: i64,
+) {
     let done = Done { length: arg, ..Done::of(result) };
     place.path.resolved(place.directory, result, string_first, |path| {
         if filter::excluded(path) {
@@ -164,7 +183,6 @@ pub(crate) fn on_path_and_string<R: Returned>(
             end_with(begun, done, &Ext { path1, path2, ..Ext::default() });
         });
     });
-    returned
 }
 
 /// A request on a descriptor that names an attribute.

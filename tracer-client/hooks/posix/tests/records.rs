@@ -63,21 +63,37 @@ fn positions_follow_the_file_description() {
 fn positions_that_processes_share_are_asked_for() {
     let place = tempfile::tempdir().unwrap();
     let recorded = part("shared", place.path());
-    assert_eq!(recorded.len(), 2, "the child of vfork has no segment");
-    let (parent, child) = (&recorded[0], &recorded[1]);
-    assert_eq!(ranges(parent, "read"), [(0, 3, 3), (7, 5, 5), (6, 2, 2), (8, 2, 2)]);
-    assert_eq!(ranges(child, "read"), [(3, 4, 4)]);
+    assert_eq!(recorded.len(), 3, "the child of vfork has no segment");
+    let (parent, child, with_terminal) = (&recorded[0], &recorded[1], &recorded[2]);
+    let once = [(0, 3, 3), (7, 5, 5)];
+    assert_eq!(ranges(parent, "read"), [&once[..], &once[..], &[(6, 2, 2), (8, 2, 2)]].concat());
+    for child in [child, with_terminal] {
+        assert_eq!(ranges(child, "read"), [(3, 4, 4)]);
+    }
     let queried = |process: &Process| -> Vec<bool> {
         process.of("read").iter().map(|record| record.event.flags & flag::OFFSET_QUERIED != 0).collect()
     };
-    assert_eq!((queried(parent), queried(child)), (vec![false, true, true, true], vec![true]));
+    assert_eq!((queried(parent), queried(child)), (vec![false, true, false, true, true, true], vec![true]));
     // The child has a handle of its own for the file, and names it.
     let file = place.path().join("file");
-    for process in [parent, child] {
+    for process in [parent, child, with_terminal] {
         assert_eq!(process.path(process.of("read")[0].event.handle), file.to_str());
     }
     assert!(child.records.iter().any(|record| record.kind == Kind::File));
-    assert_eq!((parent.of("close").len(), child.of("close").len()), (1, 1));
+    assert_eq!((parent.of("close").len(), child.of("close").len()), (2, 1));
+}
+
+/// What moves through something that is no file is not recorded; that it was made, opened and closed by name is.
+#[test]
+fn of_descriptors_that_are_no_files_only_the_name_is_recorded() {
+    let place = tempfile::tempdir().unwrap();
+    let recorded = part("descriptors", place.path());
+    let fifo = place.path().join("fifo");
+    let [process] = &recorded[..] else { panic!("{} processes", recorded.len()) };
+    let seen: Vec<_> = process.records.iter().map(|record| (record.op, record.path1.as_str())).collect();
+    let fifo = fifo.to_str().unwrap();
+    assert_eq!(seen, [("mkfifo", fifo), ("open", fifo), ("dup", ""), ("close", ""), ("close", "")]);
+    assert!(process.records[2..].iter().all(|record| process.path(record.event.handle) == Some(fifo)));
 }
 
 #[test]

@@ -3,9 +3,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pty.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -52,13 +54,20 @@ static void positions(void)
     check(close_range(50, 50, 0));
 }
 
-static void shared(void)
+/* The terminal stays open as long as this process. */
+static pid_t fork_on_a_terminal(void)
+{
+    int terminal;
+    return forkpty(&terminal, NULL, NULL, NULL);
+}
+
+static void share_a_file(pid_t (*make_a_child)(void))
 {
     char buffer[8];
     int status, fd = open("file", O_RDWR | O_CREAT | O_TRUNC, 0644);
     check(ftruncate(fd, 100));
     check(read(fd, buffer, 3));             /* 0 */
-    if (fork() == 0) {
+    if (make_a_child() == 0) {
         check(read(fd, buffer, 4));         /* 3 */
         check(close(fd));
         _exit(0);
@@ -66,6 +75,14 @@ static void shared(void)
     check(wait(&status));
     check(read(fd, buffer, 5));             /* 7: the child has read */
     check(close(fd));
+}
+
+static void shared(void)
+{
+    char buffer[8];
+    int status;
+    share_a_file(fork);
+    share_a_file(fork_on_a_terminal);
     check(read(0, buffer, 2));              /* given by the test, at 6 */
     if (vfork() == 0) {
         close(0);
@@ -73,6 +90,46 @@ static void shared(void)
     }
     check(wait(&status));
     check(read(0, buffer, 2));              /* 8 */
+}
+
+/* Whatever a descriptor can be that is no file; tests/records.rs knows which calls are recorded all the same. */
+static void descriptors(void)
+{
+    int pair[2], fd, copy;
+    char buffer[4] = "abc", name[64];
+    FILE *stream;
+    check(pipe(pair));
+    check(write(pair[1], buffer, 3));
+    check(read(pair[0], buffer, 3));
+    check((stream = fdopen(pair[1], "w")) ? 0 : -1);
+    check(fputs("abc", stream));
+    check(fclose(stream));
+    check(close(pair[0]));
+    check(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    check(write(pair[1], buffer, 3));
+    check(read(pair[0], buffer, 3));
+    check(close(pair[0]));
+    check(close(pair[1]));
+    check(fd = eventfd(0, 0));
+    check(write(fd, "12345678", 8));
+    check(close(fd));
+    check(fd = memfd_create("memory", 0));
+    check(write(fd, buffer, 3));
+    check(close(fd));
+    check(fd = open("/dev/null", O_RDWR));
+    check(write(fd, buffer, 3));
+    check(close(fd));
+    check(fd = posix_openpt(O_RDWR | O_NOCTTY));
+    check(write(fd, buffer, 3));
+    check(ptsname_r(fd, name, sizeof name));
+    check(close(fd));
+    check(mkfifo("fifo", 0600));
+    check(fd = open("fifo", O_RDWR));
+    check(write(fd, buffer, 3));
+    check(copy = dup(fd));
+    check(read(copy, buffer, 3));
+    check(close(copy));
+    check(close(fd));
 }
 
 static void paths(void)
@@ -160,6 +217,7 @@ int main(int count, char **arguments)
     const char *part = count > 1 ? arguments[1] : "";
     strcmp(part, "positions") ? 0 : (positions(), 0);
     strcmp(part, "shared") ? 0 : (shared(), 0);
+    strcmp(part, "descriptors") ? 0 : (descriptors(), 0);
     strcmp(part, "paths") ? 0 : (paths(), 0);
     strcmp(part, "streams") ? 0 : (streams(), 0);
     strcmp(part, "rest") ? 0 : (rest(), 0);

@@ -340,6 +340,68 @@ static void jumps(int waves) {
     printf("%ld\n", (long)lseek(fd, 0, SEEK_END));
 }
 
+/* A thread that single-steps through one request and leaves it, by a jump out of the handler, at instruction `leave`. */
+struct left {
+    int fd, later, by_stream;
+    FILE *stream;
+    long leave;
+};
+
+enum { LATER = 20 };
+static __thread volatile long instructions;
+static __thread volatile long leave_at;
+
+static void step(int number) {
+    (void)number;
+    if (++instructions == leave_at)
+        siglongjmp(back, 1);
+}
+
+static void *leave_a_request(void *argument) {
+    struct left *left = argument;
+    check(write(left->later, "l", 1) == 1, "write");
+    leave_at = left->leave;
+    if (!sigsetjmp(back, 1)) {
+        __asm__ volatile("pushfq\n orl $0x100, (%%rsp)\n popfq" ::: "memory", "cc");
+        if (left->by_stream)
+            fgetc_unlocked(left->stream);
+        else
+            write(left->fd, "l", 1);
+        __asm__ volatile("pushfq\n andl $~0x100, (%%rsp)\n popfq" ::: "memory", "cc");
+    }
+    left->leave = instructions;
+    for (int i = 0; i < LATER; i++)
+        check(write(left->later, "l", 1) == 1, "write");
+    return NULL;
+}
+
+static void leave(struct left *left) {
+    pthread_t thread;
+    check(pthread_create(&thread, NULL, leave_a_request, left) == 0, "pthread_create");
+    check(pthread_join(thread, NULL) == 0, "pthread_join");
+}
+
+/* Leaves one request at so many of its instructions, from the first to the last, each time in a thread of its own; prints
+ * how many writes there were before and after. */
+static void leaves(int times, int by_stream) {
+    struct sigaction action = {.sa_handler = step};
+    struct left left = {.by_stream = by_stream};
+    left.fd = open("left", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    left.later = open("later", O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0600);
+    check(ftruncate(left.fd, 1 << 16) == 0, "ftruncate");
+    left.stream = fdopen(dup(left.fd), "r");
+    check(left.stream != NULL, "fdopen");
+    setvbuf(left.stream, NULL, _IONBF, 0);
+    sigaction(SIGTRAP, &action, NULL);
+    leave(&left);
+    long all = left.leave;
+    for (int i = 0; i < times; i++) {
+        left.leave = 1 + all * i / times;
+        leave(&left);
+    }
+    printf("%ld\n", (long)lseek(left.later, 0, SEEK_END));
+}
+
 static void load(const char *library) {
     for (int i = 0; i < 10; i++) {
         void *handle = dlopen(library, RTLD_NOW);
@@ -371,6 +433,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(which, "reuse")) reuse(number);
     else if (!strcmp(which, "signals")) signals(number);
     else if (!strcmp(which, "jumps")) jumps(number);
+    else if (!strcmp(which, "leaves")) leaves(number, atoi(argv[3]));
     else if (!strcmp(which, "load")) load(argv[2]);
     else if (!strcmp(which, "descriptors")) descriptors();
     else if (!strcmp(which, "memory")) {

@@ -355,6 +355,26 @@ fn handlers_that_never_return() {
     assert!(outcome.lost.keys().all(|place| place == "nested"), "{:?}", outcome.lost);
 }
 
+/// A handler that jumps out of a request, at each of its instructions: whatever the thread records after that is in the
+/// trace or counted, to the last one.
+#[test]
+fn requests_that_a_handler_leaves() {
+    for (name, by_stream) in [("a write", "0"), ("a read of a stream", "1")] {
+        let node = Node::new(&format!("leaves-{by_stream}"));
+        let ended = succeeds(&mut node.life(&["leaves", "300", by_stream]));
+        let written: u64 = ended.stdout.trim().parse().unwrap();
+        let outcome = node.finish();
+        let nested = outcome.lost.get("nested").copied().unwrap_or(0);
+        let seen = outcome.all_writes("later");
+        println!("{name}: {seen} of {written} writes seen, {nested} counted as nested");
+        assert_eq!(seen + nested, written, "{name}");
+        assert!(outcome.lost.keys().all(|place| place == "nested"), "{name}: {:?}", outcome.lost);
+        // A thread that was in the middle of a record records nothing any more, others go on.
+        assert_eq!(nested % 20, 0, "{name}");
+        assert!(nested > 0 && seen > nested, "{name}: {seen} seen, {nested} nested");
+    }
+}
+
 #[test]
 fn libraries_that_come_and_go() {
     let node = Node::new("load");

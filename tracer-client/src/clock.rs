@@ -137,7 +137,8 @@ mod tests {
         let said = if highest < 0x8000_0007 { 0 } else { std::arch::x86_64::__cpuid(0x8000_0007).edx };
         match super::known_to_libc() {
             Some(known) => assert_eq!(known, said),
-            None => assert!(!cfg!(target_env = "gnu"), "glibc has no __x86_get_cpuid_feature_leaf"),
+            None if cfg!(target_env = "gnu") => panic!("glibc has no __x86_get_cpuid_feature_leaf"),
+            None => {}
         }
     }
 

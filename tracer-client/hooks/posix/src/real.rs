@@ -235,11 +235,13 @@ macro_rules! hook_one {
             #[cold]
             #[inline(never)]
             unsafe extern "C-unwind" fn first_call($($arg: $type),*) -> $ret {
-                // SAFETY: `dlsym` finds the C function of this name, whose C prototype `Prototype` is.
-                let function =
-                    unsafe { std::mem::transmute::<*mut std::ffi::c_void, Prototype>(REAL.get::<$ret>(NAME)) };
-                // SAFETY: the arguments are the caller's own, passed on as they came.
-                unsafe { recorded($($arg,)* function) }
+                // SAFETY:
+                // - `dlsym` finds the C function of this name, whose C prototype `Prototype` is;
+                // - the arguments are the caller's own, passed on as they came.
+                unsafe {
+                    let function = std::mem::transmute::<*mut std::ffi::c_void, Prototype>(REAL.get::<$ret>(NAME));
+                    recorded($($arg,)* function)
+                }
             }
             // SAFETY: null, or as above.
             let known = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Option<Prototype>>(REAL.known()) };

@@ -13,7 +13,6 @@ pub mod delaying;
 pub mod fact;
 pub mod field;
 pub mod forged;
-pub mod fuse;
 pub mod judge;
 pub mod machine;
 pub mod mortal;

@@ -1,5 +1,5 @@
-//! Samples of devices, from the kernel's counters to `miot devices`: with both daemons, real writes to a disk, a log-server
-//! that is killed in between, and a FUSE file system that keeps programs waiting.
+//! Samples of devices, from the kernel's counters to `miot devices`: with both daemons, real writes to a disk, and a
+//! log-server that is killed in between.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -7,7 +7,6 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
 use miot_tests::built::built;
 use miot_tests::daemons::{client_command, free_port, server, started};
-use miot_tests::fuse::Fuse;
 use miot_tests::place::fresh;
 use miot_tests::process::{run, until};
 use miot_tests::traced::assert_good;
@@ -153,64 +152,4 @@ fn what_the_kernel_counts_is_in_the_trace_exactly_once() {
     assert!(utilization > 0.0 && utilization < 1.5, "{row}");
     let text = run(Command::new(&built().miot).arg("devices").arg(&trace)).success().stdout;
     assert!(text.contains(&disk.name) && text.contains("util"), "{text}");
-}
-
-/// Kind, mount and requests in flight in the samples of a device, in order of time.
-fn in_flight(trace: &Path, device: &str) -> Vec<(String, String, u64)> {
-    let mut found = Vec::new();
-    for batch in Reader::open(trace).unwrap().table(Table::Devices).unwrap() {
-        let text = |name: &str| batch.column_by_name(name).unwrap().as_string::<i32>().clone();
-        let (kinds, names, mounts) = (text("kind"), text("device"), text("mount"));
-        let counts = batch.column_by_name("in_flight").unwrap().as_primitive::<UInt64Type>();
-        for row in (0..batch.num_rows()).filter(|row| names.value(*row) == device) {
-            found.push((kinds.value(row).to_owned(), mounts.value(row).to_owned(), counts.value(row)));
-        }
-    }
-    found
-}
-
-#[test]
-fn requests_that_wait_for_a_fuse_file_system_are_seen() {
-    const WAITING: u64 = 5;
-    let place = fresh("devices-fuse");
-    let mounted = place.join("a mount");
-    fs::create_dir(&mounted).unwrap();
-    let shared = tempfile::tempdir_in("/dev/shm").unwrap();
-    let (trace, dir, port) = (place.join("trace"), shared.path().join("miot"), free_port());
-    let client = client_command(&format!("127.0.0.1:{port}"), "node", &dir);
-    let words: Vec<_> = [client.get_program()].into_iter().chain(client.get_args()).collect();
-    let (fuse, mut client) = match Fuse::mount("slow", &mounted, &words) {
-        Ok(mount) => mount,
-        Err(error) => {
-            eprintln!("NOT TESTED: devices on a FUSE file system: /dev/fuse: {error}");
-            return;
-        }
-    };
-    let server = server(port, &trace);
-    let client = started(client.env("MIOT_CLIENT_DEVICES_EVERY", "200ms"), &dir);
-    // Where it is mounted is seen by the log-client alone.
-    let inside = PathBuf::from(format!("/proc/{}/root{}", client.id(), mounted.display()));
-    let file = |n: u64| inside.join(format!("file-{n}"));
-    let programs: Vec<_> = (0..WAITING)
-        .map(|n| {
-            let file = file(n);
-            std::thread::spawn(move || fs::metadata(file).unwrap_err().kind())
-        })
-        .collect();
-    until("all of them wait", || fuse.waiting() == WAITING as usize);
-    let expected = |count| ("fuse".to_owned(), mounted.display().to_string(), count);
-    let last = || Reader::open(&trace).ok().and_then(|_| in_flight(&trace, "slow").pop());
-    until("a sample tells of them", || last() == Some(expected(WAITING)));
-    fuse.answer();
-    for program in programs {
-        assert_eq!(program.join().unwrap(), std::io::ErrorKind::NotFound);
-    }
-    until("a sample tells that nothing waits", || last() == Some(expected(0)));
-    client.end();
-    server.end();
-    let most = in_flight(&trace, "slow").iter().map(|(.., count)| *count).max();
-    assert_eq!(most, Some(WAITING));
-    assert_good(&trace);
-    let text = run(Command::new(&built().miot).arg("devices").arg(&trace)).success().stdout;
-    assert!(text.lines().any(|line| line.contains("fuse") && line.contains("slow")), "{text}");
 }

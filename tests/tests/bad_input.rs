@@ -5,9 +5,11 @@
 
 use miot_tests::built::built;
 use miot_tests::compile::compile;
+use miot_tests::daemons::{free_port, server_command};
 use miot_tests::namespace::{as_nobody, with_tmpfs};
 use miot_tests::place::fresh;
 use miot_tests::process::{Background, Ended, run, until};
+use miot_tests::room::Room;
 use miot_tests::traced::{command, events, traced};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
@@ -276,6 +278,60 @@ fn a_trace_directory_that_is_none() {
         for what in ["empty", "file", "missing"] {
             says(&miot(&[command], &place.join(what)), 1, &[what]);
         }
+    }
+}
+
+/// What a log-server says that does not get as far as being ready.
+fn never_ready(command: &mut Command, words: &[&str]) {
+    let ended = run(command);
+    says(&ended, 2, words);
+    assert!(!ended.stderr.contains("is ready"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_trace_directory_of_somebody_else() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("SKIPPED: becoming another user can be shown only by root");
+    }
+    // Where others may go.
+    let open = tempfile::tempdir().unwrap();
+    fs::set_permissions(open.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let trace = sound(open.path());
+    let empty = open.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let log_server = |dir: &Path| {
+        let mut command = server_command(&format!("127.0.0.1:{}", free_port()), dir);
+        command.args(["--user", "nobody"]);
+        command
+    };
+    for dir in [&trace, &empty] {
+        let name = format!("cannot write to {}:", dir.display());
+        never_ready(&mut log_server(dir), &[&name, "permission denied", "ask for the right to write there"]);
+    }
+    // Its folders count as well: parts are sealed into them.
+    std::os::unix::fs::chown(&trace, Some(65534), None).unwrap();
+    never_ready(&mut log_server(&trace), &["permission denied", "ask for the right to write there"]);
+}
+
+#[test]
+fn a_trace_directory_on_a_file_system_that_is_mounted_for_reading() {
+    let Some(room) = Room::new(&["--mount"]) else { return };
+    let place = place("read-only");
+    let mounted = place.join("mounted");
+    fs::create_dir(&mounted).unwrap();
+    room.mount(&mounted, "16m");
+    let trace = sound(&place);
+    room.shell(&format!(
+        "cp -r '{0}' '{1}' && mkdir '{1}/empty' && mount -o remount,ro '{1}'",
+        trace.display(),
+        mounted.display()
+    ));
+    for name in ["trace", "empty", "new"] {
+        let command = server_command(&format!("127.0.0.1:{}", free_port()), &mounted.join(name));
+        never_ready(
+            &mut room.inside(&command),
+            &["cannot write to", "read-only file system", "mount its file system for writing"],
+        );
     }
 }
 

@@ -1,6 +1,8 @@
 //! Real programs with the wrong papers: they are told why, and an honest node beside them notices nothing.
 
-use crate::site::{Papers, Site, authority, pki, place, server_command, tail_command, top_command, writes};
+use crate::site::{
+    Papers, Site, authority, get, pki, place, server_command, tail_command, top_command, writes,
+};
 use miot_tests::built::built;
 use miot_tests::daemons::{free_port, ready};
 use miot_tests::process::{run, until};
@@ -9,7 +11,17 @@ use std::process::Command;
 
 #[test]
 fn log_clients_that_have_no_business_here() {
-    let site = Site::start("refused");
+    let http = free_port();
+    let site = Site::with("refused", |server| {
+        server.args(["--http", &format!("127.0.0.1:{http}")]);
+    });
+    let refused = || {
+        let text = get(http, "/metrics");
+        let mut lines = text.lines();
+        let count = lines.find_map(|line| line.strip_prefix("miot_server_connections_refused_total "));
+        count.unwrap_or_else(|| panic!("no such count in {text}")).parse::<u64>().unwrap()
+    };
+    assert_eq!(refused(), 0);
     let strange = site.place.join("strange");
     authority(&strange);
     let _ = pki(&["node"], &site.pki, &["late", "--not-after", "2026-01-01"]).success();
@@ -40,6 +52,9 @@ fn log_clients_that_have_no_business_here() {
         let lines = server.lines().filter(|line| line.contains(part)).count();
         assert_eq!(lines, 1, "{part}: {server}");
     }
+    // Those who never called are not among them.
+    until("each of them is in the metrics", || refused() >= 3);
+    assert_eq!(refused(), 3);
 
     // Whoever is not sure to talk to the log-server keeps what it has, and tries again.
     let distrustful = Papers::new(&site.pki, "node/other").with_authority_of(&strange);

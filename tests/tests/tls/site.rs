@@ -8,6 +8,7 @@ use miot_tests::process::{Background, Ended, run};
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events};
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -201,6 +202,16 @@ pub(crate) fn connected(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(miot_tests::process::WATCHDOG)).unwrap();
     stream
+}
+
+/// What the HTTP listener of this machine answers without TLS.
+pub(crate) fn get(port: u16, path: &str) -> String {
+    let mut stream = connected(port);
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }
 
 /// Writes of 512 bytes on a node.

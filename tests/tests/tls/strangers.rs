@@ -1,11 +1,12 @@
 //! Peers that are no programs of MIOT: liars with a certificate, garbage, and those who stall.
 
-use crate::site::{Papers, Site, connected, pki, writes};
+use crate::site::{Papers, Site, connected, get, pki, writes};
 use miot_proto::wire::{
     FRAME_HEADER, GREETING, MAX_FRAME, Message, Process, ProcessKey, Role as Wanted, Stream, StreamKey,
     VERSION, frame_header,
 };
 use miot_security::Role;
+use miot_tests::daemons::free_port;
 use miot_tests::process::until;
 use std::io::{Read, Write as _};
 
@@ -82,6 +83,31 @@ fn nobody_speaks_for_another() {
     let (rows, _) = site.end(clients);
     assert_eq!((writes(&rows, "good"), writes(&rows, "other")), (10, 20));
     assert!(rows.iter().all(|row| ["good", "other"].contains(&row.node.as_str())));
+}
+
+#[test]
+fn who_stalls_at_the_page_gives_the_place_back() {
+    /// Those that are served at a time.
+    const PLACES: usize = 128;
+    let http = free_port();
+    let site = Site::with("stalled-page", |server| {
+        server.args(["--http", &format!("127.0.0.1:{http}")]);
+    });
+    let stall = |_| {
+        let mut stream = connected(http);
+        stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").unwrap();
+        stream
+    };
+    let stalled: Vec<_> = (0..PLACES + 8).map(stall).collect();
+    // Its turn comes after theirs.
+    let answer = get(http, "/healthz");
+    assert!(answer.ends_with("ok\n"), "{answer}");
+    for mut stream in stalled {
+        let ended = stream.read(&mut [0; 64]);
+        assert!(matches!(ended, Ok(0) | Err(_)), "an unfinished handshake was answered: {ended:?}");
+    }
+    let (_, log) = site.end([]);
+    assert!(log.contains("no TLS handshake in time"), "{log}");
 }
 
 #[test]

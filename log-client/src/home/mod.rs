@@ -33,6 +33,9 @@ use std::time::{Duration, Instant};
 /// Longest wait for the lock while somebody only looks whether it is held, as [`Control::check_reader`] does.
 const LOOKED_AT: Duration = Duration::from_millis(200);
 
+/// Everybody may leave files in the directory: so many are looked at for their memory, every second.
+const MOST_LOOKED_AT: usize = 1 << 14;
+
 /// Name of the file that is locked while a log-client serves the directory. It says the process id and, on a second line,
 /// the name of the node.
 const LOCK_FILE: &str = "lock";
@@ -70,11 +73,13 @@ impl Home {
         }
     }
 
-    /// Of all that are there, as far as that can be told.
-    fn memory_of_segments(&self) -> u64 {
+    /// What the segments in the directory take, whether or not they are read: of [`MOST_LOOKED_AT`] at most.
+    pub(crate) fn memory_of_segments(&self) -> u64 {
         let Ok(entries) = Dir::read_from(&self.dir) else { return 0 };
-        let segments =
-            entries.flatten().filter(|entry| entry.file_name().to_bytes().ends_with(SUFFIX.as_bytes()));
+        let segments = entries
+            .map_while(Result::ok)
+            .filter(|entry| entry.file_name().to_bytes().ends_with(SUFFIX.as_bytes()))
+            .take(MOST_LOOKED_AT);
         let look = |name: &CStr| rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW).ok();
         segments.filter_map(|entry| look(entry.file_name())).map(|stat| memory_of(&stat)).sum()
     }

@@ -11,8 +11,6 @@ const MOST: usize = 1 << 14;
 pub(super) struct Arrival {
     pub(super) name: Name,
     pub(super) not_before: i64,
-    /// Memory of its file when it was found.
-    pub(super) bytes: u64,
 }
 
 /// See the module.
@@ -21,7 +19,6 @@ pub(super) struct Arrivals {
     by_user: BTreeMap<u32, VecDeque<Arrival>>,
     /// The user whose turn it is, or the next one there is.
     turn: u32,
-    bytes: u64,
 }
 
 impl Arrivals {
@@ -30,7 +27,6 @@ impl Arrivals {
         let waiting = self.by_user.entry(uid).or_default();
         let fits = waiting.len() < MOST;
         if fits {
-            self.bytes += arrival.bytes;
             waiting.push_back(arrival);
         }
         fits
@@ -45,7 +41,6 @@ impl Arrivals {
         if waiting.is_empty() {
             self.by_user.remove(&uid);
         }
-        self.bytes -= arrival.bytes;
         Some((uid, arrival))
     }
 
@@ -54,14 +49,8 @@ impl Arrivals {
         self.by_user.values().map(VecDeque::len).sum()
     }
 
-    /// Memory of all that wait.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// Puts the one that was taken last back to where it was.
     pub(super) fn put_back(&mut self, uid: u32, arrival: Arrival) {
-        self.bytes += arrival.bytes;
         self.by_user.entry(uid).or_default().push_front(arrival);
         self.turn = uid;
     }
@@ -79,7 +68,7 @@ mod tests {
 
     fn arrival(nonce: u64) -> Arrival {
         let name = Name::parse(format!("7-{nonce:016x}.seg").as_bytes()).unwrap();
-        Arrival { name, not_before: nonce as i64, bytes: 10 * nonce }
+        Arrival { name, not_before: nonce as i64 }
     }
 
     #[test]
@@ -88,7 +77,7 @@ mod tests {
         for (uid, nonce) in [(1000, 1), (1000, 2), (1000, 3), (0, 4), (u32::MAX, 5)] {
             assert!(arrivals.push(uid, arrival(nonce)));
         }
-        assert_eq!((arrivals.not_before(), arrivals.bytes()), (Some(1), 150));
+        assert_eq!(arrivals.not_before(), Some(1));
         let mut order = Vec::new();
         while let Some((uid, next)) = arrivals.pop() {
             if order.is_empty() {
@@ -98,7 +87,7 @@ mod tests {
             order.push((uid, next.not_before));
         }
         assert_eq!(order, [(0, 4), (1000, 1), (u32::MAX, 5), (1000, 2), (1000, 3)]);
-        assert_eq!((arrivals.not_before(), arrivals.bytes()), (None, 0));
+        assert_eq!(arrivals.not_before(), None);
     }
 
     #[test]

@@ -6,7 +6,6 @@
 
 use crate::error::Error;
 use crate::home::Home;
-use crate::segment::memory_of;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, inotify};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
@@ -155,13 +154,10 @@ impl Discovery {
         }
     }
 
-    /// Who owns a file, and its memory. To be asked before it is opened: opening a device does something to it.
-    pub(super) fn look_at(&self, name: &Name) -> Result<(u32, u64), NotTaken> {
+    /// Who owns a file. To be asked before it is opened: opening a device does something to it.
+    pub(super) fn owner(&self, name: &Name) -> Result<u32, NotTaken> {
         let stat = rustix::fs::statat(&self.dir, name.as_str(), AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?;
-        match is_file(&stat) {
-            true => Ok((stat.st_uid, memory_of(&stat))),
-            false => Err(NotTaken::Odd("it is no regular file")),
-        }
+        if is_file(&stat) { Ok(stat.st_uid) } else { Err(NotTaken::Odd("it is no regular file")) }
     }
 
     /// Opens a segment, and says who owns it.

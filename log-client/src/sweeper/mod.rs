@@ -395,7 +395,7 @@ impl Sweeper {
             let taken = tenant.segment.memory().taken();
             tenant.segment.survey(taken, &self.clocks, &mut survey);
         }
-        survey.segment_bytes += self.reception.bytes();
+        survey.segment_bytes = survey.segment_bytes.max(self.home.memory_of_segments());
         let there = survey.segments.iter().map(|known| known.nonce).collect();
         self.home.control().forget_ended(&there);
         survey

@@ -61,8 +61,8 @@ pub(super) struct Reception {
     by_user: HashMap<u32, usize>,
     open: usize,
     limit: usize,
-    /// Something was turned away for want of room: its memory.
-    turned_away: Option<u64>,
+    /// Something was turned away for want of room.
+    turned_away: bool,
     looked: Instant,
     /// Of what lay there at the first look, so many wait to be opened; `None` before it.
     left_of_first: Option<usize>,
@@ -93,7 +93,7 @@ impl Reception {
             by_user: HashMap::new(),
             open: 0,
             limit,
-            turned_away: None,
+            turned_away: false,
             looked: Instant::now(),
             left_of_first: None,
             next_id: 0,
@@ -118,12 +118,6 @@ impl Reception {
         self.left_of_first.is_some_and(|left| left > 0)
     }
 
-    /// Memory of all files that are there and are not read.
-    pub(super) fn bytes(&self) -> u64 {
-        let candidates: u64 = self.candidates.iter().map(|candidate| candidate.file.taken()).sum();
-        self.arrivals.bytes() + self.turned_away.unwrap_or(0) + candidates
-    }
-
     /// New files, and files that were not segments the last time.
     ///
     /// `last`: when the last look began. What had been recorded before that is in segments that were found then.
@@ -142,7 +136,7 @@ impl Reception {
             };
             self.left_of_first = self.left_of_first.map(|left| left.saturating_sub(1));
             if self.open >= self.limit || !self.has_room_for(uid) {
-                self.turn_away(&arrival);
+                self.turn_away(&arrival.name);
                 continue;
             }
             match self.discovery.open(&arrival.name) {
@@ -179,8 +173,8 @@ impl Reception {
     }
 
     fn look_around(&mut self, last: i64) {
-        if self.turned_away.is_some() && self.looked.elapsed() >= LOOK_AGAIN {
-            self.turned_away = None;
+        if self.turned_away && self.looked.elapsed() >= LOOK_AGAIN {
+            self.turned_away = false;
             self.looked = Instant::now();
             self.discovery.look_again();
         }
@@ -190,11 +184,11 @@ impl Reception {
             if !self.names.insert(name.clone()) {
                 continue;
             }
-            match self.discovery.look_at(&name) {
-                Ok((uid, bytes)) => {
-                    let arrival = Arrival { name, not_before: last, bytes };
-                    if !self.arrivals.push(uid, arrival.clone()) {
-                        self.turn_away(&arrival);
+            match self.discovery.owner(&name) {
+                Ok(uid) => {
+                    let arrival = Arrival { name: name.clone(), not_before: last };
+                    if !self.arrivals.push(uid, arrival) {
+                        self.turn_away(&name);
                     }
                 }
                 Err(why) => self.forget(&name, &why),
@@ -209,10 +203,10 @@ impl Reception {
         }
     }
 
-    fn turn_away(&mut self, arrival: &Arrival) {
-        self.remarks.make("there is no room for more segments (`segments`)", &arrival.name);
-        self.names.remove(&arrival.name);
-        *self.turned_away.get_or_insert(0) += arrival.bytes;
+    fn turn_away(&mut self, name: &Name) {
+        self.remarks.make("there is no room for more segments (`segments`)", name);
+        self.names.remove(name);
+        self.turned_away = true;
     }
 
     /// A quarter of the room is kept from each user: who fills the directory keeps out nobody else.

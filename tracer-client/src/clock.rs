@@ -52,12 +52,22 @@ fn monotonic() -> u64 {
     nanoseconds(now)
 }
 
-/// `CLOCK_BOOTTIME`, nanoseconds. Asked once, for which the kernel is cheaper than the first touch of the vDSO's pages.
+/// `CLOCK_BOOTTIME`, nanoseconds.
 pub(crate) fn boottime() -> u64 {
+    nanoseconds(asked_once(libc::CLOCK_BOOTTIME))
+}
+
+/// Seconds since 1970, as of the last tick of the kernel.
+pub(crate) fn unix_seconds() -> i64 {
+    asked_once(libc::CLOCK_REALTIME_COARSE).tv_sec
+}
+
+/// A clock of the kernel, without the vDSO: the first touch of its pages is dearer than one system call.
+fn asked_once(clock: libc::clockid_t) -> libc::timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: an out-pointer of the right type. It cannot fail, so that `errno` stays.
-    unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_BOOTTIME, &raw mut now) };
-    nanoseconds(now)
+    unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &raw mut now) };
+    now
 }
 
 fn nanoseconds(time: libc::timespec) -> u64 {

@@ -3,6 +3,7 @@
 //! The page belongs to the log-client: nobody else may write or truncate it (mode 0644), so reading the
 //! mapping cannot fault. It stays mapped for the life of the process, across `fork`.
 
+use crate::clock;
 use crate::file::File;
 use crate::identity;
 use crate::process;
@@ -39,8 +40,7 @@ pub(crate) fn attach() -> Option<&'static Control> {
     if stat.st_size < BYTES as i64 || !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
         return None;
     }
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse).tv_sec;
-    if now.saturating_sub(stat.st_mtime) > STALE {
+    if clock::unix_seconds().saturating_sub(stat.st_mtime) > STALE {
         return None;
     }
     // SAFETY:

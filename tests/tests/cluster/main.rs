@@ -5,6 +5,7 @@
 
 mod numbers;
 mod site;
+mod truth;
 
 use miot_tests::process::until;
 use miot_tests::trace::Row;
@@ -48,6 +49,7 @@ fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
         let nodes = status["nodes"].as_array().unwrap();
         nodes.len() == 4 && nodes.iter().all(|node| node["report"]["processes"] == 2)
     });
+    truth::clocks(&site);
     round(); // 0: all
     assert_eq!(said(&site.steer(&["off"])), everybody);
     round(); // 10: nobody
@@ -84,8 +86,12 @@ fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
     // A reader looks and does not steer, a node neither.
     let (code, _) = site.ctl("alice", &["status"]);
     assert_eq!(code, 0);
-    let (code, refused) = site.ctl("alice", &["on"]);
-    assert!(code == 1 && refused.contains("miot pki operator"), "{code} {refused}");
+    for words in [&["on"][..], &["--node", "n1", "off"], &["--job", "alpha", "reset"], &["snapshot"]] {
+        let (code, refused) = site.ctl("alice", words);
+        assert!(code == 1 && refused.contains("miot pki operator"), "{words:?}: {code} {refused}");
+    }
+    let (code, refused) = site.ctl("bob", &["--job", "alpha", "snapshot"]);
+    assert!(code == 1 && refused.contains("leave --job and --pid out"), "{code} {refused}");
     let (code, refused) = site.ctl("n1", &["status"]);
     assert!(code == 1 && refused.contains("node"), "{code} {refused}");
 
@@ -97,6 +103,7 @@ fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
     assert!(outcomes[..3].iter().all(|(_, outcome)| outcome == "done"), "{outcomes:?}");
     round(); // 50: all; n4 does not know yet: alpha there
     numbers::lost(&site, "n4");
+    truth::spool(&site, "n4", &mut late, 500);
     site.link("n4", true);
     until("n4 is back and does what was ordered", || {
         let n4 = of(&site.status(), "n4");
@@ -105,6 +112,7 @@ fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
     round(); // 60: all
     numbers::agree(&site);
     numbers::shown(&site);
+    truth::lag(&site, "n3");
 
     // What was ordered outlives the log-server: n2's log-client begins anew, and is told.
     assert_eq!(said(&site.steer(&["--node", "n2", "off"])), [("n2".into(), "done".into())]);
@@ -127,6 +135,18 @@ fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
     assert!(!has_round_8("n3", beta_ids[2]), "nobody has asked for it");
     assert_eq!(n3(&["snapshot"]), [("n3".into(), "done".into())]);
     until("n3's writes are in the trace", || has_round_8("n3", beta_ids[2]));
+    // The same of all nodes at once.
+    assert_eq!(said(&site.steer(&["set", "--flight-recorder", "on"])), everybody);
+    round(); // 90: the same; all keep it in memory
+    let with_round_9 = || {
+        let rows = site.so_far();
+        let has = |at: &usize| written(&rows, NODES[*at], beta_ids[*at]).contains(&90);
+        // n2 is off.
+        [0, 2, 3].iter().filter(|at| has(at)).count()
+    };
+    assert_eq!(with_round_9(), 0, "nobody has asked for it");
+    assert_eq!(said(&site.steer(&["snapshot"])), everybody);
+    until("everybody's writes are in the trace", || with_round_9() == 3);
 
     for program in alphas.into_iter().chain(betas).chain([late]) {
         program.end();
@@ -134,19 +154,19 @@ fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
     let rows = site.end();
     let offsets =
         |rounds: &[i64]| -> BTreeSet<i64> { rounds.iter().flat_map(|r| r * 10..r * 10 + 10).collect() };
-    let (all, job) = ([0, 5, 6, 7, 8], [0, 3, 4, 5, 6, 7, 8]);
+    let (all, job) = ([0, 5, 6, 7, 8, 9], [0, 3, 4, 5, 6, 7, 8, 9]);
     let expected = [
         // n1: its alpha was left with reads from round 4 on, which no reset of the node takes back.
         (&[0, 3][..], &all[..]),
         // n2: the job stays on while the node is off.
-        (&[0, 2, 3, 4, 5, 6, 7, 8][..], &[0, 2, 3, 4, 5, 6][..]),
-        (&job[..], &[0, 4, 5, 6, 7, 8][..]),
-        (&job[..], &[0, 6, 7, 8][..]),
+        (&[0, 2, 3, 4, 5, 6, 7, 8, 9][..], &[0, 2, 3, 4, 5, 6][..]),
+        (&job[..], &[0, 4, 5, 6, 7, 8, 9][..]),
+        (&job[..], &[0, 6, 7, 8, 9][..]),
     ];
     for (at, node) in NODES.iter().enumerate() {
         let (alpha, beta) = expected[at];
         assert_eq!(written(&rows, node, alpha_ids[at]), offsets(alpha), "alpha on {node}");
         assert_eq!(written(&rows, node, beta_ids[at]), offsets(beta), "beta on {node}");
     }
-    assert_eq!(written(&rows, "n4", late_id), offsets(&[0]), "the one that came later");
+    assert_eq!(written(&rows, "n4", late_id), (0..510).collect(), "the one that came later");
 }

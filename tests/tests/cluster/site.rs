@@ -1,9 +1,10 @@
 //! Five network namespaces on a bridge, with their daemons.
 
+use crate::truth::WRONG_CLOCKS;
 use miot_tests::built::built;
 use miot_tests::daemons::{preloaded, ready, started};
 use miot_tests::place::fresh;
-use miot_tests::process::{Background, run};
+use miot_tests::process::{Background, run, signal_id};
 use miot_tests::room::Room;
 use miot_tests::steered::Steered;
 use miot_tests::trace::Row;
@@ -79,6 +80,9 @@ impl Site {
         command.args(["--node", node, "--server", &format!("{SERVER}:4747"), "--stop", "60s"]);
         command.args(["--http", "127.0.0.1:4749", "--dir"]).arg(self.dir(node));
         command.args(papers(&self.place.join("pki"), &format!("node/{node}")));
+        if let Some((_, seconds)) = WRONG_CLOCKS.iter().find(|(wrong, _)| *wrong == node) {
+            command.env("MIOT_TEST_CLOCK", format!("offset={seconds}s"));
+        }
         started(&mut self.room(node).inside(&command), &self.dir(node))
     }
 
@@ -86,7 +90,7 @@ impl Site {
         &self.rooms[NODES.iter().position(|known| *known == node).unwrap()]
     }
 
-    fn dir(&self, node: &str) -> PathBuf {
+    pub(crate) fn dir(&self, node: &str) -> PathBuf {
         self.shared.path().join(node)
     }
 
@@ -99,6 +103,12 @@ impl Site {
         // It has a segment from its first request on.
         let _ = program.tell("fwrite 1");
         program
+    }
+
+    /// Signals the log-client of a node.
+    pub(crate) fn signal(&self, node: &str, signal: Signal) {
+        let n = NODES.iter().position(|known| *known == node).unwrap();
+        signal_id(self.clients[n].id(), signal);
     }
 
     /// Cable in, cable out.

@@ -56,7 +56,9 @@ fn torture(plan: &Plan) {
         }
         field.cull();
     }
-    let verdict = field.end(Rules::LANES);
+    // Processes come faster than log-clients that live so briefly take their segments away: the node's memory for them may
+    // be used up.
+    let verdict = field.end(Rules { lost_at: &["lane_full", "no_lane"], served: false });
     assert!(verdict.delivered > kills, "hardly anything was recorded");
 }
 

@@ -4,11 +4,13 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +20,7 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -340,7 +343,8 @@ static void jumps(int waves) {
     printf("%ld\n", (long)lseek(fd, 0, SEEK_END));
 }
 
-/* A thread that single-steps through one request and leaves it, by a jump out of the handler, at instruction `leave`. */
+/* A thread that single-steps through one request and leaves it, by a jump out of the handler, at instruction `leave` of the
+ * library that records it: to leave libc in the middle of a read may leave one of its locks taken. */
 struct left {
     int fd, later, by_stream;
     FILE *stream;
@@ -351,9 +355,27 @@ enum { LATER = 20 };
 static __thread volatile long instructions;
 static __thread volatile long leave_at;
 
-static void step(int number) {
-    (void)number;
-    if (++instructions == leave_at)
+/* Where the code of the library lies that has `write`. */
+static struct { uintptr_t write, from, to; } hook;
+
+static int find_hook(struct dl_phdr_info *object, size_t size, void *unused) {
+    (void)size, (void)unused;
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+        uintptr_t from = object->dlpi_addr + part->p_vaddr, to = from + part->p_memsz;
+        if (part->p_type == PT_LOAD && from <= hook.write && hook.write < to) {
+            hook.from = from;
+            hook.to = to;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void step(int number, siginfo_t *info, void *context) {
+    (void)number, (void)info;
+    uintptr_t at = (uintptr_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+    if (hook.from <= at && at < hook.to && ++instructions == leave_at)
         siglongjmp(back, 1);
 }
 
@@ -384,7 +406,7 @@ static void leave(struct left *left) {
 /* Leaves one request at so many of its instructions, from the first to the last, each time in a thread of its own; prints
  * how many writes there were before and after. */
 static void leaves(int times, int by_stream) {
-    struct sigaction action = {.sa_handler = step};
+    struct sigaction action = {.sa_sigaction = step, .sa_flags = SA_SIGINFO};
     struct left left = {.by_stream = by_stream};
     left.fd = open("left", O_RDWR | O_CREAT | O_TRUNC, 0600);
     left.later = open("later", O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0600);
@@ -392,6 +414,8 @@ static void leaves(int times, int by_stream) {
     left.stream = fdopen(dup(left.fd), "r");
     check(left.stream != NULL, "fdopen");
     setvbuf(left.stream, NULL, _IONBF, 0);
+    hook.write = (uintptr_t)dlsym(RTLD_DEFAULT, "write");
+    check(dl_iterate_phdr(find_hook, NULL), "the library that has `write`");
     sigaction(SIGTRAP, &action, NULL);
     leave(&left);
     long all = left.leave;

@@ -94,7 +94,7 @@ fn compare(
             command
         };
         let mut took = vec![Vec::<Took>::new(); ways.len()];
-        for round in 0..=app.repetitions {
+        for round in usize::from(!app.warms_up)..=app.repetitions {
             let mut order: Vec<usize> = (0..ways.len()).collect();
             if round % 2 == 1 {
                 order.reverse();
@@ -104,7 +104,6 @@ fn compare(
                 quiet(daemons);
                 let run = once(prepared(ways[at], Length::Timed), app.measure)
                     .with_context(|| format!("{} on {}", app.what, app.place))?;
-                // The first round lays out files and warms caches.
                 if round > 0 {
                     took[at].push(run);
                 }

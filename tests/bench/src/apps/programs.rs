@@ -14,6 +14,8 @@ pub(crate) struct App {
     pub(crate) place: &'static str,
     /// Runs of each way.
     pub(crate) repetitions: usize,
+    /// One more of each comes first, which lays out files and warms caches.
+    pub(crate) warms_up: bool,
     /// The command; a short one for counting instructions.
     pub(crate) command: Box<dyn Fn(Length) -> Command>,
     /// Before each run.
@@ -129,6 +131,7 @@ pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
             what: label.into(),
             place,
             repetitions: bench.pick(10, 3, 1),
+            warms_up: true,
             command: Box::new(command),
             reset: Box::new(|| Ok(())),
             measure: Measure::Fio { requests },
@@ -158,6 +161,8 @@ pub(crate) fn storm(bench: &Bench, place: &'static str, dir: &Path) -> Result<Ap
         what: format!("create, stat, unlink of {files} files by {processes} processes"),
         place,
         repetitions: if slow { 2 } else { bench.pick(10, 3, 1) },
+        // It leaves nothing behind, and takes minutes.
+        warms_up: !slow,
         command: Box::new(command),
         reset: Box::new(|| Ok(())),
         measure: Measure::Process,
@@ -217,6 +222,7 @@ pub(crate) fn git(bench: &Bench, place: &'static str, dir: &Path) -> Result<App>
         what: format!("`git status`, {files} files"),
         place,
         repetitions: bench.pick(20, 3, 1),
+        warms_up: true,
         command: Box::new(move |_| {
             let mut command = git();
             command.args(["status", "--porcelain"]);
@@ -258,6 +264,7 @@ pub(crate) fn sqlite(bench: &Bench, place: &'static str, dir: &Path) -> Result<A
         what: "sqlite3, inserts and queries".into(),
         place,
         repetitions: bench.pick(20, 3, 1),
+        warms_up: true,
         command: Box::new(move |length| {
             let script = if length == Length::Counted { &counted } else { &timed };
             let mut command = Command::new("sqlite3");

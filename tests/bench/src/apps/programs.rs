@@ -146,7 +146,7 @@ pub(crate) fn storm(bench: &Bench, place: &'static str, dir: &Path) -> Result<Ap
     let program = worker::compile("storm", bench.disk.path(), &[])?;
     let slow = place == "GlusterFS";
     let files = if slow { bench.pick(100_000, 500, 100) } else { bench.pick(100_000, 5_000, 200) };
-    let processes = if slow { 16 } else { 1 };
+    let (processes, by) = if slow { (16, " by 16 processes") } else { (1, "") };
     let folder = dir.join("storm");
     std::fs::create_dir_all(&folder)?;
     let command = move |length| {
@@ -158,7 +158,7 @@ pub(crate) fn storm(bench: &Bench, place: &'static str, dir: &Path) -> Result<Ap
         command
     };
     Ok(App {
-        what: format!("create, stat, unlink of {files} files by {processes} processes"),
+        what: format!("create, stat, unlink of {files} files{by}"),
         place,
         repetitions: if slow { 2 } else { bench.pick(10, 3, 1) },
         // It leaves nothing behind, and takes minutes.

@@ -7,7 +7,7 @@ use rustix::net::sockopt::set_socket_linger;
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -58,8 +58,7 @@ impl Road {
                     smooth: Arc::clone(&smooth_there),
                     random: Arc::clone(&random),
                     every,
-                    flipped: AtomicBool::new(false),
-                    over: AtomicBool::new(false),
+                    state: AtomicU8::new(WHOLE),
                 });
                 let _ = trip.begin(client, server);
             }
@@ -79,9 +78,14 @@ struct Trip {
     smooth: Arc<AtomicBool>,
     random: Arc<Mutex<Random>>,
     every: u64,
-    flipped: AtomicBool,
-    over: AtomicBool,
+    /// One of the three below. Both directions change it, so each change says what it replaces: a flip is of one direction, and
+    /// of none when the connection is over.
+    state: AtomicU8,
 }
+
+const WHOLE: u8 = 0;
+const FLIPPED: u8 = 1;
+const OVER: u8 = 2;
 
 enum Harm {
     None,
@@ -104,7 +108,7 @@ impl Trip {
                 let _ = trip.carry(&from, &to);
                 // One direction never outlives the other by much: both ends close when they are left.
                 let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
-                if !trip.over.swap(true, Relaxed) && trip.flipped.load(Relaxed) {
+                if trip.state.swap(OVER, Relaxed) == FLIPPED {
                     trip.done.noticed.fetch_add(1, Relaxed);
                 }
             });
@@ -152,9 +156,10 @@ impl Trip {
                     to.write_all(&frame)?;
                 }
                 Harm::Flip(bit) => {
-                    self.done.flips.fetch_add(1, Relaxed);
-                    self.flipped.store(true, Relaxed);
-                    frame[bit / 8] ^= 1 << (bit % 8);
+                    if self.state.compare_exchange(WHOLE, FLIPPED, Relaxed, Relaxed).is_ok() {
+                        self.done.flips.fetch_add(1, Relaxed);
+                        frame[bit / 8] ^= 1 << (bit % 8);
+                    }
                     self.in_pieces(to, &frame)?;
                 }
             }
@@ -166,7 +171,7 @@ impl Trip {
     }
 
     fn harm(&self, length: usize) -> Harm {
-        let settled = self.smooth.load(Relaxed) || self.flipped.load(Relaxed);
+        let settled = self.smooth.load(Relaxed) || self.state.load(Relaxed) != WHOLE;
         self.draw(|random| {
             if !random.one_in(self.every) || settled {
                 return Harm::None;

@@ -65,7 +65,7 @@ pub use error::Error;
 pub use follow::{Follow, Place};
 pub use layout::{PartCounts, count_parts};
 pub use manifest::{MANIFEST, Manifest};
-pub use reader::{LastSamples, Reader};
+pub use reader::{LastSamples, Reader, SAMPLED_BOOTS};
 pub use recover::{Cut, Recovered, RecoveredProcess, RecoveredStream};
 pub use retain::Known;
 pub use rows::{FileNames, Names};

@@ -38,6 +38,9 @@ struct Part {
     live: Option<[Option<LiveReader>; TABLES]>,
 }
 
+/// Boots of one node whose last sample of devices is kept and remembered: a spool on a disk may bring those of earlier ones.
+pub const SAMPLED_BOOTS: usize = 16;
+
 /// See [`Reader::last_samples`].
 pub type LastSamples = HashMap<(String, String), (u64, i64)>;
 

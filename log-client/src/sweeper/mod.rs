@@ -129,7 +129,7 @@ pub(crate) struct Sweeper {
     last_look: i64,
     /// The last time that records were left in the lanes on purpose.
     withheld: Instant,
-    suspected: Option<Instant>,
+    suspected: Instant,
     turn: usize,
     rhythm: Rhythm,
     reads: Reads,
@@ -174,7 +174,7 @@ impl Sweeper {
             told: Instant::now(),
             last_look: i64::MIN,
             withheld: Instant::now(),
-            suspected: None,
+            suspected: Instant::now(),
             turn: 0,
             rhythm: Rhythm::new(config.idle),
             reads: Reads::Everything,
@@ -257,7 +257,7 @@ impl Sweeper {
             self.sample_devices(sink);
         }
 
-        let suspect = self.suspected.is_none_or(|last| last.elapsed() >= SUSPECT_EVERY);
+        let suspect = self.suspected.elapsed() >= SUSPECT_EVERY;
         self.turn = (self.turn + usize::from(suspect)) % SUSPECT_ONE_IN;
         let (turn, mut number) = (self.turn, 0);
         let (present, waits_until) = (safe, self.waits_until(safe));
@@ -311,7 +311,7 @@ impl Sweeper {
         }
         self.tenants = tenants;
         if suspect {
-            self.suspected = Some(Instant::now());
+            self.suspected = Instant::now();
             self.home.show_life();
             self.keep_budget(sink);
         }

@@ -5,11 +5,8 @@
 
 use crate::side::DeviceRow;
 use miot_proto::wire::Sample;
-use miot_trace_store::LastSamples;
+use miot_trace_store::{LastSamples, SAMPLED_BOOTS};
 use std::collections::{BTreeMap, HashMap};
-
-/// Boots of one node whose last sample is remembered: a spool on a disk may bring those of earlier ones.
-const BOOTS: usize = 16;
 
 /// See the module. `T` is given back when a sample is in the trace.
 #[derive(Debug)]
@@ -70,7 +67,7 @@ impl<T> Samples<T> {
             Some((_, last)) => *last = sample.uptime,
             None => {
                 boots.push((boot.clone(), sample.uptime));
-                if boots.len() > BOOTS {
+                if boots.len() > SAMPLED_BOOTS {
                     boots.remove(0);
                 }
             }

@@ -5,6 +5,7 @@ use crate::carried::Removed;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::parquet_file::Batches;
+use crate::reader::SAMPLED_BOOTS;
 use crate::recover::{column, text};
 use crate::schema::{self, FILTERED, Table};
 use arrow_array::types::{TimestampNanosecondType, UInt64Type};
@@ -92,9 +93,6 @@ fn losses(batch: &RecordBatch, needs: &Needs, removed: &mut Removed) -> Vec<bool
     .collect()
 }
 
-/// Boots of one node whose last sample stays: as many as a log-server remembers.
-const BOOTS: usize = 16;
-
 /// Batch and row.
 type Place = (usize, usize);
 
@@ -149,7 +147,7 @@ fn devices(batches: &[RecordBatch]) -> Result<Vec<RecordBatch>, ArrowError> {
     latest.retain(|((node, _), _)| {
         let kept = kept.entry(node).or_default();
         *kept += 1;
-        *kept <= BOOTS
+        *kept <= SAMPLED_BOOTS
     });
     let mut order: Vec<_> = latest.into_iter().flat_map(|(_, (_, places))| places).collect();
     order.sort_unstable();

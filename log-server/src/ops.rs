@@ -1,7 +1,7 @@
 //! Layers and operations as dictionary keys, with what the rows need to know of each.
 
 use arrow_array::{ArrayRef, StringArray};
-use miot_proto::op::{Args, Layer, Op, Res, client, posix, stdio};
+use miot_proto::op::{Args, Layer, Op, Res, client, mpi_io, posix, stdio};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -81,8 +81,10 @@ impl Ops {
                 Some(Args::Arg) => has::ARG,
             },
             opens: info.is_some_and(|info| info.result == Res::Fd && info.paths > 0)
+                || op == mpi_io::OPEN
                 || is(&[client::OPEN, client::CREATE, client::OPENDIR]),
-            closes: [posix::CLOSE, posix::CLOSEDIR, stdio::FCLOSE, stdio::PCLOSE].contains(&op)
+            closes: [posix::CLOSE, posix::CLOSEDIR, stdio::FCLOSE, stdio::PCLOSE, mpi_io::CLOSE]
+                .contains(&op)
                 || is(&[client::CLOSE, client::CLOSEDIR]),
             attribute: [posix::FGETXATTR, posix::FSETXATTR, posix::FREMOVEXATTR].contains(&op),
         };

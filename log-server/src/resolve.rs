@@ -9,7 +9,7 @@ use crate::merge::{At, Step};
 use crate::ops::{OpFacts, Ops};
 use crate::side::FileRow;
 use miot_proto::batch::{Columns, ExtRow};
-use miot_proto::event::{Kind, NONE};
+use miot_proto::event::{EXT_WORDS, Kind, NONE, word};
 use std::collections::HashMap;
 
 /// A value of a column that few rows have: which row of the order, and what.
@@ -28,10 +28,8 @@ pub struct Resolved<'a> {
     pub files: Vec<u64>,
     /// The other file.
     pub files2: Sparse<u64>,
-    /// Offset in the other file.
-    pub offsets2: Sparse<u64>,
-    /// CPU time of the thread.
-    pub cpu_times: Sparse<u64>,
+    /// Words of the extensions, by [`Ext::words`](miot_proto::event::Ext::words).
+    pub words: [Sparse<u64>; EXT_WORDS],
     /// Rows for `files` that these events need.
     pub new_files: Vec<FileRow<'a>>,
 }
@@ -148,12 +146,13 @@ impl<'a> Walk<'_, 'a> {
         self.out.files.push(file);
         if !path2.is_empty() {
             file2 = Some(self.intern(process.node, path2));
-        } else if let Some(handle2) = ext.handle2 {
+        } else if let Some(handle2) = ext.words[word::HANDLE2] {
             file2 = process.handles.get(handle2).or(file2);
         }
         self.out.files2.extend(file2.map(|file| (place, file)));
-        self.out.offsets2.extend(ext.offset2.filter(|offset| *offset != NONE).map(|offset| (place, offset)));
-        self.out.cpu_times.extend(ext.cpu_time.map(|time| (place, time)));
+        for (values, word) in self.out.words.iter_mut().zip(ext.words) {
+            values.extend(word.filter(|word| *word != NONE).map(|word| (place, word)));
+        }
     }
 
     /// A record that says what a handle stands for. Other kinds are of a later version and say nothing to us;

@@ -12,7 +12,7 @@ use arrow_array::{
 use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
 use miot_proto::batch::Columns;
-use miot_proto::event::{NONE, flag};
+use miot_proto::event::{NONE, flag, word};
 use miot_trace_store::{Table, schema};
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub fn events(
     sources: &[Source],
     resolved: Resolved<'_>,
 ) -> Result<Option<RecordBatch>, ArrowError> {
-    let Resolved { order, late, facts, files, files2, offsets2, cpu_times, .. } = resolved;
+    let Resolved { order, late, facts, files, files2, words, .. } = resolved;
     let rows = order.len();
     if rows == 0 {
         return Ok(None);
@@ -81,7 +81,7 @@ pub fn events(
         sparse(rows, files2),
         some_u64(of_source.column(|c| &c.handle), |handle| handle != 0 && handle != NONE),
         nullable::<Int64Type>(signed(offsets).into(), has_offset),
-        sparse_i64(rows, offsets2),
+        sparse_i64(rows, &words[word::OFFSET2]),
         nullable::<Int64Type>(lengths.clone(), has_length),
         nullable::<Int64Type>(lengths, has_arg),
         Arc::new(Int64Array::from(of_source.column(|c| &c.result))),
@@ -94,7 +94,14 @@ pub fn events(
             let valid = BooleanBuffer::collect_bool(rows, |i| enclosing[i] != 0);
             nullable::<UInt32Type>(enclosing.into(), valid)
         },
-        sparse_i64(rows, cpu_times),
+        sparse_i64(rows, &words[word::CPU_TIME]),
+        half(rows, &words[word::CALLER], |caller| Some(caller as u32).filter(|tid| *tid != 0)),
+        half(rows, &words[word::CALLER], |caller| Some((caller >> 32) as u32)),
+        half(rows, &words[word::COMMUNICATOR], |communicator| Some(communicator as u32)),
+        half(rows, &words[word::COMMUNICATOR], |communicator| Some((communicator >> 32) as u32)),
+        sparse_i64(rows, &words[word::ETYPES]),
+        sparse_i64(rows, &words[word::TYPE_SIZE]),
+        sparse_i64(rows, &words[word::TYPE_EXTENT]),
     ];
     RecordBatch::try_new(schema::of(Table::Events), columns).map(Some)
 }
@@ -162,11 +169,21 @@ fn sparse(rows: usize, values: Sparse<u64>) -> ArrayRef {
     Arc::new(UInt64Array::from(filled))
 }
 
-fn sparse_i64(rows: usize, values: Sparse<u64>) -> ArrayRef {
+fn sparse_i64(rows: usize, values: &Sparse<u64>) -> ArrayRef {
     if values.is_empty() {
         return Arc::new(Int64Array::new_null(rows));
     }
     let mut filled = vec![None; rows];
-    values.into_iter().for_each(|(row, value)| filled[row] = Some(value as i64));
+    values.iter().for_each(|(row, value)| filled[*row] = Some(*value as i64));
     Arc::new(Int64Array::from(filled))
+}
+
+/// One of the two numbers in a word.
+fn half(rows: usize, words: &Sparse<u64>, of: impl Fn(u64) -> Option<u32>) -> ArrayRef {
+    if words.is_empty() {
+        return Arc::new(UInt32Array::new_null(rows));
+    }
+    let mut filled = vec![None; rows];
+    words.iter().for_each(|(row, word)| filled[*row] = of(*word));
+    Arc::new(UInt32Array::from(filled))
 }

@@ -66,9 +66,23 @@ pub(crate) struct Row<'a> {
     pub(crate) enclosing: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cpu_time: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) caller_tid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) caller_uid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mpi_rank: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mpi_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) etypes: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) type_size: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) type_extent: Option<i64>,
 }
 
-const CSV_HEADER: &str = "time,duration,node,process,pid,tid,comm,layer,op,path,path2,offset,offset2,length,arg,result,flags,handle,file,file2,stream,seq,request,enclosing,cpu_time";
+const CSV_HEADER: &str = "time,duration,node,process,pid,tid,comm,layer,op,path,path2,offset,offset2,length,arg,result,flags,handle,file,file2,stream,seq,request,enclosing,cpu_time,caller_tid,caller_uid,mpi_rank,mpi_size,etypes,type_size,type_extent";
 
 /// Prints batches of rows.
 pub(crate) struct Printer<W: Write> {
@@ -106,6 +120,13 @@ struct Columns<'a> {
     request: &'a PrimitiveArray<UInt32Type>,
     enclosing: &'a PrimitiveArray<UInt32Type>,
     cpu_time: &'a PrimitiveArray<Int64Type>,
+    caller_tid: &'a PrimitiveArray<UInt32Type>,
+    caller_uid: &'a PrimitiveArray<UInt32Type>,
+    mpi_rank: &'a PrimitiveArray<UInt32Type>,
+    mpi_size: &'a PrimitiveArray<UInt32Type>,
+    etypes: &'a PrimitiveArray<Int64Type>,
+    type_size: &'a PrimitiveArray<Int64Type>,
+    type_extent: &'a PrimitiveArray<Int64Type>,
 }
 
 /// A column of strings, plain or by dictionary.
@@ -184,6 +205,13 @@ impl<'a> Columns<'a> {
             request: column(batch, "request")?,
             enclosing: column(batch, "enclosing")?,
             cpu_time: column(batch, "cpu_time")?,
+            caller_tid: column(batch, "caller_tid")?,
+            caller_uid: column(batch, "caller_uid")?,
+            mpi_rank: column(batch, "mpi_rank")?,
+            mpi_size: column(batch, "mpi_size")?,
+            etypes: column(batch, "etypes")?,
+            type_size: column(batch, "type_size")?,
+            type_extent: column(batch, "type_extent")?,
         })
     }
 
@@ -226,6 +254,13 @@ impl<'a> Columns<'a> {
             request: self.request.value(i),
             enclosing: value(self.enclosing, i),
             cpu_time: value(self.cpu_time, i),
+            caller_tid: value(self.caller_tid, i),
+            caller_uid: value(self.caller_uid, i),
+            mpi_rank: value(self.mpi_rank, i),
+            mpi_size: value(self.mpi_size, i),
+            etypes: value(self.etypes, i),
+            type_size: value(self.type_size, i),
+            type_extent: value(self.type_extent, i),
         }
     }
 }
@@ -406,6 +441,13 @@ impl<W: Write> Printer<W> {
             row.request.to_string(),
             text(some(&row.enclosing)),
             text(some(&row.cpu_time)),
+            text(some(&row.caller_tid)),
+            text(some(&row.caller_uid)),
+            text(some(&row.mpi_rank)),
+            text(some(&row.mpi_size)),
+            text(some(&row.etypes)),
+            text(some(&row.type_size)),
+            text(some(&row.type_extent)),
         ])?;
         line.flush()?;
         Ok(())

@@ -16,7 +16,7 @@
 //! Nothing here trusts its input: [`Columns::decode`] checks every count against what was received
 //! before it reserves memory.
 
-use crate::event::{Event, Ext};
+use crate::event::{EXT_WORDS, Event, Ext};
 use crate::op::Op;
 use crate::varint;
 
@@ -35,12 +35,8 @@ const COLUMNS: usize = 10;
 pub struct ExtRow {
     /// The row it belongs to.
     pub row: u32,
-    /// See [`Ext::handle2`].
-    pub handle2: Option<u64>,
-    /// See [`Ext::offset2`].
-    pub offset2: Option<u64>,
-    /// See [`Ext::cpu_time`].
-    pub cpu_time: Option<u64>,
+    /// See [`Ext::words`].
+    pub words: [Option<u64>; EXT_WORDS],
     /// Start of path 1 in the text; path 2 follows it.
     pub text: u32,
     /// Bytes of path 1.
@@ -153,9 +149,7 @@ impl Columns {
         if let Some(ext) = ext {
             self.ext.push(ExtRow {
                 row: self.kind.len() as u32,
-                handle2: ext.handle2,
-                offset2: ext.offset2,
-                cpu_time: ext.cpu_time,
+                words: ext.words(),
                 text: self.text.len() as u32,
                 len1: ext.path1.len() as u16,
                 len2: ext.path2.len() as u16,
@@ -239,10 +233,10 @@ impl Columns {
             last = ext.row;
             out.put(u64::from(ext.len1));
             out.put(u64::from(ext.len2));
-            let words = [ext.handle2, ext.offset2, ext.cpu_time];
-            let present = words.iter().enumerate().fold(0u8, |p, (bit, w)| p | u8::from(w.is_some()) << bit);
+            let present =
+                ext.words.iter().enumerate().fold(0u8, |p, (bit, w)| p | u8::from(w.is_some()) << bit);
             out.byte(present);
-            words.iter().flatten().for_each(|w| out.put(*w));
+            ext.words.iter().flatten().for_each(|w| out.put(*w));
         }
         out.bytes(&self.text);
         let written = out.written();
@@ -323,7 +317,7 @@ impl Columns {
             let len = |v: u64| u16::try_from(v).map_err(|_| BatchError::Range);
             let (&present, rest) = input.split_first().ok_or(BatchError::Short)?;
             *input = rest;
-            let mut words = [None; 8];
+            let mut words = [None; EXT_WORDS];
             for (bit, word) in words.iter_mut().enumerate() {
                 if present & (1 << bit) != 0 {
                     *word = Some(take(input)?);
@@ -334,9 +328,7 @@ impl Columns {
             }
             out.ext.push(ExtRow {
                 row: row as u32,
-                handle2: words[0],
-                offset2: words[1],
-                cpu_time: words[2],
+                words,
                 text: text as u32,
                 len1: len(len1)?,
                 len2: len(len2)?,

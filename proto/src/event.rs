@@ -43,7 +43,28 @@ pub const MAX_PATH: usize = 4096;
 pub const MAX_SLOTS: usize = 1 + (EXT_HEADER + 8 * EXT_WORDS + 2 * MAX_PATH).div_ceil(SLOT_BYTES);
 
 const EXT_HEADER: usize = 8;
-const EXT_WORDS: usize = 8;
+/// Bits of the words of an extension, which are also their places in [`Ext::words`].
+pub mod word {
+    /// See [`super::Ext::handle2`].
+    pub const HANDLE2: usize = 0;
+    /// See [`super::Ext::offset2`].
+    pub const OFFSET2: usize = 1;
+    /// See [`super::Ext::cpu_time`].
+    pub const CPU_TIME: usize = 2;
+    /// See [`super::Ext::caller`].
+    pub const CALLER: usize = 3;
+    /// See [`super::Ext::communicator`].
+    pub const COMMUNICATOR: usize = 4;
+    /// See [`super::Ext::etypes`].
+    pub const ETYPES: usize = 5;
+    /// See [`super::Ext::type_size`].
+    pub const TYPE_SIZE: usize = 6;
+    /// See [`super::Ext::type_extent`].
+    pub const TYPE_EXTENT: usize = 7;
+}
+
+/// Words that an extension can have.
+pub const EXT_WORDS: usize = 8;
 /// Longest duration of a record, ticks; longer ones are flagged [`flag::DURATION_SATURATED`].
 pub const MAX_DURATION: u64 = (1 << 48) - 1;
 
@@ -133,10 +154,67 @@ pub struct Ext<'a> {
     pub offset2: Option<u64>,
     /// Bit 2: CPU time of the thread at completion, nanoseconds.
     pub cpu_time: Option<u64>,
+    /// Bit 3: on whose behalf a file-system client served the request.
+    pub caller: Option<Caller>,
+    /// Bit 4: the communicator that the file was opened with (MPI-IO).
+    pub communicator: Option<Communicator>,
+    /// Bit 5: the offset as the program gave it, in elementary types of the view (MPI-IO).
+    pub etypes: Option<u64>,
+    /// Bit 6: bytes of one element of the datatype, of the file type where a view is set (MPI-IO).
+    pub type_size: Option<u64>,
+    /// Bit 7: extent of that type, bytes.
+    pub type_extent: Option<u64>,
     /// The path of the request, absolute where the hook could make it so; not necessarily UTF-8.
     pub path1: &'a [u8],
-    /// The second path (the new name of a rename), or the name of an extended attribute.
+    /// The second path (the new name of a rename), the name of an extended attribute, or the view that is set: the
+    /// representation, a space, and the blocks of the file type as `offset:bytes`, separated by commas.
     pub path2: &'a [u8],
+}
+
+/// Who asked a file-system client for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Thread id (what the kernel tells a FUSE file system), 0 if it is not known.
+    pub tid: u32,
+    /// User id.
+    pub uid: u32,
+}
+
+/// The communicator that a file was opened with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Communicator {
+    /// Rank of the process in it.
+    pub rank: u32,
+    /// How many processes it has.
+    pub size: u32,
+}
+
+impl Caller {
+    /// The word of the extension: thread in the low half, user in the high one.
+    #[must_use]
+    pub const fn word(self) -> u64 {
+        self.tid as u64 | (self.uid as u64) << 32
+    }
+
+    /// What [`word`](Self::word) gave.
+    #[must_use]
+    pub const fn of_word(word: u64) -> Caller {
+        Caller { tid: word as u32, uid: (word >> 32) as u32 }
+    }
+}
+
+impl Communicator {
+    /// The word of the extension: rank in the low half, size in the high one.
+    #[must_use]
+    pub const fn word(self) -> u64 {
+        self.rank as u64 | (self.size as u64) << 32
+    }
+
+    /// What [`word`](Self::word) gave.
+    #[must_use]
+    pub const fn of_word(word: u64) -> Communicator {
+        Communicator { rank: word as u32, size: (word >> 32) as u32 }
+    }
 }
 
 impl Ext<'_> {
@@ -147,9 +225,20 @@ impl Ext<'_> {
         self.words().iter().all(Option::is_none) && self.path1.is_empty() && self.path2.is_empty()
     }
 
+    /// The words of the extension, by the number of their bit.
     #[inline]
-    fn words(&self) -> [Option<u64>; 3] {
-        [self.handle2, self.offset2, self.cpu_time]
+    #[must_use]
+    pub fn words(&self) -> [Option<u64>; EXT_WORDS] {
+        [
+            self.handle2,
+            self.offset2,
+            self.cpu_time,
+            self.caller.map(Caller::word),
+            self.communicator.map(Communicator::word),
+            self.etypes,
+            self.type_size,
+            self.type_extent,
+        ]
     }
 
     fn bytes(&self) -> usize {
@@ -302,9 +391,14 @@ pub fn ext_from_bytes(bytes: &[u8]) -> Option<Ext<'_>> {
         }
     }
     Some(Ext {
-        handle2: words[0],
-        offset2: words[1],
-        cpu_time: words[2],
+        handle2: words[word::HANDLE2],
+        offset2: words[word::OFFSET2],
+        cpu_time: words[word::CPU_TIME],
+        caller: words[word::CALLER].map(Caller::of_word),
+        communicator: words[word::COMMUNICATOR].map(Communicator::of_word),
+        etypes: words[word::ETYPES],
+        type_size: words[word::TYPE_SIZE],
+        type_extent: words[word::TYPE_EXTENT],
         path1: bytes.get(at..at + len1)?,
         path2: bytes.get(at + len1..at + len1 + len2)?,
     })
@@ -331,10 +425,22 @@ mod tests {
 
         #[test]
         fn an_extension_survives_its_slots(
-            handle2: Option<u64>, offset2: Option<u64>, cpu_time: Option<u64>,
+            words: [Option<u64>; EXT_WORDS],
             path1 in prop::collection::vec(any::<u8>(), 0..=MAX_PATH), path2 in prop::collection::vec(any::<u8>(), 0..200),
         ) {
-            let ext = Ext { handle2, offset2, cpu_time, path1: &path1, path2: &path2 };
+            let ext = Ext {
+                handle2: words[word::HANDLE2],
+                offset2: words[word::OFFSET2],
+                cpu_time: words[word::CPU_TIME],
+                caller: words[word::CALLER].map(Caller::of_word),
+                communicator: words[word::COMMUNICATOR].map(Communicator::of_word),
+                etypes: words[word::ETYPES],
+                type_size: words[word::TYPE_SIZE],
+                type_extent: words[word::TYPE_EXTENT],
+                path1: &path1,
+                path2: &path2,
+            };
+            prop_assert_eq!(ext.words(), words);
             let slots = slots_for(&ext);
             prop_assert!(slots <= MAX_SLOTS);
             if ext.is_empty() {

@@ -153,7 +153,7 @@ impl Op {
     pub fn info(self) -> Option<&'static OpInfo> {
         let table = match Layer::from_number(self.layer)? {
             Layer::App => app::TABLE,
-            Layer::MpiIo => return None,
+            Layer::MpiIo => mpi_io::TABLE,
             Layer::Stdio => stdio::TABLE,
             Layer::Posix => posix::TABLE,
             Layer::Fuse | Layer::Client | Layer::Block => client::TABLE,
@@ -178,7 +178,7 @@ impl Op {
 /// The rows of all layers that have operations of their own. FUSE and block events use the rows of
 /// the client layer.
 pub fn all() -> impl Iterator<Item = &'static OpInfo> {
-    [app::TABLE, stdio::TABLE, posix::TABLE, client::TABLE].into_iter().flatten()
+    [app::TABLE, mpi_io::TABLE, stdio::TABLE, posix::TABLE, client::TABLE].into_iter().flatten()
 }
 
 macro_rules! operations {
@@ -202,6 +202,68 @@ operations! {
     app, Layer::App;
     1 NOTE "note" Meta 1 None Zero;
     2 PHASE "phase" Meta 1 None Zero;
+}
+
+operations! {
+    /// MPI-IO calls (MPI 3.1, chapter 13), by the name of the function without `MPI_File_`. Offsets and lengths are bytes.
+    /// The bytes of a split collective belong to its end. A view that is set has its displacement as offset and the size
+    /// of its elementary type as length.
+    mpi_io, Layer::MpiIo;
+    1 OPEN "open" Meta 1 Arg Zero;
+    2 CLOSE "close" Meta 0 None Zero;
+    3 DELETE "delete" Meta 1 None Zero;
+    4 SET_SIZE "set_size" Meta 0 Length Zero;
+    5 PREALLOCATE "preallocate" Meta 0 Length Zero;
+    6 GET_SIZE "get_size" Meta 0 None Value;
+    7 GET_GROUP "get_group" Meta 0 None Zero;
+    8 GET_AMODE "get_amode" Meta 0 None Value;
+    9 SET_INFO "set_info" Meta 0 None Zero;
+    10 GET_INFO "get_info" Meta 0 None Zero;
+    11 SET_VIEW "set_view" Meta 0 Range Zero;
+    12 GET_VIEW "get_view" Meta 0 Range Zero;
+    13 READ_AT "read_at" Read 0 Range Bytes;
+    14 READ_AT_ALL "read_at_all" Read 0 Range Bytes;
+    15 WRITE_AT "write_at" Write 0 Range Bytes;
+    16 WRITE_AT_ALL "write_at_all" Write 0 Range Bytes;
+    17 IREAD_AT "iread_at" Read 0 Range Bytes;
+    18 IWRITE_AT "iwrite_at" Write 0 Range Bytes;
+    19 IREAD_AT_ALL "iread_at_all" Read 0 Range Bytes;
+    20 IWRITE_AT_ALL "iwrite_at_all" Write 0 Range Bytes;
+    21 READ "read" Read 0 Range Bytes;
+    22 READ_ALL "read_all" Read 0 Range Bytes;
+    23 WRITE "write" Write 0 Range Bytes;
+    24 WRITE_ALL "write_all" Write 0 Range Bytes;
+    25 IREAD "iread" Read 0 Range Bytes;
+    26 IWRITE "iwrite" Write 0 Range Bytes;
+    27 IREAD_ALL "iread_all" Read 0 Range Bytes;
+    28 IWRITE_ALL "iwrite_all" Write 0 Range Bytes;
+    29 SEEK "seek" Meta 0 OffsetArg Zero;
+    30 GET_POSITION "get_position" Meta 0 None Value;
+    31 GET_BYTE_OFFSET "get_byte_offset" Meta 0 Offset Value;
+    32 READ_SHARED "read_shared" Read 0 Range Bytes;
+    33 WRITE_SHARED "write_shared" Write 0 Range Bytes;
+    34 IREAD_SHARED "iread_shared" Read 0 Range Bytes;
+    35 IWRITE_SHARED "iwrite_shared" Write 0 Range Bytes;
+    36 READ_ORDERED "read_ordered" Read 0 Range Bytes;
+    37 WRITE_ORDERED "write_ordered" Write 0 Range Bytes;
+    38 SEEK_SHARED "seek_shared" Meta 0 OffsetArg Zero;
+    39 GET_POSITION_SHARED "get_position_shared" Meta 0 None Value;
+    40 READ_AT_ALL_BEGIN "read_at_all_begin" Meta 0 Range Zero;
+    41 READ_AT_ALL_END "read_at_all_end" Read 0 Range Bytes;
+    42 WRITE_AT_ALL_BEGIN "write_at_all_begin" Meta 0 Range Zero;
+    43 WRITE_AT_ALL_END "write_at_all_end" Write 0 Range Bytes;
+    44 READ_ALL_BEGIN "read_all_begin" Meta 0 Range Zero;
+    45 READ_ALL_END "read_all_end" Read 0 Range Bytes;
+    46 WRITE_ALL_BEGIN "write_all_begin" Meta 0 Range Zero;
+    47 WRITE_ALL_END "write_all_end" Write 0 Range Bytes;
+    48 READ_ORDERED_BEGIN "read_ordered_begin" Meta 0 Range Zero;
+    49 READ_ORDERED_END "read_ordered_end" Read 0 Range Bytes;
+    50 WRITE_ORDERED_BEGIN "write_ordered_begin" Meta 0 Range Zero;
+    51 WRITE_ORDERED_END "write_ordered_end" Write 0 Range Bytes;
+    52 GET_TYPE_EXTENT "get_type_extent" Meta 0 None Value;
+    53 SET_ATOMICITY "set_atomicity" Meta 0 Arg Zero;
+    54 GET_ATOMICITY "get_atomicity" Meta 0 None Value;
+    55 SYNC "sync" Sync 0 None Zero;
 }
 
 operations! {

@@ -107,6 +107,13 @@ impl Load {
             u32s(seqs.iter().map(|s| *s as u32 + 1).collect()),
             none("enclosing"),
             none("cpu_time"),
+            none("caller_tid"),
+            none("caller_uid"),
+            none("mpi_rank"),
+            none("mpi_size"),
+            none("etypes"),
+            none("type_size"),
+            none("type_extent"),
         ];
         RecordBatch::try_new(events, columns).unwrap()
     }

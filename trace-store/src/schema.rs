@@ -28,6 +28,10 @@
 //! | `request` | number of the request in its stream, given at its begin |
 //! | `enclosing` | `request` of the request of the same thread within which this one ran; null if none |
 //! | `cpu_time` | CPU time of the thread at completion, nanoseconds; null if not recorded |
+//! | `caller_tid`, `caller_uid` | thread (as the kernel tells it) and user on whose behalf a file-system client served the request; null if unknown |
+//! | `mpi_rank`, `mpi_size` | rank in the communicator that the file was opened with, and its size; null where there is none |
+//! | `etypes` | MPI-IO: the offset as the program gave it, in elementary types of the view; null if none |
+//! | `type_size`, `type_extent` | MPI-IO: bytes and extent of the datatype of one element, of the file type where a view is set; null if none |
 //!
 //! **processes**: one row per process image that made a traced request.
 //!
@@ -253,6 +257,13 @@ fn events() -> Vec<Field> {
         col("request", UInt32),
         null("enclosing", UInt32),
         null("cpu_time", Int64),
+        null("caller_tid", UInt32),
+        null("caller_uid", UInt32),
+        null("mpi_rank", UInt32),
+        null("mpi_size", UInt32),
+        null("etypes", Int64),
+        null("type_size", Int64),
+        null("type_extent", Int64),
     ]
 }
 
@@ -387,7 +398,8 @@ mod tests {
             assert_eq!(Table::from_name(table.name()), Some(table));
             assert_eq!(Table::ALL[table as usize], table);
         }
-        assert_eq!(of(Table::Events).fields().len(), 22);
-        assert_eq!(rows().fields()[..22], of(Table::Events).fields()[..]);
+        let events = of(Table::Events);
+        assert_eq!(events.fields().len(), 29);
+        assert_eq!(rows().fields()[..29], events.fields()[..]);
     }
 }

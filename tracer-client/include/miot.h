@@ -26,9 +26,64 @@
 #define MIOT_LAYER_CLIENT 6
 #define MIOT_LAYER_BLOCK 7
 
-/* Operations of the client, FUSE and block layers, and of the application. */
+/* Operations of the client, FUSE and block layers, of MPI-IO, and of the application. */
 #define MIOT_APP_NOTE 1
 #define MIOT_APP_PHASE 2
+#define MIOT_MPI_IO_OPEN 1
+#define MIOT_MPI_IO_CLOSE 2
+#define MIOT_MPI_IO_DELETE 3
+#define MIOT_MPI_IO_SET_SIZE 4
+#define MIOT_MPI_IO_PREALLOCATE 5
+#define MIOT_MPI_IO_GET_SIZE 6
+#define MIOT_MPI_IO_GET_GROUP 7
+#define MIOT_MPI_IO_GET_AMODE 8
+#define MIOT_MPI_IO_SET_INFO 9
+#define MIOT_MPI_IO_GET_INFO 10
+#define MIOT_MPI_IO_SET_VIEW 11
+#define MIOT_MPI_IO_GET_VIEW 12
+#define MIOT_MPI_IO_READ_AT 13
+#define MIOT_MPI_IO_READ_AT_ALL 14
+#define MIOT_MPI_IO_WRITE_AT 15
+#define MIOT_MPI_IO_WRITE_AT_ALL 16
+#define MIOT_MPI_IO_IREAD_AT 17
+#define MIOT_MPI_IO_IWRITE_AT 18
+#define MIOT_MPI_IO_IREAD_AT_ALL 19
+#define MIOT_MPI_IO_IWRITE_AT_ALL 20
+#define MIOT_MPI_IO_READ 21
+#define MIOT_MPI_IO_READ_ALL 22
+#define MIOT_MPI_IO_WRITE 23
+#define MIOT_MPI_IO_WRITE_ALL 24
+#define MIOT_MPI_IO_IREAD 25
+#define MIOT_MPI_IO_IWRITE 26
+#define MIOT_MPI_IO_IREAD_ALL 27
+#define MIOT_MPI_IO_IWRITE_ALL 28
+#define MIOT_MPI_IO_SEEK 29
+#define MIOT_MPI_IO_GET_POSITION 30
+#define MIOT_MPI_IO_GET_BYTE_OFFSET 31
+#define MIOT_MPI_IO_READ_SHARED 32
+#define MIOT_MPI_IO_WRITE_SHARED 33
+#define MIOT_MPI_IO_IREAD_SHARED 34
+#define MIOT_MPI_IO_IWRITE_SHARED 35
+#define MIOT_MPI_IO_READ_ORDERED 36
+#define MIOT_MPI_IO_WRITE_ORDERED 37
+#define MIOT_MPI_IO_SEEK_SHARED 38
+#define MIOT_MPI_IO_GET_POSITION_SHARED 39
+#define MIOT_MPI_IO_READ_AT_ALL_BEGIN 40
+#define MIOT_MPI_IO_READ_AT_ALL_END 41
+#define MIOT_MPI_IO_WRITE_AT_ALL_BEGIN 42
+#define MIOT_MPI_IO_WRITE_AT_ALL_END 43
+#define MIOT_MPI_IO_READ_ALL_BEGIN 44
+#define MIOT_MPI_IO_READ_ALL_END 45
+#define MIOT_MPI_IO_WRITE_ALL_BEGIN 46
+#define MIOT_MPI_IO_WRITE_ALL_END 47
+#define MIOT_MPI_IO_READ_ORDERED_BEGIN 48
+#define MIOT_MPI_IO_READ_ORDERED_END 49
+#define MIOT_MPI_IO_WRITE_ORDERED_BEGIN 50
+#define MIOT_MPI_IO_WRITE_ORDERED_END 51
+#define MIOT_MPI_IO_GET_TYPE_EXTENT 52
+#define MIOT_MPI_IO_SET_ATOMICITY 53
+#define MIOT_MPI_IO_GET_ATOMICITY 54
+#define MIOT_MPI_IO_SYNC 55
 #define MIOT_CLIENT_LOOKUP 1
 #define MIOT_CLIENT_GETATTR 2
 #define MIOT_CLIENT_SETATTR 3
@@ -64,6 +119,9 @@
 #define MIOT_CLIENT_COPY_RANGE 33
 #define MIOT_CLIENT_SEEK 34
 
+/* A struct miot_ext that says nothing. */
+#define MIOT_EXT_NONE {0, 0, 0, MIOT_NONE, 0, MIOT_NOBODY, 0, 0, MIOT_NONE, MIOT_NONE, MIOT_NONE}
+
 /* Flags. */
 #define MIOT_FLAG_ASYNC 4
 #define MIOT_FLAG_APPEND 16
@@ -76,7 +134,12 @@
 #define MIOT_NONE 18446744073709551615ull
 
 /*
- A request between miot_begin and miot_end. Its fields are MIOT's own.
+ "Unknown" as caller_uid.
+ */
+#define MIOT_NOBODY 4294967295
+
+/*
+ A request between miot_begin and miot_end, or between miot_submit and miot_complete. Its fields are MIOT's own.
  */
 struct miot_request {
   /*
@@ -129,6 +192,56 @@ struct miot_done {
    Flags, MIOT_FLAG_*.
    */
   uint16_t flags;
+};
+
+/*
+ What some requests have besides. Start from MIOT_EXT_NONE.
+ */
+struct miot_ext {
+  /*
+   Path of the request, a C string or NULL. Longer ones than 4096 bytes are cut and flagged.
+   */
+  const char *path;
+  /*
+   The second path of a rename, or the name of an attribute: a C string or NULL.
+   */
+  const char *second;
+  /*
+   Handle of the other file, the one a copy reads from; 0 if none.
+   */
+  uint64_t handle2;
+  /*
+   Byte offset in the other file, MIOT_NONE if none.
+   */
+  uint64_t offset2;
+  /*
+   Thread that asked the file-system client, 0 if unknown.
+   */
+  uint32_t caller_tid;
+  /*
+   User that asked, MIOT_NOBODY if unknown.
+   */
+  uint32_t caller_uid;
+  /*
+   Rank in the communicator of the file.
+   */
+  uint32_t mpi_rank;
+  /*
+   Size of that communicator, 0 if there is none.
+   */
+  uint32_t mpi_size;
+  /*
+   Offset in elementary types of the view, MIOT_NONE if none.
+   */
+  uint64_t etypes;
+  /*
+   Bytes of an element of the datatype, of the file type where a view is set; MIOT_NONE if none.
+   */
+  uint64_t type_size;
+  /*
+   Extent of that type, bytes; MIOT_NONE if none.
+   */
+  uint64_t type_extent;
 };
 
 #ifdef __cplusplus
@@ -185,6 +298,34 @@ int miot_end_paths(const struct miot_request *request,
                    const struct miot_done *done,
                    const char *path,
                    const char *second);
+
+/*
+ Ends a request that has more than paths.
+
+ # Safety
+ All pointers point to valid structures, those in the last to C strings or nothing.
+ */
+int miot_end_ext(const struct miot_request *request,
+                 const struct miot_done *done,
+                 const struct miot_ext *ext);
+
+/*
+ Begins a request that is served elsewhere: any thread may end it with miot_complete, or none. It is not shown
+ as in flight.
+ */
+struct miot_request miot_submit(uint8_t layer,
+                                uint8_t op);
+
+/*
+ Ends a request of miot_submit, on whichever thread: takes the completion time and commits the event, flagged
+ MIOT_FLAG_ASYNC. Returns as miot_end does.
+
+ # Safety
+ The first two pointers point to valid structures, the third to one or nothing; those in it to C strings or nothing.
+ */
+int miot_complete(const struct miot_request *request,
+                  const struct miot_done *done,
+                  const struct miot_ext *ext);
 
 /*
  Records a request whose times are known, in ticks of miot_ticks. Call it soon after the completion.

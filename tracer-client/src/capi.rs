@@ -4,8 +4,8 @@
 //! allocates, blocks (apart from the policy `wait`) or changes `errno`.
 
 use crate::lane::Doing;
-use crate::thread::{Begun, Done};
-use miot_proto::event::{Ext, NONE};
+use crate::thread::{Begun, Done, Submitted};
+use miot_proto::event::{Caller, Communicator, Ext, NONE};
 use miot_proto::op::Op;
 use std::ffi::{CStr, c_char, c_int};
 
@@ -13,7 +13,7 @@ use std::ffi::{CStr, c_char, c_int};
 pub const MIOT_NONE: u64 = 0xffff_ffff_ffff_ffff;
 const _: () = assert!(MIOT_NONE == NONE);
 
-/// A request between miot_begin and miot_end. Its fields are MIOT's own.
+/// A request between miot_begin and miot_end, or between miot_submit and miot_complete. Its fields are MIOT's own.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct miot_request {
@@ -47,6 +47,61 @@ pub struct miot_done {
     pub flags: u16,
 }
 
+/// What some requests have besides. Start from MIOT_EXT_NONE.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct miot_ext {
+    /// Path of the request, a C string or NULL. Longer ones than 4096 bytes are cut and flagged.
+    pub path: *const c_char,
+    /// The second path of a rename, or the name of an attribute: a C string or NULL.
+    pub second: *const c_char,
+    /// Handle of the other file, the one a copy reads from; 0 if none.
+    pub handle2: u64,
+    /// Byte offset in the other file, MIOT_NONE if none.
+    pub offset2: u64,
+    /// Thread that asked the file-system client, 0 if unknown.
+    pub caller_tid: u32,
+    /// User that asked, MIOT_NOBODY if unknown.
+    pub caller_uid: u32,
+    /// Rank in the communicator of the file.
+    pub mpi_rank: u32,
+    /// Size of that communicator, 0 if there is none.
+    pub mpi_size: u32,
+    /// Offset in elementary types of the view, MIOT_NONE if none.
+    pub etypes: u64,
+    /// Bytes of an element of the datatype, of the file type where a view is set; MIOT_NONE if none.
+    pub type_size: u64,
+    /// Extent of that type, bytes; MIOT_NONE if none.
+    pub type_extent: u64,
+}
+
+/// "Unknown" as caller_uid.
+pub const MIOT_NOBODY: u32 = 0xffff_ffff;
+
+impl miot_ext {
+    /// # Safety
+    /// Both paths are null or C strings that outlive the result.
+    unsafe fn ext(&self) -> Ext<'_> {
+        let some = |word: u64| Some(word).filter(|word| *word != NONE);
+        let caller = Caller { tid: self.caller_tid, uid: self.caller_uid };
+        let communicator = Communicator { rank: self.mpi_rank, size: self.mpi_size };
+        // SAFETY: by the contract of this function.
+        let (path1, path2) = unsafe { (bytes(self.path), bytes(self.second)) };
+        Ext {
+            handle2: Some(self.handle2).filter(|handle| *handle != 0),
+            offset2: some(self.offset2),
+            cpu_time: None,
+            caller: Some(caller).filter(|caller| caller.uid != MIOT_NOBODY),
+            communicator: Some(communicator).filter(|communicator| communicator.size != 0),
+            etypes: some(self.etypes),
+            type_size: some(self.type_size),
+            type_extent: some(self.type_extent),
+            path1,
+            path2,
+        }
+    }
+}
+
 impl miot_request {
     const NOTHING: miot_request =
         miot_request { begin: 0, number: 0, enclosing: 0, layer: 0, op: 0, reserved: [0; 6] };
@@ -56,6 +111,11 @@ impl miot_request {
             let (begin, op, number, enclosing) = begun.into_parts();
             miot_request { begin, number, enclosing, layer: op.layer, op: op.number, reserved: [0; 6] }
         })
+    }
+
+    fn submitted(&self) -> Option<Submitted> {
+        let op = Op { layer: self.layer, number: self.op };
+        (self.number != 0).then(|| Submitted::from_parts(self.begin, op))
     }
 
     fn begun(&self) -> Option<Begun> {
@@ -144,6 +204,49 @@ pub unsafe extern "C" fn miot_end_paths(
     let (request, done, path1, path2) = unsafe { (&*request, &*done, bytes(path), bytes(second)) };
     let ext = Ext { path1, path2, ..Ext::default() };
     c_int::from(request.begun().is_some_and(|begun| crate::end_with(begun, done.done(), &ext)))
+}
+
+/// Ends a request that has more than paths.
+///
+/// # Safety
+/// All pointers point to valid structures, those in the last to C strings or nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn miot_end_ext(
+    request: *const miot_request,
+    done: *const miot_done,
+    ext: *const miot_ext,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    let (request, done, ext) = unsafe { (&*request, &*done, (*ext).ext()) };
+    c_int::from(request.begun().is_some_and(|begun| crate::end_with(begun, done.done(), &ext)))
+}
+
+/// Begins a request that is served elsewhere: any thread may end it with miot_complete, or none. It is not shown
+/// as in flight.
+#[unsafe(no_mangle)]
+pub extern "C" fn miot_submit(layer: u8, op: u8) -> miot_request {
+    crate::submit(Op { layer, number: op }).map_or(miot_request::NOTHING, |submitted| {
+        let (begin, op) = submitted.into_parts();
+        miot_request { begin, number: 1, layer: op.layer, op: op.number, ..miot_request::NOTHING }
+    })
+}
+
+/// Ends a request of miot_submit, on whichever thread: takes the completion time and commits the event, flagged
+/// MIOT_FLAG_ASYNC. Returns as miot_end does.
+///
+/// # Safety
+/// The first two pointers point to valid structures, the third to one or nothing; those in it to C strings or nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn miot_complete(
+    request: *const miot_request,
+    done: *const miot_done,
+    ext: *const miot_ext,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    let (request, done, ext) = unsafe { (&*request, &*done, ext.as_ref()) };
+    // SAFETY: by the contract of this function.
+    let ext = ext.map_or_else(Ext::default, |ext| unsafe { ext.ext() });
+    c_int::from(request.submitted().is_some_and(|submitted| crate::complete(submitted, done.done(), &ext)))
 }
 
 /// Records a request whose times are known, in ticks of miot_ticks. Call it soon after the completion.

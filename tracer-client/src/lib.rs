@@ -62,12 +62,12 @@ pub use identity::directory;
 pub use lane::Doing;
 #[cfg(all(any(test, feature = "testing"), not(loom)))]
 pub use lane::steps;
-pub use miot_proto::event::{Ext, NONE, flag};
+pub use miot_proto::event::{Caller, Communicator, Ext, NONE, flag};
 pub use miot_proto::op::{self, Layer, Op};
 #[cfg(not(loom))]
 pub use process::{epoch, new_handle};
 #[cfg(not(loom))]
 pub use thread::{
-    Begun, Done, active, begin, begin_enclosing, begin_enclosing_on, begin_on, cancel, close, dormant, end,
-    end_with, file, note, open, record,
+    Begun, Done, Submitted, active, begin, begin_enclosing, begin_enclosing_on, begin_on, cancel, close,
+    complete, dormant, end, end_with, file, note, open, record, submit,
 };

@@ -31,16 +31,26 @@ fn constants() -> String {
     for layer in Layer::ALL {
         writeln!(out, "#define MIOT_LAYER_{} {}", upper(layer.name()), layer as u8).unwrap();
     }
-    writeln!(out, "\n/* Operations of the client, FUSE and block layers, and of the application. */")
-        .unwrap();
+    writeln!(
+        out,
+        "\n/* Operations of the client, FUSE and block layers, of MPI-IO, and of the application. */"
+    )
+    .unwrap();
     for row in op::all() {
         let layer = match Layer::from_number(row.op.layer) {
             Some(Layer::Client) => "CLIENT",
             Some(Layer::App) => "APP",
+            Some(Layer::MpiIo) => "MPI_IO",
             _ => continue,
         };
         writeln!(out, "#define MIOT_{layer}_{} {}", upper(row.name), row.op.number).unwrap();
     }
+    writeln!(out, "\n/* A struct miot_ext that says nothing. */").unwrap();
+    writeln!(
+        out,
+        "#define MIOT_EXT_NONE {{0, 0, 0, MIOT_NONE, 0, MIOT_NOBODY, 0, 0, MIOT_NONE, MIOT_NONE, MIOT_NONE}}"
+    )
+    .unwrap();
     writeln!(out, "\n/* Flags. */").unwrap();
     for (name, bit) in [("ASYNC", flag::ASYNC), ("APPEND", flag::APPEND), ("DIRECT", flag::DIRECT)] {
         writeln!(out, "#define MIOT_FLAG_{name} {bit}").unwrap();

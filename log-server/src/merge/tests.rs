@@ -246,9 +246,7 @@ fn extensions_stay_with_their_rows_when_others_are_dropped() {
     columns.text = b"/dropped/kept".to_vec();
     let ext = |row, text, len1| miot_proto::batch::ExtRow {
         row,
-        handle2: None,
-        offset2: None,
-        cpu_time: None,
+        words: [None; miot_proto::event::EXT_WORDS],
         text,
         len1,
         len2: 0,

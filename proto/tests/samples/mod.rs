@@ -1,7 +1,7 @@
 //! One sample of everything that crosses a boundary, with a different value in every field.
 
 use miot_proto::batch::Columns;
-use miot_proto::event::{self, Event, Ext, Kind, flag};
+use miot_proto::event::{self, Caller, Communicator, Event, Ext, Kind, flag};
 use miot_proto::op;
 use miot_proto::wire::{
     Counters, Device, DeviceKind, GREETING, Message, Process, ProcessKey, ProcessLoss, Role, Sample, Stream,
@@ -57,6 +57,18 @@ pub(crate) fn expected(name: &str) -> (Event, Option<Ext<'static>>) {
                 cpu_time: Some(99),
                 path1: b"/p",
                 path2: b"q",
+                ..Ext::default()
+            }),
+        ),
+        "mpi" => (
+            Event { op: op::mpi_io::READ_AT_ALL, ..read() },
+            Some(Ext {
+                caller: Some(Caller { tid: 4321, uid: 1000 }),
+                communicator: Some(Communicator { rank: 3, size: 64 }),
+                etypes: Some(512),
+                type_size: Some(8),
+                type_extent: Some(64),
+                ..Ext::default()
             }),
         ),
         _ => panic!("no sample {name}"),
@@ -65,7 +77,7 @@ pub(crate) fn expected(name: &str) -> (Event, Option<Ext<'static>>) {
 
 /// Records as they stand in a lane.
 pub(crate) fn records() -> Vec<(&'static str, Vec<u8>)> {
-    ["request", "saturated", "file", "two_paths", "all_words"]
+    ["request", "saturated", "file", "two_paths", "all_words", "mpi"]
         .into_iter()
         .map(|name| {
             let (mut event, ext) = expected(name);

@@ -72,6 +72,13 @@ pub fn events(rows: &[Ev]) -> RecordBatch {
         u32s(|r| r.seq as u32 + 1),
         none("enclosing"),
         none("cpu_time"),
+        none("caller_tid"),
+        none("caller_uid"),
+        none("mpi_rank"),
+        none("mpi_size"),
+        none("etypes"),
+        none("type_size"),
+        none("type_extent"),
     ];
     RecordBatch::try_new(schema::of(Table::Events), columns).unwrap()
 }

@@ -21,7 +21,7 @@ use crate::clock::{counter, ticks};
 use crate::lane::{Doing, Lane, Producer, Slot};
 use crate::{node, process, tls};
 use commit::{commit, put};
-use miot_proto::event::{Ext, Kind, NONE};
+use miot_proto::event::{Ext, Kind, NONE, flag};
 use miot_proto::op::{self, Op};
 use miot_proto::segment::in_flight;
 use prepare::{Wanted, prepare};
@@ -91,7 +91,7 @@ pub struct Done {
     pub length: u64,
     /// Bytes moved or another value; negative: −errno.
     pub result: i64,
-    /// See [`event::flag`].
+    /// See [`flag`].
     pub flags: u16,
 }
 
@@ -312,6 +312,58 @@ pub fn end_with(begun: Begun, done: Done, ext: &Ext<'_>) -> bool {
 pub fn record(op: Op, begin_ticks: u64, end_ticks: u64, done: Done, ext: &Ext<'_>) -> bool {
     match begin(op) {
         Some(begun) => put(Kind::Request, Begun { begin: begin_ticks, ..begun }, done, Some(end_ticks), ext),
+        None => false,
+    }
+}
+
+/// A request between its [`submit`] and its [`complete`].
+#[derive(Clone, Copy, Debug)]
+pub struct Submitted {
+    begin: u64,
+    op: Op,
+}
+
+impl Submitted {
+    /// When the request was submitted, raw ticks.
+    #[must_use]
+    pub fn ticks(&self) -> u64 {
+        self.begin
+    }
+
+    pub(crate) fn into_parts(self) -> (u64, Op) {
+        (self.begin, self.op)
+    }
+
+    pub(crate) fn from_parts(begin: u64, op: Op) -> Submitted {
+        Submitted { begin, op }
+    }
+}
+
+/// Begins a request that is served elsewhere, so that any thread may [`complete`] it, or none. `None`: there is nothing to
+/// record it with or for. It takes a clock read, and nothing has to be undone where the request is given up; it is not
+/// shown as in flight.
+#[inline]
+#[must_use]
+pub fn submit(op: Op) -> Option<Submitted> {
+    let thread = tls::thread();
+    // SAFETY: the calling thread's own state.
+    unsafe {
+        if !(*thread).ready(op) && ((*thread).passes(op) || !prepare(thread, Wanted::Request(op))) {
+            return None;
+        }
+    }
+    Some(Submitted { begin: ticks(), op })
+}
+
+/// Ends a request of [`submit`], which may be another thread's: takes the completion time and commits the event to the lane
+/// of the calling thread, with the flag [`ASYNC`](miot_proto::event::flag::ASYNC). False: dropped, and counted; or tracing has been switched off.
+pub fn complete(submitted: Submitted, mut done: Done, ext: &Ext<'_>) -> bool {
+    done.flags |= flag::ASYNC;
+    match begin(submitted.op) {
+        Some(begun) => {
+            let begun = Begun { begin: submitted.begin, enclosing: 0, ..begun };
+            put(Kind::Request, begun, done, None, ext)
+        }
         None => false,
     }
 }

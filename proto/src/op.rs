@@ -450,6 +450,10 @@ operations! {
     32 IOCTL "ioctl" Meta 0 Arg Value;
     33 COPY_RANGE "copy_range" Copy 0 Range Bytes;
     34 SEEK "seek" Meta 0 OffsetArg Value;
+    35 READDIRPLUS "readdirplus" Meta 0 Range Value;
+    36 DISCARD "discard" Meta 0 Range Zero;
+    37 ZEROFILL "zerofill" Meta 0 Range Zero;
+    38 XATTROP "xattrop" Meta 2 None Zero;
 }
 
 #[cfg(test)]

@@ -118,6 +118,10 @@
 #define MIOT_CLIENT_IOCTL 32
 #define MIOT_CLIENT_COPY_RANGE 33
 #define MIOT_CLIENT_SEEK 34
+#define MIOT_CLIENT_READDIRPLUS 35
+#define MIOT_CLIENT_DISCARD 36
+#define MIOT_CLIENT_ZEROFILL 37
+#define MIOT_CLIENT_XATTROP 38
 
 /* A struct miot_ext that says nothing. */
 #define MIOT_EXT_NONE {0, 0, 0, MIOT_NONE, 0, MIOT_NOBODY, 0, 0, MIOT_NONE, MIOT_NONE, MIOT_NONE}
@@ -347,6 +351,20 @@ int miot_record(uint8_t layer,
  `path` is null or a C string.
  */
 uint64_t miot_open(const char *path);
+
+/*
+ A new handle, for a request that opens a file: it names the handle if it is recorded with this handle, the path and no
+ error. 0 as long as nothing records.
+ */
+uint64_t miot_handle(void);
+
+/*
+ A new handle of a file that was open before anything recorded: names it, without an event. 0 if nothing records now.
+
+ # Safety
+ `path` is null or a C string.
+ */
+uint64_t miot_name(const char *path);
 
 /*
  Closes a file of miot_open.

@@ -278,6 +278,25 @@ pub unsafe extern "C" fn miot_open(path: *const c_char) -> u64 {
     crate::open(unsafe { bytes(path) })
 }
 
+/// A new handle, for a request that opens a file: it names the handle if it is recorded with this handle, the path and no
+/// error. 0 as long as nothing records.
+#[unsafe(no_mangle)]
+pub extern "C" fn miot_handle() -> u64 {
+    crate::new_handle()
+}
+
+/// A new handle of a file that was open before anything recorded: names it, without an event. 0 if nothing records now.
+///
+/// # Safety
+/// `path` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn miot_name(path: *const c_char) -> u64 {
+    let handle = crate::new_handle();
+    // SAFETY: by the contract of this function.
+    let path = unsafe { bytes(path) };
+    if handle != 0 && crate::file(handle, 0, path) { handle } else { 0 }
+}
+
 /// Closes a file of miot_open.
 #[unsafe(no_mangle)]
 pub extern "C" fn miot_close(handle: u64) -> c_int {

@@ -3,17 +3,18 @@
 //! Initial-exec thread-local storage, by hand: two instructions, no call, no allocation on a thread's
 //! first access (which could be inside a signal handler or inside `malloc`). Rust's `thread_local!` in a
 //! shared library goes through `__tls_get_addr`; the attribute that would change that is not stable. The
-//! block fits the surplus that glibc keeps for libraries opened late.
+//! block fits the surplus that glibc keeps for libraries opened late, which it gives to none that wants more than the 64 bytes of
+//! alignment of its own thread block.
 
 use crate::thread::Thread;
 
-/// Size and alignment of the block below.
+/// Size of the block below.
 pub(crate) const BYTES: usize = 128;
 
 #[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
     ".pushsection .tbss.miot_tracer_thread,\"awT\",@nobits",
-    ".p2align 7",
+    ".p2align 6",
     ".globl miot_tracer_thread",
     ".hidden miot_tracer_thread",
     ".type miot_tracer_thread,@object",
@@ -43,7 +44,7 @@ pub(crate) fn thread() -> *mut Thread {
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn thread() -> *mut Thread {
-    #[repr(align(128))]
+    #[repr(align(64))]
     struct Block(std::cell::UnsafeCell<[u8; BYTES]>);
     std::thread_local! {
         static BLOCK: Block = const { Block(std::cell::UnsafeCell::new([0; BYTES])) };

@@ -3,6 +3,7 @@
 use crate::check;
 use crate::filter::Filter;
 use crate::output::{Format, Printer};
+use crate::tree::Trees;
 use arrow_array::Array as _;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::UInt64Type;
@@ -16,7 +17,7 @@ use std::process::ExitCode;
 /// Print the events of a trace, in the order in which they completed
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot cat miot-trace --op read,pread --path '/data/**'\n  miot cat miot-trace --layer stdio --format json | jq .path\n  miot cat miot-trace --node n17 --node-time\n  miot cat miot-trace --job 4711 --op write\n\nA text line: time, node, pid/tid, layer, operation, length@offset, = result, duration, path."
+    after_help = "Examples:\n  miot cat miot-trace --op read,pread --path '/data/**'\n  miot cat miot-trace --layer stdio --format json | jq .path\n  miot cat miot-trace --node n17 --node-time\n  miot cat miot-trace --job 4711 --op write\n  miot cat miot-trace --tree --layer mpi-io\n\nA text line: time, node, pid/tid, layer, operation, length@offset, = result, duration, path."
 )]
 pub(crate) struct Arguments {
     /// The trace directory
@@ -37,6 +38,10 @@ pub(crate) struct Arguments {
     /// that of the trace, --since and --until its times
     #[arg(long)]
     node_time: bool,
+    /// Print each request with those made within it below: of the same thread, and those that file-system clients on the
+    /// same node served for it. Shows every tree with an event that the other options choose; -n counts trees
+    #[arg(long)]
+    tree: bool,
     /// Print nothing; check the trace as `miot fsck` does
     #[arg(long)]
     check: bool,
@@ -51,18 +56,27 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if !arguments.job.is_empty() {
         matcher = matcher.of_processes(of_jobs(&reader, &arguments.job)?);
     }
-    let mut printer = Printer::new(BufWriter::new(stdout().lock()), arguments.format);
-    if arguments.node_time {
-        printer = printer.with_node_times(Corrections::read(&reader)?);
-    }
+    let out = BufWriter::new(stdout().lock());
+    let node_times = if arguments.node_time { Some(Corrections::read(&reader)?) } else { None };
     let mut left = arguments.limit.unwrap_or(u64::MAX);
-    for batch in reader.rows()? {
-        if left == 0 {
-            break;
+    if arguments.tree {
+        let mut trees = Trees::new(out, arguments.format, node_times, left)?;
+        for batch in reader.rows()? {
+            if !trees.add(&batch?, &matcher)? {
+                break;
+            }
         }
-        left -= printer.print(&batch?, &matcher, left)?;
+        trees.finish()?;
+    } else {
+        let mut printer = Printer::new(out, arguments.format, node_times);
+        for batch in reader.rows()? {
+            if left == 0 {
+                break;
+            }
+            left -= printer.print(&batch?, &matcher, left)?;
+        }
+        printer.flush()?;
     }
-    printer.flush()?;
     if reader.missed() > 0 {
         eprintln!(
             "miot: retention removed {} of the oldest parts before they could be read",

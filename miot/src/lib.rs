@@ -19,6 +19,7 @@ mod stat;
 mod summary;
 mod tail;
 mod top;
+mod tree;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::io::Write as _;

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use miot_proto::event::flag;
 use miot_trace_store::Corrections;
 use serde::Serialize;
+use std::fmt;
 use std::io::Write;
 
 /// How to print.
@@ -94,7 +95,7 @@ pub(crate) struct Printer<W: Write> {
 }
 
 /// The columns of a batch in the schema of `miot_trace_store::schema::rows`.
-struct Columns<'a> {
+pub(crate) struct Columns<'a> {
     time: &'a PrimitiveArray<TimestampNanosecondType>,
     duration: &'a PrimitiveArray<Int64Type>,
     node: Names<'a>,
@@ -178,7 +179,7 @@ fn value<T: arrow_array::ArrowPrimitiveType>(column: &PrimitiveArray<T>, row: us
 }
 
 impl<'a> Columns<'a> {
-    fn of(batch: &'a RecordBatch) -> anyhow::Result<Columns<'a>> {
+    pub(crate) fn of(batch: &'a RecordBatch) -> anyhow::Result<Columns<'a>> {
         Ok(Columns {
             time: column(batch, "time")?,
             duration: column(batch, "duration")?,
@@ -215,7 +216,12 @@ impl<'a> Columns<'a> {
         })
     }
 
-    fn matches(&self, matcher: &Matcher, i: usize) -> bool {
+    /// When the event of a row completed, nanoseconds in merged time.
+    pub(crate) fn completion(&self, i: usize) -> i64 {
+        self.time.value(i)
+    }
+
+    pub(crate) fn matches(&self, matcher: &Matcher, i: usize) -> bool {
         matcher.matches(&Candidate {
             time: self.time.value(i),
             op: self.op.get(i).unwrap_or(""),
@@ -227,7 +233,7 @@ impl<'a> Columns<'a> {
         })
     }
 
-    fn row(&self, i: usize) -> Row<'a> {
+    pub(crate) fn row(&self, i: usize) -> Row<'a> {
         Row {
             time: time(self.time.value(i)),
             duration: self.duration.value(i),
@@ -293,6 +299,50 @@ pub(crate) fn printable(text: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
+/// When and where an event was, with a space after it.
+pub(crate) struct Where<'a>(pub(crate) &'a Row<'a>);
+
+impl fmt::Display for Where<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Where(row) = self;
+        write!(out, "{} {} {}/{} ", row.time, row.node, row.pid, row.tid)
+    }
+}
+
+/// What an event was.
+pub(crate) struct What<'a>(pub(crate) &'a Row<'a>);
+
+impl fmt::Display for What<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let What(row) = self;
+        write!(out, "{:<6} {:<10} ", row.layer, row.op)?;
+        if let Some(length) = row.length {
+            write!(out, "{length}")?;
+            if let Some(offset) = row.offset {
+                write!(out, "@{offset}")?;
+            }
+            write!(out, " ")?;
+        } else if let Some(offset) = row.offset {
+            write!(out, "@{offset} ")?;
+        }
+        match errno::name(row.result.saturating_neg()) {
+            Some(name) if row.result < 0 => write!(out, "= {name}")?,
+            _ => write!(out, "= {}", row.result)?,
+        }
+        if row.flags & flag::INTERRUPTED != 0 {
+            write!(out, " interrupted")?;
+        }
+        write!(out, " {}", duration(row.duration))?;
+        if let Some(path) = row.path {
+            write!(out, " {}", printable(path))?;
+        }
+        if let Some(path2) = row.path2 {
+            write!(out, " -> {}", printable(path2))?;
+        }
+        Ok(())
+    }
+}
+
 /// Prints records for programs: as JSON, one per line, or as CSV.
 pub(crate) fn records<T: Serialize>(
     out: &mut impl Write,
@@ -332,13 +382,9 @@ pub(crate) fn table<const N: usize>(
 }
 
 impl<W: Write> Printer<W> {
-    pub(crate) fn new(out: W, format: Format) -> Self {
-        Printer { out, format, header_due: format == Format::Csv, node_times: None }
-    }
-
-    /// Prints the nodes' own times instead of the merged ones.
-    pub(crate) fn with_node_times(self, corrections: Corrections) -> Self {
-        Printer { node_times: Some(corrections), ..self }
+    /// `node_times`: print the nodes' own times instead of the merged ones.
+    pub(crate) fn new(out: W, format: Format, node_times: Option<Corrections>) -> Self {
+        Printer { out, format, header_due: format == Format::Csv, node_times }
     }
 
     /// Prints the rows that match, at most `limit` of them. Returns how many.
@@ -380,33 +426,7 @@ impl<W: Write> Printer<W> {
     }
 
     fn text(&mut self, row: &Row<'_>) -> anyhow::Result<()> {
-        let out = &mut self.out;
-        write!(out, "{} {} {}/{} {:<6} {:<10} ", row.time, row.node, row.pid, row.tid, row.layer, row.op)?;
-        if let Some(length) = row.length {
-            write!(out, "{length}")?;
-            if let Some(offset) = row.offset {
-                write!(out, "@{offset}")?;
-            }
-            write!(out, " ")?;
-        } else if let Some(offset) = row.offset {
-            write!(out, "@{offset} ")?;
-        }
-        match errno::name(row.result.saturating_neg()) {
-            Some(name) if row.result < 0 => write!(out, "= {name}")?,
-            _ => write!(out, "= {}", row.result)?,
-        }
-        if row.flags & flag::INTERRUPTED != 0 {
-            write!(out, " interrupted")?;
-        }
-        write!(out, " {}", duration(row.duration))?;
-        if let Some(path) = row.path {
-            write!(out, " {}", printable(path))?;
-        }
-        if let Some(path2) = row.path2 {
-            write!(out, " -> {}", printable(path2))?;
-        }
-        writeln!(out)?;
-        Ok(())
+        Ok(writeln!(self.out, "{}{}", Where(row), What(row))?)
     }
 
     fn csv(&mut self, row: &Row<'_>) -> anyhow::Result<()> {

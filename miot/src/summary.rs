@@ -123,7 +123,7 @@ fn time(nanoseconds: u64) -> String {
 }
 
 /// Three digits and a unit, which is enough for people; `--format json` has the exact number.
-fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = count as f64;
     let mut unit = None;

@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let matcher = arguments.filter.matcher()?;
-    let mut printer = Printer::new(stdout().lock(), arguments.format);
+    let mut printer = Printer::new(stdout().lock(), arguments.format, None);
     match address(&arguments.source) {
         Some(address) => {
             anyhow::ensure!(

@@ -181,6 +181,16 @@ pub fn all() -> impl Iterator<Item = &'static OpInfo> {
     [app::TABLE, mpi_io::TABLE, stdio::TABLE, posix::TABLE, client::TABLE].into_iter().flatten()
 }
 
+/// What the table says of the operation of this name in this layer. FUSE and block events use the rows of the client layer.
+#[must_use]
+pub fn named(layer: &str, name: &str) -> Option<&'static OpInfo> {
+    let layer = Layer::from_name(layer)?;
+    all().find(|row| {
+        let number = Op { layer: layer as u8, number: row.op.number };
+        row.name == name && number.info() == Some(row)
+    })
+}
+
 macro_rules! operations {
     ($(#[$doc:meta])* $module:ident, $layer:expr; $($number:literal $konst:ident $name:literal $class:ident $paths:literal $args:ident $result:ident;)*) => {
         $(#[$doc])*
@@ -458,7 +468,7 @@ operations! {
 
 #[cfg(test)]
 mod tests {
-    use super::{Op, all};
+    use super::{Op, all, client, mpi_io, named, posix, stdio};
     use std::collections::HashSet;
 
     #[test]
@@ -472,6 +482,16 @@ mod tests {
             assert!(names.insert((row.op.layer, row.name)), "{} twice", row.name);
             assert_eq!(row.op.info(), Some(row));
         }
+    }
+
+    #[test]
+    fn the_same_name_in_two_layers_is_two_operations() {
+        let found = |layer, name| named(layer, name).map(|row| row.op);
+        assert_eq!(found("posix", "read"), Some(posix::READ));
+        assert_eq!(found("mpi-io", "read"), Some(mpi_io::READ));
+        assert_eq!(found("fuse", "read"), Some(client::READ));
+        assert_eq!(found("stdio", "fread"), Some(stdio::FREAD));
+        assert_eq!((found("stdio", "read"), found("x", "read"), found("posix", "4:250")), (None, None, None));
     }
 
     #[test]

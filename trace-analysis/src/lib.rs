@@ -4,15 +4,21 @@
 //! |---|---|
 //! | [`summary`] | totals, and what each operation, file and process did: `miot stat` |
 //! | [`activity`] | what happens now, or happened at some moment: `miot top`, the log-server's page |
+//! | [`link`] | which request was made within which: `miot cat --tree` |
+//! | [`layers`] | what each layer made of the requests of the one above: `miot stat --by layer` |
 //! | `ops` | the operation table by name, as traces have it |
 //! | `by_id` | tables by dense id |
 
 pub mod activity;
 mod by_id;
+pub mod layers;
+pub mod link;
 mod ops;
 pub mod summary;
 
 pub use activity::{Activity, Snapshot, Window};
+pub use layers::{LayerRow, Layers};
+pub use link::{Linker, Nodes, Requests, Tree};
 pub use summary::{FileRow, OperationRow, ProcessRow, Report, Summary, Totals};
 
 use arrow_array::cast::AsArray;

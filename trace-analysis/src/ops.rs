@@ -3,7 +3,7 @@
 use arrow_array::cast::AsArray;
 use arrow_array::types::{UInt8Type, UInt16Type};
 use arrow_array::{Array, DictionaryArray, RecordBatch, StringArray, types::ArrowDictionaryKeyType};
-use miot_proto::op::{self, Layer, Op, OpInfo};
+use miot_proto::op::{self, OpInfo};
 use std::collections::HashMap;
 
 /// A layer and an operation by name, and what the operation table says of them.
@@ -54,7 +54,7 @@ impl Operations {
     fn new_number(&mut self, layer: &str, op: &str) -> usize {
         let named = &mut self.named;
         *self.numbers.entry((layer.to_owned(), op.to_owned())).or_insert_with(|| {
-            named.push(Named { layer: layer.to_owned(), op: op.to_owned(), info: info(layer, op) });
+            named.push(Named { layer: layer.to_owned(), op: op.to_owned(), info: op::named(layer, op) });
             named.len() - 1
         })
     }
@@ -77,28 +77,4 @@ pub(crate) struct Numbers<'a> {
 
 fn names<K: ArrowDictionaryKeyType>(array: &DictionaryArray<K>) -> Option<&StringArray> {
     array.values().as_string_opt::<i32>()
-}
-
-fn info(layer: &str, op: &str) -> Option<&'static OpInfo> {
-    let layer = Layer::from_name(layer)?;
-    op::all().find(|row| {
-        // FUSE and block events use the rows of the client layer.
-        let number = Op { layer: layer as u8, number: row.op.number };
-        row.name == op && number.info() == Some(row)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::info;
-    use miot_proto::op::{client, posix, stdio};
-
-    #[test]
-    fn the_same_name_in_two_layers_is_two_operations() {
-        let found = |layer, op| info(layer, op).map(|i| i.op);
-        assert_eq!(found("posix", "read"), Some(posix::READ));
-        assert_eq!(found("fuse", "read"), Some(client::READ));
-        assert_eq!(found("stdio", "fread"), Some(stdio::FREAD));
-        assert_eq!((found("stdio", "read"), found("x", "read"), found("posix", "4:250")), (None, None, None));
-    }
 }

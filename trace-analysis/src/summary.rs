@@ -2,13 +2,14 @@
 //!
 //! Requests within requests (a POSIX write of an MPI-IO write) stand in the row of their own operation.
 //! Totals, files and processes count only the outermost requests, so that no byte and no nanosecond is
-//! counted twice.
+//! counted twice. What a file-system client served for a thread that is traced itself is no outermost request either.
 
 mod report;
 
 pub use report::{FileRow, LossRow, OperationRow, ProcessRow, Report, Totals};
 
 use crate::by_id::ById;
+use crate::link::{Nodes, Requests};
 use crate::ops::Operations;
 use crate::{column, text};
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type};
@@ -84,6 +85,9 @@ pub struct Summary {
     /// Streams seen, so that threads are counted.
     streams: ById<bool>,
     threads: HashSet<(u64, u32)>,
+    /// The same by node.
+    traced: HashSet<(u32, u32)>,
+    nodes: Nodes,
     total: Tally,
     events: u64,
     interrupted: u64,
@@ -115,6 +119,7 @@ impl Summary {
         let [pid, tid, enclosing] = ["pid", "tid", "enclosing"].map(|name| column::<UInt32Type>(batch, name));
         let (pid, tid, enclosing) = (pid?, tid?, enclosing?);
         let flags = column::<UInt16Type>(batch, "flags")?;
+        let requests = Requests::of(batch, &mut self.nodes)?;
         self.events += batch.num_rows() as u64;
         let interrupted = flags.values().iter().filter(|flags| **flags & flag::INTERRUPTED != 0);
         self.interrupted += interrupted.count() as u64;
@@ -133,11 +138,15 @@ impl Summary {
             let seen = self.streams.get(stream.value(row));
             if !std::mem::replace(seen, true) {
                 self.threads.insert((process.value(row), tid.value(row)));
+                self.traced.insert((requests.node(row), tid.value(row)));
             }
             let owner = self.by_process.get(process.value(row));
             owner.pid = pid.value(row);
             owner.events += 1;
-            if enclosing.is_valid(row) {
+            let is_served = || {
+                requests.caller(row).is_some_and(|caller| self.traced.contains(&(requests.node(row), caller)))
+            };
+            if enclosing.is_valid(row) || is_served() {
                 continue;
             }
             let class = info.map_or(Class::Meta, |i| i.class);

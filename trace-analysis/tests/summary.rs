@@ -76,6 +76,20 @@ fn a_request_within_another_counts_in_its_operation_only() {
 }
 
 #[test]
+fn what_was_served_for_a_traced_thread_counts_in_its_operation_only() {
+    let own = row("write", 1, 100, 1000, 500);
+    let served = |caller, begin| Row {
+        layer: "fuse",
+        process: 2,
+        tid: 77,
+        caller: Some(caller),
+        ..row("write", 1, 100, begin, 10)
+    };
+    let report = summary(&[&[own, served(10, 2000), served(99, 3000)]]);
+    assert_eq!((report.totals.events, report.totals.requests, report.totals.bytes_written), (3, 2, 200));
+}
+
+#[test]
 fn a_copy_reads_one_file_and_writes_the_other() {
     let mut copy = row("copy_file_range", 1, 700, 0, 10);
     copy.file2 = Some(2);

@@ -21,14 +21,32 @@ pub(crate) struct Row {
     pub(crate) result: i64,
     pub(crate) begin: i64,
     pub(crate) took: i64,
+    pub(crate) request: u32,
     pub(crate) enclosing: Option<u32>,
+    pub(crate) caller: Option<u32>,
+    pub(crate) length: Option<i64>,
     pub(crate) flags: u16,
 }
 
 pub(crate) fn row(op: &'static str, file: u64, result: i64, begin: i64, took: i64) -> Row {
     let (layer, file) = ("posix", Some(file));
-    let (process, tid, node) = (1, 10, "n1");
-    Row { node, layer, op, process, tid, file, file2: None, result, begin, took, enclosing: None, flags: 0 }
+    Row {
+        node: "n1",
+        layer,
+        op,
+        process: 1,
+        tid: 10,
+        file,
+        file2: None,
+        result,
+        begin,
+        took,
+        request: 0,
+        enclosing: None,
+        caller: None,
+        length: None,
+        flags: 0,
+    }
 }
 
 pub(crate) fn batch(rows: &[Row]) -> RecordBatch {
@@ -68,6 +86,9 @@ pub(crate) fn batch(rows: &[Row]) -> RecordBatch {
             "flags" => Arc::new(UInt16Array::from_iter_values(rows.iter().map(|r| r.flags))),
             "result" => i64s(|r| r.result),
             "stream" => u64s(|r| u64::from(r.tid)),
+            "request" => u32s(|r| r.request),
+            "caller_tid" => Arc::new(UInt32Array::from_iter(rows.iter().map(|r| r.caller))),
+            "length" => Arc::new(Int64Array::from_iter(rows.iter().map(|r| r.length))),
             "enclosing" => Arc::new(UInt32Array::from_iter(rows.iter().map(|r| r.enclosing))),
             _ => new_null_array(field.data_type(), rows.len()),
         }

@@ -60,6 +60,8 @@ pub struct ServerStatus {
     pub bytes: u64,
     /// Over the last seconds.
     pub bytes_per_second: f64,
+    /// Those last seconds; `None` if nothing has been counted yet.
+    pub rates_of: Option<Window>,
     /// Parts being appended to or being sealed.
     pub live_parts: u64,
     /// Parts in Parquet.
@@ -82,6 +84,16 @@ pub struct ServerStatus {
     pub turned_away: u64,
     /// Of all nodes, since the start.
     pub losses: Losses,
+}
+
+/// From when to when something was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Window {
+    /// Begin.
+    pub from: i64,
+    /// End.
+    pub to: i64,
 }
 
 /// A node.
@@ -108,6 +120,8 @@ pub struct NodeStatus {
     pub bytes: u64,
     /// Over the last seconds.
     pub bytes_per_second: f64,
+    /// Those last seconds; `None` if nothing has been counted yet.
+    pub rates_of: Option<Window>,
     /// Everything before this time has been sent.
     pub watermark: Option<i64>,
     /// How far the watermark is behind the clock, nanoseconds.

@@ -218,7 +218,7 @@ impl Monitor {
     }
 
     fn sample(&self) {
-        let at = Instant::now();
+        let at = (Instant::now(), now());
         let mut bytes = 0;
         for node in lock(&self.nodes).values_mut() {
             let sample = node.traffic.sample();
@@ -265,7 +265,9 @@ impl Monitor {
             status.holds_back = standing.holds_back && status.connected;
             status.lag_ns = standing.watermark.map(|watermark| (time - watermark).max(0));
         }
-        let [events_per_second, bytes_per_second] = lock(&self.rates).per_second();
+        let rates = lock(&self.rates);
+        let ([events_per_second, bytes_per_second], rates_of) = (rates.per_second(), rates.window());
+        drop(rates);
         let server = ServerStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             time,
@@ -280,6 +282,7 @@ impl Monitor {
             events_per_second,
             bytes,
             bytes_per_second,
+            rates_of,
             live_parts: disk.live,
             sealed_parts: disk.sealed,
             disk_free: disk.free,
@@ -312,6 +315,7 @@ impl Node {
             events_per_second,
             bytes,
             bytes_per_second,
+            rates_of: self.rates.window(),
             clock: self.clock,
             report: self.report.clone(),
             reported: self.reported,

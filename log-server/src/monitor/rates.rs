@@ -1,27 +1,37 @@
 //! How fast two counters grow, over the last seconds.
 
+use miot_proto::status::Window;
 use std::collections::VecDeque;
 use std::time::Instant;
 
 /// Samples kept: the rate is that of so many seconds less one.
 const SAMPLES: usize = 6;
 
+/// A moment, by both clocks: the second in nanoseconds since 1970.
+pub(super) type Moment = (Instant, i64);
+
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Rates(VecDeque<(Instant, [u64; 2])>);
+pub(super) struct Rates(VecDeque<(Moment, [u64; 2])>);
 
 impl Rates {
     /// Where the counters are.
-    pub(super) fn sample(&mut self, at: Instant, counters: [u64; 2]) {
+    pub(super) fn sample(&mut self, at: Moment, counters: [u64; 2]) {
         if self.0.len() == SAMPLES {
             self.0.pop_front();
         }
         self.0.push_back((at, counters));
     }
 
+    /// From when to when they are counted.
+    pub(super) fn window(&self) -> Option<Window> {
+        let ((from, _), (to, _)) = (self.0.front()?, self.0.back()?);
+        Some(Window { from: from.1, to: to.1 })
+    }
+
     /// Per second; 0 before there are two samples.
     pub(super) fn per_second(&self) -> [f64; 2] {
-        let (Some((from, first)), Some((to, last))) = (self.0.front(), self.0.back()) else {
+        let (Some(((from, _), first)), Some(((to, _), last))) = (self.0.front(), self.0.back()) else {
             return [0.0; 2];
         };
         let seconds = to.saturating_duration_since(*from).as_secs_f64();
@@ -40,14 +50,15 @@ mod tests {
     #[test]
     fn what_was_long_ago_does_not_count() {
         let (start, mut rates) = (Instant::now(), Rates::default());
-        assert_eq!(rates.per_second(), [0.0; 2]);
+        assert_eq!((rates.per_second(), rates.window()), ([0.0; 2], None));
         for second in 0..20 {
             let busy = second.min(10);
-            rates.sample(start + Duration::from_secs(second), [100 * busy, 7]);
+            rates.sample((start + Duration::from_secs(second), second as i64), [100 * busy, 7]);
             if second == 10 {
                 assert_eq!(rates.per_second(), [100.0, 0.0]);
             }
         }
         assert_eq!(rates.per_second(), [0.0, 0.0]);
+        assert_eq!(rates.window(), Some(Window { from: 14, to: 19 }));
     }
 }

@@ -228,6 +228,7 @@ async fn run_command(
             command.env(name, joined(&value, std::env::var_os(name).as_deref()));
         }
     }
+    signals::keep_pipe(&mut command);
     let mut signals = Signals::watch()?;
     let mut child = command.spawn().map_err(|error| NotRunnable::refused(program, &error))?;
     let pid = child.id().and_then(|id| rustix::process::Pid::from_raw(id as i32));

@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use rustix::process::Signal;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use tokio::signal::unix::{self, SignalKind};
 
@@ -9,6 +10,39 @@ use tokio::signal::unix::{self, SignalKind};
 /// are meant for the command by whoever sends them to the process that was started.
 const WATCHED: [Signal; 6] =
     [Signal::INT, Signal::QUIT, Signal::HUP, Signal::TERM, Signal::USR1, Signal::USR2];
+
+/// Whoever started this process ignored SIGPIPE.
+static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Asks for that before `main`, because Rust ignores SIGPIPE from there on, whatever was before.
+#[used]
+// SAFETY: the loader calls what is listed here, once, before other threads exist.
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = {
+    extern "C" fn ask() {
+        // SAFETY: all zeros are a `sigaction`, which the call fills in; it changes nothing.
+        let action = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut action);
+            action
+        };
+        PIPE_WAS_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+    }
+    ask
+};
+
+/// Lets the command find SIGPIPE as `miot run` did; the standard library gives every command the default.
+pub(super) fn keep_pipe(command: &mut tokio::process::Command) {
+    if PIPE_WAS_IGNORED.load(Ordering::Relaxed) {
+        // SAFETY: signal() may be called between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+                Ok(())
+            })
+        };
+    }
+}
 
 /// See the module.
 #[derive(Debug)]

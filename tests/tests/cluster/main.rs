@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod numbers;
+mod pace;
 mod site;
 mod truth;
 

@@ -74,7 +74,7 @@ pub(crate) fn lag(site: &Site, node: &str) {
 }
 
 /// By this machine's clock, nanoseconds since 1970.
-fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     let time = clock_gettime(ClockId::Realtime);
     time.tv_sec * SECOND + time.tv_nsec
 }

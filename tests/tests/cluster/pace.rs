@@ -30,8 +30,11 @@ fn over(rounds: &[Round], time: i64) -> u64 {
     rounds.iter().filter(|round| round.1 <= time).count() as u64
 }
 
-/// Events of each node and, last, of the log-server, in a status: counted, and over which time how many of them.
-fn told(status: &Value) -> Vec<(u64, Option<(i64, i64, f64)>)> {
+/// From when to when, and how many.
+type Counted = (i64, i64, f64);
+
+/// Events of each node and, last, of the log-server, in a status: all, and those of the time that its rates are of.
+fn told(status: &Value) -> Vec<(u64, Option<Counted>)> {
     let of = |part: &Value| {
         let window = &part["rates_of"];
         let rate = part["events_per_second"].as_f64().unwrap();

@@ -1,0 +1,92 @@
+//! What `stat` says, in the words of FUSE.
+
+use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
+use rustix::fs::{Stat, Timespec, UTIME_NOW, UTIME_OMIT};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Attributes of a file with this number.
+pub(crate) fn attributes(number: u64, stat: &Stat) -> FileAttr {
+    let mode = stat.st_mode;
+    FileAttr {
+        ino: INodeNo(number),
+        size: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        atime: time(stat.st_atime, stat.st_atime_nsec as u32),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec as u32),
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec as u32),
+        crtime: UNIX_EPOCH,
+        kind: kind(rustix::fs::FileType::from_raw_mode(mode)),
+        perm: (mode & 0o7777) as u16,
+        nlink: stat.st_nlink as u32,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        rdev: device(stat.st_rdev),
+        blksize: stat.st_blksize as u32,
+        flags: 0,
+    }
+}
+
+/// The type of a file. `Unknown` is for directories whose file system does not say, and is looked up by the kernel.
+pub(crate) fn kind(kind: rustix::fs::FileType) -> FileType {
+    match kind {
+        rustix::fs::FileType::Directory => FileType::Directory,
+        rustix::fs::FileType::Symlink => FileType::Symlink,
+        rustix::fs::FileType::Fifo => FileType::NamedPipe,
+        rustix::fs::FileType::Socket => FileType::Socket,
+        rustix::fs::FileType::CharacterDevice => FileType::CharDevice,
+        rustix::fs::FileType::BlockDevice => FileType::BlockDevice,
+        rustix::fs::FileType::RegularFile | rustix::fs::FileType::Unknown => FileType::RegularFile,
+    }
+}
+
+/// A device number as the kernel has it on the wire: `new_encode_dev`, which has 32 bits.
+fn device(number: u64) -> u32 {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+/// The same the other way round.
+pub(crate) fn device_of(wire: u32) -> u64 {
+    rustix::fs::makedev((wire & 0xfff00) >> 8, (wire & 0xff) | ((wire >> 12) & 0xfff00))
+}
+
+fn time(seconds: i64, nanoseconds: u32) -> SystemTime {
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let second = if seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+    second.unwrap_or(UNIX_EPOCH) + Duration::from_nanos(u64::from(nanoseconds))
+}
+
+/// A time to be set. fuser gives a time before 1970 as 1970 − (seconds + nanoseconds) of a time that is
+/// −seconds + nanoseconds.
+pub(crate) fn to_set(wanted: Option<TimeOrNow>) -> Timespec {
+    match wanted {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(TimeOrNow::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(TimeOrNow::SpecificTime(time)) => match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => Timespec { tv_sec: since.as_secs() as i64, tv_nsec: since.subsec_nanos().into() },
+            Err(before) => {
+                let before = before.duration();
+                Timespec { tv_sec: -(before.as_secs() as i64), tv_nsec: before.subsec_nanos().into() }
+            }
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_survive() {
+        for (major, minor) in [(1, 3), (8, 1), (259, 0), (4095, 255), (10, 0xfffff)] {
+            let number = rustix::fs::makedev(major, minor);
+            assert_eq!(device_of(device(number)), number, "{major}:{minor}");
+        }
+    }
+
+    #[test]
+    fn times_before_1970_have_their_nanoseconds_after_the_second() {
+        assert_eq!(time(-2, 800_000_000), UNIX_EPOCH - Duration::from_millis(1200));
+        assert_eq!(time(3, 5), UNIX_EPOCH + Duration::new(3, 5));
+    }
+}

@@ -6,6 +6,7 @@
 //! | [`event`] | the 64-byte record a producer writes into its lane |
 //! | [`segment`] | the shared memory of one traced process |
 //! | [`control`] | the page through which a log-client steers the producers of its node |
+//! | [`debug`] | messages of a printf-style debug call, recorded raw |
 //! | [`job`] | what a process belongs to: job, step, user, control group |
 //! | [`batch`] | consecutive records of one stream, by column, as they are shipped |
 //! | [`status`], [`steer`] | how a cluster is, and what it is told: JSON within messages and answers |
@@ -19,6 +20,7 @@ pub mod activity;
 pub mod batch;
 mod bounded;
 pub mod control;
+pub mod debug;
 pub mod event;
 pub mod job;
 pub mod op;

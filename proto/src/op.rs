@@ -212,6 +212,7 @@ operations! {
     app, Layer::App;
     1 NOTE "note" Meta 1 None Zero;
     2 PHASE "phase" Meta 1 None Zero;
+    3 DEBUG "debug" Meta 2 Arg Zero;
 }
 
 operations! {

@@ -22,6 +22,7 @@
 //! | `node` | the control page of the node's log-client |
 //! | `identity` | who this process is: executable, job, rank |
 //! | `tls`, `clock`, `file` | the thread's state, the time, files: without libc |
+//! | `debug` | messages of a printf-style debug call, recorded raw |
 //! | `capi` | the C interface, `miot.h` |
 //!
 //! Set-up happens at a thread's first request, with raw system calls, so that a library that is preloaded
@@ -41,6 +42,8 @@
 pub mod capi;
 #[cfg(not(loom))]
 mod clock;
+#[cfg(not(loom))]
+mod debug;
 #[cfg(not(loom))]
 mod file;
 #[cfg(not(loom))]

@@ -1,7 +1,7 @@
 //! Layers and operations as dictionary keys, with what the rows need to know of each.
 
 use arrow_array::{ArrayRef, StringArray};
-use miot_proto::op::{Args, Layer, Op, Res, client, mpi_io, posix, stdio};
+use miot_proto::op::{Args, Layer, Op, Res, app, client, mpi_io, posix, stdio};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ pub struct OpFacts {
     pub closes: bool,
     /// The first path is the name of an attribute of the handle's file.
     pub attribute: bool,
+    /// The second path is no text: it is written in hexadecimal.
+    pub raw: bool,
 }
 
 /// Columns that an event fills.
@@ -87,6 +89,7 @@ impl Ops {
                 .contains(&op)
                 || is(&[client::CLOSE, client::CLOSEDIR]),
             attribute: [posix::FGETXATTR, posix::FSETXATTR, posix::FREMOVEXATTR].contains(&op),
+            raw: op == app::DEBUG,
         };
         self.facts[index(op)] = Some(facts);
         facts

@@ -10,6 +10,7 @@ use crate::ops::{OpFacts, Ops};
 use crate::side::FileRow;
 use miot_proto::batch::{Columns, ExtRow};
 use miot_proto::event::{EXT_WORDS, Kind, NONE, word};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// A value of a column that few rows have: which row of the order, and what.
@@ -134,10 +135,10 @@ impl<'a> Walk<'_, 'a> {
         let file = if path1.is_empty() {
             cursor.lookup(process, handle)
         } else if facts.attribute {
-            file2 = Some(self.intern(process.node, path1));
+            file2 = Some(self.intern(process.node, path1.into()));
             cursor.lookup(process, handle)
         } else {
-            let file = self.intern(process.node, path1);
+            let file = self.intern(process.node, path1.into());
             if facts.opens && is_handle(handle) && cursor.columns.result[row] >= 0 {
                 process.handles.define(handle, file);
             }
@@ -145,6 +146,7 @@ impl<'a> Walk<'_, 'a> {
         };
         self.out.files.push(file);
         if !path2.is_empty() {
+            let path2 = if facts.raw { hexadecimal(path2).into() } else { path2.into() };
             file2 = Some(self.intern(process.node, path2));
         } else if let Some(handle2) = ext.words[word::HANDLE2] {
             file2 = process.handles.get(handle2).or(file2);
@@ -171,11 +173,11 @@ impl<'a> Walk<'_, 'a> {
             process.handles.define(handle, file);
         }
         let record = Some((cursor.stream, cursor.columns.attempt[row], handle));
-        self.out.new_files.push(FileRow { file, node: process.node, path, record });
+        self.out.new_files.push(FileRow { file, node: process.node, path: path.into(), record });
     }
 
-    fn intern(&mut self, node: usize, path: &'a [u8]) -> u64 {
-        let (file, new) = self.intern_quietly(node, path);
+    fn intern(&mut self, node: usize, path: Cow<'a, [u8]>) -> u64 {
+        let (file, new) = self.intern_quietly(node, &path);
         if new {
             self.out.new_files.push(FileRow { file, node, path, record: None });
         }
@@ -204,6 +206,11 @@ impl Cursor<'_> {
         self.exts = rest;
         Some(*first)
     }
+}
+
+fn hexadecimal(bytes: &[u8]) -> Vec<u8> {
+    let digit = |half: u8| b"0123456789abcdef"[usize::from(half)];
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[inline]

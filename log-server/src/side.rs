@@ -9,6 +9,7 @@ use arrow_schema::ArrowError;
 use miot_proto::job::Job;
 use miot_proto::wire::{self, ProcessKey};
 use miot_trace_store::{Table, escape, schema};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A row of `processes`.
@@ -89,14 +90,14 @@ impl ThreadRow {
 }
 
 /// A row of `files`. In a storm of metadata there are nearly as many as events, so it borrows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRow<'a> {
     /// Id.
     pub file: u64,
     /// Index of the node.
     pub node: usize,
     /// Its path.
-    pub path: &'a [u8],
+    pub path: Cow<'a, [u8]>,
     /// Stream, attempt number and handle of the record that named a handle.
     pub record: Option<(u64, u64, u64)>,
 }
@@ -173,7 +174,7 @@ pub fn files<'a>(
     rows: &'a [FileRow<'a>],
     name: impl Fn(usize) -> &'a str,
 ) -> Result<RecordBatch, ArrowError> {
-    let paths: Vec<_> = rows.iter().map(|r| escape::path(r.path)).collect();
+    let paths: Vec<_> = rows.iter().map(|r| escape::path(&r.path)).collect();
     let columns: Vec<ArrayRef> = vec![
         u64s(rows, |r| r.file),
         text(rows, |r| name(r.node)),

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 /// Print the events of a trace, in the order in which they completed
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot cat miot-trace --op read,pread --path '/data/**'\n  miot cat miot-trace --layer stdio --format json | jq .path\n  miot cat miot-trace --node n17 --node-time\n  miot cat miot-trace --job 4711 --op write\n  miot cat miot-trace --tree --layer mpi-io\n\nA text line: time, node, pid/tid, layer, operation, length@offset, = result, duration, path."
+    after_help = "Examples:\n  miot cat miot-trace --op read,pread --path '/data/**'\n  miot cat miot-trace --layer stdio --format json | jq .path\n  miot cat miot-trace --node n17 --node-time\n  miot cat miot-trace --job 4711 --op write\n  miot cat miot-trace --tree --layer mpi-io\n\nA text line: time, node, pid/tid, layer, operation, length@offset, = result, duration, path. Of a message of a debug log (miot_debug): [kind mask] and what it says."
 )]
 pub(crate) struct Arguments {
     /// The trace directory

@@ -9,6 +9,7 @@ mod devices;
 mod doctor;
 mod errno;
 mod filter;
+mod message;
 mod numbers;
 mod output;
 mod pki;

@@ -2,6 +2,7 @@
 
 use crate::errno;
 use crate::filter::{Candidate, Matcher};
+use crate::message::{message, prefix};
 use anyhow::Context as _;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
@@ -81,9 +82,12 @@ pub(crate) struct Row<'a> {
     pub(crate) type_size: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) type_extent: Option<i64>,
+    /// What a message of a debug log says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
 }
 
-const CSV_HEADER: &str = "time,duration,node,process,pid,tid,comm,layer,op,path,path2,offset,offset2,length,arg,result,flags,handle,file,file2,stream,seq,request,enclosing,cpu_time,caller_tid,caller_uid,mpi_rank,mpi_size,etypes,type_size,type_extent";
+const CSV_HEADER: &str = "time,duration,node,process,pid,tid,comm,layer,op,path,path2,offset,offset2,length,arg,result,flags,handle,file,file2,stream,seq,request,enclosing,cpu_time,caller_tid,caller_uid,mpi_rank,mpi_size,etypes,type_size,type_extent,message";
 
 /// Prints batches of rows.
 pub(crate) struct Printer<W: Write> {
@@ -267,6 +271,12 @@ impl<'a> Columns<'a> {
             etypes: value(self.etypes, i),
             type_size: value(self.type_size, i),
             type_extent: value(self.type_extent, i),
+            message: message(
+                self.layer.get(i).unwrap_or(""),
+                self.op.get(i).unwrap_or(""),
+                self.path.get(i),
+                self.path2.get(i),
+            ),
         }
     }
 }
@@ -333,6 +343,10 @@ impl fmt::Display for What<'_> {
             write!(out, " interrupted")?;
         }
         write!(out, " {}", duration(row.duration))?;
+        if let Some(message) = &row.message {
+            let mask = row.arg.unwrap_or(0);
+            return write!(out, " [{} {mask:#x}] {}", prefix(row.flags), printable(message.trim_end()));
+        }
         if let Some(path) = row.path {
             write!(out, " {}", printable(path))?;
         }
@@ -468,6 +482,7 @@ impl<W: Write> Printer<W> {
             text(some(&row.etypes)),
             text(some(&row.type_size)),
             text(some(&row.type_extent)),
+            text(some(&row.message)),
         ])?;
         line.flush()?;
         Ok(())

@@ -49,6 +49,8 @@ pub struct Row {
     pub request: u64,
     /// Enclosing request.
     pub enclosing: Option<u64>,
+    /// What a debug message says.
+    pub message: Option<String>,
 }
 
 /// All rows of `miot cat --format json`.
@@ -86,6 +88,7 @@ fn row(line: &str) -> Option<Row> {
         seq: unsigned("seq")?,
         request: unsigned("request")?,
         enclosing: unsigned("enclosing"),
+        message: text("message"),
     })
 }
 

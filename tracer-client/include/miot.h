@@ -15,6 +15,7 @@
 #ifndef MIOT_H
 #define MIOT_H
 
+#include <stdarg.h>
 #include <stdint.h>
 
 /* Layers. */
@@ -29,6 +30,7 @@
 /* Operations of the client, FUSE and block layers, of MPI-IO, and of the application. */
 #define MIOT_APP_NOTE 1
 #define MIOT_APP_PHASE 2
+#define MIOT_APP_DEBUG 3
 #define MIOT_MPI_IO_OPEN 1
 #define MIOT_MPI_IO_CLOSE 2
 #define MIOT_MPI_IO_DELETE 3
@@ -130,6 +132,33 @@
 #define MIOT_FLAG_ASYNC 4
 #define MIOT_FLAG_APPEND 16
 #define MIOT_FLAG_DIRECT 32
+
+#ifdef __GNUC__
+#define MIOT_PRINTF(string, first) __attribute__((__format__(__printf__, string, first)))
+#else
+#define MIOT_PRINTF(string, first)
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ Records a message of a debug log without formatting it: the format's address and the arguments are copied, strings up to
+ 4096 bytes in all, and the message is put together when the trace is read. The mask is recorded, whether the message is
+ wanted is for the caller to decide. A format with %n, %a, %m, wide characters or numbered arguments is recorded alone.
+ Returns 1 if it was recorded.
+ */
+int miot_debug(uint64_t mask, const char *format, ...) MIOT_PRINTF(2, 3);
+
+/*
+ miot_debug with a va_list, and a character that says what kind of message it is ('D', 'E', ...).
+ */
+int miot_vdebug(uint64_t mask, char prefix, const char *format, va_list list) MIOT_PRINTF(3, 0);
+
+#ifdef __cplusplus
+}
+#endif
 
 
 /*

@@ -7,7 +7,7 @@ use crate::lane::Doing;
 use crate::thread::{Begun, Done, Submitted};
 use miot_proto::event::{Caller, Communicator, Ext, NONE};
 use miot_proto::op::Op;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// "None" as offset or length: the request has none.
 pub const MIOT_NONE: u64 = 0xffff_ffff_ffff_ffff;
@@ -311,6 +311,21 @@ pub extern "C" fn miot_close(handle: u64) -> c_int {
 pub unsafe extern "C" fn miot_note(text: *const c_char) -> c_int {
     // SAFETY: by the contract of this function.
     c_int::from(crate::note(unsafe { bytes(text) }))
+}
+
+/// miot_debug with a va_list, and a character that says what kind of message it is ('D', 'E', ...).
+///
+/// # Safety
+/// As of `vprintf`: `format` is a C string, and `list` has what it asks for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn miot_vdebug(
+    mask: u64,
+    prefix: c_char,
+    format: *const c_char,
+    list: *mut c_void,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    unsafe { crate::debug::take(mask, prefix, format, list) }
 }
 
 /// The time in raw ticks.

@@ -24,6 +24,36 @@ const INTRODUCTION: &str = "\
  */
 ";
 
+/// What cbindgen cannot say: functions that take `...` or a `va_list`.
+const VARIADIC: &str = "
+#ifdef __GNUC__
+#define MIOT_PRINTF(string, first) __attribute__((__format__(__printf__, string, first)))
+#else
+#define MIOT_PRINTF(string, first)
+#endif
+
+#ifdef __cplusplus
+extern \"C\" {
+#endif
+
+/*
+ Records a message of a debug log without formatting it: the format's address and the arguments are copied, strings up to
+ 4096 bytes in all, and the message is put together when the trace is read. The mask is recorded, whether the message is
+ wanted is for the caller to decide. A format with %n, %a, %m, wide characters or numbered arguments is recorded alone.
+ Returns 1 if it was recorded.
+ */
+int miot_debug(uint64_t mask, const char *format, ...) MIOT_PRINTF(2, 3);
+
+/*
+ miot_debug with a va_list, and a character that says what kind of message it is ('D', 'E', ...).
+ */
+int miot_vdebug(uint64_t mask, char prefix, const char *format, va_list list) MIOT_PRINTF(3, 0);
+
+#ifdef __cplusplus
+}
+#endif
+";
+
 fn constants() -> String {
     let mut out = String::new();
     let upper = |name: &str| name.replace('-', "_").to_uppercase();
@@ -66,8 +96,12 @@ fn the_header_is_generated() {
         header: Some(INTRODUCTION.into()),
         include_guard: Some("MIOT_H".into()),
         no_includes: true,
-        sys_includes: vec!["stdint.h".into()],
-        after_includes: Some(format!("\n{}", constants())),
+        sys_includes: vec!["stdarg.h".into(), "stdint.h".into()],
+        after_includes: Some(format!("\n{}{VARIADIC}", constants())),
+        export: cbindgen::ExportConfig {
+            exclude: vec!["miot_vdebug".into()],
+            ..cbindgen::ExportConfig::default()
+        },
         cpp_compat: true,
         documentation_style: cbindgen::DocumentationStyle::C,
         style: cbindgen::Style::Tag,

@@ -3,9 +3,6 @@
 /// Most arguments of a format, stars included. A format with more is recorded without them.
 pub const MAX_ARGUMENTS: usize = 24;
 
-/// Longest format whose kinds are kept, bytes.
-pub const MAX_FORMAT: usize = 391;
-
 /// How an argument is passed, as `tracer-client/src/debug.c` knows it: the low 8 bits of a number of [`kinds`].
 pub mod kind {
     /// `int` or shorter.
@@ -231,7 +228,9 @@ pub fn kinds(format: &[u8], into: &mut [u32; MAX_ARGUMENTS]) -> Option<usize> {
             }
         }
         push(match spec.conversion {
-            Conversion::Signed(Size::Long) | Conversion::Unsigned(Size::Long, _) | Conversion::Pointer => kind::LONG,
+            Conversion::Signed(Size::Long) | Conversion::Unsigned(Size::Long, _) | Conversion::Pointer => {
+                kind::LONG
+            }
             Conversion::Signed(_) | Conversion::Unsigned(..) | Conversion::Char => kind::INT,
             Conversion::Float(_, false) => kind::DOUBLE,
             Conversion::Float(_, true) => kind::LONG_DOUBLE,

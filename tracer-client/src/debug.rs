@@ -90,8 +90,9 @@ impl Format {
             let state = place.state.load(Acquire);
             if state == READY && place.address.load(Relaxed) == address {
                 // SAFETY: it is ready. Both are C strings.
-                let text = unsafe { &raw const (*place.known.get()).text }.cast();
-                if unsafe { libc::strcmp(text, format) } == 0 {
+                let same =
+                    unsafe { libc::strcmp((&raw const (*place.known.get()).text).cast(), format) } == 0;
+                if same {
                     return Some(place);
                 }
             } else if state == FREE {

@@ -15,6 +15,7 @@ packages=(
     strace fio sqlite3 tar make python3 python3-venv gcc g++ libc6-dev pkg-config libcap2-bin tmux procps chromium
     libnss3-tools openssl # a browser's certificates
     mpich environment-modules e2fsprogs # jobs, ways to trace a node, devices
+    libaio-dev liburing-dev # asynchronous I/O
     lttng-tools liblttng-ust-dev babeltrace2 # the benchmarks' peers
     iproute2 prometheus # networks of tests' own; promtool
     debootstrap systemd-container dpkg-dev   # packages, installed into a Debian that is booted

@@ -390,6 +390,28 @@ operations! {
     108 AIO_WRITE "aio_write" Write 0 Range Bytes;
     109 AIO_FSYNC "aio_fsync" Sync 0 None Zero;
     110 CLOSE_RANGE "close_range" Meta 0 Arg Zero;
+    111 LIBAIO_READ "libaio_read" Read 0 Range Bytes;
+    112 LIBAIO_WRITE "libaio_write" Write 0 Range Bytes;
+    113 LIBAIO_FSYNC "libaio_fsync" Sync 0 None Zero;
+    114 URING_READ "uring_read" Read 0 Range Bytes;
+    115 URING_WRITE "uring_write" Write 0 Range Bytes;
+    116 URING_FSYNC "uring_fsync" Sync 0 None Zero;
+    117 URING_SYNC_FILE_RANGE "uring_sync_file_range" Sync 0 Range Zero;
+    118 URING_OPEN "uring_open" Meta 0 Arg Fd;
+    119 URING_CLOSE "uring_close" Meta 0 None Zero;
+    120 URING_STATX "uring_statx" Meta 0 Arg Zero;
+    121 URING_FALLOCATE "uring_fallocate" Meta 0 Range Zero;
+    122 URING_FADVISE "uring_fadvise" Meta 0 Range Zero;
+    123 URING_FTRUNCATE "uring_ftruncate" Meta 0 Length Zero;
+    124 URING_SPLICE "uring_splice" Copy 0 Range Bytes;
+    125 URING_RENAME "uring_rename" Meta 0 Arg Zero;
+    126 URING_UNLINK "uring_unlink" Meta 0 Arg Zero;
+    127 URING_MKDIR "uring_mkdir" Meta 0 Arg Zero;
+    128 URING_SYMLINK "uring_symlink" Meta 0 None Zero;
+    129 URING_LINK "uring_link" Meta 0 Arg Zero;
+    130 URING_GETXATTR "uring_getxattr" Meta 0 Length Value;
+    131 URING_SETXATTR "uring_setxattr" Meta 0 Length Zero;
+    132 URING_UNSEEN "uring_unseen" Meta 0 None Value;
 }
 
 operations! {

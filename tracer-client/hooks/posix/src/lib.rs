@@ -11,8 +11,10 @@
 //! | `request` | the shapes of requests: on a descriptor, at its position, on one path, on two |
 //! | `files`, `table`, `description`, `chunked` | descriptors, what they refer to, handles and positions |
 //! | `path`, `cwd`, `filter` | paths: made absolute, left out |
+//! | `pending`, `memory` | requests between their submission and their completion; memory that only the kernel is meant to read |
 //! | `vfork`, `process` | children in borrowed memory; the start; calls that make processes |
-//! | `open`, `data`, `descriptor`, `attributes`, `names`, `directories`, `xattr`, `mappings`, `copies`, `aio` | hooks of the layer `posix` |
+//! | `open`, `data`, `descriptor`, `attributes`, `names`, `directories`, `xattr`, `mappings`, `copies` | hooks of the layer `posix` |
+//! | `aio`, `libaio`, `syscall` | hooks of asynchronous I/O |
 //! | `stdio` | hooks of the layer `stdio`; `shim.c` has the bodies of those that take `...` |
 //!
 //! # What a program does not notice
@@ -29,10 +31,10 @@
 //! Calls that go through the dynamic symbol table, by every name that glibc gives them (`*64`, `*at`, `*_chk`,
 //! `_unlocked`, `__xstat`…). Not seen:
 //!
-//! - static programs, raw system calls (`syscall()`, Go), `io_uring`;
+//! - static programs, raw system calls (Go; those by `syscall()` but for asynchronous I/O), `io_uring`;
 //! - what libc does inside itself: the reads and writes below a stream, `fts`, `nftw`, `glob`, `getpwnam`,
 //!   locales, `shm_open`, `posix_spawn`'s file actions, `realpath`, streams flushed at `exit`; the loader's own work;
-//! - `lio_listio`, wide-character and `scanf`-on-string functions, `perror` and `err`;
+//! - wide-character and `scanf`-on-string functions, `perror` and `err`;
 //! - memory accesses to mapped files;
 //! - a child between `vfork` and `exec`: it shares our memory but not our descriptors, so it is let pass.
 //!
@@ -72,14 +74,18 @@ mod descriptor;
 mod directories;
 mod files;
 mod filter;
+mod libaio;
 mod mappings;
+mod memory;
 mod names;
 mod open;
 mod path;
+mod pending;
 mod process;
 mod real;
 mod request;
 mod stdio;
+mod syscall;
 mod table;
 mod vfork;
 mod xattr;

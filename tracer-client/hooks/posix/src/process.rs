@@ -6,7 +6,7 @@
 
 use crate::description::next_generation;
 use crate::real::{ErrorNumber, hook};
-use crate::{filter, real, vfork};
+use crate::{filter, libaio, pending, real, vfork};
 use std::ffi::{c_char, c_int, c_void};
 
 /// glibc calls the functions of `.init_array` with the arguments of `main`.
@@ -21,6 +21,17 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
 #[used]
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;
+
+/// Runs at `exit`, and when the library is unloaded.
+extern "C" fn finish() {
+    libaio::finish();
+    pending::abandon(None);
+}
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static FINISH: extern "C" fn() = finish;
 
 // Not by `pthread_atfork`, which makes each program that starts touch three pages more.
 hook!(fork early | __fork | __libc_fork | _Fork early () -> c_int, |real| spawning(real));

@@ -5,7 +5,7 @@
 //! and C++ exceptions thrown by callbacks pass through a hook's frame, which therefore keeps nothing that
 //! has a destructor.
 
-use std::ffi::{c_char, c_int, c_long, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 /// What a hooked function returns: how it says that it failed, and the result that is recorded.
@@ -64,6 +64,19 @@ impl Returned for ErrorNumber {
     #[inline(always)]
     fn result(self) -> i64 {
         -i64::from(self.0)
+    }
+}
+
+/// The return value of functions that return a value, or −errno and leave `errno` alone.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Negative(pub(crate) c_int);
+
+impl Returned for Negative {
+    const FAILED: Self = Negative(-libc::ENOSYS);
+    #[inline(always)]
+    fn result(self) -> i64 {
+        i64::from(self.0)
     }
 }
 
@@ -147,6 +160,9 @@ impl Real {
             // SAFETY: a NUL-terminated name.
             let mut at = unsafe { libc::dlsym(libc::RTLD_NEXT, name) };
             if at.is_null() {
+                at = loaded_apart(name);
+            }
+            if at.is_null() {
                 // SAFETY: forgets the error, which the application must not find.
                 unsafe { libc::dlerror() };
                 at = missing.cast_mut().cast();
@@ -155,6 +171,25 @@ impl Real {
             at
         })
     }
+}
+
+/// The function of a library that was loaded with `dlopen`, and what it needs along with it: `RTLD_NEXT` does not
+/// look there, while calls from there come here.
+#[cold]
+fn loaded_apart(name: *const c_char) -> *mut c_void {
+    const LIBRARIES: [&CStr; 2] = [c"libaio.so.1", c"liburing.so.2"];
+    for library in LIBRARIES {
+        // SAFETY: a name; nothing is loaded that is not there.
+        let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        if !handle.is_null() {
+            // Stays open: its function is used from now on. SAFETY: an open library and a NUL-terminated name.
+            let at = unsafe { libc::dlsym(handle, name) };
+            if !at.is_null() {
+                return at;
+            }
+        }
+    }
+    std::ptr::null_mut()
 }
 
 /// A hook that is declared `early`.

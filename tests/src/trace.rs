@@ -51,6 +51,10 @@ pub struct Row {
     pub enclosing: Option<u64>,
     /// What a debug message says.
     pub message: Option<String>,
+    /// Thread that asked a file system.
+    pub caller_tid: Option<u32>,
+    /// Its user.
+    pub caller_uid: Option<u32>,
 }
 
 /// All rows of `miot cat --format json`.
@@ -89,6 +93,8 @@ fn row(line: &str) -> Option<Row> {
         request: unsigned("request")?,
         enclosing: unsigned("enclosing"),
         message: text("message"),
+        caller_tid: unsigned("caller_tid").map(|tid| tid as u32),
+        caller_uid: unsigned("caller_uid").map(|uid| uid as u32),
     })
 }
 

@@ -1,0 +1,104 @@
+//! The same cases on the source's file system and through the mount, as root and as a user with a group: the same comes of
+//! them.
+
+use crate::mounted::{Mounted, Place};
+use miot_tests::process::run;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_file_cases");
+const USER: [&str; 3] = ["--reuid=65534", "--regid=65534", "--groups=4242"];
+
+/// What the cases must have met, or they have not tested it.
+const ERRORS: [&str; 17] = [
+    "EPERM",
+    "ENOENT",
+    "ENXIO",
+    "EBADF",
+    "EAGAIN",
+    "EACCES",
+    "EEXIST",
+    "ENOTDIR",
+    "EISDIR",
+    "EINVAL",
+    "ERANGE",
+    "ENAMETOOLONG",
+    "ENOTEMPTY",
+    "ELOOP",
+    "ENODATA",
+    "EOPNOTSUPP",
+    "ETXTBSY",
+];
+
+/// What the cases print in a new directory.
+fn cases(directory: &Path, root: bool) -> Vec<String> {
+    fs::create_dir(directory).unwrap();
+    let _ = run(Command::new(PROGRAM).arg("prepare").arg(directory)).success();
+    let mut command = Command::new(if root { PROGRAM } else { "setpriv" });
+    if !root {
+        command.args(USER).arg("--").arg(PROGRAM);
+    }
+    let printed = run(command.arg("run").arg(directory)).success().stdout;
+    printed.lines().map(str::to_owned).collect()
+}
+
+fn compare(mounted: &Mounted, root: bool) {
+    let who = if root { "root" } else { "user" };
+    let directly = cases(&mounted.place.dir.join(who), root);
+    let through = cases(&mounted.place.mount.join(who), root);
+    let differ: Vec<String> = directly
+        .iter()
+        .zip(&through)
+        .filter(|(a, b)| a != b)
+        .map(|(a, b)| format!("as {who}, directly\n  {a}\nthrough the mount\n  {b}"))
+        .collect();
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+    assert!(directly.len() == through.len() && directly.len() > 40, "{} cases", directly.len());
+    println!("{} cases alike as {who}", directly.len());
+    if !root {
+        let met: BTreeSet<&str> = directly.iter().flat_map(|line| line.split(' ')).collect();
+        let missing: Vec<&&str> = ERRORS.iter().filter(|name| !met.contains(**name)).collect();
+        assert!(missing.is_empty(), "no case has met {missing:?}");
+    }
+}
+
+/// The path of each way is as long, because some cases are about the length of paths.
+fn alike(name: &str, options: &[&str]) {
+    let place = Place::new(name);
+    let mounted = place.mounted(options);
+    compare(&mounted, true);
+    compare(&mounted, false);
+    mounted.end();
+}
+
+#[test]
+fn with_a_cache_the_mount_is_like_its_source() {
+    alike("fuse-alike-auto", &[]);
+}
+
+#[test]
+fn without_a_cache_the_mount_is_like_its_source() {
+    alike("fuse-alike-none", &["--cache", "none"]);
+}
+
+#[test]
+fn with_everything_cached_the_mount_is_like_its_source() {
+    alike("fuse-alike-always", &["-o", "cache=always,threads=2"]);
+}
+
+#[test]
+fn a_read_only_mount_reads_only() {
+    let place = Place::new("fuse-read-only");
+    fs::write(place.source.join("file"), "content").unwrap();
+    let mounted = place.mounted(&["--read-only"]);
+    let file = mounted.place.mount.join("file");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "content");
+    for error in
+        [fs::write(&file, "x").unwrap_err(), fs::create_dir(mounted.place.mount.join("d")).unwrap_err()]
+    {
+        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::ROFS.raw_os_error()));
+    }
+    mounted.end();
+}

@@ -1,0 +1,88 @@
+//! A miot-fuse for a test, unmounted whatever happens.
+
+use miot_tests::built::built;
+use miot_tests::place::fresh;
+use miot_tests::process::{Background, until};
+use rustix::mount::{UnmountFlags, unmount};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Two directories of a test, the second of which may be mounted and is not for long.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) dir: PathBuf,
+    pub(crate) source: PathBuf,
+    pub(crate) mount: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn new(name: &str) -> Place {
+        // What an earlier run that was killed has left mounted.
+        let test = std::env::current_exe().unwrap_or_default();
+        let left = test.ancestors().nth(3).unwrap_or(Path::new("/")).join("tmp").join(name).join("mount");
+        while unmount(&left, UnmountFlags::DETACH).is_ok() {}
+        let dir = fresh(name);
+        let place = Place { source: dir.join("source"), mount: dir.join("mount"), dir };
+        fs::create_dir(&place.source).unwrap();
+        fs::create_dir(&place.mount).unwrap();
+        place
+    }
+
+    pub(crate) fn is_mounted(&self) -> bool {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let at = format!(" {} ", self.mount.display());
+        table.lines().any(|line| line.contains(&at) && line.contains("- fuse.miot-fuse "))
+    }
+
+    /// Mounts, in the foreground of a process of the test's own.
+    pub(crate) fn mounted(self, options: &[&str]) -> Mounted {
+        let mut command = Command::new(built().folder.join("miot-fuse"));
+        command.args(["-f", "--allow-other"]).args(options).arg(&self.source).arg(&self.mount);
+        let mut server = Background::start(&mut command);
+        until("mounted", || self.is_mounted() || !server.running());
+        assert!(self.is_mounted(), "{}", server.printed());
+        Mounted { server: Some(server), place: self }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        while self.is_mounted() && unmount(&self.mount, UnmountFlags::DETACH).is_ok() {}
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    server: Option<Background>,
+    pub(crate) place: Place,
+}
+
+impl Mounted {
+    /// Unmounts, and sees the program end well.
+    pub(crate) fn end(mut self) {
+        let mut server = self.server.take().unwrap();
+        unmount(&self.place.mount, UnmountFlags::empty())
+            .unwrap_or_else(|e| panic!("{e}: {}", server.printed()));
+        until("miot-fuse ends with its mount", || !server.running());
+        assert_eq!(server.printed(), "");
+    }
+
+    pub(crate) fn server(&mut self) -> Background {
+        self.server.take().unwrap()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = unmount(&self.place.mount, UnmountFlags::DETACH);
+    }
+}
+
+/// A shell in a directory.
+pub(crate) fn shell(directory: &Path, script: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("sh");
+    command.arg("-ec").arg(script).current_dir(directory);
+    command
+}

@@ -1,0 +1,84 @@
+//! What cannot be mounted is refused with a reason, and what is mounted ends as it is told.
+
+use crate::mounted::{Place, shell};
+use miot_tests::built::built;
+use miot_tests::process::{run, signal_id, until};
+use rustix::process::Signal;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+fn refused(source: &Path, mount: &Path, options: &[&str], expected: &str) {
+    let program = built().folder.join("miot-fuse");
+    let ended = run(Command::new(program).args(options).arg(source).arg(mount));
+    assert!(ended.code() != 0 && ended.stderr.contains(expected), "{expected}: {ended:?}");
+    assert_eq!(
+        ended.stderr.matches("miot-fuse: ").count() + ended.stderr.matches("error: ").count(),
+        1,
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let place = Place::new("fuse-refused");
+    let file = place.dir.join("file");
+    fs::write(&file, "").unwrap();
+    refused(&place.dir.join("none"), &place.mount, &[], "name a directory that exists");
+    refused(&file, &place.mount, &[], "SOURCE");
+    refused(&place.source, &file, &[], "MOUNTPOINT");
+    refused(&place.source, &place.dir.join("none"), &[], "name a directory that exists");
+    refused(&place.source, &place.mount, &["-o", "allow_root"], "no such option");
+    refused(&place.source, &place.mount, &["-o", "cache=some"], "cache=none");
+    refused(&place.source, &place.mount, &["--threads", "0"], "--threads");
+    // It would contain itself, by whatever name.
+    fs::create_dir(place.source.join("in")).unwrap();
+    symlink(place.source.join("in"), place.dir.join("link")).unwrap();
+    refused(&place.source, &place.source.join("in"), &[], "contain itself");
+    refused(&place.source, &place.dir.join("link"), &[], "contain itself");
+    let mounted = place.mounted(&[]);
+    refused(&mounted.place.source, &mounted.place.mount, &[], "already");
+    mounted.end();
+}
+
+#[test]
+fn a_directory_can_be_put_under_it_in_place() {
+    let place = Place::new("fuse-in-place");
+    fs::write(place.mount.join("before"), "was here").unwrap();
+    let script = format!(
+        "{} --allow-other mount mount; cat mount/before; echo more > mount/after; umount mount; cat mount/after",
+        built().folder.join("miot-fuse").display()
+    );
+    let ended = run(&mut shell(&place.dir, script)).success();
+    assert_eq!(ended.stdout, "was heremore\n");
+    assert!(!place.is_mounted());
+}
+
+#[test]
+fn a_signal_unmounts_and_lets_who_is_in_it_finish() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let place = Place::new("fuse-signal");
+        fs::write(place.source.join("file"), "content").unwrap();
+        let mut mounted = place.mounted(&[]);
+        let mut server = mounted.server();
+        let open = fs::File::open(mounted.place.mount.join("file")).unwrap();
+        signal_id(server.id(), signal);
+        until("it is unmounted", || !mounted.place.is_mounted());
+        assert_eq!(std::io::read_to_string(&open).unwrap(), "content");
+        assert!(server.running());
+        drop(open);
+        until("miot-fuse ends", || !server.running());
+        assert!(server.stop(Signal::TERM).0.success());
+    }
+}
+
+#[test]
+fn what_died_is_told_from_what_is_missing() {
+    let place = Place::new("fuse-died");
+    let mut mounted = place.mounted(&[]);
+    let (status, _) = mounted.server().stop(Signal::KILL);
+    assert!(!status.success());
+    refused(&mounted.place.source, &mounted.place.mount, &[], "whose program has died");
+    assert!(fs::metadata(&mounted.place.mount).is_err());
+}

@@ -16,6 +16,7 @@ packages=(
     libnss3-tools openssl # a browser's certificates
     mpich environment-modules e2fsprogs # jobs, ways to trace a node, devices
     libaio-dev liburing-dev # asynchronous I/O
+    libmpich-dev gfortran # MPI programs in C and Fortran
     lttng-tools liblttng-ust-dev babeltrace2 # the benchmarks' peers
     iproute2 prometheus # networks of tests' own; promtool
     debootstrap systemd-container dpkg-dev   # packages, installed into a Debian that is booted

@@ -304,6 +304,15 @@ struct miot_request miot_begin_on(uint8_t layer,
                                   uint64_t length);
 
 /*
+ miot_begin_enclosing that also says what the request is about to do, as miot_begin_on does.
+ */
+struct miot_request miot_begin_enclosing_on(uint8_t layer,
+                                            uint8_t op,
+                                            uint64_t handle,
+                                            uint64_t offset,
+                                            uint64_t length);
+
+/*
  Forgets a request that is not to be recorded after all. Every request of miot_begin needs this or an end.
 
  # Safety

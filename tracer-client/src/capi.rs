@@ -164,6 +164,19 @@ pub extern "C" fn miot_begin_on(layer: u8, op: u8, handle: u64, offset: u64, len
     miot_request::of(crate::begin_on(Op { layer, number: op }, Doing { handle, offset, length }))
 }
 
+/// miot_begin_enclosing that also says what the request is about to do, as miot_begin_on does.
+#[unsafe(no_mangle)]
+pub extern "C" fn miot_begin_enclosing_on(
+    layer: u8,
+    op: u8,
+    handle: u64,
+    offset: u64,
+    length: u64,
+) -> miot_request {
+    let doing = Doing { handle, offset, length };
+    miot_request::of(crate::begin_enclosing_on(Op { layer, number: op }, doing))
+}
+
 /// Forgets a request that is not to be recorded after all. Every request of miot_begin needs this or an end.
 ///
 /// # Safety

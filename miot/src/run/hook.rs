@@ -1,4 +1,4 @@
-//! Finding the library to preload.
+//! Finding the libraries to preload.
 
 use anyhow::Context as _;
 use std::path::PathBuf;
@@ -6,10 +6,26 @@ use std::path::PathBuf;
 /// Environment variable that names the folder of the hooks.
 const DIR_ENV: &str = "MIOT_HOOK_DIR";
 
+/// The hooks there are; those not asked for by name may be missing, but for the first.
+const HOOKS: [&str; 2] = ["posix", "mpi"];
+
+/// The preload libraries of the hooks that are asked for, of all that are there by default. The posix hook comes first,
+/// as the others record with its tracer.
+pub(crate) fn libraries(wanted: &[String]) -> anyhow::Result<Vec<PathBuf>> {
+    if let Some(unknown) = wanted.iter().find(|name| !HOOKS.contains(&name.as_str())) {
+        anyhow::bail!("--hook {unknown}: no such hook; there are {}", HOOKS.join(" and "));
+    }
+    if wanted.is_empty() {
+        let mut found = vec![library(HOOKS[0])?];
+        found.extend(HOOKS[1..].iter().filter_map(|hook| library(hook).ok()));
+        return Ok(found);
+    }
+    HOOKS.iter().filter(|hook| wanted.iter().any(|name| name == *hook)).map(|hook| library(hook)).collect()
+}
+
 /// The preload library of a hook: beside this program (a build tree), in `../lib/miot` (installed), or in
 /// the folder that `MIOT_HOOK_DIR` names.
 pub(crate) fn library(hook: &str) -> anyhow::Result<PathBuf> {
-    anyhow::ensure!(hook == "posix", "--hook {hook}: no such hook; there is posix");
     let file = format!("libmiot_{hook}.so");
     let program = std::env::current_exe().context("cannot tell where this program is")?;
     let mut folders = Vec::new();

@@ -52,9 +52,9 @@ pub(crate) struct Arguments {
     /// Directory for the trace; must be new or empty [default: miot-trace-<date>-<time>]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Which calls to record: posix (POSIX and STDIO calls)
-    #[arg(long, value_name = "NAME", default_value = "posix")]
-    hook: String,
+    /// Which calls to record: posix (POSIX and STDIO calls), mpi (MPI-IO calls) [default: both]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    hook: Vec<String>,
     /// Record files that match this glob although they are excluded; may be repeated
     #[arg(long, value_name = "GLOB")]
     include: Vec<OsString>,
@@ -93,14 +93,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if let Some(blind) = blind {
         eprintln!("miot: warning: {} {blind}", program.display());
     }
-    let library = hook::library(&arguments.hook)?;
+    let libraries = hook::libraries(&arguments.hook)?;
     let output = output_dir(arguments.output.as_deref())?;
     let shared = shared_dir(&arguments.shm_dir)?;
     // Not in shared memory, which the program's threads may use up.
     let spool =
         OwnDir::create(&std::env::temp_dir(), "name another directory for temporary files with TMPDIR")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ran = runtime.block_on(traced(arguments, &program, &library, &output, shared.path(), spool.path()));
+    let ran = runtime.block_on(traced(arguments, &program, &libraries, &output, shared.path(), spool.path()));
     // Before anything is printed: where nobody reads that any more, it ends this process.
     drop((shared, spool));
     let status = match ran {
@@ -157,7 +157,7 @@ fn shared_dir(parent: &Path) -> anyhow::Result<OwnDir> {
 async fn traced(
     arguments: &Arguments,
     program: &Path,
-    library: &Path,
+    libraries: &[PathBuf],
     output: &Path,
     shared: &Path,
     spool: &Path,
@@ -189,7 +189,7 @@ async fn traced(
     let server = tokio::spawn(server.run(async { drop(server_stopped.await) }));
     let client = tokio::spawn(client.run(async { drop(client_stopped.await) }));
 
-    let ended = run_command(arguments, program, library, shared).await;
+    let ended = run_command(arguments, program, libraries, shared).await;
 
     drop(stop_client);
     let delivered = client.await.context("the log-client failed")?;
@@ -215,12 +215,13 @@ fn incomplete(output: &Path, status: ExitStatus) -> String {
 async fn run_command(
     arguments: &Arguments,
     program: &Path,
-    library: &Path,
+    libraries: &[PathBuf],
     shared: &Path,
 ) -> anyhow::Result<ExitStatus> {
     let mut command = Command::new(program);
     command.arg0(&arguments.command[0]).args(&arguments.command[1..]);
-    command.env("LD_PRELOAD", joined(library.as_os_str(), std::env::var_os("LD_PRELOAD").as_deref()));
+    let hooks = libraries.iter().map(|library| library.as_os_str()).collect::<Vec<_>>().join(OsStr::new(":"));
+    command.env("LD_PRELOAD", joined(&hooks, std::env::var_os("LD_PRELOAD").as_deref()));
     command.env(DIR_ENV, shared);
     for (name, globs) in [("MIOT_INCLUDE", &arguments.include), ("MIOT_EXCLUDE", &arguments.exclude)] {
         let value = globs.join(OsStr::new(":"));

@@ -1,0 +1,225 @@
+//! What differs between the MPIs: constants, sizes of handles, the layout of a status.
+//!
+//! One library serves them all, so nothing is taken from an `mpi.h`. Two binary interfaces are known: that of MPICH
+//! (which Intel MPI, MVAPICH and Cray MPICH share since 2014) and that of Open MPI. The test `abi` of `tests/tests/mpi`
+//! compares with the headers. With any other MPI nothing is recorded.
+
+use crate::real::next;
+use std::ffi::{c_char, c_int, c_void};
+
+/// A handle as it is passed: an integer in the low half, or a pointer. Passed on as it came.
+pub(crate) type Handle = usize;
+
+/// Of `MPI_MODE_SEQUENTIAL`, in both.
+pub(crate) const MODE_SEQUENTIAL: c_int = 256;
+/// `MPI_SEEK_SET`, in both; `MPI_SEEK_CUR` and `MPI_SEEK_END` follow at a distance of two.
+pub(crate) const SEEK_SET: c_int = 600;
+/// `MPI_SUCCESS`.
+pub(crate) const SUCCESS: c_int = 0;
+
+/// Room for a status of either MPI.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub(crate) struct Status(pub(crate) [u8; 24]);
+
+/// How a datatype was made, see [`crate::types`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Combiner {
+    Named,
+    Dup,
+    Contiguous,
+    Vector,
+    HvectorInteger,
+    Hvector,
+    Indexed,
+    HindexedInteger,
+    Hindexed,
+    IndexedBlock,
+    StructInteger,
+    Struct,
+    Subarray,
+    Darray,
+    F90Real,
+    F90Complex,
+    F90Integer,
+    Resized,
+    HindexedBlock,
+}
+
+use Combiner::{
+    Contiguous, Darray, Dup, F90Complex, F90Integer, F90Real, Hindexed, HindexedBlock, HindexedInteger,
+    Hvector, HvectorInteger, Indexed, IndexedBlock, Named, Resized, Struct, StructInteger, Subarray, Vector,
+};
+
+/// In the order of their numbers, which both MPIs keep, from [`Abi::first_combiner`] on.
+const COMBINERS: [Combiner; 19] = [
+    Named,
+    Dup,
+    Contiguous,
+    Vector,
+    HvectorInteger,
+    Hvector,
+    Indexed,
+    HindexedInteger,
+    Hindexed,
+    IndexedBlock,
+    StructInteger,
+    Struct,
+    Subarray,
+    Darray,
+    F90Real,
+    F90Complex,
+    F90Integer,
+    Resized,
+    HindexedBlock,
+];
+
+/// A binary interface.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Abi {
+    /// Bytes of a handle in memory.
+    pub(crate) handle: usize,
+    /// Bytes of an `MPI_Status`, and where `MPI_ERROR` lies in it.
+    pub(crate) status: usize,
+    pub(crate) status_error: usize,
+    /// `MPI_STATUS_IGNORE` and `MPI_STATUSES_IGNORE`.
+    pub(crate) status_ignore: usize,
+    /// `MPI_BYTE`.
+    pub(crate) byte: Handle,
+    pub(crate) order_fortran: c_int,
+    pub(crate) distribute_none: c_int,
+    pub(crate) distribute_block: c_int,
+    pub(crate) default_argument: c_int,
+    first_combiner: c_int,
+    /// Error classes, and the error number that stands for each.
+    pub(crate) errors: &'static [(c_int, c_int)],
+    /// `MPI_ERR_IN_STATUS` and `MPI_ERR_PENDING`.
+    pub(crate) in_status: c_int,
+    pub(crate) pending: c_int,
+}
+
+impl Abi {
+    const MPICH: Abi = Abi {
+        handle: 4,
+        status: 20,
+        status_error: 16,
+        status_ignore: 1,
+        byte: 0x4c00_010d,
+        order_fortran: 57,
+        distribute_none: 123,
+        distribute_block: 121,
+        default_argument: -49767,
+        first_combiner: 1,
+        errors: &[
+            (20, libc::EACCES),     // ACCESS
+            (21, libc::EINVAL),     // AMODE
+            (22, libc::ENOTDIR),    // BAD_FILE
+            (23, libc::EILSEQ),     // CONVERSION
+            (24, libc::EEXIST),     // DUP_DATAREP
+            (25, libc::EEXIST),     // FILE_EXISTS
+            (26, libc::EBUSY),      // FILE_IN_USE
+            (27, libc::EBADF),      // FILE
+            (34, libc::ENOMEM),     // NO_MEM
+            (36, libc::ENOSPC),     // NO_SPACE
+            (37, libc::ENOENT),     // NO_SUCH_FILE
+            (39, libc::EDQUOT),     // QUOTA
+            (40, libc::EROFS),      // READ_ONLY
+            (43, libc::EOPNOTSUPP), // UNSUPPORTED_DATAREP
+            (44, libc::EOPNOTSUPP), // UNSUPPORTED_OPERATION
+            (1, libc::EFAULT),      // BUFFER
+            (2, libc::EINVAL),      // COUNT
+            (3, libc::EINVAL),      // TYPE
+            (5, libc::EINVAL),      // COMM
+            (12, libc::EINVAL),     // ARG
+            (35, libc::EINVAL),     // NOT_SAME
+        ],
+        in_status: 17,
+        pending: 18,
+    };
+
+    fn open_mpi(byte: *mut c_void) -> Abi {
+        Abi {
+            handle: 8,
+            status: 24,
+            status_error: 8,
+            status_ignore: 0,
+            byte: byte as usize,
+            order_fortran: 1,
+            distribute_none: 2,
+            distribute_block: 0,
+            default_argument: -1,
+            first_combiner: 0,
+            errors: &[
+                (20, libc::EACCES),     // ACCESS
+                (21, libc::EINVAL),     // AMODE
+                (23, libc::ENOTDIR),    // BAD_FILE
+                (25, libc::EILSEQ),     // CONVERSION
+                (27, libc::EEXIST),     // DUP_DATAREP
+                (28, libc::EEXIST),     // FILE_EXISTS
+                (29, libc::EBUSY),      // FILE_IN_USE
+                (30, libc::EBADF),      // FILE
+                (39, libc::ENOMEM),     // NO_MEM
+                (41, libc::ENOSPC),     // NO_SPACE
+                (42, libc::ENOENT),     // NO_SUCH_FILE
+                (44, libc::EDQUOT),     // QUOTA
+                (45, libc::EROFS),      // READ_ONLY
+                (51, libc::EOPNOTSUPP), // UNSUPPORTED_DATAREP
+                (52, libc::EOPNOTSUPP), // UNSUPPORTED_OPERATION
+                (1, libc::EFAULT),      // BUFFER
+                (2, libc::EINVAL),      // COUNT
+                (3, libc::EINVAL),      // TYPE
+                (5, libc::EINVAL),      // COMM
+                (13, libc::EINVAL),     // ARG
+                (40, libc::EINVAL),     // NOT_SAME
+            ],
+            in_status: 18,
+            pending: 19,
+        }
+    }
+
+    /// The interface of the MPI that is loaded; `None` if it is none of those known.
+    pub(crate) fn loaded() -> Option<Abi> {
+        let byte = next(c"ompi_mpi_byte");
+        if !byte.is_null() {
+            return Some(Abi::open_mpi(byte));
+        }
+        let asked = next(c"PMPI_Get_library_version");
+        if asked.is_null() {
+            return None;
+        }
+        // SAFETY: the prototype of this function, which may be called at any time.
+        let version: unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int =
+            unsafe { std::mem::transmute(asked) };
+        // More than any MPI's MPI_MAX_LIBRARY_VERSION_STRING.
+        let mut text = vec![0u8; 1 << 16];
+        let mut length = 0;
+        // SAFETY: room enough for any.
+        if unsafe { version(text.as_mut_ptr().cast(), &raw mut length) } != SUCCESS {
+            return None;
+        }
+        let family = ["MPICH", "Intel(R) MPI", "MVAPICH", "CRAY MPICH"];
+        family.iter().any(|name| text.windows(name.len()).any(|w| w == name.as_bytes())).then_some(Abi::MPICH)
+    }
+
+    /// The combiner of this number.
+    pub(crate) fn combiner(&self, number: c_int) -> Option<Combiner> {
+        COMBINERS.get(usize::try_from(number.checked_sub(self.first_combiner)?).ok()?).copied()
+    }
+
+    /// The error number for an error class.
+    pub(crate) fn errno(&self, class: c_int) -> c_int {
+        self.errors.iter().find(|(known, _)| *known == class).map_or(libc::EIO, |(_, errno)| *errno)
+    }
+
+    /// # Safety
+    /// `at` points to a handle of this MPI.
+    pub(crate) unsafe fn read_handle(&self, at: *const c_void) -> Handle {
+        // SAFETY: by the contract of this function.
+        unsafe {
+            match self.handle {
+                4 => *at.cast::<u32>() as usize,
+                _ => *at.cast::<usize>(),
+            }
+        }
+    }
+}

@@ -1,10 +1,11 @@
 //! A real browser, without a screen: headless Chromium, which does what it is told over its debugging pipe, and tells what
 //! its page asks for and complains about.
 
-use crate::process::{WATCHDOG, wait};
+use crate::process::{WATCHDOG, run, wait};
+use crate::room::Room;
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -14,6 +15,46 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest wait for Chromium to end by itself.
 const FAREWELL: Duration = Duration::from_secs(10);
+
+/// The home of somebody whose browser trusts the authority in `pki` (`miot pki`), and has the certificate of a reader of it,
+/// if there is one.
+///
+/// # Panics
+/// If it cannot be made.
+#[must_use]
+pub fn home(home: &Path, pki: &Path, reader: Option<&str>) -> PathBuf {
+    let done = |command: &mut Command| drop(run(command).success());
+    let store = home.join(".pki/nssdb");
+    std::fs::create_dir_all(&store).unwrap_or_else(|e| panic!("{}: {e}", store.display()));
+    let at = format!("sql:{}", store.display());
+    done(Command::new("certutil").args(["-N", "--empty-password", "-d", &at]));
+    let authority = pki.join("ca.pem");
+    done(Command::new("certutil").args(["-A", "-n", "MIOT", "-t", "C,,", "-d", &at, "-i"]).arg(authority));
+    if let Some(reader) = reader {
+        let file = |end| pki.join(format!("reader/{reader}.{end}"));
+        let both = home.join("reader.p12");
+        let mut openssl = Command::new("openssl");
+        openssl.args(["pkcs12", "-export", "-passout", "pass:reader", "-in"]).arg(file("pem"));
+        done(openssl.arg("-inkey").arg(file("key")).arg("-out").arg(&both));
+        done(Command::new("pk12util").args(["-d", &at, "-K", "", "-W", "reader", "-i"]).arg(&both));
+    }
+    home.to_owned()
+}
+
+/// Lets browsers in the room, which has mounts of its own, show their certificate at an address without asking.
+///
+/// # Panics
+/// If that policy cannot be written.
+pub fn show_certificates(room: &Room, url: &str) {
+    const FOLDER: &str = "/etc/chromium";
+    room.shell(&format!(
+        "mkdir -p {FOLDER} && mount -t tmpfs tmpfs {FOLDER} && mkdir -p {FOLDER}/policies/managed"
+    ));
+    let policy = json!({ "pattern": url, "filter": {} }).to_string();
+    let policy = json!({ "AutoSelectCertificateForUrls": [policy] }).to_string();
+    let file = room.seen(Path::new(FOLDER)).join("policies/managed/miot.json");
+    std::fs::write(&file, policy).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+}
 
 /// A browser with one page. It ends with this value.
 #[derive(Debug)]
@@ -34,6 +75,12 @@ impl Browser {
     #[must_use]
     pub fn start() -> Browser {
         Browser::within(|chromium| chromium)
+    }
+
+    /// Starts that of somebody, in a room.
+    #[must_use]
+    pub fn of(room: &Room, home: &Path) -> Browser {
+        Browser::within(|mut chromium| room.inside(chromium.env("HOME", home)))
     }
 
     /// Starts one by the command that `place` makes of the usual one.

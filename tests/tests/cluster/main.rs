@@ -5,6 +5,7 @@
 
 mod numbers;
 mod pace;
+mod screens;
 mod site;
 mod truth;
 
@@ -96,6 +97,9 @@ fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
     let (code, refused) = site.ctl("n1", &["status"]);
     assert!(code == 1 && refused.contains("node"), "{code} {refused}");
 
+    let mut screens = screens::Screens::open(&site);
+    screens.connected(4, None);
+    screens.numbers(&site);
     // n4 is lost. What is ordered meanwhile it is told when it is there again.
     site.link("n4", false);
     until("the log-server misses n4", || of(&site.status(), "n4")["connected"] == false);
@@ -104,6 +108,7 @@ fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
     assert!(outcomes[..3].iter().all(|(_, outcome)| outcome == "done"), "{outcomes:?}");
     round(); // 50: all; n4 does not know yet: alpha there
     numbers::lost(&site, "n4");
+    screens.connected(3, Some("n4"));
     truth::spool(&site, "n4", &mut late, 500);
     site.link("n4", true);
     until("n4 is back and does what was ordered", || {
@@ -113,6 +118,9 @@ fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
     round(); // 60: all
     numbers::agree(&site);
     numbers::shown(&site);
+    screens.connected(4, None);
+    screens.numbers(&site);
+    screens.close(&site);
     truth::lag(&site, "n3");
 
     // What was ordered outlives the log-server: n2's log-client begins anew, and is told.

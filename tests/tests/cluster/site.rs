@@ -1,6 +1,7 @@
 //! Five network namespaces on a bridge, with their daemons.
 
 use crate::truth::WRONG_CLOCKS;
+use miot_tests::browser::{Browser, home, show_certificates};
 use miot_tests::built::built;
 use miot_tests::daemons::{preloaded, ready, started};
 use miot_tests::place::fresh;
@@ -25,6 +26,8 @@ pub(crate) struct Site {
     shared: tempfile::TempDir,
     hub: Room,
     rooms: Vec<Room>,
+    /// Of an administrator: on the network, and no node.
+    desk: Room,
     /// There, but while it is exchanged.
     server: Option<Background>,
     clients: Vec<Background>,
@@ -36,9 +39,8 @@ impl Site {
         let place = fresh(&format!("cluster-{name}"));
         let hub = Room::new(&["--net"])?;
         hub.shell(&format!("ip link set lo up; ip link add br0 type bridge; ip addr add {SERVER}/24 dev br0; ip link set br0 up"));
-        let mut rooms = Vec::new();
-        for n in 1..=NODES.len() {
-            let room = Room::new(&["--net"])?;
+        let wire = |n: usize, kinds| -> Option<Room> {
+            let room = Room::new(kinds)?;
             hub.shell(&format!(
                 "ip link add v{n} type veth peer name eth0 netns {}; ip link set v{n} master br0; ip link set v{n} up",
                 room.id()
@@ -46,8 +48,10 @@ impl Site {
             room.shell(&format!(
                 "ip link set lo up; ip addr add 10.77.0.1{n}/24 dev eth0; ip link set eth0 up"
             ));
-            rooms.push(room);
-        }
+            Some(room)
+        };
+        let rooms = (1..=NODES.len()).map(|n| wire(n, &["--net"])).collect::<Option<Vec<Room>>>()?;
+        let desk = wire(9, &["--mount", "--net"])?;
         let pki = place.join("pki");
         let make = |words: &[&str], more: &[&str]| {
             let _ = run(Command::new(&built().miot).arg("pki").args(words).arg(&pki).args(more)).success();
@@ -60,7 +64,8 @@ impl Site {
         let trace = place.join("trace");
         let shared = tempfile::tempdir_in("/dev/shm").unwrap();
         let server = serve(&hub, &trace, &pki);
-        let mut site = Site { place, trace, shared, hub, rooms, server: Some(server), clients: Vec::new() };
+        let mut site =
+            Site { place, trace, shared, hub, rooms, desk, server: Some(server), clients: Vec::new() };
         site.clients = NODES.iter().map(|node| site.client(node)).collect();
         Some(site)
     }
@@ -149,6 +154,27 @@ impl Site {
         command.args(papers(&self.place.join("pki"), "reader/alice"));
         let text = run(&mut self.hub.inside(&command)).success().stdout;
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
+    }
+
+    /// Where the page is.
+    pub(crate) fn url(&self) -> String {
+        format!("https://{SERVER}:4748/")
+    }
+
+    /// The browser of alice, a reader, at the desk. Once.
+    pub(crate) fn browser(&self) -> Browser {
+        show_certificates(&self.desk, &self.url());
+        Browser::of(&self.desk, &home(&self.place.join("alice"), &self.place.join("pki"), Some("alice")))
+    }
+
+    /// `miot top` of alice at the desk, as a line of shell.
+    pub(crate) fn top_line(&self) -> String {
+        let mut command = Command::new(&built().miot);
+        command.args(["top", &format!("{SERVER}:4747"), "--window", "all"]);
+        command.args(papers(&self.place.join("pki"), "reader/alice"));
+        let command = self.desk.inside(&command);
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(|word| format!("'{}' ", word.to_str().unwrap())).collect()
     }
 
     /// Events that are in the trace by now.

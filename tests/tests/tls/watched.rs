@@ -1,16 +1,13 @@
 //! Those with the right papers who look: `miot top`, and the page in a browser.
 
 use crate::site::{Site, top_command};
-use miot_tests::browser::Browser;
+use miot_tests::browser::{Browser, home, show_certificates};
 use miot_tests::built::built;
 use miot_tests::daemons::free_port;
 use miot_tests::process::{run, until};
 use miot_tests::room::Room;
 use miot_tests::tmux::Terminal;
 use serde_json::Value;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 #[test]
 fn a_reader_watches_the_cluster() {
@@ -38,35 +35,6 @@ fn a_reader_watches_the_cluster() {
     let _ = site.end(clients);
 }
 
-fn done(command: &mut Command) {
-    let _ = run(command).success();
-}
-
-/// The home of somebody whose browser trusts the authority, and has the certificate of a reader, if there is one.
-fn home(site: &Site, name: &str, reader: Option<&str>) -> PathBuf {
-    let home = site.place.join(format!("home-{name}"));
-    let store = home.join(".pki/nssdb");
-    fs::create_dir_all(&store).unwrap();
-    let at = format!("sql:{}", store.display());
-    done(Command::new("certutil").args(["-N", "--empty-password", "-d", &at]));
-    let authority = site.pki.join("ca.pem");
-    done(Command::new("certutil").args(["-A", "-n", "MIOT", "-t", "C,,", "-d", &at, "-i"]).arg(authority));
-    if let Some(reader) = reader {
-        let file = |end| site.pki.join(format!("reader/{reader}.{end}"));
-        let both = home.join("reader.p12");
-        let mut openssl = Command::new("openssl");
-        openssl.args(["pkcs12", "-export", "-passout", "pass:reader", "-in"]).arg(file("pem"));
-        done(openssl.arg("-inkey").arg(file("key")).arg("-out").arg(&both));
-        done(Command::new("pk12util").args(["-d", &at, "-K", "", "-W", "reader", "-i"]).arg(&both));
-    }
-    home
-}
-
-/// A browser that shows the certificate it has without asking, by a policy that this test alone sees.
-fn browser(room: &Room, home: &Path) -> Browser {
-    Browser::within(|mut chromium| room.inside(chromium.env("HOME", home)))
-}
-
 #[test]
 fn a_reader_looks_at_the_page() {
     let Some(room) = Room::new(&["--mount"]) else { return };
@@ -75,17 +43,13 @@ fn a_reader_looks_at_the_page() {
         server.args(["--http", &format!("127.0.0.1:{http}")]);
     });
     let url = format!("https://localhost:{http}/");
-    room.shell("mount -t tmpfs tmpfs /etc/chromium && mkdir -p /etc/chromium/policies/managed");
-    let policy = serde_json::json!({ "pattern": url, "filter": {} }).to_string();
-    let policy = serde_json::json!({ "AutoSelectCertificateForUrls": [policy] }).to_string();
-    fs::write(room.seen(Path::new("/etc/chromium/policies/managed/miot.json")), policy).unwrap();
-
-    let mut stranger = browser(&room, &home(&site, "stranger", None));
+    show_certificates(&room, &url);
+    let mut stranger = Browser::of(&room, &home(&site.place.join("stranger"), &site.pki, None));
     let refused = stranger.open(&url).unwrap_err();
     assert!(refused.contains("CLIENT_AUTH"), "{refused}");
 
     let clients = [site.honest("good"), site.honest("other")];
-    let mut alice = browser(&room, &home(&site, "alice", Some("alice")));
+    let mut alice = Browser::of(&room, &home(&site.place.join("alice"), &site.pki, Some("alice")));
     alice.open(&url).unwrap();
     alice.shows("document.getElementById('state')?.textContent.includes('2 of 2 nodes connected')");
     alice.click("a[href='#nodes']");

@@ -1,0 +1,67 @@
+//! What people see of the cluster: the page in a browser, and `miot top` on a terminal, on a machine that is no node.
+
+use crate::site::{NODES, Site};
+use miot_tests::browser::Browser;
+use miot_tests::process::until;
+use miot_tests::tmux::Terminal;
+use miot_tests::trace::Row;
+use serde_json::Value;
+
+pub(crate) struct Screens {
+    browser: Browser,
+    terminal: Terminal,
+}
+
+impl Screens {
+    pub(crate) fn open(site: &Site) -> Screens {
+        let mut browser = site.browser();
+        browser.open(&format!("{}?window=all#nodes", site.url())).unwrap();
+        let terminal = Terminal::new(160, 24);
+        terminal.line(&site.top_line());
+        let _ = terminal.shows("nodes connected");
+        terminal.keys(&["2"]);
+        Screens { browser, terminal }
+    }
+
+    /// So many nodes are there; each but `lost` is well.
+    pub(crate) fn connected(&mut self, count: usize, lost: Option<&str>) {
+        let text = format!("{count} of {} nodes connected", NODES.len());
+        self.browser
+            .shows(&format!("document.querySelector('#state')?.textContent.includes('{text}') ?? false"));
+        for node in NODES {
+            let there = if lost == Some(node) { "no" } else { "yes" };
+            let cells = format!("document.querySelectorAll('#health tr[data-node={node}] td')");
+            self.browser.shows(&format!("[...{cells}].some((cell) => cell.textContent === '{there}')"));
+        }
+        let _ = self.terminal.shows(&text);
+    }
+
+    /// Both show what is in the trace: of each node as many operations, and as many bytes written.
+    pub(crate) fn numbers(&mut self, site: &Site) {
+        until("all events are counted", || site.top()["events"] == site.so_far().len());
+        let (rows, top) = (site.so_far(), site.top());
+        self.browser.shows(&format!("document.querySelector('#events').dataset.value === '{}'", rows.len()));
+        for node in NODES {
+            let of = |wanted: &dyn Fn(&&Row) -> bool| {
+                rows.iter().filter(|row| row.node == node).filter(wanted).count()
+            };
+            // A byte each; those of an fwrite are its own.
+            let written = of(&|row| row.op == "pwrite" || row.op == "fwrite");
+            let cell = format!("#rows tr[data-name={node}] [data-column=bytes_written]");
+            self.browser.shows(&format!("document.querySelector('{cell}')?.dataset.value === '{written}'"));
+            let told =
+                top["nodes"]["rows"].as_array().unwrap().iter().find(|row| row["name"] == node).unwrap();
+            assert_eq!(told["bytes_written"], Value::from(written), "{node}");
+            let _ = self.terminal.shows(node);
+        }
+    }
+
+    /// Nobody else was asked, and nothing went wrong on the page.
+    pub(crate) fn close(mut self, site: &Site) {
+        let url = site.url();
+        assert!(self.browser.asked().iter().all(|asked| asked.starts_with(&url) || asked == "about:blank"));
+        assert_eq!(self.browser.complaints(), Vec::<String>::new());
+        self.terminal.keys(&["q"]);
+        let _ = self.terminal.shows("ready>");
+    }
+}

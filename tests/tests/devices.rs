@@ -1,5 +1,5 @@
-//! Samples of devices, from the kernel's counters to `miot devices`: with both daemons, real writes to a disk, and a
-//! log-server that is killed in between.
+//! Samples of devices, from the kernel's counters to `miot devices`: with both daemons, real writes to a disk, a log-server
+//! that is killed in between, and a FUSE file system that keeps programs waiting.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -8,7 +8,9 @@ use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
 use miot_tests::built::built;
 use miot_tests::daemons::{client_command, free_port, server, started};
 use miot_tests::place::fresh;
-use miot_tests::process::{run, until};
+use miot_tests::process::{Background, run, until};
+use miot_tests::room::Room;
+use miot_tests::steered::Steered;
 use miot_tests::traced::assert_good;
 use miot_trace_store::{Reader, Table};
 use rustix::process::Signal;
@@ -152,4 +154,127 @@ fn what_the_kernel_counts_is_in_the_trace_exactly_once() {
     assert!(utilization > 0.0 && utilization < 1.5, "{row}");
     let text = run(Command::new(&built().miot).arg("devices").arg(&trace)).success().stdout;
     assert!(text.contains(&disk.name) && text.contains("util"), "{text}");
+}
+
+/// Kind, mount and requests in flight in the samples of a device, in order of time.
+fn in_flight(trace: &Path, device: &str) -> Vec<(String, String, u64)> {
+    let mut found = Vec::new();
+    for batch in Reader::open(trace).unwrap().table(Table::Devices).unwrap() {
+        let text = |name: &str| batch.column_by_name(name).unwrap().as_string::<i32>().clone();
+        let (kinds, names, mounts) = (text("kind"), text("device"), text("mount"));
+        let counts = batch.column_by_name("in_flight").unwrap().as_primitive::<UInt64Type>();
+        for row in (0..batch.num_rows()).filter(|row| names.value(*row) == device) {
+            found.push((kinds.value(row).to_owned(), mounts.value(row).to_owned(), counts.value(row)));
+        }
+    }
+    found
+}
+
+/// A file system that keeps programs waiting (`src/bin/reluctant.rs`), mounted where the room alone sees it. This process
+/// never looks into it: who waits for it cannot be killed.
+struct Reluctant<'a> {
+    room: &'a Room,
+    /// Ends the connection with whoever waits.
+    abort: PathBuf,
+    daemon: Steered,
+    /// Who waits, here so that they are waited for after the connection has been ended.
+    programs: Vec<Background>,
+}
+
+impl Reluctant<'_> {
+    fn mount<'a>(room: &'a Room, name: &str, directory: &Path) -> Reluctant<'a> {
+        const CONNECTIONS: &str = "/sys/fs/fuse/connections";
+        room.shell(&format!("mountpoint -q {CONNECTIONS} || mount -t fusectl fusectl {CONNECTIONS}"));
+        let mut daemon = Command::new(env!("CARGO_BIN_EXE_reluctant"));
+        let mut daemon = Steered::start(&mut room.inside(daemon.arg(name).arg(directory)));
+        assert_eq!(daemon.answer(), "mounted");
+        // Device numbers are in mountinfo: nobody has to look into it.
+        let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", room.id())).unwrap();
+        let line = mounts.lines().find(|line| line.contains(&format!(" - fuse.test {name} "))).unwrap();
+        let minor = line.split(' ').nth(2).unwrap().split_once(':').unwrap().1;
+        let abort = room.seen(Path::new(CONNECTIONS)).join(minor).join("abort");
+        assert!(abort.exists(), "{}", abort.display());
+        Reluctant { room, abort, daemon, programs: Vec::new() }
+    }
+
+    /// Starts programs that ask for the attributes of the file.
+    fn ask(&mut self, count: u64, file: &Path) {
+        let stat = |_| Background::start(&mut self.room.inside(Command::new("stat").arg(file)));
+        self.programs.extend((0..count).map(stat));
+    }
+
+    /// Waits until they have ended by themselves, each with this text.
+    fn ended(&mut self, text: &str) {
+        until("all programs that waited have ended", || !self.programs.iter_mut().any(Background::running));
+        for program in self.programs.drain(..) {
+            until("a program says why", || program.printed().contains(text));
+        }
+    }
+
+    fn abort(&self) {
+        fs::write(&self.abort, "1").unwrap();
+    }
+}
+
+impl Drop for Reluctant<'_> {
+    fn drop(&mut self) {
+        // Before programs are waited for, and before the daemon ends, which does the same.
+        let _ = fs::write(&self.abort, "1");
+    }
+}
+
+#[test]
+fn requests_that_wait_for_a_fuse_file_system_are_seen() {
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+        eprintln!("NOT TESTED: devices on a FUSE file system: not root, or no /dev/fuse");
+        return;
+    }
+    let Some(room) = Room::new(&["--mount"]) else { return };
+    let place = fresh("devices-fuse");
+    let mounted = place.join("a mount");
+    fs::create_dir(&mounted).unwrap();
+    let shared = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (trace, dir, port) = (place.join("trace"), shared.path().join("miot"), free_port());
+    let mut slow = Reluctant::mount(&room, "slow", &mounted);
+    let file = mounted.join("file");
+    // It is a file system, before it begins to keep programs waiting.
+    slow.ask(1, &file);
+    slow.ended("regular empty file");
+
+    let server = server(port, &trace);
+    let mut client = client_command(&format!("127.0.0.1:{port}"), "node", &dir);
+    client.env("MIOT_CLIENT_DEVICES_EVERY", "200ms");
+    let client = started(&mut room.inside(&client), &dir);
+    let expected = |count| Some(("fuse".to_owned(), mounted.display().to_string(), count));
+    let last = || Reader::open(&trace).ok().and_then(|_| in_flight(&trace, "slow").pop());
+    slow.ask(5, &file);
+    until("a sample tells of five", || last() == expected(5));
+    slow.daemon.send("answer");
+    slow.ended("regular empty file");
+    until("a sample tells that nothing waits", || last() == expected(0));
+    slow.ask(3, &file);
+    until("a sample tells of three", || last() == expected(3));
+    slow.abort();
+    slow.ended("connection abort");
+    client.end();
+    server.end();
+    let counts: Vec<u64> = in_flight(&trace, "slow").iter().map(|(.., count)| *count).collect();
+    assert_eq!(counts.iter().max(), Some(&5), "{counts:?}");
+    assert_good(&trace);
+    let text = run(Command::new(&built().miot).arg("devices").arg(&trace)).success().stdout;
+    assert!(text.lines().any(|line| line.contains("fuse") && line.contains("slow")), "{text}");
+}
+
+/// Real NFS and Lustre, where this kernel has them. Nothing of them is mounted here: their statistics are played to the
+/// parsers, in the forms of several versions (`log-client/src/devices/`).
+#[test]
+fn clients_of_nfs_and_lustre_are_said_not_to_be_tested() {
+    let kernel = fs::read_to_string("/proc/filesystems").unwrap();
+    for name in ["nfs", "lustre"] {
+        let here = kernel.lines().any(|line| line.split_whitespace().next_back() == Some(name));
+        let why = if here { "no server of it is at hand" } else { "this kernel has no client of it" };
+        eprintln!(
+            "NOT TESTED: devices on a mount of {name}: {why}; its parser is tested with composed statistics"
+        );
+    }
 }

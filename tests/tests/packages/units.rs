@@ -46,7 +46,7 @@ fn says_how_open(service: &str, report: &str) {
     let sentence =
         page.split("\n\n").find(|part| part.starts_with("`systemd-analyze security` says")).unwrap();
     let before = sentence.split(&format!("`{service}`")).next().unwrap();
-    let said = before.split(' ').filter(|word| word.parse::<f32>().is_ok()).next_back();
+    let said = before.rsplit(" ").find(|word| word.parse::<f32>().is_ok());
     assert_eq!(said, Some(exposure), "{service} in docs/install.md");
 }
 

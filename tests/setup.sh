@@ -19,6 +19,7 @@ packages=(
     libmpich-dev gfortran # MPI programs in C and Fortran
     lttng-tools liblttng-ust-dev babeltrace2 # the benchmarks' peers
     iproute2 prometheus # networks of tests' own; promtool
+    glusterfs-server glusterfs-client libglusterfs-dev liburcu-dev uuid-dev # a file system with a client to trace
     debootstrap systemd-container dpkg-dev   # packages, installed into a Debian that is booted
 )
 command -v git > /dev/null || packages+=(git)
@@ -30,6 +31,10 @@ if [ ${#wanted[@]} -gt 0 ]; then
     # Only its promtool is wanted.
     case " ${wanted[*]} " in *" prometheus "*)
         [ ! -d /run/systemd/system ] || as_root systemctl disable --quiet --now prometheus ;;
+    esac
+    # Tests start a management daemon of their own.
+    case " ${wanted[*]} " in *" glusterfs-server "*)
+        [ ! -d /run/systemd/system ] || as_root systemctl disable --quiet --now glusterd ;;
     esac
 fi
 

@@ -13,6 +13,7 @@ pub mod delaying;
 pub mod fact;
 pub mod field;
 pub mod forged;
+pub mod gluster;
 pub mod judge;
 pub mod machine;
 pub mod mortal;

@@ -2,7 +2,7 @@
 # Puts the translator debug/miot on top of the client graphs of the GlusterFS volumes that ask for it:
 #   gluster volume set VOLUME user.miot all          or data, meta, none (there, but nothing is recorded)
 #   gluster volume set VOLUME user.miot-paths off
-#   gluster volume reset VOLUME user.miot            takes it out again
+#   gluster volume set VOLUME user.miot off          takes it out again
 # each given twice, as glusterd makes the volume files before it writes the options down.
 #
 # To be installed, executable, in /usr/lib/x86_64-linux-gnu/glusterfs/VERSION/filter/ on every server. glusterd runs it on every

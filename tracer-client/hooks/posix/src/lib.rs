@@ -14,7 +14,7 @@
 //! | `pending`, `memory` | requests between their submission and their completion; memory that only the kernel is meant to read |
 //! | `vfork`, `process` | children in borrowed memory; the start; calls that make processes |
 //! | `open`, `data`, `descriptor`, `attributes`, `names`, `directories`, `xattr`, `mappings`, `copies` | hooks of the layer `posix` |
-//! | `aio`, `libaio`, `syscall` | hooks of asynchronous I/O |
+//! | `aio`, `libaio`, `uring`, `syscall` | hooks of asynchronous I/O |
 //! | `stdio` | hooks of the layer `stdio`; `shim.c` has the bodies of those that take `...` |
 //!
 //! # What a program does not notice
@@ -31,7 +31,8 @@
 //! Calls that go through the dynamic symbol table, by every name that glibc gives them (`*64`, `*at`, `*_chk`,
 //! `_unlocked`, `__xstat`…). Not seen:
 //!
-//! - static programs, raw system calls (Go; those by `syscall()` but for asynchronous I/O), `io_uring`;
+//! - static programs, raw system calls (Go; those by `syscall()` but for asynchronous I/O), so also io_uring that goes past
+//!   liburing's shared library and libc: see `uring`;
 //! - what libc does inside itself: the reads and writes below a stream, `fts`, `nftw`, `glob`, `getpwnam`,
 //!   locales, `shm_open`, `posix_spawn`'s file actions, `realpath`, streams flushed at `exit`; the loader's own work;
 //! - wide-character and `scanf`-on-string functions, `perror` and `err`;
@@ -87,5 +88,6 @@ mod request;
 mod stdio;
 mod syscall;
 mod table;
+mod uring;
 mod vfork;
 mod xattr;

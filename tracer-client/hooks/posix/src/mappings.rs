@@ -6,6 +6,7 @@
 
 use crate::files::{begin_on, tracked};
 use crate::real::{Address, Offset, Returned, hook};
+use crate::uring;
 use miot_tracer::op::posix;
 use miot_tracer::{Doing, Done, NONE, Op, end, epoch, flag};
 use std::ffi::c_int;
@@ -89,7 +90,7 @@ hook!(mmap | mmap64 (
     if fd < 0 || flags & libc::MAP_ANONYMOUS != 0 {
         return real();
     }
-    let Some(file) = tracked(posix::MMAP, fd) else { return real() };
+    let Some(file) = tracked(posix::MMAP, fd) else { return uring::mapping(fd, offset, real) };
     let handle = file.handle();
     let doing = Doing { handle, offset: offset as u64, length: length as u64 };
     let Some(begun) = begin_on(posix::MMAP, doing) else { return real() };
@@ -109,6 +110,7 @@ hook!(mmap | mmap64 (
 });
 
 hook!(munmap(address: usize, length: usize) -> c_int, |real| {
+    uring::unmapping(address);
     let begun = file_at(posix::MUNMAP, address, length);
     // Before the call: right after it, another thread may be given the same address.
     forget(address, length);

@@ -6,7 +6,7 @@
 
 use crate::description::next_generation;
 use crate::real::{ErrorNumber, hook};
-use crate::{filter, libaio, pending, real, vfork};
+use crate::{filter, libaio, pending, real, uring, vfork};
 use std::ffi::{c_char, c_int, c_void};
 
 /// glibc calls the functions of `.init_array` with the arguments of `main`.
@@ -25,6 +25,7 @@ static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) =
 /// Runs at `exit`, and when the library is unloaded.
 extern "C" fn finish() {
     libaio::finish();
+    uring::finish();
     pending::abandon(None);
 }
 

@@ -6,9 +6,10 @@
 
 #[cfg(target_arch = "x86_64")]
 mod arch {
-    use crate::libaio;
     use crate::real::{Early, Long, Real, Returned};
+    use crate::{libaio, uring};
     use std::cell::Cell;
+    use std::ffi::{c_int, c_uint};
 
     #[unsafe(link_section = "miot_real")]
     static REAL: Real = Real::new();
@@ -114,6 +115,8 @@ mod arch {
             libc::SYS_io_getevents | PGETEVENTS => libaio::collecting(a, d as *const _, real),
             libc::SYS_io_cancel => libaio::cancelling(a, c as *const _, real),
             libc::SYS_io_destroy => libaio::destroying(a, real),
+            libc::SYS_io_uring_setup => uring::setting_up(b as *const _, real),
+            libc::SYS_io_uring_enter => uring::entering(a as c_int, d as c_uint, real),
             _ => real(),
         }
     }

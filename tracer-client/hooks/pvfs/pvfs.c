@@ -1,0 +1,494 @@
+/* libmiot_pvfs.so: records the requests of programs that use OrangeFS's client library, preloaded, without a change to either.
+ *
+ *   LD_PRELOAD=libmiot_pvfs.so pvfs2-cp ...
+ *
+ * A blocking call (PVFS_sys_*) is one request. So is a non-blocking one (PVFS_isys_*): it is noted in a table by its id, and
+ * ends when PVFS_sys_testany, _testsome or _wait tells that it has completed, on whichever thread. The library makes its
+ * blocking calls of non-blocking ones, through the same symbols: what a call makes within itself is passed on.
+ *
+ * __gossip_debug, behind every gossip_debug() that the debug mask lets through, records the message as it is instead of
+ * formatting it. MIOT_PVFS_DEBUG says what becomes of the library's own log:
+ *
+ *   record   (default) only what cannot be recorded goes there
+ *   both     everything goes there too
+ *   pass     everything goes there, nothing is recorded
+ *
+ * See docs/pvfs.md for what the trace says. */
+
+#define _GNU_SOURCE
+#include "pvfs2.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <miot.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* The function behind a hook. */
+#define REAL(name)                                                       \
+    static __typeof__(&name) real;                                       \
+    if (__builtin_expect(!real, 0))                                      \
+        *(void **)&real = dlsym(RTLD_NEXT, #name)
+
+/* Set while a call of the library runs that is recorded as a whole. */
+static __thread int inside __attribute__((tls_model("initial-exec")));
+
+/* A lock that is held for some instructions. Whoever does not get it in time does without: a child that was forked while
+ * another thread held it must not hang. */
+static atomic_flag lock = ATOMIC_FLAG_INIT;
+
+static int locked(void)
+{
+    for (int i = 0; i < 10000; i++) {
+        if (!atomic_flag_test_and_set_explicit(&lock, memory_order_acquire))
+            return 1;
+        if (i > 100)
+            sched_yield();
+    }
+    return 0;
+}
+
+static void unlock(void)
+{
+    atomic_flag_clear_explicit(&lock, memory_order_release);
+}
+
+/* Objects and their handles in the trace. One that finds its place taken takes it over, and is named anew when it comes again. */
+#define OBJECTS 4096
+static struct {
+    uint64_t handle, traced;
+    PVFS_fs_id fs_id;
+} objects[OBJECTS];
+
+/* A request that was posted and has not been seen to complete. */
+struct posted {
+    PVFS_sys_op_id id;
+    struct miot_request request;
+    struct miot_done done;
+    uint32_t uid;
+    const PVFS_object_ref *made;
+    const void *count;
+    char path[300], second[300], name[260];
+};
+
+/* The library gives at most 256 completions at a time; who has more than this many requests posted at once is told below. */
+#define POSTED 1024
+#define LOOKS 64
+static struct posted posted[POSTED];
+
+/* Completions of requests whose post has not returned yet on its own thread: kept only while there are posts. */
+#define EARLY 64
+static struct {
+    PVFS_sys_op_id id;
+    int error;
+} early[EARLY];
+static int posting;
+
+static uint32_t own_uid;
+static enum { RECORD = 1, PASS = 2 } debug_goes = RECORD;
+
+static void forget(void)
+{
+    memset(objects, 0, sizeof objects);
+    memset(posted, 0, sizeof posted);
+    memset(early, 0, sizeof early);
+    posting = 0;
+    unlock();
+}
+
+__attribute__((constructor)) static void set_up(void)
+{
+    const char *debug = getenv("MIOT_PVFS_DEBUG");
+    if (debug && strcmp(debug, "both") == 0)
+        debug_goes = RECORD | PASS;
+    else if (debug && strcmp(debug, "pass") == 0)
+        debug_goes = PASS;
+    else if (debug && *debug && strcmp(debug, "record") != 0)
+        fprintf(stderr, "libmiot_pvfs.so: MIOT_PVFS_DEBUG=%s: expected record, both or pass; it is record\n", debug);
+    own_uid = geteuid();
+    pthread_atfork(NULL, NULL, forget);
+}
+
+/* What a request is about. What it does not have is zero. */
+struct about {
+    uint8_t op;
+    PVFS_object_ref ref; /* the object, or the directory of `name` */
+    const char *name, *second;
+    PVFS_object_ref second_ref; /* directory of `second` */
+    int text_second; /* `second` is no name in a directory */
+    uint64_t offset, length;
+    const PVFS_credential *credential;
+    const PVFS_object_ref *made; /* what the request finds or makes */
+    const void *count; /* what it moved or found: of type io an int64_t, else a uint32_t */
+};
+
+/* -errno of an error of the library. */
+static int64_t result_of(PVFS_error error)
+{
+    static __typeof__(&PVFS_get_errno_mapping) mapping;
+    PVFS_error positive = error < 0 ? -error : error;
+    if (error >= 0)
+        return 0;
+    if (!mapping)
+        *(void **)&mapping = dlsym(RTLD_DEFAULT, "PVFS_get_errno_mapping");
+    if ((positive & PVFS_ERROR_BIT) == 0)
+        return positive < 4096 ? -positive : -EIO;
+    if (positive & PVFS_NON_ERRNO_ERROR_BIT)
+        return (positive & 127) == (PVFS_ECANCEL & 127) ? -ECANCELED : -EREMOTEIO;
+    int number = mapping ? mapping(positive) : 0;
+    return number > 0 && number < 4096 ? -number : -EIO;
+}
+
+/* The handle of an object in the trace; `name` is how it was found or made. */
+static uint64_t traced(PVFS_object_ref ref, const char *name)
+{
+    if (!ref.handle)
+        return 0;
+    size_t at = (size_t)((ref.handle ^ (uint64_t)ref.fs_id << 40) * 0x9e3779b97f4a7c15ull >> 52) % OBJECTS;
+    uint64_t known = 0;
+    if (locked()) {
+        if (objects[at].handle == ref.handle && objects[at].fs_id == ref.fs_id)
+            known = objects[at].traced;
+        unlock();
+    }
+    if (known)
+        return known;
+    char path[320];
+    snprintf(path, sizeof path, "pvfs2:%d:%llu%s%.255s", ref.fs_id, (unsigned long long)ref.handle, name ? ":" : "",
+             name ? name : "");
+    known = miot_name(path);
+    if (known && locked()) {
+        objects[at].handle = ref.handle, objects[at].fs_id = ref.fs_id, objects[at].traced = known;
+        unlock();
+    }
+    return known;
+}
+
+/* A name in a directory, or from the root of a file system. */
+static void path_of(char *path, size_t room, PVFS_object_ref directory, const char *name)
+{
+    if (directory.handle)
+        snprintf(path, room, "pvfs2:%d:%llu/%s", directory.fs_id, (unsigned long long)directory.handle, name);
+    else
+        snprintf(path, room, "pvfs2:%d:%s", directory.fs_id, name);
+}
+
+/* Fills in what is known before the request is served. */
+static void describe(struct posted *to, const struct about *about)
+{
+    to->done = (struct miot_done){ 0, about->offset, about->length, 0, 0 };
+    to->uid = about->credential && about->credential->userid != own_uid ? about->credential->userid : MIOT_NOBODY;
+    to->made = about->made, to->count = about->count;
+    to->path[0] = to->second[0] = to->name[0] = 0;
+    if (about->name) {
+        path_of(to->path, sizeof to->path, about->ref, about->name);
+        snprintf(to->name, sizeof to->name, "%s", about->name);
+    } else {
+        to->done.handle = traced(about->ref, NULL);
+    }
+    if (about->second && about->text_second)
+        snprintf(to->second, sizeof to->second, "%s", about->second);
+    else if (about->second)
+        path_of(to->second, sizeof to->second, about->second_ref, about->second);
+}
+
+/* Fills in what its end has told. */
+static struct miot_ext ended(struct posted *of, PVFS_error error)
+{
+    uint8_t op = of->request.op;
+    of->done.result = result_of(error);
+    if (error >= 0 && of->count)
+        of->done.result = op == MIOT_CLIENT_READ || op == MIOT_CLIENT_WRITE ? *(const int64_t *)of->count
+                                                                            : (int64_t)*(const uint32_t *)of->count;
+    struct miot_ext ext = MIOT_EXT_NONE;
+    ext.path = of->path[0] ? of->path : NULL;
+    ext.second = of->second[0] ? of->second : NULL;
+    ext.caller_uid = of->uid;
+    if (error >= 0 && of->made)
+        ext.handle2 = traced(*of->made, of->name[0] ? of->name : NULL);
+    return ext;
+}
+
+/* The place of a request in the table, or a free one (id 0). */
+static struct posted *place(PVFS_sys_op_id wanted, PVFS_sys_op_id id)
+{
+    size_t start = (size_t)((uint64_t)id * 0x9e3779b97f4a7c15ull >> 54);
+    for (size_t look = 0; look < LOOKS; look++)
+        if (posted[(start + look) % POSTED].id == wanted)
+            return &posted[(start + look) % POSTED];
+    return NULL;
+}
+
+/* A non-blocking call begins to be made. */
+static void post(void)
+{
+    if (locked()) {
+        posting++;
+        unlock();
+    }
+}
+
+/* It has returned. */
+static void post_returned(struct posted *request, PVFS_error returned, const PVFS_sys_op_id *op_id)
+{
+    int error = returned, over = returned != 0 || !op_id || *op_id == -1;
+    struct posted *free = NULL;
+    int held = locked();
+    if (held && !over) {
+        for (int i = 0; i < EARLY && !over; i++)
+            if (early[i].id == *op_id)
+                early[i].id = 0, error = early[i].error, over = 1;
+        free = over ? NULL : place(0, *op_id);
+        if (free && request->request.number) {
+            memcpy(free, request, sizeof *free);
+            free->id = *op_id;
+        }
+    }
+    if (held) {
+        if (posting > 0 && --posting == 0)
+            memset(early, 0, sizeof early);
+        unlock();
+    }
+    if (!request->request.number || free)
+        return;
+    /* Over, or nowhere to be kept: then the trace has it, with EINPROGRESS in the place of its result. */
+    struct miot_ext ext = ended(request, over ? error : 0);
+    if (!over)
+        request->done.result = -EINPROGRESS;
+    miot_complete(&request->request, &request->done, &ext);
+}
+
+/* Requests have completed. */
+static void completed(PVFS_sys_op_id id, int error)
+{
+    struct posted request;
+    struct posted *found = NULL;
+    if (id == 0 || id == -1 || !locked())
+        return;
+    found = place(id, id);
+    if (found) {
+        memcpy(&request, found, sizeof request);
+        found->id = 0;
+    }
+    for (int i = 0; !found && posting > 0 && i < EARLY; i++)
+        if (early[i].id == 0) {
+            early[i].id = id, early[i].error = error;
+            break;
+        }
+    unlock();
+    if (found) {
+        struct miot_ext ext = ended(&request, error);
+        miot_complete(&request.request, &request.done, &ext);
+    }
+}
+
+/* A blocking call: `call` uses `real`. */
+#define BLOCKING(name, call, ...)                                                          \
+    {                                                                                      \
+        REAL(name);                                                                        \
+        if (!real)                                                                         \
+            return -PVFS_ENOSYS;                                                           \
+        if (inside)                                                                        \
+            return call;                                                                   \
+        struct about about = { .offset = MIOT_NONE, .length = MIOT_NONE, __VA_ARGS__ };    \
+        struct posted request;                                                             \
+        request.request = miot_begin_enclosing(MIOT_LAYER_CLIENT, about.op);               \
+        inside = 1;                                                                        \
+        PVFS_error error = call;                                                           \
+        inside = 0;                                                                        \
+        if (request.request.number) {                                                      \
+            int number = errno;                                                            \
+            describe(&request, &about);                                                    \
+            struct miot_ext ext = ended(&request, error);                                  \
+            miot_end_ext(&request.request, &request.done, &ext);                           \
+            errno = number;                                                                \
+        }                                                                                  \
+        return error;                                                                      \
+    }
+
+/* A non-blocking one. */
+#define POSTING(name, call, ...)                                                           \
+    {                                                                                      \
+        REAL(name);                                                                        \
+        if (!real)                                                                         \
+            return -PVFS_ENOSYS;                                                           \
+        if (inside)                                                                        \
+            return call;                                                                   \
+        struct about about = { .offset = MIOT_NONE, .length = MIOT_NONE, __VA_ARGS__ };    \
+        struct posted request;                                                             \
+        request.request = miot_submit(MIOT_LAYER_CLIENT, about.op);                        \
+        if (request.request.number)                                                        \
+            describe(&request, &about);                                                    \
+        post();                                                                            \
+        inside = 1;                                                                        \
+        PVFS_error error = call;                                                           \
+        inside = 0;                                                                        \
+        int number = errno;                                                                \
+        post_returned(&request, error, op_id);                                             \
+        errno = number;                                                                    \
+        return error;                                                                      \
+    }
+
+/* Bytes that a request of the library asks for. Looked up, since programs without the library run with this one too. */
+static uint64_t bytes_of(PVFS_Request request)
+{
+    static __typeof__(&PVFS_Request_size) size_of;
+    PVFS_size size = 0;
+    if (!size_of)
+        *(void **)&size_of = dlsym(RTLD_DEFAULT, "PVFS_Request_size");
+    return request && size_of && size_of(request, &size) == 0 && size >= 0 ? (uint64_t)size : MIOT_NONE;
+}
+
+static uint8_t io_op(enum PVFS_io_type type)
+{
+    return type == PVFS_IO_READ ? MIOT_CLIENT_READ : MIOT_CLIENT_WRITE;
+}
+
+#define ABOUT_IO                                                                                                       \
+    .op = io_op(type), .ref = ref, .offset = (uint64_t)file_req_offset, .length = bytes_of(mem_req),                   \
+    .credential = credential, .count = resp
+EXPORT PVFS_error PVFS_sys_io(PVFS_REF, PVFS_Request file_req, int64_t file_req_offset, void *buffer,
+                              PVFS_Request mem_req, PVFS_CREDENTIAL, PVFS_sysresp_io *resp, enum PVFS_io_type type,
+                              PVFS_HINTS)
+BLOCKING(PVFS_sys_io, real(ref, file_req, file_req_offset, buffer, mem_req, credential, resp, type, hints), ABOUT_IO)
+EXPORT PVFS_error PVFS_isys_io(PVFS_REF, PVFS_Request file_req, int64_t file_req_offset, void *buffer,
+                               PVFS_Request mem_req, PVFS_CREDENTIAL, PVFS_sysresp_io *resp, enum PVFS_io_type type,
+                               PVFS_POSTED)
+POSTING(PVFS_isys_io,
+        real(ref, file_req, file_req_offset, buffer, mem_req, credential, resp, type, op_id, hints, user_ptr), ABOUT_IO)
+
+#define ABOUT_LOOKUP .op = MIOT_CLIENT_LOOKUP, .name = name, .credential = credential, .made = &resp->ref
+EXPORT PVFS_error PVFS_sys_lookup(PVFS_fs_id fs_id, char *name, PVFS_CREDENTIAL, PVFS_sysresp_lookup *resp,
+                                  int32_t follow_link, PVFS_HINTS)
+BLOCKING(PVFS_sys_lookup, real(fs_id, name, credential, resp, follow_link, hints), .ref = { 0, fs_id, 0 }, ABOUT_LOOKUP)
+EXPORT PVFS_error PVFS_sys_ref_lookup(PVFS_fs_id fs_id, char *name, PVFS_REF, PVFS_CREDENTIAL,
+                                      PVFS_sysresp_lookup *resp, int32_t follow_link, PVFS_HINTS)
+BLOCKING(PVFS_sys_ref_lookup, real(fs_id, name, ref, credential, resp, follow_link, hints), .ref = ref, ABOUT_LOOKUP)
+EXPORT PVFS_error PVFS_isys_ref_lookup(PVFS_fs_id fs_id, char *name, PVFS_REF, PVFS_CREDENTIAL,
+                                       PVFS_sysresp_lookup *resp, int32_t follow_link, PVFS_POSTED)
+POSTING(PVFS_isys_ref_lookup, real(fs_id, name, ref, credential, resp, follow_link, op_id, hints, user_ptr), .ref = ref,
+        ABOUT_LOOKUP)
+
+/* Both forms of a call whose parameters are the same up to the hints, less those that the non-blocking one adds. */
+#define BOTH(name, PARAMETERS, ARGUMENTS, ...)                                                                         \
+    EXPORT PVFS_error PVFS_sys_##name(PARAMETERS, PVFS_HINTS)                                                          \
+    BLOCKING(PVFS_sys_##name, real(ARGUMENTS, hints), .credential = credential, __VA_ARGS__)                           \
+    EXPORT PVFS_error PVFS_isys_##name(PARAMETERS, PVFS_POSTED)                                                        \
+    POSTING(PVFS_isys_##name, real(ARGUMENTS, op_id, hints, user_ptr), .credential = credential, __VA_ARGS__)
+#define LIST(...) __VA_ARGS__
+
+BOTH(getattr, LIST(PVFS_REF, uint32_t mask, PVFS_CREDENTIAL, PVFS_sysresp_getattr *resp),
+     LIST(ref, mask, credential, resp), .op = MIOT_CLIENT_GETATTR, .ref = ref)
+BOTH(setattr, LIST(PVFS_REF, PVFS_sys_attr attr, PVFS_CREDENTIAL), LIST(ref, attr, credential),
+     .op = MIOT_CLIENT_SETATTR, .ref = ref)
+BOTH(mkdir, LIST(char *name, PVFS_REF, PVFS_sys_attr attr, PVFS_CREDENTIAL, PVFS_sysresp_mkdir *resp),
+     LIST(name, ref, attr, credential, resp), .op = MIOT_CLIENT_MKDIR, .ref = ref, .name = name, .made = &resp->ref)
+BOTH(symlink, LIST(char *name, PVFS_REF, char *target, PVFS_sys_attr attr, PVFS_CREDENTIAL, PVFS_sysresp_symlink *resp),
+     LIST(name, ref, target, attr, credential, resp), .op = MIOT_CLIENT_SYMLINK, .ref = ref, .name = name,
+     .second = target, .text_second = 1, .made = &resp->ref)
+BOTH(remove, LIST(char *name, PVFS_REF, PVFS_CREDENTIAL), LIST(name, ref, credential), .op = MIOT_CLIENT_UNLINK,
+     .ref = ref, .name = name)
+BOTH(rename, LIST(char *name, PVFS_REF, char *new_name, PVFS_object_ref new_ref, PVFS_CREDENTIAL),
+     LIST(name, ref, new_name, new_ref, credential), .op = MIOT_CLIENT_RENAME, .ref = ref, .name = name,
+     .second = new_name, .second_ref = new_ref)
+BOTH(readdir, LIST(PVFS_REF, PVFS_ds_position token, int32_t count, PVFS_CREDENTIAL, PVFS_sysresp_readdir *resp),
+     LIST(ref, token, count, credential, resp), .op = MIOT_CLIENT_READDIR, .ref = ref, .offset = token,
+     .length = (uint64_t)count, .count = &resp->pvfs_dirent_outcount)
+BOTH(readdirplus,
+     LIST(PVFS_REF, PVFS_ds_position token, int32_t count, PVFS_CREDENTIAL, uint32_t mask,
+          PVFS_sysresp_readdirplus *resp),
+     LIST(ref, token, count, credential, mask, resp), .op = MIOT_CLIENT_READDIRPLUS, .ref = ref, .offset = token,
+     .length = (uint64_t)count, .count = &resp->readdir.pvfs_dirent_outcount)
+BOTH(truncate, LIST(PVFS_REF, PVFS_size size, PVFS_CREDENTIAL), LIST(ref, size, credential),
+     .op = MIOT_CLIENT_TRUNCATE, .ref = ref, .length = (uint64_t)size)
+BOTH(flush, LIST(PVFS_REF, PVFS_CREDENTIAL), LIST(ref, credential), .op = MIOT_CLIENT_FLUSH, .ref = ref)
+BOTH(statfs, LIST(PVFS_fs_id fs_id, PVFS_CREDENTIAL, PVFS_sysresp_statfs *resp), LIST(fs_id, credential, resp),
+     .op = MIOT_CLIENT_STATFS, .ref = { 0, fs_id, 0 }, .name = "/")
+
+#define KEY .second = key ? key->buffer : NULL, .text_second = 1
+BOTH(seteattr,
+     LIST(PVFS_REF, PVFS_CREDENTIAL, PVFS_ds_keyval *key, PVFS_ds_keyval *value, int32_t flags),
+     LIST(ref, credential, key, value, flags), .op = MIOT_CLIENT_SETXATTR, .ref = ref, KEY,
+     .length = value ? (uint64_t)value->buffer_sz : MIOT_NONE)
+BOTH(seteattr_list,
+     LIST(PVFS_REF, PVFS_CREDENTIAL, int32_t count, PVFS_ds_keyval *key, PVFS_ds_keyval *value, int32_t flags),
+     LIST(ref, credential, count, key, value, flags), .op = MIOT_CLIENT_SETXATTR, .ref = ref, KEY,
+     .length = value ? (uint64_t)value->buffer_sz : MIOT_NONE)
+BOTH(geteattr_list, LIST(PVFS_REF, PVFS_CREDENTIAL, int32_t count, PVFS_ds_keyval *key, PVFS_sysresp_geteattr *resp),
+     LIST(ref, credential, count, key, resp), .op = MIOT_CLIENT_GETXATTR, .ref = ref, KEY)
+BOTH(deleattr, LIST(PVFS_REF, PVFS_CREDENTIAL, PVFS_ds_keyval *key), LIST(ref, credential, key),
+     .op = MIOT_CLIENT_REMOVEXATTR, .ref = ref, KEY)
+BOTH(listeattr, LIST(PVFS_REF, PVFS_ds_position token, int32_t count, PVFS_CREDENTIAL, PVFS_sysresp_listeattr *resp),
+     LIST(ref, token, count, credential, resp), .op = MIOT_CLIENT_LISTXATTR, .ref = ref, .length = (uint64_t)count,
+     .count = &resp->nkey)
+
+EXPORT PVFS_error PVFS_sys_geteattr(PVFS_REF, PVFS_CREDENTIAL, PVFS_ds_keyval *key, PVFS_ds_keyval *value, PVFS_HINTS)
+BLOCKING(PVFS_sys_geteattr, real(ref, credential, key, value, hints), .op = MIOT_CLIENT_GETXATTR, .ref = ref,
+         .credential = credential, KEY, .length = value ? (uint64_t)value->buffer_sz : MIOT_NONE)
+
+#define ABOUT_CREATE .op = MIOT_CLIENT_CREATE, .ref = ref, .name = name, .credential = credential, .made = &resp->ref
+EXPORT PVFS_error PVFS_sys_create(char *name, PVFS_REF, PVFS_sys_attr attr, PVFS_CREDENTIAL, PVFS_sys_dist *dist,
+                                  PVFS_sysresp_create *resp, PVFS_sys_layout *layout, PVFS_HINTS)
+BLOCKING(PVFS_sys_create, real(name, ref, attr, credential, dist, resp, layout, hints), ABOUT_CREATE)
+EXPORT PVFS_error PVFS_isys_create(char *name, PVFS_REF, PVFS_sys_attr attr, PVFS_CREDENTIAL, PVFS_sys_dist *dist,
+                                   PVFS_sys_layout *layout, PVFS_sysresp_create *resp, PVFS_POSTED)
+POSTING(PVFS_isys_create, real(name, ref, attr, credential, dist, layout, resp, op_id, hints, user_ptr), ABOUT_CREATE)
+
+/* What tells that posted requests have completed. */
+#define TESTING(name)                                                                                                \
+    EXPORT int name(PVFS_sys_op_id *ids, int *count, void **user_ptrs, int *errors, int timeout_ms)                   \
+    {                                                                                                                 \
+        REAL(name);                                                                                                   \
+        if (!real)                                                                                                    \
+            return -PVFS_ENOSYS;                                                                                      \
+        int returned = real(ids, count, user_ptrs, errors, timeout_ms);                                               \
+        int number = errno;                                                                                           \
+        for (int i = 0; returned >= 0 && !inside && ids && count && errors && i < *count; i++)                        \
+            completed(ids[i], errors[i]);                                                                             \
+        errno = number;                                                                                               \
+        return returned;                                                                                              \
+    }
+TESTING(PVFS_sys_testany)
+TESTING(PVFS_sys_testsome)
+
+EXPORT int PVFS_sys_wait(PVFS_sys_op_id op_id, const char *what, int *error)
+{
+    REAL(PVFS_sys_wait);
+    if (!real)
+        return -PVFS_ENOSYS;
+    int returned = real(op_id, what, error);
+    int number = errno;
+    if (!inside)
+        completed(op_id, returned ? returned : error ? *error : 0);
+    errno = number;
+    return returned;
+}
+
+EXPORT int __gossip_debug_va(uint64_t mask, char prefix, const char *format, va_list list)
+{
+    REAL(__gossip_debug_va);
+    int recorded = 0;
+    if (debug_goes & RECORD) {
+        va_list copy;
+        va_copy(copy, list);
+        recorded = miot_vdebug(mask, prefix == '?' ? 'D' : prefix, format, copy);
+        va_end(copy);
+    }
+    return real && (debug_goes & PASS || !recorded) ? real(mask, prefix, format, list) : 0;
+}
+
+EXPORT int __gossip_debug(uint64_t mask, char prefix, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    int returned = __gossip_debug_va(mask, prefix, format, list);
+    va_end(list);
+    return returned;
+}

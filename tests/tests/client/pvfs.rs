@@ -75,8 +75,10 @@ impl Site {
     /// Lines of the formatted log, without their stamps.
     fn log(&self) -> Vec<String> {
         let text = fs::read_to_string(self.place.join("log")).unwrap();
-        let mut lines: Vec<String> =
-            text.lines().map(|line| format!("{}{}", &line[..2], line[line.find("] ").unwrap()..].trim_end())).collect();
+        let mut lines: Vec<String> = text
+            .lines()
+            .map(|line| format!("{}{}", &line[..2], line[line.find("] ").unwrap()..].trim_end()))
+            .collect();
         lines.sort();
         lines
     }

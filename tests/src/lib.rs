@@ -17,6 +17,7 @@ pub mod gluster;
 pub mod judge;
 pub mod machine;
 pub mod mortal;
+pub mod mpi;
 pub mod namespace;
 pub mod node;
 pub mod pattern;

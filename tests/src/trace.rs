@@ -49,6 +49,14 @@ pub struct Row {
     pub request: u64,
     /// Enclosing request.
     pub enclosing: Option<u64>,
+    /// Rank in the file's communicator, and its size.
+    pub mpi: Option<(u64, u64)>,
+    /// Offset in elementary types.
+    pub etypes: Option<i64>,
+    /// Bytes of the datatype.
+    pub type_size: Option<u64>,
+    /// Extent of the datatype.
+    pub type_extent: Option<i64>,
     /// What a debug message says.
     pub message: Option<String>,
     /// Thread that asked a file system.
@@ -92,6 +100,10 @@ fn row(line: &str) -> Option<Row> {
         seq: unsigned("seq")?,
         request: unsigned("request")?,
         enclosing: unsigned("enclosing"),
+        mpi: unsigned("mpi_rank").zip(unsigned("mpi_size")),
+        etypes: int("etypes"),
+        type_size: unsigned("type_size"),
+        type_extent: int("type_extent"),
         message: text("message"),
         caller_tid: unsigned("caller_tid").map(|tid| tid as u32),
         caller_uid: unsigned("caller_uid").map(|uid| uid as u32),

@@ -6,6 +6,7 @@
 //! | [`activity`] | what happens now, or happened at some moment: `miot top`, the log-server's page |
 //! | [`link`] | which request was made within which: `miot cat --tree` |
 //! | [`layers`] | what each layer made of the requests of the one above: `miot stat --by layer` |
+//! | [`view`] | which bytes of a file an MPI-IO request touches, by its view |
 //! | `ops` | the operation table by name, as traces have it |
 //! | `by_id` | tables by dense id |
 
@@ -15,6 +16,7 @@ pub mod layers;
 pub mod link;
 mod ops;
 pub mod summary;
+pub mod view;
 
 pub use activity::{Activity, Snapshot, Window};
 pub use layers::{LayerRow, Layers};

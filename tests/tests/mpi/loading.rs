@@ -1,0 +1,70 @@
+//! How the hook gets in: preloaded with and without the posix hook, linked, into a program whose module brings MPI.
+
+use crate::{of_layer, place, text};
+use miot_tests::built::built;
+use miot_tests::mpi::{compile, traced};
+use miot_tests::process::run;
+use miot_tests::trace::Row;
+use miot_tests::traced::events;
+use std::path::Path;
+use std::process::Command;
+
+fn layers(rows: &[Row]) -> (usize, usize) {
+    (of_layer(rows, "mpi-io").len(), of_layer(rows, "posix").len())
+}
+
+#[test]
+fn alone_it_records_with_a_tracer_of_its_own() {
+    let place = place("alone");
+    let program = compile(&place, "errors", "errors.c", &[]);
+    let trace = place.join("trace");
+    let _ = traced(&trace, 1, &["--hook", "mpi"], &[&program, &place.join("data")]).success();
+    assert_eq!(layers(&events(&trace)), (15, 0));
+}
+
+#[test]
+fn a_program_may_be_linked_with_it() {
+    let place = place("linked");
+    let folder = built().folder.to_str().unwrap();
+    let flags = [&format!("-L{folder}"), "-lmiot_mpi", &format!("-Wl,-rpath,{folder}")];
+    let program = compile(&place, "errors", "errors.c", &flags);
+    let trace = place.join("trace");
+    let _ = traced(&trace, 1, &["--hook", "posix"], &[&program, &place.join("data")]).success();
+    let rows = events(&trace);
+    let (mpi, posix) = layers(&rows);
+    assert!(mpi == 15 && posix > 0, "{mpi} {posix}");
+    let write = rows.iter().find(|row| row.op == "write_at" && row.result == 8).unwrap();
+    assert_eq!(crate::within(&rows, write, "posix").len(), 1, "with the posix hook's tracer");
+}
+
+#[test]
+fn a_module_may_bring_mpi() {
+    let place = place("module");
+    let module = compile(&place, "module.so", "module.c", &["-shared", "-fPIC"]);
+    let host = place.join("host");
+    let source = built_source("module.c");
+    let _ = run(Command::new("cc").args(["-DHOST", "-o"]).arg(&host).arg(source).arg("-ldl")).success();
+    let trace = place.join("trace");
+    let mut miot = Command::new(&built().miot);
+    miot.args(["run", "--quiet", "-o"]).arg(&trace).arg("--").arg(&host).arg(&module).arg(place.join("data"));
+    let _ = run(&mut miot).success();
+    let rows = events(&trace);
+    let ops: Vec<&str> = of_layer(&rows, "mpi-io").iter().map(|row| row.op.as_str()).collect();
+    assert_eq!(ops, ["open", "write", "close"]);
+}
+
+fn built_source(name: &str) -> std::path::PathBuf {
+    miot_tests::built::root().join("tests/programs/mpi").join(name)
+}
+
+/// The library asks nothing of a program: no symbol of MPI, nothing but libc.
+#[test]
+fn it_loads_into_programs_without_mpi() {
+    let library = built().folder.join("libmiot_mpi.so");
+    let undefined = run(Command::new("nm").args(["-D", "--undefined-only"]).arg(&library)).success().stdout;
+    assert!(!undefined.contains("MPI"), "{undefined}");
+    let mut program = Command::new("/bin/echo");
+    let ran = run(program.arg("hello").env("LD_PRELOAD", text(&library)).env("LD_BIND_NOW", "1")).success();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("hello\n", ""));
+    assert!(Path::new(&library).is_file());
+}

@@ -1,0 +1,37 @@
+//! MPI-IO of real programs on MPICH, in C and Fortran: what is recorded, and what the POSIX layer did for it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod errors;
+mod every;
+mod layers;
+mod loading;
+mod views;
+mod waits;
+
+use miot_tests::place::fresh;
+use miot_tests::trace::Row;
+use std::path::{Path, PathBuf};
+
+fn place(name: &str) -> PathBuf {
+    fresh(&format!("mpi-{name}"))
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn of_layer<'a>(rows: &'a [Row], layer: &str) -> Vec<&'a Row> {
+    rows.iter().filter(|row| row.layer == layer).collect()
+}
+
+/// The requests of a layer that were made within this one. Not by its stream: a thread's lane may be replaced meanwhile.
+fn within<'a>(rows: &'a [Row], outer: &Row, layer: &str) -> Vec<&'a Row> {
+    let inner = |row: &&Row| {
+        row.layer == layer
+            && row.process == outer.process
+            && row.tid == outer.tid
+            && row.enclosing == Some(outer.request)
+    };
+    rows.iter().filter(inner).collect()
+}

@@ -6,6 +6,7 @@
 
 mod gfapi;
 mod mount;
+mod mpi;
 mod trouble;
 
 use miot_tests::gluster::Gluster;

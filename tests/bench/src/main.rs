@@ -16,6 +16,7 @@
 //! | `streams` | memory of a log-server with many streams |
 //! | `recovery` | a log-server after a crash |
 //! | `delay` | from a completion to the line of `miot tail` |
+//! | `paper` | the table and the figures of the MIOT paper |
 //!
 //! Each writes `COMMAND.json`; `--report` turns them into the tables of `docs/performance.md`. All repetitions
 //! are interleaved: what is compared ran side by side, so that ratios hold on a busy machine too.
@@ -34,6 +35,7 @@ mod lttng;
 mod machine;
 mod nodes;
 mod op;
+mod paper;
 mod pattern;
 mod pipeline;
 mod played;
@@ -108,7 +110,7 @@ impl Bench {
 type Run = fn(&Bench) -> Result<Value>;
 
 /// The benchmarks, in the order in which they run.
-const BENCHMARKS: [(&str, Run); 14] = [
+const BENCHMARKS: [(&str, Run); 15] = [
     ("op", op::run),
     ("threads", threads::run),
     ("drain", drain::run),
@@ -123,6 +125,7 @@ const BENCHMARKS: [(&str, Run); 14] = [
     ("streams", streams::run),
     ("recovery", recovery::run),
     ("delay", delay::run),
+    ("paper", paper::run),
 ];
 
 /// Compares MIOT with the floor and with its peers.
@@ -130,7 +133,7 @@ const BENCHMARKS: [(&str, Run); 14] = [
 #[command(name = "tests/bench/run.sh")]
 struct Args {
     /// What to measure; everything if nothing is named: op, threads, drain, idle, startup, hook, apps, pipeline, nodes,
-    /// bytes, sync, streams, recovery, delay.
+    /// bytes, sync, streams, recovery, delay, paper.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,
     /// Fewer and shorter repetitions, about six minutes in all: the figures are rough.

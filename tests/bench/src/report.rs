@@ -3,7 +3,7 @@
 //! A section stands between `<!-- NAME: ... -->` and `<!-- end -->`; what is between is replaced. A section
 //! whose benchmark has not run stays as it is.
 
-use crate::{apps, bytes, drain, hook, idle, nodes, recovery, startup, streams, sync, targets};
+use crate::{apps, bytes, drain, hook, idle, nodes, paper, recovery, startup, streams, sync, targets};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use std::path::Path;
 type Table = fn(&Value) -> String;
 
 /// The benchmarks and their tables.
-const TABLES: [(&str, Table); 14] = [
+const TABLES: [(&str, Table); 15] = [
     ("op", op),
     ("threads", threads),
     ("drain", drain::table),
@@ -28,6 +28,7 @@ const TABLES: [(&str, Table); 14] = [
     ("streams", streams::table),
     ("recovery", recovery::table),
     ("delay", delay),
+    ("paper", paper::table),
 ];
 
 /// Fills the document from the files in `out`.

@@ -42,7 +42,7 @@ fn every_benchmark_yields_figures() {
     for line in said.lines().filter(|line| line.contains("SKIPPED")) {
         eprintln!("{line}");
     }
-    let checks: [(&str, Check); 14] = [
+    let checks: [(&str, Check); 15] = [
         ("op", op),
         ("threads", threads),
         ("drain", drain),
@@ -57,6 +57,7 @@ fn every_benchmark_yields_figures() {
         ("streams", streams),
         ("recovery", recovery),
         ("delay", delay),
+        ("paper", paper),
     ];
     for (name, check) in checks {
         let text = std::fs::read_to_string(out.join(format!("{name}.json"))).unwrap();
@@ -183,4 +184,13 @@ fn recovery(results: &Value) {
 
 fn delay(results: &Value) {
     rows(results, &["/p50_ms", "/p99_ms", "/events"]);
+}
+
+fn paper(results: &Value) {
+    rows(&Value::Array(vec![results["response"].clone()]), &["/line", "/format", "/write", "/raw"]);
+    for pass in rows(&results["passes"], &["/bytes"]) {
+        assert_eq!(rows(&pass["ways"], &["/seconds"]).len(), 6, "{pass:#}");
+    }
+    assert!(results["cpu"].as_array().is_some_and(|cpu| !cpu.is_empty()));
+    assert!(results["events"].as_u64().is_some_and(|events| events > 1000), "nothing was recorded");
 }

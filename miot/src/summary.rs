@@ -1,6 +1,6 @@
 //! One screen about a trace: what was done, to which files, how long it took, what is missing.
 
-use crate::output::duration;
+use crate::output::{duration, printable};
 use miot_proto::units;
 use miot_trace_analysis::{Report, Summary};
 use miot_trace_store::{Reader, Removed, Table, schema::FILTERED};
@@ -103,7 +103,7 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> anyhow::Result<()>
                 row.requests,
                 bytes(row.bytes_read),
                 bytes(row.bytes_written),
-                shortened(&row.path)
+                shortened(&printable(row.path.trim_end()))
             )?;
         }
     }

@@ -161,7 +161,8 @@ impl Thread {
         passes
     }
 
-    /// True if there was no log-client when this thread last looked, and it is not yet time to look again.
+    /// True if there was no log-client when this thread last looked, or this program is left out, and it is not yet time
+    /// to look again.
     #[inline(always)]
     fn is_dormant(&mut self) -> bool {
         let is_dormant = self.skip > NO_LOG_CLIENT;
@@ -278,7 +279,8 @@ pub fn active(op: Op) -> bool {
 }
 
 /// True if a hook may go straight to the real call: neither this process nor one it was forked from has recorded
-/// anything (what a hook keeps is as it was at the start), and tracing is switched off, or there was no log-client when this thread last looked and it is not yet time to look again.
+/// anything (what a hook keeps is as it was at the start), and tracing is switched off, or there was no log-client when this
+/// thread last looked, or the program is left out, and it is not yet time to look again.
 /// To be asked before anything else, once per request, since it counts.
 #[inline(always)]
 #[must_use]
@@ -286,8 +288,8 @@ pub fn dormant() -> bool {
     if process::descends() {
         return false;
     }
-    if let Some(control) = node::current() {
-        return control.is_off();
+    if node::current().is_some_and(node::Control::is_off) {
+        return true;
     }
     let thread = tls::thread();
     // SAFETY: the calling thread's own state.

@@ -1,7 +1,7 @@
 //! `syscall(2)` with the numbers of asynchronous I/O: programs that go without libaio and liburing (libuv, nginx, Rust's
 //! `io-uring`) call the kernel so.
 //!
-//! Every other number is passed on by a jump, after five instructions: nothing is on the stack that was not there, so that calls
+//! Every other number is passed on by a jump, after nine instructions: nothing is on the stack that was not there, so that calls
 //! which return twice, or on another stack, return to the program.
 
 #[cfg(target_arch = "x86_64")]

@@ -12,7 +12,7 @@ say() { echo "bench setup: $*"; }
 packages=(
     gcc libc6-dev strace fio sqlite3 tar zstd valgrind
     lttng-tools liblttng-ust-dev babeltrace2
-    e2fsprogs mount util-linux glusterfs-server glusterfs-client
+    e2fsprogs mount util-linux glusterfs-server glusterfs-client libglusterfs-dev liburcu-dev uuid-dev
 )
 command -v git > /dev/null || packages+=(git)
 mapfile -t wanted < <(missing "${packages[@]}")

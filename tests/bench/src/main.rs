@@ -9,6 +9,7 @@
 //! | `startup` | what a program that lives for a moment pays |
 //! | `hook` | the `posix` hook under a `pread` loop |
 //! | `apps` | the `posix` hook under fio, a metadata storm, `git status` and sqlite3 |
+//! | `gluster` | the translator in GlusterFS mounts |
 //! | `pipeline` | events per second and CPU time from lanes to sealed, ordered files |
 //! | `nodes` | events per second of a log-server to which 1, 16, 256 nodes ship |
 //! | `bytes` | bytes per event on the wire, live and sealed, beside CTF |
@@ -28,6 +29,7 @@ mod delay;
 mod drain;
 mod first;
 mod fleet;
+mod gluster;
 mod hook;
 mod idle;
 mod leftovers;
@@ -110,7 +112,7 @@ impl Bench {
 type Run = fn(&Bench) -> Result<Value>;
 
 /// The benchmarks, in the order in which they run.
-const BENCHMARKS: [(&str, Run); 15] = [
+const BENCHMARKS: [(&str, Run); 16] = [
     ("op", op::run),
     ("threads", threads::run),
     ("drain", drain::run),
@@ -118,6 +120,7 @@ const BENCHMARKS: [(&str, Run); 15] = [
     ("startup", startup::run),
     ("hook", hook::run),
     ("apps", apps::run),
+    ("gluster", gluster::run),
     ("pipeline", pipeline::run),
     ("nodes", nodes::run),
     ("bytes", bytes::run),
@@ -132,8 +135,8 @@ const BENCHMARKS: [(&str, Run); 15] = [
 #[derive(Parser)]
 #[command(name = "tests/bench/run.sh")]
 struct Args {
-    /// What to measure; everything if nothing is named: op, threads, drain, idle, startup, hook, apps, pipeline, nodes,
-    /// bytes, sync, streams, recovery, delay, paper.
+    /// What to measure; everything if nothing is named: op, threads, drain, idle, startup, hook, apps, gluster, pipeline,
+    /// nodes, bytes, sync, streams, recovery, delay, paper.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,
     /// Fewer and shorter repetitions, about six minutes in all: the figures are rough.

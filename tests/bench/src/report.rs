@@ -3,7 +3,9 @@
 //! A section stands between `<!-- NAME: ... -->` and `<!-- end -->`; what is between is replaced. A section
 //! whose benchmark has not run stays as it is.
 
-use crate::{apps, bytes, drain, hook, idle, nodes, paper, recovery, startup, streams, sync, targets};
+use crate::{
+    apps, bytes, drain, gluster, hook, idle, nodes, paper, recovery, startup, streams, sync, targets,
+};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -13,7 +15,7 @@ use std::path::Path;
 type Table = fn(&Value) -> String;
 
 /// The benchmarks and their tables.
-const TABLES: [(&str, Table); 15] = [
+const TABLES: [(&str, Table); 16] = [
     ("op", op),
     ("threads", threads),
     ("drain", drain::table),
@@ -21,6 +23,7 @@ const TABLES: [(&str, Table); 15] = [
     ("startup", startup::table),
     ("hook", hook::table),
     ("apps", apps::table),
+    ("gluster", gluster::table),
     ("pipeline", pipeline),
     ("nodes", nodes::table),
     ("bytes", bytes::table),

@@ -3,8 +3,8 @@
 //! The ways of a program run in turn, and the order turns around with each round. The overhead is the
 //! median over the rounds of the ratio to the plain run of the same round, with its 95 % interval.
 
-mod mounts;
-mod programs;
+pub(crate) mod mounts;
+pub(crate) mod programs;
 
 use crate::daemons::{self, Daemons};
 use crate::report::{interval, number};
@@ -63,7 +63,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
 }
 
 /// Says what is missing, and goes on without it.
-fn available<T>(what: &str, made: Result<T>) -> Option<T> {
+pub(crate) fn available<T>(what: &str, made: Result<T>) -> Option<T> {
     made.inspect_err(|error| eprintln!("{what} IS SKIPPED: {error:#}")).ok()
 }
 
@@ -123,7 +123,7 @@ fn compare(
 }
 
 /// Waits until the daemons have done what the last run left them to do.
-fn quiet(daemons: &Daemons) {
+pub(crate) fn quiet(daemons: &Daemons) {
     let patience = Instant::now() + Duration::from_secs(20);
     let spent = || daemons.pids().iter().map(|pid| process::threads_cpu(*pid)).sum::<Duration>();
     let (mut before, step) = (spent(), Duration::from_millis(60));

@@ -83,7 +83,7 @@ impl Drop for Ext4 {
 pub(crate) struct Gluster {
     daemon: Child,
     dir: PathBuf,
-    mounted: bool,
+    mount: Option<Mount>,
 }
 
 const VOLUME: &str = "miot-bench";
@@ -127,7 +127,7 @@ impl Gluster {
             .stdin(Stdio::null())
             .spawn()
             .context("glusterd")?;
-        let mut volume = Gluster { daemon, dir, mounted: false };
+        let mut volume = Gluster { daemon, dir, mount: None };
         let patience = Instant::now() + Duration::from_secs(20);
         while gluster(&["volume", "info"]).is_err() {
             ensure!(Instant::now() < patience, "glusterd does not answer");
@@ -135,25 +135,60 @@ impl Gluster {
         }
         gluster(&["volume", "create", VOLUME, &format!("{host}:{}", brick.display()), "force"])?;
         gluster(&["volume", "start", VOLUME])?;
-        tool(
-            Command::new("glusterfs")
-                .args([&format!("--volfile-server={host}"), &format!("--volfile-id={VOLUME}")])
-                .arg("-l")
-                .arg(log("gluster-mount.log"))
-                .arg(&volume.dir),
-        )?;
-        let patience = Instant::now() + Duration::from_secs(20);
-        while !is_mount(&volume.dir) {
-            ensure!(Instant::now() < patience, "the GlusterFS volume cannot be mounted");
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        volume.mounted = true;
+        let mut mount = Command::new("glusterfs");
+        mount.args([&format!("--volfile-server={host}"), &format!("--volfile-id={VOLUME}")]);
+        volume.mount = Some(Mount::make(&mut mount, &volume.dir)?);
         Ok(volume)
+    }
+
+    /// Mounts it once more, with a translator on top that records for the log-client of `node`.
+    pub(crate) fn mount_again(&self, dir: &Path, translator: &Path, node: &Path) -> Result<Mount> {
+        std::fs::create_dir_all(dir)?;
+        // Types of translators are paths below a folder of GlusterFS; this one leads out of it.
+        let place = translator.with_extension("");
+        let file = dir.with_extension("vol");
+        let text = gluster(&["system::", "getspec", VOLUME])?;
+        let top = text.lines().filter_map(|line| line.strip_prefix("volume ")).next_back();
+        let top = top.with_context(|| format!("no volume file: {text}"))?;
+        let added = format!(
+            "\n\nvolume {top}-miot\n type {}{}\n subvolumes {top}\nend-volume\n",
+            "../".repeat(9).trim_end_matches('/'),
+            place.display()
+        );
+        std::fs::write(&file, text.clone() + &added)?;
+        Mount::make(Command::new("glusterfs").arg("-f").arg(&file).env("MIOT_DIR", node), dir)
     }
 
     /// Where it is mounted.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
+    }
+}
+
+/// A mount of it, until it is dropped.
+pub(crate) struct Mount(PathBuf);
+
+impl Mount {
+    /// Mounts with a command that lacks only where.
+    fn make(glusterfs: &mut Command, dir: &Path) -> Result<Mount> {
+        tool(glusterfs.arg("-l").arg(dir.with_extension("log")).arg(dir))?;
+        let patience = Instant::now() + Duration::from_secs(20);
+        while !is_mount(dir) {
+            ensure!(Instant::now() < patience, "the GlusterFS volume cannot be mounted");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(Mount(dir.to_path_buf()))
+    }
+
+    /// Where it is.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        unmount(&self.0);
     }
 }
 
@@ -166,9 +201,7 @@ fn is_mount(dir: &Path) -> bool {
 
 impl Drop for Gluster {
     fn drop(&mut self) {
-        if self.mounted {
-            unmount(&self.dir);
-        }
+        self.mount = None;
         for step in [["volume", "stop", VOLUME, "force"].as_slice(), &["volume", "delete", VOLUME]] {
             if let Err(error) = gluster(step) {
                 eprintln!("gluster {}: {error:#}", step.join(" "));

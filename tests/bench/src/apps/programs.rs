@@ -91,15 +91,16 @@ pub(crate) fn once(mut command: Command, measure: Measure) -> Result<Took> {
     Ok(Took { wall: latency / done, cpu: cpu_ms * 1e6 / done })
 }
 
-/// fio with one thread and 4 KiB requests, in four ways.
+/// fio with one thread and 4 KiB requests, in five ways.
 pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
     let slow = place == "GlusterFS";
     let mut apps = Vec::new();
-    for (label, rw, direct) in [
-        ("fio, random read, page cache", "randread", false),
-        ("fio, random write, page cache", "randwrite", false),
-        ("fio, random read, direct", "randread", true),
-        ("fio, random write, direct", "randwrite", true),
+    for (label, rw, direct, engine) in [
+        ("fio, random read, page cache", "randread", false, "psync"),
+        ("fio, random write, page cache", "randwrite", false, "psync"),
+        ("fio, random read, direct", "randread", true, "psync"),
+        ("fio, random write, direct", "randwrite", true, "psync"),
+        ("fio, libaio, 32 random reads at a time, direct", "randread", true, "libaio"),
     ] {
         let requests = match (slow, direct) {
             (true, _) => bench.pick(8_000, 1_000, 100),
@@ -119,9 +120,10 @@ pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
             };
             let mut command = Command::new("fio");
             command
-                .args(["--name=bench", "--bs=4k", "--ioengine=psync", "--size=64m", "--thread"])
+                .args(["--name=bench", "--bs=4k", "--iodepth=32", "--size=64m", "--thread"])
                 .args(["--output-format=json", "--randrepeat=1", "--fallocate=none", "--invalidate=0"])
                 .arg(format!("--rw={rw}"))
+                .arg(format!("--ioengine={engine}"))
                 .arg(format!("--direct={}", u8::from(direct)))
                 .arg(format!("--io_size={}k", requests * 4))
                 .arg(format!("--filename={}", file.display()));

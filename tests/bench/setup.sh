@@ -10,7 +10,7 @@ say() { echo "bench setup: $*"; }
 . "$(dirname "$0")/../packages.sh"
 
 packages=(
-    gcc libc6-dev strace fio sqlite3 tar zstd valgrind
+    gcc libc6-dev mpich libmpich-dev strace fio sqlite3 tar zstd valgrind
     lttng-tools liblttng-ust-dev babeltrace2
     e2fsprogs mount util-linux glusterfs-server glusterfs-client libglusterfs-dev liburcu-dev uuid-dev
 )

@@ -8,6 +8,7 @@
 //! | `idle` | a node with 500 processes that do nothing |
 //! | `startup` | what a program that lives for a moment pays |
 //! | `hook` | the `posix` hook under a `pread` loop |
+//! | `mpi` | both hooks under a loop of `MPI_File_write_at` |
 //! | `apps` | the `posix` hook under fio, a metadata storm, `git status` and sqlite3 |
 //! | `gluster` | the translator in GlusterFS mounts |
 //! | `pipeline` | events per second and CPU time from lanes to sealed, ordered files |
@@ -35,6 +36,7 @@ mod idle;
 mod leftovers;
 mod lttng;
 mod machine;
+mod mpi;
 mod nodes;
 mod op;
 mod paper;
@@ -112,13 +114,14 @@ impl Bench {
 type Run = fn(&Bench) -> Result<Value>;
 
 /// The benchmarks, in the order in which they run.
-const BENCHMARKS: [(&str, Run); 16] = [
+const BENCHMARKS: [(&str, Run); 17] = [
     ("op", op::run),
     ("threads", threads::run),
     ("drain", drain::run),
     ("idle", idle::run),
     ("startup", startup::run),
     ("hook", hook::run),
+    ("mpi", mpi::run),
     ("apps", apps::run),
     ("gluster", gluster::run),
     ("pipeline", pipeline::run),
@@ -135,7 +138,7 @@ const BENCHMARKS: [(&str, Run); 16] = [
 #[derive(Parser)]
 #[command(name = "tests/bench/run.sh")]
 struct Args {
-    /// What to measure; everything if nothing is named: op, threads, drain, idle, startup, hook, apps, gluster, pipeline,
+    /// What to measure; everything if nothing is named: op, threads, drain, idle, startup, hook, mpi, apps, gluster, pipeline,
     /// nodes, bytes, sync, streams, recovery, delay, paper.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,

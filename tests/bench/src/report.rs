@@ -4,7 +4,7 @@
 //! whose benchmark has not run stays as it is.
 
 use crate::{
-    apps, bytes, drain, gluster, hook, idle, nodes, paper, recovery, startup, streams, sync, targets,
+    apps, bytes, drain, gluster, hook, idle, mpi, nodes, paper, recovery, startup, streams, sync, targets,
 };
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -15,13 +15,14 @@ use std::path::Path;
 type Table = fn(&Value) -> String;
 
 /// The benchmarks and their tables.
-const TABLES: [(&str, Table); 16] = [
+const TABLES: [(&str, Table); 17] = [
     ("op", op),
     ("threads", threads),
     ("drain", drain::table),
     ("idle", idle::table),
     ("startup", startup::table),
     ("hook", hook::table),
+    ("mpi", mpi::table),
     ("apps", apps::table),
     ("gluster", gluster::table),
     ("pipeline", pipeline),

@@ -32,6 +32,8 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let program = worker::compile("short", dir, &[])?;
     let empty = worker::compile("empty", dir, &["-shared", "-fPIC"])?;
     let hook = daemons::built("libmiot_posix.so")?;
+    let mpi = daemons::built("libmiot_mpi.so")?;
+    let both = PathBuf::from(format!("{}:{}", hook.display(), mpi.display()));
     let nobody = bench.memory.path().join("nobody");
     let way = |key, label, preload: Option<&PathBuf>, node: &std::path::Path| Way {
         key,
@@ -44,6 +46,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         way("empty", "an empty preloaded library", Some(&empty), &nobody),
         way("dormant", "MIOT posix hook, no log-client", Some(&hook), &nobody),
         way("recording", "MIOT posix hook, recording", Some(&hook), daemons.node()),
+        way("both", "MIOT posix and mpi hooks, no log-client", Some(&both), &nobody),
     ];
     let file = bench.memory.path().join("short");
     let rounds = bench.pick(10_000, 1_000, 20);

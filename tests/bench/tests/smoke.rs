@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The daemons, the tool and the hook, built beside the driver as `cargo build` leaves them.
-const PARTS: [&str; 4] = ["log-client", "log-server", "miot", "libmiot_posix.so"];
+const PARTS: [&str; 5] = ["log-client", "log-server", "miot", "libmiot_posix.so", "libmiot_mpi.so"];
 
 /// Judges the results of a benchmark.
 type Check = fn(&Value);
@@ -42,13 +42,14 @@ fn every_benchmark_yields_figures() {
     for line in said.lines().filter(|line| line.contains("SKIPPED")) {
         eprintln!("{line}");
     }
-    let checks: [(&str, Check); 16] = [
+    let checks: [(&str, Check); 17] = [
         ("op", op),
         ("threads", threads),
         ("drain", drain),
         ("idle", idle),
         ("startup", startup),
         ("hook", hook),
+        ("mpi", mpi),
         ("apps", apps),
         ("gluster", gluster),
         ("pipeline", pipeline),
@@ -144,6 +145,12 @@ fn hook(results: &Value) {
     let steps = |key| row(calls, key)["added_instructions"].as_f64().unwrap();
     assert!(steps("floor") > steps("empty") && steps("hook") > steps("dormant"));
     assert!(steps("hook") > steps("left-out"));
+    assert_eq!(results["miot_lost"], 0);
+}
+
+fn mpi(results: &Value) {
+    let ways = rows(&results["ways"], &["/ns/median", "/ratio/median"]);
+    assert!(["plain", "posix", "mpi", "both", "off", "dormant"].iter().all(|key| row(ways, key).is_object()));
     assert_eq!(results["miot_lost"], 0);
 }
 

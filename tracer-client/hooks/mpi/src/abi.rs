@@ -1,8 +1,8 @@
 //! What differs between the MPIs: constants, sizes of handles, the layout of a status.
 //!
 //! One library serves them all, so nothing is taken from an `mpi.h`. Two binary interfaces are known: that of MPICH
-//! (which Intel MPI, MVAPICH and Cray MPICH share since 2014) and that of Open MPI. The test `abi` of `tests/tests/mpi`
-//! compares with the headers. With any other MPI nothing is recorded.
+//! (which Intel MPI, MVAPICH and Cray MPICH share since 2014) and that of Open MPI. The test below compares with
+//! the headers. With any other MPI nothing is recorded.
 
 use crate::real::next;
 use std::ffi::{c_char, c_int, c_void};
@@ -91,8 +91,8 @@ pub(crate) struct Abi {
     pub(crate) distribute_block: c_int,
     pub(crate) default_argument: c_int,
     first_combiner: c_int,
-    /// Error classes, and the error number that stands for each.
-    pub(crate) errors: &'static [(c_int, c_int)],
+    /// Error classes by name, and the error number that stands for each.
+    pub(crate) errors: &'static [(&'static str, c_int, c_int)],
     /// `MPI_ERR_IN_STATUS` and `MPI_ERR_PENDING`.
     pub(crate) in_status: c_int,
     pub(crate) pending: c_int,
@@ -111,27 +111,27 @@ impl Abi {
         default_argument: -49767,
         first_combiner: 1,
         errors: &[
-            (20, libc::EACCES),     // ACCESS
-            (21, libc::EINVAL),     // AMODE
-            (22, libc::ENOTDIR),    // BAD_FILE
-            (23, libc::EILSEQ),     // CONVERSION
-            (24, libc::EEXIST),     // DUP_DATAREP
-            (25, libc::EEXIST),     // FILE_EXISTS
-            (26, libc::EBUSY),      // FILE_IN_USE
-            (27, libc::EBADF),      // FILE
-            (34, libc::ENOMEM),     // NO_MEM
-            (36, libc::ENOSPC),     // NO_SPACE
-            (37, libc::ENOENT),     // NO_SUCH_FILE
-            (39, libc::EDQUOT),     // QUOTA
-            (40, libc::EROFS),      // READ_ONLY
-            (43, libc::EOPNOTSUPP), // UNSUPPORTED_DATAREP
-            (44, libc::EOPNOTSUPP), // UNSUPPORTED_OPERATION
-            (1, libc::EFAULT),      // BUFFER
-            (2, libc::EINVAL),      // COUNT
-            (3, libc::EINVAL),      // TYPE
-            (5, libc::EINVAL),      // COMM
-            (12, libc::EINVAL),     // ARG
-            (35, libc::EINVAL),     // NOT_SAME
+            ("ACCESS", 20, libc::EACCES),
+            ("AMODE", 21, libc::EINVAL),
+            ("BAD_FILE", 22, libc::ENOTDIR),
+            ("CONVERSION", 23, libc::EILSEQ),
+            ("DUP_DATAREP", 24, libc::EEXIST),
+            ("FILE_EXISTS", 25, libc::EEXIST),
+            ("FILE_IN_USE", 26, libc::EBUSY),
+            ("FILE", 27, libc::EBADF),
+            ("NO_MEM", 34, libc::ENOMEM),
+            ("NO_SPACE", 36, libc::ENOSPC),
+            ("NO_SUCH_FILE", 37, libc::ENOENT),
+            ("QUOTA", 39, libc::EDQUOT),
+            ("READ_ONLY", 40, libc::EROFS),
+            ("UNSUPPORTED_DATAREP", 43, libc::EOPNOTSUPP),
+            ("UNSUPPORTED_OPERATION", 44, libc::EOPNOTSUPP),
+            ("BUFFER", 1, libc::EFAULT),
+            ("COUNT", 2, libc::EINVAL),
+            ("TYPE", 3, libc::EINVAL),
+            ("COMM", 5, libc::EINVAL),
+            ("ARG", 12, libc::EINVAL),
+            ("NOT_SAME", 35, libc::EINVAL),
         ],
         in_status: 17,
         pending: 18,
@@ -150,27 +150,27 @@ impl Abi {
             default_argument: -1,
             first_combiner: 0,
             errors: &[
-                (20, libc::EACCES),     // ACCESS
-                (21, libc::EINVAL),     // AMODE
-                (23, libc::ENOTDIR),    // BAD_FILE
-                (25, libc::EILSEQ),     // CONVERSION
-                (27, libc::EEXIST),     // DUP_DATAREP
-                (28, libc::EEXIST),     // FILE_EXISTS
-                (29, libc::EBUSY),      // FILE_IN_USE
-                (30, libc::EBADF),      // FILE
-                (39, libc::ENOMEM),     // NO_MEM
-                (41, libc::ENOSPC),     // NO_SPACE
-                (42, libc::ENOENT),     // NO_SUCH_FILE
-                (44, libc::EDQUOT),     // QUOTA
-                (45, libc::EROFS),      // READ_ONLY
-                (51, libc::EOPNOTSUPP), // UNSUPPORTED_DATAREP
-                (52, libc::EOPNOTSUPP), // UNSUPPORTED_OPERATION
-                (1, libc::EFAULT),      // BUFFER
-                (2, libc::EINVAL),      // COUNT
-                (3, libc::EINVAL),      // TYPE
-                (5, libc::EINVAL),      // COMM
-                (13, libc::EINVAL),     // ARG
-                (40, libc::EINVAL),     // NOT_SAME
+                ("ACCESS", 20, libc::EACCES),
+                ("AMODE", 21, libc::EINVAL),
+                ("BAD_FILE", 23, libc::ENOTDIR),
+                ("CONVERSION", 25, libc::EILSEQ),
+                ("DUP_DATAREP", 27, libc::EEXIST),
+                ("FILE_EXISTS", 28, libc::EEXIST),
+                ("FILE_IN_USE", 29, libc::EBUSY),
+                ("FILE", 30, libc::EBADF),
+                ("NO_MEM", 39, libc::ENOMEM),
+                ("NO_SPACE", 41, libc::ENOSPC),
+                ("NO_SUCH_FILE", 42, libc::ENOENT),
+                ("QUOTA", 44, libc::EDQUOT),
+                ("READ_ONLY", 45, libc::EROFS),
+                ("UNSUPPORTED_DATAREP", 51, libc::EOPNOTSUPP),
+                ("UNSUPPORTED_OPERATION", 52, libc::EOPNOTSUPP),
+                ("BUFFER", 1, libc::EFAULT),
+                ("COUNT", 2, libc::EINVAL),
+                ("TYPE", 3, libc::EINVAL),
+                ("COMM", 5, libc::EINVAL),
+                ("ARG", 13, libc::EINVAL),
+                ("NOT_SAME", 40, libc::EINVAL),
             ],
             in_status: 18,
             pending: 19,
@@ -208,7 +208,7 @@ impl Abi {
 
     /// The error number for an error class.
     pub(crate) fn errno(&self, class: c_int) -> c_int {
-        self.errors.iter().find(|(known, _)| *known == class).map_or(libc::EIO, |(_, errno)| *errno)
+        self.errors.iter().find(|(_, known, _)| *known == class).map_or(libc::EIO, |(.., errno)| *errno)
     }
 
     /// # Safety
@@ -221,5 +221,90 @@ impl Abi {
                 _ => *at.cast::<usize>(),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Abi, COMBINERS, MODE_SEQUENTIAL, SEEK_SET};
+    use std::fmt::Write as _;
+    use std::process::Command;
+
+    /// Names of the standard in the order of [`COMBINERS`].
+    const NAMES: [&str; 19] = [
+        "NAMED",
+        "DUP",
+        "CONTIGUOUS",
+        "VECTOR",
+        "",
+        "HVECTOR",
+        "INDEXED",
+        "",
+        "HINDEXED",
+        "INDEXED_BLOCK",
+        "",
+        "STRUCT",
+        "SUBARRAY",
+        "DARRAY",
+        "F90_REAL",
+        "F90_COMPLEX",
+        "F90_INTEGER",
+        "RESIZED",
+        "HINDEXED_BLOCK",
+    ];
+
+    /// What `mpi.h` must say for the table to be right.
+    fn assertions(abi: &Abi) -> String {
+        let mut text = String::from("#include <mpi.h>\n#include <stddef.h>\n");
+        let mut equal = |left: &str, right: i64| {
+            writeln!(text, "_Static_assert({left} == {right}, \"{left}\");").unwrap();
+        };
+        equal("sizeof(MPI_Request)", abi.handle as i64);
+        equal("sizeof(MPI_Datatype)", abi.handle as i64);
+        equal("sizeof(MPI_File)", 8);
+        equal("sizeof(MPI_Status)", abi.status as i64);
+        equal("offsetof(MPI_Status, MPI_ERROR)", abi.status_error as i64);
+        for (name, class, _) in abi.errors {
+            equal(&format!("MPI_ERR_{name}"), i64::from(*class));
+        }
+        equal("MPI_ERR_IN_STATUS", abi.in_status.into());
+        equal("MPI_ERR_PENDING", abi.pending.into());
+        equal("MPI_ORDER_FORTRAN", abi.order_fortran.into());
+        equal("MPI_DISTRIBUTE_NONE", abi.distribute_none.into());
+        equal("MPI_DISTRIBUTE_BLOCK", abi.distribute_block.into());
+        equal("MPI_DISTRIBUTE_DFLT_DARG", abi.default_argument.into());
+        equal("MPI_MODE_SEQUENTIAL", MODE_SEQUENTIAL.into());
+        for (i, name) in ["SET", "CUR", "END"].into_iter().enumerate() {
+            equal(&format!("MPI_SEEK_{name}"), i64::from(SEEK_SET) + 2 * i as i64);
+        }
+        for (i, name) in NAMES.into_iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+            equal(&format!("MPI_COMBINER_{name}"), i64::from(abi.first_combiner) + i as i64);
+        }
+        assert_eq!(NAMES.len(), COMBINERS.len());
+        writeln!(text, "void *ignored = (void *[]){{MPI_STATUS_IGNORE, MPI_STATUSES_IGNORE}}[0];").unwrap();
+        text.replace("void *ignored", "int main(void) { void *ignored")
+            + "return ignored != (void *)"
+            + &format!("{}UL; }}\n", abi.status_ignore)
+    }
+
+    fn check(compiler: &str, abi: &Abi) {
+        if Command::new(compiler).arg("-show").output().is_err() {
+            eprintln!("{compiler} IS SKIPPED: it is not installed");
+            return;
+        }
+        let stem = std::env::temp_dir().join(format!("miot-abi-{}-{compiler}", std::process::id()));
+        let source = stem.with_extension("c");
+        std::fs::write(&source, assertions(abi)).unwrap();
+        let compiled = Command::new(compiler).arg("-w").arg("-o").arg(&stem).arg(&source).output().unwrap();
+        assert!(compiled.status.success(), "{compiler}: {}", String::from_utf8_lossy(&compiled.stderr));
+        assert!(Command::new(&stem).status().unwrap().success(), "MPI_STATUS_IGNORE of {compiler}");
+        std::fs::remove_file(source).unwrap();
+        std::fs::remove_file(stem).unwrap();
+    }
+
+    #[test]
+    fn the_tables_are_those_of_the_headers() {
+        check("mpicc.mpich", &Abi::MPICH);
+        check("mpicc.openmpi", &Abi::open_mpi(std::ptr::null_mut()));
     }
 }

@@ -2,8 +2,9 @@
 //! batches, without files, clocks and threads. For property tests and fuzz targets of other crates.
 //!
 //! One tick is one nanosecond, and all times are given in ticks. [`spool`] is what becomes of what it tells, [`made`] what
-//! can be told without it.
+//! can be told without it; [`devices`] are the samples of devices.
 
+pub mod devices;
 pub mod made;
 pub mod spool;
 

@@ -221,12 +221,19 @@ impl Browser {
         std::mem::take(&mut self.complaints)
     }
 
-    /// Takes a picture of the page.
+    /// Takes a picture of the page, or of one element.
     ///
     /// # Panics
     /// If it cannot be written.
-    pub fn picture(&mut self, file: &Path) {
-        let picture = self.order("Page.captureScreenshot", json!({}));
+    pub fn picture(&mut self, selector: Option<&str>, file: &Path) {
+        let mut wanted = json!({});
+        if let Some(selector) = selector {
+            wanted["clip"] = self.value(&format!(
+                "(({{ x, y, width, height }}) => ({{ x, y, width, height, scale: 1 }}))
+                    (document.querySelector({selector:?}).getBoundingClientRect())"
+            ));
+        }
+        let picture = self.order("Page.captureScreenshot", wanted);
         let to =
             Stdio::from(std::fs::File::create(file).unwrap_or_else(|e| panic!("{}: {e}", file.display())));
         let base64 = Command::new("base64").arg("--decode").stdin(Stdio::piped()).stdout(to).spawn();

@@ -46,6 +46,30 @@ impl Terminal {
         self.tmux(&["capture-pane", "-p"]).lines().map(|line| line.trim_end().to_owned()).collect()
     }
 
+    /// What is on the screen, with its colours, as a page with one element `pre`.
+    #[must_use]
+    pub fn html(&self) -> String {
+        let text = self.tmux(&["capture-pane", "-p", "-e"]);
+        let mut page = String::from(
+            "<!doctype html><meta charset=utf-8><style>body{margin:0}pre{display:inline-block;margin:0;padding:10px;\
+             background:#1d1f21;color:#d0d0d0;font:15px/1.25 'DejaVu Sans Mono',monospace}</style><pre>",
+        );
+        let mut style = Style::default();
+        // What follows an escape begins with a code, up to `m`, as nothing else is captured.
+        for (at, part) in text.trim_end().split("\x1b[").enumerate() {
+            let plain = match part.split_once('m') {
+                Some((codes, plain)) if at > 0 => {
+                    codes.split(';').for_each(|code| style.change(code.parse().unwrap_or(0)));
+                    plain
+                }
+                _ => part,
+            };
+            let plain = plain.replace('&', "&amp;").replace('<', "&lt;");
+            page += &format!("<span style='{}'>{plain}</span>", style.css());
+        }
+        page + "</pre>"
+    }
+
     /// Waits until a text is on the screen, and gives the line in which it is.
     ///
     /// # Panics
@@ -91,5 +115,41 @@ impl Terminal {
 impl Drop for Terminal {
     fn drop(&mut self) {
         let _ = Command::new("tmux").args(["-L", &self.socket, "kill-server"]).status();
+    }
+}
+
+/// How a terminal writes: of its attributes those that `miot top` uses (ECMA-48, 8.3.117), colours by number.
+#[derive(Debug, Default)]
+struct Style {
+    bold: bool,
+    dim: bool,
+    reverse: bool,
+    colour: Option<usize>,
+}
+
+impl Style {
+    fn change(&mut self, code: usize) {
+        match code {
+            0 => *self = Style::default(),
+            1 => self.bold = true,
+            2 => self.dim = true,
+            7 => self.reverse = true,
+            22 => (self.bold, self.dim) = (false, false),
+            27 => self.reverse = false,
+            30..=37 => self.colour = Some(code - 30),
+            90..=97 => self.colour = Some(code - 90),
+            39 => self.colour = None,
+            _ => {}
+        }
+    }
+
+    fn css(&self) -> String {
+        const COLOURS: [&str; 8] =
+            ["#555", "#f2777a", "#99cc99", "#ffcc66", "#6699cc", "#cc99cc", "#66cccc", "#eee"];
+        let colour = self.colour.and_then(|colour| COLOURS.get(colour)).copied().unwrap_or("#d0d0d0");
+        let (front, back) = if self.reverse { ("#1d1f21", colour) } else { (colour, "transparent") };
+        let weight = if self.bold { "bold" } else { "normal" };
+        let opacity = if self.dim { 0.6 } else { 1.0 };
+        format!("color:{front};background:{back};font-weight:{weight};opacity:{opacity}")
     }
 }

@@ -151,7 +151,7 @@ fn a_picture_of_top() {
     let mut load = preloaded("timeout", &site.node);
     let mut load =
         load.args(["30", "sh", "-c", script]).env("SLURM_JOB_ID", "4711").current_dir(folder.path());
-    let _load = Background::start(&mut load);
+    let _load = Background::start(load);
     let terminal = Terminal::new(110, 22);
     terminal.line(&format!("{} top {}", built().miot.display(), site.address()));
     let _ = terminal.shows("1 of 1 nodes connected");

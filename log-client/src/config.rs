@@ -3,9 +3,8 @@
 pub mod recorded;
 
 use crate::error::Error;
-use figment::error::Kind;
+use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
-use figment::{Figment, Source};
 use miot_proto::control::{DEFAULT_DIR, DIR_ENV, MAX_LEFT_OUT, Settings, WhenFull, left_out};
 use miot_proto::event::SLOT_BYTES;
 use miot_proto::segment::{MAX_LANE_SLOTS, MAX_SEGMENT_BYTES, MIN_LANE_SLOTS};
@@ -204,7 +203,7 @@ impl Config {
             .merge(env)
             .merge(Serialized::defaults(flags))
             .extract()
-            .map_err(|errors| Error::Config(explain(errors)))?;
+            .map_err(|errors| Error::Config(settings::explain(ENV_PREFIX, errors)))?;
         config.check()?;
         Ok(config)
     }
@@ -364,26 +363,6 @@ impl Config {
             .map_err(|error| Error::Setting { key: "flight_recorder", reason: error.to_string() })?;
         Ok(settings)
     }
-}
-
-/// What is wrong, and where the one who wrote it finds it.
-fn explain(errors: figment::Error) -> String {
-    let one = |error: figment::Error| {
-        let key = error.path.join(".");
-        let what = match &error.kind {
-            Kind::UnknownField(_, known) => format!("there is no such key; there are {}", known.join(", ")),
-            kind => kind.to_string().trim_end().to_owned(),
-        };
-        let place = match error.metadata.as_ref().map(|metadata| metadata.source.as_ref()) {
-            Some(Some(Source::File(file))) if key.is_empty() => file.display().to_string(),
-            Some(Some(Source::File(file))) => format!("{}: {key}", file.display()),
-            Some(Some(Source::Code(_))) => format!("--{}", key.replace('_', "-")),
-            Some(_) => format!("{ENV_PREFIX}{}", key.to_uppercase()),
-            None => key,
-        };
-        format!("{place}: {what}")
-    };
-    errors.into_iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -165,7 +165,7 @@ impl Config {
             .merge(environment)
             .merge(Serialized::defaults(flags))
             .extract()
-            .map_err(|error| Error::Config(error.to_string()))?;
+            .map_err(|error| Error::Config(settings::explain(ENV_PREFIX, error)))?;
         config.check()?;
         Ok(config)
     }
@@ -321,6 +321,20 @@ mod tests {
         let file = dir.path().join("log-server.toml");
         std::fs::write(&file, text).unwrap();
         Config::load(Some(&file), flags)
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_place() {
+        for (text, words) in [
+            (
+                "silent_aftr = \"4s\"",
+                "log-server.toml: silent_aftr: there is no such key; there are listen, ",
+            ),
+            ("silent_after = \"soon\"", "log-server.toml: silent_after: `soon` is not a duration such as "),
+        ] {
+            let error = load(text, BTreeMap::new()).unwrap_err().to_string();
+            assert!(error.contains(words) && !error.contains("default."), "{error}");
+        }
     }
 
     #[test]

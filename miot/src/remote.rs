@@ -49,6 +49,8 @@ pub(crate) fn connect(
     let (certificate, key) = (tls.tls_certificate.as_deref(), tls.tls_key.as_deref());
     let files = Files::new(certificate, key, tls.tls_authority.as_deref())?;
     let tls = files.map(own).transpose()?;
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    anyhow::ensure!(port.is_some(), "`{address}` is not of the form HOST:PORT, such as localhost:4747");
     let stream =
         TcpStream::connect(address).with_context(|| format!("no log-server answers at {address}"))?;
     stream.set_read_timeout(patience)?;

@@ -29,7 +29,7 @@ pub enum Error {
         missing: &'static str,
     },
     /// A file cannot be read.
-    #[error("{key}: cannot read {path}: {source}")]
+    #[error("{key}: cannot read {path}: {source}{}", may_not(.source))]
     Read {
         /// Key of the configuration.
         key: &'static str,
@@ -262,5 +262,15 @@ pub(crate) fn warn_of_end(own: &Certificate, path: &Path) {
         Age::NotYet => {
             tracing::error!(%file, from = %own.not_before, "the certificate is not valid yet: is the clock right?");
         }
+    }
+}
+
+/// What to do about a file that is there and may not be read.
+fn may_not(error: &std::io::Error) -> &'static str {
+    let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
+    if denied {
+        "; the user of this daemon must be able to: chgrp it to its group (miot), and chmod 640"
+    } else {
+        ""
     }
 }

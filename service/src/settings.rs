@@ -1,5 +1,7 @@
 //! Settings as they are written, and what is different in others.
 
+use figment::Source;
+use figment::error::Kind;
 use figment::value::{Dict, Value};
 use serde::Serialize;
 
@@ -53,6 +55,28 @@ pub fn differences<S: Serialize>(one: &S, other: &S) -> Vec<String> {
         }
     }
     one.into_keys().collect()
+}
+
+/// What is wrong, and where the one who wrote it finds it: a file, an option, or a variable of the environment that begins with
+/// `prefix`.
+#[must_use]
+pub fn explain(prefix: &str, errors: figment::Error) -> String {
+    let one = |error: figment::Error| {
+        let key = error.path.join(".");
+        let what = match &error.kind {
+            Kind::UnknownField(_, known) => format!("there is no such key; there are {}", known.join(", ")),
+            kind => kind.to_string().trim_end().to_owned(),
+        };
+        let place = match error.metadata.as_ref().map(|metadata| metadata.source.as_ref()) {
+            Some(Some(Source::File(file))) if key.is_empty() => file.display().to_string(),
+            Some(Some(Source::File(file))) => format!("{}: {key}", file.display()),
+            Some(Some(Source::Code(_))) => format!("--{}", key.replace('_', "-")),
+            Some(_) => format!("{prefix}{}", key.to_uppercase()),
+            None => key,
+        };
+        format!("{place}: {what}")
+    };
+    errors.into_iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ const AREA: &str = "memory";
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 /// Less is used up by a few programs.
 const LEAST_FREE: u64 = 64 << 20;
+/// Lower numbers of users are of the system and its services.
+const FIRST_PERSON: u32 = 1000;
 /// Everybody may make files here, and remove only their own.
 const SHARED: u32 = 0o1777;
 
@@ -95,8 +97,9 @@ fn open(config: &Config, report: &mut Report) {
     } else if mode & 0o002 != 0 {
         let found = format!("{name} (mode {mode:04o}): users can remove each other's files");
         report.problem(AREA, "permissions", found, format!("chmod 1777 {name}"));
-    } else if metadata.uid() == 0 && dir == Path::new(DEFAULT_DIR) {
-        let found = format!("{name} (mode {mode:04o}): only root's programs can be traced");
+    } else if metadata.uid() < FIRST_PERSON && dir == Path::new(DEFAULT_DIR) {
+        let found =
+            format!("{name} (mode {mode:04o}): only programs of user {} can be traced", metadata.uid());
         report.problem(AREA, "permissions", found, format!("chmod 1777 {name}"));
     } else {
         report.ok(

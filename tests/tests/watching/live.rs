@@ -149,8 +149,7 @@ fn a_picture_of_top() {
             (while :; do dd if=/dev/zero of=data-$n bs=${n}k count=50; cat data-* > all-$n; rm -f data-$n; done) &
         done; wait";
     let mut load = preloaded("timeout", &site.node);
-    let mut load =
-        load.args(["30", "sh", "-c", script]).env("SLURM_JOB_ID", "4711").current_dir(folder.path());
+    let load = load.args(["30", "sh", "-c", script]).env("SLURM_JOB_ID", "4711").current_dir(folder.path());
     let _load = Background::start(load);
     let terminal = Terminal::new(110, 22);
     terminal.line(&format!("{} top {}", built().miot.display(), site.address()));

@@ -30,6 +30,7 @@ const NOT_CALLED: &[(&str, &str)] = &[
     ("posix_spawn", "no event of its own: tests/tests/hook.rs"),
     ("system", "no event of its own: tests/tests/hook.rs"),
     ("io_", "asynchronous I/O: tests/tests/asynchronous"),
+    ("__io_uring_", "asynchronous I/O: tests/tests/asynchronous"),
     ("lio_", "asynchronous I/O: tests/tests/asynchronous"),
     ("aio_", "asynchronous I/O: tests/tests/asynchronous"),
     ("syscall", "asynchronous I/O without a library: tests/tests/asynchronous"),

@@ -37,7 +37,7 @@ built=${CARGO_TARGET_DIR:-target}/$profile
 stage=target/package-stage
 rm -rf $stage
 mkdir -p $stage/bin $stage/lib $stage/pkgconfig
-for file in miot log-server log-client; do install -s -m 755 "$built/$file" $stage/bin/; done
+for file in miot log-server log-client miot-fuse; do install -s -m 755 "$built/$file" $stage/bin/; done
 for file in libmiot_posix.so libmiot_mpi.so libmiot.so; do install -s --strip-program=deploy/strip-library.sh -m 644 "$built/$file" $stage/lib/; done
 install -m 644 "$built/libmiot.a" $stage/lib/
 strip --strip-debug $stage/lib/libmiot.a

@@ -2,14 +2,14 @@
 # Measures what MIOT costs, beside the floor and beside its peers.
 #
 #   tests/bench/run.sh                 everything (about 27 minutes on two processors), and docs/performance.md
-#   tests/bench/run.sh op hook         only these: op threads drain idle startup hook mpi apps gluster pipeline nodes bytes sync
+#   tests/bench/run.sh op hook         only these: op threads drain idle startup hook mpi apps fuse gluster pipeline nodes bytes sync
 #                                      streams recovery delay paper
 #   tests/bench/run.sh --quick         everything, about six minutes: the figures are rough, the page is left alone
 #   tests/bench/run.sh --report        only the page, from the last results in target/bench/*.json
 #   tests/bench/run.sh --help          the other flags
 #
 # tests/bench/setup.sh installs what is missing; it is called here. What cannot be had is skipped, which is said.
-# `apps` makes file systems of its own, for which it has to be root. The machine should do nothing else meanwhile.
+# `apps` and `fuse` make file systems of their own, for which they have to be root. The machine should do nothing else meanwhile.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -30,7 +30,7 @@ esac
 tests/bench/setup.sh || echo "run.sh: not everything could be installed" >&2
 # Together, as packages that are built by themselves have other features and so are built twice. A part that does
 # not build is missed by the benchmarks that need it, not by the others.
-parts="miot-capi miot-hook-posix miot-hook-mpi miot-log-client miot-log-server miot"
+parts="miot-hook-fuse miot-capi miot-hook-posix miot-hook-mpi miot-log-client miot-log-server miot"
 # shellcheck disable=SC2046
 if ! build $(printf -- '--package %s ' miot-bench $parts); then
 	build --package miot-bench
@@ -41,7 +41,7 @@ fi
 
 # Not replaced by the driver, so that what it leaves behind is removed even when it is killed.
 if [ $# = 0 ]; then
-	"$bench" op threads drain idle startup hook mpi apps gluster pipeline nodes bytes sync streams recovery delay paper --report &
+	"$bench" op threads drain idle startup hook mpi apps fuse gluster pipeline nodes bytes sync streams recovery delay paper --report &
 else
 	"$bench" "$@" &
 fi

@@ -12,6 +12,7 @@ say() { echo "bench setup: $*"; }
 packages=(
     gcc libc6-dev mpich libmpich-dev strace fio sqlite3 tar zstd valgrind
     lttng-tools liblttng-ust-dev babeltrace2
+    bindfs fuse3 libfuse3-dev pkg-config # pass-through file systems
     e2fsprogs mount util-linux glusterfs-server glusterfs-client libglusterfs-dev liburcu-dev uuid-dev
 )
 command -v git > /dev/null || packages+=(git)

@@ -20,9 +20,12 @@ const SHELLS: [(Shell, &str); 3] = [(Shell::Bash, ""), (Shell::Zsh, "_"), (Shell
 fn main() -> anyhow::Result<()> {
     let dir = std::env::args_os().nth(1).context("usage: miot-manuals DIR")?;
     let dir = Path::new(&dir);
-    for (section, command) in
-        [("1", miot::command()), ("8", log_client::Options::command()), ("8", log_server::Options::command())]
-    {
+    for (section, command) in [
+        ("1", miot::command()),
+        ("8", log_client::Options::command()),
+        ("8", log_server::Options::command()),
+        ("8", miot_hook_fuse::options::Options::command()),
+    ] {
         completions(&dir.join("completions"), command.clone())?;
         pages(&dir.join("man"), section, command)?;
     }

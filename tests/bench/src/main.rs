@@ -11,6 +11,7 @@
 //! | `mpi` | both hooks under a loop of `MPI_File_write_at` |
 //! | `apps` | the `posix` hook under fio, a metadata storm, `git status` and sqlite3 |
 //! | `gluster` | the translator in GlusterFS mounts |
+//! | `fuse` | a directory through miot-fuse, beside libfuse's pass-through file system |
 //! | `pipeline` | events per second and CPU time from lanes to sealed, ordered files |
 //! | `nodes` | events per second of a log-server to which 1, 16, 256 nodes ship |
 //! | `bytes` | bytes per event on the wire, live and sealed, beside CTF |
@@ -30,6 +31,7 @@ mod delay;
 mod drain;
 mod first;
 mod fleet;
+mod fuse;
 mod gluster;
 mod hook;
 mod idle;
@@ -114,7 +116,7 @@ impl Bench {
 type Run = fn(&Bench) -> Result<Value>;
 
 /// The benchmarks, in the order in which they run.
-const BENCHMARKS: [(&str, Run); 17] = [
+const BENCHMARKS: [(&str, Run); 18] = [
     ("op", op::run),
     ("threads", threads::run),
     ("drain", drain::run),
@@ -124,6 +126,7 @@ const BENCHMARKS: [(&str, Run); 17] = [
     ("mpi", mpi::run),
     ("apps", apps::run),
     ("gluster", gluster::run),
+    ("fuse", fuse::run),
     ("pipeline", pipeline::run),
     ("nodes", nodes::run),
     ("bytes", bytes::run),
@@ -138,7 +141,7 @@ const BENCHMARKS: [(&str, Run); 17] = [
 #[derive(Parser)]
 #[command(name = "tests/bench/run.sh")]
 struct Args {
-    /// What to measure; everything if nothing is named: op, threads, drain, idle, startup, hook, mpi, apps, gluster, pipeline,
+    /// What to measure; everything if nothing is named: op, threads, drain, idle, startup, hook, mpi, apps, fuse, gluster, pipeline,
     /// nodes, bytes, sync, streams, recovery, delay, paper.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,

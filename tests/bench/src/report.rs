@@ -4,7 +4,8 @@
 //! whose benchmark has not run stays as it is.
 
 use crate::{
-    apps, bytes, drain, gluster, hook, idle, mpi, nodes, paper, recovery, startup, streams, sync, targets,
+    apps, bytes, drain, fuse, gluster, hook, idle, mpi, nodes, paper, recovery, startup, streams, sync,
+    targets,
 };
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -15,7 +16,7 @@ use std::path::Path;
 type Table = fn(&Value) -> String;
 
 /// The benchmarks and their tables.
-const TABLES: [(&str, Table); 17] = [
+const TABLES: [(&str, Table); 18] = [
     ("op", op),
     ("threads", threads),
     ("drain", drain::table),
@@ -25,6 +26,7 @@ const TABLES: [(&str, Table); 17] = [
     ("mpi", mpi::table),
     ("apps", apps::table),
     ("gluster", gluster::table),
+    ("fuse", fuse::table),
     ("pipeline", pipeline),
     ("nodes", nodes::table),
     ("bytes", bytes::table),

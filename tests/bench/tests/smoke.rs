@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// The daemons, the tool and the hook, built beside the driver as `cargo build` leaves them.
-const PARTS: [&str; 5] = ["log-client", "log-server", "miot", "libmiot_posix.so", "libmiot_mpi.so"];
+const PARTS: [&str; 6] =
+    ["log-client", "log-server", "miot", "libmiot_posix.so", "libmiot_mpi.so", "miot-fuse"];
 
 /// Judges the results of a benchmark.
 type Check = fn(&Value);
@@ -42,7 +43,7 @@ fn every_benchmark_yields_figures() {
     for line in said.lines().filter(|line| line.contains("SKIPPED")) {
         eprintln!("{line}");
     }
-    let checks: [(&str, Check); 17] = [
+    let checks: [(&str, Check); 18] = [
         ("op", op),
         ("threads", threads),
         ("drain", drain),
@@ -52,6 +53,7 @@ fn every_benchmark_yields_figures() {
         ("mpi", mpi),
         ("apps", apps),
         ("gluster", gluster),
+        ("fuse", fuse),
         ("pipeline", pipeline),
         ("nodes", nodes),
         ("bytes", bytes),
@@ -166,6 +168,12 @@ fn apps(results: &Value) {
 
 fn gluster(results: &Value) {
     assert_eq!(results["programs"], serde_json::json!([]), "a mount takes longer than all the rest");
+}
+
+fn fuse(results: &Value) {
+    let rows = rows(&results["rows"], &["/figure/median"]);
+    assert_eq!(rows.iter().filter(|row| row["key"] == "recording").count(), 6, "of each measurement");
+    assert!(results["events"].as_u64().is_some_and(|events| events > 0));
 }
 
 fn pipeline(results: &Value) {

@@ -1,6 +1,6 @@
 //! `miot-fuse`: a directory shown once more as a file system that records what the kernel asks.
 //!
-//! What no preloaded library sees arrives here: static programs, mapped files, `io_uring`, the kernel's own NFS server.
+//! What no preloaded library sees arrives here: static programs, mapped files, `io_uring`.
 //! Every request is recorded in the layer `fuse`, with the operations of the layer `client`, and made on the source
 //! directory. Tracing never decides how a request ends.
 //!

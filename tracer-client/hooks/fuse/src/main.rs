@@ -60,7 +60,7 @@ fn without_the_hook() -> anyhow::Result<()> {
     if !preload.contains(HOOK) {
         return Ok(());
     }
-    let mut again = Command::new("/proc/self/exe");
+    let mut again = Command::new(std::env::current_exe()?);
     again.arg0("miot-fuse").args(std::env::args_os().skip(1)).env_remove(PRELOAD);
     if !others.is_empty() {
         again.env(PRELOAD, others.join(":"));

@@ -195,15 +195,15 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let source = shm.join("source");
     std::fs::create_dir(&source)?;
     let amount = Amount {
-        mebibytes: bench.pick(256, 64, 4),
-        blocks: bench.pick(10_000, 2_000, 50),
-        calls: bench.pick(10_000, 2_000, 50),
+        mebibytes: bench.pick(128, 64, 4),
+        blocks: bench.pick(5_000, 2_000, 50),
+        calls: bench.pick(5_000, 2_000, 50),
     };
     std::fs::write(source.join("data"), vec![b'z'; amount.mebibytes * MIB])?;
     let ways = ways(disk, &source, daemons.node(), &shm.join("nobody"))?;
     ensure!(ways.iter().any(|way| way.key == "recording"), "miot-fuse cannot be mounted here");
     let mut times = vec![vec![Vec::new(); ways.len()]; MEASURES.len()];
-    for round in 0..=bench.pick(9, 3, 1) {
+    for round in 0..=bench.pick(8, 3, 1) {
         for (measure, times) in MEASURES.iter().zip(&mut times) {
             for step in 0..ways.len() {
                 let at = if round % 2 == 0 { step } else { ways.len() - 1 - step };

@@ -37,7 +37,7 @@ pub enum Error {
     },
     /// The MIOT directory belongs to somebody else, who could steer the producers behind our back.
     #[error(
-        "{path} belongs to user {owner}, not to user {user} who runs this log-client: remove it or choose another directory"
+        "{path} belongs to user {owner}, not to user {user} who runs this log-client: if a log-client of theirs runs, that one is enough; else remove it or choose another directory"
     )]
     NotOurs {
         /// The directory.

@@ -11,12 +11,12 @@ mod file;
 
 use crate::clock::{Calibration, Clocks, ticks};
 use crate::error::Error;
-use crate::segment::{Header, Memory, SegmentFile, word};
+use crate::segment::{Header, Memory, SegmentFile, Shown, word};
 use crate::sweeper::{Name, start};
 use miot_proto::event::NONE;
 use miot_proto::op::{Args, Op};
 use miot_proto::segment::{
-    Clock, HEADER_BYTES, LANE_BYTES, LaneState, MAX_LANES, MAX_SEGMENT_BYTES, header, in_flight, lane,
+    Clock, HEADER_BYTES, LANE_BYTES, LaneState, MAX_LANES, MAX_SEGMENT_BYTES, header, lane,
 };
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -164,7 +164,8 @@ impl InFlightReader {
         let (Some(first), Some(second)) = (table(segment, lanes), table(segment, lanes)) else { return };
         let now = ticks(header.clock);
         for (before, entry) in first.chunks_exact(LANE_BYTES).zip(second.chunks_exact(LANE_BYTES)) {
-            let Some(shown) = Shown::read(entry).filter(|shown| Shown::read(before).as_ref() == Some(shown))
+            let Some(shown) =
+                OfLane::read(entry).filter(|shown| OfLane::read(before).as_ref() == Some(shown))
             else {
                 continue;
             };
@@ -189,7 +190,7 @@ fn lives(header: &Header) -> bool {
 
 /// The innermost request that an entry of a lane table shows: operation, begin in ticks, thread.
 pub(crate) fn shown(entry: &[u8]) -> Option<(Op, u64, u32)> {
-    Shown::read(entry).map(|shown| (shown.request.op, shown.request.begin, shown.tid))
+    OfLane::read(entry).map(|shown| (shown.request.op, shown.request.begin, shown.tid))
 }
 
 /// A copy of the lane table.
@@ -201,47 +202,22 @@ fn table(segment: &dyn Memory, lanes: usize) -> Option<Vec<u8>> {
 
 /// What a lane shows.
 #[derive(Debug, PartialEq, Eq)]
-struct Shown {
+struct OfLane {
     tid: u32,
     comm: [u8; 16],
-    request: Request,
-    enclosing: Option<Request>,
+    request: Shown,
+    enclosing: Option<Shown>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Request {
-    op: Op,
-    number: u32,
-    begin: u64,
-    handle: u64,
-    offset: u64,
-    length: u64,
-}
-
-impl Request {
-    fn read(entry: &[u8], at: usize) -> Option<Request> {
-        let get = |offset| word(entry, at + offset);
-        let (op, number) = in_flight::read(get(in_flight::REQUEST), word(entry, lane::TAIL) >> 1)?;
-        Some(Request {
-            op,
-            number,
-            begin: get(in_flight::BEGIN),
-            handle: get(in_flight::HANDLE),
-            offset: get(in_flight::OFFSET),
-            length: get(in_flight::LENGTH),
-        })
-    }
-}
-
-impl Shown {
+impl OfLane {
     /// The innermost request of a lane that a thread has, and the one that encloses it.
-    fn read(entry: &[u8]) -> Option<Shown> {
+    fn read(entry: &[u8]) -> Option<OfLane> {
         if word(entry, lane::STATE) as u32 != LaneState::Claimed as u32 {
             return None;
         }
-        let (inner, outer) = (Request::read(entry, lane::IN_FLIGHT), Request::read(entry, lane::ENCLOSING));
+        let (inner, outer) = (Shown::read(entry, lane::IN_FLIGHT), Shown::read(entry, lane::ENCLOSING));
         let comm = entry.get(lane::COMM..).and_then(<[u8]>::first_chunk)?;
-        Some(Shown {
+        Some(OfLane {
             tid: u32::try_from(word(entry, lane::TID)).ok()?,
             comm: *comm,
             request: inner.or(outer)?,
@@ -250,9 +226,9 @@ impl Shown {
     }
 
     fn in_flight(self, header: &Header, age: impl Fn(u64) -> Duration, file: Vec<u8>) -> InFlight {
-        let Request { op, number, begin, handle, offset, length } = self.request;
+        let Shown { op, number, begin, handle, offset, length } = self.request;
         let args = op.info().map_or(Args::Range, |info| info.args);
-        let given = |value: u64, used| (handle != 0 && value != NONE && used).then_some(value);
+        let given = |value: u64, used| (value != NONE && used).then_some(value);
         let name = self.comm.split(|byte| *byte == 0).next().unwrap_or(&[]);
         InFlight {
             age: age(begin),

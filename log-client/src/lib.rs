@@ -53,4 +53,4 @@ mod watermark;
 pub use client::{LogClient, Report};
 pub use config::Config;
 pub use error::Error;
-pub use home::{Control, ControlError, Reader, Snapshots, View};
+pub use home::{Control, ControlError, IN_MEMORY, Reader, Snapshots, View};

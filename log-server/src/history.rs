@@ -4,9 +4,9 @@ use crate::catalog::Catalog;
 use crate::clock::{Correction, PIECES, Reason};
 use crate::merge::Key;
 use crate::ops::Ops;
-use arrow_array::cast::AsArray;
-use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt64Type};
-use arrow_array::{PrimitiveArray, RecordBatch};
+use arrow_array::RecordBatch;
+use arrow_array::types::{Int64Type, UInt64Type};
+use miot_trace_store::schema::{column, text};
 use miot_trace_store::{Error, LastSamples, Reader, Recovered, Table, clocks};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
@@ -47,7 +47,7 @@ impl History {
 fn settle(batch: &RecordBatch, catalog: &mut Catalog) {
     let [processes, streams, firsts, counts] =
         ["process", "stream", "first_seq", "count"].map(|name| column::<UInt64Type>(batch, name));
-    let places = batch.column_by_name("place").and_then(|c| c.as_string_opt::<i32>());
+    let places = text(batch, "place");
     let (Some(processes), Some(streams), Some(firsts), Some(counts), Some(places)) =
         (processes, streams, firsts, counts, places)
     else {
@@ -66,7 +66,7 @@ fn correct(
     corrections: &mut HashMap<usize, VecDeque<Correction>>,
 ) {
     let trips = column::<Int64Type>(batch, "round_trip");
-    let nodes = batch.column_by_name("node").and_then(|c| c.as_string_opt::<i32>());
+    let nodes = text(batch, "node");
     let (Some(nodes), Some(trips)) = (nodes, trips) else {
         return;
     };
@@ -108,8 +108,4 @@ pub fn load_handles(trace: &Path, processes: &HashSet<u64>, catalog: &mut Catalo
         }
     }
     Ok(())
-}
-
-fn column<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> Option<&'a PrimitiveArray<T>> {
-    batch.column_by_name(name)?.as_primitive_opt::<T>()
 }

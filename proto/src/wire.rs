@@ -482,6 +482,9 @@ impl std::fmt::Display for FrameError {
                     "a frame of {length} bytes, at most {limit} are allowed here: the peer does not speak MIOT's protocol"
                 )
             }
+            FrameError::Header { length } if *length == u32::from_le_bytes(*b"HTTP") as usize => {
+                f.write_str("the peer does not speak MIOT's protocol but HTTP: it is the port of a page (`http`), expected that of the log-server (`listen`)")
+            }
             FrameError::Header { .. } => f.write_str(
                 "a frame's header does not fit its checksum: the connection damages data, or the peer does not speak MIOT's protocol",
             ),

@@ -194,3 +194,10 @@ fn frozen_messages_still_read() {
         assert_eq!(Message::from_payload(payload, crc), Ok(message), "{name}");
     }
 }
+
+#[test]
+fn a_peer_that_speaks_http_is_told_apart() {
+    let answer = b"HTTP/1.1 400";
+    let error = wire::frame_header(*answer, wire::MAX_FRAME).unwrap_err().to_string();
+    assert!(error.contains("but HTTP") && error.contains("`listen`"), "{error}");
+}

@@ -23,13 +23,4 @@ pub use layers::{LayerRow, Layers};
 pub use link::{Linker, Nodes, Requests, Tree};
 pub use summary::{FileRow, OperationRow, ProcessRow, Report, Summary, Totals};
 
-use arrow_array::cast::AsArray;
-use arrow_array::{PrimitiveArray, RecordBatch, StringArray, types::ArrowPrimitiveType};
-
-fn column<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> Option<&'a PrimitiveArray<T>> {
-    batch.column_by_name(name)?.as_primitive_opt::<T>()
-}
-
-fn text<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringArray> {
-    batch.column_by_name(name)?.as_string_opt::<i32>()
-}
+use miot_trace_store::schema::{column, text};

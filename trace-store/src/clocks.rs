@@ -16,8 +16,7 @@
 
 use crate::error::Error;
 use crate::reader::Reader;
-use crate::recover::column;
-use crate::schema::Table;
+use crate::schema::{Table, column};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType};
 use arrow_array::{Array as _, RecordBatch};

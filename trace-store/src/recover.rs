@@ -4,10 +4,10 @@ use crate::carried::{self, Removed, value};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::parquet_file::{self, Batches};
-use crate::schema::Table;
+use crate::schema::{Table, column, text};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{ArrowPrimitiveType, TimestampNanosecondType, UInt32Type, UInt64Type};
-use arrow_array::{Array, PrimitiveArray, RecordBatch, StringArray};
+use arrow_array::types::{TimestampNanosecondType, UInt32Type, UInt64Type};
+use arrow_array::{Array, RecordBatch};
 use parquet::file::statistics::Statistics;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -168,19 +168,6 @@ impl StreamEnds {
         }
         true
     }
-}
-
-/// A column of numbers, if the batch has it.
-pub(crate) fn column<'a, T: ArrowPrimitiveType>(
-    batch: &'a RecordBatch,
-    name: &str,
-) -> Option<&'a PrimitiveArray<T>> {
-    batch.column_by_name(name)?.as_primitive_opt::<T>()
-}
-
-/// A column of text, if the batch has it.
-pub(crate) fn text<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringArray> {
-    batch.column_by_name(name)?.as_string_opt::<i32>()
 }
 
 /// Collects what is [`Recovered`] from all tables.

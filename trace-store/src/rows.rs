@@ -1,7 +1,6 @@
 //! Events with the names of their files and threads.
 
-use crate::recover::{column, text};
-use crate::schema::{self, Table};
+use crate::schema::{self, Table, column, text};
 use arrow_array::builder::StringBuilder;
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array, RecordBatch};

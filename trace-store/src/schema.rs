@@ -112,7 +112,9 @@
 //! | `retransmits` | requests that were sent again |
 //! | `boot`, `uptime` | identity of the sample: boot id of the node, and nanoseconds since that boot at `time` |
 
-use arrow_array::{RecordBatch, new_null_array};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::ArrowPrimitiveType;
+use arrow_array::{PrimitiveArray, RecordBatch, StringArray, new_null_array};
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -206,6 +208,21 @@ pub fn of(table: Table) -> SchemaRef {
             .map(|f| Arc::new(Schema::new(f)))
     });
     Arc::clone(&all[table as usize])
+}
+
+/// A column of numbers, if the batch has it.
+#[must_use]
+pub fn column<'a, T: ArrowPrimitiveType>(
+    batch: &'a RecordBatch,
+    name: &str,
+) -> Option<&'a PrimitiveArray<T>> {
+    batch.column_by_name(name)?.as_primitive_opt::<T>()
+}
+
+/// A column of text, if the batch has it.
+#[must_use]
+pub fn text<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringArray> {
+    batch.column_by_name(name)?.as_string_opt::<i32>()
 }
 
 /// Columns of `events`, then `path`, `path2` (null where the event has no such file) and `comm`.

@@ -30,6 +30,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// `f_type` of file systems in memory: tmpfs, ramfs.
+pub const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
 /// Longest wait for the lock while somebody only looks whether it is held, as [`Control::check_reader`] does.
 const LOOKED_AT: Duration = Duration::from_millis(200);
 
@@ -112,6 +115,9 @@ fn open_dir(config: &Config) -> Result<OwnedFd, Error> {
         .map_err(|error| Error::path("cannot examine the MIOT directory", path, error))?;
     if stat.st_uid != user {
         return Err(Error::NotOurs { path: path.into(), owner: stat.st_uid, user });
+    }
+    if rustix::fs::fstatfs(&dir).is_ok_and(|stat| !IN_MEMORY.contains(&(stat.f_type as u64))) {
+        tracing::warn!(dir = %path.display(), "the MIOT directory is not in memory: programs would wait for a disk; use /dev/shm/miot");
     }
     if node_wide {
         // Every user's processes leave segments here; sticky, so that each can remove only its own.

@@ -2,6 +2,7 @@ use super::*;
 use crate::clock::boottime_ns;
 use crate::segment::hand_made::HandMade;
 use miot_proto::op::{posix, stdio};
+use miot_proto::segment::in_flight;
 use proptest::prelude::*;
 use std::process::{Child, Command, Stdio};
 

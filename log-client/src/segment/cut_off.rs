@@ -8,49 +8,22 @@
 
 use super::drain::Open;
 use super::lane::Owner;
-use super::memory::word;
+use super::shown::Shown;
 use super::{Round, Tally};
 use crate::facts::Fact;
-use miot_proto::event::{Event, Kind, NONE, flag};
-use miot_proto::op::Op;
-use miot_proto::segment::{in_flight as show, lane as at};
+use miot_proto::event::{Event, Kind, flag};
+use miot_proto::segment::lane as at;
 
 /// `-EINTR`.
 const INTERRUPTED: i64 = -4;
 
-/// A request in flight, as its producer shows it. Nothing of it is checked but its times, when it is used.
-struct Shown {
-    op: Op,
-    request: u32,
-    begin: u64,
-    handle: u64,
-    offset: u64,
-    length: u64,
-}
-
 impl Shown {
-    fn read(entry: &[u8], place: usize) -> Option<Shown> {
-        let field = |offset| word(entry, place + offset);
-        let (op, request) = show::read(field(show::REQUEST), word(entry, at::TAIL) >> 1)?;
-        let handle = field(show::HANDLE);
-        // Without a handle they are what an earlier request left.
-        let of_file = |value| if handle == 0 { NONE } else { value };
-        Some(Shown {
-            op,
-            request,
-            begin: field(show::BEGIN),
-            handle,
-            offset: of_file(field(show::OFFSET)),
-            length: of_file(field(show::LENGTH)),
-        })
-    }
-
     fn event(&self, enclosing: u32, end: u64, created: u64) -> Event {
         // A request that encloses others may be older than the lane, not than the segment.
         let begin = self.begin.clamp(created.min(end), end);
         Event {
             op: self.op,
-            request: self.request,
+            request: self.number,
             enclosing,
             end,
             duration: end - begin,
@@ -74,8 +47,8 @@ pub(super) fn deliver(
 ) -> u64 {
     let outer = Shown::read(entry, at::ENCLOSING);
     let inner = Shown::read(entry, at::IN_FLIGHT)
-        .filter(|inner| outer.as_ref().is_none_or(|outer| outer.request != inner.request));
-    let number = outer.as_ref().map_or(0, |outer| outer.request);
+        .filter(|inner| outer.as_ref().is_none_or(|outer| outer.number != inner.number));
+    let number = outer.as_ref().map_or(0, |outer| outer.number);
     let shown = [(inner, number), (outer, 0)];
     let end = (round.latest)(owner.clock).max(open.progress.ticks);
     let clock = round.clocks.of(owner.clock);

@@ -16,6 +16,7 @@ mod lane;
 mod lease;
 mod memory;
 mod records;
+mod shown;
 
 #[cfg(test)]
 pub(crate) mod hand_made;
@@ -26,6 +27,7 @@ pub(crate) use header::{Header, Unfit};
 #[cfg(test)]
 pub(crate) use memory::Bytes;
 pub(crate) use memory::{Memory, SegmentFile, Short, memory_of, word};
+pub(crate) use shown::Shown;
 
 use crate::clock::{Clocks, Now};
 use crate::facts::{Fact, Sink};

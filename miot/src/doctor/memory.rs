@@ -2,7 +2,7 @@
 
 use super::disk::{Room, room};
 use super::report::Report;
-use miot_log_client::{Config, ControlError, View};
+use miot_log_client::{Config, ControlError, IN_MEMORY, View};
 use miot_proto::control::DEFAULT_DIR;
 use miot_proto::units::format_bytes;
 use rustix::fs::{Access, statfs};
@@ -10,8 +10,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 const AREA: &str = "memory";
-/// `f_type` of a file system in memory: tmpfs, ramfs.
-const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 /// Less is used up by a few programs.
 const LEAST_FREE: u64 = 64 << 20;
 /// Lower numbers of users are of the system and its services.

@@ -3,8 +3,7 @@
 
 use crate::error::Error;
 use crate::live::LiveReader;
-use crate::recover::column;
-use crate::schema::Table;
+use crate::schema::{Table, column};
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array, RecordBatch};
 use std::collections::HashSet;

@@ -63,7 +63,7 @@ fn wrong_settings_are_exit_code_2_and_name_the_key() {
     for (command, part) in [
         (&mut with_file, "lisen"),
         (&mut with_environment, "at least 32 MiB"),
-        (&mut strange_environment, "colour"),
+        (&mut strange_environment, "MIOT_SERVER_COLOUR: there is no such key"),
         (&mut with_flag, "allow_insecure"),
         (&mut in_use, "in use"),
         (&mut strange, "is not a MIOT trace"),

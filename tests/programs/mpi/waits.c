@@ -49,11 +49,13 @@ int main(int argc, char **argv)
 	submit(&r[3]);
 	DO(MPI_Waitall(4, r, MPI_STATUSES_IGNORE));
 
-	submit(&r[0]); /* 4, 5 */
-	submit(&r[1]);
-	r[2] = MPI_REQUEST_NULL;
-	for (flag = 0; !flag;)
-		DO(MPI_Testall(3, r, &flag, statuses));
+	/* 4, 5, one after the other: MPICH 4.0.2 fails an assertion of its own when MPI_Testall finds some of several ended. */
+	for (count = 0; count < 2; count++) {
+		submit(&r[count]);
+		r[1 - count] = MPI_REQUEST_NULL;
+		for (flag = 0; !flag;)
+			DO(MPI_Testall(2, r, &flag, statuses));
+	}
 
 	submit(&r[0]); /* 6, 7 */
 	submit(&r[1]);

@@ -16,6 +16,7 @@ mod pki;
 mod recorded;
 mod remote;
 mod run;
+mod source;
 mod stat;
 mod summary;
 mod tail;

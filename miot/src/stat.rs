@@ -1,12 +1,11 @@
 //! `miot stat`: the summary of a trace.
 
 use crate::output::{self, duration, records, table};
+use crate::source::Source;
 use crate::summary::{self, bytes};
 use clap::{Args, ValueEnum};
 use miot_trace_analysis::{LayerRow, Layers};
-use miot_trace_store::Reader;
 use std::io::{Write as _, stdout};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Summarize a trace: operations, bytes, times, slowest files, losses
@@ -15,9 +14,8 @@ use std::process::ExitCode;
     after_help = "Examples:\n  miot stat miot-trace\n  miot stat miot-trace --format json | jq .totals\n  miot stat miot-trace --by layer"
 )]
 pub(crate) struct Arguments {
-    /// The trace directory
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
+    #[command(flatten)]
+    source: Source,
     /// Instead: what each layer of the I/O stack made of the requests of the layer above
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<By>,
@@ -50,12 +48,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if let Some(By::Layer) = arguments.by {
         return by_layer(arguments);
     }
-    let report = summary::report(&arguments.dir, arguments.files)?;
+    let report = summary::report(&arguments.source, arguments.files)?;
     let mut out = stdout().lock();
     match arguments.format {
         Format::Text => {
             summary::write(&report, &mut out)?;
-            if let Some(removed) = summary::removed(&arguments.dir)? {
+            if let Some(removed) = summary::removed(&arguments.source.dir)? {
                 writeln!(out, "{removed}")?;
             }
         }
@@ -76,7 +74,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 fn by_layer(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut layers = Layers::default();
-    for batch in Reader::open(&arguments.dir)?.events() {
+    let reader = arguments.source.open()?;
+    for batch in arguments.source.scan(&reader, miot_trace_analysis::layers::COLUMNS)? {
         layers.add(&batch?);
     }
     let rows = layers.finish();

@@ -1,6 +1,7 @@
 //! One screen about a trace: what was done, to which files, how long it took, what is missing.
 
 use crate::output::{duration, printable};
+use crate::source::Source;
 use miot_proto::units;
 use miot_trace_analysis::{Report, Summary};
 use miot_trace_store::{Reader, Removed, Table, schema::FILTERED};
@@ -14,10 +15,10 @@ const ROWS: usize = 12;
 const PATH_COLUMNS: usize = 60;
 
 /// Reads a whole trace into a report with the `files` slowest files.
-pub(crate) fn report(dir: &Path, files: usize) -> anyhow::Result<Report> {
-    let reader = Reader::open(dir)?;
+pub(crate) fn report(source: &Source, files: usize) -> anyhow::Result<Report> {
+    let reader = source.open()?;
     let mut summary = Summary::new();
-    for batch in reader.events() {
+    for batch in source.scan(&reader, miot_trace_analysis::summary::COLUMNS)? {
         summary.add(&batch?);
     }
     for losses in reader.table(Table::Losses)? {
@@ -33,7 +34,7 @@ pub(crate) fn removed(dir: &Path) -> anyhow::Result<Option<Removed>> {
 
 /// Prints the summary of a trace.
 pub(crate) fn print(dir: &Path, out: &mut impl Write) -> anyhow::Result<()> {
-    let report = report(dir, 8)?;
+    let report = report(&Source::whole(dir), 8)?;
     writeln!(out, "\ntrace: {}", dir.display())?;
     write(&report, out)
 }

@@ -10,6 +10,23 @@ use miot_proto::op::{Args, Class, Layer, OpInfo, Res};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
+/// The columns of events that are needed.
+pub const COLUMNS: &[&str] = &[
+    "duration",
+    "node",
+    "process",
+    "tid",
+    "layer",
+    "op",
+    "offset",
+    "length",
+    "result",
+    "flags",
+    "request",
+    "enclosing",
+    "caller_tid",
+];
+
 /// Requests that may wait for the one that encloses them.
 const WAITING: usize = 1 << 20;
 

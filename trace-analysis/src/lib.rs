@@ -2,6 +2,7 @@
 //!
 //! | module | role |
 //! |---|---|
+//! | [`events`] | rows of events, as most of the others read them |
 //! | [`summary`] | totals, and what each operation, file and process did: `miot stat` |
 //! | [`activity`] | what happens now, or happened at some moment: `miot top`, the log-server's page |
 //! | [`link`] | which request was made within which: `miot cat --tree` |
@@ -12,6 +13,7 @@
 
 pub mod activity;
 mod by_id;
+pub mod events;
 pub mod layers;
 pub mod link;
 mod ops;
@@ -19,6 +21,7 @@ pub mod summary;
 pub mod view;
 
 pub use activity::{Activity, Snapshot, Window};
+pub use events::{Event, Events};
 pub use layers::{LayerRow, Layers};
 pub use link::{Linker, Nodes, Requests, Tree};
 pub use summary::{FileRow, OperationRow, ProcessRow, Report, Summary, Totals};

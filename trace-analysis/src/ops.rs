@@ -66,6 +66,7 @@ impl Operations {
 }
 
 /// The operations of one batch.
+#[derive(Debug)]
 pub(crate) struct Numbers<'a> {
     layers: &'a DictionaryArray<UInt8Type>,
     ops: &'a DictionaryArray<UInt16Type>,
@@ -73,6 +74,18 @@ pub(crate) struct Numbers<'a> {
     op_names: &'a StringArray,
     /// By layer key and operation key; `usize::MAX`: not asked yet.
     numbers: Vec<usize>,
+}
+
+impl<'a> Numbers<'a> {
+    /// Names of the layers, by key.
+    pub(crate) fn layers(&self) -> &'a StringArray {
+        self.layer_names
+    }
+
+    /// Key of the layer of a row.
+    pub(crate) fn layer(&self, row: usize) -> usize {
+        usize::from(self.layers.keys().value(row))
+    }
 }
 
 fn names<K: ArrowDictionaryKeyType>(array: &DictionaryArray<K>) -> Option<&StringArray> {

@@ -20,6 +20,28 @@ use miot_proto::op::{Class, Res};
 use miot_trace_store::FileNames;
 use std::collections::{BTreeMap, HashSet};
 
+/// The columns of events that are needed.
+pub const COLUMNS: &[&str] = &[
+    "duration",
+    "node",
+    "process",
+    "pid",
+    "tid",
+    "layer",
+    "op",
+    "file",
+    "file2",
+    "handle",
+    "offset",
+    "length",
+    "result",
+    "flags",
+    "stream",
+    "request",
+    "enclosing",
+    "caller_tid",
+];
+
 /// Longest duration that is told apart from longer ones: 1 hour.
 const LONGEST: u64 = 3_600_000_000_000;
 /// Significant digits of percentiles.

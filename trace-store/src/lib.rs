@@ -33,7 +33,7 @@
 //! | `event_file` | the Parquet file of events, page by page |
 //! | `retain`, `carried` | the oldest parts go; what is left of them |
 //! | [`writer`], `recover` | appending to a trace; what a restarted writer must know |
-//! | [`reader`], [`rows`], [`follow`] | reading: each event once, with names, and as they come |
+//! | [`reader`], `scan`, [`rows`], [`follow`] | reading: each event once, some columns of some time, with names, and as they come |
 //! | [`fsck`], [`repair`] | is this directory what it should be, and making it so |
 
 mod carried;
@@ -54,6 +54,7 @@ mod recover;
 pub mod repair;
 mod retain;
 pub mod rows;
+mod scan;
 pub mod schema;
 mod seal;
 mod sealer;
@@ -69,5 +70,6 @@ pub use reader::{LastSamples, Reader, SAMPLED_BOOTS};
 pub use recover::{Cut, Recovered, RecoveredProcess, RecoveredStream};
 pub use retain::Known;
 pub use rows::{FileNames, Names};
+pub use scan::{Scan, Select};
 pub use schema::Table;
 pub use writer::{Options, Summary, Writer};

@@ -8,6 +8,7 @@ use crate::manifest::Manifest;
 use crate::parquet_file::Batches;
 use crate::recover::{Cut, StreamEnds};
 use crate::rows::{FileNames, Joiner};
+use crate::scan::{self, Piece, Scan, Select};
 use crate::schema::{TABLES, Table, column, text};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
@@ -15,6 +16,7 @@ use arrow_array::{Array as _, PrimitiveArray, RecordBatch};
 use parquet::file::statistics::Statistics;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Reads a trace directory as it was when it was opened, whatever its writer does meanwhile: each row once,
@@ -27,7 +29,7 @@ pub struct Reader {
     /// The first part that was not removed when the reader was opened.
     first: u64,
     parts: Vec<Part>,
-    missed: AtomicU64,
+    missed: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -81,7 +83,7 @@ impl Reader {
             parts.push(Part { number, live: open_live(&layout, number)? });
         }
         parts.sort_by_key(|p| p.number);
-        Ok(Reader { layout, manifest, first, parts, missed: AtomicU64::new(0) })
+        Ok(Reader { layout, manifest, first, parts, missed: Arc::default() })
     }
 
     /// What retention had removed when the reader was opened.
@@ -132,6 +134,18 @@ impl Reader {
     /// All events, in order, each once.
     pub fn events(&self) -> impl Iterator<Item = Result<RecordBatch, Error>> + '_ {
         self.batches(Table::Events)
+    }
+
+    /// Some columns of the events of some time, in order, each once; decoded by a thread of its own, ahead of the caller.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`], also for a column that events do not have; the items too.
+    pub fn scan(&self, select: &Select) -> Result<Scan, Error> {
+        let pieces = self.parts.iter().filter_map(|part| match &part.live {
+            None => Some(Piece::Sealed(part.number)),
+            Some(live) => live[Table::Events as usize].as_ref().map(|live| Piece::Live(live.again())),
+        });
+        scan::start(&self.layout, pieces.collect(), select, &self.missed)
     }
 
     /// The rows of a table, in the order in which they were written; ends after an error. Those of a side table are

@@ -405,6 +405,15 @@ pub(crate) fn complete(table: Table, batch: RecordBatch) -> Result<RecordBatch, 
     RecordBatch::try_new(all, columns)
 }
 
+/// These columns of a batch; those that it does not have are null.
+pub(crate) fn project(to: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let columns = to.fields().iter().map(|field| match batch.column_by_name(field.name()) {
+        Some(column) => Arc::clone(column),
+        None => new_null_array(field.data_type(), batch.num_rows()),
+    });
+    RecordBatch::try_new(Arc::clone(to), columns.collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Table, of, rows};

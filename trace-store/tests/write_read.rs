@@ -3,9 +3,10 @@
 
 mod common;
 use arrow_array::cast::AsArray;
+use arrow_array::types::TimestampNanosecondType;
 use common::*;
 use miot_trace_store::follow::{Follow, From};
-use miot_trace_store::{Error, Options, Reader, Table, Writer, schema};
+use miot_trace_store::{Error, Options, Reader, Select, Table, Writer, schema};
 use std::time::{Duration, Instant};
 
 fn dir() -> (tempfile::TempDir, std::path::PathBuf) {
@@ -56,6 +57,48 @@ fn rows_have_names() {
     assert_eq!(column("path"), [Some("/data/1"), Some("/data/1"), None, Some("/data/1")]);
     assert_eq!(column("path2"), [None; 4]);
     assert_eq!(column("comm")[..2], [Some("thread-1"), Some("thread-2")]);
+}
+
+#[test]
+fn a_scan_gives_some_columns_of_some_time() {
+    let (_temp, dir) = dir();
+    let mut writer = Writer::create(&dir, Options::default()).unwrap();
+    sides(&mut writer);
+    for (from, to) in [(0, 100), (100, 250), (250, 300)] {
+        writer.append(Table::Events, &events(&turn(from, to))).unwrap();
+        if to < 300 {
+            writer.seal().unwrap()
+        } else {
+            writer.commit().unwrap()
+        };
+    }
+    let reader = Reader::open(&dir).unwrap();
+    let all = read_from(&reader);
+    let time = |row: usize| all[row].time;
+    for (from, to) in [(0, 300), (40, 260), (120, 130), (299, 300), (300, 300)] {
+        let until = if to == 300 { i64::MAX } else { time(to) };
+        let since = if from == 300 { i64::MAX } else { time(from) };
+        let select = Select::columns(&["result", "type_size"]).between(since..until);
+        let batches: Vec<_> = reader.scan(&select).unwrap().map(Result::unwrap).collect();
+        for batch in &batches {
+            let schema = batch.schema();
+            let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+            assert_eq!(names, ["time", "result", "type_size"]);
+        }
+        let found: Vec<i64> = batches
+            .iter()
+            .flat_map(|batch| batch.column(0).as_primitive::<TimestampNanosecondType>().values().to_vec())
+            .collect();
+        let expected: Vec<i64> = all[from.min(all.len())..to].iter().map(|event| event.time).collect();
+        assert_eq!(found, expected, "{from}..{to}");
+    }
+    let error = reader.scan(&Select::columns(&["sise"])).unwrap_err().to_string();
+    assert!(error.contains("`sise`"), "{error}");
+    // What is damaged is an error, named.
+    writer.finish().unwrap();
+    let reader = Reader::open(&dir).unwrap();
+    std::fs::write(dir.join("events/part-000001.parquet"), b"PAR1").unwrap();
+    assert!(matches!(reader.scan(&Select::columns(&[])), Err(Error::Damaged { .. })));
 }
 
 #[test]

@@ -13,13 +13,21 @@ use std::collections::HashMap;
 pub struct Nodes(HashMap<String, u32>);
 
 impl Nodes {
-    fn number(&mut self, name: &str) -> u32 {
+    pub(crate) fn number(&mut self, name: &str) -> u32 {
         if let Some(number) = self.0.get(name) {
             return *number;
         }
         let number = self.0.len() as u32;
         self.0.insert(name.to_owned(), number);
         number
+    }
+
+    /// Their names, by number.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        let mut names = vec![""; self.0.len()];
+        self.0.iter().for_each(|(name, number)| names[*number as usize] = name);
+        names
     }
 }
 

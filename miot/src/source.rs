@@ -1,0 +1,70 @@
+//! Which events of which trace an analysis is about, the same options for all of them; reading them, with progress.
+
+use crate::filter::{moment, nanoseconds};
+use arrow_array::RecordBatch;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use jiff::Timestamp;
+use miot_trace_store::{Reader, Select};
+use std::io::IsTerminal as _;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// A trace, and a time.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Source {
+    /// The trace directory
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Only events completed at or after this time, e.g. 2026-11-21T12:00:00Z, or so long ago: 10m, 90s, 2h, 1d
+    #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
+    pub(crate) since: Option<Timestamp>,
+    /// Only events completed before this time, written in the same ways
+    #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
+    pub(crate) until: Option<Timestamp>,
+}
+
+impl Source {
+    /// All of a trace.
+    pub(crate) fn whole(dir: &Path) -> Source {
+        Source { dir: dir.to_owned(), since: None, until: None }
+    }
+
+    /// Nanoseconds since 1970.
+    pub(crate) fn times(&self) -> Range<i64> {
+        self.since.map_or(i64::MIN, nanoseconds)..self.until.map_or(i64::MAX, nanoseconds)
+    }
+
+    /// Opens the trace.
+    pub(crate) fn open(&self) -> anyhow::Result<Reader> {
+        Ok(Reader::open(&self.dir)?)
+    }
+
+    /// These columns of the events, in order. On a terminal, a bar says how far it is.
+    pub(crate) fn scan(
+        &self,
+        reader: &Reader,
+        columns: &[&'static str],
+    ) -> anyhow::Result<impl Iterator<Item = anyhow::Result<RecordBatch>> + use<>> {
+        let scan = reader.scan(&Select::columns(columns).between(self.times()))?;
+        let bar = bar(scan.rows(), "events");
+        Ok(scan.map(move |batch| {
+            let batch = batch?;
+            bar.inc(batch.num_rows() as u64);
+            Ok(batch)
+        }))
+    }
+}
+
+/// A bar on a terminal's standard error, gone when it is dropped; nothing elsewhere.
+pub(crate) fn bar(total: u64, what: &'static str) -> ProgressBar {
+    let terminal = std::io::stderr().is_terminal();
+    let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(Some(total), target);
+    let style = "{bar:30} {percent:>3} %  {human_pos} of {human_len} {msg}, {per_sec}, {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(style) {
+        bar.set_style(style);
+    }
+    bar.set_message(what);
+    bar.with_finish(indicatif::ProgressFinish::AndClear)
+}

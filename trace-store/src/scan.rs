@@ -1,0 +1,217 @@
+//! Reading some columns of the events of a time: what analyses of long traces use.
+//!
+//! A thread of its own reads and decodes while the caller works on the batch before. Memory holds a few batches, however
+//! long the trace is.
+
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::live::LiveReader;
+use crate::parquet_file::Batches;
+use crate::schema::{self, Table, column};
+use arrow_array::types::TimestampNanosecondType;
+use arrow_array::{BooleanArray, RecordBatch};
+use arrow_schema::{ArrowError, Schema, SchemaRef};
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::statistics::Statistics;
+use std::cell::Cell;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+/// Batches that may be ready before they are asked for.
+const AHEAD: usize = 4;
+
+/// Which events to read, and what of them.
+#[derive(Clone, Debug)]
+pub struct Select {
+    columns: Vec<&'static str>,
+    times: Range<i64>,
+}
+
+impl Select {
+    /// These columns of all events; `time` is always among them.
+    #[must_use]
+    pub fn columns(columns: &[&'static str]) -> Select {
+        Select { columns: columns.to_vec(), times: i64::MIN..i64::MAX }
+    }
+
+    /// Only those that completed at such a time, nanoseconds since 1970.
+    #[must_use]
+    pub fn between(self, times: Range<i64>) -> Select {
+        Select { times, ..self }
+    }
+
+    fn wants(&self, group: &RowGroupMetaData) -> bool {
+        // Column 0 is `time`; see the schema.
+        match group.column(0).statistics() {
+            Some(Statistics::Int64(found)) => {
+                found.max_opt().is_none_or(|max| *max >= self.times.start)
+                    && found.min_opt().is_none_or(|min| *min < self.times.end)
+            }
+            _ => true,
+        }
+    }
+
+    /// Without the rows of other times.
+    fn within(&self, batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+        if self.times == (i64::MIN..i64::MAX) {
+            return Ok(batch);
+        }
+        let Some(times) = column::<TimestampNanosecondType>(&batch, "time") else { return Ok(batch) };
+        let wanted: BooleanArray =
+            times.values().iter().map(|time| Some(self.times.contains(time))).collect();
+        if wanted.true_count() == batch.num_rows() {
+            return Ok(batch);
+        }
+        arrow_select::filter::filter_record_batch(&batch, &wanted)
+    }
+
+    fn schema(&self) -> Result<SchemaRef, ArrowError> {
+        let all = schema::of(Table::Events);
+        if let Some(unknown) = self.columns.iter().find(|name| all.column_with_name(name).is_none()) {
+            return Err(ArrowError::SchemaError(format!("events have no column `{unknown}`")));
+        }
+        let wanted = |name: &str| name == "time" || self.columns.contains(&name);
+        let fields = all.fields().iter().filter(|field| wanted(field.name()));
+        Ok(Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>())))
+    }
+}
+
+/// What [`crate::Reader::scan`] gives: batches of events in order; ends after an error.
+#[derive(Debug)]
+pub struct Scan {
+    batches: Receiver<Result<RecordBatch, Error>>,
+    rows: u64,
+}
+
+impl Scan {
+    /// Rows that the sealed parts may give, for showing progress; those of the live part are not counted before they are
+    /// read.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+}
+
+impl Iterator for Scan {
+    type Item = Result<RecordBatch, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.batches.recv().ok()
+    }
+}
+
+/// A part to be read.
+pub(crate) enum Piece {
+    /// Opened when its turn comes: a trace may have more parts than a process may open files.
+    Sealed(u64),
+    Live(LiveReader),
+}
+
+/// Opens the sealed events of a part, and tells how many rows it will give.
+fn open_sealed(path: &Path, select: &Select) -> Result<(Batches, u64), Error> {
+    let mut columns = select.columns.clone();
+    columns.push("time");
+    let rows = Cell::new(0);
+    let batches = Batches::some(Table::Events, path, &columns, |group| {
+        let wanted = select.wants(group);
+        rows.set(rows.get() + if wanted { u64::try_from(group.num_rows()).unwrap_or(0) } else { 0 });
+        wanted
+    })?;
+    Ok((batches, rows.get()))
+}
+
+/// Begins to read. Parts that retention removes before their turn are counted in `missed`.
+pub(crate) fn start(
+    layout: &Layout,
+    pieces: Vec<Piece>,
+    select: &Select,
+    missed: &Arc<AtomicU64>,
+) -> Result<Scan, Error> {
+    let failed = |source| Error::Io { action: "read events of", path: layout.root().to_owned(), source };
+    let schema = select.schema().map_err(|error| failed(std::io::Error::other(error)))?;
+    let mut rows = 0;
+    for piece in &pieces {
+        if let Piece::Sealed(part) = piece {
+            match open_sealed(&layout.sealed(Table::Events, *part), select) {
+                // The thread says what of it.
+                Err(error) if error.is_not_found() => {}
+                opened => rows += opened?.1,
+            }
+        }
+    }
+    let (sender, batches) = sync_channel(AHEAD);
+    let work = Work {
+        layout: layout.clone(),
+        select: select.clone(),
+        schema,
+        missed: Arc::clone(missed),
+        to: sender,
+    };
+    let read = move || {
+        for piece in pieces {
+            if !work.piece(piece) {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("miot-scan".into()).spawn(read).map_err(failed)?;
+    Ok(Scan { batches, rows })
+}
+
+/// What the thread works with.
+struct Work {
+    layout: Layout,
+    select: Select,
+    schema: SchemaRef,
+    missed: Arc<AtomicU64>,
+    to: SyncSender<Result<RecordBatch, Error>>,
+}
+
+impl Work {
+    /// Gives out a part. False if there is nothing more to do: an error was sent, or nobody listens.
+    fn piece(&self, piece: Piece) -> bool {
+        match piece {
+            Piece::Sealed(part) => {
+                let path = self.layout.sealed(Table::Events, part);
+                match open_sealed(&path, &self.select) {
+                    Ok((batches, _)) => self.send(&path, batches),
+                    Err(error)
+                        if error.is_not_found() && self.layout.first().is_ok_and(|first| first > part) =>
+                    {
+                        self.missed.fetch_add(1, Ordering::Relaxed);
+                        true
+                    }
+                    Err(error) => {
+                        let _ = self.to.send(Err(error));
+                        false
+                    }
+                }
+            }
+            Piece::Live(mut live) => {
+                let path = live.path().to_owned();
+                self.send(&path, std::iter::from_fn(|| live.next_batch().transpose()))
+            }
+        }
+    }
+
+    fn send(&self, path: &Path, batches: impl Iterator<Item = Result<RecordBatch, Error>>) -> bool {
+        for batch in batches {
+            let batch = batch.and_then(|batch| {
+                let batch = schema::project(&self.schema, &batch);
+                batch.and_then(|batch| self.select.within(batch)).map_err(|e| Error::damaged(path, e))
+            });
+            let failed = batch.is_err();
+            if batch.as_ref().is_ok_and(|batch| batch.num_rows() == 0) {
+                continue;
+            }
+            if self.to.send(batch).is_err() || failed {
+                return false;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,1 @@
+//! Darshan DXT text, as `darshan-dxt-parser` prints it.

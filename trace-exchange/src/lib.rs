@@ -1,0 +1,17 @@
+//! Traces of other tools become trace directories.
+//!
+//! | module | role |
+//! |---|---|
+//! | [`build`] | a new trace directory from events in any order: what every import writes through |
+//! | `sort` | more events than fit in memory, by completion |
+//! | [`strace`] | what `strace -f -ttt -T` prints |
+//! | [`dxt`] | what `darshan-dxt-parser` prints |
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+pub mod build;
+pub mod dxt;
+mod sort;
+pub mod strace;
+
+pub use build::{Event, FileId, Process, ProcessId, Thread, TraceBuilder};

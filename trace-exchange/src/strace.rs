@@ -1,0 +1,1 @@
+//! What `strace -f -ttt -T` prints.

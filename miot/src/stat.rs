@@ -1,5 +1,7 @@
 //! `miot stat`: the summary of a trace.
 
+mod show;
+
 use crate::output::{self, duration, records, table};
 use crate::source::Source;
 use crate::summary::{self, bytes};
@@ -11,7 +13,7 @@ use std::process::ExitCode;
 /// Summarize a trace: operations, bytes, times, slowest files, losses
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot stat miot-trace\n  miot stat miot-trace --format json | jq .totals\n  miot stat miot-trace --by layer"
+    after_help = "Examples:\n  miot stat miot-trace\n  miot stat miot-trace --format json | jq .totals\n  miot stat miot-trace --by layer\n  miot stat miot-trace --show idle\n  miot stat miot-trace --show bursts --interval 1s --format csv"
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -19,6 +21,8 @@ pub(crate) struct Arguments {
     /// Instead: what each layer of the I/O stack made of the requests of the layer above
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<By>,
+    #[command(flatten)]
+    show: show::Options,
     /// How many of the slowest files to list
     #[arg(long, value_name = "N", default_value_t = 10)]
     files: usize,
@@ -45,6 +49,9 @@ enum By {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if let Some(what) = arguments.show.what {
+        return show::run(what, arguments);
+    }
     if let Some(By::Layer) = arguments.by {
         return by_layer(arguments);
     }

@@ -5,6 +5,8 @@
 //! | [`events`] | rows of events, as most of the others read them |
 //! | [`summary`] | totals, and what each operation, file and process did: `miot stat` |
 //! | [`activity`] | what happens now, or happened at some moment: `miot top`, the log-server's page |
+//! | [`outermost`] | requests that programs made themselves, not within other requests |
+//! | [`bursts`], [`idle`] | throughput per interval; times without I/O: `miot stat --show bursts`, `idle` |
 //! | [`link`] | which request was made within which: `miot cat --tree` |
 //! | [`layers`] | what each layer made of the requests of the one above: `miot stat --by layer` |
 //! | [`view`] | which bytes of a file an MPI-IO request touches, by its view |
@@ -12,11 +14,15 @@
 //! | `by_id` | tables by dense id |
 
 pub mod activity;
+pub mod bursts;
 mod by_id;
 pub mod events;
+pub mod idle;
 pub mod layers;
 pub mod link;
+mod missing;
 mod ops;
+pub mod outermost;
 pub mod summary;
 pub mod view;
 
@@ -24,6 +30,7 @@ pub use activity::{Activity, Snapshot, Window};
 pub use events::{Event, Events};
 pub use layers::{LayerRow, Layers};
 pub use link::{Linker, Nodes, Requests, Tree};
+pub use missing::Missing;
 pub use summary::{FileRow, OperationRow, ProcessRow, Report, Summary, Totals};
 
 use miot_trace_store::schema::{column, text};

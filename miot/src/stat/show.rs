@@ -1,0 +1,118 @@
+//! `miot stat DIR --show WHAT`: one question about a trace, answered.
+
+mod bursts;
+mod idle;
+
+use super::Format;
+use crate::source::Source;
+use arrow_array::RecordBatch;
+use clap::{Args, ValueEnum};
+use jiff::SignedDuration;
+use miot_trace_analysis::{Missing, events};
+use miot_trace_store::{Reader, Table};
+use serde::Serialize;
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+
+#[derive(Args, Debug)]
+pub(super) struct Options {
+    /// Instead: the answer to one question
+    #[arg(long = "show", value_enum, value_name = "WHAT", conflicts_with = "by")]
+    pub(super) what: Option<What>,
+    /// Length of an interval of `bursts` and `idle`, e.g. 1s, 100ms, 10min
+    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = interval)]
+    interval: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum What {
+    /// Throughput per interval, its distribution, and how long it was below a fraction of its peak; csv: each interval
+    Bursts,
+    /// Idle periods by three definitions, and how long they were
+    Idle,
+}
+
+/// A duration that is not zero.
+fn interval(text: &str) -> Result<u64, String> {
+    let duration: SignedDuration =
+        text.parse().map_err(|_| format!("`{text}` is no duration like 1s, 100ms or 10min"))?;
+    let nanoseconds = u64::try_from(duration.as_nanos()).ok().filter(|nanoseconds| *nanoseconds > 0);
+    nanoseconds.ok_or_else(|| "an interval is longer than nothing".to_owned())
+}
+
+pub(super) fn run(what: What, arguments: &super::Arguments) -> anyhow::Result<ExitCode> {
+    let view = match what {
+        What::Bursts => bursts::view,
+        What::Idle => idle::view,
+    };
+    let reader = arguments.source.open()?;
+    let missing = Missing::of(&reader.table(Table::Losses)?);
+    let mut out = stdout().lock();
+    view(&Asked { arguments, reader: &reader, missing }, &mut out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a view needs.
+struct Asked<'a> {
+    arguments: &'a super::Arguments,
+    reader: &'a Reader,
+    missing: Missing,
+}
+
+impl Asked<'_> {
+    fn format(&self) -> Format {
+        self.arguments.format
+    }
+
+    fn interval(&self) -> u64 {
+        self.arguments.show.interval
+    }
+
+    fn source(&self) -> &Source {
+        &self.arguments.source
+    }
+
+    /// Gives all events to `add`.
+    fn events(&self, mut add: impl FnMut(&RecordBatch)) -> anyhow::Result<()> {
+        for batch in self.source().scan(self.reader, events::COLUMNS)? {
+            add(&batch?);
+        }
+        Ok(())
+    }
+
+    /// One JSON object, with what is missing.
+    fn json(&self, out: &mut impl Write, result: &impl Serialize) -> anyhow::Result<()> {
+        #[derive(Serialize)]
+        struct Told<'a, T> {
+            missing: Missing,
+            #[serde(flatten)]
+            result: &'a T,
+        }
+        serde_json::to_writer_pretty(&mut *out, &Told { missing: self.missing, result })?;
+        Ok(writeln!(out)?)
+    }
+
+    /// That figures are lower bounds, if they are.
+    fn tell_missing(&self, out: &mut impl Write) -> std::io::Result<()> {
+        if self.missing.lost > 0 {
+            writeln!(
+                out,
+                "{} events lost: counts and bytes are lower bounds, see docs/losses.md",
+                self.missing.lost
+            )?;
+        }
+        if self.missing.filtered > 0 {
+            let filtered = self.missing.filtered;
+            writeln!(
+                out,
+                "{filtered} requests left out by minimum duration or sampling: counts and bytes are without them"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// A share, in percent.
+fn percent(share: f64) -> String {
+    format!("{:.2} %", share * 100.0)
+}

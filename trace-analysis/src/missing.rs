@@ -1,0 +1,35 @@
+//! What a trace is known not to have.
+
+use crate::{column, text};
+use arrow_array::RecordBatch;
+use arrow_array::types::UInt64Type;
+use miot_trace_store::schema::FILTERED;
+use serde::Serialize;
+
+/// Events that are missing: with any lost, counts and bytes of an analysis are lower bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Missing {
+    /// Lost.
+    pub lost: u64,
+    /// Left out on purpose: too short, or not in the sample.
+    pub filtered: u64,
+}
+
+impl Missing {
+    /// From the rows of the table `losses`.
+    #[must_use]
+    pub fn of(losses: &[RecordBatch]) -> Missing {
+        let mut missing = Missing::default();
+        for batch in losses {
+            let (Some(counts), Some(places)) = (column::<UInt64Type>(batch, "count"), text(batch, "place"))
+            else {
+                continue;
+            };
+            for (place, count) in places.iter().zip(counts.values()) {
+                let sum = if place == Some(FILTERED) { &mut missing.filtered } else { &mut missing.lost };
+                *sum = sum.saturating_add(*count);
+            }
+        }
+        missing
+    }
+}

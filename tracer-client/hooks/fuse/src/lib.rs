@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `options` | the command line |
 //! | `mounting` | what is refused; mounting, serving, unmounting |
-//! | `passthrough` | the requests |
+//! | `passthrough` | the requests: begun, made, ended, answered |
+//! | `source` | what each does to the directory |
 //! | `inodes`, `place` | files the kernel knows, and their paths |
 //! | `opened`, `buffer` | open files and directories; data on its way |
 //! | `caller` | making things as the caller |
@@ -35,5 +36,6 @@ pub mod options;
 mod passthrough;
 mod place;
 mod record;
+mod source;
 
 pub use passthrough::Passthrough;

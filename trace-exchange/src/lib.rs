@@ -1,16 +1,18 @@
-//! Traces of other tools become trace directories.
+//! Traces of other tools become trace directories, and trace directories what other tools read.
 //!
 //! | module | role |
 //! |---|---|
 //! | [`build`] | a new trace directory from events in any order: what every import writes through |
 //! | `sort` | more events than fit in memory, by completion |
 //! | [`strace`] | what `strace -f -ttt -T` prints |
+//! | [`miller`] | the ASCII trace format of Miller (1990): records, reader, writer |
 //! | [`dxt`] | what `darshan-dxt-parser` prints |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod build;
 pub mod dxt;
+pub mod miller;
 mod sort;
 pub mod strace;
 

@@ -1,0 +1,327 @@
+//! Text to records.
+
+use super::state::State;
+use super::{BLOCK, Item, Record, RecordType, compression};
+use std::io::{self, BufRead};
+
+/// Longest line that is read; a path has up to 4096 bytes, each of them up to four characters.
+const LONGEST: usize = 64 << 10;
+
+/// What to do with what the format does not allow, but could mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It is damage.
+    #[default]
+    Strict,
+    /// Unknown bits and flags that contradict others are passed over and counted in [`Reader::oddities`]; a file that
+    /// begins with a sequential access begins at 0.
+    Lenient,
+}
+
+/// How numbers are written. The appendix does not say; the sample of its Figure 1 is hexadecimal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Base {
+    /// Without `0x`, digits in either case.
+    #[default]
+    Hexadecimal,
+    /// As traces of other programs may be.
+    Decimal,
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// A field is no number of this base up to 64 bits.
+    #[error("field {field} is `{found}`; expected a number in {base}")]
+    NotANumber {
+        /// From 1.
+        field: usize,
+        /// At most its first 20 characters.
+        found: String,
+        /// What was expected.
+        base: &'static str,
+    },
+    /// The compression field promises another number of fields.
+    #[error("{found} fields; with its compression field {expected} are expected")]
+    Fields {
+        /// Fields of the line.
+        found: usize,
+        /// Fields that its compression field asks for.
+        expected: usize,
+    },
+    /// Above 0xff, or a bit without a meaning.
+    #[error("record type {0:X} has bits without a meaning")]
+    Type(u64),
+    /// Above 0xff, or a bit without a meaning.
+    #[error("compression {0:X} has bits without a meaning")]
+    Compression(u64),
+    /// A field is left out that does not follow from a record before.
+    #[error("no {0}, and no record before from which it would follow")]
+    Unknown(&'static str),
+    /// A length or offset that is left out or physical cannot be in blocks.
+    #[error("compression {0:X} contradicts itself or the record type: {1} cannot be in blocks")]
+    Scale(u8, &'static str),
+    /// More than 64 bits.
+    #[error("{0} does not fit 64 bits")]
+    TooLarge(&'static str),
+    /// Longer than any record or comment.
+    #[error("longer than 65536 bytes")]
+    TooLong,
+}
+
+/// Why there is no record.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The line is damaged. Reading can go on with the next one: what the line said of times and of what records leave out
+    /// is missing from then on.
+    #[error("line {line}: {damage}")]
+    Damaged {
+        /// From 1.
+        line: u64,
+        /// What is wrong.
+        damage: Damage,
+    },
+    /// The text cannot be read; nothing comes after it.
+    #[error("cannot read: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Reads a trace. Memory grows with the number of processes and of their files, not of records.
+#[derive(Debug)]
+pub struct Reader<R> {
+    from: R,
+    base: Base,
+    mode: Mode,
+    state: State,
+    buffer: Vec<u8>,
+    line: u64,
+    oddities: u64,
+    ended: bool,
+}
+
+impl<R: BufRead> Reader<R> {
+    /// Nothing is read yet.
+    pub fn new(from: R, base: Base, mode: Mode) -> Reader<R> {
+        Reader {
+            from,
+            base,
+            mode,
+            state: State::default(),
+            buffer: Vec::new(),
+            line: 0,
+            oddities: 0,
+            ended: false,
+        }
+    }
+
+    /// Number of the last line that was read, from 1.
+    #[must_use]
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// Lines with something that was passed over; see [`Mode::Lenient`].
+    #[must_use]
+    pub fn oddities(&self) -> u64 {
+        self.oddities
+    }
+
+    /// Reads a line into the buffer, without its end. `None`: there is none; false: too long.
+    fn next_line(&mut self) -> io::Result<Option<bool>> {
+        self.buffer.clear();
+        let mut fits = true;
+        loop {
+            let found = match self.from.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                found => found?,
+            };
+            if found.is_empty() {
+                let any = !self.buffer.is_empty() || !fits;
+                return Ok(any.then_some(fits));
+            }
+            let end = found.iter().position(|byte| *byte == b'\n');
+            let piece = &found[..end.unwrap_or(found.len())];
+            fits &= self.buffer.len() + piece.len() <= LONGEST;
+            if fits {
+                self.buffer.extend_from_slice(piece);
+            } else {
+                self.buffer.clear();
+            }
+            let used = piece.len() + usize::from(end.is_some());
+            self.from.consume(used);
+            if end.is_some() {
+                return Ok(Some(fits));
+            }
+        }
+    }
+
+    fn next_item(&mut self) -> Result<Option<Item>, ReadError> {
+        loop {
+            let Some(fits) = self.next_line()? else { return Ok(None) };
+            self.line += 1;
+            let line = self.line;
+            let damaged = |damage| ReadError::Damaged { line, damage };
+            if !fits {
+                return Err(damaged(Damage::TooLong));
+            }
+            let mut odd = false;
+            let item = parse(&self.buffer, self.base, self.mode, &mut self.state, &mut odd);
+            self.oddities += u64::from(odd);
+            if let Some(item) = item.map_err(damaged)? {
+                return Ok(Some(item));
+            }
+        }
+    }
+}
+
+/// Each line that is not blank, and each error; ends after an error of reading.
+impl<R: BufRead> Iterator for Reader<R> {
+    type Item = Result<Item, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let item = self.next_item().transpose();
+        self.ended = matches!(item, None | Some(Err(ReadError::Io(_))));
+        item
+    }
+}
+
+/// The fields of a line, from left to right.
+struct Fields<'a> {
+    rest: &'a [u8],
+    taken: usize,
+    base: Base,
+}
+
+fn is_blank(byte: &u8) -> bool {
+    byte.is_ascii_whitespace() || *byte == b'\x0b'
+}
+
+impl<'a> Fields<'a> {
+    fn word(&mut self) -> Option<&'a [u8]> {
+        let from = self.rest.iter().position(|byte| !is_blank(byte))?;
+        let rest = &self.rest[from..];
+        let (word, rest) = rest.split_at(rest.iter().position(is_blank).unwrap_or(rest.len()));
+        self.rest = rest;
+        self.taken += 1;
+        Some(word)
+    }
+
+    fn number(&self, word: &[u8]) -> Result<u64, Damage> {
+        let (radix, base) = match self.base {
+            Base::Hexadecimal => (16, "hexadecimal"),
+            Base::Decimal => (10, "decimal"),
+        };
+        let digits = word.iter().try_fold(0u64, |value, byte| {
+            let digit = char::from(*byte).to_digit(radix)?;
+            value.checked_mul(u64::from(radix))?.checked_add(u64::from(digit))
+        });
+        digits.ok_or_else(|| {
+            let found = String::from_utf8_lossy(&word[..word.len().min(20)]);
+            Damage::NotANumber { field: self.taken, found: found.escape_default().to_string(), base }
+        })
+    }
+}
+
+/// Parses a line; `None` for a blank one. A damaged line leaves the state as it was.
+fn parse(
+    line: &[u8],
+    base: Base,
+    mode: Mode,
+    state: &mut State,
+    odd: &mut bool,
+) -> Result<Option<Item>, Damage> {
+    let mut fields = Fields { rest: line, taken: 0, base };
+    let Some(first) = fields.word() else { return Ok(None) };
+    let kind = fields.number(first)?;
+    if kind == u64::from(RecordType::COMMENT) {
+        let text = fields.rest.strip_suffix(b"\r").unwrap_or(fields.rest);
+        let from = text.iter().position(|byte| !is_blank(byte)).unwrap_or(text.len());
+        return Ok(Some(Item::Comment(text[from..].to_vec())));
+    }
+    let lenient = mode == Mode::Lenient;
+    let byte = u8::try_from(kind).ok().and_then(RecordType::from_bits);
+    let kind = byte.ok_or(Damage::Type(kind))?;
+    let mut allow = |is_odd: bool, damage: Damage| match (is_odd, lenient) {
+        (true, false) => Err(damage),
+        (true, true) => {
+            *odd = true;
+            Ok(())
+        }
+        (false, _) => Ok(()),
+    };
+    allow(kind.bits() & RecordType::RESERVED != 0, Damage::Type(kind.bits().into()))?;
+
+    let word = fields.word().ok_or(Damage::Fields { found: 1, expected: 5 })?;
+    let number = fields.number(word)?;
+    let all = u8::try_from(number).map_err(|_| Damage::Compression(number))?;
+    allow(all & !compression::ALL != 0, Damage::Compression(number))?;
+    let has = |bit: u8| all & bit != 0;
+
+    // One more than there can be, so that too many are noticed.
+    let mut values = [0; 9];
+    let mut found = 0;
+    while let Some(word) = fields.word() {
+        if let Some(value) = values.get_mut(found) {
+            *value = fields.number(word)?;
+        }
+        found += 1;
+    }
+    let left_out = [
+        compression::NO_BLOCK,
+        compression::NO_LENGTH,
+        compression::NO_OPERATIONID,
+        compression::NO_FILEID,
+        compression::NO_PROCESSID,
+    ];
+    let expected = 8 - left_out.into_iter().filter(|bit| has(*bit)).count();
+    if found != expected {
+        return Err(Damage::Fields { found: found + 2, expected: expected + 2 });
+    }
+    let mut values = values.into_iter();
+    let mut take = |left_out: u8| if has(left_out) { None } else { values.next() };
+    let offset = take(compression::NO_BLOCK);
+    let length = take(compression::NO_LENGTH);
+    let [since, took] = [take(0), take(0)].map(Option::unwrap_or_default);
+    let operation = take(compression::NO_OPERATIONID);
+    let file = take(compression::NO_FILEID);
+    let process = take(compression::NO_PROCESSID);
+    let process_time = take(0).unwrap_or_default();
+
+    // What is left out, in the order in which one follows from the other.
+    let process = process.or(state.last_process).ok_or(Damage::Unknown("process"))?;
+    let file = match file {
+        Some(file) => file,
+        None => state
+            .processes
+            .get(&process)
+            .and_then(|process| process.last_file)
+            .ok_or(Damage::Unknown("file"))?,
+    };
+    let before = state.file(process, (kind.is_logical(), file));
+    let mut scaled = |value: Option<u64>, bit: u8, name: &'static str| match value {
+        Some(value) if has(bit) && kind.is_logical() => {
+            value.checked_mul(BLOCK).map(Some).ok_or(Damage::TooLarge(name))
+        }
+        value => allow(has(bit), Damage::Scale(all, name)).map(|()| value),
+    };
+    let length = match scaled(length, compression::LENGTH_IN_BLOCKS, "the length")? {
+        Some(length) => length,
+        None => before.ok_or(Damage::Unknown("length"))?.length,
+    };
+    let offset = match (scaled(offset, compression::OFFSET_IN_BLOCKS, "the offset")?, before) {
+        (Some(offset), _) => offset,
+        (None, Some(before)) => before.next().ok_or(Damage::TooLarge("the offset"))?,
+        (None, None) => {
+            allow(true, Damage::Unknown("offset"))?;
+            0
+        }
+    };
+    let operation = operation.unwrap_or_else(|| before.map_or(0, |before| before.operation));
+    let start = state.start.checked_add(since).ok_or(Damage::TooLarge("the start time"))?;
+    let record = Record { kind, offset, length, start, took, operation, file, process, process_time };
+    state.see(&record, 0);
+    Ok(Some(Item::Record(record)))
+}

@@ -77,17 +77,22 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
         printer.flush()?;
     }
+    tell_missed(&reader);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says what could not be read.
+pub(crate) fn tell_missed(reader: &Reader) {
     if reader.missed() > 0 {
         eprintln!(
             "miot: retention removed {} of the oldest parts before they could be read",
             reader.missed()
         );
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The processes of these jobs.
-fn of_jobs(reader: &Reader, wanted: &[String]) -> anyhow::Result<HashSet<u64>> {
+pub(crate) fn of_jobs(reader: &Reader, wanted: &[String]) -> anyhow::Result<HashSet<u64>> {
     let mut found = HashSet::new();
     for batch in reader.batches(Table::Processes) {
         let batch = batch?;

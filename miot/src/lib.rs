@@ -8,6 +8,7 @@ mod ctl;
 mod devices;
 mod doctor;
 mod errno;
+mod export;
 mod filter;
 mod message;
 mod numbers;
@@ -50,6 +51,7 @@ enum Command {
     Stat(stat::Arguments),
     Devices(devices::Arguments),
     Fsck(check::Arguments),
+    Export(export::Arguments),
     Ctl(ctl::Arguments),
     Top(top::Arguments),
     Pki(pki::Arguments),
@@ -77,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::Stat(arguments) => (stat::run(&arguments), EXIT_FAILED),
         Command::Devices(arguments) => (devices::run(&arguments), EXIT_FAILED),
         Command::Fsck(arguments) => (check::run(&arguments), EXIT_FAILED),
+        Command::Export(arguments) => (export::run(&arguments), EXIT_FAILED),
         Command::Ctl(arguments) => (ctl::run(arguments), EXIT_FAILED),
         Command::Top(arguments) => (top::run(&arguments), EXIT_FAILED),
         Command::Pki(arguments) => (pki::run(&arguments), EXIT_FAILED),

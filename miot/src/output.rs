@@ -11,7 +11,9 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 use miot_proto::event::flag;
 use miot_trace_store::Corrections;
-use serde::Serialize;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
 
@@ -28,71 +30,150 @@ pub(crate) enum Format {
     Csv,
 }
 
-/// One event with its names resolved, in the order and under the names of the documentation.
-#[derive(Debug, Serialize)]
+/// One event with its names resolved.
+#[derive(Debug)]
 pub(crate) struct Row<'a> {
-    pub(crate) time: String,
+    /// Nanoseconds since 1970.
+    pub(crate) time: i64,
     pub(crate) duration: i64,
     pub(crate) node: &'a str,
     pub(crate) process: u64,
     pub(crate) pid: u32,
     pub(crate) tid: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) comm: Option<&'a str>,
     pub(crate) layer: &'a str,
     pub(crate) op: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) path: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) path2: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) offset: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) offset2: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) length: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) arg: Option<i64>,
     pub(crate) result: i64,
     pub(crate) flags: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) handle: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) file2: Option<u64>,
     pub(crate) stream: u64,
     pub(crate) seq: u64,
     pub(crate) request: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) enclosing: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cpu_time: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) caller_tid: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) caller_uid: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mpi_rank: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mpi_size: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) etypes: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) type_size: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) type_extent: Option<i64>,
     /// What a message of a debug log says.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
 }
 
-const CSV_HEADER: &str = "time,duration,node,process,pid,tid,comm,layer,op,path,path2,offset,offset2,length,arg,result,flags,handle,file,file2,stream,seq,request,enclosing,cpu_time,caller_tid,caller_uid,mpi_rank,mpi_size,etypes,type_size,type_extent,message";
+/// What a column holds of a row.
+pub(crate) enum Cell<'a> {
+    None,
+    Signed(i64),
+    Unsigned(u64),
+    Text(Cow<'a, str>),
+}
+
+trait IntoCell {
+    fn cell(&self) -> Cell<'_>;
+}
+
+macro_rules! cells {
+    ($($kind:ident: $($number:ty)*;)*) => {
+        $($(impl IntoCell for $number {
+            fn cell(&self) -> Cell<'_> {
+                Cell::$kind((*self).into())
+            }
+        })*)*
+    };
+}
+
+cells! { Signed: i64; Unsigned: u16 u32 u64; }
+
+impl IntoCell for &str {
+    fn cell(&self) -> Cell<'_> {
+        Cell::Text((*self).into())
+    }
+}
+
+impl IntoCell for String {
+    fn cell(&self) -> Cell<'_> {
+        Cell::Text(self.as_str().into())
+    }
+}
+
+impl<T: IntoCell> IntoCell for Option<T> {
+    fn cell(&self) -> Cell<'_> {
+        self.as_ref().map_or(Cell::None, IntoCell::cell)
+    }
+}
+
+/// A column of events as they are printed for programs.
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    cell: for<'a> fn(&'a Row<'a>) -> Cell<'a>,
+}
+
+impl fmt::Debug for Column {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name)
+    }
+}
+
+macro_rules! columns {
+    ($($name:ident)*) => {
+        &[
+            Column { name: "time", cell: |row| Cell::Text(time(row.time).into()) },
+            $(Column { name: stringify!($name), cell: |row| row.$name.cell() },)*
+        ]
+    };
+}
+
+/// All of them, in the order of the documentation.
+pub(crate) const COLUMNS: &[Column] = columns! {
+    duration node process pid tid comm layer op path path2 offset offset2 length arg result flags handle file file2 stream
+    seq request enclosing cpu_time caller_tid caller_uid mpi_rank mpi_size etypes type_size type_extent message
+};
+
+/// An object; what there is nothing of is left out.
+impl Serialize for Row<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        object(self, COLUMNS, to)
+    }
+}
+
+fn object<'c, S: Serializer>(
+    row: &Row<'_>,
+    columns: impl IntoIterator<Item = &'c Column>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    let mut object = to.serialize_map(None)?;
+    for column in columns {
+        match (column.cell)(row) {
+            Cell::None => {}
+            Cell::Signed(number) => object.serialize_entry(column.name, &number)?,
+            Cell::Unsigned(number) => object.serialize_entry(column.name, &number)?,
+            Cell::Text(text) => object.serialize_entry(column.name, &text)?,
+        }
+    }
+    object.end()
+}
+
+/// Where rows go.
+enum Out<W: Write> {
+    Text(W),
+    Json(W),
+    Csv(Box<csv::Writer<W>>),
+}
 
 /// Prints batches of rows.
 pub(crate) struct Printer<W: Write> {
-    out: W,
-    format: Format,
+    out: Out<W>,
+    columns: Vec<&'static Column>,
     header_due: bool,
     /// Given: times are those of the nodes.
     node_times: Option<Corrections>,
@@ -220,11 +301,6 @@ impl<'a> Columns<'a> {
         })
     }
 
-    /// When the event of a row completed, nanoseconds in merged time.
-    pub(crate) fn completion(&self, i: usize) -> i64 {
-        self.time.value(i)
-    }
-
     pub(crate) fn matches(&self, matcher: &Matcher, i: usize) -> bool {
         matcher.matches(&Candidate {
             time: self.time.value(i),
@@ -239,7 +315,7 @@ impl<'a> Columns<'a> {
 
     pub(crate) fn row(&self, i: usize) -> Row<'a> {
         Row {
-            time: time(self.time.value(i)),
+            time: self.time.value(i),
             duration: self.duration.value(i),
             node: self.node.get(i).unwrap_or(""),
             process: self.process.value(i),
@@ -315,7 +391,7 @@ pub(crate) struct Where<'a>(pub(crate) &'a Row<'a>);
 impl fmt::Display for Where<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Where(row) = self;
-        write!(out, "{} {} {}/{} ", row.time, row.node, row.pid, row.tid)
+        write!(out, "{} {} {}/{} ", time(row.time), row.node, row.pid, row.tid)
     }
 }
 
@@ -398,7 +474,17 @@ pub(crate) fn table<const N: usize>(
 impl<W: Write> Printer<W> {
     /// `node_times`: print the nodes' own times instead of the merged ones.
     pub(crate) fn new(out: W, format: Format, node_times: Option<Corrections>) -> Self {
-        Printer { out, format, header_due: format == Format::Csv, node_times }
+        let (out, is_csv) = match format {
+            Format::Text => (Out::Text(out), false),
+            Format::Json => (Out::Json(out), false),
+            Format::Csv => (Out::Csv(Box::new(csv::Writer::from_writer(out))), true),
+        };
+        Printer { out, columns: COLUMNS.iter().collect(), header_due: is_csv, node_times }
+    }
+
+    /// Only these columns, in this order. Lines for people have no columns.
+    pub(crate) fn with_columns(self, columns: Vec<&'static Column>) -> Self {
+        Printer { columns, ..self }
     }
 
     /// Prints the rows that match, at most `limit` of them. Returns how many.
@@ -408,9 +494,7 @@ impl<W: Write> Printer<W> {
         matcher: &Matcher,
         limit: u64,
     ) -> anyhow::Result<u64> {
-        if std::mem::take(&mut self.header_due) {
-            writeln!(self.out, "{CSV_HEADER}")?;
-        }
+        self.header()?;
         let columns = Columns::of(batch)?;
         let mut printed = 0;
         for i in 0..batch.num_rows() {
@@ -422,74 +506,56 @@ impl<W: Write> Printer<W> {
             }
             let mut row = columns.row(i);
             if let Some(corrections) = &self.node_times
-                && let Some(own) = corrections.node_time(row.node, columns.time.value(i), row.flags)
+                && let Some(own) = corrections.node_time(row.node, row.time, row.flags)
             {
-                row.time = time(own);
+                row.time = own;
             }
-            match self.format {
-                Format::Text => self.text(&row)?,
-                Format::Json => {
-                    serde_json::to_writer(&mut self.out, &row)?;
-                    writeln!(self.out)?;
-                }
-                Format::Csv => self.csv(&row)?,
-            }
+            self.row(&row)?;
             printed += 1;
         }
         Ok(printed)
     }
 
-    fn text(&mut self, row: &Row<'_>) -> anyhow::Result<()> {
-        Ok(writeln!(self.out, "{}{}", Where(row), What(row))?)
+    /// The line before all others, if it is due.
+    pub(crate) fn header(&mut self) -> anyhow::Result<()> {
+        if std::mem::take(&mut self.header_due)
+            && let Out::Csv(lines) = &mut self.out
+        {
+            lines.write_record(self.columns.iter().map(|column| column.name))?;
+        }
+        Ok(())
     }
 
-    fn csv(&mut self, row: &Row<'_>) -> anyhow::Result<()> {
-        let mut line = csv::Writer::from_writer(&mut self.out);
-        let text = |v: Option<&dyn ToString>| v.map(ToString::to_string).unwrap_or_default();
-        fn some<T: ToString>(v: &Option<T>) -> Option<&dyn ToString> {
-            v.as_ref().map(|v| v as &dyn ToString)
+    fn row(&mut self, row: &Row<'_>) -> anyhow::Result<()> {
+        match &mut self.out {
+            Out::Text(out) => writeln!(out, "{}{}", Where(row), What(row))?,
+            Out::Json(out) => {
+                let mut json = serde_json::Serializer::new(&mut *out);
+                object(row, self.columns.iter().copied(), &mut json)?;
+                writeln!(out)?;
+            }
+            Out::Csv(lines) => {
+                let mut digits = itoa::Buffer::new();
+                for column in &self.columns {
+                    match (column.cell)(row) {
+                        Cell::None => lines.write_field("")?,
+                        Cell::Signed(number) => lines.write_field(digits.format(number))?,
+                        Cell::Unsigned(number) => lines.write_field(digits.format(number))?,
+                        Cell::Text(text) => lines.write_field(text.as_ref())?,
+                    }
+                }
+                lines.write_record(None::<&[u8]>)?;
+            }
         }
-        line.write_record([
-            row.time.clone(),
-            row.duration.to_string(),
-            row.node.to_owned(),
-            row.process.to_string(),
-            row.pid.to_string(),
-            row.tid.to_string(),
-            text(some(&row.comm)),
-            row.layer.to_owned(),
-            row.op.to_owned(),
-            text(some(&row.path)),
-            text(some(&row.path2)),
-            text(some(&row.offset)),
-            text(some(&row.offset2)),
-            text(some(&row.length)),
-            text(some(&row.arg)),
-            row.result.to_string(),
-            row.flags.to_string(),
-            text(some(&row.handle)),
-            text(some(&row.file)),
-            text(some(&row.file2)),
-            row.stream.to_string(),
-            row.seq.to_string(),
-            row.request.to_string(),
-            text(some(&row.enclosing)),
-            text(some(&row.cpu_time)),
-            text(some(&row.caller_tid)),
-            text(some(&row.caller_uid)),
-            text(some(&row.mpi_rank)),
-            text(some(&row.mpi_size)),
-            text(some(&row.etypes)),
-            text(some(&row.type_size)),
-            text(some(&row.type_extent)),
-            text(some(&row.message)),
-        ])?;
-        line.flush()?;
         Ok(())
     }
 
     pub(crate) fn flush(&mut self) -> anyhow::Result<()> {
-        Ok(self.out.flush()?)
+        match &mut self.out {
+            Out::Text(out) | Out::Json(out) => out.flush()?,
+            Out::Csv(lines) => lines.flush()?,
+        }
+        Ok(())
     }
 }
 

@@ -46,7 +46,16 @@ impl Source {
         reader: &Reader,
         columns: &[&'static str],
     ) -> anyhow::Result<impl Iterator<Item = anyhow::Result<RecordBatch>> + use<>> {
-        let scan = reader.scan(&Select::columns(columns).between(self.times()))?;
+        self.scan_selected(reader, Select::columns(columns))
+    }
+
+    /// The same for what is selected.
+    pub(crate) fn scan_selected(
+        &self,
+        reader: &Reader,
+        select: Select,
+    ) -> anyhow::Result<impl Iterator<Item = anyhow::Result<RecordBatch>> + use<>> {
+        let scan = reader.scan(&select.between(self.times()))?;
         let bar = bar(scan.rows(), "events");
         Ok(scan.map(move |batch| {
             let batch = batch?;

@@ -1,7 +1,7 @@
 //! `miot cat --tree`: each request with those made within it.
 
 use crate::filter::Matcher;
-use crate::output::{Columns, Format, What, Where, time};
+use crate::output::{Columns, Format, What, Where};
 use arrow_array::RecordBatch;
 use miot_trace_analysis::{Linker, Nodes, Requests, Tree};
 use miot_trace_store::Corrections;
@@ -67,9 +67,9 @@ impl<W: Write> Trees<W> {
         for i in 0..batch.num_rows() {
             let mut row = columns.row(i);
             if let Some(corrections) = &self.node_times
-                && let Some(own) = corrections.node_time(row.node, columns.completion(i), row.flags)
+                && let Some(own) = corrections.node_time(row.node, row.time, row.flags)
             {
-                row.time = time(own);
+                row.time = own;
             }
             let line = Line {
                 head: if self.is_json { String::new() } else { Where(&row).to_string() },

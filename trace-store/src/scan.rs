@@ -38,6 +38,13 @@ impl Select {
         Select { columns: columns.to_vec(), times: i64::MIN..i64::MAX }
     }
 
+    /// All columns of all events.
+    #[must_use]
+    pub fn all() -> Select {
+        let columns = schema::event_columns().collect::<Vec<_>>();
+        Select::columns(&columns)
+    }
+
     /// Only those that completed at such a time, nanoseconds since 1970.
     #[must_use]
     pub fn between(self, times: Range<i64>) -> Select {

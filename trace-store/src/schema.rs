@@ -202,12 +202,20 @@ pub fn time_type() -> DataType {
 /// Columns of a table.
 #[must_use]
 pub fn of(table: Table) -> SchemaRef {
+    Arc::clone(&all()[table as usize])
+}
+
+fn all() -> &'static [SchemaRef; TABLES] {
     static ALL: OnceLock<[SchemaRef; TABLES]> = OnceLock::new();
-    let all = ALL.get_or_init(|| {
+    ALL.get_or_init(|| {
         [events(), processes(), threads(), files(), losses(), clocks(), devices()]
             .map(|f| Arc::new(Schema::new(f)))
-    });
-    Arc::clone(&all[table as usize])
+    })
+}
+
+/// Names of the columns of events.
+pub(crate) fn event_columns() -> impl Iterator<Item = &'static str> {
+    all()[Table::Events as usize].fields().iter().map(|field| field.name().as_str())
 }
 
 /// A column of numbers, if the batch has it.

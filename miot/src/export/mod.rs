@@ -1,0 +1,101 @@
+//! `miot export`: a trace in the formats of other tools.
+
+mod rows;
+mod target;
+
+use crate::cat::{of_jobs, tell_missed};
+use crate::filter::Filter;
+use crate::output::{self, COLUMNS, Column, Printer};
+use crate::source::Source;
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use miot_trace_store::Reader;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use target::Target;
+
+/// Write a trace in a format of other tools
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  miot export miot-trace --format csv --columns time,op,path,length -o events.csv\n  miot export miot-trace --format jsonl --op read,write -o - | zstd > events.jsonl.zst\n\nThe output has its name when it is whole; until then it is OUT.partial, which is removed if the export fails."
+)]
+pub(crate) struct Arguments {
+    /// The trace directory
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// What to write
+    #[arg(long, value_enum)]
+    format: Format,
+    /// Where to write it, something that is not there yet; `-`: to standard output
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+    #[command(flatten)]
+    filter: Filter,
+    /// Only this job of a batch system (column `job` of `processes`)
+    #[arg(long, value_delimiter = ',', value_name = "ID")]
+    job: Vec<String>,
+    /// csv and jsonl: only these columns, in this order
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    columns: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Comma-separated values with a header line, as `miot cat --format csv` prints them.
+    Csv,
+    /// A JSON object per line, as `miot cat --format json` prints them.
+    Jsonl,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let columns = columns(arguments)?;
+    let mut target = Target::new(&arguments.output, false)?;
+    let mut matcher = arguments.filter.matcher()?;
+    let reader = Reader::open(&arguments.dir)?;
+    if !arguments.job.is_empty() {
+        matcher = matcher.of_processes(of_jobs(&reader, &arguments.job)?);
+    }
+    let Filter { since, until, .. } = arguments.filter;
+    let source = Source { dir: arguments.dir.clone(), since, until };
+    let rows = rows::rows(&source, &reader, matcher)?;
+    match arguments.format {
+        Format::Csv => lines(rows, output::Format::Csv, columns, &mut target)?,
+        Format::Jsonl => lines(rows, output::Format::Json, columns, &mut target)?,
+    }
+    target.finish()?;
+    tell_missed(&reader);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The chosen columns.
+fn columns(arguments: &Arguments) -> anyhow::Result<Vec<&'static Column>> {
+    if arguments.columns.is_empty() {
+        return Ok(COLUMNS.iter().collect());
+    }
+    anyhow::ensure!(
+        matches!(arguments.format, Format::Csv | Format::Jsonl),
+        "--columns: only csv and jsonl have columns to choose from"
+    );
+    let named = |name: &String| {
+        COLUMNS.iter().find(|column| column.name == name).with_context(|| {
+            let all: Vec<_> = COLUMNS.iter().map(|column| column.name).collect();
+            format!("--columns {name}: no such column; there are {}", all.join(", "))
+        })
+    };
+    arguments.columns.iter().map(named).collect()
+}
+
+fn lines(
+    rows: impl Iterator<Item = anyhow::Result<arrow_array::RecordBatch>>,
+    format: output::Format,
+    columns: Vec<&'static Column>,
+    target: &mut Target,
+) -> anyhow::Result<()> {
+    let mut printer = Printer::new(target.file()?, format, None).with_columns(columns);
+    printer.header()?;
+    let all = Filter::default().matcher()?;
+    for batch in rows {
+        printer.print(&batch?, &all, u64::MAX)?;
+    }
+    printer.flush()
+}

@@ -1,0 +1,133 @@
+//! Where an export goes: a file or a directory that is there when it is whole, or standard output.
+
+use anyhow::Context as _;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write, stdout};
+use std::path::{Path, PathBuf};
+
+/// Bytes that are written at once.
+const BUFFER: usize = 256 << 10;
+
+/// A place that was free. What was made is removed unless [`Target::finish`] is called.
+pub(crate) struct Target {
+    /// `None`: standard output.
+    place: Option<Place>,
+}
+
+struct Place {
+    path: PathBuf,
+    partial: PathBuf,
+    is_directory: bool,
+    made: bool,
+}
+
+impl Target {
+    /// `-` is standard output.
+    ///
+    /// # Errors
+    /// If something is there already.
+    pub(crate) fn new(path: &Path, is_directory: bool) -> anyhow::Result<Target> {
+        if path == Path::new("-") {
+            anyhow::ensure!(!is_directory, "-o -: this format is a directory; give the name of a new one");
+            return Ok(Target { place: None });
+        }
+        anyhow::ensure!(
+            path.symlink_metadata().is_err(),
+            "{} is there already; remove it, or choose another name",
+            path.display()
+        );
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let place = Place { path: path.to_owned(), partial: partial.into(), is_directory, made: false };
+        Ok(Target { place: Some(place) })
+    }
+
+    /// The file, or standard output, to be written once.
+    pub(crate) fn file(&mut self) -> anyhow::Result<Box<dyn Write>> {
+        let Some(place) = &mut self.place else {
+            return Ok(Box::new(BufWriter::with_capacity(BUFFER, stdout().lock())));
+        };
+        let file = File::create_new(&place.partial).map_err(|error| place.not_made(error))?;
+        place.made = true;
+        let to = Named { to: file, path: place.partial.clone() };
+        Ok(Box::new(BufWriter::with_capacity(BUFFER, to)))
+    }
+
+    #[expect(dead_code, reason = "the formats that are directories come next")]
+    /// The directory, empty.
+    pub(crate) fn directory(&mut self) -> anyhow::Result<PathBuf> {
+        let place = self.place.as_mut().context("a directory has a name")?;
+        fs::create_dir(&place.partial).map_err(|error| place.not_made(error))?;
+        place.made = true;
+        Ok(place.partial.clone())
+    }
+
+    /// Everything was written: it gets its name.
+    pub(crate) fn finish(mut self) -> anyhow::Result<()> {
+        let Some(place) = &mut self.place else { return Ok(()) };
+        // A disk may tell only now that it is full.
+        let synced = File::open(&place.partial).and_then(|file| file.sync_all());
+        synced.with_context(|| format!("cannot write {}", place.partial.display()))?;
+        let renamed = renameat_with(CWD, &place.partial, CWD, &place.path, RenameFlags::NOREPLACE);
+        let renamed = match renamed {
+            // A file system that cannot do it at once.
+            Err(rustix::io::Errno::INVAL) if place.path.symlink_metadata().is_err() => {
+                fs::rename(&place.partial, &place.path)
+            }
+            renamed => renamed.map_err(io::Error::from),
+        };
+        renamed.with_context(|| format!("cannot give the export the name {}", place.path.display()))?;
+        place.made = false;
+        Ok(())
+    }
+}
+
+impl Place {
+    fn not_made(&self, error: io::Error) -> anyhow::Error {
+        let partial = self.partial.display();
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            return anyhow::anyhow!(
+                "{partial} is there already: an export to {} is at work or was killed; if none is at work, remove it",
+                self.path.display()
+            );
+        }
+        anyhow::Error::new(error).context(format!("cannot make {partial}"))
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.as_ref().filter(|place| place.made) {
+            // It is removed because something failed, which is told.
+            let _ = match place.is_directory {
+                true => fs::remove_dir_all(&place.partial),
+                false => fs::remove_file(&place.partial),
+            };
+        }
+    }
+}
+
+/// A file whose errors say which it is.
+struct Named {
+    to: File,
+    path: PathBuf,
+}
+
+impl Write for Named {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.to.write(bytes).map_err(|error| {
+            let hint = match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    "; free space there, or choose another place"
+                }
+                _ => "",
+            };
+            io::Error::new(error.kind(), format!("cannot write {}: {error}{hint}", self.path.display()))
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}

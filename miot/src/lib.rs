@@ -16,6 +16,7 @@ mod output;
 mod pki;
 mod recorded;
 mod remote;
+mod report;
 mod run;
 mod source;
 mod stat;
@@ -49,6 +50,7 @@ enum Command {
     Cat(cat::Arguments),
     Tail(tail::Arguments),
     Stat(stat::Arguments),
+    Report(report::Arguments),
     Devices(devices::Arguments),
     Fsck(check::Arguments),
     Export(export::Arguments),
@@ -77,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::Cat(arguments) => (cat::run(&arguments), EXIT_FAILED),
         Command::Tail(arguments) => (tail::run(&arguments), EXIT_FAILED),
         Command::Stat(arguments) => (stat::run(&arguments), EXIT_FAILED),
+        Command::Report(arguments) => (report::run(&arguments), EXIT_FAILED),
         Command::Devices(arguments) => (devices::run(&arguments), EXIT_FAILED),
         Command::Fsck(arguments) => (check::run(&arguments), EXIT_FAILED),
         Command::Export(arguments) => (export::run(&arguments), EXIT_FAILED),

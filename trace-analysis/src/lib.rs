@@ -9,6 +9,8 @@
 //! | [`bursts`], [`idle`] | throughput per interval; times without I/O: `miot stat --show bursts`, `idle` |
 //! | [`link`] | which request was made within which: `miot cat --tree` |
 //! | [`layers`] | what each layer made of the requests of the one above: `miot stat --by layer` |
+//! | [`timeline`] | bytes, operations and durations by interval of time: `miot report` |
+//! | [`offsets`] | where in a file requests were, and when |
 //! | [`view`] | which bytes of a file an MPI-IO request touches, by its view |
 //! | `ops` | the operation table by name, as traces have it |
 //! | `by_id` | tables by dense id |
@@ -21,9 +23,11 @@ pub mod idle;
 pub mod layers;
 pub mod link;
 mod missing;
+pub mod offsets;
 mod ops;
 pub mod outermost;
 pub mod summary;
+pub mod timeline;
 pub mod view;
 
 pub use activity::{Activity, Snapshot, Window};
@@ -31,6 +35,7 @@ pub use events::{Event, Events};
 pub use layers::{LayerRow, Layers};
 pub use link::{Linker, Nodes, Requests, Tree};
 pub use missing::Missing;
+pub use outermost::Outermost;
 pub use summary::{FileRow, OperationRow, ProcessRow, Report, Summary, Totals};
 
 use miot_trace_store::schema::{column, text};

@@ -1,0 +1,84 @@
+//! `miot report`: what a trace shows, on one page with plots.
+
+mod model;
+mod page;
+mod plots;
+mod svg;
+mod tables;
+mod times;
+mod words;
+
+use crate::source::Source;
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use std::io::{Write as _, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Make one page of a trace, with plots: a file that any browser opens, without a network
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  miot report miot-trace                                  writes report.html\n  miot report /data/trace --since 7d -o week.html         a week of a cluster\n  miot report miot-trace --plots plots                    each plot as a file, too\n  miot report miot-trace --format json -o -               the figures of the page, for programs"
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    source: Source,
+    /// Where to write; - is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    output: PathBuf,
+    /// The page, or the figures behind it
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Write each plot into this directory as well
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+    /// Rows of the longer tables
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    rows: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A page
+    #[default]
+    Html,
+    /// What is on it, as one JSON object
+    Json,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let model = model::gather(&arguments.source, arguments.rows)?;
+    let plots = plots::all(&model);
+    if let Some(dir) = &arguments.plots {
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        for plot in &plots {
+            let file = dir.join(format!("{}.svg", plot.name));
+            write(&file, plot.svg(Some(page::PLAIN_STYLE)).as_bytes())?;
+        }
+    }
+    let text = match arguments.format {
+        Format::Html => page::page(&model, &plots),
+        Format::Json => serde_json::to_string_pretty(&model)? + "\n",
+    };
+    if arguments.output == Path::new("-") {
+        stdout().lock().write_all(text.as_bytes())?;
+    } else {
+        write(&arguments.output, text.as_bytes())?;
+        eprintln!("{}: {}", arguments.output.display(), words::headline(&model));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A reader never sees half of a file.
+fn write(file: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let failed = || format!("cannot write {}", file.display());
+    let mut new = tempfile::Builder::new()
+        .prefix(".miot-report")
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
+        .tempfile_in(parent)
+        .with_context(failed)?;
+    new.write_all(content).with_context(failed)?;
+    new.persist(file).with_context(failed)?;
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! The page.
+
+use super::model::Model;
+use super::svg::{Plot, Text};
+use super::{tables, words};
+use crate::numbers::{bytes, count, time};
+use std::fmt::Write as _;
+
+/// Colours and type of plots, in the page and in files.
+const PLOT_STYLE: &str = include_str!("plot.css");
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+/// The style of plots outside the page, where no variables are known.
+pub(super) const PLAIN_STYLE: &str = include_str!("plain.css");
+
+pub(super) fn page(model: &Model, plots: &[Plot]) -> String {
+    let mut html = String::new();
+    let name = model.trace.trim_end_matches('/').rsplit('/').next().unwrap_or(&model.trace);
+    let _ = write!(
+        html,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n<meta name=\"generator\" content=\"miot {}\">\n<link rel=\"icon\" href=\"data:,\">\n<title>{} – MIOT report</title>\n<style>\n{STYLE}{PLOT_STYLE}</style>\n</head>\n<body>\n",
+        model.version,
+        Text(name)
+    );
+    head(&mut html, model, name);
+    if model.summary.totals.events > 0 {
+        sections(&mut html, model, plots);
+    }
+    let _ = write!(
+        html,
+        "</main>\n<footer><p>Made by miot {} of <code>{}</code>. Bytes and times are those of the outermost requests, so that nothing is counted in two layers, unless a layer is named.</p></footer>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+        model.version,
+        Text(&model.trace)
+    );
+    html
+}
+
+fn head(html: &mut String, model: &Model, name: &str) {
+    let command = model.summary.processes.first().map_or("", |row| row.cmdline.as_str());
+    let _ = write!(
+        html,
+        "<header><p class=\"brand\">MIOT report</p><h1><bdi>{}</bdi></h1><p class=\"when\">{}</p>",
+        Text(name),
+        Text(&words::period(model))
+    );
+    if !command.is_empty() {
+        let _ = write!(html, "<p class=\"command\"><code>{}</code></p>", Text(command));
+    }
+    *html += "</header>\n<main>\n";
+    let quality = words::quality(model);
+    let _ = write!(
+        html,
+        "<section id=\"quality\" class=\"quality {}\" aria-label=\"quality of the data\"><h2>{}</h2>",
+        if quality.is_good { "good" } else { "bad" },
+        Text(&quality.title)
+    );
+    if !quality.details.is_empty() {
+        let details = quality.details.iter().map(|detail| format!("<li>{}</li>", Text(detail)));
+        let _ = write!(html, "<ul>{}</ul>", details.collect::<String>());
+    }
+    if let Some(losses) = tables::losses(model) {
+        *html += &losses;
+    }
+    *html += "</section>\n";
+    tiles(html, model);
+    let sentences = words::summary(model).iter().map(|said| format!("{} ", Text(said))).collect::<String>();
+    let _ = writeln!(html, "<p class=\"summary\" id=\"summary\">{}</p>", sentences.trim_end());
+}
+
+fn tiles(html: &mut String, model: &Model) {
+    let totals = &model.summary.totals;
+    let bound = if totals.lost > 0 { "≥ " } else { "" };
+    let tiles = [
+        ("requests", "Requests", totals.requests, count(totals.requests as f64)),
+        ("bytes_read", "Read", totals.bytes_read, bytes(totals.bytes_read as f64)),
+        ("bytes_written", "Written", totals.bytes_written, bytes(totals.bytes_written as f64)),
+        ("time", "Time in I/O", totals.time, time(totals.time)),
+        ("wall", "Duration", totals.wall, time(totals.wall)),
+        ("files", "Files", totals.files, count(totals.files as f64)),
+        ("processes", "Processes", totals.processes, count(totals.processes as f64)),
+        ("events", "Events", totals.events, count(totals.events as f64)),
+        ("lost", "Lost", totals.lost, count(totals.lost as f64)),
+    ];
+    *html += "<dl class=\"tiles\">";
+    for (key, name, value, shown) in tiles {
+        // Numbers below a thousand stand as they are.
+        let shown = if value < 1000 && !matches!(key, "bytes_read" | "bytes_written" | "time" | "wall") {
+            value.to_string()
+        } else {
+            shown
+        };
+        let bound = if matches!(key, "lost" | "wall") { "" } else { bound };
+        let _ = write!(
+            html,
+            "<div><dt>{name}</dt><dd data-total=\"{key}\" data-value=\"{value}\">{bound}{shown}</dd></div>"
+        );
+    }
+    *html += "</dl>\n";
+}
+
+fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
+    *html += "<nav aria-label=\"sections\"><a href=\"#time\">Over time</a><a href=\"#accesses\">Access patterns</a><a href=\"#files\">Files</a><a href=\"#ranks\">Ranks</a><a href=\"#cluster\">Nodes and jobs</a><a href=\"#operations\">Operations</a></nav>\n";
+    let interval = time(model.course.interval.unsigned_abs());
+    *html += "<section id=\"time\"><h2>Over time</h2>";
+    let keys = |keys: &[(&str, &str)]| {
+        keys.iter()
+            .map(|(class, name)| format!("<span class=\"key {class}\">{name}</span>"))
+            .collect::<String>()
+    };
+    figure(
+        html,
+        plots,
+        "throughput",
+        &format!(
+            "Bytes per second: {} Each step is {interval}; the bytes of a request are spread evenly over the time that it took.",
+            keys(&[("read", "read, upwards"), ("written", "written, downwards")])
+        ),
+    );
+    figure(
+        html,
+        plots,
+        "operations",
+        &format!(
+            "Operations per second: {} Each step is {interval}. A call of one layer may be made of calls of the next, so layers are not to be added.",
+            keys(&[("read", "read"), ("write", "write"), ("sync", "sync"), ("meta", "metadata")])
+        ),
+    );
+    figure(
+        html,
+        plots,
+        "latency",
+        &format!(
+            "How long requests took, by when they ended: the darker, the more (logarithmic). {}",
+            keys(&[("median", "median"), ("p99", "99th percentile")])
+        ),
+    );
+    *html += "</section>\n<section id=\"accesses\"><h2>Access patterns</h2>";
+    if model.accesses.is_empty() {
+        *html += "<p>No request moved bytes at a known offset.</p>";
+    } else {
+        let _ = write!(
+            html,
+            "<p>Offset against time of the files that moved the most bytes: {} A rising line is sequential access, parallel or dotted lines are strided, a cloud is random. Every request marks the fields of a grid ({} by {} at most) that its bytes and its time touch, so none is left out and many in one place are one mark.</p><div class=\"pairs\">",
+            keys(&[("read", "read"), ("written", "written"), ("both", "both")]),
+            miot_trace_analysis::offsets::COLUMNS,
+            miot_trace_analysis::offsets::ROWS
+        );
+        for (number, file) in (1..).zip(&model.accesses) {
+            figure(
+                html,
+                plots,
+                &format!("accesses-{number}"),
+                &format!(
+                    "<bdi class=\"file\">{}</bdi> {} in {}",
+                    Text(&file.path),
+                    bytes(file.bytes as f64),
+                    words::counted(file.accesses.requests, "request", "requests")
+                ),
+            );
+        }
+        *html += "</div>";
+    }
+    let _ =
+        write!(html, "</section>\n<section id=\"files\"><h2>Files</h2>{}</section>\n", tables::files(model));
+    let _ = writeln!(
+        html,
+        "<section id=\"ranks\"><h2>Processes and ranks</h2>{}</section>",
+        tables::processes(model)
+    );
+    let _ = writeln!(
+        html,
+        "<section id=\"cluster\"><h2>Nodes and jobs</h2>{}{}</section>",
+        tables::nodes(model),
+        tables::jobs(model).unwrap_or_default()
+    );
+    let _ = writeln!(
+        html,
+        "<section id=\"operations\"><h2>Operations</h2>{}</section>",
+        tables::operations(model)
+    );
+}
+
+/// A plot of this name with its caption, if there is one.
+fn figure(html: &mut String, plots: &[Plot], name: &str, caption: &str) {
+    if let Some(plot) = plots.iter().find(|plot| plot.name == name) {
+        let title = if name.starts_with("accesses") {
+            String::new()
+        } else {
+            format!("<h3>{}</h3>", Text(&plot.title))
+        };
+        let _ = write!(
+            html,
+            "<figure id=\"{name}-figure\"><figcaption>{title}{caption}</figcaption>{}</figure>",
+            plot.svg(None)
+        );
+    }
+}

@@ -1,0 +1,65 @@
+//! Where in a file requests were over time, a plot for each of the files that moved the most bytes.
+
+use super::super::model::{FileAccesses, Model};
+use super::super::svg::{BOTTOM, LEFT, Plot, RIGHT, Scale};
+use super::super::times::Times;
+use crate::numbers::{bytes, count};
+use miot_trace_analysis::offsets::{READ, WRITTEN};
+use std::fmt::Write as _;
+
+/// Two beside each other.
+const WIDTH: f64 = 528.0;
+const HEIGHT: f64 = 250.0;
+const TOP: f64 = 10.0;
+
+pub(super) fn plots(model: &Model, times: Times) -> impl Iterator<Item = Plot> {
+    (1..).zip(&model.accesses).map(move |(number, file)| plot(number, file, times))
+}
+
+fn plot(number: usize, file: &FileAccesses, times: Times) -> Plot {
+    let found = &file.accesses;
+    let title = format!("Accesses to {}", file.path);
+    let mut plot = Plot::new(&format!("accesses-{number}"), &title, (WIDTH, HEIGHT));
+    plot.description = format!(
+        "{} requests that moved bytes, from byte {} to byte {}, by time and offset.",
+        count(found.requests as f64),
+        found.lowest,
+        found.highest
+    );
+    // The time of its own requests: what is short in a long trace would be a line.
+    let of_file = Times { begin: found.begin, end: found.end.max(found.begin + 1) };
+    let own = of_file.scale(LEFT, WIDTH - RIGHT);
+    let bottom = HEIGHT - BOTTOM;
+    let y = Scale { from: found.lowest as f64, to: found.highest as f64 + 1.0, start: bottom, end: TOP };
+    let ticks = super::super::svg::ticks(found.highest as f64 + 1.0, 5, 1024.0);
+    let ticks = ticks.into_iter().filter(|value| *value >= found.lowest as f64);
+    plot.rows((LEFT, WIDTH - RIGHT), &y, &ticks.map(|value| (value, bytes(value))).collect::<Vec<_>>());
+    for (class, bits) in [("read", READ), ("written", WRITTEN), ("both", READ | WRITTEN)] {
+        plot.path(class, &marks(file, bits, (&own, &y)));
+    }
+    plot.columns(&own, bottom, &Times { begin: found.begin, ..of_file }.ticks(5));
+    let _ = times;
+    plot
+}
+
+/// Fields with exactly these bits, those above each other as one shape.
+fn marks(file: &FileAccesses, bits: u8, (x, y): (&Scale, &Scale)) -> String {
+    let found = &file.accesses;
+    let begin = found.first_column.saturating_sub(found.begin) as f64;
+    let mut path = String::new();
+    let mut marks = found.marks.iter().filter(|(_, _, mark)| *mark == bits).peekable();
+    while let Some((column, row, _)) = marks.next() {
+        let mut last = *row;
+        while marks.next_if(|(c, r, _)| c == column && *r == last + 1).is_some() {
+            last += 1;
+        }
+        let left = x.at(begin + f64::from(*column) * found.column as f64);
+        let right = x.at(begin + (f64::from(*column) + 1.0) * found.column as f64);
+        let low = y.at(found.first_row as f64 + f64::from(*row) * found.row as f64);
+        let high = y.at(found.first_row as f64 + (f64::from(last) + 1.0) * found.row as f64);
+        // What is smaller than a dot would not be seen.
+        let (wide, tall) = ((right - left).max(1.4), (low - high).max(1.4));
+        let _ = write!(path, "M{left:.1} {high:.1}h{wide:.1}v{tall:.1}h-{wide:.1}z");
+    }
+    path
+}

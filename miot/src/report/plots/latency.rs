@@ -1,0 +1,90 @@
+//! How long requests took over time: a heat map, with the median and the 99th percentile.
+
+use super::super::model::Model;
+use super::super::svg::{BOTTOM, LEFT, Plot, RIGHT, Scale, WIDE};
+use super::super::times::Times;
+use crate::numbers::{count, time};
+use miot_trace_analysis::timeline::{STEPS, step_begin};
+use std::fmt::Write as _;
+
+const HEIGHT: f64 = 300.0;
+const TOP: f64 = 10.0;
+/// Most columns; intervals are put together.
+const COLUMNS: usize = 200;
+/// Shades, by the logarithm of the number of requests.
+const SHADES: usize = 7;
+
+type Durations = [u64; STEPS];
+
+pub(super) fn plot(model: &Model, times: Times) -> Plot {
+    let columns = columns(model);
+    let mut plot = Plot::new("latency", "Latency over time", (WIDE, HEIGHT));
+    let has = |step: usize| columns.iter().any(|column| column[step] > 0);
+    let lowest = (0..STEPS).find(|step| has(*step)).unwrap_or(0);
+    let highest = (0..STEPS).rev().find(|step| has(*step)).unwrap_or(0) + 1;
+    let most = columns.iter().flatten().copied().max().unwrap_or(1).max(2);
+    let together = model.course.durations.len().div_ceil(COLUMNS).max(1);
+    let width = model.course.interval as f64 * together as f64;
+    let x = times.scale(LEFT, WIDE - RIGHT);
+    let shifted = super::of_course(model, &x);
+    let bottom = HEIGHT - BOTTOM;
+    let y = Scale { from: lowest as f64, to: highest as f64, start: bottom, end: TOP };
+    plot.description = format!(
+        "Numbers of requests by time and by how long they took, from {} to {}; the darkest field has {} requests in {}. Lines: median and 99th percentile.",
+        time(step_begin(lowest)),
+        time(step_begin(highest)),
+        count(most as f64),
+        time(width as u64)
+    );
+    let every = (highest - lowest).div_ceil(9).next_multiple_of(2).max(2);
+    let labels =
+        (lowest.next_multiple_of(2)..=highest).step_by(every).map(|s| (s as f64, time(step_begin(s))));
+    let mut shades = vec![String::new(); SHADES];
+    let [mut median, mut high] = [String::new(), String::new()];
+    for (number, column) in columns.iter().enumerate() {
+        let (from, to) = (shifted.at(number as f64 * width), shifted.at((number + 1) as f64 * width));
+        for (step, requests) in column.iter().enumerate().filter(|(_, requests)| **requests > 0) {
+            let share = (*requests as f64).ln() / (most as f64).ln();
+            let shade = ((share * (SHADES - 1) as f64).round() as usize).min(SHADES - 1);
+            let (base, top) = (y.at(step as f64), y.at(step as f64 + 1.0));
+            let (wide, high) = (to - from, base - top);
+            let _ = write!(shades[shade], "M{from:.1} {top:.1}h{wide:.1}v{high:.1}h-{wide:.1}z");
+        }
+        for (line, share) in [(&mut median, 0.5), (&mut high, 0.99)] {
+            if let Some(step) = quantile(column, share) {
+                let _ = write!(line, "M{from:.1} {:.1}H{to:.1}", y.at(step as f64 + 0.5));
+            }
+        }
+    }
+    for (shade, path) in shades.iter().enumerate() {
+        plot.path(&format!("heat{shade}"), path);
+    }
+    plot.rows((LEFT, WIDE - RIGHT), &y, &labels.collect::<Vec<_>>());
+    plot.path("median", &median);
+    plot.path("p99", &high);
+    plot.columns(&x, bottom, &times.ticks(9));
+    plot
+}
+
+fn columns(model: &Model) -> Vec<Durations> {
+    let together = model.course.durations.len().div_ceil(COLUMNS).max(1);
+    let sum = |intervals: &[Vec<(u8, u64)>]| {
+        let mut all = [0; STEPS];
+        for (step, requests) in intervals.iter().flatten() {
+            all[usize::from(*step)] += requests;
+        }
+        all
+    };
+    model.course.durations.chunks(together).map(sum).collect()
+}
+
+/// The step that holds a quantile.
+fn quantile(column: &Durations, share: f64) -> Option<usize> {
+    let all: u64 = column.iter().sum();
+    let wanted = ((all as f64 * share).ceil() as u64).max(1);
+    let mut so_far = 0;
+    column.iter().position(|requests| {
+        so_far += requests;
+        so_far >= wanted
+    })
+}

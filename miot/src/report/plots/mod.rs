@@ -1,0 +1,38 @@
+//! The plots.
+
+mod accesses;
+mod latency;
+mod operations;
+mod throughput;
+
+use super::model::Model;
+use super::svg::{Plot, Scale};
+use super::times::Times;
+
+/// All plots of a report, in its order; none without events.
+pub(super) fn all(model: &Model) -> Vec<Plot> {
+    if model.summary.totals.events == 0 {
+        return Vec::new();
+    }
+    let times = times(model);
+    let mut plots =
+        vec![throughput::plot(model, times), operations::plot(model, times), latency::plot(model, times)];
+    plots.extend(accesses::plots(model, times));
+    plots
+}
+
+/// The time of all plots: that of the events.
+pub(super) fn times(model: &Model) -> Times {
+    Times { begin: model.summary.totals.begin, end: model.summary.totals.end }
+}
+
+/// The scale by which the first interval of the course begins at 0.
+fn of_course(model: &Model, x: &Scale) -> Scale {
+    let shift = shift(model);
+    Scale { from: x.from - shift, to: x.to - shift, ..*x }
+}
+
+/// Nanoseconds from the begin of the trace to that of the first interval; not above 0.
+fn shift(model: &Model) -> f64 {
+    model.course.begin.saturating_sub(model.summary.totals.begin) as f64
+}

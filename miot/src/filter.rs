@@ -109,6 +109,11 @@ impl Matcher {
         Matcher { processes: Some(processes), ..self }
     }
 
+    /// What the globs say of a path, whatever the other options say.
+    pub(crate) fn matches_path(&self, path: &str) -> bool {
+        self.paths.as_ref().is_none_or(|globs| globs.is_match(path))
+    }
+
     pub(crate) fn matches(&self, event: &Candidate<'_>) -> bool {
         let named = |wanted: &[String], name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
         (self.since..self.until).contains(&event.time)

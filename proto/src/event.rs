@@ -110,8 +110,13 @@ pub mod flag {
     pub const DURATION_SATURATED: u16 = 1 << 6;
     /// Set by the log-server: the event came after its time had already been merged.
     pub const LATE: u16 = 1 << 7;
-    /// Bits 8-14 belong to the operation. `mmap`: PROT_READ, PROT_WRITE, PROT_EXEC, MAP_SHARED.
+    /// Bits 8-14 belong to the operation. `mmap`: PROT_READ, PROT_WRITE, PROT_EXEC, MAP_SHARED. Reads and writes:
+    /// [`UNALIGNED`].
     pub const OP_SHIFT: u32 = 8;
+    /// Of reads and writes: the buffer (of several the first) does not begin at a multiple of [`MEMORY_ALIGNMENT`].
+    pub const UNALIGNED: u16 = 1 << OP_SHIFT;
+    /// Bytes; what Darshan takes if it was not built otherwise (`--with-mem-align`).
+    pub const MEMORY_ALIGNMENT: usize = 8;
     /// Set by the log-server: two nanoseconds of the node's clock fall on one of the trace, and this event is of the
     /// later one. With it the node's own time can be had back exactly.
     pub const TIE: u16 = 1 << 15;

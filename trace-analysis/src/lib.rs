@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`events`] | rows of events, as most of the others read them |
 //! | [`summary`] | totals, and what each operation, file and process did: `miot stat` |
+//! | [`characterize`] | Darshan's counters and Miller's tables by job, process, file …: `miot stat --by` |
 //! | [`activity`] | what happens now, or happened at some moment: `miot top`, the log-server's page |
 //! | [`outermost`] | requests that programs made themselves, not within other requests |
 //! | [`bursts`], [`idle`] | throughput per interval; times without I/O: `miot stat --show bursts`, `idle` |
@@ -18,6 +19,7 @@
 pub mod activity;
 pub mod bursts;
 mod by_id;
+pub mod characterize;
 pub mod events;
 pub mod idle;
 pub mod layers;
@@ -31,6 +33,7 @@ pub mod timeline;
 pub mod view;
 
 pub use activity::{Activity, Snapshot, Window};
+pub use characterize::{Characterization, Characterize};
 pub use events::{Event, Events};
 pub use layers::{LayerRow, Layers};
 pub use link::{Linker, Nodes, Requests, Tree};

@@ -1,0 +1,290 @@
+//! Tables by job, process, file, node, layer, directory or user.
+
+use super::Format;
+use super::views::{self, View};
+use crate::cat::of_jobs;
+use crate::filter::Filter;
+use crate::source::Source;
+use crate::summary;
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use miot_proto::op::Layer;
+use miot_proto::units::parse_bytes;
+use miot_trace_analysis::Missing;
+use miot_trace_analysis::characterize::{By, COLUMNS, Characterization, Characterize, Group, Row, Settings};
+use miot_trace_store::{Reader, Table};
+use serde::Serialize;
+use std::io::{BufWriter, Write, stdout};
+use std::process::ExitCode;
+
+/// Rows of a table for people.
+const ROWS: usize = 20;
+
+/// Which table.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Options {
+    /// Instead: a table with a row for each of these and each layer. `--by layer` alone tells what each layer of the I/O stack
+    /// made of the requests of the layer above
+    #[arg(long, value_enum, value_name = "WHAT")]
+    by: Option<Dimension>,
+    /// Which figures the table has; json and csv always have all
+    #[arg(long, value_enum, value_name = "FIGURES", conflicts_with = "what")]
+    view: Option<View>,
+    /// Of directories: how many names below the root
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    depth: usize,
+    /// By which figure the rows are ordered, largest first; any name that json has
+    #[arg(long, value_name = "FIGURE", default_value = "bytes")]
+    sort: String,
+    /// How many rows; 20 if the table is for people, otherwise all
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+    /// Only this layer: mpi-io, stdio, posix, fuse, client, block
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    layer: Vec<String>,
+    /// Only this job of a batch system (column `job` of `processes`)
+    #[arg(long, value_delimiter = ',', value_name = "ID")]
+    job: Vec<String>,
+    /// Only files whose path matches this glob; `*` does not cross a `/`, `**` does
+    #[arg(long, value_name = "GLOB")]
+    path: Vec<String>,
+    /// Alignment of all files, e.g. 4096 or 1MiB, instead of the block size of their file systems
+    #[arg(long, value_name = "BYTES")]
+    block_size: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Dimension {
+    /// Job of a batch system; without one, run of a parallel program
+    Job,
+    /// Step of a job
+    Step,
+    /// Process
+    Process,
+    /// File, by path
+    File,
+    /// Node
+    Node,
+    /// Layer of the I/O stack
+    Layer,
+    /// Directory, see --depth
+    Directory,
+    /// User
+    User,
+}
+
+impl Options {
+    /// The table of what each layer made of the requests of the layer above is asked for.
+    pub(super) fn is_about_layers(&self) -> bool {
+        self.by == Some(Dimension::Layer) && self.view.is_none()
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.by.is_some() || self.view.is_some()
+    }
+
+    fn dimension(&self) -> Dimension {
+        self.by.unwrap_or(match self.view {
+            Some(View::Performance) => Dimension::Job,
+            Some(View::Ranks) => Dimension::File,
+            _ => Dimension::Process,
+        })
+    }
+
+    fn by(&self) -> By {
+        match self.dimension() {
+            Dimension::Job => By::Job,
+            Dimension::Step => By::Step,
+            Dimension::Process => By::Process,
+            Dimension::File => By::File,
+            Dimension::Node => By::Node,
+            Dimension::Layer => By::Layer,
+            Dimension::Directory => By::Directory(self.depth),
+            Dimension::User => By::User,
+        }
+    }
+
+    fn layers(&self) -> anyhow::Result<Vec<Layer>> {
+        let named = |name: &String| {
+            Layer::from_name(name).with_context(|| {
+                format!(
+                    "--layer {name}: no such layer; there are mpi-io, stdio, posix, fuse, client and block"
+                )
+            })
+        };
+        self.layer.iter().map(named).collect()
+    }
+
+    fn settings(&self, reader: &Reader, names: &miot_trace_store::FileNames) -> anyhow::Result<Settings> {
+        let mut settings = Settings::default();
+        if let Some(size) = &self.block_size {
+            let bytes = parse_bytes(size).map_err(|error| anyhow::anyhow!("--block-size {size}: {error}"))?;
+            let bytes = u32::try_from(bytes).ok().filter(|bytes| *bytes > 0);
+            settings.block_size = Some(bytes.with_context(|| {
+                format!("--block-size {size}: expected 1 byte to less than 4 GiB, such as 4096 or 1MiB")
+            })?);
+        }
+        if !self.job.is_empty() {
+            settings.processes = Some(of_jobs(reader, &self.job)?);
+        }
+        if !self.path.is_empty() {
+            let globs = Filter { path: self.path.clone(), ..Filter::default() }.matcher()?;
+            let matching = names.iter().filter(|(_, path)| globs.matches_path(path));
+            settings.files = Some(matching.map(|(file, _)| file).collect());
+        }
+        Ok(settings)
+    }
+}
+
+/// What stands above the rows, in JSON.
+#[derive(Serialize)]
+struct Header<'a> {
+    by: &'a str,
+    /// Nanoseconds since 1970: timestamps are seconds since then.
+    begin: Option<i64>,
+    end: Option<i64>,
+    missing: Missing,
+    lower_bounds: bool,
+    block_size_assumed: bool,
+    overwriting_incomplete: bool,
+    folded_pairs: u64,
+}
+
+pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow::Result<ExitCode> {
+    let layers = options.layers()?;
+    let reader = source.open()?;
+    let found = characterize(source, &reader, options)?;
+    let missing = Missing::of(&reader.table(Table::Losses)?);
+    let groups = found.groups(options.by(), &layers);
+    let most = options.top.unwrap_or(if format == Format::Text { ROWS } else { usize::MAX });
+    let order = order(&found, &groups, options)?;
+    let shown = || order.iter().take(most).map(|group| found.row(&groups, group));
+    let origin = if found.span.is_empty() { 0 } else { found.span.begin };
+    let mut out = BufWriter::new(stdout().lock());
+    match format {
+        Format::Text => {
+            views::write(&mut out, options.view.unwrap_or_default(), shown().collect(), origin)?;
+            if order.len() > most {
+                writeln!(out, "… and {} more: --top N", order.len() - most)?;
+            }
+            notes(&mut out, &found, missing)?;
+            if let Some(removed) = summary::removed(&source.dir)? {
+                writeln!(out, "{removed}")?;
+            }
+        }
+        Format::Json => {
+            let dimension = options.dimension().to_possible_value();
+            let header = Header {
+                by: dimension.as_ref().map_or("", |value| value.get_name()),
+                begin: (!found.span.is_empty()).then_some(found.span.begin),
+                end: (!found.span.is_empty()).then_some(found.span.end),
+                missing,
+                lower_bounds: missing.lost > 0,
+                block_size_assumed: found.is_block_assumed,
+                overwriting_incomplete: found.is_overwriting_incomplete,
+                folded_pairs: found.folded,
+            };
+            json(&mut out, &header, shown(), origin)?;
+        }
+        Format::Csv => {
+            let mut table = csv::Writer::from_writer(&mut out);
+            for (number, row) in shown().enumerate() {
+                let fields = row.fields(origin);
+                if number == 0 {
+                    table.write_record(fields.0.iter().map(|(name, _)| name))?;
+                }
+                table.serialize(fields.0.iter().map(|(_, value)| value).collect::<Vec<_>>())?;
+            }
+            table.flush()?;
+        }
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the trace.
+fn characterize(source: &Source, reader: &Reader, options: &Options) -> anyhow::Result<Characterization> {
+    let names = reader.files()?;
+    let settings = options.settings(reader, &names)?;
+    let (files, processes) = (reader.table(Table::Files)?, reader.table(Table::Processes)?);
+    let mut characterize = Characterize::new(settings, names, &files, &processes);
+    for batch in source.scan(reader, COLUMNS)? {
+        characterize.add(&batch?);
+    }
+    Ok(characterize.finish())
+}
+
+/// The groups, the one with the largest figure first.
+fn order<'a>(
+    found: &Characterization,
+    groups: &'a miot_trace_analysis::characterize::table::Groups,
+    options: &Options,
+) -> anyhow::Result<Vec<&'a Group>> {
+    let mut keyed = Vec::with_capacity(groups.all().len());
+    for group in groups.all() {
+        let row = found.row(groups, group);
+        let figure = if options.sort == "bytes" {
+            row.counters.bytes() as f64
+        } else {
+            let fields = row.fields(found.span.begin);
+            let value = fields.get(&options.sort).with_context(|| {
+                format!(
+                    "--sort {}: no such figure; `miot stat DIR --by … --format json` names all",
+                    options.sort
+                )
+            })?;
+            value.number().unwrap_or(f64::NEG_INFINITY)
+        };
+        keyed.push((figure, group));
+    }
+    // The sort is stable: rows with the same figure stay in order of what they stand for.
+    keyed.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    Ok(keyed.into_iter().map(|(_, group)| group).collect())
+}
+
+fn json(
+    out: &mut impl Write,
+    header: &Header<'_>,
+    rows: impl Iterator<Item = Row>,
+    origin: i64,
+) -> anyhow::Result<()> {
+    let header = serde_json::to_string(header)?;
+    write!(out, "{},\"rows\":[", header.trim_end_matches('}'))?;
+    for (number, row) in rows.enumerate() {
+        writeln!(out, "{}", if number == 0 { "" } else { "," })?;
+        serde_json::to_writer(&mut *out, &row.fields(origin))?;
+    }
+    writeln!(out, "\n]}}")?;
+    Ok(())
+}
+
+/// What is to be known of the figures.
+fn notes(out: &mut impl Write, found: &Characterization, missing: Missing) -> std::io::Result<()> {
+    if missing.lost > 0 {
+        writeln!(out, "{} events were lost: all figures are lower bounds; see docs/losses.md", missing.lost)?;
+    }
+    if missing.filtered > 0 {
+        let filtered = missing.filtered;
+        writeln!(
+            out,
+            "{filtered} requests were left out by minimum duration or sampling: counts are without them"
+        )?;
+    }
+    if found.is_block_assumed {
+        writeln!(
+            out,
+            "alignment of files is assumed to be 4096 bytes where the trace has no block size: --block-size"
+        )?;
+    }
+    if found.is_overwriting_incomplete {
+        writeln!(
+            out,
+            "files were written in too many ranges to remember all: bytes written again are a lower bound"
+        )?;
+    }
+    if found.folded > 0 {
+        let folded = found.folded;
+        writeln!(out, "{folded} pairs of process and file with few bytes are folded into (other files)")?;
+    }
+    Ok(())
+}

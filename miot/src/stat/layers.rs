@@ -1,0 +1,48 @@
+//! What each layer of the I/O stack made of the requests of the layer above.
+
+use super::Format;
+use crate::output::{self, duration, records, table};
+use crate::source::Source;
+use crate::summary::bytes;
+use miot_trace_analysis::{LayerRow, Layers};
+use std::io::{Write as _, stdout};
+use std::process::ExitCode;
+
+pub(super) fn run(source: &Source, format: Format) -> anyhow::Result<ExitCode> {
+    let mut layers = Layers::default();
+    let reader = source.open()?;
+    for batch in source.scan(&reader, miot_trace_analysis::layers::COLUMNS)? {
+        layers.add(&batch?);
+    }
+    let rows = layers.finish();
+    let mut out = stdout().lock();
+    let header =
+        ["layer", "within", "calls", "per call", "to read", "read", "x", "to write", "written", "x", "time"];
+    match format {
+        Format::Text => table(&mut out, header.map(str::to_owned), rows.iter().map(cells).collect())?,
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut out, &rows)?;
+            writeln!(out)?;
+        }
+        Format::Csv => records(&mut out, output::Format::Csv, true, &rows)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cells(row: &LayerRow) -> [String; 11] {
+    let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
+    let bytes = |count: u64| if count == 0 { "-".into() } else { bytes(count) };
+    [
+        row.layer.clone(),
+        row.above.clone().unwrap_or_else(|| "-".into()),
+        row.calls.to_string(),
+        ratio(row.calls_per_call),
+        bytes(row.read_asked),
+        bytes(row.read_moved),
+        ratio(row.read_amplification),
+        bytes(row.write_asked),
+        bytes(row.write_moved),
+        ratio(row.write_amplification),
+        duration(i64::try_from(row.time).unwrap_or(i64::MAX)),
+    ]
+}

@@ -1,0 +1,77 @@
+//! `miot stat`: the summary of a trace, and tables by job, process, file …
+
+mod by;
+mod layers;
+mod show;
+mod views;
+
+use crate::source::Source;
+use crate::summary;
+use clap::{Args, ValueEnum};
+use std::io::{Write as _, stdout};
+use std::process::ExitCode;
+
+/// Summarize a trace: operations, bytes, times, slowest files, losses; or tables by job, process, file, directory …
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  miot stat miot-trace\n  miot stat miot-trace --format json | jq .totals\n  miot stat miot-trace --by file --top 10\n  miot stat miot-trace --by process --view darshan --layer posix\n  miot stat miot-trace --by directory --depth 2 --sort overwritten_bytes\n  miot stat miot-trace --by job --view performance --job 4711\n  miot stat miot-trace --by layer\n  miot stat miot-trace --show idle\n  miot stat miot-trace --show bursts --interval 1s --format csv\n\ndocs/stat.md has every figure with its formula."
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    source: Source,
+    #[command(flatten)]
+    by: by::Options,
+    #[command(flatten)]
+    show: show::Options,
+    /// How many of the slowest files the summary lists
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    files: usize,
+    /// How to print; csv of the summary is the table of operations
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Tables, for people.
+    #[default]
+    Text,
+    /// Everything, as one JSON object.
+    Json,
+    /// A table, comma-separated.
+    Csv,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if let Some(what) = arguments.show.what {
+        return show::run(what, arguments);
+    }
+    if arguments.by.is_about_layers() {
+        return layers::run(&arguments.source, arguments.format);
+    }
+    if arguments.by.is_asked() {
+        return by::run(&arguments.source, &arguments.by, arguments.format);
+    }
+    let report = summary::report(&arguments.source, arguments.files)?;
+    let mut out = stdout().lock();
+    match arguments.format {
+        Format::Text => {
+            summary::write(&report, &mut out)?;
+            if let Some(removed) = summary::removed(&arguments.source.dir)? {
+                writeln!(out, "{removed}")?;
+            }
+        }
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut out, &report)?;
+            writeln!(out)?;
+        }
+        Format::Csv => {
+            let mut table = csv::Writer::from_writer(&mut out);
+            for row in &report.operations {
+                table.serialize(row)?;
+            }
+            table.flush()?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,140 @@
+//! What the side tables say of processes and files.
+
+use crate::by_id::ById;
+use crate::{column, text};
+use arrow_array::types::{UInt32Type, UInt64Type};
+use arrow_array::{Array as _, RecordBatch, StringArray};
+use miot_trace_store::FileNames;
+use std::collections::HashMap;
+
+/// Alignment of files of which the trace does not say the block size, bytes.
+pub const ASSUMED_BLOCK: u32 = 4096;
+
+/// Gives each text a number, from 1; 0 stands for none.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    numbers: HashMap<Box<str>, u32>,
+    texts: Vec<Box<str>>,
+}
+
+impl Texts {
+    pub(super) fn number(&mut self, text: &str) -> u32 {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        self.texts.push(text.into());
+        let number = self.texts.len() as u32;
+        self.numbers.insert(text.into(), number);
+        number
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<&str> {
+        Some(self.texts.get((number as usize).checked_sub(1)?)?)
+    }
+}
+
+/// A process. Numbers are those of [`Texts`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    pub(super) uid: u32,
+    pub(super) rank: Option<u32>,
+    pub(super) node: u32,
+    pub(super) system: u32,
+    pub(super) job: u32,
+    pub(super) step: u32,
+    pub(super) user: u32,
+    /// File name of its executable.
+    pub(super) command: u32,
+}
+
+/// The table `processes`.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    pub(super) texts: Texts,
+    pub(super) all: HashMap<u64, Process>,
+}
+
+impl Processes {
+    pub(super) fn of(batches: &[RecordBatch]) -> Processes {
+        let mut processes = Processes::default();
+        batches.iter().for_each(|batch| _ = processes.add(batch));
+        processes
+    }
+
+    fn add(&mut self, batch: &RecordBatch) -> Option<()> {
+        let ids = column::<UInt64Type>(batch, "process")?;
+        let [pid, uid, rank] = ["pid", "uid", "rank"].map(|name| column::<UInt32Type>(batch, name));
+        let [node, exe, job, system, step, user] =
+            ["node", "exe", "job", "job_system", "job_step", "user"].map(|name| text(batch, name));
+        let texts = &mut self.texts;
+        for row in 0..batch.num_rows() {
+            let value = |of: Option<&StringArray>, texts: &mut Texts| match of {
+                Some(of) if of.is_valid(row) => texts.number(of.value(row)),
+                _ => 0,
+            };
+            let command = exe.map_or("", |exe| exe.value(row));
+            let process = Process {
+                pid: pid.map_or(0, |pid| pid.value(row)),
+                uid: uid.map_or(0, |uid| uid.value(row)),
+                rank: rank.filter(|rank| rank.is_valid(row)).map(|rank| rank.value(row)),
+                node: value(node, texts),
+                system: value(system, texts),
+                job: value(job, texts),
+                step: value(step, texts),
+                user: value(user, texts),
+                command: texts.number(command.rsplit('/').next().unwrap_or_default()),
+            };
+            self.all.insert(ids.value(row), process);
+        }
+        Some(())
+    }
+
+    /// What is known of a process; nothing of one that the table does not have.
+    pub(super) fn get(&self, process: u64) -> Process {
+        self.all.get(&process).copied().unwrap_or_default()
+    }
+}
+
+/// The table `files`.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    pub(super) names: FileNames,
+    /// The first file with the same path, where that is another: of another node.
+    same: HashMap<u64, u64>,
+    blocks: ById<u32>,
+}
+
+impl Files {
+    /// `batches`: rows of the table, for the block sizes.
+    pub(super) fn of(names: FileNames, batches: &[RecordBatch]) -> Files {
+        let mut first = HashMap::new();
+        let mut same = HashMap::new();
+        for (file, path) in names.iter() {
+            let first = *first.entry(path).or_insert(file);
+            if first != file {
+                same.insert(file, first);
+            }
+        }
+        let mut blocks = ById::default();
+        for batch in batches {
+            if let (Some(ids), Some(sizes)) =
+                (column::<UInt64Type>(batch, "file"), column::<UInt32Type>(batch, "block_size"))
+            {
+                let known = (0..batch.num_rows()).filter(|row| sizes.is_valid(*row) && sizes.value(*row) > 0);
+                known.for_each(|row| *blocks.get(ids.value(row)) = sizes.value(row));
+            }
+        }
+        Files { names, same, blocks }
+    }
+
+    /// The file that stands for all with its path.
+    pub(super) fn same(&self, file: u64) -> u64 {
+        if self.same.is_empty() { file } else { self.same.get(&file).copied().unwrap_or(file) }
+    }
+
+    /// Its block size, if the trace says it.
+    pub(super) fn block(&mut self, file: u64) -> Option<u32> {
+        Some(*self.blocks.get(file)).filter(|block| *block > 0)
+    }
+}

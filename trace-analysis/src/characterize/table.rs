@@ -1,0 +1,340 @@
+//! The counters of a job, a process, a file …: pairs of process and file, merged.
+
+use super::ranks::{self, Performance, Ranks, Shared};
+use super::{Characterization, Counters, Life, OTHERS, Pair, Quantiles, Span, Value};
+use crate::characterize::facts::{Process, Texts};
+use miot_proto::op::Layer;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+/// What a row stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A job of the batch system; where there is none, a run of a parallel program.
+    Job,
+    /// A step of a job.
+    Step,
+    /// A process image.
+    Process,
+    /// A path.
+    File,
+    /// A node.
+    Node,
+    /// A layer.
+    Layer,
+    /// A directory, of so many names below the root.
+    Directory(usize),
+    /// A user.
+    User,
+}
+
+/// The pairs of a row, see [`Characterization::groups`].
+#[derive(Debug)]
+pub struct Groups {
+    by: By,
+    /// Numbers of pairs, group after group, by file in each.
+    order: Vec<u32>,
+    /// Its key, and where its pairs are in `order`.
+    groups: Vec<Group>,
+    /// Of directories.
+    texts: Texts,
+}
+
+/// One row to be.
+#[derive(Clone, Debug)]
+pub struct Group {
+    key: u64,
+    layer: u8,
+    pairs: Range<usize>,
+}
+
+impl Groups {
+    /// One for each row.
+    #[must_use]
+    pub fn all(&self) -> &[Group] {
+        &self.groups
+    }
+}
+
+/// A row.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What it stands for, by name.
+    pub labels: Vec<(&'static str, Value)>,
+    /// Its layer.
+    pub layer: &'static str,
+    /// What was counted.
+    pub counters: Counters,
+    /// Processes that made a request.
+    pub processes: u64,
+    /// Files that were named.
+    pub files: u64,
+    /// Pairs of a process and a file that it opened, read or wrote.
+    pub files_of_processes: u64,
+    /// Sum over the files of the highest offset that was read or written, plus 1.
+    pub data_size: u64,
+    /// CPU time of the processes up to their last request, nanoseconds; `None` if it was not recorded for all their threads.
+    pub cpu: Option<u64>,
+    /// From the first to the last event, nanoseconds: of the processes, or, of files and directories, on them.
+    pub wall: u64,
+    /// Sum over the processes of the time from their first to their last event, nanoseconds.
+    pub lives: u64,
+    /// Sum over the processes of the time with a request of this layer under way, nanoseconds. `None` for files and
+    /// directories.
+    pub busy: Option<u64>,
+    /// Alignment of the files, bytes; `None` if they differ.
+    pub block: Option<u32>,
+    /// Durations of reads.
+    pub read_latency: Quantiles,
+    /// Durations of writes.
+    pub write_latency: Quantiles,
+    /// Durations of syncs.
+    pub sync_latency: Quantiles,
+    /// Durations of requests on metadata.
+    pub meta_latency: Quantiles,
+    /// Of a file that all ranks of one job opened.
+    pub shared: Option<Shared>,
+    /// Of a job, or a step of one.
+    pub performance: Option<Performance>,
+}
+
+impl Characterization {
+    /// The rows of a table, of these layers or of all if there are none; by what they stand for.
+    #[must_use]
+    pub fn groups(&self, by: By, layers: &[Layer]) -> Groups {
+        let mut texts = Texts::default();
+        let mut directories = HashMap::new();
+        let mut keyed: Vec<(u64, u8, u64, u32)> = Vec::new();
+        for (number, pair) in self.pairs.iter().enumerate() {
+            if !layers.is_empty() && !layers.iter().any(|layer| *layer as u8 == pair.layer) {
+                continue;
+            }
+            let process = || self.processes.get(pair.process);
+            let file = pair.file.unwrap_or(0);
+            let key = match by {
+                By::Process => pair.process,
+                By::File => file,
+                By::Layer => 0,
+                By::Node => u64::from(process().node),
+                By::User => user(process()),
+                By::Job => job(process()),
+                By::Step => u64::from(process().step),
+                By::Directory(depth) => *directories.entry(file).or_insert_with(|| {
+                    let path = self.path(file);
+                    path.map_or(0, |path| u64::from(texts.number(directory(path, depth))))
+                }),
+            };
+            keyed.push((key, pair.layer, file, number as u32));
+        }
+        keyed.sort_unstable();
+        let mut groups: Vec<Group> = Vec::new();
+        for (at, (key, layer, ..)) in keyed.iter().enumerate() {
+            match groups.last_mut() {
+                Some(last) if (last.key, last.layer) == (*key, *layer) => last.pairs.end = at + 1,
+                _ => groups.push(Group { key: *key, layer: *layer, pairs: at..at + 1 }),
+            }
+        }
+        Groups { by, order: keyed.into_iter().map(|(.., number)| number).collect(), groups, texts }
+    }
+
+    /// The row of a group.
+    ///
+    /// # Panics
+    /// If the group is of other groups.
+    #[must_use]
+    pub fn row(&self, groups: &Groups, group: &Group) -> Row {
+        let pairs: Vec<&Pair> =
+            groups.order[group.pairs.clone()].iter().map(|number| &self.pairs[*number as usize]).collect();
+        let mut counters = Counters::default();
+        let mut processes = HashSet::new();
+        let (mut data_size, mut files) = (0u64, 0);
+        for file in pairs.chunk_by(|one, other| one.file == other.file) {
+            files += u64::from(file[0].file.is_some());
+            let mut size = 0;
+            for pair in file {
+                counters.merge(&pair.counters);
+                processes.insert(pair.process);
+                let sides = [pair.counters.reads(), pair.counters.writes()].into_iter();
+                let sizes = sides.filter(|side| side.bytes > 0).map(|side| side.max_byte.saturating_add(1));
+                size = sizes.fold(size, u64::max);
+            }
+            data_size = data_size.saturating_add(size);
+        }
+        let lives: Vec<&Life> = processes.iter().filter_map(|process| self.lives.get(process)).collect();
+        let is_of_files = matches!(groups.by, By::File | By::Directory(_));
+        let mut span = if is_of_files { counters.span } else { Span::default() };
+        if !is_of_files {
+            lives.iter().for_each(|life| span.merge(life.span));
+        }
+        let busy = |life: &&Life| life.busy[usize::from(group.layer)].total;
+        let block = pairs[0].block;
+        let [reads, writes] = [counters.reads(), counters.writes()].map(|side| side.latencies.quantiles());
+        Row {
+            labels: self.labels(groups, group, &pairs),
+            layer: Layer::from_number(group.layer).map_or("unknown", Layer::name),
+            processes: processes.len() as u64,
+            files,
+            files_of_processes: pairs
+                .iter()
+                .filter(|pair| pair.file.is_some() && pair.counters.is_opened())
+                .count() as u64,
+            data_size,
+            cpu: processes
+                .iter()
+                .map(|process| self.cpu.get(process).copied())
+                .try_fold(0u64, |sum, cpu| Some(sum.saturating_add(cpu?))),
+            wall: span.length(),
+            lives: lives.iter().fold(0, |sum, life| sum.saturating_add(life.span.length())),
+            busy: (!is_of_files).then(|| lives.iter().map(busy).fold(0, u64::saturating_add)),
+            block: pairs.iter().all(|pair| pair.block == block).then_some(block),
+            read_latency: reads,
+            write_latency: writes,
+            sync_latency: counters.sync_latencies().quantiles(),
+            meta_latency: counters.meta_latencies().quantiles(),
+            shared: if groups.by == By::File { self.shared(&pairs) } else { None },
+            performance: self.performance(groups.by, &pairs),
+            counters,
+        }
+    }
+
+    /// Path of a file; of [`OTHERS`] what it stands for.
+    #[must_use]
+    pub fn path(&self, file: u64) -> Option<&str> {
+        if file == OTHERS { Some("(other files)") } else { self.files.names.get(file) }
+    }
+
+    /// Rank of a process, for analyses of ranks: its MPI rank, if it has one.
+    #[must_use]
+    pub fn rank(&self, process: u64) -> Option<u32> {
+        self.processes.get(process).rank
+    }
+
+    /// Number of the job of a process, equal for those of the same job; 0 without one.
+    #[must_use]
+    pub fn job(&self, process: u64) -> u64 {
+        job(self.processes.get(process))
+    }
+
+    fn labels(&self, groups: &Groups, group: &Group, pairs: &[&Pair]) -> Vec<(&'static str, Value)> {
+        let process = self.processes.get(pairs[0].process);
+        let texts = &self.processes.texts;
+        let text = |number: u32| texts.get(number).map_or(Value::None, |text| Value::Text(text.to_owned()));
+        match groups.by {
+            By::Job if process.job == 0 => vec![("job", text(process.step)), ("job_system", Value::None)],
+            By::Job => vec![("job", text(process.job)), ("job_system", text(process.system))],
+            By::Step => vec![("job_step", text(process.step)), ("job", text(process.job))],
+            By::Process => vec![
+                ("process", Value::Int(group.key)),
+                ("node", text(process.node)),
+                ("pid", Value::Int(process.pid.into())),
+                ("rank", process.rank.map_or(Value::None, |rank| Value::Int(rank.into()))),
+                ("command", text(process.command)),
+            ],
+            By::File => {
+                let path = self.path(group.key).map_or(Value::None, |path| Value::Text(path.to_owned()));
+                vec![("path", path)]
+            }
+            By::Node => vec![("node", text(process.node))],
+            By::Layer => Vec::new(),
+            By::Directory(_) => {
+                let path = groups.texts.get(group.key as u32);
+                vec![("directory", path.map_or(Value::None, |path| Value::Text(path.to_owned())))]
+            }
+            By::User => vec![("user", text(process.user)), ("uid", Value::Int(process.uid.into()))],
+        }
+    }
+
+    /// The ranks of the processes that are meant, and for each process its rank.
+    fn ranks(&self, is_meant: impl Fn(Process) -> bool, seen: &[&Pair]) -> (Ranks, HashMap<u64, u64>) {
+        let mut ranks = Ranks::default();
+        let mut of = HashMap::new();
+        for (process, facts) in self.processes.all.iter().filter(|(_, facts)| is_meant(**facts)) {
+            if let Some(rank) = facts.rank {
+                ranks.all.insert(rank.into());
+                ranks.nodes.insert(facts.node);
+                of.insert(*process, u64::from(rank));
+            }
+        }
+        if ranks.all.is_empty() {
+            for pair in seen {
+                ranks.all.insert(pair.process);
+                ranks.nodes.insert(self.processes.get(pair.process).node);
+                of.insert(pair.process, pair.process);
+            }
+        }
+        (ranks, of)
+    }
+
+    /// The reduction of a file, if it is of one job, with ranks.
+    fn shared(&self, pairs: &[&Pair]) -> Option<Shared> {
+        let facts = |pair: &&Pair| self.processes.get(pair.process);
+        let run = |process: Process| (process.system, process.job, process.step);
+        let of = run(pairs.iter().map(facts).find(|process| process.rank.is_some())?);
+        if pairs.iter().map(facts).any(|process| process.rank.is_some() && run(process) != of) {
+            return None;
+        }
+        let (ranks, rank) = self.ranks(|process| run(process) == of, pairs);
+        ranks::shared(&ranks, pairs.iter().filter_map(|pair| Some((*rank.get(&pair.process)?, *pair))))
+    }
+
+    /// Of a job whose ranks are those of one parallel program.
+    fn performance(&self, by: By, pairs: &[&Pair]) -> Option<Performance> {
+        let first = self.processes.get(pairs[0].process);
+        let is_meant = |process: Process| match by {
+            By::Job => job(process) == job(first),
+            _ => process.step == first.step,
+        };
+        if !matches!(by, By::Job | By::Step) {
+            return None;
+        }
+        let with_ranks =
+            self.processes.all.values().filter(|process| is_meant(**process) && process.rank.is_some());
+        if with_ranks.map(|process| process.step).collect::<HashSet<_>>().len() > 1 {
+            return None;
+        }
+        let (ranks, rank) = self.ranks(is_meant, pairs);
+        let of_ranks: Vec<(u64, &Pair)> =
+            pairs.iter().filter_map(|pair| Some((*rank.get(&pair.process)?, *pair))).collect();
+        Some(ranks::performance(&ranks, &of_ranks))
+    }
+}
+
+/// Number of the job, or of the run of a parallel program.
+fn job(process: Process) -> u64 {
+    match process.job {
+        0 => u64::from(process.step),
+        job => u64::from(process.system) << 32 | u64::from(job),
+    }
+}
+
+/// A node may know a user by another name, or not at all.
+fn user(process: Process) -> u64 {
+    u64::from(process.user) << 32 | u64::from(process.uid)
+}
+
+/// The first so many names of the directory that a path is in.
+fn directory(path: &str, depth: usize) -> &str {
+    let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let end = parent.match_indices('/').nth(depth).map_or(parent.len(), |(at, _)| at);
+    if parent.is_empty() || end == 0 { "/" } else { &parent[..end] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::directory;
+
+    #[test]
+    fn directories_have_at_most_so_many_names() {
+        let cases = [
+            ("/a/b/c", 1, "/a"),
+            ("/a/b/c", 2, "/a/b"),
+            ("/a/b/c", 9, "/a/b"),
+            ("/a", 3, "/"),
+            ("x", 1, "/"),
+            ("/a/b", 0, "/"),
+        ];
+        for (path, depth, expected) in cases {
+            assert_eq!(directory(path, depth), expected, "{path} {depth}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The rules of Darshan, one by one, on hand-made events.

@@ -1,0 +1,152 @@
+//! Which bytes of a file were written, so that writing them again shows.
+
+use std::collections::BTreeMap;
+
+/// Ranges of one file that are told apart.
+const MOST_OF_ONE: usize = 1 << 16;
+/// Ranges of all files together: about 150 MiB.
+const MOST_OF_ALL: usize = 1 << 22;
+
+/// The files.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    files: Vec<Ranges>,
+    ranges: usize,
+    /// There were more ranges than the bounds: what was written there and once more does not show.
+    pub(super) is_incomplete: bool,
+}
+
+/// Begins and ends, neither overlapping nor touching.
+#[derive(Debug, Default)]
+enum Ranges {
+    #[default]
+    None,
+    One(u64, u64),
+    Many(BTreeMap<u64, u64>),
+}
+
+impl Written {
+    /// A new file. Returns its number.
+    pub(super) fn file(&mut self) -> u32 {
+        self.files.push(Ranges::None);
+        (self.files.len() - 1) as u32
+    }
+
+    /// Takes in a write; returns how many of its bytes were written before.
+    pub(super) fn write(&mut self, file: u32, begin: u64, bytes: u64) -> u64 {
+        let Some(ranges) = self.files.get_mut(file as usize) else { return 0 };
+        let end = begin.saturating_add(bytes);
+        if begin == end {
+            return 0;
+        }
+        match ranges {
+            Ranges::None => *ranges = Ranges::One(begin, end),
+            Ranges::One(from, to) if begin <= *to && *from <= end => {
+                let before = (*to).min(end) - (*from).max(begin);
+                (*from, *to) = ((*from).min(begin), (*to).max(end));
+                return before;
+            }
+            Ranges::One(from, to) => {
+                *ranges = Ranges::Many(BTreeMap::from([(*from, *to), (begin, end)]));
+                self.ranges += 2;
+            }
+            Ranges::Many(many) => {
+                let had = many.len();
+                let is_full = had >= MOST_OF_ONE || self.ranges >= MOST_OF_ALL;
+                let (before, fits) = insert(many, begin, end, is_full);
+                self.is_incomplete |= !fits;
+                self.ranges = self.ranges + many.len() - had;
+                return before;
+            }
+        }
+        0
+    }
+
+    /// The file has so many bytes from now on, at most.
+    pub(super) fn cut(&mut self, file: u32, length: u64) {
+        let Some(ranges) = self.files.get_mut(file as usize) else { return };
+        match ranges {
+            Ranges::Many(many) if length > 0 => {
+                let had = many.len();
+                let _ = many.split_off(&length);
+                if let Some(mut last) = many.last_entry() {
+                    let end = last.get_mut();
+                    *end = (*end).min(length);
+                }
+                self.ranges -= had - many.len();
+            }
+            Ranges::One(from, to) if *from < length => *to = (*to).min(length),
+            _ => {
+                if let Ranges::Many(many) = ranges {
+                    self.ranges -= many.len();
+                }
+                *ranges = Ranges::None;
+            }
+        }
+    }
+}
+
+/// Returns the bytes that were there, and whether the range fits.
+fn insert(many: &mut BTreeMap<u64, u64>, begin: u64, end: u64, is_full: bool) -> (u64, bool) {
+    let (mut from, mut to, mut before) = (begin, end, 0);
+    let left = many.range(..=begin).next_back().filter(|(_, its_end)| **its_end >= begin);
+    let mut next = left.or_else(|| many.range(begin..=end).next()).map(|(from, to)| (*from, *to));
+    if next.is_none() && is_full {
+        return (0, false);
+    }
+    while let Some((its_begin, its_end)) = next {
+        before += its_end.min(end) - its_begin.max(begin);
+        (from, to) = (from.min(its_begin), to.max(its_end));
+        many.remove(&its_begin);
+        next = many.range(begin..=end).next().map(|(from, to)| (*from, *to));
+    }
+    many.insert(from, to);
+    (before, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST_OF_ONE, Ranges, Written};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn bytes_written_again_are_counted(writes in prop::collection::vec((0..200u64, 0..40u64, prop::bool::weighted(0.1)), 0..60)) {
+            let mut written = Written::default();
+            let file = written.file();
+            let mut bytes = [false; 300];
+            for (begin, length, is_cut) in writes {
+                if is_cut {
+                    written.cut(file, begin);
+                    bytes[begin as usize..].fill(false);
+                    continue;
+                }
+                let range = &mut bytes[begin as usize..(begin + length) as usize];
+                let before = range.iter().filter(|byte| **byte).count() as u64;
+                range.fill(true);
+                prop_assert_eq!(written.write(file, begin, length), before);
+            }
+            let ranges = match &written.files[0] {
+                Ranges::Many(many) => many.len(),
+                _ => 0,
+            };
+            prop_assert_eq!(written.ranges, ranges);
+        }
+    }
+
+    #[test]
+    fn too_many_ranges_are_said() {
+        let mut written = Written::default();
+        let file = written.file();
+        for range in 0..MOST_OF_ONE as u64 {
+            assert_eq!(written.write(file, 2 * range, 1), 0);
+        }
+        assert!(!written.is_incomplete);
+        assert_eq!(written.write(file, 1, 1), 0, "joins two");
+        assert_eq!(written.write(file, u64::MAX - 5, 10), 0, "a place is free again");
+        assert_eq!(written.write(file, u64::MAX / 2, 10), 0);
+        assert!(written.is_incomplete);
+        assert_eq!(written.write(file, 0, 4), 3);
+        assert_eq!(written.write(u32::MAX, 0, 4), 0);
+    }
+}

@@ -10,7 +10,6 @@ mod doctor;
 mod errno;
 mod export;
 mod filter;
-mod message;
 mod numbers;
 mod output;
 mod pki;

@@ -2,7 +2,6 @@
 
 use crate::errno;
 use crate::filter::{Candidate, Matcher};
-use crate::message::{message, prefix};
 use anyhow::Context as _;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
@@ -10,6 +9,7 @@ use arrow_array::{Array as _, PrimitiveArray, RecordBatch, StringArray};
 use clap::ValueEnum;
 use jiff::Timestamp;
 use miot_proto::event::flag;
+use miot_trace_analysis::message::{message, prefix};
 use miot_trace_store::Corrections;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};

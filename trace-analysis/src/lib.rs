@@ -12,6 +12,7 @@
 //! | [`layers`] | what each layer made of the requests of the one above: `miot stat --by layer` |
 //! | [`timeline`] | bytes, operations and durations by interval of time: `miot report` |
 //! | [`offsets`] | where in a file requests were, and when |
+//! | [`message`] | what a message of a debug log says |
 //! | [`view`] | which bytes of a file an MPI-IO request touches, by its view |
 //! | `ops` | the operation table by name, as traces have it |
 //! | `by_id` | tables by dense id |
@@ -24,6 +25,7 @@ pub mod events;
 pub mod idle;
 pub mod layers;
 pub mod link;
+pub mod message;
 mod missing;
 pub mod offsets;
 mod ops;

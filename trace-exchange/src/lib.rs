@@ -5,14 +5,20 @@
 //! | [`build`] | a new trace directory from events in any order: what every import writes through |
 //! | `sort` | more events than fit in memory, by completion |
 //! | [`strace`] | what `strace -f -ttt -T` prints |
+//! | [`ctf`] | the Common Trace Format 1.8 |
+//! | [`perfetto`] | the JSON trace event format |
+//! | `rows` | events with names, column by column |
 //! | [`miller`] | the ASCII trace format of Miller (1990): records, reader, writer |
 //! | [`dxt`] | what `darshan-dxt-parser` prints |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod build;
+pub mod ctf;
 pub mod dxt;
 pub mod miller;
+pub mod perfetto;
+mod rows;
 mod sort;
 pub mod strace;
 

@@ -236,12 +236,21 @@ pub fn text<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringArray> {
 /// Columns of `events`, then `path`, `path2` (null where the event has no such file) and `comm`.
 #[must_use]
 pub fn rows() -> SchemaRef {
+    Arc::clone(all_rows())
+}
+
+fn all_rows() -> &'static SchemaRef {
     static ROWS: OnceLock<SchemaRef> = OnceLock::new();
-    Arc::clone(ROWS.get_or_init(|| {
+    ROWS.get_or_init(|| {
         let mut fields = events();
         fields.extend([null("path", Utf8), null("path2", Utf8), col("comm", Utf8)]);
         Arc::new(Schema::new(fields))
-    }))
+    })
+}
+
+/// Names and types of the columns of [`rows`].
+pub fn row_columns() -> impl Iterator<Item = (&'static str, &'static DataType)> {
+    all_rows().fields().iter().map(|field| (field.name().as_str(), field.data_type()))
 }
 
 use DataType::{Binary, Int64, UInt16, UInt32, UInt64, Utf8};

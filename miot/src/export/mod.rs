@@ -8,9 +8,13 @@ use crate::filter::Filter;
 use crate::output::{self, COLUMNS, Column, Printer};
 use crate::source::Source;
 use anyhow::Context as _;
+use arrow_array::RecordBatch;
 use clap::{Args, ValueEnum};
-use miot_trace_store::Reader;
-use std::path::PathBuf;
+use miot_trace_exchange::ctf::Ctf;
+use miot_trace_exchange::perfetto::Perfetto;
+use miot_trace_store::{Manifest, Reader, Table};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use target::Target;
 
@@ -45,11 +49,15 @@ enum Format {
     Csv,
     /// A JSON object per line, as `miot cat --format json` prints them.
     Jsonl,
+    /// The Common Trace Format 1.8, a directory: for babeltrace2, Trace Compass.
+    Ctf,
+    /// The JSON trace event format: for ui.perfetto.dev, chrome://tracing, speedscope.
+    Perfetto,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let columns = columns(arguments)?;
-    let mut target = Target::new(&arguments.output, false)?;
+    let mut target = Target::new(&arguments.output, arguments.format == Format::Ctf)?;
     let mut matcher = arguments.filter.matcher()?;
     let reader = Reader::open(&arguments.dir)?;
     if !arguments.job.is_empty() {
@@ -59,6 +67,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let source = Source { dir: arguments.dir.clone(), since, until };
     let rows = rows::rows(&source, &reader, matcher)?;
     match arguments.format {
+        Format::Ctf => ctf(rows, &reader, &arguments.dir, target.directory()?)?,
+        Format::Perfetto => perfetto(rows, &reader, &arguments.dir, target.file()?)?,
         Format::Csv => lines(rows, output::Format::Csv, columns, &mut target)?,
         Format::Jsonl => lines(rows, output::Format::Json, columns, &mut target)?,
     }
@@ -85,8 +95,41 @@ fn columns(arguments: &Arguments) -> anyhow::Result<Vec<&'static Column>> {
     arguments.columns.iter().map(named).collect()
 }
 
+fn ctf(
+    rows: impl Iterator<Item = anyhow::Result<RecordBatch>>,
+    reader: &Reader,
+    trace: &Path,
+    directory: PathBuf,
+) -> anyhow::Result<()> {
+    let Manifest { created, writer, .. } = Manifest::read(trace)?;
+    let mut ctf = Ctf::new(&directory, &created);
+    for batch in reader.batches(Table::Losses) {
+        ctf.losses(&batch?);
+    }
+    for batch in rows {
+        ctf.add(&batch?)?;
+    }
+    Ok(ctf.finish(&writer)?)
+}
+
+fn perfetto(
+    rows: impl Iterator<Item = anyhow::Result<RecordBatch>>,
+    reader: &Reader,
+    trace: &Path,
+    to: impl Write,
+) -> anyhow::Result<()> {
+    let mut perfetto = Perfetto::new(to, &Manifest::read(trace)?.writer);
+    for batch in reader.batches(Table::Processes) {
+        perfetto.processes(&batch?);
+    }
+    for batch in rows {
+        perfetto.add(&batch?)?;
+    }
+    Ok(perfetto.finish()?)
+}
+
 fn lines(
-    rows: impl Iterator<Item = anyhow::Result<arrow_array::RecordBatch>>,
+    rows: impl Iterator<Item = anyhow::Result<RecordBatch>>,
     format: output::Format,
     columns: Vec<&'static Column>,
     target: &mut Target,

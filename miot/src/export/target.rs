@@ -54,7 +54,6 @@ impl Target {
         Ok(Box::new(BufWriter::with_capacity(BUFFER, to)))
     }
 
-    #[expect(dead_code, reason = "the formats that are directories come next")]
     /// The directory, empty.
     pub(crate) fn directory(&mut self) -> anyhow::Result<PathBuf> {
         let place = self.place.as_mut().context("a directory has a name")?;

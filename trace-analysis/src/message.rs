@@ -1,15 +1,11 @@
-//! Messages of a debug log, put together from what was recorded of them.
+//! Messages of a debug log (`miot_debug`), put together from what was recorded of them.
 
 use miot_proto::debug;
 use miot_proto::event::flag;
 
 /// What the message says; `None` if the row is no message. Bytes that are not UTF-8 become U+FFFD.
-pub(crate) fn message(
-    layer: &str,
-    op: &str,
-    format: Option<&str>,
-    arguments: Option<&str>,
-) -> Option<String> {
+#[must_use]
+pub fn message(layer: &str, op: &str, format: Option<&str>, arguments: Option<&str>) -> Option<String> {
     if (layer, op) != ("app", "debug") {
         return None;
     }
@@ -18,7 +14,8 @@ pub(crate) fn message(
 }
 
 /// The character that says what kind of message it is.
-pub(crate) fn prefix(flags: u16) -> char {
+#[must_use]
+pub fn prefix(flags: u16) -> char {
     char::from((flags >> flag::OP_SHIFT) as u8 & 0x7f)
 }
 

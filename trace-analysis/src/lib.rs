@@ -14,6 +14,7 @@
 //! | [`offsets`] | where in a file requests were, and when |
 //! | [`message`] | what a message of a debug log says |
 //! | [`view`] | which bytes of a file an MPI-IO request touches, by its view |
+//! | [`contents`] | what a file system holds: `miot fsstats` |
 //! | `ops` | the operation table by name, as traces have it |
 //! | `by_id` | tables by dense id |
 
@@ -21,6 +22,7 @@ pub mod activity;
 pub mod bursts;
 mod by_id;
 pub mod characterize;
+pub mod contents;
 pub mod events;
 pub mod idle;
 pub mod layers;

@@ -1,0 +1,311 @@
+//! `miot fsstats`: what a file system holds.
+//!
+//! | module | role |
+//! |---|---|
+//! | `walk` | threads, the stack of directories, what is counted |
+//! | `read` | a piece of a directory |
+//! | `node` | a directory by the names that lead to it |
+//! | `checkpoint` | what is needed to go on |
+//! | `mounts`, `exclude`, `pace`, `errors` | where not to go, how fast, what failed |
+//! | `snapshot`, `print` | the figures as a file, as tables and CSV |
+
+mod checkpoint;
+mod errors;
+mod exclude;
+mod mounts;
+mod node;
+mod pace;
+mod print;
+mod read;
+mod snapshot;
+mod walk;
+
+use crate::filter::moment;
+use crate::output::Format;
+use crate::source::bar;
+use anyhow::{Context as _, bail};
+use checkpoint::{Checkpoint, Identity};
+use clap::Args;
+use exclude::Excludes;
+use jiff::Timestamp;
+use miot_trace_analysis::contents::Growth;
+use node::Opener;
+use pace::Pace;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, fstatfs, openat};
+use snapshot::Snapshot;
+use std::io::{Write as _, stdout};
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use walk::Walk;
+
+/// What a file system holds: distributions of sizes, ages, names, links, directories
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  miot fsstats /home\n  miot fsstats /home -o march.json              a snapshot, to compare with\n  miot fsstats --compare january.json march.json\n  miot fsstats /lustre --idle --rate 2000 --checkpoint walk.ckpt      and after an interruption the same with --resume\n\nA file with several names is counted once. Symbolic links are not followed, mounts below DIR are left alone\n(--cross: they are not). What cannot be read is counted as such, with reasons, and is no failure.\n\nExit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted (with --checkpoint: to be resumed)."
+)]
+pub(crate) struct Arguments {
+    /// The directory
+    #[arg(value_name = "DIR", required_unless_present = "compare")]
+    dir: Option<PathBuf>,
+    /// Instead: what changed between two snapshots
+    #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with = "dir")]
+    compare: Vec<PathBuf>,
+    /// Write the snapshot to this file as well, as JSON
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Go into other file systems and mounts too; those that the kernel makes up, as /proc, are left alone
+    #[arg(long)]
+    cross: bool,
+    /// Leave out names that match this glob, or with a / in it paths below DIR, and what is below them
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<String>,
+    /// Threads [default: as many as processors, at most 8]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZero<u16>>,
+    /// At most so many names per second
+    #[arg(long, value_name = "N", value_parser = rate)]
+    rate: Option<f64>,
+    /// Give way to all other programs, for processor and disk
+    #[arg(long)]
+    idle: bool,
+    /// Write to this file, from time to time, what is needed to go on after an interruption
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Option<PathBuf>,
+    /// How often
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = every, requires = "checkpoint")]
+    checkpoint_every: Duration,
+    /// Go on from the checkpoint; from the begin if there is none
+    #[arg(long, requires = "checkpoint")]
+    resume: bool,
+    /// Count ages to this moment instead of the begin of the walk
+    #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
+    as_of: Option<Timestamp>,
+    /// How to print; json is the snapshot, csv the distributions
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// As a shell has it for SIGINT.
+const EXIT_INTERRUPTED: u8 = 130;
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| "expected a number of names per second".to_owned())?;
+    if (0.001..1e9).contains(&rate) { Ok(rate) } else { Err("expected 0.001 to 1000000000".to_owned()) }
+}
+
+fn every(text: &str) -> Result<Duration, String> {
+    miot_proto::units::parse_duration(text).map_err(|error| error.to_string())
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if let [old, new] = &arguments.compare[..] {
+        return compare(old, new, arguments.format);
+    }
+    let Some(dir) = &arguments.dir else { bail!("expected a directory") };
+    let Some(snapshot) = walked(arguments, dir)? else { return Ok(ExitCode::from(EXIT_INTERRUPTED)) };
+    if let Some(path) = &arguments.output {
+        snapshot.write(path)?;
+    }
+    let mut out = stdout().lock();
+    match arguments.format {
+        Format::Text => print::text(&snapshot, &mut out)?,
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut out, &snapshot)?;
+            writeln!(out)?;
+        }
+        Format::Csv => print::csv(&snapshot, &mut out)?,
+    }
+    // Only now: until here the walk can be finished again.
+    if let Some(path) = &arguments.checkpoint {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn compare(old: &Path, new: &Path, format: Format) -> anyhow::Result<ExitCode> {
+    let (old, new) = (Snapshot::read(old)?, Snapshot::read(new)?);
+    let seconds = new.as_of.as_second().saturating_sub(old.as_of.as_second());
+    let growth = Growth::between(&old.contents, &new.contents, seconds);
+    let mut out = stdout().lock();
+    match format {
+        Format::Text => print::growth([&old, &new], &growth, &mut out)?,
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut out, &growth)?;
+            writeln!(out)?;
+        }
+        Format::Csv => print::growth_csv(&growth, &mut out)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Walks; `None` if it was interrupted.
+fn walked(arguments: &Arguments, dir: &Path) -> anyhow::Result<Option<Snapshot>> {
+    let shown = dir.display();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = openat(CWD, dir, flags, Mode::empty()).with_context(|| format!("cannot open {shown}"))?;
+    let directory = std::fs::canonicalize(dir).with_context(|| format!("cannot open {shown}"))?;
+    let stat = read::stat(rustix::fd::AsFd::as_fd(&root), c"", AtFlags::EMPTY_PATH)?;
+    let statfs = fstatfs(&root)?;
+    if let Some(kind) = mounts::pseudo(&statfs) {
+        eprintln!(
+            "miot: {shown} is a {kind} file system: the kernel makes its files up, their sizes mean little"
+        );
+    }
+    // Where all of a file system is walked, it says how many files it has.
+    let whole = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) && !arguments.cross;
+    let inodes = statfs.f_files.saturating_sub(statfs.f_ffree);
+    let estimate = (whole && statfs.f_files > 0).then_some(inodes);
+
+    let (device, inode) = read::id(&stat);
+    let path = std::os::unix::ffi::OsStrExt::as_bytes(directory.as_os_str());
+    let identity = Identity {
+        directory: miot_trace_store::escape::path(path).0.into_owned(),
+        device,
+        inode,
+        cross: arguments.cross,
+        exclude: arguments.exclude.clone(),
+    };
+    let old = to_go_on_from(arguments, &identity)?;
+    let now = match &old {
+        Some(old) => old.now,
+        None => arguments.as_of.unwrap_or_else(Timestamp::now).as_second(),
+    };
+    if arguments.idle {
+        pace::give_way().context("cannot give way (--idle)")?;
+    }
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get).min(8);
+    let threads = arguments.threads.map_or(processors, |threads| usize::from(threads.get()));
+    let walk = Walk::new(
+        Opener::new(root, arguments.cross),
+        Excludes::new(&arguments.exclude)?,
+        Pace::new(arguments.rate),
+        arguments.cross,
+        now,
+        threads,
+    );
+    let before = Duration::from_nanos(old.as_ref().map_or(0, |old| old.took));
+    match old {
+        Some(old) => walk.go_on(old.state),
+        None => walk.begin().with_context(|| format!("cannot read {shown}"))?,
+    }
+    let begun = Instant::now();
+    let took = || before + begun.elapsed();
+    let save = |walk: &Walk| -> anyhow::Result<()> {
+        let Some(path) = &arguments.checkpoint else { return Ok(()) };
+        let (identity, took) = (identity.clone(), took().as_nanos() as u64);
+        checkpoint::write(path, Checkpoint { identity, now, took, state: walk.state() })
+    };
+    let ended = watched(&walk, threads, estimate, arguments.checkpoint_every, save)?;
+    if !ended {
+        match &arguments.checkpoint {
+            Some(path) => eprintln!("miot: interrupted; --resume goes on from {}", path.display()),
+            None => eprintln!("miot: interrupted; with --checkpoint FILE it could be resumed"),
+        }
+        return Ok(None);
+    }
+    let figures = walk.figures();
+    let (format, version, made_by) = Snapshot::format();
+    Ok(Some(Snapshot {
+        format,
+        version,
+        made_by,
+        directory: identity.directory.clone(),
+        as_of: Timestamp::from_second(now)?,
+        took_seconds: took().as_secs_f64(),
+        cross: arguments.cross,
+        exclude: arguments.exclude.clone(),
+        excluded: figures.excluded,
+        mounts: figures.mounts,
+        mounts_named: figures.mounts_named,
+        totals: figures.contents.size.sum(),
+        errors: figures.errors.rows,
+        contents: figures.contents,
+    }))
+}
+
+/// The checkpoint, if there is one and it is to be used.
+fn to_go_on_from(arguments: &Arguments, identity: &Identity) -> anyhow::Result<Option<Checkpoint>> {
+    let Some(path) = &arguments.checkpoint else { return Ok(None) };
+    let shown = path.display();
+    if !arguments.resume {
+        if path.exists() {
+            bail!("{shown} exists: add --resume to go on from it, or remove it to begin anew");
+        }
+        return Ok(None);
+    }
+    let Some(old) = checkpoint::read(path)? else {
+        eprintln!("miot: no checkpoint {shown}: from the begin");
+        return Ok(None);
+    };
+    if old.identity != *identity {
+        bail!(
+            "the checkpoint {shown} is of another walk ({}, {}): give the same directory and options, or remove it",
+            old.identity.directory,
+            if old.identity.device == identity.device { "other options" } else { "another file system" }
+        );
+    }
+    Ok(Some(old))
+}
+
+/// Runs the threads, with a bar and checkpoints; false if it was interrupted.
+fn watched(
+    walk: &Walk,
+    threads: usize,
+    estimate: Option<u64>,
+    every: Duration,
+    save: impl Fn(&Walk) -> anyhow::Result<()>,
+) -> anyhow::Result<bool> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let handlers = [libc::SIGINT, libc::SIGTERM].map(|signal| {
+        signal_hook::flag::register_conditional_shutdown(
+            signal,
+            EXIT_INTERRUPTED.into(),
+            Arc::clone(&interrupted),
+        )
+        .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupted)))
+    });
+    for handler in handlers {
+        handler.context("cannot handle signals")?;
+    }
+    let bar = bar(estimate.unwrap_or(0), "names");
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || walk.work(thread))).collect();
+        let mut saved = Instant::now();
+        while !workers.iter().all(|worker| worker.is_finished()) {
+            // An ended walk is noticed at once.
+            std::thread::park_timeout(Duration::from_millis(50));
+            let names = walk.progress.names.load(Ordering::Relaxed);
+            if estimate.is_none() {
+                bar.set_length(walk.progress.estimate());
+            } else if bar.length().is_some_and(|length| length < names) {
+                bar.set_length(names);
+            }
+            bar.set_position(names);
+            if interrupted.load(Ordering::Relaxed) {
+                walk.stop();
+                break;
+            }
+            if saved.elapsed() >= every {
+                if let Err(error) = save(walk) {
+                    walk.stop();
+                    return Err(error);
+                }
+                saved = Instant::now();
+            }
+        }
+        let panicked = workers.into_iter().map(|worker| worker.join()).any(|end| end.is_err());
+        if panicked {
+            bail!("a thread of the walk panicked");
+        }
+        Ok(())
+    })?;
+    let ended = !interrupted.load(Ordering::Relaxed);
+    if !ended {
+        save(walk)?;
+    }
+    Ok(ended)
+}

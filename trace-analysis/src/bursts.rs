@@ -152,14 +152,18 @@ impl Spread {
     pub fn add(&mut self, batch: &RecordBatch) {
         let mut names = std::mem::take(&mut self.names);
         for event in Events::of(batch, &mut names).into_iter().flatten() {
-            if self.outermost.is(&event) && event.layer != Some(Layer::App) {
-                self.spread(&event);
+            if self.outermost.is(&event) {
+                self.request(&event);
             }
         }
         self.names = names;
     }
 
-    fn spread(&mut self, event: &Event) {
+    /// Takes in an outermost request.
+    pub fn request(&mut self, event: &Event) {
+        if event.layer == Some(Layer::App) {
+            return;
+        }
         let (begin, end) = (event.begin, event.end);
         let (first, last) = self.times.unwrap_or((begin, end));
         self.times = Some((first.min(begin), last.max(end)));
@@ -242,18 +246,27 @@ impl Spread {
             return Bursts { interval: self.asked, asked: self.asked, ..Bursts::default() };
         };
         let step = self.interval;
-        let numbers = self.intervals.keys().next().zip(self.intervals.keys().next_back());
-        let intervals = numbers.map_or(0, |(first, last)| last.abs_diff(*first) + 1);
-        let series: Vec<Interval> = self
+        let series = self
             .intervals
             .into_iter()
             .map(|(number, interval)| Interval { begin: number.saturating_mul(step), ..interval })
             .collect();
-        let throughput =
-            |bytes: fn(&Interval) -> u64| Throughput::of(&series, bytes, intervals, step.unsigned_abs());
+        Bursts { asked: self.asked, ..Bursts::of(step.unsigned_abs(), (begin, end), series) }
+    }
+}
+
+impl Bursts {
+    /// Of intervals so long (nanoseconds) between the first begin and the last end of requests; `series` has those with
+    /// requests, in order of time.
+    #[must_use]
+    pub fn of(interval: u64, (begin, end): (i64, i64), series: Vec<Interval>) -> Bursts {
+        let ends = series.first().zip(series.last());
+        let intervals =
+            ends.map_or(0, |(first, last)| last.begin.abs_diff(first.begin) / interval.max(1) + 1);
+        let throughput = |bytes: fn(&Interval) -> u64| Throughput::of(&series, bytes, intervals, interval);
         Bursts {
-            interval: step.unsigned_abs(),
-            asked: self.asked,
+            interval,
+            asked: interval,
             begin,
             end,
             intervals,

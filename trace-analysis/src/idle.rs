@@ -8,7 +8,7 @@
 //! only outermost ones, see [`Outermost`].
 
 use crate::bursts::{Bursts, Interval};
-use crate::events::{Events, Names};
+use crate::events::{Event, Events, Names};
 use crate::outermost::Outermost;
 use arrow_array::RecordBatch;
 use miot_proto::op::Layer;
@@ -135,11 +135,18 @@ impl Silence {
     pub fn add(&mut self, batch: &RecordBatch) {
         let mut names = std::mem::take(&mut self.names);
         for event in Events::of(batch, &mut names).into_iter().flatten() {
-            if self.outermost.is(&event) && event.layer != Some(Layer::App) {
-                self.put(event.begin, event.end);
+            if self.outermost.is(&event) {
+                self.request(&event);
             }
         }
         self.names = names;
+    }
+
+    /// Takes in an outermost request.
+    pub fn request(&mut self, event: &Event) {
+        if event.layer != Some(Layer::App) {
+            self.put(event.begin, event.end);
+        }
     }
 
     fn put(&mut self, begin: i64, end: i64) {

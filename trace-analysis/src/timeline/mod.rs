@@ -7,6 +7,7 @@ mod intervals;
 
 pub use intervals::{Intervals, Join, MOST};
 
+use crate::bursts::{Bursts, Interval};
 use crate::events::Event;
 use miot_proto::op::{Class, Layer};
 use serde::Serialize;
@@ -49,6 +50,7 @@ pub fn kind(class: Class) -> usize {
 #[derive(Clone, Debug)]
 struct Cell {
     operations: [Operations; LAYERS],
+    requests: u64,
     read: u64,
     written: u64,
     /// Outermost requests.
@@ -57,7 +59,7 @@ struct Cell {
 
 impl Default for Cell {
     fn default() -> Self {
-        Cell { operations: Default::default(), read: 0, written: 0, durations: [0; STEPS] }
+        Cell { operations: Default::default(), requests: 0, read: 0, written: 0, durations: [0; STEPS] }
     }
 }
 
@@ -66,6 +68,7 @@ impl Join for Cell {
         for (layer, others) in self.operations.iter_mut().zip(other.operations) {
             layer.iter_mut().zip(others).for_each(|(count, more)| *count += more);
         }
+        self.requests = self.requests.saturating_add(other.requests);
         self.read = self.read.saturating_add(other.read);
         self.written = self.written.saturating_add(other.written);
         self.durations.iter_mut().zip(other.durations).for_each(|(count, more)| *count += more);
@@ -85,6 +88,8 @@ pub struct Course {
     pub begin: i64,
     /// Nanoseconds of an interval.
     pub interval: i64,
+    /// Outermost requests under way at some moment in it; of an interval that was joined of several, the sum of theirs.
+    pub requests: Vec<u64>,
     /// Bytes read by outermost requests.
     pub read: Vec<u64>,
     /// Bytes written by outermost requests.
@@ -107,17 +112,18 @@ pub struct LayerCourse {
 impl Timeline {
     /// Takes in an event, and whether it is an outermost request.
     pub fn add(&mut self, event: &Event, outermost: bool) {
-        if outermost {
-            let (read, written) = (event.class() != Class::Write, event.class() != Class::Read);
-            let spread = |cell: &mut Cell, part: u64| {
-                cell.read = cell.read.saturating_add(if read { part } else { 0 });
-                cell.written = cell.written.saturating_add(if written { part } else { 0 });
+        if outermost && event.layer != Some(Layer::App) {
+            let (moved_read, moved_written) = match event.class() {
+                Class::Read => (1, 0),
+                Class::Write => (0, 1),
+                Class::Copy => (1, 1),
+                Class::Sync | Class::Meta => (0, 0),
             };
-            if event.moved() > 0 && matches!(event.class(), Class::Read | Class::Write | Class::Copy) {
-                self.cells.spread(event.begin, event.end, event.moved(), spread);
-            } else {
-                self.cells.at(event.begin);
-            }
+            self.cells.spread(event.begin, event.end, event.moved(), |cell, part| {
+                cell.requests += 1;
+                cell.read = cell.read.saturating_add(moved_read * part);
+                cell.written = cell.written.saturating_add(moved_written * part);
+            });
         }
         let cell = self.cells.at(event.end);
         let layer = event.layer.map_or(0, |layer| layer as usize);
@@ -142,6 +148,7 @@ impl Timeline {
         Course {
             begin: self.cells.begin(),
             interval: self.cells.width(),
+            requests: cells().map(|cell| cell.requests).collect(),
             read: cells().map(|cell| cell.read).collect(),
             written: cells().map(|cell| cell.written).collect(),
             layers: layers.filter(|layer| layer.operations.iter().any(|o| *o != [0; 4])).collect(),
@@ -150,9 +157,80 @@ impl Timeline {
     }
 }
 
+impl Course {
+    /// The throughput of the intervals, with the first begin and the last end of requests.
+    #[must_use]
+    pub fn bursts(&self, begin: i64, end: i64) -> Bursts {
+        let step = |number: usize| self.begin.saturating_add((number as i64).saturating_mul(self.interval));
+        let cells = self.read.iter().zip(&self.written).zip(&self.requests).enumerate();
+        let series = cells.map(|(number, ((read, written), requests))| Interval {
+            begin: step(number),
+            read: *read,
+            written: *written,
+            requests: *requests,
+        });
+        let series = series.filter(|interval| interval.requests > 0).collect();
+        Bursts::of(self.interval.unsigned_abs(), (begin, end), series)
+    }
+}
+
 #[cfg(test)]
+#[allow(clippy::expect_used)]
 mod tests {
     use super::*;
+
+    fn event(begin: i64, end: i64, op: (&str, &str), moved: i64) -> Event {
+        let info = miot_proto::op::named(op.0, op.1);
+        Event {
+            begin,
+            end,
+            node: 0,
+            process: 1,
+            pid: 1,
+            tid: 1,
+            stream: 1,
+            op: 0,
+            layer: Layer::from_name(op.0),
+            info,
+            file: Some(1),
+            file2: None,
+            handle: Some(1),
+            offset: Some(0),
+            length: Some(moved),
+            arg: None,
+            result: moved,
+            flags: 0,
+            request: 1,
+            enclosing: None,
+            cpu_time: None,
+            caller: None,
+            mpi_rank: None,
+        }
+    }
+
+    #[test]
+    fn each_figure_is_in_its_interval() {
+        let (mut timeline, second) = (Timeline::default(), 1_000_000_000);
+        // Makes intervals of a second.
+        timeline.add(&event(0, 10, ("posix", "open"), 3), true);
+        timeline.add(&event(999 * second, 999 * second + 1, ("app", "note"), 5), true);
+        timeline.add(&event(2 * second, 4 * second, ("posix", "write"), 101), true);
+        timeline.add(&event(2 * second, 3 * second, ("posix", "read"), 7), false);
+        timeline.add(&event(5 * second, 5 * second + 4096, ("posix", "copy_file_range"), 11), true);
+        let course = timeline.finish();
+        assert_eq!((course.interval, course.begin, course.read.len()), (second, 0, 1000));
+        assert_eq!(course.requests[..7], [1, 0, 1, 1, 0, 1, 0]);
+        assert_eq!(course.written[..7], [0, 0, 50, 51, 0, 11, 0]);
+        assert_eq!(course.read[..7], [0, 0, 0, 0, 0, 11, 0]);
+        let posix = course.layers.iter().find(|layer| layer.layer == "posix").expect("posix");
+        assert_eq!(
+            posix.operations[..6],
+            [[0, 0, 0, 1], [0; 4], [0; 4], [1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 0, 0]]
+        );
+        assert_eq!(course.durations[5], [(24, 1)]);
+        let bursts = course.bursts(0, 6 * second);
+        assert_eq!((bursts.intervals, bursts.total.bytes, bursts.total.peak), (6, 123, 51.0));
+    }
 
     #[test]
     fn steps_are_half_powers_of_two() {

@@ -1,24 +1,35 @@
 //! What is on the page, as figures.
 
 use crate::source::Source;
+use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::UInt64Type;
-use arrow_array::{Array as _, RecordBatch};
-use miot_proto::op::Class;
+use miot_proto::op::{Class, Layer};
+use miot_trace_analysis::bursts::{Bursts, INTERVAL, Interval, Spread};
+use miot_trace_analysis::characterize::fields::Fields;
+use miot_trace_analysis::characterize::{By, Characterization, Characterize, Row, Settings};
 use miot_trace_analysis::events::{COLUMNS, Event, Events, Names};
+use miot_trace_analysis::idle::{Idle, Silence};
 use miot_trace_analysis::offsets::{Accesses, Grid};
 use miot_trace_analysis::timeline::{Course, Timeline};
 use miot_trace_analysis::{Outermost, Report, Summary};
 use miot_trace_store::clocks::{errors, pieces};
 use miot_trace_store::{Reader, Removed, Table};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 /// Files whose accesses are shown over time.
 const SHOWN_FILES: usize = 8;
 /// So many files have a grid from the start, 32 KiB each; if others move more bytes, the trace is read once more.
 const GRIDS: usize = 512;
+
+/// From so long a trace on, nanoseconds, bursts are told in intervals of a minute, as Carns et al. do; of shorter ones in the
+/// intervals of the plots.
+const LONG: u64 = 3_600_000_000_000;
+/// Points of a curve.
+const POINTS: u64 = 400;
+/// Ranks or processes that a plot tells apart.
+const RANKS: usize = 500;
 
 /// The figures of the page. Times are nanoseconds since 1970, durations nanoseconds.
 #[derive(Debug, Serialize)]
@@ -33,15 +44,69 @@ pub(super) struct Model {
     /// As `miot stat --format json` has it.
     pub(super) summary: Report,
     pub(super) course: Course,
+    /// Without its series.
+    pub(super) bursts: Bursts,
+    /// Throughput, bytes per second, that is reached or exceeded in a share of the intervals: shares in equal steps from 0 to 1.
+    pub(super) curve: Vec<f64>,
+    pub(super) idle: Idle,
+    /// By layer.
+    pub(super) layers: Vec<LayerSizes>,
+    /// Files that moved the most bytes, by layer: as `miot stat --by file --format json` has them.
+    pub(super) files: Vec<Fields>,
+    /// The same of processes.
+    pub(super) ranks: Vec<Fields>,
+    /// The same of jobs, or runs of parallel programs.
+    pub(super) jobs: Vec<Fields>,
+    pub(super) rank_times: RankTimes,
+    pub(super) notes: Notes,
     /// Files that moved the most bytes.
     pub(super) accesses: Vec<FileAccesses>,
     /// By node.
     pub(super) nodes: Vec<Group>,
-    /// By job; none if no process has one.
-    pub(super) jobs: Vec<Group>,
     pub(super) clocks: Vec<Clock>,
     /// Parts of the trace that retention had removed.
     pub(super) removed: Option<String>,
+}
+
+/// Access sizes of a layer that moved bytes, in Darshan's ten bins.
+#[derive(Debug, Serialize)]
+pub(super) struct LayerSizes {
+    pub(super) layer: &'static str,
+    pub(super) reads: [u64; 10],
+    pub(super) writes: [u64; 10],
+}
+
+/// Time in I/O of each rank, or of each process if none has a rank, in the layer in which most bytes moved.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct RankTimes {
+    pub(super) layer: &'static str,
+    /// They are MPI ranks.
+    pub(super) are_ranks: bool,
+    /// In order of rank or process; if there are too many, the slowest of each few that are neighbours.
+    pub(super) rows: Vec<RankTime>,
+    /// So many are one row.
+    pub(super) together: usize,
+}
+
+/// Nanoseconds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct RankTime {
+    pub(super) rank: u64,
+    pub(super) read: u64,
+    pub(super) write: u64,
+    pub(super) meta: u64,
+    pub(super) bytes: u64,
+}
+
+/// What is to be known of the figures.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Notes {
+    /// Alignment was counted by an assumed block size.
+    pub(super) block_size_assumed: bool,
+    /// Bytes written again are a lower bound.
+    pub(super) overwriting_incomplete: bool,
+    /// Pairs of process and file that were folded together.
+    pub(super) folded_pairs: u64,
 }
 
 /// Where in a file outermost requests were.
@@ -55,12 +120,10 @@ pub(super) struct FileAccesses {
     pub(super) accesses: Accesses,
 }
 
-/// What the processes of a node or job did.
+/// What the processes of a node did.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Group {
     pub(super) name: String,
-    /// Users that they ran as.
-    pub(super) users: BTreeSet<String>,
     pub(super) processes: u64,
     pub(super) requests: u64,
     pub(super) bytes_read: u64,
@@ -123,26 +186,37 @@ impl Files {
 /// Reads a trace.
 pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     let reader = source.open()?;
+    let processes = reader.table(Table::Processes)?;
     let (mut summary, mut timeline, mut files) = (Summary::new(), Timeline::default(), Files::default());
-    each(source, &reader, &mut |batch| summary.add(batch), &mut |event, outermost| {
+    let (mut spread, mut silence) = (Spread::new(INTERVAL), Silence::default());
+    let settings = Settings { most_memory: 512 << 20, ..Settings::default() };
+    let mut characterize =
+        Characterize::new(settings, reader.files()?, &reader.table(Table::Files)?, &processes);
+    let mut batches = |batch: &RecordBatch| {
+        summary.add(batch);
+        characterize.add(batch);
+    };
+    each(source, &reader, &mut batches, &mut |event, outermost| {
         timeline.add(event, outermost);
         if outermost {
             files.add(event);
+            spread.request(event);
+            silence.request(event);
         }
     })?;
     for losses in reader.table(Table::Losses)? {
         summary.add_losses(&losses);
     }
-    let top = files.top();
-    if top.iter().any(|file| files.by_id[file].grid.is_none()) {
-        top.iter().for_each(|file| {
+    let shown = files.top();
+    if shown.iter().any(|file| files.by_id[file].grid.is_none()) {
+        shown.iter().for_each(|file| {
             if let Some(of) = files.by_id.get_mut(file) {
                 of.grid = None
             }
         });
         each(source, &reader, &mut |_| (), &mut |event, outermost| {
             if outermost
-                && event.file.is_some_and(|file| top.contains(&file))
+                && event.file.is_some_and(|file| shown.contains(&file))
                 && let Some(of) = event.file.and_then(|file| files.by_id.get_mut(&file))
             {
                 Grid::add(&mut of.grid, event);
@@ -150,26 +224,47 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
         })?;
     }
     let names = reader.files()?;
-    let accesses = top.iter().filter_map(|file| {
+    let accesses = shown.iter().filter_map(|file| {
         let of = files.by_id.get(file)?;
         let path = names.get(*file).unwrap_or_default().to_owned();
         Some(FileAccesses { file: *file, path, bytes: of.bytes, accesses: of.grid.as_ref()?.finish() })
     });
     let accesses = accesses.collect();
-    let processes = reader.table(Table::Processes)?;
     let mut summary = summary.finish(&names, &processes, rows);
-    let (nodes, jobs) = groups(&summary, &processes);
+    let nodes = nodes(&summary);
     summary.processes.truncate(rows);
     let times = summary.totals.begin..summary.totals.end.saturating_add(1);
+    let course = timeline.finish();
+    let mut bursts = spread.finish();
+    if summary.totals.wall < LONG {
+        bursts = course.bursts(bursts.begin, bursts.end);
+    }
+    let idle = silence.finish(&bursts);
+    let curve = curve(&bursts);
+    bursts.series.clear();
+    let found = characterize.finish();
+    let (layers, widest) = layers(&found);
     Ok(Model {
         trace: source.dir.display().to_string(),
         version: env!("CARGO_PKG_VERSION"),
         since: source.since.map(crate::filter::nanoseconds),
         until: source.until.map(crate::filter::nanoseconds),
-        course: timeline.finish(),
+        course,
+        bursts,
+        curve,
+        idle,
+        layers,
+        files: top(&found, By::File, rows),
+        ranks: top(&found, By::Process, rows),
+        jobs: top(&found, By::Job, rows),
+        rank_times: widest.map_or_else(RankTimes::default, |layer| rank_times(&found, layer)),
+        notes: Notes {
+            block_size_assumed: found.is_block_assumed,
+            overwriting_incomplete: found.is_overwriting_incomplete,
+            folded_pairs: found.folded,
+        },
         accesses,
         nodes,
-        jobs,
         clocks: clocks(&reader.table(Table::Clocks)?, &times),
         removed: Some(reader.removed()?).filter(|removed: &Removed| removed.parts > 0).map(|r| r.to_string()),
         summary,
@@ -194,51 +289,98 @@ fn each(
     Ok(())
 }
 
-/// What processes did, by node and by job.
-fn groups(summary: &Report, processes: &[RecordBatch]) -> (Vec<Group>, Vec<Group>) {
-    let facts = jobs_of(processes);
-    let (mut nodes, mut jobs) = (BTreeMap::<String, Group>::new(), BTreeMap::<String, Group>::new());
+/// What processes did, by node.
+fn nodes(summary: &Report) -> Vec<Group> {
+    let mut nodes = BTreeMap::<&str, Group>::new();
     for row in &summary.processes {
-        let node = nodes.entry(row.node.clone()).or_default();
-        let job = facts.get(&row.process);
-        let user = job.and_then(|(_, user)| user.clone());
-        let job = job.and_then(|(job, _)| job.clone()).map(|job| jobs.entry(job).or_default());
-        for group in [Some(node), job].into_iter().flatten() {
-            group.processes += 1;
-            group.users.extend(user.clone());
-            group.requests += row.requests;
-            group.bytes_read = group.bytes_read.saturating_add(row.bytes_read);
-            group.bytes_written = group.bytes_written.saturating_add(row.bytes_written);
-            group.time = group.time.saturating_add(row.time);
-        }
+        let node =
+            nodes.entry(&row.node).or_insert_with(|| Group { name: row.node.clone(), ..Group::default() });
+        node.processes += 1;
+        node.requests += row.requests;
+        node.bytes_read = node.bytes_read.saturating_add(row.bytes_read);
+        node.bytes_written = node.bytes_written.saturating_add(row.bytes_written);
+        node.time = node.time.saturating_add(row.time);
     }
-    let rows = |groups: BTreeMap<String, Group>| {
-        let named = groups.into_iter().map(|(name, group)| Group { name, ..group });
-        let mut rows: Vec<_> = named.collect();
-        rows.sort_by_key(|row| std::cmp::Reverse(row.time));
-        rows
-    };
-    (rows(nodes), rows(jobs))
+    let mut rows: Vec<_> = nodes.into_values().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.time));
+    rows
 }
 
-type JobAndUser = (Option<String>, Option<String>);
+/// The `most` rows that moved the most bytes.
+fn top(found: &Characterization, by: By, most: usize) -> Vec<Fields> {
+    let groups = found.groups(by, &[]);
+    let mut keyed: Vec<_> = groups
+        .all()
+        .iter()
+        .enumerate()
+        .map(|(number, group)| {
+            let row = found.row(&groups, group);
+            (std::cmp::Reverse((row.counters.bytes(), row.time())), number)
+        })
+        .collect();
+    keyed.sort_unstable();
+    keyed.truncate(most);
+    let rows = keyed.into_iter().map(|(_, number)| found.row(&groups, &groups.all()[number]));
+    rows.map(|row| row.fields(found.span.begin)).collect()
+}
 
-fn jobs_of(processes: &[RecordBatch]) -> HashMap<u64, JobAndUser> {
-    let mut facts = HashMap::new();
-    for batch in processes {
-        let Some(ids) = batch.column_by_name("process").and_then(|ids| ids.as_primitive_opt::<UInt64Type>())
-        else {
-            continue;
+fn layers(found: &Characterization) -> (Vec<LayerSizes>, Option<Layer>) {
+    let groups = found.groups(By::Layer, &[]);
+    let rows: Vec<Row> = groups.all().iter().map(|group| found.row(&groups, group)).collect();
+    let moved = rows.iter().filter(|row| row.counters.bytes() > 0);
+    let most = moved.clone().max_by_key(|row| row.counters.bytes());
+    let sizes = moved.map(|row| LayerSizes {
+        layer: row.layer,
+        reads: row.counters.reads().sizes,
+        writes: row.counters.writes().sizes,
+    });
+    (sizes.collect(), most.and_then(|row| Layer::from_name(row.layer)))
+}
+
+fn rank_times(found: &Characterization, layer: Layer) -> RankTimes {
+    let groups = found.groups(By::Process, &[layer]);
+    let number = |row: &Row, name: &str| {
+        let value = row.labels.iter().find(|(known, _)| *known == name);
+        value.and_then(|(_, value)| value.number()).map(|number| number as u64)
+    };
+    let rows = groups.all().iter().map(|group| found.row(&groups, group));
+    let all = rows.map(|row| {
+        let counters = &row.counters;
+        let time = RankTime {
+            rank: 0,
+            read: counters.reads().time.total,
+            write: counters.writes().time.total,
+            meta: counters.meta_time.total.saturating_add(counters.other_time.total),
+            bytes: counters.bytes(),
         };
-        let texts =
-            ["job", "user"].map(|name| batch.column_by_name(name).and_then(|c| c.as_string_opt::<i32>()));
-        facts.extend((0..batch.num_rows()).map(|row| {
-            let [job, user] =
-                texts.map(|text| text.filter(|t| t.is_valid(row)).map(|t| t.value(row).to_owned()));
-            (ids.value(row), (job, user))
-        }));
+        (number(&row, "rank"), number(&row, "process").unwrap_or(0), time)
+    });
+    let all: Vec<_> = all.collect();
+    let are_ranks = all.iter().any(|(rank, ..)| rank.is_some());
+    let numbered = all.into_iter().filter_map(|(rank, process, time)| {
+        Some(RankTime { rank: if are_ranks { rank? } else { process }, ..time })
+    });
+    let mut rows: Vec<RankTime> = numbered.collect();
+    rows.sort_by_key(|row| row.rank);
+    let together = rows.len().div_ceil(RANKS).max(1);
+    let slowest = |rows: &[RankTime]| rows.iter().max_by_key(|row| row.read + row.write + row.meta).cloned();
+    RankTimes {
+        layer: layer.name(),
+        are_ranks,
+        rows: rows.chunks(together).filter_map(slowest).collect(),
+        together,
     }
-    facts
+}
+
+/// See [`Model::curve`].
+fn curve(bursts: &Bursts) -> Vec<f64> {
+    let mut bytes: Vec<u64> = bursts.series.iter().map(Interval::bytes).collect();
+    bytes.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
+    let last = bursts.intervals.saturating_sub(1);
+    let points = if last == 0 { 0 } else { POINTS.min(last) };
+    let at = |point: u64| bytes.get((last as u128 * u128::from(point) / u128::from(points.max(1))) as usize);
+    let seconds = bursts.interval as f64 / 1e9;
+    (0..=points).map(|point| at(point).map_or(0.0, |bytes| *bytes as f64 / seconds)).collect()
 }
 
 /// The worst of each node in a time.

@@ -134,6 +134,16 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
             keys(&[("median", "median"), ("p99", "99th percentile")])
         ),
     );
+    bursts(html, model, plots);
+    figure(
+        html,
+        plots,
+        "sizes",
+        &format!(
+            "How many requests moved how many bytes: {} The bins are those of Darshan, of each layer by itself.",
+            keys(&[("read", "reads"), ("written", "writes")])
+        ),
+    );
     *html += "</section>\n<section id=\"accesses\"><h2>Access patterns</h2>";
     if model.accesses.is_empty() {
         *html += "<p>No request moved bytes at a known offset.</p>";
@@ -160,13 +170,31 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
         }
         *html += "</div>";
     }
-    let _ =
-        write!(html, "</section>\n<section id=\"files\"><h2>Files</h2>{}</section>\n", tables::files(model));
     let _ = writeln!(
         html,
-        "<section id=\"ranks\"><h2>Processes and ranks</h2>{}</section>",
-        tables::processes(model)
+        "</section>\n<section id=\"files\"><h2>Files</h2>{}{}{}</section>",
+        tables::files(model),
+        tables::counted_files(model),
+        notes(model)
     );
+    *html += "<section id=\"ranks\"><h2>Processes and ranks</h2>";
+    let ranks = &model.rank_times;
+    let who = if ranks.are_ranks { "rank" } else { "process" };
+    let together = match ranks.together {
+        0 | 1 => String::new(),
+        together => format!(" Each bar is the slowest of {together} neighbours."),
+    };
+    figure(
+        html,
+        plots,
+        "ranks",
+        &format!(
+            "Of each {who} in the layer {}, in order: {}{together}",
+            ranks.layer,
+            keys(&[("read", "reading"), ("written", "writing"), ("meta", "metadata")])
+        ),
+    );
+    let _ = writeln!(html, "{}{}</section>", tables::processes(model), tables::counted_ranks(model));
     let _ = writeln!(
         html,
         "<section id=\"cluster\"><h2>Nodes and jobs</h2>{}{}</section>",
@@ -178,6 +206,60 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
         "<section id=\"operations\"><h2>Operations</h2>{}</section>",
         tables::operations(model)
     );
+}
+
+fn bursts(html: &mut String, model: &Model, plots: &[Plot]) {
+    let total = &model.bursts.total;
+    let below = |fraction: f64| {
+        let found = total.below.iter().find(|below| below.of_peak == fraction);
+        found.map_or_else(String::new, |below| format!("{:.1} %", 100.0 * below.share))
+    };
+    *html += "<div class=\"pairs\">";
+    figure(
+        html,
+        plots,
+        "bursts",
+        &format!(
+            "Bytes per second in each {}, in order of size, over the share of the time: {} of the time below a third of the peak of {}/s, {} below a twentieth.",
+            time(model.bursts.interval),
+            below(0.33),
+            bytes(total.peak),
+            below(0.05)
+        ),
+    );
+    if let Some(idle) = tables::idle(model) {
+        let _ = write!(html, "<div class=\"beside\"><h3>Idle periods</h3>{idle}</div>");
+    }
+    *html += "</div>";
+    figure(
+        html,
+        plots,
+        "activity",
+        &format!(
+            "Dark: requests were under way. Each step is {}.",
+            time(model.course.interval.unsigned_abs())
+        ),
+    );
+}
+
+/// What is to be known of the counters.
+fn notes(model: &Model) -> String {
+    let mut notes = vec![
+        "A read or write is sequential if it begins above the last byte of the one before by the same process (Darshan's rule). Of each layer by itself: the same bytes pass through several."
+            .to_owned(),
+    ];
+    if model.notes.block_size_assumed {
+        notes.push(
+            "Alignment is counted for blocks of 4096 bytes where the trace has no block size.".to_owned(),
+        );
+    }
+    if model.notes.folded_pairs > 0 {
+        notes.push(format!(
+            "{} pairs of process and file that moved few bytes stand in one row.",
+            model.notes.folded_pairs
+        ));
+    }
+    format!("<p class=\"rest\">{}</p>", notes.join(" "))
 }
 
 /// A plot of this name with its caption, if there is one.

@@ -4,6 +4,9 @@ use super::model::{Clock, Group, Model};
 use super::svg::Text;
 use crate::numbers::{bytes, time};
 use crate::output::duration;
+use miot_trace_analysis::characterize::Value;
+use miot_trace_analysis::characterize::fields::Fields;
+use miot_trace_analysis::idle::Definition;
 use std::fmt::{Display, Write as _};
 
 /// A table in the making.
@@ -50,6 +53,26 @@ impl Table {
 
     fn time(&mut self, value: u64) -> &mut Table {
         self.number(value, &time(value))
+    }
+
+    fn real(&mut self, value: Option<f64>, show: impl Fn(f64) -> String) -> &mut Table {
+        match value {
+            Some(value) => self.number(value, &show(value)),
+            None => self.number(-1, "–"),
+        }
+    }
+
+    fn seconds(&mut self, value: Option<f64>) -> &mut Table {
+        self.real(value, |value| time((value * 1e9) as u64))
+    }
+
+    fn share(&mut self, value: Option<f64>) -> &mut Table {
+        self.real(value, |value| format!("{:.0} %", 100.0 * value))
+    }
+
+    /// MiB/s.
+    fn rate(&mut self, value: Option<f64>) -> &mut Table {
+        self.real(value, |value| format!("{}/s", bytes(value * f64::from(1 << 20))))
     }
 
     fn text(&mut self, text: &str) -> &mut Table {
@@ -156,17 +179,143 @@ pub(super) fn nodes(model: &Model) -> String {
     table.finish(None)
 }
 
-/// Nothing if no process has a job.
+/// Jobs and runs of parallel programs; nothing if there is none.
 pub(super) fn jobs(model: &Model) -> Option<String> {
-    let columns = ["=Job", "=Users", "Processes", "Requests", "Read", "Written", "Time"];
-    let mut table = Table::new("jobs-table", "Jobs, by the time of their requests", &columns);
-    for row in &model.jobs {
-        let users: Vec<_> = row.users.iter().map(String::as_str).collect();
-        table.row(&row.name).text(&row.name).text(&users.join(", "));
-        group(&mut table, row);
+    let columns = [
+        "=Job",
+        "=Layer",
+        "Processes",
+        "Files",
+        "Read",
+        "Written",
+        "Wall",
+        "In I/O",
+        "Metadata of I/O",
+        "Performance",
+        "per node",
+    ];
+    let mut table = Table::new("jobs-table", "Jobs, and runs of parallel programs, by layer", &columns);
+    let named = |row: &&Fields| matches!(row.get("job"), Some(Value::Text(_)));
+    let mut rows = model.jobs.iter().filter(named).peekable();
+    rows.peek()?;
+    for row in rows {
+        let figure = Figures(row);
+        table.row(format_args!("{} {}", figure.text("job"), figure.text("layer")));
+        table.text(figure.text("job")).text(figure.text("layer")).count(figure.whole("processes"));
+        table
+            .count(figure.whole("files"))
+            .bytes(figure.whole("bytes_read"))
+            .bytes(figure.whole("bytes_written"));
+        table.seconds(figure.real("wall_seconds")).share(figure.real("io_share_of_run"));
+        table.share(figure.real("meta_share_of_io"));
+        table.rate(figure.real("agg_perf_by_slowest")).rate(figure.real("mib_per_second_per_node")).end();
+    }
+    Some(table.finish(None))
+}
+
+/// Files as Darshan counts them, layer by layer.
+pub(super) fn counted_files(model: &Model) -> String {
+    let columns = [
+        "=Layer",
+        "Read",
+        "Written",
+        "Reads",
+        "Writes",
+        "Sequential reads",
+        "Sequential writes",
+        "Misaligned",
+        "Switches",
+        "Metadata",
+        "Reading",
+        "Writing",
+        "=File",
+    ];
+    let mut table = Table::new("counted-files-table", "Files by layer, by bytes moved", &columns);
+    for row in &model.files {
+        let figure = Figures(row);
+        let path = figure.text("path");
+        table.row(format_args!("{} {path}", figure.text("layer"))).text(figure.text("layer"));
+        counters(&mut table, &figure);
+        table.path(path).end();
+    }
+    table.finish(None)
+}
+
+/// Processes as Darshan counts them, layer by layer.
+pub(super) fn counted_ranks(model: &Model) -> String {
+    let columns = [
+        "Rank",
+        "=Node",
+        "PID",
+        "=Layer",
+        "Read",
+        "Written",
+        "Reads",
+        "Writes",
+        "Sequential reads",
+        "Sequential writes",
+        "Misaligned",
+        "Switches",
+        "Metadata",
+        "Reading",
+        "Writing",
+    ];
+    let mut table =
+        Table::new("counted-ranks-table", "Processes and ranks by layer, by bytes moved", &columns);
+    for row in &model.ranks {
+        let figure = Figures(row);
+        let rank = figure.real("rank");
+        table.row(format_args!("{} {}", figure.whole("process"), figure.text("layer")));
+        table.number(rank.unwrap_or(-1.0), &rank.map_or_else(|| "–".to_owned(), |rank| rank.to_string()));
+        table.text(figure.text("node")).number(figure.whole("pid"), &figure.whole("pid").to_string());
+        table.text(figure.text("layer"));
+        counters(&mut table, &figure);
         table.end();
     }
-    (!model.jobs.is_empty()).then(|| table.finish(None))
+    table.finish(None)
+}
+
+fn counters(table: &mut Table, figure: &Figures<'_>) {
+    table.bytes(figure.whole("bytes_read")).bytes(figure.whole("bytes_written"));
+    table.count(figure.whole("reads")).count(figure.whole("writes"));
+    table.share(figure.real("seq_reads_share")).share(figure.real("seq_writes_share"));
+    table.count(figure.whole("file_not_aligned")).count(figure.whole("rw_switches"));
+    table.seconds(figure.real("f_meta_time")).seconds(figure.real("f_read_time"));
+    table.seconds(figure.real("f_write_time"));
+}
+
+/// A row of `miot stat`.
+struct Figures<'a>(&'a Fields);
+
+impl<'a> Figures<'a> {
+    fn real(&self, name: &str) -> Option<f64> {
+        self.0.get(name)?.number()
+    }
+
+    fn whole(&self, name: &str) -> u64 {
+        match self.0.get(name) {
+            Some(Value::Int(value)) => *value,
+            _ => 0,
+        }
+    }
+
+    fn text(&self, name: &str) -> &'a str {
+        match self.0.get(name) {
+            Some(Value::Text(text)) => text,
+            _ => "",
+        }
+    }
+}
+
+/// Idle periods to the nanosecond; nothing if there is none.
+pub(super) fn idle(model: &Model) -> Option<String> {
+    let columns = ["At least", "Periods", "Time in them", "Share"];
+    let periods = model.idle.definitions.iter().find(|p| p.definition == Definition::NoRequest)?;
+    let mut table = Table::new("idle-table", "Periods without any request under way", &columns);
+    for row in &periods.at_least {
+        table.row(row.length).time(row.length).count(row.count).time(row.time).share(Some(row.share)).end();
+    }
+    (!periods.at_least.is_empty()).then(|| table.finish(None))
 }
 
 fn group(table: &mut Table, row: &Group) {

@@ -12,11 +12,11 @@ const WIDTH: f64 = 528.0;
 const HEIGHT: f64 = 250.0;
 const TOP: f64 = 10.0;
 
-pub(super) fn plots(model: &Model, times: Times) -> impl Iterator<Item = Plot> {
-    (1..).zip(&model.accesses).map(move |(number, file)| plot(number, file, times))
+pub(super) fn plots(model: &Model) -> impl Iterator<Item = Plot> {
+    (1..).zip(&model.accesses).map(|(number, file)| plot(number, file))
 }
 
-fn plot(number: usize, file: &FileAccesses, times: Times) -> Plot {
+fn plot(number: usize, file: &FileAccesses) -> Plot {
     let found = &file.accesses;
     let title = format!("Accesses to {}", file.path);
     let mut plot = Plot::new(&format!("accesses-{number}"), &title, (WIDTH, HEIGHT));
@@ -27,7 +27,7 @@ fn plot(number: usize, file: &FileAccesses, times: Times) -> Plot {
         found.highest
     );
     // The time of its own requests: what is short in a long trace would be a line.
-    let of_file = Times { begin: found.begin, end: found.end.max(found.begin + 1) };
+    let of_file = Times { begin: found.begin, end: found.end.max(found.begin.saturating_add(1)) };
     let own = of_file.scale(LEFT, WIDTH - RIGHT);
     let bottom = HEIGHT - BOTTOM;
     let y = Scale { from: found.lowest as f64, to: found.highest as f64 + 1.0, start: bottom, end: TOP };
@@ -37,8 +37,7 @@ fn plot(number: usize, file: &FileAccesses, times: Times) -> Plot {
     for (class, bits) in [("read", READ), ("written", WRITTEN), ("both", READ | WRITTEN)] {
         plot.path(class, &marks(file, bits, (&own, &y)));
     }
-    plot.columns(&own, bottom, &Times { begin: found.begin, ..of_file }.ticks(5));
-    let _ = times;
+    plot.columns(&own, bottom, &of_file.ticks(5));
     plot
 }
 

@@ -1,8 +1,12 @@
 //! The plots.
 
 mod accesses;
+mod activity;
+mod bursts;
 mod latency;
 mod operations;
+mod ranks;
+mod sizes;
 mod throughput;
 
 use super::model::Model;
@@ -17,7 +21,11 @@ pub(super) fn all(model: &Model) -> Vec<Plot> {
     let times = times(model);
     let mut plots =
         vec![throughput::plot(model, times), operations::plot(model, times), latency::plot(model, times)];
-    plots.extend(accesses::plots(model, times));
+    plots.extend(bursts::plot(model));
+    plots.push(activity::plot(model, times));
+    plots.extend(sizes::plot(model));
+    plots.extend(accesses::plots(model));
+    plots.extend(ranks::plot(model));
     plots
 }
 

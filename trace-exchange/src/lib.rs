@@ -7,8 +7,9 @@
 //! | [`strace`] | what `strace -f -ttt -T` prints |
 //! | [`ctf`] | the Common Trace Format 1.8 |
 //! | [`perfetto`] | the JSON trace event format |
+//! | `numbers` | process ids that several nodes have |
 //! | `rows` | events with names, column by column |
-//! | [`miller`] | the ASCII trace format of Miller (1990): records, reader, writer |
+//! | [`miller`] | the ASCII trace format of Miller (1990): records, reader, writer; MIOT's events as records and back |
 //! | [`dxt`] | what `darshan-dxt-parser` prints |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
@@ -17,6 +18,7 @@ pub mod build;
 pub mod ctf;
 pub mod dxt;
 pub mod miller;
+mod numbers;
 pub mod perfetto;
 mod rows;
 mod sort;

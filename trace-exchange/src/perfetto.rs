@@ -8,16 +8,15 @@
 //! Process and thread ids of different nodes may be the same, which the format does not provide for. So the first process
 //! with an id has it here, and later ones get numbers beyond those that Linux gives; names tell ids and nodes.
 
+use crate::numbers::Numbers;
 use crate::rows::{self, Kind, Rows, Value};
 use arrow_array::RecordBatch;
 use arrow_array::types::{UInt32Type, UInt64Type};
 use miot_proto::event::flag;
 use miot_trace_store::schema::{column, text};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// One more than the largest process id of Linux.
-const BEYOND: u32 = (1 << 22) + 1;
 /// Requests of a thread that are remembered to see whether one overlaps them.
 const REMEMBERED: usize = 64;
 /// Nanoseconds of a day.
@@ -57,29 +56,6 @@ struct Thread {
     number: u32,
     /// Requests that are not within another one so far: begin and end.
     recent: Vec<(i64, i64)>,
-}
-
-/// Numbers that are given once.
-#[derive(Debug, Default)]
-struct Numbers {
-    given: HashSet<u32>,
-    next: u32,
-}
-
-impl Numbers {
-    /// This one if it is free.
-    fn give(&mut self, wanted: u32) -> u32 {
-        if self.given.insert(wanted) {
-            return wanted;
-        }
-        loop {
-            let number = BEYOND.wrapping_add(self.next);
-            self.next = self.next.wrapping_add(1);
-            if self.given.insert(number) {
-                return number;
-            }
-        }
-    }
 }
 
 /// The places of columns that are looked at by name.
@@ -329,22 +305,13 @@ impl std::fmt::Display for Micros {
 
 #[cfg(test)]
 mod tests {
-    use super::{BEYOND, Micros, Numbers, Thread};
+    use super::{Micros, Thread};
 
     #[test]
     fn times_have_three_decimals() {
         let shown = [(0, 0), (5, 0), (1_234_567, 0), (0, 1), (i64::MAX, i64::MIN)];
         let shown = shown.map(|(time, from)| Micros(time, from).to_string());
         assert_eq!(shown, ["0.000", "0.005", "1234.567", "-0.001", "18446744073709551.615"]);
-    }
-
-    #[test]
-    fn a_number_is_given_once() {
-        let mut numbers = Numbers::default();
-        assert_eq!(
-            [5, 5, BEYOND, 5, 6].map(|wanted| numbers.give(wanted)),
-            [5, BEYOND, BEYOND + 1, BEYOND + 2, 6]
-        );
     }
 
     #[test]

@@ -10,7 +10,9 @@ use crate::source::Source;
 use anyhow::Context as _;
 use arrow_array::RecordBatch;
 use clap::{Args, ValueEnum};
+use miot_trace_analysis::Missing;
 use miot_trace_exchange::ctf::Ctf;
+use miot_trace_exchange::miller::{Export, Left};
 use miot_trace_exchange::perfetto::Perfetto;
 use miot_trace_store::{Manifest, Reader, Table};
 use std::io::Write;
@@ -53,6 +55,8 @@ enum Format {
     Ctf,
     /// The JSON trace event format: for ui.perfetto.dev, chrome://tracing, speedscope.
     Perfetto,
+    /// The ASCII trace format of Miller (1990), for cache simulators: reads and writes of files.
+    Miller,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -69,6 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match arguments.format {
         Format::Ctf => ctf(rows, &reader, &arguments.dir, target.directory()?)?,
         Format::Perfetto => perfetto(rows, &reader, &arguments.dir, target.file()?)?,
+        Format::Miller => miller(rows, &reader, arguments, target.file()?)?,
         Format::Csv => lines(rows, output::Format::Csv, columns, &mut target)?,
         Format::Jsonl => lines(rows, output::Format::Json, columns, &mut target)?,
     }
@@ -126,6 +131,37 @@ fn perfetto(
         perfetto.add(&batch?)?;
     }
     Ok(perfetto.finish()?)
+}
+
+fn miller(
+    rows: impl Iterator<Item = anyhow::Result<RecordBatch>>,
+    reader: &Reader,
+    arguments: &Arguments,
+    to: impl Write,
+) -> anyhow::Result<()> {
+    let files = reader.files()?;
+    let losses = reader.batches(Table::Losses).collect::<Result<Vec<_>, _>>()?;
+    let tracer = Manifest::read(&arguments.dir)?.writer;
+    let every_layer = !arguments.filter.layer.is_empty();
+    let mut export = Export::new(to, &files, &tracer, Missing::of(&losses).lost, every_layer);
+    for batch in reader.batches(Table::Processes) {
+        export.processes(&batch?);
+    }
+    for batch in rows {
+        export.add(&batch?)?;
+    }
+    let (left, records) = export.finish()?;
+    let Left { failed, without_offset, copies, short, short_bytes, moved } = left;
+    eprintln!(
+        "miot: {records} records; left out: {failed} requests that failed, {without_offset} without an offset, {copies} copies; \
+         {short} with their whole length although they moved {short_bytes} bytes less"
+    );
+    if moved > 0 {
+        eprintln!(
+            "miot: {moved} long requests have a later start than they had, with a comment that says so"
+        );
+    }
+    Ok(())
 }
 
 fn lines(

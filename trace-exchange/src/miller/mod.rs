@@ -15,13 +15,20 @@
 //! | [`record`] | a record with all its fields, and comments |
 //! | [`reader`] | text to records |
 //! | [`writer`] | records to text |
+//! | [`export`], [`import`] | MIOT's events to records, and back |
+//! | `comment` | what records cannot say |
+//! | `state` | what records leave out |
 
+mod comment;
+pub mod export;
+pub mod import;
 pub mod reader;
 pub mod record;
+mod state;
 pub mod writer;
 
-mod state;
-
+pub use export::{Export, Left};
+pub use import::{ImportError, Options};
 pub use reader::{Base, Damage, Mode, ReadError, Reader};
 pub use record::{Data, Item, Record, RecordType};
 pub use writer::Writer;

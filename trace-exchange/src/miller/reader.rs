@@ -64,6 +64,9 @@ pub enum Damage {
     /// More than 64 bits.
     #[error("{0} does not fit 64 bits")]
     TooLarge(&'static str),
+    /// More than 32 bits, where MIOT has no more. Only of an import.
+    #[error("the number of the {0} does not fit 32 bits")]
+    TooWide(&'static str),
     /// Longer than any record or comment.
     #[error("longer than 65536 bytes")]
     TooLong,

@@ -143,7 +143,8 @@ fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { plural })
 }
 
-fn shortened(path: &str) -> String {
+/// The end of a path that is too long for a table.
+pub(crate) fn shortened(path: &str) -> String {
     let length = path.chars().count();
     if length <= PATH_COLUMNS {
         return path.to_owned();

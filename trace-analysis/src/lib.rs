@@ -8,6 +8,10 @@
 //! | [`activity`] | what happens now, or happened at some moment: `miot top`, the log-server's page |
 //! | [`outermost`] | requests that programs made themselves, not within other requests |
 //! | [`bursts`], [`idle`] | throughput per interval; times without I/O: `miot stat --show bursts`, `idle` |
+//! | [`cycles`] | periods of the data rate: `miot stat --show cycles` |
+//! | [`programs`] | which processes belong together, as ranks of one program |
+//! | [`patterns`] | how they share files, and in what order these are accessed: `miot stat --show patterns` |
+//! | [`findings`] | what is worth changing, by rules: `miot stat --show findings` |
 //! | [`link`] | which request was made within which: `miot cat --tree` |
 //! | [`layers`] | what each layer made of the requests of the one above: `miot stat --by layer` |
 //! | [`timeline`] | bytes, operations and durations by interval of time: `miot report` |
@@ -16,14 +20,16 @@
 //! | [`view`] | which bytes of a file an MPI-IO request touches, by its view |
 //! | [`contents`] | what a file system holds: `miot fsstats` |
 //! | `ops` | the operation table by name, as traces have it |
-//! | `by_id` | tables by dense id |
+//! | `by_id`, `recent` | tables by dense id; of what was asked for lately |
 
 pub mod activity;
 pub mod bursts;
 mod by_id;
 pub mod characterize;
 pub mod contents;
+pub mod cycles;
 pub mod events;
+pub mod findings;
 pub mod idle;
 pub mod layers;
 pub mod link;
@@ -32,6 +38,9 @@ mod missing;
 pub mod offsets;
 mod ops;
 pub mod outermost;
+pub mod patterns;
+pub mod programs;
+mod recent;
 pub mod summary;
 pub mod timeline;
 pub mod view;
@@ -43,6 +52,7 @@ pub use layers::{LayerRow, Layers};
 pub use link::{Linker, Nodes, Requests, Tree};
 pub use missing::Missing;
 pub use outermost::Outermost;
+pub use programs::Programs;
 pub use summary::{FileRow, OperationRow, ProcessRow, Report, Summary, Totals};
 
 use miot_trace_store::schema::{column, text};

@@ -1,13 +1,16 @@
 //! `miot stat DIR --show WHAT`: one question about a trace, answered.
 
 mod bursts;
+mod cycles;
+mod findings;
 mod idle;
+mod patterns;
 
 use super::Format;
 use crate::source::Source;
 use arrow_array::RecordBatch;
 use clap::{Args, ValueEnum};
-use jiff::SignedDuration;
+use miot_proto::units;
 use miot_trace_analysis::{Missing, events};
 use miot_trace_store::{Reader, Table};
 use serde::Serialize;
@@ -22,6 +25,9 @@ pub(super) struct Options {
     /// Length of an interval of `bursts` and `idle`, e.g. 1s, 100ms, 10min
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = interval)]
     interval: u64,
+    /// Block size of the file system that alignment in `findings` is about, e.g. 4KiB, 4MiB
+    #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = block)]
+    block: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -30,20 +36,34 @@ pub(super) enum What {
     Bursts,
     /// Idle periods by three definitions, and how long they were
     Idle,
+    /// Periods with which the data rate of processes repeats
+    Cycles,
+    /// How the ranks of programs share files (N:N, N:1, N:M, one rank), and in what order files are accessed; csv: each file
+    Patterns,
+    /// What is worth changing: small, misaligned, repeated or lonely I/O, by rules that are told with their evidence
+    Findings,
 }
 
 /// A duration that is not zero.
 fn interval(text: &str) -> Result<u64, String> {
-    let duration: SignedDuration =
-        text.parse().map_err(|_| format!("`{text}` is no duration like 1s, 100ms or 10min"))?;
+    let duration = units::parse_duration(text).map_err(|error| error.to_string())?;
     let nanoseconds = u64::try_from(duration.as_nanos()).ok().filter(|nanoseconds| *nanoseconds > 0);
-    nanoseconds.ok_or_else(|| "an interval is longer than nothing".to_owned())
+    nanoseconds.ok_or_else(|| "an interval is longer than nothing and shorter than 500 years".to_owned())
+}
+
+/// A number of bytes that is not zero.
+fn block(text: &str) -> Result<u64, String> {
+    let bytes = units::parse_bytes(text).map_err(|error| error.to_string())?;
+    if bytes > 0 { Ok(bytes) } else { Err("a block has at least one byte".to_owned()) }
 }
 
 pub(super) fn run(what: What, arguments: &super::Arguments) -> anyhow::Result<ExitCode> {
     let view = match what {
         What::Bursts => bursts::view,
         What::Idle => idle::view,
+        What::Cycles => cycles::view,
+        What::Patterns => patterns::view,
+        What::Findings => findings::view,
     };
     let reader = arguments.source.open()?;
     let missing = Missing::of(&reader.table(Table::Losses)?);
@@ -68,8 +88,17 @@ impl Asked<'_> {
         self.arguments.show.interval
     }
 
+    fn block(&self) -> u64 {
+        self.arguments.show.block
+    }
+
     fn source(&self) -> &Source {
         &self.arguments.source
+    }
+
+    /// Rows of a long table.
+    fn most(&self) -> usize {
+        self.arguments.files
     }
 
     /// Gives all events to `add`.

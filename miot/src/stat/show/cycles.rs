@@ -1,0 +1,98 @@
+//! What repeats.
+
+use super::{Asked, Format};
+use crate::numbers;
+use crate::output::{self, records, table, time};
+use miot_trace_analysis::cycles::{Cycles, Rates, Rhythm};
+use serde::Serialize;
+use std::io::Write;
+
+pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()> {
+    let mut rates = Rates::default();
+    asked.events(|batch| rates.add(batch))?;
+    let cycles = rates.finish();
+    match asked.format() {
+        Format::Text => {
+            asked.tell_missing(out)?;
+            Ok(text(&cycles, asked.most(), out)?)
+        }
+        Format::Json => asked.json(out, &cycles),
+        Format::Csv => records(out, output::Format::Csv, true, all(&cycles).flat_map(rows)),
+    }
+}
+
+fn all(cycles: &Cycles) -> impl Iterator<Item = &Rhythm> {
+    cycles.all.iter().chain(&cycles.processes)
+}
+
+/// One cycle in CSV; of a process without any, what is known of it. Times are nanoseconds.
+#[derive(Serialize)]
+struct Row {
+    process: Option<u64>,
+    pid: Option<u32>,
+    begin: String,
+    end: String,
+    bytes: u64,
+    sample: u64,
+    period: Option<u64>,
+    strength: Option<f64>,
+    count: Option<u64>,
+    bytes_per_cycle: Option<u64>,
+}
+
+fn rows(rhythm: &Rhythm) -> Vec<Row> {
+    let of = |cycle: Option<&miot_trace_analysis::cycles::Cycle>| Row {
+        process: rhythm.process,
+        pid: rhythm.pid,
+        begin: time(rhythm.begin),
+        end: time(rhythm.end),
+        bytes: rhythm.bytes,
+        sample: rhythm.sample,
+        period: cycle.map(|cycle| cycle.period),
+        strength: cycle.map(|cycle| cycle.strength),
+        count: cycle.map(|cycle| cycle.count),
+        bytes_per_cycle: cycle.map(|cycle| cycle.bytes),
+    };
+    match &rhythm.cycles[..] {
+        [] => vec![of(None)],
+        cycles => cycles.iter().map(|cycle| of(Some(cycle))).collect(),
+    }
+}
+
+fn text(cycles: &Cycles, most: usize, out: &mut impl Write) -> std::io::Result<()> {
+    if cycles.all.is_none() {
+        return writeln!(out, "no data moved");
+    }
+    let told = cycles.all.iter().chain(cycles.processes.iter().take(most));
+    let lines = told.flat_map(|rhythm| {
+        let who = rhythm.pid.map_or_else(|| "all".to_owned(), |pid| pid.to_string());
+        let bytes = numbers::bytes(rhythm.bytes as f64);
+        let span = numbers::time(rhythm.end.abs_diff(rhythm.begin));
+        let line = |rest: [String; 4]| {
+            let [period, strength, count, amount] = rest;
+            [who.clone(), bytes.clone(), span.clone(), period, strength, count, amount]
+        };
+        if rhythm.cycles.is_empty() {
+            return vec![line(["none", "-", "-", "-"].map(str::to_owned))];
+        }
+        let cells = rhythm.cycles.iter().map(|cycle| {
+            line([
+                numbers::time(cycle.period),
+                format!("{:.2}", cycle.strength),
+                cycle.count.to_string(),
+                numbers::bytes(cycle.bytes as f64),
+            ])
+        });
+        cells.collect()
+    });
+    let header = ["pid", "bytes", "within", "period", "strength", "times", "bytes each"].map(str::to_owned);
+    table(out, header, lines.collect())?;
+    let more = cycles.processes.len().saturating_sub(most) as u64;
+    if more > 0 {
+        writeln!(out, "… and {more} more processes: --files {}, or --format csv", cycles.processes.len())?;
+    }
+    if cycles.not_examined > 0 {
+        writeln!(out, "{} processes that moved less were not examined", cycles.not_examined)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! What is worth changing.
+
+use super::{Asked, Format};
+use crate::output::{self, printable, records, time};
+use crate::summary::shortened;
+use miot_trace_analysis::Programs;
+use miot_trace_analysis::findings::{Collector, Finding, Findings};
+use miot_trace_store::Table;
+use serde::Serialize;
+use std::io::Write;
+
+pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()> {
+    let programs = Programs::of(&asked.reader.table(Table::Processes)?);
+    let mut collector = Collector::new(programs, asked.block());
+    let paths = asked.reader.files()?;
+    asked.events(|batch| collector.add(batch, &paths))?;
+    let findings = collector.finish(&paths);
+    match asked.format() {
+        Format::Text => {
+            asked.tell_missing(out)?;
+            Ok(text(&findings, out)?)
+        }
+        Format::Json => asked.json(out, &findings),
+        Format::Csv => records(out, output::Format::Csv, true, findings.findings.iter().map(row)),
+    }
+}
+
+/// One finding in CSV.
+#[derive(Serialize)]
+struct Row<'a> {
+    rule: &'static str,
+    job: Option<&'a str>,
+    exe: &'a str,
+    what: &'a str,
+    because: &'a str,
+    advice: &'a str,
+    source: &'a str,
+    path: Option<&'a str>,
+    begin: Option<String>,
+    end: Option<String>,
+}
+
+fn row(finding: &Finding) -> Row<'_> {
+    Row {
+        rule: finding.rule.name(),
+        job: finding.program.job.as_deref(),
+        exe: &finding.program.exe,
+        what: &finding.what,
+        because: &finding.because,
+        advice: &finding.advice,
+        source: &finding.source,
+        path: finding.files.first().map(|file| file.path.as_str()),
+        begin: finding.begin.map(time),
+        end: finding.end.map(time),
+    }
+}
+
+fn text(findings: &Findings, out: &mut impl Write) -> std::io::Result<()> {
+    for finding in &findings.findings {
+        let job = finding.program.job.as_ref().map(|job| format!(" of job {job}")).unwrap_or_default();
+        writeln!(out, "{}: {}{}", finding.rule.name(), printable(&finding.program.exe), printable(&job))?;
+        writeln!(out, "  {}", finding.what)?;
+        for file in &finding.files {
+            writeln!(out, "  {:>12} {}", file.value, shortened(&printable(&file.path)))?;
+        }
+        if let (Some(begin), Some(end)) = (finding.begin, finding.end) {
+            writeln!(out, "  from {} to {}", time(begin), time(end))?;
+        }
+        writeln!(out, "  rule: {} ({})", finding.because, finding.source)?;
+        writeln!(out, "  advice: {}\n", finding.advice)?;
+    }
+    let found = findings.findings.len();
+    writeln!(out, "{found} findings in {} programs", findings.programs)?;
+    if findings.files_left_out > 0 {
+        writeln!(out, "{} requests to further files were not looked at", findings.files_left_out)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! The rules. Each looks at a program and says nothing, or what it found.
+
+mod metadata;
+mod repeated;
+mod sharing;
+mod sizes;
+
+pub(super) use sizes::SMALL;
+
+use super::facts::{FileFacts, ProgramFacts};
+use super::{Figure, FileEvidence, Finding, NAMED, Rule, Unit};
+use crate::programs::Program;
+use miot_trace_store::FileNames;
+use std::cmp::Reverse;
+
+/// What a rule may look at.
+#[derive(Clone, Copy)]
+struct Case<'a> {
+    program: &'a Program,
+    facts: &'a ProgramFacts,
+    files: &'a [(u64, FileFacts)],
+    block: u64,
+}
+
+/// What a rule found.
+struct Found {
+    rule: Rule,
+    what: String,
+    because: String,
+    advice: &'static str,
+    source: &'static str,
+    figures: Vec<Figure>,
+    members: Vec<u64>,
+}
+
+/// All that is found about a program.
+pub(super) fn judge(
+    program: &Program,
+    facts: &ProgramFacts,
+    files: &[(u64, FileFacts)],
+    block: u64,
+    paths: &FileNames,
+) -> Vec<Finding> {
+    let case = Case { program, facts, files, block };
+    let rules: [fn(&Case<'_>) -> Option<Found>; 15] = [
+        sizes::small_reads,
+        sizes::small_writes,
+        sizes::misaligned,
+        metadata::storm,
+        metadata::seeks,
+        metadata::redundant_opens,
+        metadata::redundant_stats,
+        metadata::many_small_files,
+        sharing::one_rank,
+        sharing::straggler,
+        sharing::independent_shared_io,
+        repeated::redundant_reads,
+        repeated::read_by_all,
+        repeated::overwrites,
+        repeated::sync_per_write,
+    ];
+    rules.into_iter().filter_map(|rule| rule(&case)).map(|found| finding(&case, found, paths)).collect()
+}
+
+fn finding(case: &Case<'_>, found: Found, paths: &FileNames) -> Finding {
+    let when = case.facts.when.get(&found.rule).copied();
+    let mut files: Vec<(u64, u64)> = case
+        .files
+        .iter()
+        .map(|(file, facts)| (*file, facts.case(found.rule)))
+        .filter(|(_, count)| *count > 0)
+        .collect();
+    files.sort_unstable_by_key(|(file, count)| (Reverse(*count), *file));
+    files.truncate(NAMED);
+    let named = |(file, value): (u64, u64)| FileEvidence {
+        file,
+        path: paths.get(file).unwrap_or_default().to_owned(),
+        value,
+    };
+    Finding {
+        rule: found.rule,
+        program: case.program.clone(),
+        what: found.what,
+        because: found.because,
+        advice: found.advice.to_owned(),
+        source: found.source.to_owned(),
+        figures: found.figures,
+        files: files.into_iter().map(named).collect(),
+        members: found.members,
+        begin: when.map(|span| span.begin),
+        end: when.map(|span| span.end),
+    }
+}
+
+fn count(name: &'static str, value: u64) -> Figure {
+    Figure { name, value: value as f64, unit: Unit::Count }
+}
+
+fn bytes(name: &'static str, value: u64) -> Figure {
+    Figure { name, value: value as f64, unit: Unit::Bytes }
+}
+
+fn time(name: &'static str, value: u64) -> Figure {
+    Figure { name, value: value as f64, unit: Unit::Nanoseconds }
+}
+
+fn share(name: &'static str, value: f64) -> Figure {
+    Figure { name, value, unit: Unit::Share }
+}
+
+/// A part of a whole; 0 of nothing.
+fn part(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// Bytes to three digits, with a unit.
+fn amount(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for larger in UNITS {
+        if value < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, larger);
+    }
+    if value.fract() == 0.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
+}

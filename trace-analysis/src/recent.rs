@@ -1,0 +1,44 @@
+//! Values by key, of which those that were not asked for lately go when there are too many.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Keeps between `most` and twice `most` values: those of the last `most` different keys asked for are there.
+#[derive(Debug)]
+pub(crate) struct Recent<K, V> {
+    most: usize,
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
+}
+
+impl<K: Eq + Hash + Copy, V: Default> Recent<K, V> {
+    pub(crate) fn new(most: usize) -> Recent<K, V> {
+        Recent { most: most.max(1), young: HashMap::new(), old: HashMap::new() }
+    }
+
+    /// The value of a key, made if it is new or has gone.
+    pub(crate) fn get(&mut self, key: K) -> &mut V {
+        if self.young.len() >= self.most && !self.young.contains_key(&key) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.entry(key).or_insert_with(|| self.old.remove(&key).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Recent;
+
+    #[test]
+    fn what_is_asked_for_stays_and_the_rest_goes() {
+        let mut values: Recent<u32, u32> = Recent::new(4);
+        for round in 0..100 {
+            *values.get(7) += 1;
+            *values.get(1000 + round) += 1;
+            *values.get(2000 + round) += 1;
+        }
+        assert_eq!(*values.get(7), 100);
+        assert_eq!(*values.get(1000), 0, "gone, and made anew");
+        assert!(values.young.len() + values.old.len() <= 8);
+    }
+}

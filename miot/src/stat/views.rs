@@ -204,7 +204,7 @@ fn usage(out: &mut impl Write, rows: &[Row]) -> std::io::Result<()> {
                     ios - data.without_offset as f64 - data.file_not_aligned as f64,
                     ios - data.without_offset as f64,
                 )),
-                percent(fields::ratio(ios - data.memory_not_aligned as f64, ios)),
+                percent(row.memory_not_aligned().and_then(|not| fields::ratio(ios - not as f64, ios))),
                 percent(fields::ratio(data.overwritten as f64, writes.bytes as f64)),
             ];
             (name(row), cells)

@@ -3,6 +3,8 @@
 use super::counters::BIN_NAMES;
 use super::table::Row;
 use super::{Quantiles, Side, Span};
+use miot_proto::event::flag;
+use miot_proto::op::Layer;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
@@ -112,6 +114,12 @@ impl Row {
         ratio(self.busy? as f64, self.lives as f64)
     }
 
+    /// Requests from or to memory that is not aligned; `None` where the hooks do not say it: of all layers but POSIX.
+    #[must_use]
+    pub fn memory_not_aligned(&self) -> Option<u64> {
+        (self.layer == Layer::Posix.name()).then(|| self.counters.data().memory_not_aligned)
+    }
+
     /// Every figure, in the order of the documentation. Timestamps are seconds since `origin`, nanoseconds since 1970.
     #[must_use]
     pub fn fields(&self, origin: i64) -> Fields {
@@ -176,12 +184,12 @@ impl Row {
             ("seq_reads", reads.sequential),
             ("seq_writes", writes.sequential),
             ("rw_switches", data.switches),
-            ("mem_not_aligned", data.memory_not_aligned),
-            ("mem_alignment", 8),
-            ("file_not_aligned", data.file_not_aligned),
         ] {
             out.put(name, value);
         }
+        out.put("mem_not_aligned", self.memory_not_aligned());
+        out.put("mem_alignment", self.memory_not_aligned().map(|_| flag::MEMORY_ALIGNMENT as u64));
+        out.put("file_not_aligned", data.file_not_aligned);
         out.put("file_alignment", self.block.map(u64::from));
         out.put("max_read_time_size", reads.longest_size);
         out.put("max_write_time_size", writes.longest_size);

@@ -57,10 +57,14 @@ fn begin(op: Op, block: Block) -> Option<Request> {
         return None;
     }
     // SAFETY: the block is the caller's, and libc is about to read it.
-    let (fd, offset, length) =
-        unsafe { ((*block).aio_fildes, (*block).aio_offset as u64, (*block).aio_nbytes as u64) };
-    let (offset, length) = if op == posix::AIO_FSYNC { (NONE, NONE) } else { (offset, length) };
-    Request::on(op, tracked(op, fd)?, offset, length)
+    let (fd, offset, length, buffer) = unsafe {
+        let block = &*block;
+        (block.aio_fildes, block.aio_offset as u64, block.aio_nbytes as u64, block.aio_buf.addr() as u64)
+    };
+    if op == posix::AIO_FSYNC {
+        return Request::on(op, tracked(op, fd)?, NONE, NONE);
+    }
+    Some(Request::on(op, tracked(op, fd)?, offset, length)?.with_buffer(buffer))
 }
 
 fn key(block: Block) -> Key {

@@ -138,23 +138,25 @@ fn begin(block: Block) -> Option<Request> {
         _ => return None,
     };
     let file = tracked(op, block.fd as c_int)?;
-    let (offset, length) = match block.opcode {
-        command::FSYNC | command::FDSYNC => (NONE, NONE),
-        command::READV | command::WRITEV => (block.offset as u64, total(block.buffer, block.length)),
-        _ => (block.offset as u64, block.length),
+    let (length, buffer) = match block.opcode {
+        command::FSYNC | command::FDSYNC => return Request::on(op, file, NONE, NONE),
+        command::READV | command::WRITEV => total(block.buffer, block.length),
+        _ => (block.length, block.buffer),
     };
-    Request::on(op, file, offset, length)
+    Some(Request::on(op, file, block.offset as u64, length)?.with_buffer(buffer))
 }
 
-/// Bytes that a vector of buffers asks for; [`NONE`] if it cannot be read.
-pub(crate) fn total(vector: u64, count: u64) -> u64 {
+/// Bytes that a vector of buffers asks for, and the address of the first; [`NONE`] and 0 if it cannot be read.
+pub(crate) fn total(vector: u64, count: u64) -> (u64, u64) {
     let vector = vector as *const libc::iovec;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     if count > libc::UIO_MAXIOV as usize || !is_readable(vector, count) {
-        return NONE;
+        return (NONE, 0);
     }
     // SAFETY: it can be read, and its thread is in the call that submits it.
-    (0..count).map(|at| unsafe { (*vector.add(at)).iov_len as u64 }).fold(0, u64::saturating_add)
+    let element = |at| unsafe { vector.add(at).read() };
+    let bytes = (0..count).map(|at| element(at).iov_len as u64).fold(0, u64::saturating_add);
+    (bytes, if count == 0 { 0 } else { element(0).iov_base.addr() as u64 })
 }
 
 hook!(io_getevents(

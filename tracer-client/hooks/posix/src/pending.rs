@@ -9,10 +9,12 @@
 //! the program destroys what it was submitted to, uses its block again, or ends by `exit`.
 
 use crate::description::Description;
+use crate::request::unaligned;
 use crate::vfork;
 use miot_tracer::op::Class;
 use miot_tracer::{Done, Ext, NONE, Op, Submitted, complete, epoch, flag, record, submit, ticks};
 use std::cell::UnsafeCell;
+use std::ffi::c_void;
 use std::sync::atomic::{
     AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -68,6 +70,12 @@ impl Request {
         let appends = op.class() == Class::Write && flags & flag::APPEND != 0;
         let offset = if appends { NONE } else { offset };
         Some(Request { handle, offset, length, flags, ..Request::of(op)? })
+    }
+
+    /// The same, from or to a buffer at this address.
+    pub(crate) fn with_buffer(self, address: u64) -> Request {
+        let flags = self.flags | unaligned(address as *const c_void);
+        Request { flags, ..self }
     }
 
     /// The same without file and offset.

@@ -8,8 +8,8 @@ use crate::files::{begin, begin_on, tracked};
 use crate::filter;
 use crate::path::Path;
 use crate::real::Returned;
-use miot_tracer::{Begun, Doing, Done, Ext, NONE, Op, cancel, end, end_with};
-use std::ffi::c_int;
+use miot_tracer::{Begun, Doing, Done, Ext, NONE, Op, cancel, end, end_with, flag};
+use std::ffi::{c_int, c_void};
 
 /// A request on a descriptor whose offset, if any, is an argument.
 #[inline(always)]
@@ -19,6 +19,31 @@ pub(crate) fn on_fd<R: Returned>(op: Op, fd: c_int, offset: u64, length: u64, re
     let Some(begun) = begin_on(op, Doing { handle, offset, length }) else { return real() };
     let returned = real();
     end(begun, Done { handle, offset, length, result: returned.result(), flags: file.flags() });
+    returned
+}
+
+/// [`flag::UNALIGNED`] if it is true of this buffer.
+#[inline(always)]
+pub(crate) fn unaligned(buffer: *const c_void) -> u16 {
+    if buffer.addr().is_multiple_of(flag::MEMORY_ALIGNMENT) { 0 } else { flag::UNALIGNED }
+}
+
+/// A read or a write at an offset.
+#[inline(always)]
+pub(crate) fn at_offset<R: Returned>(
+    op: Op,
+    fd: c_int,
+    buffer: *const c_void,
+    offset: u64,
+    length: u64,
+    real: impl FnOnce() -> R,
+) -> R {
+    let Some(file) = tracked(op, fd) else { return real() };
+    let handle = file.handle();
+    let Some(begun) = begin_on(op, Doing { handle, offset, length }) else { return real() };
+    let returned = real();
+    let flags = file.flags() | unaligned(buffer);
+    end(begun, Done { handle, offset, length, result: returned.result(), flags });
     returned
 }
 
@@ -34,6 +59,7 @@ pub(crate) fn on_fd_arg<R: Returned>(op: Op, fd: c_int, arg: u64, real: impl FnO
 pub(crate) fn at_position<R: Returned>(
     op: Op,
     fd: c_int,
+    buffer: *const c_void,
     length: u64,
     appends: bool,
     real: impl FnOnce() -> R,
@@ -44,6 +70,7 @@ pub(crate) fn at_position<R: Returned>(
     let returned = real();
     let result = returned.result();
     let (offset, flags) = file.advance(fd, result, appends);
+    let flags = flags | unaligned(buffer);
     end(begun, Done { handle: doing.handle, offset, length, result, flags });
     returned
 }

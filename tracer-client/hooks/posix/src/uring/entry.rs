@@ -50,8 +50,8 @@ impl Entry {
         match self.operation {
             1 => self.moving(posix::URING_READ, total(self.address, length)),
             2 => self.moving(posix::URING_WRITE, total(self.address, length)),
-            4 | 22 => self.moving(posix::URING_READ, length),
-            5 | 23 => self.moving(posix::URING_WRITE, length),
+            4 | 22 => self.moving(posix::URING_READ, (length, self.address)),
+            5 | 23 => self.moving(posix::URING_WRITE, (length, self.address)),
             3 => self.on_fd(posix::URING_FSYNC, NONE, NONE),
             8 => self.on_fd(posix::URING_SYNC_FILE_RANGE, offset, length),
             17 => self.on_fd(posix::URING_FALLOCATE, offset, self.address),
@@ -86,11 +86,11 @@ impl Entry {
     }
 
     /// Reading or writing, at an offset or where the descriptor stands.
-    fn moving(&self, op: Op, length: u64) -> Option<Request> {
+    fn moving(&self, op: Op, (length, buffer): (u64, u64)) -> Option<Request> {
         if self.offset == NONE && self.flags & FIXED_FILE == 0 {
             tracked(op, self.fd)?.unseen(|| ());
         }
-        self.on_fd(op, self.offset, length)
+        Some(self.on_fd(op, self.offset, length)?.with_buffer(buffer))
     }
 
     /// As in [`closing`](crate::descriptor::closing), the table forgets the descriptor before it is closed.

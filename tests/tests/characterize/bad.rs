@@ -1,0 +1,66 @@
+//! What is wrong is said: names that are none, a trace without events, paths that are no UTF-8.
+
+use super::{row, stat};
+use miot_tests::built::built;
+use miot_tests::place::fresh;
+use miot_tests::process::run;
+use miot_tests::traced::traced;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::Command;
+
+#[test]
+fn wrong_names_are_told_with_what_there_is() {
+    let place = fresh("characterize-bad");
+    let trace = place.join("trace");
+    let _ = traced(&place, &trace, &["cat", "/etc/passwd"]).success();
+    for (options, told) in [
+        (&["--by", "file", "--sort", "nonsense"][..], "--sort nonsense: no such figure"),
+        (&["--by", "file", "--layer", "posx"], "--layer posx: no such layer"),
+        (&["--by", "file", "--block-size", "0"], "--block-size 0"),
+        (&["--by", "file", "--path", "a["], "--path a["),
+    ] {
+        let ended = run(Command::new(&built().miot).arg("stat").arg(&trace).args(options));
+        assert_eq!(ended.code(), 1, "{options:?}: {}", ended.stdout);
+        assert!(ended.stderr.contains(told), "{options:?}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn nothing_matches_and_every_view_says_so() {
+    let place = fresh("characterize-empty");
+    let trace = place.join("trace");
+    let _ = traced(&place, &trace, &["true"]).success();
+    for by in ["job", "step", "process", "file", "node", "layer", "directory", "user"] {
+        let table = stat(&trace, &["--by", by, "--view", "miller", "--path", "/no/such/file"]);
+        assert_eq!(table["rows"].as_array().map(Vec::len), Some(0), "{by}: {table:#}");
+        assert_eq!((&table["by"], &table["lower_bounds"]), (&by.into(), &false.into()));
+    }
+    for view in ["miller", "darshan", "usage", "latency", "performance", "ranks"] {
+        for path in ["/no/such/file", "**"] {
+            let mut text = Command::new(&built().miot);
+            let _ = run(text.arg("stat").arg(&trace).args(["--view", view, "--path", path])).success();
+        }
+    }
+}
+
+#[test]
+fn a_path_of_any_bytes_has_its_row() {
+    let place = fresh("characterize-bytes");
+    let trace = place.join("trace");
+    let name = OsStr::from_bytes(b"of=na\xffme\n");
+    let words =
+        [OsStr::new("dd"), OsStr::new("if=/dev/zero"), name, OsStr::new("bs=10"), OsStr::new("count=3")];
+    let _ = traced(&place, &trace, &words).success();
+    let table = stat(&trace, &["--by", "file", "--layer", "posix"]);
+    assert_eq!(row(&table, "path", "na\\xffme\n")["bytes_written"], 30);
+    let mut csv = Command::new(&built().miot);
+    let csv =
+        run(csv.arg("stat").arg(&trace).args(["--by", "file", "--format", "csv", "--top", "1"])).success();
+    let fields = |line: &str| line.matches(',').count();
+    let mut lines = csv.stdout.lines();
+    assert_eq!(fields(lines.next().unwrap()), fields(csv.stdout.lines().last().unwrap()));
+    let mut text = Command::new(&built().miot);
+    let text = run(text.arg("stat").arg(&trace).args(["--by", "file"])).success();
+    assert!(text.stdout.contains("na\\xffme\\n"), "no control characters on a terminal: {}", text.stdout);
+}

@@ -108,6 +108,11 @@ fn chain(error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
+    fn the_command_line_is_sound() {
+        super::command().debug_assert();
+    }
+
+    #[test]
     fn a_cause_is_said_once() {
         let error = anyhow::anyhow!("no space").context("cannot write x: no space").context("not stored");
         assert_eq!(super::chain(&error), "not stored: cannot write x: no space");

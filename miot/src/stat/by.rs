@@ -22,6 +22,7 @@ const ROWS: usize = 20;
 
 /// Which table.
 #[derive(Args, Clone, Debug)]
+#[group(skip)]
 pub(super) struct Options {
     /// Instead: a table with a row for each of these and each layer. `--by layer` alone tells what each layer of the I/O stack
     /// made of the requests of the layer above

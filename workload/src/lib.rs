@@ -1,0 +1,21 @@
+//! Parallel I/O that is made on purpose, and timed honestly.
+//!
+//! | module | role |
+//! |---|---|
+//! | [`pattern`] | which bytes each process accesses |
+//! | `scatter` | numbers drawn by lot, the same for all processes |
+//! | [`content`] | what files are filled with, and whether it is still there |
+//! | [`suite`] | measurements as a configuration file says them |
+//! | [`times`], [`statistics`] | S, T and B of a measurement; how sure a mean is |
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+pub mod content;
+pub mod pattern;
+mod scatter;
+pub mod statistics;
+pub mod suite;
+pub mod times;
+
+pub use pattern::{Impossible, Pattern, Piece};
+pub use suite::{Run, Suite};

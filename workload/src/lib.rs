@@ -6,16 +6,20 @@
 //! | `scatter` | numbers drawn by lot, the same for all processes |
 //! | [`content`] | what files are filled with, and whether it is still there |
 //! | [`suite`] | measurements as a configuration file says them |
+//! | [`conduct`], [`rank`], [`world`] | who tells the processes what to do; what each does; how they meet |
 //! | [`times`], [`statistics`] | S, T and B of a measurement; how sure a mean is |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+pub mod conduct;
 pub mod content;
 pub mod pattern;
+pub mod rank;
 mod scatter;
 pub mod statistics;
 pub mod suite;
 pub mod times;
+pub mod world;
 
 pub use pattern::{Impossible, Pattern, Piece};
 pub use suite::{Run, Suite};

@@ -1,0 +1,237 @@
+//! Running a suite: starts the ranks, gives orders, repeats until it is sure, and cleans up.
+
+use crate::rank::{Done, Job, Order, Told};
+use crate::statistics::Sample;
+use crate::suite::{Run, Suite};
+use crate::times::{Moments, Times};
+use crate::world::{Lost, Ranks};
+use serde::Serialize;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// Repetitions before anything can be said of their spread.
+const LEAST_REPETITIONS: usize = 3;
+/// B is negligible below this share of the aggregate time.
+pub const NEGLIGIBLE: f64 = 0.01;
+
+/// One repetition.
+#[derive(Clone, Debug, Serialize)]
+pub struct Repetition {
+    /// Its times.
+    pub times: Times,
+    /// Bytes read by all processes.
+    pub read: u64,
+    /// Bytes written by all processes.
+    pub written: u64,
+    /// Calls that moved them.
+    pub calls: u64,
+    /// MiB (2²⁰ bytes) per second of aggregate time.
+    pub bandwidth: f64,
+}
+
+/// A measurement with all its repetitions.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// What was measured.
+    pub run: Run,
+    /// Processes that took part.
+    pub processes: u64,
+    /// In the order they were made.
+    pub repetitions: Vec<Repetition>,
+    /// MiB per second.
+    pub bandwidth: Sample,
+    /// B as a share of the aggregate time: mean of the repetitions.
+    pub barrier_share: f64,
+    /// The confidence interval is as narrow as was asked.
+    pub is_precise: bool,
+}
+
+/// Why a suite was given up.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// A process has ended.
+    #[error("{lost}{how}")]
+    Lost {
+        /// Which.
+        lost: Lost,
+        /// How it ended.
+        how: String,
+    },
+    /// A process could not do its part.
+    #[error("{0}")]
+    Rank(String),
+    /// No byte was accessed.
+    #[error("run `{0}` accesses nothing")]
+    Nothing(String),
+    /// The directory cannot be used.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// The processes of a suite, in a directory of their own, which is removed with all that is in it when this is dropped.
+#[derive(Debug)]
+pub struct Conductor {
+    directory: PathBuf,
+    children: Vec<Child>,
+    ranks: Ranks,
+    processes: u64,
+}
+
+impl Conductor {
+    /// Starts the processes with `command`, which gets a socket as standard input and is to call
+    /// [`crate::rank::serve`]. Files are made in a new directory in `target`.
+    ///
+    /// # Errors
+    /// [`Failed::Io`], [`Failed::Lost`].
+    pub fn start(
+        target: &Path,
+        processes: u64,
+        mut command: impl FnMut() -> Command,
+    ) -> Result<Conductor, Failed> {
+        let directory = target.join(format!("miot-bench-{}", std::process::id()));
+        let failed = |action| {
+            let path = directory.clone();
+            move |source| Failed::Io { action, path, source }
+        };
+        std::fs::create_dir(&directory).map_err(failed("make"))?;
+        let mut conductor = Conductor {
+            directory: directory.clone(),
+            children: Vec::new(),
+            ranks: Ranks::new(Vec::new()),
+            processes,
+        };
+        let mut sockets = Vec::new();
+        for _ in 0..processes {
+            let (ours, theirs) = UnixStream::pair().map_err(failed("connect a process for"))?;
+            let child = command().stdin(Stdio::from(OwnedFd::from(theirs))).spawn();
+            conductor.children.push(child.map_err(failed("start a process for"))?);
+            sockets.push(ours);
+        }
+        conductor.ranks = Ranks::new(sockets);
+        let whole = directory.as_os_str().as_bytes().to_vec();
+        let mut number = 0;
+        conductor
+            .ranks
+            .tell_each(|| {
+                number += 1;
+                Job { rank: number - 1, processes, directory: whole.clone() }
+            })
+            .map_err(|lost| conductor.lost(lost))?;
+        Ok(conductor)
+    }
+
+    /// Measures until the mean is as sure as the suite asks, and tells of each repetition as it is made.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn measure(
+        &mut self,
+        run: &Run,
+        suite: &Suite,
+        mut tell: impl FnMut(&Repetition),
+    ) -> Result<Outcome, Failed> {
+        let mut repetitions = Vec::new();
+        loop {
+            let repetition = self.repeat(run)?;
+            tell(&repetition);
+            repetitions.push(repetition);
+            let bandwidths: Vec<f64> = repetitions.iter().map(|one| one.bandwidth).collect();
+            let nothing = || Failed::Nothing(run.name.clone());
+            let bandwidth = Sample::of(&bandwidths).ok_or_else(nothing)?;
+            let is_precise = repetitions.len() >= LEAST_REPETITIONS && bandwidth.is_within(suite.precision);
+            if is_precise || repetitions.len() >= suite.repetitions {
+                let shares = repetitions.iter().map(|one| one.times.barrier / one.times.aggregate);
+                let barrier_share = shares.sum::<f64>() / repetitions.len() as f64;
+                let processes = self.processes;
+                return Ok(Outcome {
+                    run: run.clone(),
+                    processes,
+                    repetitions,
+                    bandwidth,
+                    barrier_share,
+                    is_precise,
+                });
+            }
+        }
+    }
+
+    fn repeat(&mut self, run: &Run) -> Result<Repetition, Failed> {
+        self.try_repeat(run).map_err(|lost| self.lost(lost))?
+    }
+
+    /// In step with [`crate::rank`].
+    fn try_repeat(&mut self, run: &Run) -> Result<Result<Repetition, Failed>, Lost> {
+        let order = toml::to_string(run).map_err(|error| Lost::Conductor(io::Error::other(error)))?;
+        self.ranks.tell(&Order::Measure(order))?;
+        for _ in ["made", "filled", "opened"] {
+            if let Err(why) = self.agree()? {
+                return Ok(Err(Failed::Rank(why)));
+            }
+        }
+        self.ranks.barrier()?;
+        self.ranks.barrier()?;
+        if let Err(why) = self.agree()? {
+            return Ok(Err(Failed::Rank(why)));
+        }
+        self.ranks.barrier()?;
+        if let Err(why) = self.agree()? {
+            return Ok(Err(Failed::Rank(why)));
+        }
+        let done: Vec<Done> = self.ranks.hear()?;
+        let moments: Vec<Moments> = done.iter().map(|done| done.moments).collect();
+        let Some(times) = Times::of(&moments) else { return Ok(Err(Failed::Nothing(run.name.clone()))) };
+        let total = |of: fn(&Done) -> u64| done.iter().map(of).sum::<u64>();
+        let (read, written) = (total(|done| done.read), total(|done| done.written));
+        let bandwidth = (read + written) as f64 / f64::from(1 << 20) / times.aggregate;
+        Ok(Ok(Repetition { times, read, written, calls: total(|done| done.calls), bandwidth }))
+    }
+
+    /// The first complaint of a rank, or all may go on.
+    fn agree(&mut self) -> Result<Told<()>, Lost> {
+        let told: Vec<Told<()>> = self.ranks.hear()?;
+        match told.into_iter().find_map(Result::err) {
+            Some(why) => Ok(Err(why)),
+            None => self.ranks.tell(&()).map(Ok),
+        }
+    }
+
+    fn lost(&mut self, lost: Lost) -> Failed {
+        let rank = match lost {
+            Lost::Rank { rank, .. } => Some(rank),
+            Lost::Conductor(_) => None,
+        };
+        let ended = rank.and_then(|rank| self.children.get_mut(rank)).and_then(|child| child.wait().ok());
+        let how = ended.filter(|status: &ExitStatus| !status.success());
+        Failed::Lost { lost, how: how.map_or_else(String::new, |status| format!(": {status}")) }
+    }
+
+    /// Ends the processes.
+    ///
+    /// # Errors
+    /// [`Failed::Lost`].
+    pub fn finish(mut self) -> Result<(), Failed> {
+        self.ranks.tell(&Order::End).map_err(|lost| self.lost(lost))
+    }
+}
+
+impl Drop for Conductor {
+    fn drop(&mut self) {
+        // Whoever waits for us sees that we are gone.
+        self.ranks = Ranks::new(Vec::new());
+        for child in &mut self.children {
+            let _ = child.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}

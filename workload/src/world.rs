@@ -1,0 +1,187 @@
+//! How the processes of a measurement meet: barriers, and reports to the one who conducts.
+//!
+//! On one host the conductor is a process of its own, and each rank is connected to it by a socket, its standard input. A rank
+//! that dies closes it: the conductor sees that at once, closes the others, and they end.
+
+use serde::{Serialize, de::DeserializeOwned};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
+/// Longest message, so that garbage is not taken for a length.
+const LONGEST: u32 = 1 << 28;
+
+/// Why processes cannot meet.
+#[derive(Debug, thiserror::Error)]
+pub enum Lost {
+    /// A rank has gone.
+    #[error("rank {rank} has ended before the measurement was over ({source})")]
+    Rank {
+        /// Which.
+        rank: usize,
+        /// What was seen of it.
+        source: io::Error,
+    },
+    /// The conductor has gone, or another rank, and with it the measurement.
+    #[error("the measurement was given up ({0})")]
+    Conductor(io::Error),
+}
+
+/// The side of a rank.
+#[derive(Debug)]
+pub struct Place {
+    conductor: UnixStream,
+}
+
+impl Place {
+    /// Meets the conductor through a socket.
+    #[must_use]
+    pub fn new(conductor: UnixStream) -> Place {
+        Place { conductor }
+    }
+
+    /// Waits until all ranks are here.
+    ///
+    /// # Errors
+    /// [`Lost::Conductor`].
+    pub fn barrier(&mut self) -> Result<(), Lost> {
+        self.tell(&())?;
+        self.hear()
+    }
+
+    /// Tells the conductor something.
+    ///
+    /// # Errors
+    /// [`Lost::Conductor`].
+    pub fn tell(&mut self, what: &impl Serialize) -> Result<(), Lost> {
+        send(&mut self.conductor, what).map_err(Lost::Conductor)
+    }
+
+    /// Waits for what the conductor says.
+    ///
+    /// # Errors
+    /// [`Lost::Conductor`].
+    pub fn hear<T: DeserializeOwned>(&mut self) -> Result<T, Lost> {
+        receive(&mut self.conductor).map_err(Lost::Conductor)
+    }
+}
+
+/// The side of the conductor.
+#[derive(Debug)]
+pub struct Ranks {
+    ranks: Vec<UnixStream>,
+}
+
+impl Ranks {
+    /// One socket for each rank, in order.
+    #[must_use]
+    pub fn new(ranks: Vec<UnixStream>) -> Ranks {
+        Ranks { ranks }
+    }
+
+    /// Waits until all ranks wait, and lets them go.
+    ///
+    /// # Errors
+    /// [`Lost::Rank`].
+    pub fn barrier(&mut self) -> Result<(), Lost> {
+        self.hear::<()>()?;
+        self.tell(&())
+    }
+
+    /// Tells all ranks the same.
+    ///
+    /// # Errors
+    /// [`Lost::Rank`].
+    pub fn tell(&mut self, what: &impl Serialize) -> Result<(), Lost> {
+        self.each(|socket| send(socket, what)).map(|_| ())
+    }
+
+    /// Tells each rank something of its own, in order.
+    ///
+    /// # Errors
+    /// [`Lost::Rank`].
+    pub fn tell_each<T: Serialize>(&mut self, mut what: impl FnMut() -> T) -> Result<(), Lost> {
+        self.each(|socket| send(socket, &what())).map(|_| ())
+    }
+
+    /// Waits for what each rank says.
+    ///
+    /// # Errors
+    /// [`Lost::Rank`].
+    pub fn hear<T: DeserializeOwned>(&mut self) -> Result<Vec<T>, Lost> {
+        self.each(receive)
+    }
+
+    fn each<T>(&mut self, mut with: impl FnMut(&mut UnixStream) -> io::Result<T>) -> Result<Vec<T>, Lost> {
+        let ranks = self.ranks.iter_mut().enumerate();
+        ranks.map(|(rank, socket)| with(socket).map_err(|source| Lost::Rank { rank, source })).collect()
+    }
+}
+
+fn send(socket: &mut UnixStream, what: &impl Serialize) -> io::Result<()> {
+    let mut message = vec![0; 4];
+    message = postcard::to_extend(what, message).map_err(io::Error::other)?;
+    let length = u32::try_from(message.len() - 4).map_err(io::Error::other)?;
+    message[..4].copy_from_slice(&length.to_le_bytes());
+    socket.write_all(&message)
+}
+
+fn receive<T: DeserializeOwned>(socket: &mut UnixStream) -> io::Result<T> {
+    let mut length = [0; 4];
+    socket.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    if length > LONGEST {
+        return Err(io::Error::other(format!("a message of {length} bytes")));
+    }
+    let mut message = vec![0; length as usize];
+    socket.read_exact(&mut message)?;
+    postcard::from_bytes(&message).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Lost, Place, Ranks};
+    use std::os::unix::net::UnixStream;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::thread;
+
+    fn world(size: usize) -> (Ranks, Vec<Place>) {
+        let (ours, theirs): (Vec<_>, Vec<_>) = (0..size).map(|_| UnixStream::pair().unwrap()).unzip();
+        (Ranks::new(ours), theirs.into_iter().map(Place::new).collect())
+    }
+
+    #[test]
+    fn nobody_leaves_a_barrier_before_all_are_there() {
+        let (mut ranks, places) = world(5);
+        let arrived = AtomicU32::new(0);
+        thread::scope(|scope| {
+            for mut place in places {
+                let arrived = &arrived;
+                scope.spawn(move || {
+                    for round in 1..50 {
+                        arrived.fetch_add(1, Ordering::SeqCst);
+                        place.barrier().unwrap();
+                        assert!(arrived.load(Ordering::SeqCst) >= 5 * round);
+                    }
+                    place.tell(&7u64).unwrap();
+                });
+            }
+            for _ in 1..50 {
+                ranks.barrier().unwrap();
+            }
+            assert_eq!(ranks.hear::<u64>().unwrap(), [7; 5]);
+        });
+    }
+
+    #[test]
+    fn a_rank_that_is_gone_is_named_and_the_others_are_released() {
+        let (mut ranks, mut places) = world(3);
+        drop(places.remove(1));
+        let waiting: Vec<_> =
+            places.into_iter().map(|mut place| thread::spawn(move || place.barrier())).collect();
+        assert!(matches!(ranks.barrier(), Err(Lost::Rank { rank: 1, .. })));
+        drop(ranks);
+        for place in waiting {
+            assert!(matches!(place.join().unwrap(), Err(Lost::Conductor(_))));
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+mod bench;
 mod cat;
 mod check;
 mod ctl;
@@ -59,6 +60,9 @@ enum Command {
     Top(top::Arguments),
     Pki(pki::Arguments),
     Doctor(doctor::Arguments),
+    Bench(Box<bench::Arguments>),
+    #[command(hide = true)]
+    BenchRank(bench::Rank),
 }
 
 /// What the command line may say, for manuals and completions.
@@ -89,6 +93,8 @@ pub fn main() -> ExitCode {
         Command::Top(arguments) => (top::run(&arguments), EXIT_FAILED),
         Command::Pki(arguments) => (pki::run(&arguments), EXIT_FAILED),
         Command::Doctor(arguments) => (doctor::run(&arguments), EXIT_FAILED),
+        Command::Bench(arguments) => (bench::run(&arguments), EXIT_FAILED),
+        Command::BenchRank(arguments) => (bench::rank(&arguments), EXIT_FAILED),
     };
     result.unwrap_or_else(|error| {
         // The terminal may be gone.

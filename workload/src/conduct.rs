@@ -4,7 +4,7 @@ use crate::rank::{Done, Job, Order, Told};
 use crate::statistics::Sample;
 use crate::suite::{Run, Suite};
 use crate::times::{Moments, Times};
-use crate::world::{Lost, Ranks};
+use crate::world::{Lost, Ranks, Stopper};
 use serde::Serialize;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -166,6 +166,36 @@ impl Conductor {
         }
     }
 
+    /// The run with so many pieces, by doubling, that three repetitions in a row have a negligible B and lie within the
+    /// precision that is asked; the largest that fits `most` bytes, if none does.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn enlarge(&mut self, run: &Run, suite: &Suite, most: u64) -> Result<Run, Failed> {
+        let mut fitting = run.clone();
+        loop {
+            let mut bandwidths = Vec::new();
+            let mut barrier = 0.0;
+            for _ in 0..LEAST_REPETITIONS {
+                let repetition = self.repeat(&fitting)?;
+                bandwidths.push(repetition.bandwidth);
+                barrier += repetition.times.barrier / repetition.times.aggregate / LEAST_REPETITIONS as f64;
+            }
+            let sure = Sample::of(&bandwidths).is_some_and(|sample| sample.is_within(suite.precision));
+            if sure && barrier < NEGLIGIBLE {
+                return Ok(fitting);
+            }
+            let larger = Run { pattern: fitting.pattern.times(2), ..fitting.clone() };
+            let (_, sharing) = larger.place(0, self.processes);
+            let files = if larger.file_per_process { self.processes } else { 1 };
+            let bytes = larger.pattern.file_bytes(sharing).ok().and_then(|bytes| bytes.checked_mul(files));
+            match bytes {
+                Some(bytes) if bytes <= most => fitting = larger,
+                _ => return Ok(fitting),
+            }
+        }
+    }
+
     fn repeat(&mut self, run: &Run) -> Result<Repetition, Failed> {
         self.try_repeat(run).map_err(|lost| self.lost(lost))?
     }
@@ -211,25 +241,40 @@ impl Conductor {
             Lost::Rank { rank, .. } => Some(rank),
             Lost::Conductor(_) => None,
         };
-        let ended = rank.and_then(|rank| self.children.get_mut(rank)).and_then(|child| child.wait().ok());
+        // One that is still there has been cut off.
+        let ended =
+            rank.and_then(|rank| self.children.get_mut(rank)).and_then(|child| child.try_wait().ok()?);
         let how = ended.filter(|status: &ExitStatus| !status.success());
         Failed::Lost { lost, how: how.map_or_else(String::new, |status| format!(": {status}")) }
     }
 
-    /// Ends the processes.
+    /// Who may end the measurement, from any thread.
+    ///
+    /// # Errors
+    /// [`Failed::Io`].
+    pub fn stopper(&self) -> Result<Stopper, Failed> {
+        let failed =
+            |source| Failed::Io { action: "watch the processes in", path: self.directory.clone(), source };
+        self.ranks.stopper().map_err(failed)
+    }
+
+    /// Lets the processes end.
     ///
     /// # Errors
     /// [`Failed::Lost`].
     pub fn finish(mut self) -> Result<(), Failed> {
-        self.ranks.tell(&Order::End).map_err(|lost| self.lost(lost))
+        self.ranks.tell(&Order::End).map_err(|lost| self.lost(lost))?;
+        for child in &mut self.children {
+            let _ = child.wait();
+        }
+        Ok(())
     }
 }
 
 impl Drop for Conductor {
     fn drop(&mut self) {
-        // Whoever waits for us sees that we are gone.
-        self.ranks = Ranks::new(Vec::new());
         for child in &mut self.children {
+            let _ = child.kill();
             let _ = child.wait();
         }
         let _ = std::fs::remove_dir_all(&self.directory);

@@ -22,7 +22,7 @@ pub struct Piece {
 
 /// A spatial pattern. `n` processes have ranks `r` from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "pattern", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(tag = "pattern", rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
 pub enum Pattern {
     /// Every process goes through the whole file, `count` pieces of `block`: piece `i` at `i·block`.
     Sequential {
@@ -228,6 +228,25 @@ impl Pattern {
             Pattern::Flash { .. } => "flash",
             Pattern::RankZero { .. } => "rank-zero",
         }
+    }
+
+    /// The same with so many times as many pieces; of a matrix, rows.
+    #[must_use]
+    pub fn times(&self, factor: u64) -> Pattern {
+        let mut more = self.clone();
+        let number = match &mut more {
+            Pattern::Sequential { count, .. }
+            | Pattern::Segmented { count, .. }
+            | Pattern::Strided { count, .. }
+            | Pattern::NestedStrided { count, .. }
+            | Pattern::RandomStrided { count, .. }
+            | Pattern::RankZero { count, .. } => count,
+            Pattern::Tiled { height, .. } => height,
+            Pattern::Unstructured { vertices, .. } => vertices,
+            Pattern::Flash { variables, .. } => variables,
+        };
+        *number = number.saturating_mul(factor);
+        more
     }
 
     /// True if several processes access the same bytes.

@@ -245,7 +245,7 @@ impl<'a> Measurement<'a> {
             }
             accessed.last = Some(now());
             if self.run.burst > 0
-                && (number as u64 + 1) % self.run.burst == 0
+                && (number as u64 + 1).is_multiple_of(self.run.burst)
                 && number + 1 < self.pieces.len()
             {
                 compute(self.run.compute);

@@ -172,7 +172,21 @@ pub enum Wrong {
     Suite(&'static str),
 }
 
+/// The configuration file of a suite.
+///
+/// # Errors
+/// If a number is more than TOML can say.
+pub fn text(suite: &Suite) -> Result<String, toml::ser::Error> {
+    toml::to_string(suite)
+}
+
 impl Suite {
+    /// These runs, and nothing but defaults.
+    #[must_use]
+    pub fn of(runs: Vec<Run>) -> Suite {
+        Suite { processes: two(), repetitions: ten(), precision: five_percent(), runs }
+    }
+
     /// Reads a configuration file's text, and checks it.
     ///
     /// # Errors
@@ -202,6 +216,23 @@ impl Suite {
 }
 
 impl Run {
+    /// A run with nothing but defaults.
+    #[must_use]
+    pub fn new(name: &str, pattern: Pattern) -> Run {
+        Run {
+            name: name.to_owned(),
+            pattern,
+            operation: Operation::default(),
+            read_share: half(),
+            file_per_process: false,
+            cache: Cache::default(),
+            sync: Sync::default(),
+            verify: Verify::default(),
+            burst: 0,
+            compute: Duration::ZERO,
+        }
+    }
+
     /// Rank and number of processes that decide which pieces a process has.
     #[must_use]
     pub fn place(&self, rank: u64, processes: u64) -> (u64, u64) {

@@ -1,5 +1,9 @@
 //! Times of a measurement, as pio-bench has them: between two barriers, S until the first access by any process, T until the
 //! end of the last, B until the second barrier.
+//!
+//! The first barrier has ended when the first process leaves it, and the second when the last one has. Counted from the last
+//! one to leave the first, accesses of the others would be left out wherever there are more processes than processors, and
+//! the bandwidth would be overstated.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +23,7 @@ pub struct Moments {
 /// Parts of the aggregate time, seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Times {
-    /// S: from the last process to leave the first barrier to the first access. Negative if a process accessed before the
-    /// last one was told to go.
+    /// S: from the first process to leave the first barrier to the first access.
     pub start: f64,
     /// T: from the first access to the end of the last.
     pub accesses: f64,
@@ -31,11 +34,11 @@ pub struct Times {
 }
 
 impl Times {
-    /// From the moments of all processes: S = min first − max ready, T = max last − min first, B = max done − max last.
+    /// From the moments of all processes: S = min first − min ready, T = max last − min first, B = max done − max last.
     /// `None` if no process accessed anything.
     #[must_use]
     pub fn of(moments: &[Moments]) -> Option<Times> {
-        let ready = moments.iter().map(|m| m.ready).max()?;
+        let ready = moments.iter().map(|m| m.ready).min()?;
         let first = moments.iter().filter_map(|m| m.first).min()?;
         let last = moments.iter().filter_map(|m| m.last).max()?;
         let done = moments.iter().map(|m| m.done).max()?;
@@ -60,10 +63,10 @@ mod tests {
         let idle = Moments { ready: 2_500, first: None, last: None, done: 100_500 };
         let times = Times::of(&[moments[0], moments[1], idle]).unwrap();
         let nanoseconds = |seconds: f64| (seconds * 1e9).round() as i64;
-        assert_eq!(nanoseconds(times.start), 500);
+        assert_eq!(nanoseconds(times.start), 2_000);
         assert_eq!(nanoseconds(times.accesses), 92_000);
         assert_eq!(nanoseconds(times.barrier), 6_000);
-        assert_eq!(nanoseconds(times.aggregate), 98_500);
+        assert_eq!(nanoseconds(times.aggregate), 100_000);
         assert!(Times::of(&[idle]).is_none());
         assert!(Times::of(&[]).is_none());
     }

@@ -3,8 +3,9 @@
 //! On one host the conductor is a process of its own, and each rank is connected to it by a socket, its standard input. A rank
 //! that dies closes it: the conductor sees that at once, closes the others, and they end.
 
+use rustix::net::SendFlags;
 use serde::{Serialize, de::DeserializeOwned};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::net::UnixStream;
 
 /// Longest message, so that garbage is not taken for a length.
@@ -78,6 +79,14 @@ impl Ranks {
         Ranks { ranks }
     }
 
+    /// Who may end the measurement, from any thread.
+    ///
+    /// # Errors
+    /// If the system has no more descriptors.
+    pub fn stopper(&self) -> io::Result<Stopper> {
+        Ok(Stopper { ranks: self.ranks.iter().map(UnixStream::try_clone).collect::<io::Result<_>>()? })
+    }
+
     /// Waits until all ranks wait, and lets them go.
     ///
     /// # Errors
@@ -117,12 +126,33 @@ impl Ranks {
     }
 }
 
+/// See [`Ranks::stopper`].
+#[derive(Debug)]
+pub struct Stopper {
+    ranks: Vec<UnixStream>,
+}
+
+impl Stopper {
+    /// Ends it: whoever waits for anybody waits no longer.
+    pub fn stop(&self) {
+        for rank in &self.ranks {
+            let _ = rank.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
 fn send(socket: &mut UnixStream, what: &impl Serialize) -> io::Result<()> {
     let mut message = vec![0; 4];
     message = postcard::to_extend(what, message).map_err(io::Error::other)?;
     let length = u32::try_from(message.len() - 4).map_err(io::Error::other)?;
     message[..4].copy_from_slice(&length.to_le_bytes());
-    socket.write_all(&message)
+    let mut left = message.as_slice();
+    while !left.is_empty() {
+        // Not `write`: a program that lets SIGPIPE end it would die of a rank that has died.
+        let sent = rustix::net::send(&*socket, left, SendFlags::NOSIGNAL)?;
+        left = &left[sent..];
+    }
+    Ok(())
 }
 
 fn receive<T: DeserializeOwned>(socket: &mut UnixStream) -> io::Result<T> {

@@ -1,0 +1,96 @@
+//! One measurement, said by options.
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use miot_proto::units;
+use miot_workload::suite::{Cache, Operation, Sync, Verify};
+use miot_workload::{Pattern, Run, Suite};
+use std::time::Duration;
+
+/// One measurement instead of a suite.
+#[derive(Args, Debug)]
+pub(super) struct Chosen {
+    /// Instead of a suite: one measurement with this pattern
+    #[arg(long, value_enum, value_name = "NAME")]
+    pattern: Option<Shape>,
+    /// Bytes of a piece, such as 64K or "1 MiB"
+    #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1 MiB")]
+    block: u64,
+    /// Pieces of each process
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    count: u64,
+    /// Bytes from one piece of a process to its next; else as close as can be
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    stride: Option<u64>,
+    /// write, re-write, read, re-read, read-modify-write or mixed
+    #[arg(long, value_name = "NAME", value_parser = named::<Operation>, default_value = "write")]
+    operation: Operation,
+    /// A file for each process
+    #[arg(long)]
+    file_per_process: bool,
+    /// keep, drop (before the clock runs) or direct (bypass it)
+    #[arg(long, value_name = "HOW", value_parser = named::<Cache>, default_value = "keep")]
+    cache: Cache,
+    /// Make data durable: never, end or each
+    #[arg(long, value_name = "WHEN", value_parser = named::<Sync>, default_value = "never")]
+    sync: Sync,
+    /// Compare what is read: none, ends or all
+    #[arg(long, value_name = "HOW MUCH", value_parser = named::<Verify>, default_value = "ends")]
+    verify: Verify,
+    /// Pieces in a row before the process computes
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "compute")]
+    burst: u64,
+    /// How long it computes after each burst, such as 10ms
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "0s")]
+    compute: Duration,
+}
+
+/// Patterns that a block, a count and a stride describe; a suite has all.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Shape {
+    Sequential,
+    Segmented,
+    Strided,
+    RankZero,
+}
+
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    units::parse_bytes(text).map_err(|error| error.to_string())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    units::parse_duration(text).map_err(|error| error.to_string())
+}
+
+/// A value by its name in suites.
+fn named<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    T::deserialize(serde::de::value::StrDeserializer::<serde::de::value::Error>::new(text))
+        .map_err(|error| error.to_string())
+}
+
+impl Chosen {
+    pub(super) fn suite(&self) -> anyhow::Result<Suite> {
+        let shape = self.pattern.context(
+            "nothing to measure: expected a suite (a file, or --preset classic) or --pattern NAME",
+        )?;
+        let Chosen { block, count, stride, .. } = *self;
+        let pattern = match shape {
+            Shape::Sequential => Pattern::Sequential { block, count },
+            Shape::Segmented => Pattern::Segmented { block, count },
+            Shape::Strided => Pattern::Strided { block, count, stride },
+            Shape::RankZero => Pattern::RankZero { block, count },
+        };
+        let run = Run {
+            name: pattern.name().to_owned(),
+            operation: self.operation,
+            file_per_process: self.file_per_process,
+            cache: self.cache,
+            sync: self.sync,
+            verify: self.verify,
+            burst: self.burst,
+            compute: self.compute,
+            ..Run::new("", pattern)
+        };
+        Ok(Suite::of(vec![run]))
+    }
+}

@@ -1,0 +1,137 @@
+//! `miot bench`: a parallel I/O benchmark.
+
+mod chosen;
+mod presets;
+mod print;
+
+use crate::output::Format;
+use anyhow::Context as _;
+use chosen::Chosen;
+use clap::Args;
+use miot_workload::conduct::{Conductor, Repetition};
+use miot_workload::world::{Place, Stopper};
+use miot_workload::{Suite, rank};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+/// Measure parallel I/O: access patterns of several processes, with honest times
+///
+/// Processes meet at a barrier, access a new file as a pattern says, and meet again. The time between, from the last process that leaves
+/// the first barrier to the last that leaves the second, is S + T + B: until the first access by any of them, until the end of the
+/// last, until all are there. Bandwidth is bytes by that time, in MiB (2^20 bytes) per second.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  miot bench --dir /mnt/scratch --pattern strided --block 1M --count 256 --operation write\n  miot bench --dir /mnt/scratch --preset classic --processes 8 --format csv\n  miot bench --dir /mnt/scratch suite.toml\n  miot bench --preset classic --show > suite.toml\n\nFiles are made in a new directory in DIR and removed at the end. See docs/bench.md."
+)]
+pub(crate) struct Arguments {
+    /// Measurements to make, in TOML
+    #[arg(value_name = "SUITE", conflicts_with_all = ["pattern", "preset"])]
+    suite: Option<PathBuf>,
+    /// Where to make files: a directory on the file system to be measured
+    #[arg(long, value_name = "DIR", required_unless_present = "show")]
+    dir: Option<PathBuf>,
+    /// Instead of a file: a suite that comes with MIOT
+    #[arg(long, value_name = "NAME", value_enum, conflicts_with = "pattern")]
+    preset: Option<presets::Preset>,
+    #[command(flatten)]
+    chosen: Chosen,
+    /// Processes that take part; else as the suite says, or 2
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    processes: Option<u64>,
+    /// Repetitions of each measurement at most; else as the suite says, or 10
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    repetitions: Option<u64>,
+    /// Double the pieces of each measurement until it is reproducible (B below 1 % of the time, the mean as sure as asked), up to
+    /// files of this many bytes
+    #[arg(long, value_name = "SIZE", value_parser = chosen::bytes, num_args = 0..=1, default_missing_value = "4 GiB")]
+    enlarge: Option<u64>,
+    /// Print the suite and measure nothing
+    #[arg(long)]
+    show: bool,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// A process of a benchmark.
+#[derive(Args, Debug)]
+pub(crate) struct Rank {}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let suite = suite(arguments)?;
+    let mut out = stdout().lock();
+    if arguments.show {
+        write!(out, "{}", miot_workload::suite::text(&suite)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let target = arguments.dir.as_deref().context("--dir DIR is missing: where to make files")?;
+    let target = target.canonicalize().with_context(|| format!("cannot use {}", target.display()))?;
+    let program = std::env::current_exe().context("cannot find the program that runs")?;
+    let mut conductor = Conductor::start(&target, suite.processes, || {
+        let mut command = Command::new(&program);
+        command.arg("bench-rank");
+        command
+    })?;
+    stop_at_signals(conductor.stopper()?)?;
+    let mut table = print::Printer::new(arguments.format);
+    for run in &suite.runs {
+        let quiet = !stderr().is_terminal();
+        let mut number = 0;
+        let enlarged = arguments.enlarge.map(|most| conductor.enlarge(run, &suite, most)).transpose()?;
+        let run = enlarged.as_ref().unwrap_or(run);
+        let outcome = conductor.measure(run, &suite, |repetition: &Repetition| {
+            number += 1;
+            if !quiet {
+                let bandwidth = repetition.bandwidth;
+                let _ = write!(stderr(), "\r\x1b[K{}: repetition {number}, {bandwidth:.1} MiB/s", run.name);
+            }
+        });
+        if !quiet {
+            let _ = write!(stderr(), "\r\x1b[K");
+        }
+        table.print(&mut out, &outcome?)?;
+    }
+    table.finish(&mut out)?;
+    conductor.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A signal that ends programs ends the processes of the benchmark, and what they have made is removed.
+fn stop_at_signals(stopper: Stopper) -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for _ in signals.forever() {
+            stopper.stop();
+        }
+    })?;
+    Ok(())
+}
+
+fn suite(arguments: &Arguments) -> anyhow::Result<Suite> {
+    let mut suite = match (&arguments.suite, &arguments.preset) {
+        (Some(path), _) => {
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            Suite::parse(&text).with_context(|| format!("{} is no suite", path.display()))?
+        }
+        (None, Some(preset)) => preset.suite()?,
+        (None, None) => arguments.chosen.suite()?,
+    };
+    suite.processes = arguments.processes.unwrap_or(suite.processes);
+    suite.repetitions =
+        arguments.repetitions.and_then(|n| usize::try_from(n).ok()).unwrap_or(suite.repetitions);
+    suite.check()?;
+    Ok(suite)
+}
+
+/// A process that takes part; the conductor says what came of it.
+pub(crate) fn rank(_: &Rank) -> anyhow::Result<ExitCode> {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let served = rank::serve(Place::new(UnixStream::from(socket)));
+    Ok(if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -14,6 +14,7 @@ mod filter;
 mod fsstats;
 mod numbers;
 mod output;
+mod phases;
 mod pki;
 mod recorded;
 mod remote;
@@ -53,6 +54,7 @@ enum Command {
     Stat(stat::Arguments),
     Report(report::Arguments),
     Devices(devices::Arguments),
+    Phases(phases::Arguments),
     Fsck(check::Arguments),
     Export(export::Arguments),
     Fsstats(Box<fsstats::Arguments>),
@@ -86,6 +88,7 @@ pub fn main() -> ExitCode {
         Command::Stat(arguments) => (stat::run(&arguments), EXIT_FAILED),
         Command::Report(arguments) => (report::run(&arguments), EXIT_FAILED),
         Command::Devices(arguments) => (devices::run(&arguments), EXIT_FAILED),
+        Command::Phases(arguments) => (phases::run(&arguments), EXIT_FAILED),
         Command::Fsck(arguments) => (check::run(&arguments), EXIT_FAILED),
         Command::Export(arguments) => (export::run(&arguments), EXIT_FAILED),
         Command::Fsstats(arguments) => (fsstats::run(&arguments), EXIT_FAILED),

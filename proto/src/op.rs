@@ -168,6 +168,12 @@ impl Op {
         self.info().map(|i| i.name)
     }
 
+    /// True for a call of MPI that communicates and is no I/O (`comm_…`), recorded only where that was asked for.
+    #[must_use]
+    pub fn is_communication(self) -> bool {
+        self.layer == Layer::MpiIo as u8 && self.number >= mpi_io::COMM_SEND.number
+    }
+
     /// Data or metadata; unknown operations count as metadata.
     #[must_use]
     pub fn class(self) -> Class {
@@ -218,7 +224,8 @@ operations! {
 operations! {
     /// MPI-IO calls (MPI 3.1, chapter 13), by the name of the function without `MPI_File_`. Offsets and lengths are bytes.
     /// The bytes of a split collective belong to its end. A view that is set has its displacement as offset and the size
-    /// of its elementary type as length.
+    /// of its elementary type as length. `comm_…` are calls that communicate, for the logical time of phases; their argument
+    /// is the other process, and non-blocking and vector forms have the name of the plain one.
     mpi_io, Layer::MpiIo;
     1 OPEN "open" Meta 1 Arg Zero;
     2 CLOSE "close" Meta 0 None Zero;
@@ -275,6 +282,20 @@ operations! {
     53 SET_ATOMICITY "set_atomicity" Meta 0 Arg Zero;
     54 GET_ATOMICITY "get_atomicity" Meta 0 None Value;
     55 SYNC "sync" Sync 0 None Zero;
+    56 COMM_SEND "comm_send" Meta 0 Arg Zero;
+    57 COMM_RECV "comm_recv" Meta 0 Arg Zero;
+    58 COMM_SENDRECV "comm_sendrecv" Meta 0 Arg Zero;
+    59 COMM_START "comm_start" Meta 0 None Zero;
+    60 COMM_BARRIER "comm_barrier" Meta 0 None Zero;
+    61 COMM_BCAST "comm_bcast" Meta 0 None Zero;
+    62 COMM_GATHER "comm_gather" Meta 0 None Zero;
+    63 COMM_SCATTER "comm_scatter" Meta 0 None Zero;
+    64 COMM_ALLGATHER "comm_allgather" Meta 0 None Zero;
+    65 COMM_ALLTOALL "comm_alltoall" Meta 0 None Zero;
+    66 COMM_REDUCE "comm_reduce" Meta 0 None Zero;
+    67 COMM_ALLREDUCE "comm_allreduce" Meta 0 None Zero;
+    68 COMM_REDUCE_SCATTER "comm_reduce_scatter" Meta 0 None Zero;
+    69 COMM_SCAN "comm_scan" Meta 0 None Zero;
 }
 
 operations! {

@@ -17,10 +17,14 @@
 //! | [`timeline`] | bytes, operations and durations by interval of time: `miot report` |
 //! | [`offsets`] | where in a file requests were, and when |
 //! | [`message`] | what a message of a debug log says |
+//! | [`phases`] | I/O phases of a parallel application: `miot phases` |
+//! | [`model`] | its I/O as an abstract model: `miot model`, `miot estimate`, benchmarks, replays |
 //! | [`view`] | which bytes of a file an MPI-IO request touches, by its view |
 //! | [`contents`] | what a file system holds: `miot fsstats` |
 //! | `ops` | the operation table by name, as traces have it |
 //! | `by_id`, `recent` | tables by dense id; of what was asked for lately |
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod activity;
 pub mod bursts;
@@ -35,10 +39,12 @@ pub mod layers;
 pub mod link;
 pub mod message;
 mod missing;
+pub mod model;
 pub mod offsets;
 mod ops;
 pub mod outermost;
 pub mod patterns;
+pub mod phases;
 pub mod programs;
 mod recent;
 pub mod summary;

@@ -55,6 +55,9 @@ pub(crate) struct Arguments {
     /// Which calls to record: posix (POSIX and STDIO calls), mpi (MPI-IO calls) [default: both]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     hook: Vec<String>,
+    /// Also record which calls of MPI communicate, so that `miot phases` knows what separates phases
+    #[arg(long)]
+    communication: bool,
     /// Record files that match this glob although they are excluded; may be repeated
     #[arg(long, value_name = "GLOB")]
     include: Vec<OsString>,
@@ -223,6 +226,9 @@ async fn run_command(
     let hooks = libraries.iter().map(|library| library.as_os_str()).collect::<Vec<_>>().join(OsStr::new(":"));
     command.env("LD_PRELOAD", joined(&hooks, std::env::var_os("LD_PRELOAD").as_deref()));
     command.env(DIR_ENV, shared);
+    if arguments.communication {
+        command.env("MIOT_MPI_COMMUNICATION", "1");
+    }
     for (name, globs) in [("MIOT_INCLUDE", &arguments.include), ("MIOT_EXCLUDE", &arguments.exclude)] {
         let value = globs.join(OsStr::new(":"));
         if !value.is_empty() {

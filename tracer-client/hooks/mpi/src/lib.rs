@@ -1,4 +1,4 @@
-//! `libmiot_mpi.so`: records the MPI-IO calls of an unmodified program.
+//! `libmiot_mpi.so`: records the MPI-IO calls of an unmodified program, and if asked to those that communicate.
 //!
 //! Loaded with `LD_PRELOAD`, or linked before MPI's own libraries, it exports the functions of MPI-IO (`MPI_File_*`) and
 //! those that complete requests, and calls the next ones of the same names. It needs nothing of MPI to load or to be
@@ -14,6 +14,7 @@
 //! | `record` | the shapes of requests |
 //! | `types`, `layout` | datatypes taken apart, and flattened into blocks |
 //! | `data`, `manage`, `wait`, `path` | the hooks |
+//! | `communication` | calls that communicate, where they are asked for |
 //!
 //! # Fortran
 //! Fortran programs call `mpi_file_open_`, `mpi_file_open_f08_` and so on, in another library, which convert handles and
@@ -29,6 +30,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, dead_code))]
 
 mod abi;
+mod communication;
 mod data;
 mod files;
 mod layout;

@@ -1,0 +1,317 @@
+//! `miot phases`: the I/O phases of a parallel application.
+
+mod plot;
+
+use crate::output::{Format, printable, records, table};
+use crate::source::Source;
+use crate::summary::bytes;
+use anyhow::Context as _;
+use clap::Args;
+use globset::GlobBuilder;
+use miot_proto::op::Layer;
+use miot_proto::units::parse_duration;
+use miot_trace_analysis::model::{Model, Operation, Phase, RELEVANT, Sharing, Space, Ticks};
+use miot_trace_analysis::phases::{Options, Phases, columns};
+use miot_trace_store::Table;
+use serde::Serialize;
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Find the I/O phases of a parallel application: what its processes do to a file without communicating in between
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  miot run --communication -o trace -- mpiexec -n 16 ./solver\n  miot phases trace\n  miot phases trace --all --format csv > phases.csv\n  miot phases trace --plot phases.svg\n\n\
+rs: bytes of a request; rep: requests of a process in a phase; weight: bytes of a phase, over all processes; offset: where the first request \
+of a process begins, p: its place among the processes, ph: number of the phase; docs/phases.md has the rules."
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    source: Source,
+    #[command(flatten)]
+    choice: Choice,
+    /// Also phases that took less than 1 % of the application's time
+    #[arg(long)]
+    all: bool,
+    /// Draw the phases over logical time and file offset into this file (SVG)
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// Which requests phases are made of.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Choice {
+    /// Requests of this layer: mpi-io, posix, stdio, fuse, client [default: mpi-io if there is any, else posix, else stdio]
+    #[arg(long, value_name = "NAME")]
+    layer: Option<String>,
+    /// Only files whose path matches this glob; `*` does not cross a `/`, `**` does
+    #[arg(long, value_name = "GLOB")]
+    path: Option<String>,
+    /// A process that makes no request for so long has ended a phase, e.g. 100ms; for traces without communication
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    gap: Option<Duration>,
+}
+
+/// The model of a trace.
+pub(crate) fn model(source: &Source, choice: &Choice) -> anyhow::Result<Model> {
+    let reader = source.open()?;
+    let files = reader.files()?;
+    let layer = choice.layer.as_deref().map(|name| {
+        Layer::from_name(name).filter(|layer| *layer != Layer::App).with_context(|| {
+            format!("--layer {name}: no such layer; there are mpi-io, stdio, posix, fuse, client and block")
+        })
+    });
+    let wanted = match &choice.path {
+        Some(glob) => {
+            let matcher = GlobBuilder::new(glob)
+                .literal_separator(true)
+                .build()
+                .with_context(|| format!("--path {glob}"))?
+                .compile_matcher();
+            let of = files.iter().filter(|(_, path)| matcher.is_match(path)).map(|(id, _)| id);
+            Some(of.collect())
+        }
+        None => None,
+    };
+    let options = Options {
+        layer: layer.transpose()?,
+        files: wanted,
+        gap: choice.gap.map(|gap| u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX)),
+    };
+    let mut phases = Phases::new(options, &reader.table(Table::Processes)?);
+    for losses in reader.table(Table::Losses)? {
+        phases.add_losses(&losses);
+    }
+    for batch in source.scan(&reader, &columns())? {
+        phases.add(&batch?)?;
+    }
+    phases.finish(&files).with_context(|| source.dir.display().to_string())
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let model = model(&arguments.source, &arguments.choice)?;
+    if let Some(file) = &arguments.plot {
+        std::fs::write(file, plot::svg(&model))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    let mut out = stdout().lock();
+    match arguments.format {
+        Format::Text => text(&model, arguments.all, &mut out)?,
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut out, &model)?;
+            writeln!(out)?;
+        }
+        Format::Csv => records(&mut out, Format::Csv, true, model.phases.iter().flat_map(rows))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(model: &Model, all: bool, out: &mut impl Write) -> anyhow::Result<()> {
+    let count: u64 = model.phases.iter().map(Phase::count).sum();
+    writeln!(
+        out,
+        "{}: {count} phases in {} of {} processes, layer {}",
+        printable(&model.application),
+        families(model.phases.len()),
+        model.processes,
+        model.layer
+    )?;
+    writeln!(
+        out,
+        "{}",
+        match model.ticks {
+            Ticks::Communication => "logical time: communication of MPI",
+            Ticks::Requests =>
+                "logical time: requests by process and time, since no communication was traced (miot run --communication)",
+        }
+    )?;
+    for reason in &model.uncertain {
+        writeln!(out, "uncertain: {reason}")?;
+    }
+    let (shown, hidden): (Vec<&Phase>, Vec<&Phase>) =
+        model.phases.iter().partition(|phase| all || phase.is_relevant());
+    let header = [
+        "phases",
+        "file",
+        "processes",
+        "operation",
+        "mode",
+        "rs",
+        "rep",
+        "weight",
+        "offset",
+        "displacement",
+        "time",
+        "share",
+        "MiB/s",
+    ];
+    let lines = shown.iter().flat_map(|phase| lines(phase)).collect();
+    writeln!(out)?;
+    table(out, header.map(str::to_owned), lines)?;
+    if !hidden.is_empty() {
+        let count: u64 = hidden.iter().map(|phase| phase.count()).sum();
+        writeln!(
+            out,
+            "\n{count} more phases in {} took less than {} % of the time each: --all",
+            families(hidden.len()),
+            RELEVANT * 100.0
+        )?;
+    }
+    Ok(())
+}
+
+fn families(count: usize) -> String {
+    if count == 1 { "1 family".into() } else { format!("{count} families") }
+}
+
+/// The lines of a family: one for each operation.
+fn lines(phase: &Phase) -> Vec<[String; 13]> {
+    let mut lines = Vec::new();
+    for (nth, operation) in phase.operations.iter().enumerate() {
+        let first = |cell: String| if nth == 0 { cell } else { String::new() };
+        let measured = phase.measured.unwrap_or_default();
+        let mark = if phase.uncertain { "?" } else { "" };
+        lines.push([
+            first(format!("{}{mark}", phase.numbers)),
+            first(file(phase)),
+            first(phase.processes.to_string()),
+            kind(operation),
+            operation.mode.name().to_owned(),
+            range(operation.size, operation.sizes),
+            range(operation.repetitions, operation.repetitions_between),
+            first(bytes(phase.weight)),
+            offset(operation),
+            displacement(operation),
+            first(format!("{:.3}s", measured.seconds)),
+            first(format!("{:.1}%", measured.share * 100.0)),
+            first(format!("{:.1}", measured.bytes_per_second / f64::from(1 << 20))),
+        ]);
+    }
+    lines
+}
+
+/// The end of the path, and who has the file.
+fn file(phase: &Phase) -> String {
+    let path = printable(&phase.file).into_owned();
+    let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+    match (phase.sharing, phase.file_per_phase) {
+        (Sharing::Shared, false) => name,
+        (Sharing::Shared, true) => format!("{name} (one a phase)"),
+        (Sharing::Unique, false) => format!("{name} (one a process)"),
+        (Sharing::Unique, true) => format!("{name} (one a process and phase)"),
+    }
+}
+
+/// What the calls are like.
+pub(crate) fn kind(operation: &Operation) -> String {
+    let mut words = vec![name(&operation.direction)];
+    if operation.collective {
+        words.push("collective".into());
+    }
+    if operation.nonblocking {
+        words.push("non-blocking".into());
+    }
+    words.push(name(&operation.pointer));
+    words.join(" ")
+}
+
+/// A value by its name in the file.
+pub(crate) fn name(value: &impl Serialize) -> String {
+    serde_json::to_string(value).map_or_else(|_| "?".into(), |text| text.trim_matches('"').to_owned())
+}
+
+fn range(mean: u64, between: Option<(u64, u64)>) -> String {
+    between.map_or_else(|| mean.to_string(), |(least, most)| format!("{least}..{most}"))
+}
+
+/// The initial offset as a function of process and phase.
+pub(crate) fn offset(operation: &Operation) -> String {
+    let space = match operation.space {
+        Space::File => "",
+        Space::Pieces => " (pieces)",
+        Space::View => " (view)",
+    };
+    let initial = operation.offset.to_string();
+    let each = &operation.offset_per_phase;
+    if each.is_zero() {
+        return format!("{initial}{space}");
+    }
+    let each = each.to_string();
+    let each = if each.contains(' ') { format!("({each})") } else { each };
+    let step = format!("{each}*(ph - 1)");
+    if initial == "0" { format!("{step}{space}") } else { format!("{initial} + {step}{space}") }
+}
+
+/// From request to request, innermost loop first.
+pub(crate) fn displacement(operation: &Operation) -> String {
+    let mut parts: Vec<String> =
+        operation.displacement.iter().map(|it| format!("{} x {}", it.count, it.stride)).collect();
+    if !operation.restarts.is_empty() {
+        parts.push(format!("{} places", operation.restarts.len()));
+    }
+    if parts.is_empty() { "-".into() } else { parts.join(", ") }
+}
+
+/// An operation of a family, for CSV.
+#[derive(Serialize)]
+struct Row {
+    phases: String,
+    count: u64,
+    file: String,
+    sharing: Sharing,
+    processes: String,
+    np: u64,
+    operation: usize,
+    direction: String,
+    mode: &'static str,
+    pointer: String,
+    collective: bool,
+    nonblocking: bool,
+    etype: u64,
+    rs: u64,
+    rep: u64,
+    weight: u64,
+    space: Space,
+    offset: String,
+    displacement: String,
+    seconds: Option<f64>,
+    share: Option<f64>,
+    bytes_per_second: Option<f64>,
+    relevant: bool,
+    uncertain: bool,
+}
+
+fn rows(phase: &Phase) -> Vec<Row> {
+    let measured = phase.measured;
+    let row = |(nth, operation): (usize, &Operation)| Row {
+        phases: phase.numbers.to_string(),
+        count: phase.count(),
+        file: phase.file.clone(),
+        sharing: phase.sharing,
+        processes: phase.processes.to_string(),
+        np: phase.processes.len(),
+        operation: nth + 1,
+        direction: name(&operation.direction),
+        mode: operation.mode.name(),
+        pointer: name(&operation.pointer),
+        collective: operation.collective,
+        nonblocking: operation.nonblocking,
+        etype: operation.etype,
+        rs: operation.size,
+        rep: operation.repetitions,
+        weight: phase.weight,
+        space: operation.space,
+        offset: offset(operation),
+        displacement: displacement(operation),
+        seconds: measured.map(|measured| measured.seconds),
+        share: measured.map(|measured| measured.share),
+        bytes_per_second: measured.map(|measured| measured.bytes_per_second),
+        relevant: phase.is_relevant(),
+        uncertain: phase.uncertain,
+    };
+    phase.operations.iter().enumerate().map(row).collect()
+}

@@ -1,0 +1,443 @@
+//! What one process does, in its own order: local access patterns, and the runs in which they come again.
+//!
+//! Requests of the same kind (file, operation, size, elementary type, view) with no communication between them are one
+//! pattern, whose offsets become nested loops ([`super::nest`]). Patterns that alternate on a file are one unit; units
+//! that come again, as far apart each time, are one run. Memory is for what is different, not for what happens.
+
+use super::access::Access;
+use super::nest::{Loop, MOST_SAME, Nest, Sequence, Sum, Term};
+use std::collections::HashMap;
+
+/// Requests of another kind after which a pattern is over, if its own came in bursts at least as long.
+const BURST: u64 = 8;
+
+/// Kinds of requests on one file by their size alone; with more, sizes vary.
+const MOST_SIZES: usize = 8;
+
+/// Patterns under way in a process.
+const MOST_OPEN: usize = 1024;
+
+/// Runs of a process; what is different beyond that is only summed up.
+const MOST_RUNS: usize = 1 << 14;
+
+/// Regular pieces of one pattern that count as patterns of their own, each with at least [`BURST`] requests.
+const MOST_PIECES: usize = 4;
+
+/// Requests of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) file: u64,
+    pub(crate) access: Access,
+    /// Bytes of a request; `None`: they vary.
+    pub(crate) size: Option<u64>,
+    /// Bytes of an elementary type.
+    pub(crate) etype: u64,
+    /// Number of the view, if it leaves out parts of the file.
+    pub(crate) view: Option<u32>,
+}
+
+/// When something happened, nanoseconds since 1970, and in which order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct When {
+    pub(crate) begin: i64,
+    pub(crate) end: i64,
+    /// Number of the first and of the last tick.
+    pub(crate) ticks: (u64, u64),
+    /// Place of the first and of the last among the process's requests.
+    pub(crate) order: (u64, u64),
+    /// Collective calls of all processes before it.
+    pub(crate) epoch: u64,
+}
+
+impl When {
+    /// From the earlier to the later.
+    pub(crate) fn and(self, other: When) -> When {
+        let span = |one: (u64, u64), other: (u64, u64)| (one.0.min(other.0), one.1.max(other.1));
+        When {
+            begin: self.begin.min(other.begin),
+            end: self.end.max(other.end),
+            ticks: span(self.ticks, other.ticks),
+            order: span(self.order, other.order),
+            epoch: self.epoch.min(other.epoch),
+        }
+    }
+}
+
+/// Some requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) requests: u64,
+    /// Bytes asked for and moved.
+    pub(crate) asked: u64,
+    pub(crate) moved: u64,
+    /// Sum of durations, nanoseconds.
+    pub(crate) time: u64,
+    /// Smallest and largest request, bytes.
+    pub(crate) sizes: (u64, u64),
+    pub(crate) when: When,
+}
+
+impl Sum for Tally {
+    fn add(&mut self, later: &Tally) {
+        self.requests += later.requests;
+        self.asked = self.asked.saturating_add(later.asked);
+        self.moved = self.moved.saturating_add(later.moved);
+        self.time = self.time.saturating_add(later.time);
+        self.sizes = (self.sizes.0.min(later.sizes.0), self.sizes.1.max(later.sizes.1));
+        self.when = self.when.and(later.when);
+    }
+}
+
+/// How the offsets of a pattern lie.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Shape {
+    /// Nested loops, innermost first.
+    Loops(Vec<Loop>),
+    /// The same loops again and again, at these distances from the first.
+    Scattered(Vec<Loop>, Vec<i64>),
+    /// None was found.
+    Irregular {
+        /// Nearly all requests began where the one before ended.
+        is_sequential: bool,
+    },
+    /// The trace has no offsets: a shared pointer.
+    Unknown,
+}
+
+/// A local access pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pattern {
+    pub(crate) key: Key,
+    pub(crate) shape: Shape,
+    /// The first offset, in the data that the view shows, and in the file.
+    pub(crate) start: i64,
+    pub(crate) file_start: i64,
+    pub(crate) tally: Tally,
+}
+
+/// Units that are the same but for their offsets, which lie as far apart each time.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    /// The patterns of the first unit; their tallies are those of all units.
+    pub(crate) patterns: Vec<Pattern>,
+    /// From unit to unit, for each pattern; 0 in a run of one.
+    pub(crate) strides: Vec<i64>,
+    pub(crate) file_strides: Vec<Option<i64>>,
+    pub(crate) count: u64,
+    /// When each was, the first ones; fewer than `count` in a trace with very many.
+    pub(crate) times: Vec<When>,
+}
+
+/// One request that moves data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) key: Key,
+    /// In the data that the view shows, and in the file; `None`: not known.
+    pub(crate) offset: Option<(i64, i64)>,
+    pub(crate) moved: u64,
+    pub(crate) asked: u64,
+    pub(crate) begin: i64,
+    pub(crate) end: i64,
+    pub(crate) tick: u64,
+    pub(crate) epoch: u64,
+}
+
+/// A pattern under way.
+#[derive(Debug)]
+struct Open {
+    offsets: Sequence<Tally>,
+    starts: Option<(i64, i64)>,
+    /// Where the last request ended.
+    next: i64,
+    requests: u64,
+    sequential: u64,
+    bursts: u64,
+    last: u64,
+    /// When it last had a multiple of [`BURST`] requests.
+    mark: u64,
+}
+
+/// What one process does on one layer.
+#[derive(Debug, Default)]
+pub(crate) struct Local {
+    open: HashMap<Key, Open>,
+    /// Sizes of each kind, by its key without one.
+    sizes: HashMap<Key, usize>,
+    order: u64,
+    pub(crate) runs: Vec<Run>,
+    /// The last run of each kind of unit.
+    last: HashMap<Vec<Key>, usize>,
+    /// What had no room.
+    pub(crate) rest: Option<Tally>,
+}
+
+impl Local {
+    /// The next request. `room` is how many more times may be kept.
+    pub(crate) fn add(&mut self, request: &Request, room: &mut usize) {
+        self.order += 1;
+        let order = self.order;
+        let tally = Tally {
+            requests: 1,
+            asked: request.asked,
+            moved: request.moved,
+            time: request.end.abs_diff(request.begin),
+            sizes: (request.asked, request.asked),
+            when: When {
+                begin: request.begin,
+                end: request.end,
+                ticks: (request.tick, request.tick),
+                order: (order, order),
+                epoch: request.epoch,
+            },
+        };
+        let key = self.key(request.key);
+        let open = self.open.entry(key).or_insert_with(|| Open {
+            offsets: Sequence::default(),
+            starts: request.offset,
+            next: i64::MIN,
+            requests: 0,
+            sequential: 0,
+            bursts: 0,
+            last: 0,
+            mark: order,
+        });
+        let (offset, _) = request.offset.unwrap_or_default();
+        open.offsets.push(offset, tally);
+        open.sequential += u64::from(offset == open.next);
+        open.next = offset.saturating_add(i64::try_from(request.asked).unwrap_or(i64::MAX));
+        open.requests += 1;
+        open.bursts += u64::from(open.last + 1 != order);
+        open.last = order;
+        if key.size.is_none() && !open.offsets.is_irregular && open.requests > 1 {
+            open.offsets.give_up();
+        }
+        if open.requests.is_multiple_of(BURST) {
+            let since = std::mem::replace(&mut open.mark, order);
+            self.close(room, |_, open| open.last < since && open.requests >= BURST * open.bursts);
+        }
+        if self.open.len() > MOST_OPEN {
+            let since = order - MOST_OPEN as u64 / 2;
+            self.close(room, |_, open| open.last < since);
+        }
+    }
+
+    /// The key of a request, without its size if sizes vary.
+    fn key(&mut self, key: Key) -> Key {
+        if self.open.contains_key(&key) {
+            return key;
+        }
+        let varied = Key { size: None, ..key };
+        let sizes = self.sizes.entry(varied).or_default();
+        *sizes += 1;
+        if *sizes <= MOST_SIZES {
+            return key;
+        }
+        if *sizes == MOST_SIZES + 1 {
+            let mut same: Vec<Open> = self
+                .open
+                .extract_if(|key, _| Key { size: None, ..*key } == varied)
+                .map(|(_, open)| open)
+                .collect();
+            same.sort_by_key(|open| open.offsets.terms[0].sum.when.order);
+            let folded = same.into_iter().reduce(|mut all, mut open| {
+                all.offsets.give_up();
+                open.offsets.give_up();
+                all.offsets.terms[0].sum.add(&open.offsets.terms[0].sum);
+                all.requests += open.requests;
+                all.sequential += open.sequential;
+                all.bursts += open.bursts;
+                all.last = all.last.max(open.last);
+                all
+            });
+            self.open.extend(folded.map(|open| (varied, open)));
+        }
+        varied
+    }
+
+    /// Ends patterns.
+    fn close(&mut self, room: &mut usize, mut is_over: impl FnMut(&Key, &Open) -> bool) {
+        let over: Vec<(Key, Open)> = self.open.extract_if(|key, open| is_over(key, open)).collect();
+        if over.is_empty() {
+            return;
+        }
+        if self.open.is_empty() {
+            self.sizes.clear();
+        } else {
+            for (key, _) in &over {
+                let varied = Key { size: None, ..*key };
+                if key.size.is_none() {
+                    self.sizes.remove(&varied);
+                } else if let Some(sizes) = self.sizes.get_mut(&varied) {
+                    *sizes = sizes.saturating_sub(1);
+                }
+            }
+        }
+        let mut patterns: Vec<Pattern> =
+            over.into_iter().flat_map(|(key, open)| patterns(key, open)).collect();
+        patterns.sort_by_key(|pattern| (pattern.key.file, pattern.tally.when.order));
+        let mut units: Vec<Vec<Pattern>> = Vec::new();
+        let mut end = 0;
+        for pattern in patterns {
+            let order = pattern.tally.when.order;
+            match units.last_mut() {
+                Some(unit) if unit[0].key.file == pattern.key.file && order.0 < end => {
+                    end = end.max(order.1);
+                    unit.push(pattern);
+                }
+                _ => {
+                    end = order.1;
+                    units.push(vec![pattern]);
+                }
+            }
+        }
+        units.sort_by_key(|unit| unit[0].tally.when.order);
+        units.into_iter().for_each(|unit| self.unit(unit, room));
+    }
+
+    /// Ends all patterns.
+    pub(crate) fn close_all(&mut self, room: &mut usize) {
+        self.close(room, |_, _| true);
+    }
+
+    /// Ends the patterns of a file.
+    pub(crate) fn close_file(&mut self, file: u64, room: &mut usize) {
+        self.close(room, |key, _| key.file == file);
+    }
+
+    fn unit(&mut self, unit: Vec<Pattern>, room: &mut usize) {
+        let whens = unit.iter().map(|pattern| pattern.tally.when);
+        let when = whens.reduce(When::and).unwrap_or_default();
+        let kept = *room > 0;
+        let keys: Vec<Key> = unit.iter().map(|pattern| pattern.key).collect();
+        if let Some(run) = self.last.get(&keys).map(|at| &mut self.runs[*at])
+            && run.continues(&unit)
+        {
+            if kept && run.times.len() as u64 + 1 == run.count {
+                *room -= 1;
+                run.times.push(when);
+            }
+            return;
+        }
+        if self.runs.len() >= MOST_RUNS {
+            for pattern in unit {
+                match &mut self.rest {
+                    Some(rest) => rest.add(&pattern.tally),
+                    None => self.rest = Some(pattern.tally),
+                }
+            }
+            return;
+        }
+        self.last.insert(keys, self.runs.len());
+        *room = room.saturating_sub(1);
+        self.runs.push(Run {
+            strides: vec![0; unit.len()],
+            file_strides: vec![Some(0); unit.len()],
+            patterns: unit,
+            count: 1,
+            times: if kept { vec![when] } else { Vec::new() },
+        });
+    }
+}
+
+impl Run {
+    /// Takes in a unit if it is the next of the run.
+    fn continues(&mut self, unit: &[Pattern]) -> bool {
+        let distance = |now: i64, start: i64, stride: i64| {
+            let before = i64::try_from(self.count - 1).ok()?.checked_mul(stride)?.checked_add(start)?;
+            now.checked_sub(before)
+        };
+        let rows = || self.patterns.iter().zip(&self.strides).zip(unit);
+        let strides: Option<Vec<i64>> = rows()
+            .map(|((first, stride), now)| {
+                let is_same = first.shape == now.shape
+                    && first.tally.requests.checked_div(self.count) == Some(now.tally.requests)
+                    && first.tally.requests.is_multiple_of(self.count);
+                let found = if matches!(now.shape, Shape::Irregular { .. } | Shape::Unknown) {
+                    Some(0)
+                } else {
+                    distance(now.start, first.start, *stride)
+                };
+                found.filter(|found| is_same && (self.count == 1 || found == stride))
+            })
+            .collect();
+        let Some(strides) = strides else { return false };
+        for ((first, now), in_file) in self.patterns.iter().zip(unit).zip(&mut self.file_strides) {
+            let found = in_file.and_then(|stride| distance(now.file_start, first.file_start, stride));
+            *in_file = found.filter(|found| self.count == 1 || Some(*found) == *in_file);
+        }
+        self.strides = strides;
+        self.count += 1;
+        self.patterns.iter_mut().zip(unit).for_each(|(first, now)| first.tally.add(&now.tally));
+        true
+    }
+}
+
+/// What has come to an end as patterns: one, unless it consists of few long pieces of different shapes.
+fn patterns(key: Key, open: Open) -> Vec<Pattern> {
+    let Open { offsets, starts, requests, sequential, .. } = open;
+    let (start, file_start) = starts.unwrap_or_default();
+    let terms = offsets.terms;
+    let pieces = terms.len();
+    if starts.is_some() && !offsets.is_irregular && pieces > 0 {
+        let inner = inner(&terms);
+        let is_split = (2..=MOST_PIECES).contains(&pieces) && terms.iter().all(|t| t.nest.len() >= BURST);
+        if pieces == 1 || (is_split && inner == 0) {
+            let pattern = |term: Term<Tally>| Pattern {
+                key,
+                // The same distance from the data of the view holds only for the first.
+                file_start: if key.view.is_none() || term.nest.start == start {
+                    file_start.saturating_add(term.nest.start.saturating_sub(start))
+                } else {
+                    term.nest.start
+                },
+                start: term.nest.start,
+                shape: Shape::Loops(term.nest.loops),
+                tally: term.sum,
+            };
+            return terms.into_iter().map(pattern).collect();
+        }
+        if inner > 0 {
+            let loops = terms[0].nest.loops[..inner].to_vec();
+            let begins = terms.iter().flat_map(|term| {
+                let outer = Nest { start: term.nest.start, loops: term.nest.loops[inner..].to_vec() };
+                (0..outer.len()).map(move |place| outer.at(place).saturating_sub(start))
+            });
+            let begins: Vec<i64> = begins.take(MOST_SAME + 1).collect();
+            if begins.len() <= MOST_SAME {
+                let shape = Shape::Scattered(loops, begins);
+                return vec![Pattern { key, shape, start, file_start, tally: total(terms) }];
+            }
+        }
+    }
+    let shape = match starts {
+        // Nine of ten: a program that skips a little is no program that jumps about.
+        Some(_) => Shape::Irregular {
+            is_sequential: requests > 1 && u128::from(sequential) * 10 >= u128::from(requests - 1) * 9,
+        },
+        None => Shape::Unknown,
+    };
+    vec![Pattern { key, shape, start, file_start, tally: total(terms) }]
+}
+
+/// How many of the inner loops all terms have.
+fn inner(terms: &[Term<Tally>]) -> usize {
+    let first = &terms[0].nest.loops;
+    let is_common = |depth: usize| terms.iter().all(|term| term.nest.loops.get(depth) == first.get(depth));
+    (0..first.len()).take_while(|depth| is_common(*depth)).count()
+}
+
+fn total(terms: Vec<Term<Tally>>) -> Tally {
+    let mut sums = terms.into_iter().map(|term| term.sum);
+    let first = sums.next().unwrap_or(Tally {
+        requests: 0,
+        asked: 0,
+        moved: 0,
+        time: 0,
+        sizes: (0, 0),
+        when: When::default(),
+    });
+    sums.fold(first, |mut all, later| {
+        all.add(&later);
+        all
+    })
+}

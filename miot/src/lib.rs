@@ -12,6 +12,7 @@ mod errno;
 mod export;
 mod filter;
 mod fsstats;
+mod generate;
 mod numbers;
 mod output;
 mod phases;
@@ -20,6 +21,7 @@ mod recorded;
 mod remote;
 mod report;
 mod run;
+mod simulate;
 mod source;
 mod stat;
 mod summary;
@@ -53,6 +55,8 @@ enum Command {
     Tail(tail::Arguments),
     Stat(stat::Arguments),
     Report(report::Arguments),
+    Simulate(Box<simulate::Arguments>),
+    Generate(generate::Arguments),
     Devices(devices::Arguments),
     Phases(phases::Arguments),
     Fsck(check::Arguments),
@@ -87,6 +91,8 @@ pub fn main() -> ExitCode {
         Command::Tail(arguments) => (tail::run(&arguments), EXIT_FAILED),
         Command::Stat(arguments) => (stat::run(&arguments), EXIT_FAILED),
         Command::Report(arguments) => (report::run(&arguments), EXIT_FAILED),
+        Command::Simulate(arguments) => (simulate::run(&arguments), EXIT_FAILED),
+        Command::Generate(arguments) => (generate::run(&arguments), EXIT_FAILED),
         Command::Devices(arguments) => (devices::run(&arguments), EXIT_FAILED),
         Command::Phases(arguments) => (phases::run(&arguments), EXIT_FAILED),
         Command::Fsck(arguments) => (check::run(&arguments), EXIT_FAILED),

@@ -21,6 +21,8 @@
 //! | [`model`] | its I/O as an abstract model: `miot model`, `miot estimate`, benchmarks, replays |
 //! | [`view`] | which bytes of a file an MPI-IO request touches, by its view |
 //! | [`contents`] | what a file system holds: `miot fsstats` |
+//! | [`generate`] | models of the programs that Miller traced in 1990: `miot generate` |
+//! | [`simulate`] | programs on processors, caches and disks: `miot simulate` |
 //! | `ops` | the operation table by name, as traces have it |
 //! | `by_id`, `recent` | tables by dense id; of what was asked for lately |
 
@@ -34,6 +36,7 @@ pub mod contents;
 pub mod cycles;
 pub mod events;
 pub mod findings;
+pub mod generate;
 pub mod idle;
 pub mod layers;
 pub mod link;
@@ -47,6 +50,7 @@ pub mod patterns;
 pub mod phases;
 pub mod programs;
 mod recent;
+pub mod simulate;
 pub mod summary;
 pub mod timeline;
 pub mod view;

@@ -1,9 +1,9 @@
 //! `miot report`: what a trace shows, on one page with plots.
 
 mod model;
-mod page;
+pub(crate) mod page;
 mod plots;
-mod svg;
+pub(crate) mod svg;
 mod tables;
 mod times;
 mod words;

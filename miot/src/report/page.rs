@@ -11,7 +11,7 @@ const PLOT_STYLE: &str = include_str!("plot.css");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 /// The style of plots outside the page, where no variables are known.
-pub(super) const PLAIN_STYLE: &str = include_str!("plain.css");
+pub(crate) const PLAIN_STYLE: &str = include_str!("plain.css");
 
 pub(super) fn page(model: &Model, plots: &[Plot]) -> String {
     let mut html = String::new();

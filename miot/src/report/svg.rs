@@ -4,18 +4,18 @@ use crate::output::printable;
 use std::fmt::{self, Write as _};
 
 /// Width of a plot over the whole page, in the units of its coordinates.
-pub(super) const WIDE: f64 = 1080.0;
+pub(crate) const WIDE: f64 = 1080.0;
 /// Room for the labels of the vertical axis.
-pub(super) const LEFT: f64 = 76.0;
+pub(crate) const LEFT: f64 = 76.0;
 /// Room at the right, for half a label.
-pub(super) const RIGHT: f64 = 14.0;
+pub(crate) const RIGHT: f64 = 14.0;
 /// Room for the labels of the horizontal axis.
-pub(super) const BOTTOM: f64 = 26.0;
+pub(crate) const BOTTOM: f64 = 26.0;
 /// What a character of a label takes, about.
 const CHARACTER: f64 = 6.3;
 
 /// Text as it may stand in HTML and XML, also in an attribute; control characters are shown, not obeyed.
-pub(super) struct Text<'a>(pub(super) &'a str);
+pub(crate) struct Text<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Text<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,26 +39,26 @@ impl fmt::Display for Text<'_> {
 
 /// A finished plot.
 #[derive(Debug)]
-pub(super) struct Plot {
+pub(crate) struct Plot {
     /// Name of its file, and of its elements in the page.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// What it shows.
-    pub(super) title: String,
+    pub(crate) title: String,
     /// What can be seen in it, for those who do not see it.
-    pub(super) description: String,
+    pub(crate) description: String,
     width: f64,
     height: f64,
     body: String,
 }
 
 impl Plot {
-    pub(super) fn new(name: &str, title: &str, (width, height): (f64, f64)) -> Plot {
+    pub(crate) fn new(name: &str, title: &str, (width, height): (f64, f64)) -> Plot {
         let (name, title) = (name.to_owned(), title.to_owned());
         Plot { name, title, description: String::new(), width, height, body: String::new() }
     }
 
     /// As an element; with a style of its own it is a file.
-    pub(super) fn svg(&self, style: Option<&str>) -> String {
+    pub(crate) fn svg(&self, style: Option<&str>) -> String {
         let Plot { name, width, height, body, .. } = self;
         let style = style.map_or_else(String::new, |style| {
             format!("<style>{style}</style><rect class=\"paper\" width=\"{width}\" height=\"{height}\"/>")
@@ -71,20 +71,20 @@ impl Plot {
     }
 
     /// Adds shapes.
-    pub(super) fn add(&mut self, shapes: fmt::Arguments<'_>) {
+    pub(crate) fn add(&mut self, shapes: fmt::Arguments<'_>) {
         // A string takes everything.
         let _ = self.body.write_fmt(shapes);
     }
 
     /// Adds a path, unless it is empty.
-    pub(super) fn path(&mut self, class: &str, path: &str) {
+    pub(crate) fn path(&mut self, class: &str, path: &str) {
         if !path.is_empty() {
             self.add(format_args!("<path class=\"{class}\" d=\"{path}\"/>"));
         }
     }
 
     /// Adds a line of text; `anchor` is `start`, `middle` or `end`.
-    pub(super) fn text(&mut self, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
+    pub(crate) fn text(&mut self, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
         self.add(format_args!(
             "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>",
             Text(text)
@@ -92,7 +92,7 @@ impl Plot {
     }
 
     /// Lines across the plot and labels beside them.
-    pub(super) fn rows(&mut self, x: (f64, f64), y: &Scale, ticks: &[(f64, String)]) {
+    pub(crate) fn rows(&mut self, x: (f64, f64), y: &Scale, ticks: &[(f64, String)]) {
         for (value, label) in ticks {
             let at = y.at(*value);
             self.add(format_args!("<path class=\"grid\" d=\"M{:.1} {at:.1}H{:.1}\"/>", x.0, x.1));
@@ -101,7 +101,7 @@ impl Plot {
     }
 
     /// Labels below the plot.
-    pub(super) fn columns(&mut self, x: &Scale, bottom: f64, ticks: &[(f64, String)]) {
+    pub(crate) fn columns(&mut self, x: &Scale, bottom: f64, ticks: &[(f64, String)]) {
         let mut free = f64::MIN;
         for (value, label) in ticks {
             let at = x.at(*value);
@@ -117,15 +117,15 @@ impl Plot {
 
 /// From values to coordinates.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scale {
-    pub(super) from: f64,
-    pub(super) to: f64,
-    pub(super) start: f64,
-    pub(super) end: f64,
+pub(crate) struct Scale {
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+    pub(crate) start: f64,
+    pub(crate) end: f64,
 }
 
 impl Scale {
-    pub(super) fn at(&self, value: f64) -> f64 {
+    pub(crate) fn at(&self, value: f64) -> f64 {
         let span = self.to - self.from;
         let share = if span > 0.0 { (value - self.from) / span } else { 0.5 };
         self.start + share.clamp(0.0, 1.0) * (self.end - self.start)
@@ -134,7 +134,7 @@ impl Scale {
 
 /// Round numbers from 0 to `most`, about `wanted` of them, in steps of 1, 2 or 5 times a power of ten, within a unit that is
 /// `unit` times the one below (1000, or 1024 for bytes).
-pub(super) fn ticks(most: f64, wanted: usize, unit: f64) -> Vec<f64> {
+pub(crate) fn ticks(most: f64, wanted: usize, unit: f64) -> Vec<f64> {
     if most <= 0.0 || !most.is_finite() {
         return vec![0.0];
     }
@@ -149,7 +149,7 @@ pub(super) fn ticks(most: f64, wanted: usize, unit: f64) -> Vec<f64> {
 
 /// The area between two lines over steps of `x`, the first of which begins at 0: as staircases, because each value holds for a
 /// whole interval.
-pub(super) fn staircase(x: &Scale, step: f64, from: &[f64], to: &[f64]) -> String {
+pub(crate) fn staircase(x: &Scale, step: f64, from: &[f64], to: &[f64]) -> String {
     let mut path = String::new();
     let mut at = 0;
     while at < to.len() {

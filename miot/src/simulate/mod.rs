@@ -1,0 +1,222 @@
+//! `miot simulate`: programs on processors, caches and disks that are not there.
+
+mod explain;
+mod parameters;
+mod plots;
+mod programs;
+mod sweep;
+mod tables;
+
+use anyhow::{Context as _, ensure};
+use clap::{Args, ValueEnum};
+use figment::Figment;
+use figment::providers::{Format as _, Serialized, Toml};
+use miot_trace_analysis::generate::MODELS;
+use miot_trace_analysis::simulate::{Config, presets, simulate_observed};
+use parameters::Vary;
+use std::io::{BufWriter, Write as _, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Simulate traced programs on other storage: how much cache, read-ahead and write-behind keeps processors busy
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  miot simulate miot-trace --storage nvme                       a recorded trace on an NVMe SSD\n  miot simulate --like venus --copies 2 --cache 4M..512M        Miller's figure 8\n  miot simulate miot-trace --vary disk.devices=1,2,4,8 --plot devices.svg\n  miot simulate miot-trace --set write_behind=false --explain | head -50\n  miot simulate --storage disk --print-config > machine.toml    all parameters, to be changed\n\nStorage:\n  cray           Miller 1990: no queues, up to 15 ms to position, then 9.6 MB/s\n  cray-location  the same read to the letter: completion depends on location alone, at most 15 ms\n  cray-ssd       the first with 32 MW (256 MiB) of SSD at 1 us per KB before it\n  disk           one 7200 rpm disk of today, elevator\n  sata           one SATA SSD\n  nvme           one NVMe SSD\n  parallel       8 servers behind a network, striped by 1 MiB\n\nWhat is modelled, and how: docs/simulate.md."
+)]
+pub(crate) struct Arguments {
+    /// Trace directories; each thread in them becomes a process
+    #[arg(value_name = "DIR")]
+    traces: Vec<PathBuf>,
+    /// Also a model of this program of Miller's tables: bvi, ccm, forma, gcm, les, upw, venus
+    #[arg(long, value_name = "PROGRAM", value_delimiter = ',', value_parser = model)]
+    like: Vec<String>,
+    /// All of it so many times, each with files of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    copies: u32,
+    /// All processes start at once, not when they started in the trace
+    #[arg(long)]
+    together: bool,
+    /// Machine and storage, see below
+    #[arg(long, value_name = "NAME", default_value = "cray", value_parser = storage)]
+    storage: String,
+    /// Parameters that differ from those of the storage, as --print-config has them
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Main-memory cache: a size, a list, or a range that doubles, e.g. 32M, 8M,64M or 4M..512M
+    #[arg(long, value_name = "SIZE")]
+    cache: Option<String>,
+    /// SSD before the disks, likewise
+    #[arg(long, value_name = "SIZE")]
+    ssd: Option<String>,
+    /// What is replaced in the cache: lru, fifo, clock, 2q, or several
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
+    /// Read ahead as much as was just read, when it was sequential: true, false, or true,false
+    #[arg(long, value_name = "BOOL")]
+    read_ahead: Option<String>,
+    /// Processes do not wait for their writes: true, false, or true,false
+    #[arg(long, value_name = "BOOL")]
+    write_behind: Option<String>,
+    /// Processors
+    #[arg(long, value_name = "N")]
+    processors: Option<String>,
+    /// Any parameter: one value
+    #[arg(long, value_name = "NAME=VALUE", value_parser = Vary::parse)]
+    set: Vec<Vary>,
+    /// Any parameter: a list or a range; one simulation for each combination
+    #[arg(long, value_name = "NAME=A,B|FROM..TO", value_parser = Vary::parse)]
+    vary: Vec<Vary>,
+    /// Simulations at a time [default: one per processor]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Write a plot: bytes over time, or of several simulations where time went
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// Print each step
+    #[arg(long)]
+    explain: bool,
+    /// Print all parameters and do nothing else
+    #[arg(long)]
+    print_config: bool,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Tables, for people
+    #[default]
+    Text,
+    /// One JSON object: all figures, with the rates over time
+    Json,
+    /// One line per simulation
+    Csv,
+}
+
+fn model(name: &str) -> Result<String, String> {
+    let names: Vec<_> = MODELS.iter().map(|model| model.name).collect();
+    if names.contains(&name) { Ok(name.to_owned()) } else { Err(format!("there are {}", names.join(", "))) }
+}
+
+fn storage(name: &str) -> Result<String, String> {
+    let names = presets::ALL.map(|(name, _)| name);
+    if names.contains(&name) { Ok(name.to_owned()) } else { Err(format!("there are {}", names.join(", "))) }
+}
+
+impl Arguments {
+    /// What is the same in all simulations, and what is not.
+    fn config(&self) -> anyhow::Result<(Config, Vec<Vary>)> {
+        let base = presets::named(&self.storage).context("the name was checked")?;
+        let mut config: Config = match &self.config {
+            None => base,
+            Some(file) => {
+                ensure!(file.is_file(), "{}: no such file", file.display());
+                Figment::from(Serialized::defaults(base)).merge(Toml::file_exact(file)).extract()?
+            }
+        };
+        let short = [
+            ("cache.size", &self.cache),
+            ("ssd.size", &self.ssd),
+            ("cache.policy", &self.policy),
+            ("read_ahead", &self.read_ahead),
+            ("write_behind", &self.write_behind),
+            ("processors", &self.processors),
+        ];
+        let mut all = self.set.clone();
+        for (key, text) in short {
+            if let Some(text) = text {
+                all.push(Vary::of(key, text).map_err(|error| anyhow::anyhow!("{key}: {error}"))?);
+            }
+        }
+        all.extend(self.vary.iter().cloned());
+        let (single, several): (Vec<_>, Vec<_>) = all.into_iter().partition(|vary| vary.values.len() == 1);
+        for Vary { key, values } in &single {
+            config = parameters::set(&config, key, &values[0])?;
+        }
+        config.check()?;
+        Ok((config, several))
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let (config, vary) = arguments.config()?;
+    let mut out = BufWriter::new(stdout().lock());
+    if arguments.print_config {
+        write!(out, "{}", parameters::toml(&config)?)?;
+        out.flush()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    ensure!(
+        !arguments.traces.is_empty() || !arguments.like.is_empty(),
+        "nothing to simulate: give a trace directory, or --like and the name of a model"
+    );
+    let points = parameters::points(&config, &vary)?;
+    ensure!(
+        !arguments.explain || points.len() == 1,
+        "--explain is for one simulation: leave out lists and ranges"
+    );
+    let programs =
+        programs::gather(&arguments.traces, &arguments.like, arguments.copies, arguments.together)?;
+    let workload = &programs.workload;
+    let outcomes = if arguments.explain {
+        let mut failed = None;
+        let outcome = simulate_observed(&config, workload, |time, step| {
+            if failed.is_none() {
+                failed = writeln!(out, "{}", explain::Line(time, step)).err();
+            }
+        })?;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        writeln!(out)?;
+        vec![outcome]
+    } else {
+        let jobs =
+            arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        sweep::run(&points, workload, jobs)?
+    };
+    if let Some(file) = &arguments.plot {
+        let svg = match outcomes.as_slice() {
+            [only] if vary.is_empty() => {
+                plots::over_time(only, &format!("Bytes over time, {}", arguments.storage))
+            }
+            several => {
+                let labels: Vec<_> =
+                    points.iter().map(|point| tables::labels(&vary, point).join(" ")).collect();
+                let names: Vec<_> = vary.iter().map(|vary| vary.key.as_str()).collect();
+                plots::of_sweep(several, &labels, &names.join(" "))
+            }
+        };
+        std::fs::write(file, svg).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    let rows = || -> Vec<_> {
+        points.iter().zip(&outcomes).map(|(point, outcome)| tables::Row::of(&vary, point, outcome)).collect()
+    };
+    match arguments.format {
+        Format::Text => {
+            match outcomes.as_slice() {
+                [only] if vary.is_empty() => tables::write(only, workload, &mut out)?,
+                several => tables::write_sweep(&vary, &points, several, &mut out)?,
+            }
+            if !programs.notes.is_empty() {
+                writeln!(out)?;
+            }
+            for note in &programs.notes {
+                writeln!(out, "{note}")?;
+            }
+        }
+        Format::Json => {
+            let value = if vary.is_empty() {
+                serde_json::json!({ "config": config, "notes": programs.notes, "outcome": outcomes.first() })
+            } else {
+                serde_json::json!({ "config": config, "notes": programs.notes, "simulations": rows() })
+            };
+            serde_json::to_writer_pretty(&mut out, &value)?;
+            writeln!(out)?;
+        }
+        Format::Csv => tables::csv(&vary, &rows(), &mut out)?,
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,182 @@
+//! Parameters of a simulation by name: one value, or several to be gone through.
+
+use anyhow::{Context as _, bail, ensure};
+use miot_proto::units::{parse_bytes, parse_duration};
+use miot_trace_analysis::simulate::Config;
+use serde_json::Value;
+
+/// A parameter and the values that it is given in turn.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Vary {
+    /// As in the configuration file: `cache.size`.
+    pub(super) key: String,
+    pub(super) values: Vec<Value>,
+}
+
+/// More would be a mistake.
+const MOST: usize = 1000;
+
+impl Vary {
+    /// From `KEY=VALUE`, `KEY=A,B,C`, or `KEY=FROM..TO`, which doubles.
+    pub(super) fn parse(text: &str) -> Result<Vary, String> {
+        let (key, values) = text
+            .split_once('=')
+            .ok_or("expected NAME=VALUE, NAME=A,B,C or NAME=FROM..TO, e.g. cache.size=4M..512M")?;
+        Vary::of(key.trim(), values)
+    }
+
+    pub(super) fn of(key: &str, text: &str) -> Result<Vary, String> {
+        let values = match text.split_once("..") {
+            Some((from, to)) => range(from.trim(), to.trim())?,
+            None => text.split(',').map(|value| value_of(value.trim())).collect(),
+        };
+        Ok(Vary { key: key.to_owned(), values })
+    }
+}
+
+/// Numbers and truth values as such, all else as text.
+fn value_of(text: &str) -> Value {
+    match serde_json::from_str(text) {
+        Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
+        _ => Value::String(text.to_owned()),
+    }
+}
+
+fn range(from: &str, to: &str) -> Result<Vec<Value>, String> {
+    let of = |text: &str| -> Result<(u64, bool), String> {
+        if let Ok(bytes) = parse_bytes(text) {
+            return Ok((bytes, false));
+        }
+        let time = parse_duration(text)
+            .map_err(|_| format!("`{text}` is not a number, size or duration such as 8, 4M or 10ms"))?;
+        Ok((u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), true))
+    };
+    let ((first, is_time), (last, last_is_time)) = (of(from)?, of(to)?);
+    if first == 0 || first > last || (is_time != last_is_time && last != 0) {
+        return Err(format!(
+            "{from}..{to}: expected from something above 0 to something larger of the same kind"
+        ));
+    }
+    let mut values = Vec::new();
+    let mut value = first;
+    loop {
+        values.push(if is_time { Value::String(format!("{value}ns")) } else { Value::from(value) });
+        if value == last {
+            return Ok(values);
+        }
+        value = value.saturating_mul(2).min(last);
+    }
+}
+
+/// One simulation of several: what is different from the others, and all of it.
+#[derive(Clone, Debug)]
+pub(super) struct Point {
+    pub(super) values: Vec<Value>,
+    pub(super) config: Config,
+}
+
+/// All combinations of the values.
+pub(super) fn points(config: &Config, vary: &[Vary]) -> anyhow::Result<Vec<Point>> {
+    let count = vary.iter().map(|vary| vary.values.len()).try_fold(1usize, usize::checked_mul);
+    ensure!(
+        count.is_some_and(|count| count <= MOST),
+        "the parameters have more than {MOST} combinations: leave some out"
+    );
+    let mut points = vec![Point { values: Vec::new(), config: config.clone() }];
+    for Vary { key, values } in vary {
+        let mut next = Vec::with_capacity(points.len() * values.len());
+        for point in &points {
+            for value in values {
+                let mut all = point.values.clone();
+                all.push(value.clone());
+                next.push(Point { values: all, config: set(&point.config, key, value)? });
+            }
+        }
+        points = next;
+    }
+    for point in &points {
+        point.config.check()?;
+    }
+    Ok(points)
+}
+
+/// A configuration with one parameter changed.
+pub(super) fn set(config: &Config, key: &str, value: &Value) -> anyhow::Result<Config> {
+    let mut all = serde_json::to_value(config)?;
+    let mut at = &mut all;
+    for name in key.split('.') {
+        match at.get_mut(name) {
+            Some(found) => at = found,
+            None => bail!("{key}: no such parameter; `miot simulate --print-config` lists them"),
+        }
+    }
+    ensure!(!at.is_object(), "{key} is a group of parameters; `miot simulate --print-config` lists them");
+    *at = value.clone();
+    serde_json::from_value(all).with_context(|| format!("{key}={}", plain(value)))
+}
+
+/// All parameters as a configuration file.
+pub(super) fn toml(config: &Config) -> anyhow::Result<String> {
+    let all = serde_json::to_value(config)?;
+    let (mut plain, mut groups) = (String::new(), String::new());
+    for (key, value) in all.as_object().into_iter().flatten() {
+        match value {
+            Value::Object(group) => {
+                groups += &format!("\n[{key}]\n");
+                for (key, value) in group {
+                    groups += &format!("{key} = {value}\n");
+                }
+            }
+            value => plain += &format!("{key} = {value}\n"),
+        }
+    }
+    Ok(plain + &groups)
+}
+
+/// A value as it was written.
+pub(super) fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_lists_or_double() {
+        let sizes = |text| Vary::parse(text).unwrap().values.iter().map(plain).collect::<Vec<_>>();
+        assert_eq!(sizes("cache.size=4M..12M"), ["4194304", "8388608", "12582912"]);
+        assert_eq!(sizes("quantum=1ms..3ms"), ["1000000ns", "2000000ns", "3000000ns"]);
+        assert_eq!(sizes("cache.policy=lru,2q"), ["lru", "2q"]);
+        assert_eq!(sizes("write_behind=true,false"), ["true", "false"]);
+        for wrong in
+            ["cache.size", "cache.size=0..4M", "cache.size=8M..4M", "quantum=1ms..4M", "quantum=a..b"]
+        {
+            assert!(Vary::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_combination_comes_once() {
+        let vary = [Vary::parse("cache.size=1M,2M"), Vary::parse("write_behind=true,false")];
+        let vary: Vec<_> = vary.into_iter().map(Result::unwrap).collect();
+        let points = points(&Config::default(), &vary).unwrap();
+        let found: Vec<_> =
+            points.iter().map(|p| (p.config.cache.size >> 20, p.config.write_behind)).collect();
+        assert_eq!(found, [(1, true), (1, false), (2, true), (2, false)]);
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_told() {
+        for (key, value) in
+            [("cash.size", "1M"), ("cache", "1M"), ("cache.size", "big"), ("cache.policy", "mru")]
+        {
+            assert!(set(&Config::default(), key, &value_of(value)).is_err(), "{key}={value}");
+        }
+        let vary = [Vary::parse("cache.size=100").unwrap()];
+        assert!(points(&Config::default(), &vary).unwrap_err().to_string().contains("one block"));
+    }
+}

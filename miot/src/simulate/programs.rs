@@ -1,0 +1,111 @@
+//! What is simulated: traces, models, copies of them.
+
+use crate::source::Source;
+use anyhow::{Context as _, ensure};
+use arrow_array::types::UInt64Type;
+use miot_trace_analysis::simulate::{FromTrace, Notes, Workload};
+use miot_trace_analysis::{Missing, events, generate};
+use miot_trace_store::Table;
+use miot_trace_store::schema::{column, text};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// What there is to simulate, and what has to be said about it.
+#[derive(Debug)]
+pub(super) struct Programs {
+    pub(super) workload: Workload,
+    pub(super) notes: Vec<String>,
+}
+
+/// All traces and models together, so many times.
+pub(super) fn gather(
+    traces: &[PathBuf],
+    like: &[String],
+    copies: u32,
+    together: bool,
+) -> anyhow::Result<Programs> {
+    let mut programs = Programs { workload: Workload::default(), notes: Vec::new() };
+    for trace in traces {
+        let (workload, notes) = trace_of(trace, together)?;
+        programs.workload.add(workload);
+        programs.notes.extend(notes);
+    }
+    for name in like {
+        let model = generate::named(name).context("the name was checked")?;
+        let made = generate::generate(model, None, 1);
+        programs.workload.add(made.workload(name));
+        programs
+            .notes
+            .push(format!("{name} is a model with the parameters of Miller's tables, not his trace"));
+    }
+    programs.workload = programs.workload.copies(copies);
+    Ok(programs)
+}
+
+fn trace_of(dir: &Path, together: bool) -> anyhow::Result<(Workload, Vec<String>)> {
+    let source = Source::whole(dir);
+    let reader = source.open()?;
+    let mut from = FromTrace::default();
+    for batch in source.scan(&reader, events::COLUMNS)? {
+        from.add(&batch?);
+    }
+    let mut commands = HashMap::new();
+    for batch in reader.table(Table::Processes)? {
+        let (Some(ids), Some(paths)) = (column::<UInt64Type>(&batch, "process"), text(&batch, "exe")) else {
+            continue;
+        };
+        for (id, path) in ids.values().iter().zip(paths) {
+            let path = path.unwrap_or("");
+            commands.insert(*id, path.rsplit('/').next().unwrap_or(path).to_owned());
+        }
+    }
+    let (workload, notes) = from.finish(together, |process, pid, tid| {
+        let command = commands.get(&process).map_or("?", String::as_str);
+        if pid == tid { format!("{command} {pid}") } else { format!("{command} {pid}/{tid}") }
+    });
+    ensure!(
+        !workload.programs.is_empty(),
+        "{}: no request to simulate: {}",
+        dir.display(),
+        if notes.without_place > 0 {
+            format!("{} requests moved data, but none has both a file and an offset", notes.without_place)
+        } else if notes.absurd > 0 {
+            format!("the sizes or offsets of all {} requests that moved data cannot be", notes.absurd)
+        } else {
+            "nothing in it moved data of a file".to_owned()
+        }
+    );
+    let missing = Missing::of(&reader.table(Table::Losses)?);
+    Ok((workload, say(dir, notes, missing)))
+}
+
+fn say(dir: &Path, notes: Notes, missing: Missing) -> Vec<String> {
+    let dir = dir.display();
+    let mut said = Vec::new();
+    if missing.lost > 0 {
+        said.push(format!(
+            "{dir}: {} events were lost: requests are missing, and what was done in their place counts as computing; see docs/losses.md",
+            missing.lost
+        ));
+    }
+    if missing.filtered > 0 {
+        said.push(format!("{dir}: {} requests were not recorded on purpose", missing.filtered));
+    }
+    if notes.without_place > 0 {
+        said.push(format!("{dir}: {} requests without file or offset are left out", notes.without_place));
+    }
+    if notes.absurd > 0 {
+        said.push(format!(
+            "{dir}: {} requests with a size or offset that cannot be are left out",
+            notes.absurd
+        ));
+    }
+    if notes.with_cpu_time < notes.taken {
+        said.push(format!(
+            "{dir}: processor time was not recorded for {} of {} requests: the time between requests stands for it",
+            notes.taken - notes.with_cpu_time,
+            notes.taken
+        ));
+    }
+    said
+}

@@ -1,0 +1,33 @@
+//! Many simulations at a time, on all processors.
+
+use super::parameters::Point;
+use crate::source::bar;
+use miot_trace_analysis::simulate::{ConfigError, Outcome, Workload, simulate};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The outcome of each point, in their order.
+pub(super) fn run(points: &[Point], workload: &Workload, jobs: usize) -> Result<Vec<Outcome>, ConfigError> {
+    let bar = bar(points.len() as u64, "simulations");
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(points.len()));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.clamp(1, points.len().max(1)) {
+            scope.spawn(|| {
+                while let Some((nth, point)) = {
+                    let nth = next.fetch_add(1, Ordering::Relaxed);
+                    points.get(nth).map(|point| (nth, point))
+                } {
+                    let outcome = simulate(&point.config, workload);
+                    bar.inc(1);
+                    if let Ok(mut done) = done.lock() {
+                        done.push((nth, outcome));
+                    }
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    done.sort_by_key(|(nth, _)| *nth);
+    done.into_iter().map(|(_, outcome)| outcome).collect()
+}

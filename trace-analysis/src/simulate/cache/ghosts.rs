@@ -1,0 +1,32 @@
+//! Blocks that left a cache not long ago, by name alone.
+
+use std::collections::{HashSet, VecDeque};
+
+#[derive(Debug, Default)]
+pub(super) struct Ghosts {
+    order: VecDeque<(u32, u64)>,
+    names: HashSet<(u32, u64)>,
+    most: usize,
+}
+
+impl Ghosts {
+    pub(super) fn new(most: usize) -> Ghosts {
+        Ghosts { most, ..Ghosts::default() }
+    }
+
+    pub(super) fn add(&mut self, name: (u32, u64)) {
+        if self.names.insert(name) {
+            self.order.push_back(name);
+        }
+        while self.order.len() > self.most {
+            if let Some(oldest) = self.order.pop_front() {
+                self.names.remove(&oldest);
+            }
+        }
+    }
+
+    /// True if the block is one; it stays one until others push it out.
+    pub(super) fn has(&self, name: (u32, u64)) -> bool {
+        self.names.contains(&name)
+    }
+}

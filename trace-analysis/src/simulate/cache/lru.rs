@@ -1,0 +1,75 @@
+//! The block that was not used for the longest time is replaced. With a limit each process has a list of its own.
+
+use super::frame::Place;
+use super::{Frame, List, NONE, flag};
+
+#[derive(Debug)]
+pub(super) struct Lru {
+    lists: Vec<List>,
+    /// Frames of each owner, parked ones included.
+    owned: Vec<u32>,
+    limit: u32,
+    uses: u64,
+}
+
+impl Lru {
+    pub(super) fn new(owners: usize, limit: u32) -> Lru {
+        Lru { lists: vec![List::EMPTY; owners], owned: vec![0; owners], limit, uses: 0 }
+    }
+
+    pub(super) fn is_full(&self, owner: u16) -> bool {
+        self.owned[usize::from(owner)] >= self.limit
+    }
+
+    pub(super) fn touch(&mut self, frames: &mut [Frame], at: u32) {
+        let owner = usize::from(frames[at as usize].owner);
+        match frames[at as usize].place {
+            Place::Main => self.lists[owner].renew(frames, at),
+            _ => {
+                frames[at as usize].place = Place::Main;
+                self.lists[owner].push_head(frames, at);
+            }
+        }
+        self.stamp(frames, at);
+    }
+
+    fn stamp(&mut self, frames: &mut [Frame], at: u32) {
+        // Only the ages of several lists have to be compared.
+        if self.lists.len() > 1 {
+            self.uses += 1;
+            frames[at as usize].stamp = self.uses;
+        }
+    }
+
+    pub(super) fn insert(&mut self, frames: &mut [Frame], at: u32) {
+        let owner = usize::from(frames[at as usize].owner);
+        frames[at as usize].place = Place::Main;
+        self.lists[owner].push_head(frames, at);
+        self.owned[owner] += 1;
+        self.stamp(frames, at);
+    }
+
+    pub(super) fn unpark(&mut self, frames: &mut [Frame], at: u32) {
+        let owner = usize::from(frames[at as usize].owner);
+        frames[at as usize].place = Place::Main;
+        self.lists[owner].push_tail(frames, at);
+    }
+
+    /// The oldest frame of all lists, or of one.
+    pub(super) fn victim(&mut self, frames: &mut [Frame], of: Option<u16>) -> Option<u32> {
+        let range = of.map_or(0..self.lists.len(), |of| usize::from(of)..usize::from(of) + 1);
+        for list in &mut self.lists[range.clone()] {
+            while list.tail != NONE && frames[list.tail as usize].is(flag::PINNED) {
+                let tail = list.tail;
+                list.remove(frames, tail);
+                frames[tail as usize].place = Place::ParkedMain;
+            }
+        }
+        let oldest = range.filter(|owner| self.lists[*owner].tail != NONE);
+        let owner = oldest.min_by_key(|owner| frames[self.lists[*owner].tail as usize].stamp)?;
+        let victim = self.lists[owner].tail;
+        self.lists[owner].remove(frames, victim);
+        self.owned[owner] -= 1;
+        Some(victim)
+    }
+}

@@ -1,0 +1,174 @@
+//! A cache of blocks: frames in one array, found by a table of chains, replaced by a policy.
+//!
+//! A frame that is dirty or part of a transfer is pinned: it cannot be replaced. It keeps its age: a policy that finds a
+//! pinned frame where its victim should be parks it, and it comes back as the oldest when it is unpinned.
+
+pub(crate) mod frame;
+mod ghosts;
+mod list;
+mod lru;
+mod second_chance;
+mod two_queues;
+
+pub(crate) use frame::{Frame, NONE, flag};
+
+use super::config::Policy;
+use frame::Place;
+use list::List;
+use lru::Lru;
+use second_chance::SecondChance;
+use two_queues::TwoQueues;
+
+#[derive(Debug)]
+enum Replacement {
+    Lru(Lru),
+    Fifo(SecondChance<false>),
+    Clock(SecondChance<true>),
+    TwoQ(TwoQueues),
+}
+
+#[derive(Debug)]
+pub(crate) struct Cache {
+    frames: Vec<Frame>,
+    /// Frames by hash of file and block.
+    heads: Vec<u32>,
+    /// Frames that have been used at all: those behind have never been.
+    fresh: u32,
+    pinned: u32,
+    replacement: Replacement,
+}
+
+impl Cache {
+    /// `owners`: how many lists with a limit of `limit` frames there are; 1 for no limit.
+    pub(crate) fn new(frames: u32, policy: Policy, owners: usize, limit: u32) -> Cache {
+        let replacement = match policy {
+            Policy::Lru => Replacement::Lru(Lru::new(owners, limit)),
+            Policy::Fifo => Replacement::Fifo(SecondChance::new()),
+            Policy::Clock => Replacement::Clock(SecondChance::new()),
+            Policy::TwoQ => Replacement::TwoQ(TwoQueues::new(frames)),
+        };
+        Cache {
+            frames: vec![Frame::FREE; frames as usize],
+            heads: vec![NONE; (frames as usize).next_power_of_two()],
+            fresh: 0,
+            pinned: 0,
+            replacement,
+        }
+    }
+
+    /// Blocks that follow each other have buckets that follow each other, so that a request of many blocks walks
+    /// through memory.
+    fn bucket(&self, file: u32, block: u64) -> usize {
+        const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+        let group = (block >> 6).wrapping_mul(GOLDEN) ^ u64::from(file).wrapping_mul(GOLDEN.rotate_left(21));
+        ((group >> 20) + (block & 63)) as usize & (self.heads.len() - 1)
+    }
+
+    pub(crate) fn find(&self, file: u32, block: u64) -> Option<u32> {
+        let mut at = self.heads[self.bucket(file, block)];
+        while at != NONE {
+            let frame = &self.frames[at as usize];
+            if frame.block == block && frame.file == file {
+                return Some(at);
+            }
+            at = frame.chain;
+        }
+        None
+    }
+
+    pub(crate) fn frame(&self, at: u32) -> &Frame {
+        &self.frames[at as usize]
+    }
+
+    pub(crate) fn frame_mut(&mut self, at: u32) -> &mut Frame {
+        &mut self.frames[at as usize]
+    }
+
+    /// Frames that could be replaced or are free.
+    pub(crate) fn available(&self) -> u32 {
+        self.frames.len() as u32 - self.pinned
+    }
+
+    /// The block was asked for.
+    pub(crate) fn touch(&mut self, at: u32) {
+        let frames = &mut self.frames;
+        match &mut self.replacement {
+            Replacement::Lru(lru) => lru.touch(frames, at),
+            Replacement::Fifo(_) => {}
+            Replacement::Clock(_) => frames[at as usize].flags |= flag::USED,
+            Replacement::TwoQ(queues) => queues.touch(frames, at),
+        }
+    }
+
+    /// A frame for a block that the cache does not hold; `None`: all are pinned, or all that the owner may have.
+    pub(crate) fn insert(&mut self, file: u32, block: u64, owner: u16) -> Option<u32> {
+        let room = (self.fresh as usize) < self.frames.len();
+        let at = match &mut self.replacement {
+            Replacement::Lru(lru) if lru.is_full(owner) => self.evict(owner, true)?,
+            _ if room => {
+                self.fresh += 1;
+                self.fresh - 1
+            }
+            _ => self.evict(owner, false)?,
+        };
+        let frame = &mut self.frames[at as usize];
+        *frame = Frame { block, file, owner, ..Frame::FREE };
+        match &mut self.replacement {
+            Replacement::Lru(lru) => lru.insert(&mut self.frames, at),
+            Replacement::Fifo(queue) => queue.insert(&mut self.frames, at),
+            Replacement::Clock(queue) => queue.insert(&mut self.frames, at),
+            Replacement::TwoQ(queues) => queues.insert(&mut self.frames, at),
+        }
+        let bucket = self.bucket(file, block);
+        self.frames[at as usize].chain = std::mem::replace(&mut self.heads[bucket], at);
+        Some(at)
+    }
+
+    fn evict(&mut self, owner: u16, own: bool) -> Option<u32> {
+        if self.pinned as usize == self.frames.len() {
+            return None;
+        }
+        let frames = &mut self.frames;
+        let at = match &mut self.replacement {
+            Replacement::Lru(lru) => lru.victim(frames, own.then_some(owner)),
+            Replacement::Fifo(queue) => queue.victim(frames),
+            Replacement::Clock(queue) => queue.victim(frames),
+            Replacement::TwoQ(queues) => queues.victim(frames),
+        }?;
+        let Frame { file, block, chain, .. } = self.frames[at as usize];
+        let bucket = self.bucket(file, block);
+        if self.heads[bucket] == at {
+            self.heads[bucket] = chain;
+        } else {
+            let mut before = self.heads[bucket];
+            while self.frames[before as usize].chain != at {
+                before = self.frames[before as usize].chain;
+            }
+            self.frames[before as usize].chain = chain;
+        }
+        Some(at)
+    }
+
+    pub(crate) fn set(&mut self, at: u32, flags: u8) {
+        let frame = &mut self.frames[at as usize];
+        self.pinned += u32::from(!frame.is(flag::PINNED) && flags & flag::PINNED != 0);
+        frame.flags |= flags;
+    }
+
+    pub(crate) fn clear(&mut self, at: u32, flags: u8) {
+        let frame = &mut self.frames[at as usize];
+        let was = frame.is(flag::PINNED);
+        frame.flags &= !flags;
+        if was && !frame.is(flag::PINNED) {
+            self.pinned -= 1;
+            if matches!(frame.place, Place::ParkedMain | Place::ParkedNew) {
+                match &mut self.replacement {
+                    Replacement::Lru(lru) => lru.unpark(&mut self.frames, at),
+                    Replacement::Fifo(queue) => queue.unpark(&mut self.frames, at),
+                    Replacement::Clock(queue) => queue.unpark(&mut self.frames, at),
+                    Replacement::TwoQ(queues) => queues.unpark(&mut self.frames, at),
+                }
+            }
+        }
+    }
+}

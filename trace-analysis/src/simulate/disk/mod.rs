@@ -1,0 +1,112 @@
+//! Disks: from a range of addresses to the time at which it has moved.
+
+mod access;
+mod layout;
+mod queued;
+mod simple;
+
+pub(super) use layout::Layout;
+
+use super::config::Disk;
+use super::events::{Event, Events};
+use layout::Piece;
+use queued::{Device, Parts};
+use serde::Serialize;
+use simple::Simple;
+
+/// What the disks did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DiskTotals {
+    /// Transfers.
+    pub reads: u64,
+    /// Transfers.
+    pub writes: u64,
+    /// Bytes.
+    pub bytes_read: u64,
+    /// Bytes.
+    pub bytes_written: u64,
+    /// Nanoseconds in which a device had something to do, all devices together; without queues the sum of service times.
+    pub busy: u64,
+    /// Nanoseconds that parts of transfers waited in queues.
+    pub queued: u64,
+    /// Parts that waited at one device at the same time, at most.
+    pub longest_queue: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Disks {
+    config: Disk,
+    simple: Simple,
+    devices: Vec<Device>,
+    parts: Parts,
+    totals: DiskTotals,
+}
+
+impl Disks {
+    pub(super) fn new(config: &Disk) -> Disks {
+        let devices = if config.queue { config.devices as usize } else { 0 };
+        Disks {
+            config: config.clone(),
+            simple: Simple::default(),
+            devices: vec![Device::default(); devices],
+            parts: Parts::default(),
+            totals: DiskTotals::default(),
+        }
+    }
+
+    /// Begins a transfer: in how many parts it will be done.
+    pub(super) fn begin(
+        &mut self,
+        transfer: u32,
+        address: u64,
+        bytes: u64,
+        write: bool,
+        now: u64,
+        events: &mut Events,
+    ) -> u32 {
+        let (count, moved) = if write {
+            (&mut self.totals.writes, &mut self.totals.bytes_written)
+        } else {
+            (&mut self.totals.reads, &mut self.totals.bytes_read)
+        };
+        *count += 1;
+        *moved += bytes;
+        if !self.config.queue {
+            let takes = self.simple.access(&self.config, address, bytes, write);
+            let piece = Piece { device: 0, at: address, bytes };
+            events.push(now.saturating_add(takes), Event::Part(self.parts.add(transfer, write, piece, now)));
+            return 1;
+        }
+        let mut parts = 0;
+        for piece in layout::pieces(&self.config, address, bytes) {
+            let part = self.parts.add(transfer, write, piece, now);
+            let device = &mut self.devices[piece.device as usize];
+            if let Some(done) = device.come(&self.config, &self.parts, part, now) {
+                events.push(done, Event::Part(part));
+            }
+            parts += 1;
+        }
+        parts
+    }
+
+    /// A part is done: transfer, bytes, whether they were written.
+    pub(super) fn end(&mut self, part: u32, now: u64, events: &mut Events) -> (u32, u64, bool) {
+        let done = self.parts.take(part);
+        if self.config.queue {
+            let device = &mut self.devices[done.piece.device as usize];
+            if let Some((next, at)) = device.done(&self.config, &self.parts, now) {
+                events.push(at, Event::Part(next));
+            }
+        }
+        (done.transfer, done.piece.bytes, done.write)
+    }
+
+    pub(super) fn totals(&self) -> DiskTotals {
+        DiskTotals {
+            busy: self.simple.busy + self.devices.iter().map(|device| device.busy).sum::<u64>(),
+            queued: self.devices.iter().map(|device| device.waited).sum(),
+            longest_queue: self.devices.iter().map(|device| device.longest).max().unwrap_or(0),
+            ..self.totals.clone()
+        }
+    }
+}

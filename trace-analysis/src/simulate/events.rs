@@ -1,0 +1,36 @@
+//! What is to happen, by time; at the same time in the order in which it was said.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Event {
+    /// A part of a transfer is done: its number.
+    Part(u32),
+    /// A process can go on: its number.
+    Wake(u32),
+    /// Written data is old enough to go to disk.
+    Flush,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    heap: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    count: u64,
+}
+
+impl Events {
+    pub(super) fn push(&mut self, time: u64, event: Event) {
+        self.count += 1;
+        self.heap.push(Reverse((time, self.count, event)));
+    }
+
+    /// Time of the next one.
+    pub(super) fn next(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse((time, _, _))| *time)
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(u64, Event)> {
+        self.heap.pop().map(|Reverse((time, _, event))| (time, event))
+    }
+}

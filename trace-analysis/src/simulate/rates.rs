@@ -1,0 +1,56 @@
+//! Bytes over time, in a bounded number of intervals: when there are too many, two become one.
+
+use serde::Serialize;
+
+/// Intervals that are kept at most.
+const MOST: usize = 4096;
+
+/// Bytes in intervals of `interval` nanoseconds from the begin of the simulation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Rates {
+    /// Nanoseconds.
+    pub interval: u64,
+    /// One per interval.
+    pub points: Vec<Point>,
+}
+
+/// Bytes that moved in one interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Point {
+    /// Asked for by programs, when they asked.
+    pub read: u64,
+    /// Written by programs.
+    pub written: u64,
+    /// From disks, when the transfer was done.
+    pub disk_read: u64,
+    /// To disks.
+    pub disk_written: u64,
+}
+
+impl Rates {
+    /// `interval`: the first; it doubles when there are more than 4096.
+    #[must_use]
+    pub(super) fn new(interval: u64) -> Rates {
+        Rates { interval: interval.max(1), points: Vec::new() }
+    }
+
+    pub(super) fn at(&mut self, time: u64) -> &mut Point {
+        while time / self.interval >= MOST as u64 {
+            self.interval = self.interval.saturating_mul(2);
+            let pairs = self.points.chunks(2).map(|pair| {
+                pair.iter().fold(Point::default(), |sum, point| Point {
+                    read: sum.read + point.read,
+                    written: sum.written + point.written,
+                    disk_read: sum.disk_read + point.disk_read,
+                    disk_written: sum.disk_written + point.disk_written,
+                })
+            });
+            self.points = pairs.collect();
+        }
+        let nth = (time / self.interval) as usize;
+        if nth >= self.points.len() {
+            self.points.resize(nth + 1, Point::default());
+        }
+        &mut self.points[nth]
+    }
+}

@@ -1,0 +1,256 @@
+//! Cache, SSD and disks together: what becomes of one request.
+
+mod read_ahead;
+mod transfer;
+mod write_behind;
+
+use super::cache::{Cache, NONE, flag};
+use super::config::Config;
+use super::disk::{DiskTotals, Disks, Layout};
+use super::events::Events;
+use super::observer::{Observer, Step};
+use super::rates::Rates;
+use super::result::CacheTotals;
+use super::transfers::Transfers;
+use super::workload::Request;
+use std::collections::VecDeque;
+use transfer::Run;
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access {
+    pub(super) process: u32,
+    pub(super) request: Request,
+    /// Next block.
+    pub(super) cursor: u64,
+    /// Transfers that the process has to wait for.
+    pub(super) waits: u32,
+    /// Transfers that have to be done before the process may end.
+    pub(super) later: u32,
+    /// Processor time for moving data, nanoseconds.
+    pub(super) cost: u64,
+}
+
+/// How far an access got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// All blocks were seen to; those that are on their way are in `waits`.
+    Done,
+    /// No block can be replaced: to be continued when one can.
+    NoRoom,
+    /// A block is on its way to disk: to be continued when `waits` are done.
+    Locked,
+}
+
+pub(super) struct Storage<'a, O> {
+    config: &'a Config,
+    block_shift: u32,
+    /// Main memory before the SSD, where there is one: holds nothing that the SSD or the disk does not have too.
+    front: Option<Cache>,
+    /// What is before the disks: SSD, else main memory; `None`: nothing.
+    home: Option<Cache>,
+    files: &'a [u64],
+    layout: Layout,
+    disks: Disks,
+    transfers: Transfers,
+    /// Dirty frames by the time at which they have to go to disk. Those that are not dirty any more, or are due at another
+    /// time, are passed over.
+    dirty: VecDeque<(u32, u64)>,
+    flush_set: bool,
+    pub(super) events: Events,
+    pub(super) totals: CacheTotals,
+    pub(super) rates: Rates,
+    pub(super) observer: O,
+}
+
+impl<'a, O: Observer> Storage<'a, O> {
+    pub(super) fn new(config: &'a Config, files: &'a [u64], processes: usize, observer: O) -> Self {
+        let block = config.cache.block;
+        let limit = config.cache.limit;
+        let owners = if limit > 0 { processes.max(1) } else { 1 };
+        let limit = if limit > 0 { (limit / block) as u32 } else { u32::MAX };
+        let cache = |size: u64, owners: usize, limit: u32| {
+            (size > 0).then(|| Cache::new((size / block) as u32, config.cache.policy, owners, limit))
+        };
+        let (front, home) = if config.ssd.size > 0 {
+            (cache(config.cache.size, 1, u32::MAX), cache(config.ssd.size, owners, limit))
+        } else {
+            (None, cache(config.cache.size, owners, limit))
+        };
+        Storage {
+            config,
+            block_shift: block.trailing_zeros(),
+            front,
+            home,
+            files,
+            layout: Layout::new(files, block),
+            disks: Disks::new(&config.disk),
+            transfers: Transfers::default(),
+            dirty: VecDeque::new(),
+            flush_set: false,
+            events: Events::default(),
+            totals: CacheTotals::default(),
+            rates: Rates::new(10_000_000),
+            observer,
+        }
+    }
+
+    pub(super) fn disk_totals(&self) -> DiskTotals {
+        self.disks.totals()
+    }
+
+    /// First and last block of a request.
+    fn blocks(&self, request: &Request) -> (u64, u64) {
+        (request.offset >> self.block_shift, (request.end() - 1) >> self.block_shift)
+    }
+
+    fn owner(&self, process: u32) -> u16 {
+        if self.config.cache.limit > 0 { process as u16 } else { 0 }
+    }
+
+    /// Begins an access.
+    pub(super) fn access(&self, process: u32, request: Request) -> Access {
+        let cursor = request.offset >> self.block_shift;
+        Access { process, request, cursor, waits: 0, later: 0, cost: 0 }
+    }
+
+    /// Goes on with an access as far as it gets.
+    pub(super) fn go_on(&mut self, access: &mut Access, now: u64) -> Progress {
+        access.waits = 0;
+        access.cost = 0;
+        let request = access.request;
+        if request.length == 0 {
+            return Progress::Done;
+        }
+        let Some(mut home) = self.home.take() else {
+            self.direct(access, request.offset, request.length, now);
+            return Progress::Done;
+        };
+        let progress = if request.write {
+            self.write(&mut home, access, now)
+        } else {
+            self.read(&mut home, access, now)
+        };
+        let progress = if progress == Progress::NoRoom && request.is_async {
+            // Nobody waits for room: the rest goes past the cache.
+            let from = (access.cursor << self.block_shift).max(request.offset);
+            self.direct(access, from, request.end() - from, now);
+            Progress::Done
+        } else {
+            progress
+        };
+        match progress {
+            Progress::Done if !request.write && request.sequential && self.config.read_ahead => {
+                self.read_ahead(&mut home, access, now);
+            }
+            Progress::NoRoom => self.make_room(&mut home, now),
+            _ => {}
+        }
+        self.home = Some(home);
+        progress
+    }
+
+    fn read(&mut self, home: &mut Cache, access: &mut Access, now: u64) -> Progress {
+        let (request, owner) = (access.request, self.owner(access.process));
+        let (_, last) = self.blocks(&request);
+        let mut run = Run::new(request.file, false);
+        let (mut hits, mut late, mut misses, mut ssd_hits) = (0u64, 0u64, 0u64, 0u64);
+        let mut waited = NONE;
+        let mut progress = Progress::Done;
+        while access.cursor <= last {
+            let block = access.cursor;
+            let in_front = self.front.as_mut().is_some_and(|front| touch(front, request.file, block));
+            match home.find(request.file, block) {
+                Some(at) if home.frame(at).is(flag::READING) => {
+                    self.end_run(&mut run, home, Some(access), now);
+                    self.use_ahead(home, at);
+                    home.touch(at);
+                    late += 1;
+                    let transfer = home.frame(at).transfer;
+                    if transfer != waited {
+                        waited = transfer;
+                        self.wait(access, transfer);
+                    }
+                }
+                Some(at) => {
+                    self.use_ahead(home, at);
+                    home.touch(at);
+                    hits += 1;
+                    ssd_hits += u64::from(!in_front);
+                }
+                None if in_front => hits += 1,
+                None => {
+                    let Some(at) = home.insert(request.file, block, owner) else {
+                        progress = Progress::NoRoom;
+                        break;
+                    };
+                    misses += 1;
+                    self.put(&mut run, home, at, flag::READING, Some(access), now);
+                }
+            }
+            if !in_front && let Some(front) = &mut self.front {
+                front.insert(request.file, block, 0);
+            }
+            access.cursor += 1;
+        }
+        self.end_run(&mut run, home, Some(access), now);
+        let totals = &mut self.totals;
+        totals.read += hits + late + misses;
+        totals.late_hits += late;
+        totals.misses += misses;
+        if self.config.ssd.size > 0 {
+            totals.ssd_hits += ssd_hits;
+            totals.memory_hits += hits - ssd_hits;
+            // What comes from disk goes through the SSD too.
+            access.cost = self.ssd_cost(ssd_hits + late + misses);
+        } else {
+            totals.memory_hits += hits;
+        }
+        self.observer.see(now, Step::Cache { process: access.process, hits, late, misses, written: 0 });
+        progress
+    }
+
+    /// Processor time to move so many blocks to or from the SSD.
+    fn ssd_cost(&self, blocks: u64) -> u64 {
+        let ssd = &self.config.ssd;
+        if blocks == 0 || ssd.size == 0 {
+            return 0;
+        }
+        let kib = blocks.saturating_mul(self.config.cache.block) >> 10;
+        ssd.set_up.saturating_add(ssd.per_kib.saturating_mul(kib))
+    }
+
+    fn use_ahead(&mut self, home: &mut Cache, at: u32) {
+        if home.frame(at).is(flag::AHEAD) {
+            home.clear(at, flag::AHEAD);
+            self.totals.read_ahead_used += 1;
+        }
+    }
+
+    /// The process waits for a transfer, or only at its end if the request is asynchronous.
+    fn wait(&mut self, access: &mut Access, transfer: u32) {
+        let is_async = access.request.is_async;
+        self.transfers.wait(transfer, access.process, is_async);
+        if is_async {
+            access.later += 1;
+        } else {
+            access.waits += 1;
+        }
+    }
+}
+
+/// True if the cache has the block.
+fn touch(cache: &mut Cache, file: u32, block: u64) -> bool {
+    let found = cache.find(file, block);
+    if let Some(at) = found {
+        cache.touch(at);
+    }
+    found.is_some()
+}
+
+impl<O> Storage<'_, O> {
+    /// A block of the cache can be replaced.
+    pub(super) fn has_room(&self) -> bool {
+        self.home.as_ref().is_none_or(|home| home.available() > 0)
+    }
+}

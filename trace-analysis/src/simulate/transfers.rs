@@ -1,0 +1,83 @@
+//! Transfers under way, and who waits for them.
+
+use super::cache::NONE;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transfer {
+    /// Head of the list of frames that it fills or empties.
+    pub(super) first: u32,
+    /// Its last frame, while it is made.
+    pub(super) last: u32,
+    /// Head of the list of those who wait.
+    waiter: u32,
+    /// Parts that are not done.
+    pub(super) parts: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    process: u32,
+    /// The process does not wait now, but does not end before.
+    is_async: bool,
+    next: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Transfers {
+    all: Vec<Transfer>,
+    free: Vec<u32>,
+    waiters: Vec<Waiter>,
+    free_waiters: Vec<u32>,
+}
+
+impl Transfers {
+    pub(super) fn add(&mut self) -> u32 {
+        let transfer = Transfer { first: NONE, last: NONE, waiter: NONE, parts: 0 };
+        match self.free.pop() {
+            Some(at) => {
+                self.all[at as usize] = transfer;
+                at
+            }
+            None => {
+                self.all.push(transfer);
+                self.all.len() as u32 - 1
+            }
+        }
+    }
+
+    pub(super) fn get(&mut self, at: u32) -> &mut Transfer {
+        &mut self.all[at as usize]
+    }
+
+    pub(super) fn wait(&mut self, at: u32, process: u32, is_async: bool) {
+        let transfer = &mut self.all[at as usize];
+        let waiter = Waiter { process, is_async, next: transfer.waiter };
+        transfer.waiter = match self.free_waiters.pop() {
+            Some(free) => {
+                self.waiters[free as usize] = waiter;
+                free
+            }
+            None => {
+                self.waiters.push(waiter);
+                self.waiters.len() as u32 - 1
+            }
+        };
+    }
+
+    /// Takes the next one who waits: process, and whether it goes on meanwhile.
+    pub(super) fn pop_waiter(&mut self, at: u32) -> Option<(u32, bool)> {
+        let transfer = &mut self.all[at as usize];
+        let nth = transfer.waiter;
+        if nth == NONE {
+            return None;
+        }
+        let Waiter { process, is_async, next } = self.waiters[nth as usize];
+        transfer.waiter = next;
+        self.free_waiters.push(nth);
+        Some((process, is_async))
+    }
+
+    pub(super) fn remove(&mut self, at: u32) {
+        self.free.push(at);
+    }
+}

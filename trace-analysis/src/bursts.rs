@@ -310,3 +310,6 @@ impl Throughput {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

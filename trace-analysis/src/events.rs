@@ -268,3 +268,38 @@ impl Iterator for Events<'_> {
         })
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::Event;
+    use miot_proto::op::{Layer, named};
+
+    /// A POSIX request of process 1 to file 1.
+    pub(crate) fn event(op: &str, begin: i64, took: i64, result: i64) -> Event {
+        Event {
+            begin,
+            end: begin.saturating_add(took),
+            node: 0,
+            process: 1,
+            pid: 1,
+            tid: 1,
+            stream: 1,
+            op: 0,
+            layer: Some(Layer::Posix),
+            info: named("posix", op),
+            file: Some(1),
+            file2: None,
+            handle: None,
+            offset: None,
+            length: None,
+            arg: None,
+            result,
+            flags: 0,
+            request: 1,
+            enclosing: None,
+            cpu_time: None,
+            caller: None,
+            mpi_rank: None,
+        }
+    }
+}

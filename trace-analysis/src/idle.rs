@@ -126,7 +126,7 @@ impl Default for Silence {
 }
 
 impl Silence {
-    fn bounded(shortest: u64, most: usize) -> Silence {
+    pub(crate) fn bounded(shortest: u64, most: usize) -> Silence {
         let (names, outermost, busy) = (Names::default(), Outermost::default(), Vec::new());
         Silence { names, outermost, shortest: shortest.max(1), most: most.max(2), busy }
     }
@@ -149,7 +149,7 @@ impl Silence {
         }
     }
 
-    fn put(&mut self, begin: i64, end: i64) {
+    pub(crate) fn put(&mut self, begin: i64, end: i64) {
         let near = |one: i64, other: i64| one >= other || other.abs_diff(one) < self.shortest;
         // Most requests are the last so far, and begin not before the one before.
         let after = self.busy.iter().rev().take_while(|(from, _)| !near(end, *from)).count();

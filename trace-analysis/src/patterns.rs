@@ -282,15 +282,19 @@ impl Accesses {
     pub fn add(&mut self, batch: &RecordBatch, paths: &FileNames) {
         let mut names = std::mem::take(&mut self.names);
         for event in Events::of(batch, &mut names).into_iter().flatten() {
-            if self.outermost.is(&event) && event.layer != Some(Layer::App) && event.moved() > 0 {
-                self.put(&event, paths);
+            if self.outermost.is(&event) {
+                self.request(&event, paths);
             }
         }
         self.names = names;
     }
 
-    fn put(&mut self, event: &Event, paths: &FileNames) {
+    /// Takes in an outermost request.
+    pub fn request(&mut self, event: &Event, paths: &FileNames) {
         let moved = event.moved();
+        if moved == 0 || event.layer == Some(Layer::App) {
+            return;
+        }
         let class = event.class();
         if let Some(file) = event.file {
             let is_write = class != Class::Read;

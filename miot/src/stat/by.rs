@@ -116,15 +116,24 @@ impl Options {
         self.layer.iter().map(named).collect()
     }
 
+    /// Block size of all files, if it was said.
+    pub(super) fn block_size(&self) -> anyhow::Result<Option<u32>> {
+        let Some(size) = &self.block_size else { return Ok(None) };
+        let bytes = parse_bytes(size).map_err(|error| anyhow::anyhow!("--block-size {size}: {error}"))?;
+        let bytes = u32::try_from(bytes).ok().filter(|bytes| *bytes > 0);
+        let expected =
+            || format!("--block-size {size}: expected 1 byte to less than 4 GiB, such as 4096 or 1MiB");
+        Ok(Some(bytes.with_context(expected)?))
+    }
+
+    /// Rows of a table, if it was said how many.
+    pub(super) fn top(&self) -> Option<usize> {
+        self.top
+    }
+
     fn settings(&self, reader: &Reader, names: &miot_trace_store::FileNames) -> anyhow::Result<Settings> {
         let mut settings = Settings::default();
-        if let Some(size) = &self.block_size {
-            let bytes = parse_bytes(size).map_err(|error| anyhow::anyhow!("--block-size {size}: {error}"))?;
-            let bytes = u32::try_from(bytes).ok().filter(|bytes| *bytes > 0);
-            settings.block_size = Some(bytes.with_context(|| {
-                format!("--block-size {size}: expected 1 byte to less than 4 GiB, such as 4096 or 1MiB")
-            })?);
-        }
+        settings.block_size = self.block_size()?;
         if !self.job.is_empty() {
             settings.processes = Some(of_jobs(reader, &self.job)?);
         }

@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     by: by::Options,
     #[command(flatten)]
     show: show::Options,
-    /// How many of the slowest files the summary lists; with --show, how many files or processes
+    /// How many of the slowest files the summary lists
     #[arg(long, value_name = "N", default_value_t = 10)]
     files: usize,
     /// How to print; csv of the summary is the table of operations

@@ -20,14 +20,11 @@ use std::process::ExitCode;
 #[derive(Args, Debug)]
 pub(super) struct Options {
     /// Instead: the answer to one question
-    #[arg(long = "show", value_enum, value_name = "WHAT", conflicts_with = "by")]
+    #[arg(long = "show", value_enum, value_name = "WHAT", conflicts_with_all = ["by", "view", "layer", "job", "path", "sort", "depth"])]
     pub(super) what: Option<What>,
     /// Length of an interval of `bursts` and `idle`, e.g. 1s, 100ms, 10min
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = interval)]
     interval: u64,
-    /// Block size of the file system that alignment in `findings` is about, e.g. 4KiB, 4MiB
-    #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = block)]
-    block: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -51,12 +48,6 @@ fn interval(text: &str) -> Result<u64, String> {
     nanoseconds.ok_or_else(|| "an interval is longer than nothing and shorter than 500 years".to_owned())
 }
 
-/// A number of bytes that is not zero.
-fn block(text: &str) -> Result<u64, String> {
-    let bytes = units::parse_bytes(text).map_err(|error| error.to_string())?;
-    if bytes > 0 { Ok(bytes) } else { Err("a block has at least one byte".to_owned()) }
-}
-
 pub(super) fn run(what: What, arguments: &super::Arguments) -> anyhow::Result<ExitCode> {
     let view = match what {
         What::Bursts => bursts::view,
@@ -71,6 +62,11 @@ pub(super) fn run(what: What, arguments: &super::Arguments) -> anyhow::Result<Ex
     view(&Asked { arguments, reader: &reader, missing }, &mut out)?;
     Ok(ExitCode::SUCCESS)
 }
+
+/// Rows of a long table, if it is not said how many.
+const ROWS: usize = 10;
+/// Block size of most file systems.
+const PAGE: u64 = 4096;
 
 /// What a view needs.
 struct Asked<'a> {
@@ -88,8 +84,9 @@ impl Asked<'_> {
         self.arguments.show.interval
     }
 
-    fn block(&self) -> u64 {
-        self.arguments.show.block
+    /// Block size of the file system that alignment is about.
+    fn block(&self) -> anyhow::Result<u64> {
+        Ok(self.arguments.by.block_size()?.map_or(PAGE, u64::from))
     }
 
     fn source(&self) -> &Source {
@@ -98,7 +95,7 @@ impl Asked<'_> {
 
     /// Rows of a long table.
     fn most(&self) -> usize {
-        self.arguments.files
+        self.arguments.by.top().unwrap_or(ROWS)
     }
 
     /// Gives all events to `add`.

@@ -102,19 +102,20 @@ impl Rates {
     pub fn add(&mut self, batch: &RecordBatch) {
         let mut names = std::mem::take(&mut self.names);
         for event in Events::of(batch, &mut names).into_iter().flatten() {
-            if self.outermost.is(&event) && event.layer != Some(Layer::App) {
-                self.put(&event);
+            if self.outermost.is(&event) {
+                self.request(&event);
             }
         }
         self.names = names;
     }
 
-    fn put(&mut self, event: &Event) {
+    /// Takes in an outermost request.
+    pub fn request(&mut self, event: &Event) {
         let bytes = match event.class() {
             Class::Copy => event.moved().saturating_mul(2),
             _ => event.moved(),
         };
-        if bytes == 0 {
+        if bytes == 0 || event.layer == Some(Layer::App) {
             return;
         }
         self.all.get_or_insert_with(|| Series::new(event)).put(event, bytes);
@@ -244,3 +245,6 @@ fn count(samples: &[u64], period: f64, alone: bool) -> u64 {
     }
     count
 }
+
+#[cfg(test)]
+mod tests;

@@ -126,15 +126,16 @@ impl Collector {
     pub fn add(&mut self, batch: &RecordBatch, paths: &FileNames) {
         let mut names = std::mem::take(&mut self.names);
         for event in Events::of(batch, &mut names).into_iter().flatten() {
-            if self.outermost.is(&event) && event.layer != Some(Layer::App) {
-                self.put(&event, paths);
+            if self.outermost.is(&event) {
+                self.request(&event, paths);
             }
         }
         self.names = names;
     }
 
-    fn put(&mut self, event: &Event, paths: &FileNames) {
-        let Some(file) = event.file else { return };
+    /// Takes in an outermost request.
+    pub fn request(&mut self, event: &Event, paths: &FileNames) {
+        let Some(file) = event.file.filter(|_| event.layer != Some(Layer::App)) else { return };
         let is_system =
             *self.is_system.get(file).get_or_insert_with(|| paths.get(file).is_some_and(is_system));
         if is_system || event.failed() && event.class().is_data() {

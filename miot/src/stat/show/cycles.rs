@@ -89,7 +89,7 @@ fn text(cycles: &Cycles, most: usize, out: &mut impl Write) -> std::io::Result<(
     table(out, header, lines.collect())?;
     let more = cycles.processes.len().saturating_sub(most) as u64;
     if more > 0 {
-        writeln!(out, "… and {more} more processes: --files {}, or --format csv", cycles.processes.len())?;
+        writeln!(out, "… and {more} more processes: --top {}, or --format csv", cycles.processes.len())?;
     }
     if cycles.not_examined > 0 {
         writeln!(out, "{} processes that moved less were not examined", cycles.not_examined)?;

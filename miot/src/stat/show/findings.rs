@@ -11,7 +11,7 @@ use std::io::Write;
 
 pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()> {
     let programs = Programs::of(&asked.reader.table(Table::Processes)?);
-    let mut collector = Collector::new(programs, asked.block());
+    let mut collector = Collector::new(programs, asked.block()?);
     let paths = asked.reader.files()?;
     asked.events(|batch| collector.add(batch, &paths))?;
     let findings = collector.finish(&paths);

@@ -13,8 +13,8 @@ const RANKS: usize = 4;
 const SLOWER: f64 = 2.0;
 /// What it takes longer, as a share of the time between the program's first and last request. Ours.
 const OF_RUN: f64 = 0.05;
-/// And at least: 10 ms, below which it is noise.
-const LONGER: u64 = 10_000_000;
+/// And at least: 100 ms, which a process may lose to others on its node.
+const LONGER: u64 = 100_000_000;
 /// Fewer requests than this cost nothing that anybody would notice: a second at a millisecond each.
 const REQUESTS: u64 = 1000;
 /// Share of the MPI-IO requests. Ours: most.
@@ -78,7 +78,7 @@ pub(super) fn straggler(case: &Case<'_>) -> Option<Found> {
         ),
         because: format!(
             "the slowest of at least {RANKS} ranks takes at least {SLOWER} times as long as the median, and that is at \
-             least {} of the run and 10 ms longer",
+             least {} of the run and 100 ms longer",
             percent(OF_RUN)
         ),
         advice: "If it moved more than the others, divide the data evenly; if not, look at its node, at the servers that \

@@ -1,0 +1,166 @@
+//! Traces that are empty, absurd or incomplete; options that make no sense.
+
+use crate::{Place, Trace, shown};
+use arrow_array::builder::StringBuilder;
+use arrow_array::{
+    ArrayRef, RecordBatch, StringArray, TimestampNanosecondArray, UInt64Array, new_null_array,
+};
+use miot_proto::op::posix;
+use miot_tests::place::fresh;
+use miot_trace_exchange::{Event, Process, TraceBuilder};
+use miot_trace_store::{Options, Table, Writer, schema};
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
+
+const VIEWS: [&str; 5] = ["bursts", "idle", "cycles", "patterns", "findings"];
+const FORMATS: [&str; 3] = ["text", "json", "csv"];
+
+/// A trace of writes and reads with these begins, ends, offsets and results.
+fn forged(dir: &Path, events: &[(i64, i64, Option<i64>, i64)]) {
+    let mut builder = TraceBuilder::create(dir).unwrap();
+    let process =
+        builder.process(Process { node: "n1".into(), exe: "/home/p\\xff".into(), ..Process::default() });
+    let thread = builder.thread(process, 1, "p");
+    let file = builder.file(process, b"/scratch/not\xffutf8").unwrap();
+    for (i, (begin, end, offset, result)) in events.iter().enumerate() {
+        let op = if i % 2 == 0 { posix::PWRITE } else { posix::PREAD };
+        let event = Event::new(thread, op, *begin, *end);
+        builder.event(&Event { file: Some(file), offset: *offset, result: *result, ..event }).unwrap();
+    }
+    let _ = builder.finish(|_| {}).unwrap();
+}
+
+/// All views of a trace, in all formats: nothing of it may fail.
+fn all_views(trace: &Path) -> Vec<Value> {
+    for view in VIEWS {
+        for format in FORMATS {
+            let told = shown(trace, view, &["--format", format, "--interval", "1s"]).success();
+            assert!(!told.stdout.is_empty() || format == "csv", "{view} {format}");
+            assert_eq!(told.stderr, "", "{view} {format}");
+        }
+    }
+    VIEWS.iter().map(|view| Trace(trace.to_owned()).json(view, &["--interval", "1s"])).collect()
+}
+
+#[test]
+fn an_empty_trace_has_nothing_to_show() {
+    let trace = fresh("patterns-empty").join("trace");
+    forged(&trace, &[]);
+    let [bursts, idle, cycles, patterns, findings] = &all_views(&trace)[..] else { panic!() };
+    assert_eq!((&bursts["intervals"], &bursts["total"]["bytes"]), (&0.into(), &0.into()));
+    assert!(idle["definitions"].as_array().unwrap().iter().all(|one| one["count"] == 0 && one["idle"] == 0));
+    assert_eq!((&cycles["all"], &patterns["programs"]), (&Value::Null, &serde_json::json!([])));
+    assert_eq!(findings["findings"], serde_json::json!([]));
+}
+
+#[test]
+fn one_event_is_one_interval_and_no_more() {
+    let trace = fresh("patterns-one").join("trace");
+    forged(&trace, &[(5_000_000_000, 5_000_001_000, Some(0), 4096)]);
+    let [bursts, idle, cycles, patterns, findings] = &all_views(&trace)[..] else { panic!() };
+    assert_eq!((&bursts["intervals"], &bursts["total"]["peak"]), (&1.into(), &4096.0.into()));
+    assert!(idle["definitions"].as_array().unwrap().iter().all(|one| one["count"] == 0));
+    assert_eq!(cycles["all"]["cycles"], serde_json::json!([]));
+    assert_eq!(patterns["programs"][0]["pattern"], "1:1");
+    assert_eq!(
+        (&patterns["files"][0]["order"], &patterns["files"][0]["accesses"]),
+        (&"single".into(), &1.into())
+    );
+    assert_eq!(findings["findings"], serde_json::json!([]));
+}
+
+/// 1970, 2262, a request of 292 years, a result and an offset of 8 EiB: nothing overflows, and bytes saturate.
+#[test]
+fn absurd_values_are_survived() {
+    let trace = fresh("patterns-absurd").join("trace");
+    let (least, most) = (0, i64::MAX - 1);
+    forged(
+        &trace,
+        &[
+            (least, least, Some(0), i64::MAX),
+            (least, most, Some(i64::MAX), i64::MAX),
+            (most, most, Some(-5), i64::MAX),
+            (most, most, None, 1),
+            (1_790_000_000_000_000_000, 1_790_000_000_000_000_500, Some(i64::MAX - 1), 4096),
+            (1_790_000_000_000_000_000, 1_790_000_000_000_000_500, Some(0), i64::MIN),
+        ],
+    );
+    let [bursts, idle, _, patterns, _] = &all_views(&trace)[..] else { panic!() };
+    assert_eq!((&bursts["begin"], &bursts["end"]), (&least.into(), &most.into()));
+    assert!(
+        bursts["interval"].as_u64() > bursts["asked"].as_u64(),
+        "intervals of a second would be 9e9: joined"
+    );
+    assert_eq!(bursts["read"]["bytes"].as_u64().unwrap(), i64::MAX as u64 + 1);
+    assert_eq!(idle["definitions"][2]["idle"], 0, "the long request is under way all the time");
+    assert_eq!(patterns["programs"][0]["bytes"].as_u64(), Some(u64::MAX));
+}
+
+/// Every figure of a trace with losses is told to be a lower bound.
+#[test]
+fn losses_are_told() {
+    let trace = fresh("patterns-losses").join("trace");
+    forged(&trace, &[(5_000_000_000, 5_000_001_000, Some(0), 4096)]);
+    let (mut writer, _) = Writer::open(&trace, Options::default()).unwrap();
+    writer.append(Table::Losses, &losses(&[("lane_full", 12), (schema::FILTERED, 3)])).unwrap();
+    let _ = writer.finish().unwrap();
+    for view in VIEWS {
+        let text = shown(&trace, view, &[]).success().stdout;
+        assert!(text.contains("12 events lost: counts and bytes are lower bounds"), "{view}: {text}");
+        assert!(text.contains("3 requests left out"), "{view}: {text}");
+        let json = shown(&trace, view, &["--format", "json"]).success().stdout;
+        let json: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&json["missing"]["lost"], &json["missing"]["filtered"]), (&12.into(), &3.into()));
+    }
+}
+
+fn losses(rows: &[(&str, u64)]) -> RecordBatch {
+    let schema = schema::of(Table::Losses);
+    let columns = schema.fields().iter().map(|field| -> ArrayRef {
+        match field.name().as_str() {
+            "time" => {
+                let times = TimestampNanosecondArray::from_iter_values(rows.iter().map(|_| 5_000_002_000));
+                Arc::new(times.with_timezone("UTC"))
+            }
+            "node" => {
+                let mut nodes = StringBuilder::new();
+                rows.iter().for_each(|_| nodes.append_value("n1"));
+                Arc::new(nodes.finish())
+            }
+            "place" => Arc::new(StringArray::from_iter_values(rows.iter().map(|(place, _)| place))),
+            "count" => Arc::new(UInt64Array::from_iter_values(rows.iter().map(|(_, count)| *count))),
+            _ => new_null_array(field.data_type(), rows.len()),
+        }
+    });
+    let columns = columns.collect();
+    RecordBatch::try_new(schema, columns).unwrap()
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let place = Place::new("options");
+    let trace = place.traced(0, "strided 1 1 1 0");
+    for (options, said) in [
+        (&["--interval", "0s"][..], "longer than nothing"),
+        (&["--interval", "5 bananas"], "a duration such as"),
+        (&["--by", "job"], "cannot be used with"),
+        (&["--job", "7"], "cannot be used with"),
+    ] {
+        let refused = trace.shown("bursts", options);
+        assert!(refused.code() != 0 && refused.stderr.contains(said), "{options:?}: {}", refused.stderr);
+        assert_eq!(refused.stdout, "");
+    }
+    let refused = trace.shown("findings", &["--block-size", "many"]);
+    assert!(refused.code() == 1 && refused.stderr.contains("a size such as"), "{}", refused.stderr);
+    let nowhere = shown(&place.folder.join("nowhere"), "idle", &[]);
+    assert!(nowhere.code() == 1 && nowhere.stderr.contains("nowhere"), "{}", nowhere.stderr);
+    // A part that is damaged is told, and nothing is printed as if it were all.
+    let events = trace.0.join("events");
+    let part = std::fs::read_dir(&events).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(&part, b"PAR1 and no more").unwrap();
+    for view in VIEWS {
+        let damaged = trace.shown(view, &[]);
+        assert!(damaged.code() == 1 && damaged.stderr.contains("part-000000"), "{view}: {}", damaged.stderr);
+    }
+}

@@ -1,0 +1,100 @@
+//! `miot stat --show`: throughput and idle periods, cycles, patterns and findings of programs whose I/O is known.
+//!
+//! What is expected is worked out from the numbers that the program is given, or, where it is about times, from those of its
+//! events, in other ways than the tool does.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod bad;
+mod findings;
+mod sharing;
+mod time;
+
+use miot_tests::built::built;
+use miot_tests::compile::compile;
+use miot_tests::place::fresh;
+use miot_tests::process::{Ended, run};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A folder with `tests/programs/pattern.c` in it, compiled.
+struct Place {
+    folder: PathBuf,
+    program: PathBuf,
+}
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let folder = fresh(&format!("patterns-{name}"));
+        let program = compile(&folder, "pattern", &["pattern.c"], &[]);
+        Place { folder, program }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// A file of zeros.
+    fn file(&self, bytes: u64) {
+        std::fs::File::create(self.data()).unwrap().set_len(bytes).unwrap();
+    }
+
+    /// Runs the program traced, in so many ranks, or without any: `mode` and its numbers.
+    fn traced(&self, ranks: usize, words: &str) -> Trace {
+        self.scripted(ranks, words, "")
+    }
+
+    /// The same; `meanwhile` runs beside it.
+    fn scripted(&self, ranks: usize, words: &str, meanwhile: &str) -> Trace {
+        let (mode, numbers) = words.split_once(' ').unwrap_or((words, ""));
+        let call = format!("{} {mode} {} {numbers}", self.program.display(), self.data().display());
+        let script = if ranks == 0 {
+            format!("exec {call}")
+        } else {
+            format!(
+                "set -e; all=; for rank in $(seq 0 {}); do MIOT_RANK=$rank {call} & all=\"$all $!\"; done; {meanwhile}
+                 for one in $all; do wait $one; done",
+                ranks - 1
+            )
+        };
+        let trace = Trace(self.folder.join("trace"));
+        let _ = std::fs::remove_dir_all(&trace.0);
+        let mut miot = Command::new(&built().miot);
+        miot.args(["run", "--quiet", "-o"]).arg(&trace.0).args(["--", "sh", "-c", &script]);
+        let _ = run(miot.env("MIOT_JOB", "known")).success();
+        trace
+    }
+}
+
+/// A trace directory.
+struct Trace(PathBuf);
+
+impl Trace {
+    fn shown(&self, what: &str, options: &[&str]) -> Ended {
+        shown(&self.0, what, options)
+    }
+
+    fn json(&self, what: &str, options: &[&str]) -> Value {
+        let told = self.shown(what, &[&["--format", "json"], options].concat()).success().stdout;
+        let value: Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(value["missing"]["lost"], 0, "{value:#}");
+        value
+    }
+}
+
+fn shown(trace: &Path, what: &str, options: &[&str]) -> Ended {
+    run(Command::new(&built().miot).arg("stat").arg(trace).args(["--show", what]).args(options))
+}
+
+/// The row of a list that is about this executable.
+fn of_program<'a>(rows: &'a Value, exe: &str) -> &'a Value {
+    let found = rows.as_array().unwrap().iter().find(|row| row["exe"].as_str().unwrap().ends_with(exe));
+    found.unwrap_or_else(|| panic!("no {exe} in {rows:#}"))
+}
+
+/// The row of a list that is about the file of this name.
+fn of_file<'a>(rows: &'a Value, name: &str) -> &'a Value {
+    let found = rows.as_array().unwrap().iter().find(|row| row["path"].as_str().unwrap().ends_with(name));
+    found.unwrap_or_else(|| panic!("no {name} in {rows:#}"))
+}

@@ -130,3 +130,67 @@ const SYSTEM: [&str; 11] =
 pub fn is_system(path: &str) -> bool {
     SYSTEM.iter().any(|folder| path.starts_with(folder)) || path.starts_with("/lib64/")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Member, Programs, is_system};
+    use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
+    use std::sync::Arc;
+
+    /// Process, node, job, rank and executable.
+    type Row = (u64, &'static str, Option<&'static str>, Option<u32>, &'static str);
+
+    fn processes(rows: &[Row]) -> RecordBatch {
+        let columns: [(&str, ArrayRef); 6] = [
+            ("process", Arc::new(UInt64Array::from_iter_values(rows.iter().map(|row| row.0)))),
+            ("node", Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.1)))),
+            ("job", Arc::new(StringArray::from_iter(rows.iter().map(|row| row.2)))),
+            ("job_step", Arc::new(StringArray::from_iter(rows.iter().map(|_| None::<&str>)))),
+            ("rank", Arc::new(UInt32Array::from_iter(rows.iter().map(|row| row.3)))),
+            ("exe", Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.4)))),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    }
+
+    #[test]
+    fn ranks_of_an_executable_in_a_job_are_one_program() {
+        let mut programs = Programs::of(&[
+            processes(&[(1, "a", Some("7"), Some(0), "/app"), (2, "b", Some("7"), Some(5), "/app")]),
+            // The launcher, another job, a child of rank 5.
+            processes(&[(3, "a", Some("7"), None, "/mpirun"), (4, "a", Some("8"), Some(0), "/app")]),
+            processes(&[(5, "b", Some("7"), Some(5), "/app")]),
+        ]);
+        let of = |programs: &mut Programs, process| programs.member(process);
+        let first = of(&mut programs, 1);
+        assert_eq!(of(&mut programs, 2), Member { member: 5, ..first });
+        assert_eq!(of(&mut programs, 5), Member { member: 5, ..first });
+        // Ranks 1 to 4 made no request, and are members.
+        let program = programs.get(first.program);
+        assert_eq!((program.members, program.ranks, program.job.as_deref()), (6, true, Some("7")));
+        assert_eq!(program.node, None);
+        let others: Vec<usize> = [3, 4].map(|process| of(&mut programs, process).program).to_vec();
+        assert!(others[0] != others[1] && !others.contains(&first.program));
+    }
+
+    #[test]
+    fn without_a_job_processes_of_a_node_are_a_program_and_the_unknown_are_one() {
+        let mut programs = Programs::of(&[processes(&[
+            (1, "a", None, None, "/cp"),
+            (2, "a", None, None, "/cp"),
+            (3, "b", None, None, "/cp"),
+        ])]);
+        let [one, two, other, unknown, stranger] = [1, 2, 3, 77, 78].map(|process| programs.member(process));
+        assert_eq!((one.program, one.member), (two.program, 1));
+        assert!(other.program != one.program && unknown.program == stranger.program);
+        let members = |member: Member| programs.get(member.program).members;
+        assert_eq!((members(one), members(other), members(unknown)), (2, 1, 2));
+        assert_eq!(programs.get(one.program).node.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn folders_of_the_system_are_known() {
+        let system = ["/usr/lib/x.so", "/etc/passwd", "/lib64/ld.so", "/proc/self/maps", "/dev/shm/x"];
+        assert!(system.into_iter().all(is_system));
+        assert!(!["/home/u/etc/x", "/scratch/x", "/tmp/usr", "", "usr/x"].into_iter().any(is_system));
+    }
+}

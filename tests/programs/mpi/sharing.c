@@ -25,7 +25,7 @@ int main(int argc, char **argv)
 		MPI_Offset offset = (i * ranks + rank) * (MPI_Offset)bytes;
 		if (strcmp(argv[1], "collective"))
 			DO(MPI_File_write_at(f, offset, buffer, bytes, MPI_BYTE, MPI_STATUS_IGNORE));
-		else
+		if (!strcmp(argv[1], "collective"))
 			DO(MPI_File_write_at_all(f, offset, buffer, bytes, MPI_BYTE, MPI_STATUS_IGNORE));
 	}
 	DO(MPI_File_close(&f));

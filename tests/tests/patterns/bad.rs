@@ -14,7 +14,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 const VIEWS: [&str; 5] = ["bursts", "idle", "cycles", "patterns", "findings"];
-const FORMATS: [&str; 3] = ["text", "json", "csv"];
 
 /// A trace of writes and reads with these begins, ends, offsets and results.
 fn forged(dir: &Path, events: &[(i64, i64, Option<i64>, i64)]) {
@@ -34,7 +33,7 @@ fn forged(dir: &Path, events: &[(i64, i64, Option<i64>, i64)]) {
 /// All views of a trace, in all formats: nothing of it may fail.
 fn all_views(trace: &Path) -> Vec<Value> {
     for view in VIEWS {
-        for format in FORMATS {
+        for format in ["text", "csv"] {
             let told = shown(trace, view, &["--format", format, "--interval", "1s"]).success();
             assert!(!told.stdout.is_empty() || format == "csv", "{view} {format}");
             assert_eq!(told.stderr, "", "{view} {format}");
@@ -90,7 +89,7 @@ fn absurd_values_are_survived() {
     assert_eq!((&bursts["begin"], &bursts["end"]), (&least.into(), &most.into()));
     assert!(
         bursts["interval"].as_u64() > bursts["asked"].as_u64(),
-        "intervals of a second would be 9e9: joined"
+        "intervals of a second would be too many: joined"
     );
     assert_eq!(bursts["read"]["bytes"].as_u64().unwrap(), i64::MAX as u64 + 1);
     assert_eq!(idle["definitions"][2]["idle"], 0, "the long request is under way all the time");

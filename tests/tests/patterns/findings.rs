@@ -261,5 +261,7 @@ fn small_mpi_requests_to_a_shared_file_should_be_collective() {
     let finding = bad.iter().find(|finding| finding["rule"] == "independent_shared_io").unwrap();
     assert_eq!(figures(finding, &["requests", "mpi_requests"]), [1200.0, 1200.0]);
     let good = traced("collective");
+    let written = std::fs::metadata(place.join("collective")).unwrap().len();
+    assert_eq!(written, 4 * 300 * 4096, "the twin does its work");
     assert!(good.iter().all(|finding| finding["rule"] == "straggler"), "{good:#?}");
 }

@@ -75,8 +75,9 @@ fn files_are_accessed_in_the_order_in_which_they_were() {
         ("nested 10 5 100 1000 100000", "strided", [0, 49, 49, 0], &[(1000, 40), (96_000, 9)]),
         ("growing 50 100", "sequential", [0, 49, 0, 0], &[]),
         ("strided 1 100 0 0", "single", [0, 0, 0, 0], &[]),
-        // Blocks 0, 20, 40, 9, 29, 49, 18, …: from a block below 31 forward by 20, from one at 31 or above back by 31.
-        ("random 51 100 20", "random", [0, 30, 30, 20], &[(2000, 30)]),
+        // Blocks 0, 20, 40, 9, 29, 49, 18, …, 11, 31: from each of the 31 below 31 forward by 20, from the 20 others back by 31,
+        // but from 31, the last one.
+        ("random 51 100 20", "random", [0, 31, 31, 19], &[(2000, 31)]),
         ("writes 50 1 100", "random", [0, 0, 0, 49], &[]),
     ];
     for (words, order, [consecutive, forward, strided, backward], strides) in cases {

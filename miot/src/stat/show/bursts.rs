@@ -69,7 +69,8 @@ fn text(bursts: &Bursts, out: &mut impl Write) -> std::io::Result<()> {
     }
     for (i, fraction) in FRACTIONS.iter().enumerate() {
         lines.push(line(&format!("time below {:.0} % of peak", fraction * 100.0), &|of| {
-            percent(of.below[i].share)
+            // Of nothing every fraction is nothing.
+            if of.bytes == 0 { "-".into() } else { percent(of.below[i].share) }
         }));
     }
     writeln!(out)?;

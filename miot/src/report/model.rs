@@ -190,8 +190,7 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     let (mut summary, mut timeline, mut files) = (Summary::new(), Timeline::default(), Files::default());
     let (mut spread, mut silence) = (Spread::new(INTERVAL), Silence::default());
     let settings = Settings { most_memory: 512 << 20, ..Settings::default() };
-    let mut characterize =
-        Characterize::new(settings, reader.files()?, &reader.table(Table::Files)?, &processes);
+    let mut characterize = Characterize::new(settings, reader.files()?, &processes);
     let mut batches = |batch: &RecordBatch| {
         summary.add(batch);
         characterize.add(batch);

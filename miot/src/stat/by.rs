@@ -49,7 +49,7 @@ pub(super) struct Options {
     /// Only files whose path matches this glob; `*` does not cross a `/`, `**` does
     #[arg(long, value_name = "GLOB")]
     path: Vec<String>,
-    /// Alignment of all files, e.g. 4096 or 1MiB, instead of the block size of their file systems
+    /// Alignment of files, e.g. 1MiB; 4096 if it is not said
     #[arg(long, value_name = "BYTES")]
     block_size: Option<String>,
 }
@@ -173,9 +173,13 @@ pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow:
     let mut out = BufWriter::new(stdout().lock());
     match format {
         Format::Text => {
-            views::write(&mut out, options.view.unwrap_or_default(), shown().collect(), origin)?;
+            let view = options.view.unwrap_or_default();
+            views::write(&mut out, view, shown().collect(), origin)?;
             if order.len() > most {
                 writeln!(out, "… and {} more: --top N", order.len() - most)?;
+            }
+            if found.is_block_assumed && matches!(view, View::Darshan | View::Usage) {
+                writeln!(out, "alignment of files is assumed to be 4096 bytes: --block-size")?;
             }
             notes(&mut out, &found, missing)?;
             if let Some(removed) = summary::removed(&source.dir)? {
@@ -216,8 +220,7 @@ pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow:
 fn characterize(source: &Source, reader: &Reader, options: &Options) -> anyhow::Result<Characterization> {
     let names = reader.files()?;
     let settings = options.settings(reader, &names)?;
-    let (files, processes) = (reader.table(Table::Files)?, reader.table(Table::Processes)?);
-    let mut characterize = Characterize::new(settings, names, &files, &processes);
+    let mut characterize = Characterize::new(settings, names, &reader.table(Table::Processes)?);
     for batch in source.scan(reader, COLUMNS)? {
         characterize.add(&batch?);
     }
@@ -278,12 +281,6 @@ fn notes(out: &mut impl Write, found: &Characterization, missing: Missing) -> st
         writeln!(
             out,
             "{filtered} requests were left out by minimum duration or sampling: counts are without them"
-        )?;
-    }
-    if found.is_block_assumed {
-        writeln!(
-            out,
-            "alignment of files is assumed to be 4096 bytes where the trace has no block size: --block-size"
         )?;
     }
     if found.is_overwriting_incomplete {

@@ -94,6 +94,10 @@ fn rate(value: Option<f64>) -> String {
     or_dash(value, |value| if value < 9.95 { format!("{value:.2}") } else { count(value) })
 }
 
+fn whole(number: u64) -> String {
+    if number < 10_000 { number.to_string() } else { count(number as f64) }
+}
+
 fn percent(value: Option<f64>) -> String {
     or_dash(value, |value| format!("{:.1}%", 100.0 * value))
 }
@@ -128,7 +132,7 @@ fn miller(out: &mut impl Write, rows: &[Row]) -> std::io::Result<()> {
                 if row.cpu.is_some() { "cpu" } else { "wall" }.to_owned(),
                 bytes(row.data_size as f64),
                 bytes(row.counters.bytes() as f64),
-                count(ios as f64),
+                whole(ios),
                 or_dash(fields::ratio(row.counters.bytes() as f64, ios as f64), bytes),
                 mib(row.counters.bytes()),
                 per_second(ios),

@@ -1,14 +1,10 @@
 //! What the side tables say of processes and files.
 
-use crate::by_id::ById;
 use crate::{column, text};
 use arrow_array::types::{UInt32Type, UInt64Type};
 use arrow_array::{Array as _, RecordBatch, StringArray};
 use miot_trace_store::FileNames;
 use std::collections::HashMap;
-
-/// Alignment of files of which the trace does not say the block size, bytes.
-pub const ASSUMED_BLOCK: u32 = 4096;
 
 /// Gives each text a number, from 1; 0 stands for none.
 #[derive(Debug, Default)]
@@ -102,12 +98,10 @@ pub(super) struct Files {
     pub(super) names: FileNames,
     /// The first file with the same path, where that is another: of another node.
     same: HashMap<u64, u64>,
-    blocks: ById<u32>,
 }
 
 impl Files {
-    /// `batches`: rows of the table, for the block sizes.
-    pub(super) fn of(names: FileNames, batches: &[RecordBatch]) -> Files {
+    pub(super) fn of(names: FileNames) -> Files {
         let mut first = HashMap::new();
         let mut same = HashMap::new();
         for (file, path) in names.iter() {
@@ -116,25 +110,11 @@ impl Files {
                 same.insert(file, first);
             }
         }
-        let mut blocks = ById::default();
-        for batch in batches {
-            if let (Some(ids), Some(sizes)) =
-                (column::<UInt64Type>(batch, "file"), column::<UInt32Type>(batch, "block_size"))
-            {
-                let known = (0..batch.num_rows()).filter(|row| sizes.is_valid(*row) && sizes.value(*row) > 0);
-                known.for_each(|row| *blocks.get(ids.value(row)) = sizes.value(row));
-            }
-        }
-        Files { names, same, blocks }
+        Files { names, same }
     }
 
     /// The file that stands for all with its path.
     pub(super) fn same(&self, file: u64) -> u64 {
         if self.same.is_empty() { file } else { self.same.get(&file).copied().unwrap_or(file) }
-    }
-
-    /// Its block size, if the trace says it.
-    pub(super) fn block(&mut self, file: u64) -> Option<u32> {
-        Some(*self.blocks.get(file)).filter(|block| *block > 0)
     }
 }

@@ -34,7 +34,6 @@ mod written;
 
 pub use common::Common;
 pub use counters::{Counters, Data, Meta, Side, Span, Timer};
-pub use facts::ASSUMED_BLOCK;
 pub use fields::Value;
 pub use latencies::{Latencies, Quantiles};
 pub use ranks::{Performance, Shared};
@@ -55,6 +54,9 @@ use written::Written;
 /// The columns of events that are needed.
 pub const COLUMNS: &[&str] = crate::events::COLUMNS;
 
+/// Alignment of files if the settings do not say it, bytes: the block size of most file systems.
+pub const ASSUMED_BLOCK: u32 = 4096;
+
 /// The file that stands for those whose counters were folded together.
 pub const OTHERS: u64 = u64::MAX;
 
@@ -74,7 +76,7 @@ const NONE: u32 = u32::MAX;
 /// What to take in, and how.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Alignment of all files, bytes, instead of their block sizes.
+    /// Alignment of all files, bytes; [`ASSUMED_BLOCK`] if it is not said.
     pub block_size: Option<u32>,
     /// Only these processes of the trace.
     pub processes: Option<HashSet<u64>>,
@@ -101,10 +103,6 @@ pub struct Pair {
     pub file: Option<u64>,
     /// Number of the layer.
     pub layer: u8,
-    /// Alignment of the file, bytes.
-    pub block: u32,
-    /// That is its block size, or what the settings say; otherwise [`ASSUMED_BLOCK`].
-    pub is_block_known: bool,
     /// What was counted.
     pub counters: Counters,
     /// Its file, without regard to others of the same path.
@@ -171,7 +169,9 @@ pub struct Characterization {
     pub folded: u64,
     /// More ranges were written than are remembered: bytes written again are a lower bound.
     pub is_overwriting_incomplete: bool,
-    /// Of a file that was read or written the block size is not known: [`ASSUMED_BLOCK`] stands for it.
+    /// Alignment of files, bytes.
+    pub block: u32,
+    /// It was not said: [`ASSUMED_BLOCK`].
     pub is_block_assumed: bool,
     lives: HashMap<u64, Life>,
     /// CPU time by process, nanoseconds, if all threads have one.
@@ -181,20 +181,15 @@ pub struct Characterization {
 }
 
 impl Characterize {
-    /// `files`: batches of the table of that name, and `names` the paths in it; `processes`: batches of that table.
+    /// `files`: their paths; `processes`: batches of the table of that name.
     #[must_use]
-    pub fn new(
-        settings: Settings,
-        names: FileNames,
-        files: &[RecordBatch],
-        processes: &[RecordBatch],
-    ) -> Characterize {
+    pub fn new(settings: Settings, files: FileNames, processes: &[RecordBatch]) -> Characterize {
         Characterize {
             settings,
             names: Names::default(),
             kinds: Vec::new(),
             processes: Processes::of(processes),
-            files: Files::of(names, files),
+            files: Files::of(files),
             pairs: Vec::new(),
             numbers: HashMap::new(),
             recent: vec![((0, 0, 0), NONE); RECENT],
@@ -251,6 +246,7 @@ impl Characterize {
 
     fn request(&mut self, event: &Event, layer: u8, kind: Kind) {
         let Some(pair) = self.pair((event.process, event.file.unwrap_or(0), layer)) else { return };
+        let block = self.block();
         let pair = &mut self.pairs[pair as usize];
         let counters = &mut pair.counters;
         let (begin, end) = (event.begin, event.end);
@@ -261,7 +257,7 @@ impl Characterize {
         }
         self.memory += match kind {
             Kind::Read | Kind::Write => {
-                let access = access(event, event.offset, pair.block);
+                let access = access(event, event.offset, block);
                 let overwritten = match (kind, access.offset) {
                     (Kind::Write, Some(offset)) => {
                         self.written.write(pair.written, offset.unsigned_abs(), access.bytes)
@@ -315,6 +311,7 @@ impl Characterize {
 
     /// A read of the one file and a write of the other. The time is that of the write, if it has a file.
     fn copy(&mut self, event: &Event, layer: u8) {
+        let block = self.block();
         for (file, is_write) in [(event.file, true), (event.file2, false)] {
             if file.is_none() && event.file.or(event.file2).is_some() {
                 continue;
@@ -326,7 +323,7 @@ impl Characterize {
                 pair.counters.meta.failed += u64::from(is_write || event.file.is_none());
                 continue;
             }
-            let mut access = access(event, if is_write { event.offset } else { None }, pair.block);
+            let mut access = access(event, if is_write { event.offset } else { None }, block);
             access.is_timed = is_write || event.file.is_none();
             let overwritten = match access.offset {
                 Some(offset) => self.written.write(pair.written, offset.unsigned_abs(), access.bytes),
@@ -334,6 +331,10 @@ impl Characterize {
             };
             self.memory += pair.counters.access(is_write, &access, overwritten);
         }
+    }
+
+    fn block(&self) -> u32 {
+        self.settings.block_size.unwrap_or(ASSUMED_BLOCK).max(1)
     }
 
     /// The number of a pair, `None` if it is not wanted.
@@ -359,7 +360,6 @@ impl Characterize {
 
     fn new_pair(&mut self, key: Key) -> u32 {
         let (process, file, layer) = key;
-        let block = self.settings.block_size.or_else(|| self.files.block(file));
         let written = match file {
             0 | OTHERS => NONE,
             file => *self.sets.entry((file, layer)).or_insert_with(|| self.written.file()),
@@ -369,8 +369,6 @@ impl Characterize {
             process,
             file: Some(self.files.same(file)).filter(|file| *file != 0),
             layer,
-            block: block.unwrap_or(ASSUMED_BLOCK).max(1),
-            is_block_known: block.is_some(),
             counters: Counters::default(),
             own_file: file,
             written,
@@ -417,19 +415,18 @@ impl Characterize {
     /// The result.
     #[must_use]
     pub fn finish(self) -> Characterization {
+        let (block, is_block_assumed) = (self.block(), self.settings.block_size.is_none());
         let lives: HashMap<u64, Life> =
             self.lives.into_sorted().filter(|(_, life)| !life.span.is_empty()).collect();
         let mut span = Span::default();
         lives.values().for_each(|life| span.add(life.span.begin, life.span.end));
-        let assumed =
-            |pair: &Pair| !pair.is_block_known && pair.file.is_some() && pair.counters.data.is_some();
-        let is_block_assumed = self.pairs.iter().any(assumed);
         Characterization {
+            block,
+            is_block_assumed,
             pairs: self.pairs,
             span,
             folded: self.folded,
             is_overwriting_incomplete: self.written.is_incomplete,
-            is_block_assumed,
             lives,
             cpu: cpu_by_process(self.threads),
             processes: self.processes,

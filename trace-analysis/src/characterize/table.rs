@@ -82,8 +82,8 @@ pub struct Row {
     /// Sum over the processes of the time with a request of this layer under way, nanoseconds. `None` for files and
     /// directories.
     pub busy: Option<u64>,
-    /// Alignment of the files, bytes; `None` if they differ.
-    pub block: Option<u32>,
+    /// Alignment of files, bytes.
+    pub block: u32,
     /// Durations of reads.
     pub read_latency: Quantiles,
     /// Durations of writes.
@@ -167,7 +167,6 @@ impl Characterization {
             lives.iter().for_each(|life| span.merge(life.span));
         }
         let busy = |life: &&Life| life.busy[usize::from(group.layer)].total;
-        let block = pairs[0].block;
         let [reads, writes] = [counters.reads(), counters.writes()].map(|side| side.latencies.quantiles());
         Row {
             labels: self.labels(groups, group, &pairs),
@@ -186,7 +185,7 @@ impl Characterization {
             wall: span.length(),
             lives: lives.iter().fold(0, |sum, life| sum.saturating_add(life.span.length())),
             busy: (!is_of_files).then(|| lives.iter().map(busy).fold(0, u64::saturating_add)),
-            block: pairs.iter().all(|pair| pair.block == block).then_some(block),
+            block: self.block,
             read_latency: reads,
             write_latency: writes,
             sync_latency: counters.sync_latencies().quantiles(),

@@ -1,5 +1,7 @@
 //! Counters by pairs of process and file from batches of events: which operation counts as what, nodes, filters, bounds.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod rows;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};

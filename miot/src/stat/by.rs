@@ -235,11 +235,10 @@ fn order<'a>(
 ) -> anyhow::Result<Vec<&'a Group>> {
     let mut keyed = Vec::with_capacity(groups.all().len());
     for group in groups.all() {
-        let row = found.row(groups, group);
         let figure = if options.sort == "bytes" {
-            row.counters.bytes() as f64
+            found.bytes(groups, group) as f64
         } else {
-            let fields = row.fields(found.span.begin);
+            let fields = found.row(groups, group).fields(found.span.begin);
             let value = fields.get(&options.sort).with_context(|| {
                 format!(
                     "--sort {}: no such figure; `miot stat DIR --by … --format json` names all",

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bad;
+mod bandwidth;
 mod known;
 mod ranks;
 mod sql;

@@ -38,6 +38,8 @@ pub struct Groups {
     groups: Vec<Group>,
     /// Of directories.
     texts: Texts,
+    /// Processes with a rank, by what rows are about.
+    members: HashMap<Run, Vec<u64>>,
 }
 
 /// One row to be.
@@ -134,7 +136,25 @@ impl Characterization {
                 _ => groups.push(Group { key: *key, layer: *layer, pairs: at..at + 1 }),
             }
         }
-        Groups { by, order: keyed.into_iter().map(|(.., number)| number).collect(), groups, texts }
+        let mut members: HashMap<Run, Vec<u64>> = HashMap::new();
+        if matches!(by, By::Job | By::Step | By::File) {
+            let ranked = self.processes.all.iter().filter(|(_, facts)| facts.rank.is_some());
+            ranked.for_each(|(process, facts)| {
+                members.entry(member_of(by, *facts)).or_default().push(*process)
+            });
+        }
+        let order = keyed.into_iter().map(|(.., number)| number).collect();
+        Groups { by, order, groups, texts, members }
+    }
+
+    /// Bytes read and written, without making the whole row.
+    ///
+    /// # Panics
+    /// If the group is of other groups.
+    #[must_use]
+    pub fn bytes(&self, groups: &Groups, group: &Group) -> u64 {
+        let pairs = groups.order[group.pairs.clone()].iter().map(|number| &self.pairs[*number as usize]);
+        pairs.fold(0, |sum, pair| sum.saturating_add(pair.counters.bytes()))
     }
 
     /// The row of a group.
@@ -190,8 +210,8 @@ impl Characterization {
             write_latency: writes,
             sync_latency: counters.sync_latencies().quantiles(),
             meta_latency: counters.meta_latencies().quantiles(),
-            shared: if groups.by == By::File { self.shared(&pairs) } else { None },
-            performance: self.performance(groups.by, &pairs),
+            shared: if groups.by == By::File { self.shared(groups, &pairs) } else { None },
+            performance: self.performance(groups, &pairs),
             counters,
         }
     }
@@ -243,58 +263,77 @@ impl Characterization {
         }
     }
 
-    /// The ranks of the processes that are meant, and for each process its rank.
-    fn ranks(&self, is_meant: impl Fn(Process) -> bool, seen: &[&Pair]) -> (Ranks, HashMap<u64, u64>) {
+    /// The ranks of these processes, all of which have one, and for each process its rank. Without them each process that was
+    /// seen is one.
+    fn ranks(&self, members: &[u64], seen: &[&Pair]) -> (Ranks, HashMap<u64, u64>) {
         let mut ranks = Ranks::default();
         let mut of = HashMap::new();
-        for (process, facts) in self.processes.all.iter().filter(|(_, facts)| is_meant(**facts)) {
-            if let Some(rank) = facts.rank {
-                ranks.all.insert(rank.into());
-                ranks.nodes.insert(facts.node);
-                of.insert(*process, u64::from(rank));
-            }
-        }
-        if ranks.all.is_empty() {
-            for pair in seen {
-                ranks.all.insert(pair.process);
-                ranks.nodes.insert(self.processes.get(pair.process).node);
-                of.insert(pair.process, pair.process);
-            }
+        let mut add = |process: u64| {
+            let facts = self.processes.get(process);
+            let rank = facts.rank.map_or(process, u64::from);
+            ranks.all.insert(rank);
+            ranks.nodes.insert(facts.node);
+            of.insert(process, rank);
+        };
+        if members.is_empty() {
+            seen.iter().for_each(|pair| add(pair.process));
+        } else {
+            members.iter().for_each(|process| add(*process));
         }
         (ranks, of)
     }
 
     /// The reduction of a file, if it is of one job, with ranks.
-    fn shared(&self, pairs: &[&Pair]) -> Option<Shared> {
+    fn shared(&self, groups: &Groups, pairs: &[&Pair]) -> Option<Shared> {
         let facts = |pair: &&Pair| self.processes.get(pair.process);
-        let run = |process: Process| (process.system, process.job, process.step);
         let of = run(pairs.iter().map(facts).find(|process| process.rank.is_some())?);
-        if pairs.iter().map(facts).any(|process| process.rank.is_some() && run(process) != of) {
+        let members = groups.members.get(&of)?;
+        let is_of_others = |process: Process| process.rank.is_some() && run(process) != of;
+        // Most files are of one rank.
+        let distinct: HashSet<_> =
+            members.iter().map(|process| self.processes.get(*process).rank).take(pairs.len() + 1).collect();
+        if distinct.len() > pairs.len() || pairs.iter().map(facts).any(is_of_others) {
             return None;
         }
-        let (ranks, rank) = self.ranks(|process| run(process) == of, pairs);
+        let (ranks, rank) = self.ranks(members, pairs);
         ranks::shared(&ranks, pairs.iter().filter_map(|pair| Some((*rank.get(&pair.process)?, *pair))))
     }
 
     /// Of a job whose ranks are those of one parallel program.
-    fn performance(&self, by: By, pairs: &[&Pair]) -> Option<Performance> {
-        let first = self.processes.get(pairs[0].process);
-        let is_meant = |process: Process| match by {
-            By::Job => job(process) == job(first),
-            _ => process.step == first.step,
-        };
-        if !matches!(by, By::Job | By::Step) {
+    fn performance(&self, groups: &Groups, pairs: &[&Pair]) -> Option<Performance> {
+        if !matches!(groups.by, By::Job | By::Step) {
             return None;
         }
-        let with_ranks =
-            self.processes.all.values().filter(|process| is_meant(**process) && process.rank.is_some());
-        if with_ranks.map(|process| process.step).collect::<HashSet<_>>().len() > 1 {
+        let of = member_of(groups.by, self.processes.get(pairs[0].process));
+        let members = groups.members.get(&of).map_or(&[][..], Vec::as_slice);
+        let mut steps = members.iter().map(|process| self.processes.get(*process).step);
+        let first = steps.next();
+        if steps.any(|step| Some(step) != first) {
             return None;
         }
-        let (ranks, rank) = self.ranks(is_meant, pairs);
+        let (ranks, rank) = self.ranks(members, pairs);
         let of_ranks: Vec<(u64, &Pair)> =
             pairs.iter().filter_map(|pair| Some((*rank.get(&pair.process)?, *pair))).collect();
         Some(ranks::performance(&ranks, &of_ranks))
+    }
+}
+
+/// A run of a parallel program: batch system, job, step; each may be 0.
+type Run = (u32, u32, u32);
+
+fn run(process: Process) -> Run {
+    (process.system, process.job, process.step)
+}
+
+/// What the processes of a row have in common, as far as ranks are about it.
+fn member_of(by: By, process: Process) -> Run {
+    match by {
+        By::Job => {
+            let job = job(process);
+            ((job >> 32) as u32, job as u32, 0)
+        }
+        By::Step => (0, 0, process.step),
+        _ => run(process),
     }
 }
 

@@ -13,6 +13,7 @@ mod export;
 mod filter;
 mod fsstats;
 mod generate;
+mod import;
 mod numbers;
 mod output;
 mod phases;
@@ -62,6 +63,7 @@ enum Command {
     Fsck(check::Arguments),
     Export(export::Arguments),
     Fsstats(Box<fsstats::Arguments>),
+    Import(import::Arguments),
     Ctl(ctl::Arguments),
     Top(top::Arguments),
     Pki(pki::Arguments),
@@ -98,6 +100,7 @@ pub fn main() -> ExitCode {
         Command::Fsck(arguments) => (check::run(&arguments), EXIT_FAILED),
         Command::Export(arguments) => (export::run(&arguments), EXIT_FAILED),
         Command::Fsstats(arguments) => (fsstats::run(&arguments), EXIT_FAILED),
+        Command::Import(arguments) => (import::run(&arguments), EXIT_FAILED),
         Command::Ctl(arguments) => (ctl::run(arguments), EXIT_FAILED),
         Command::Top(arguments) => (top::run(&arguments), EXIT_FAILED),
         Command::Pki(arguments) => (pki::run(&arguments), EXIT_FAILED),

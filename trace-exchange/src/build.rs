@@ -4,6 +4,8 @@
 //! file in the new directory if there are more than half a million, and written when all are there. Memory holds 64 MiB of
 //! events, 64 KiB for each half million more, and all processes, threads and paths.
 //!
+//! A process or thread that made no request has no row.
+//!
 //! A builder that is dropped before [`TraceBuilder::finish`] removes what it made.
 
 use crate::sort::{Record, Sorter};
@@ -329,10 +331,10 @@ impl TraceBuilder {
         self.files.len() as u64
     }
 
-    /// Processes named.
+    /// Processes that made a request.
     #[must_use]
     pub fn processes(&self) -> u64 {
-        self.processes.len() as u64
+        self.processes.iter().filter(|row| row.started < i64::MAX).count() as u64
     }
 
     /// Sorts and writes everything; `progress` is called with how many events were written since it was last called.
@@ -408,7 +410,9 @@ impl TraceBuilder {
     }
 
     fn write_processes(&mut self) -> Result<(), Error> {
-        let rows = &self.processes;
+        let ids = |(at, row): (usize, &ProcessRow)| (row.started < i64::MAX).then_some(at as u64 + 1);
+        let ids: Vec<u64> = self.processes.iter().enumerate().filter_map(ids).collect();
+        let rows: Vec<&ProcessRow> = self.processes.iter().filter(|row| row.started < i64::MAX).collect();
         if rows.is_empty() {
             return Ok(());
         }
@@ -421,11 +425,10 @@ impl TraceBuilder {
         let number = |of: fn(&Process) -> u32| -> ArrayRef {
             Arc::new(UInt32Array::from_iter_values(rows.iter().map(|row| of(&row.process))))
         };
-        let started = rows.iter().map(|row| if row.started == i64::MAX { 0 } else { row.started });
         let schema = schema::of(Table::Processes);
         let columns = schema.fields().iter().map(|field| -> ArrayRef {
             match field.name().as_str() {
-                "process" => Arc::new(UInt64Array::from_iter_values(1..=rows.len() as u64)),
+                "process" => Arc::new(UInt64Array::from(ids.clone())),
                 "node" => Arc::new(StringArray::from_iter_values(
                     rows.iter().map(|row| &self.nodes[usize::from(row.node)]),
                 )),
@@ -439,9 +442,10 @@ impl TraceBuilder {
                 "exe" => text(|p| &p.exe),
                 "cmdline" => text(|p| &p.cmdline),
                 "cwd" => text(|p| &p.cwd),
-                "started" => {
-                    Arc::new(TimestampNanosecondArray::from_iter_values(started.clone()).with_timezone("UTC"))
-                }
+                "started" => Arc::new(
+                    TimestampNanosecondArray::from_iter_values(rows.iter().map(|row| row.started))
+                        .with_timezone("UTC"),
+                ),
                 _ => new_null_array(field.data_type(), rows.len()),
             }
         });
@@ -450,14 +454,16 @@ impl TraceBuilder {
     }
 
     fn write_threads(&mut self) -> Result<(), Error> {
-        let rows = &self.threads;
+        let ids = |(at, row): (usize, &ThreadRow)| (row.requests > 0).then_some(at as u64 + 1);
+        let ids: Vec<u64> = self.threads.iter().enumerate().filter_map(ids).collect();
+        let rows: Vec<&ThreadRow> = self.threads.iter().filter(|row| row.requests > 0).collect();
         if rows.is_empty() {
             return Ok(());
         }
         let process = |row: &ThreadRow| &self.processes[row.process];
         let constant = |value: u32| -> ArrayRef { Arc::new(UInt32Array::from_value(value, rows.len())) };
         let columns: Vec<ArrayRef> = vec![
-            Arc::new(UInt64Array::from_iter_values(1..=rows.len() as u64)),
+            Arc::new(UInt64Array::from(ids)),
             Arc::new(UInt64Array::from_iter_values(rows.iter().map(|row| row.process as u64 + 1))),
             Arc::new(StringArray::from_iter_values(
                 rows.iter().map(|row| &self.nodes[usize::from(process(row).node)]),

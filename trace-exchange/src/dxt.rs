@@ -1,1 +1,338 @@
 //! Darshan DXT text, as `darshan-dxt-parser` prints it.
+//!
+//! ```text
+//! # exe: /path/program arguments
+//! # uid: 1000
+//! # jobid: 42
+//! # start_time: 1700000000          # start_time_asci: …; later versions: start_time: 1700000000.123
+//! # nprocs: 4
+//! # DXT, file_id: 7, file_name: /data/x
+//! # DXT, rank: 0, hostname: n17
+//! # DXT, write_count: 2, read_count: 0
+//! # DXT, mnt_pt: /data, fs_type: lustre
+//! # Module    Rank  Wt/Rd  Segment          Offset       Length    Start(s)      End(s) [OST]
+//!  X_POSIX       0  write        0               0       262144      0.0029      0.0032  [3]
+//! ```
+//!
+//! (darshan-util, `darshan-dxt-parser.c` and `darshan-dxt-logutils.c`.) Each rank becomes a process, of the node that its records
+//! name; its process id is its rank, since DXT does not tell process ids. A request of `X_POSIX` becomes `pread` or
+//! `pwrite` of layer `posix`, one of `X_MPIIO` `read_at` or `write_at` of `mpi-io`: DXT does not tell which call it was, and gives offsets for all. All
+//! bytes asked for count as moved: DXT records what was moved. The two layers are streams of their own: DXT does not say which request was made within which.
+
+use crate::import::{BadLine, Error, OnError, Report, read_line, shown};
+use crate::{Event, FileId, Process, ProcessId, Thread, TraceBuilder};
+use miot_proto::op::{Op, mpi_io, posix};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+
+/// True if this looks like DXT text.
+#[must_use]
+pub fn detect(text: &[u8]) -> bool {
+    text.split(|byte| *byte == b'\n').any(|line| {
+        line.starts_with(b"# DXT, ")
+            || line.starts_with(b"# darshan log version")
+            || line.starts_with(b" X_POSIX")
+    })
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rank {
+    process: ProcessId,
+    posix: Thread,
+    mpi_io: Thread,
+}
+
+/// An import under way: lines go in, events go to the builder.
+#[derive(Debug)]
+pub struct Import<'a> {
+    builder: &'a mut TraceBuilder,
+    on_error: OnError,
+    report: Report,
+    job: Job,
+    ranks: HashMap<(u32, String), Rank>,
+    record: Record,
+}
+
+#[derive(Debug, Default)]
+struct Job {
+    exe: String,
+    uid: u32,
+    id: Option<String>,
+    /// Nanoseconds since 1970.
+    start: Option<i64>,
+    processes: Option<u32>,
+}
+
+/// The record whose lines come.
+#[derive(Debug, Default)]
+struct Record {
+    path: Option<Vec<u8>>,
+    rank: Option<u32>,
+    host: String,
+    of: Option<(Rank, FileId)>,
+    /// Reads and writes that the record is to have; those that it had.
+    counts: Option<([u64; 2], [u64; 2])>,
+}
+
+/// Reads files into a trace; `progress` is called with the bytes of each line.
+///
+/// # Errors
+/// [`Error`].
+pub fn import(
+    files: &[PathBuf],
+    builder: &mut TraceBuilder,
+    on_error: OnError,
+    mut progress: impl FnMut(u64),
+) -> Result<Report, Error> {
+    let mut import = Import::new(builder, on_error);
+    for path in files {
+        let read = |source| Error::Read { path: path.clone(), source };
+        let from = BufReader::with_capacity(1 << 20, File::open(path).map_err(read)?);
+        import.file(&path.display().to_string(), from, read, &mut progress)?;
+    }
+    Ok(import.finish())
+}
+
+impl<'a> Import<'a> {
+    /// Begins.
+    pub fn new(builder: &'a mut TraceBuilder, on_error: OnError) -> Import<'a> {
+        Import {
+            builder,
+            on_error,
+            report: Report::default(),
+            job: Job::default(),
+            ranks: HashMap::new(),
+            record: Record::default(),
+        }
+    }
+
+    fn file(
+        &mut self,
+        name: &str,
+        mut from: impl BufRead,
+        failed: impl Fn(std::io::Error) -> Error,
+        progress: &mut impl FnMut(u64),
+    ) -> Result<(), Error> {
+        (self.job, self.record) = (Job::default(), Record::default());
+        self.ranks.clear();
+        let (mut line, mut number) = (Vec::new(), 0);
+        loop {
+            let taken = read_line(&mut from, &mut line).map_err(&failed)?;
+            if taken == 0 {
+                break;
+            }
+            number += 1;
+            self.line(name, number, &line)?;
+            progress(taken as u64);
+        }
+        self.end_of_record();
+        Ok(())
+    }
+
+    /// Takes a line.
+    ///
+    /// # Errors
+    /// [`Error::Line`], if lines that are not understood are to stop the import; [`Error::Build`].
+    pub fn line(&mut self, file: &str, number: u64, line: &[u8]) -> Result<(), Error> {
+        self.report.lines += 1;
+        let text = line.strip_suffix(b"\r").unwrap_or(line);
+        let taken = match text.strip_prefix(b"#") {
+            Some(header) => self.header(header.trim_ascii()),
+            None if text.trim_ascii().is_empty() => Ok(()),
+            None => match self.segment(text) {
+                Ok(event) => return Ok(self.builder.event(&event)?),
+                Err(Segment::Build(error)) => return Err(error.into()),
+                Err(Segment::Refused(why)) => Err(why),
+            },
+        };
+        match taken {
+            Ok(()) => Ok(()),
+            Err(why) => {
+                let bad = || BadLine { file: file.to_owned(), line: number, why, text: shown(line) };
+                self.report.bad(self.on_error, bad)
+            }
+        }
+    }
+
+    /// Ends.
+    #[must_use]
+    pub fn finish(mut self) -> Report {
+        self.end_of_record();
+        self.report
+    }
+
+    fn header(&mut self, header: &[u8]) -> Result<(), &'static str> {
+        if let Some(fields) = header.strip_prefix(b"DXT, ") {
+            return self.record_header(fields);
+        }
+        let Some(colon) = header.windows(2).position(|two| two == b": ") else { return Ok(()) };
+        let (key, value) = (&header[..colon], header[colon + 2..].trim_ascii());
+        let text = || String::from_utf8_lossy(value).into_owned();
+        match key {
+            b"exe" => self.job.exe = text(),
+            b"uid" => self.job.uid = number(value).ok_or("no user id")?,
+            b"jobid" => self.job.id = Some(text()),
+            b"nprocs" => self.job.processes = Some(number(value).ok_or("no number of processes")?),
+            b"start_time" => {
+                self.job.start = Some(nanoseconds(value).ok_or("no time in seconds since 1970")?)
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn record_header(&mut self, fields: &[u8]) -> Result<(), &'static str> {
+        if fields.starts_with(b"file_id: ") {
+            self.end_of_record();
+            let at = fields.windows(13).position(|word| word == b", file_name: ").ok_or("no file name")?;
+            self.record.path = Some(fields[at + 13..].to_vec());
+        } else if let Some(rest) = fields.strip_prefix(b"rank: ") {
+            let at = rest.windows(12).position(|word| word == b", hostname: ").ok_or("no hostname")?;
+            self.record.rank = Some(number(&rest[..at]).ok_or("no rank")?);
+            self.record.host = String::from_utf8_lossy(rest[at + 12..].trim_ascii()).into_owned();
+            self.record.of = None;
+        } else if let Some(rest) = fields.strip_prefix(b"write_count: ") {
+            let at = rest.windows(14).position(|word| word == b", read_count: ").ok_or("no read count")?;
+            let counts = [number(rest[at + 14..].trim_ascii()), number(&rest[..at])];
+            let [Some(reads), Some(writes)] = counts else { return Err("no counts of reads and writes") };
+            self.record.counts = Some(([reads, writes], [0, 0]));
+        }
+        Ok(())
+    }
+
+    /// A record has as many segments as it says, or some were lost.
+    fn end_of_record(&mut self) {
+        if let Some((told, found)) = self.record.counts
+            && told != found
+        {
+            self.report.note("records with another number of requests than they say");
+        }
+        self.record = Record::default();
+    }
+
+    fn segment(&mut self, line: &[u8]) -> Result<Event, Segment> {
+        let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+        let mut next = || {
+            words.next().ok_or(Segment::Refused("a request has eight columns: module, rank, write or read, segment, offset, length, start, end"))
+        };
+        let (module, rank, direction, _segment) = (next()?, next()?, next()?, next()?);
+        let (offset, length, start, end) = (next()?, next()?, next()?, next()?);
+        let refused = Segment::Refused;
+        let write = match direction {
+            b"write" => true,
+            b"read" => false,
+            _ => return Err(refused("neither write nor read")),
+        };
+        let op: Op = match (module, write) {
+            (b"X_POSIX", false) => posix::PREAD,
+            (b"X_POSIX", true) => posix::PWRITE,
+            (b"X_MPIIO", false) => mpi_io::READ_AT,
+            (b"X_MPIIO", true) => mpi_io::WRITE_AT,
+            _ => return Err(refused("a module that is neither X_POSIX nor X_MPIIO")),
+        };
+        let rank: u32 = number(rank).ok_or(refused("no rank"))?;
+        if self.record.rank.is_some_and(|of_record| of_record != rank) {
+            return Err(refused("another rank than that of its record"));
+        }
+        // Some MPI-IO requests have no offset.
+        let offset: i64 = number(offset).ok_or(refused("no offset"))?;
+        let length: i64 = number(length).filter(|length| *length >= 0).ok_or(refused("no length"))?;
+        let [Some(start), Some(end)] = [nanoseconds(start), nanoseconds(end)] else {
+            return Err(refused("no start and end in seconds"));
+        };
+        let base = self.job.start.ok_or(refused("no `# start_time: ` before the first request"))?;
+        let (ranks, file) = self.whose(rank)?;
+        if let Some((_, found)) = &mut self.record.counts {
+            found[usize::from(write)] += 1;
+        }
+        let of_mpi = module == b"X_MPIIO";
+        Ok(Event {
+            file: Some(file),
+            offset: (offset >= 0).then_some(offset),
+            length: Some(length),
+            result: length,
+            mpi: None,
+            ..Event::new(
+                if of_mpi { ranks.mpi_io } else { ranks.posix },
+                op,
+                base.saturating_add(start),
+                base.saturating_add(end),
+            )
+        })
+    }
+
+    fn whose(&mut self, rank: u32) -> Result<(Rank, FileId), Segment> {
+        if let Some(of) = self.record.of {
+            return Ok(of);
+        }
+        let Some(path) = &self.record.path else {
+            return Err(Segment::Refused("no `# DXT, file_id: …, file_name: …` before it"));
+        };
+        let host = if self.record.host.is_empty() { "unknown".to_owned() } else { self.record.host.clone() };
+        let (builder, job) = (&mut *self.builder, &self.job);
+        let of_rank = *self.ranks.entry((rank, host)).or_insert_with_key(|(rank, host)| {
+            let program = job.exe.split(' ').next().unwrap_or_default();
+            let process = builder.process(Process {
+                node: host.clone(),
+                pid: *rank,
+                uid: job.uid,
+                rank: Some(*rank),
+                job: job.id.clone(),
+                job_system: job.id.is_some().then(|| "darshan".to_owned()),
+                exe: program.to_owned(),
+                cmdline: job.exe.clone(),
+                ..Process::default()
+            });
+            let comm = program.rsplit('/').next().unwrap_or_default();
+            let (posix, mpi_io) =
+                (builder.thread(process, *rank, comm), builder.thread(process, *rank, comm));
+            Rank { process, posix, mpi_io }
+        });
+        let file = self.builder.file(of_rank.process, path).map_err(Segment::Build)?;
+        self.record.of = Some((of_rank, file));
+        Ok((of_rank, file))
+    }
+}
+
+/// Why a request was not taken.
+enum Segment {
+    Refused(&'static str),
+    Build(crate::build::Error),
+}
+
+fn number<T: std::str::FromStr>(text: &[u8]) -> Option<T> {
+    std::str::from_utf8(text).ok()?.trim().parse().ok()
+}
+
+/// Decimal seconds, also negative, as nanoseconds; exact, since a float of this size is not.
+fn nanoseconds(text: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (negative, text) = text.strip_prefix('-').map_or((false, text), |text| (true, text));
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let good = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !good(whole) || !good(fraction) {
+        return None;
+    }
+    let padded = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
+    let fraction = padded.fold(0_i64, |sum, digit| sum * 10 + i64::from(digit - b'0'));
+    let value = whole.parse::<i64>().ok()?.checked_mul(1_000_000_000)?.checked_add(fraction)?;
+    Some(if negative { -value } else { value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nanoseconds;
+
+    #[test]
+    fn seconds_are_exact() {
+        assert_eq!(nanoseconds(b"1700000000"), Some(1_700_000_000_000_000_000));
+        assert_eq!(nanoseconds(b"0.0029"), Some(2_900_000));
+        assert_eq!(nanoseconds(b"-0.5"), Some(-500_000_000));
+        assert_eq!(nanoseconds(b"1700000000.123456789123"), Some(1_700_000_000_123_456_789));
+        for bad in ["", ".", "1e3", "x", "1.-2", "99999999999"] {
+            assert_eq!(nanoseconds(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}

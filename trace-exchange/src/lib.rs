@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`build`] | a new trace directory from events in any order: what every import writes through |
 //! | `sort` | more events than fit in memory, by completion |
+//! | [`import`] | what imports share: lines, mistakes, what to tell |
 //! | [`strace`] | what `strace -f -ttt -T` prints |
 //! | [`ctf`] | the Common Trace Format 1.8 |
 //! | [`perfetto`] | the JSON trace event format |
@@ -17,6 +18,7 @@
 pub mod build;
 pub mod ctf;
 pub mod dxt;
+pub mod import;
 pub mod miller;
 mod numbers;
 pub mod perfetto;

@@ -1,0 +1,156 @@
+//! `miot import`: traces of other tools become trace directories.
+
+use crate::numbers::count;
+use crate::output::printable;
+use crate::source::bar;
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use miot_trace_exchange::import::{OnError, Report};
+use miot_trace_exchange::{TraceBuilder, dxt, strace};
+use std::fs::File;
+use std::io::{Read as _, Write as _, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Make a trace of what another tool recorded: strace, Darshan DXT
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  strace -f -ttt -T -y -o log ./program; miot import log -o trace\n  strace -ff -ttt -T -y -o log ./program; miot import log.* -o trace\n  darshan-dxt-parser job.darshan > job.txt; miot import job.txt -o trace\n\nAll files together become one trace. What is in it and what is not: docs/import.md."
+)]
+pub(crate) struct Arguments {
+    /// What the other tool printed
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// The new trace directory
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// What the files are [default: what they look like]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// What to do with lines that are not understood
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "skip")]
+    on_error: Choice,
+    /// Name of the node, where the files do not say
+    #[arg(long, value_name = "NAME", default_value = "imported")]
+    node: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// What `strace -f -ttt -T -y` prints.
+    Strace,
+    /// What `darshan-dxt-parser` prints.
+    Dxt,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Choice {
+    /// Leave them out, and tell.
+    Skip,
+    /// Refuse the files.
+    Stop,
+}
+
+/// Bytes of a file that tell what it is.
+const LOOK: u64 = 64 << 10;
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let format = match arguments.format {
+        Some(format) => format,
+        None => detected(&arguments.files)?,
+    };
+    let on_error = match arguments.on_error {
+        Choice::Skip => OnError::Skip,
+        Choice::Stop => OnError::Stop,
+    };
+    let mut total = 0;
+    for path in &arguments.files {
+        total += std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
+    }
+    let mut builder = TraceBuilder::create(&arguments.output)?;
+    let report = {
+        let bar = bar(total, "bytes read");
+        let progress = |bytes| bar.inc(bytes);
+        match format {
+            Format::Strace => {
+                strace::import(&arguments.files, &mut builder, &arguments.node, on_error, progress)?
+            }
+            Format::Dxt => dxt::import(&arguments.files, &mut builder, on_error, progress)?,
+        }
+    };
+    if builder.events() == 0 && report.skipped > 0 {
+        tell(&report, &mut stdout().lock())?;
+        bail!("nothing could be imported: no trace is left in {}", arguments.output.display());
+    }
+    let (events, processes, files) = (builder.events(), builder.processes(), builder.files());
+    {
+        let bar = bar(events, "events written");
+        builder.finish(|rows| bar.inc(rows))?;
+    }
+    let mut out = stdout().lock();
+    writeln!(
+        out,
+        "{events} requests of {processes} processes on {files} files: {}",
+        arguments.output.display()
+    )?;
+    tell(&report, &mut out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn detected(files: &[PathBuf]) -> anyhow::Result<Format> {
+    let path = &files[0];
+    let read = || -> std::io::Result<Option<Vec<u8>>> {
+        let file = File::open(path)?;
+        // What is read of a pipe is gone.
+        if !file.metadata()?.is_file() {
+            return Ok(None);
+        }
+        let mut begin = Vec::new();
+        file.take(LOOK).read_to_end(&mut begin)?;
+        Ok(Some(begin))
+    };
+    let Some(begin) = read().with_context(|| format!("cannot read {}", path.display()))? else {
+        bail!("{} is no regular file: say with --format what it is", path.display());
+    };
+    if dxt::detect(&begin) {
+        Ok(Format::Dxt)
+    } else if strace::detect(&begin) {
+        Ok(Format::Strace)
+    } else {
+        bail!(
+            "{} looks neither like output of strace nor of darshan-dxt-parser: say with --format what it is",
+            path.display()
+        )
+    }
+}
+
+/// What was left out.
+fn tell(report: &Report, out: &mut impl std::io::Write) -> std::io::Result<()> {
+    if report.skipped > 0 {
+        writeln!(out, "{} of {} lines not understood and left out:", report.skipped, report.lines)?;
+        for bad in &report.bad {
+            writeln!(out, "  {}", printable(&bad.to_string()))?;
+        }
+        if report.skipped > report.bad.len() as u64 {
+            writeln!(out, "  …")?;
+        }
+    }
+    for (what, times) in &report.notes {
+        writeln!(out, "{times} {what}")?;
+    }
+    if !report.others.is_empty() {
+        let mut others: Vec<_> = report.others.iter().collect();
+        others.sort_by_key(|(name, times)| (std::cmp::Reverse(**times), *name));
+        let all: u64 = report.others.values().sum();
+        let named = others.iter().take(12).map(|(name, times)| format!("{times} {}", printable(name)));
+        let named: Vec<_> = named.collect();
+        let more = if others.len() > named.len() { ", …" } else { "" };
+        writeln!(
+            out,
+            "{} calls that are no I/O on files, or not known, left out: {}{more}",
+            count(all as f64),
+            named.join(", ")
+        )?;
+    }
+    Ok(())
+}

@@ -1,1 +1,0 @@
-//! What `strace -f -ttt -T` prints.

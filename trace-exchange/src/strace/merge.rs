@@ -1,0 +1,136 @@
+//! Lines of several files by time.
+//!
+//! A file of `-ff` holds one thread: each call stands where it was begun. A descriptor exists once the call that made it has
+//! returned, so lines are taken by when their calls returned; but a thread runs before the call that made it has, so those
+//! calls are taken by when they began.
+
+use super::syntax::{self, Said};
+use crate::import::{Error, read_line};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::io::{BufReader, Seek as _, SeekFrom};
+use std::path::PathBuf;
+
+/// Files that are kept open; of more, each is opened anew to be read on.
+const OPEN: usize = 256;
+/// Bytes read at a time of one of many files.
+const BUFFER: usize = 64 << 10;
+
+/// A line, and where it is from.
+pub(super) struct Line<'a> {
+    pub(super) file: &'a str,
+    /// From the name of the file.
+    pub(super) tid: Option<u32>,
+    pub(super) number: u64,
+    pub(super) bytes: u64,
+    pub(super) text: &'a [u8],
+}
+
+#[derive(Debug)]
+struct Source {
+    path: PathBuf,
+    name: String,
+    tid: Option<u32>,
+    reader: Option<BufReader<File>>,
+    /// Where to go on, if it is not kept open.
+    at: u64,
+    text: Vec<u8>,
+    number: u64,
+    bytes: u64,
+}
+
+/// Lines of all files.
+#[derive(Debug)]
+pub(super) struct Lines {
+    sources: Vec<Source>,
+    next: BinaryHeap<Reverse<(i64, usize)>>,
+    /// The line that was given last; its file goes on.
+    given: Option<usize>,
+    keep_open: bool,
+}
+
+impl Lines {
+    pub(super) fn open(files: &[PathBuf]) -> Result<Lines, Error> {
+        let mut lines = Lines {
+            sources: Vec::new(),
+            next: BinaryHeap::new(),
+            given: None,
+            keep_open: files.len() <= OPEN,
+        };
+        for (at, path) in files.iter().enumerate() {
+            let name = path.display().to_string();
+            let tid = path.extension().and_then(|end| end.to_str()?.parse().ok());
+            let source = Source {
+                path: path.clone(),
+                name,
+                tid,
+                reader: None,
+                at: 0,
+                text: Vec::new(),
+                number: 0,
+                bytes: 0,
+            };
+            lines.sources.push(source);
+            lines.advance(at, i64::MIN)?;
+        }
+        Ok(lines)
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<Line<'_>>, Error> {
+        if let Some((at, time)) = self.given.take().map(|at| (at, self.time_of(at))) {
+            self.advance(at, time)?;
+        }
+        let Some(Reverse((_, at))) = self.next.pop() else { return Ok(None) };
+        self.given = Some(at);
+        let Source { name, tid, number, bytes, text, .. } = &self.sources[at];
+        Ok(Some(Line { file: name, tid: *tid, number: *number, bytes: *bytes, text }))
+    }
+
+    fn time_of(&self, at: usize) -> i64 {
+        if self.sources.len() == 1 { 0 } else { key(&self.sources[at].text).unwrap_or(i64::MIN) }
+    }
+
+    /// Reads the next line of a file. One without a time stays after the one before it.
+    fn advance(&mut self, at: usize, before: i64) -> Result<(), Error> {
+        let source = &mut self.sources[at];
+        let read = |source: &mut Source| -> std::io::Result<usize> {
+            let reader = match &mut source.reader {
+                Some(reader) => reader,
+                none => {
+                    let mut file = File::open(&source.path)?;
+                    if source.at > 0 {
+                        file.seek(SeekFrom::Start(source.at))?;
+                    }
+                    none.insert(BufReader::with_capacity(BUFFER, file))
+                }
+            };
+            let taken = read_line(reader, &mut source.text)?;
+            source.at += taken as u64;
+            if !self.keep_open && reader.buffer().is_empty() {
+                source.reader = None;
+            }
+            Ok(taken)
+        };
+        let taken = read(source).map_err(|error| Error::Read { path: source.path.clone(), source: error })?;
+        if taken == 0 {
+            source.reader = None;
+            return Ok(());
+        }
+        source.number += 1;
+        source.bytes = taken as u64;
+        let time = if self.sources.len() == 1 { 0 } else { key(&self.sources[at].text).unwrap_or(before) };
+        self.next.push(Reverse((time.max(before), at)));
+        Ok(())
+    }
+}
+
+/// When a line counts.
+fn key(line: &[u8]) -> Option<i64> {
+    let head = syntax::head(line).ok()?;
+    let took = match syntax::said(head.rest) {
+        Ok(Said::Call { name, result, .. }) if !super::is_clone(name) => result.duration.unwrap_or(0),
+        _ => 0,
+    };
+    Some(head.time.saturating_add(took))
+}

@@ -9,11 +9,13 @@ mod ctl;
 mod devices;
 mod doctor;
 mod errno;
+mod estimate;
 mod export;
 mod filter;
 mod fsstats;
 mod generate;
 mod import;
+mod model;
 mod numbers;
 mod output;
 mod phases;
@@ -60,6 +62,8 @@ enum Command {
     Generate(generate::Arguments),
     Devices(devices::Arguments),
     Phases(phases::Arguments),
+    Model(model::Arguments),
+    Estimate(estimate::Arguments),
     Fsck(check::Arguments),
     Export(export::Arguments),
     Fsstats(Box<fsstats::Arguments>),
@@ -97,6 +101,8 @@ pub fn main() -> ExitCode {
         Command::Generate(arguments) => (generate::run(&arguments), EXIT_FAILED),
         Command::Devices(arguments) => (devices::run(&arguments), EXIT_FAILED),
         Command::Phases(arguments) => (phases::run(&arguments), EXIT_FAILED),
+        Command::Model(arguments) => (model::run(&arguments), EXIT_FAILED),
+        Command::Estimate(arguments) => (estimate::run(&arguments), EXIT_FAILED),
         Command::Fsck(arguments) => (check::run(&arguments), EXIT_FAILED),
         Command::Export(arguments) => (export::run(&arguments), EXIT_FAILED),
         Command::Fsstats(arguments) => (fsstats::run(&arguments), EXIT_FAILED),

@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
 }
 
 /// Which requests phases are made of.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
     /// Requests of this layer: mpi-io, posix, stdio, fuse, client [default: mpi-io if there is any, else posix, else stdio]
     #[arg(long, value_name = "NAME")]
@@ -228,22 +228,27 @@ fn range(mean: u64, between: Option<(u64, u64)>) -> String {
     between.map_or_else(|| mean.to_string(), |(least, most)| format!("{least}..{most}"))
 }
 
-/// The initial offset as a function of process and phase.
-pub(crate) fn offset(operation: &Operation) -> String {
+/// The initial offset, and what it counts if not bytes of the file.
+fn offset(operation: &Operation) -> String {
     let space = match operation.space {
         Space::File => "",
         Space::Pieces => " (pieces)",
         Space::View => " (view)",
     };
+    formula(operation) + space
+}
+
+/// The initial offset as a function of process and phase.
+pub(crate) fn formula(operation: &Operation) -> String {
     let initial = operation.offset.to_string();
     let each = &operation.offset_per_phase;
     if each.is_zero() {
-        return format!("{initial}{space}");
+        return initial;
     }
     let each = each.to_string();
     let each = if each.contains(' ') { format!("({each})") } else { each };
     let step = format!("{each}*(ph - 1)");
-    if initial == "0" { format!("{step}{space}") } else { format!("{initial} + {step}{space}") }
+    if initial == "0" { step } else { format!("{initial} + {step}") }
 }
 
 /// From request to request, innermost loop first.

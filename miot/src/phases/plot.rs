@@ -109,12 +109,13 @@ fn bars(phase: &Phase) -> Vec<Bar> {
 
 /// From the lowest to the highest byte of a process in a phase.
 fn touched(operation: &Operation, place: u64, nth: u64) -> (f64, f64) {
-    /// Of more requests, those at the corners are looked at.
-    const LOOKED_AT: usize = 4096;
-    let step = (operation.repetitions as usize).div_ceil(LOOKED_AT).max(1);
-    let all = operation.requests(place, nth).step_by(step).chain(operation.requests(place, nth).last());
+    /// Of more requests, an even choice.
+    const LOOKED_AT: u64 = 4096;
+    let last = operation.repetitions.saturating_sub(1);
+    let step = operation.repetitions.div_ceil(LOOKED_AT).max(1);
     let (mut low, mut high) = (f64::MAX, 0f64);
-    for request in all {
+    for request in (0..last).step_by(step as usize).chain([last]) {
+        let request = operation.request(place, nth, request);
         let offset = request.offset.unwrap_or(0).max(0) as f64;
         (low, high) = (low.min(offset), high.max(offset + request.size as f64));
     }

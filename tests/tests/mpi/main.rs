@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod communication;
 mod errors;
 mod every;
 mod layers;

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// What is wrong with a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Invalid(String);
+pub struct Invalid(pub(super) String);
 
 impl fmt::Display for Invalid {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,7 +2,7 @@
 //! (Méndez et al. 2012, sections 3.2 and 3.3).
 
 use super::{Direction, Mode, Model, Operation, Phase, Sharing};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The parameters with which IOR does what one operation of a phase does.
 ///
@@ -95,7 +95,7 @@ pub struct Bandwidth {
 }
 
 /// What is estimated of a family of phases on one configuration.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// Name of the configuration.
     pub configuration: String,

@@ -9,13 +9,14 @@
 //! |---|---|
 //! | [`Set`] | which processes, which phases |
 //! | [`Numbers`] | numbers by process: nested loops, or a list |
-//! | `check` | what a model must fulfil |
+//! | `check`, `file` | what a model must fulfil; its file |
 //! | [`compare()`] | two models side by side |
 //! | [`estimate`] | benchmark parameters, estimated times, errors |
 
 mod check;
 mod compare;
 pub mod estimate;
+mod file;
 mod numbers;
 mod set;
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub use compare::{Difference, compare};
 pub use numbers::Numbers;
 pub use set::Set;
 
+use crate::phases::nest::distance;
 use serde::{Deserialize, Serialize};
 
 /// Version of the format. A file of another version is refused.
@@ -258,24 +260,30 @@ impl Operation {
 
     /// What the process at this place (from 0) of the phase's processes does in one phase of the family (from 0).
     pub fn requests(&self, place: u64, phase: u64) -> impl Iterator<Item = Step> + '_ {
+        (0..self.repetitions).map(move |nth| self.request(place, phase, nth))
+    }
+
+    /// One of [`requests`](Self::requests), by its number from 0.
+    #[must_use]
+    pub fn request(&self, place: u64, phase: u64, nth: u64) -> Step {
+        if matches!(self.mode, Mode::Random | Mode::Unknown) {
+            return Step { offset: None, size: self.size };
+        }
         let times = i64::try_from(phase).unwrap_or(i64::MAX);
         let start =
             self.offset.at(place).saturating_add(self.offset_per_phase.at(place).saturating_mul(times));
-        let nest = Nest { start: 0, loops: self.displacement.clone() };
-        let around = nest.len().max(1);
-        let is_known = !matches!(self.mode, Mode::Random | Mode::Unknown);
-        (0..self.repetitions).map(move |nth| {
-            let distance = if nest.loops.is_empty() && self.restarts.is_empty() {
-                // Nearly sequential.
-                i64::try_from(nth.saturating_mul(self.size)).unwrap_or(i64::MAX)
-            } else if self.restarts.is_empty() {
-                nest.at(nth)
-            } else {
-                let restart = self.restarts.get((nth / around) as usize).map_or(0, |it| it.at(place));
-                nest.at(nth % around).saturating_add(restart)
-            };
-            Step { offset: is_known.then(|| start.saturating_add(distance)), size: self.size }
-        })
+        let loops = &self.displacement;
+        let distance = if loops.is_empty() && self.restarts.is_empty() {
+            // Nearly sequential.
+            i64::try_from(nth.saturating_mul(self.size)).unwrap_or(i64::MAX)
+        } else if self.restarts.is_empty() {
+            distance(loops, nth)
+        } else {
+            let inner = loops.iter().fold(1u64, |all, it| all.saturating_mul(it.count)).max(1);
+            let restart = usize::try_from(nth / inner).ok().and_then(|at| self.restarts.get(at));
+            distance(loops, nth % inner).saturating_add(restart.map_or(0, |it| it.at(place)))
+        };
+        Step { offset: Some(start.saturating_add(distance)), size: self.size }
     }
 }
 

@@ -68,6 +68,11 @@ impl Access {
     }
 }
 
+/// Whether this call of MPI-IO separates phases: collective, but no I/O nor the begin of such.
+pub(crate) fn is_separator(info: &OpInfo) -> bool {
+    is_collective(info) && matches!(info.class, Class::Meta | Class::Sync) && !info.name.ends_with("_begin")
+}
+
 /// Whether all processes of a communicator make this call of MPI-IO (docs/mpi.md).
 pub(crate) fn is_collective(info: &OpInfo) -> bool {
     let call = info.name.trim_end_matches("_begin").trim_end_matches("_end");
@@ -89,8 +94,19 @@ pub(crate) fn is_collective(info: &OpInfo) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Access, Direction, Pointer};
+    use super::{Access, Direction, Pointer, is_separator};
     use miot_proto::op::named;
+
+    #[test]
+    fn collective_calls_without_data_separate() {
+        let of = |name| is_separator(named("mpi-io", name).unwrap());
+        for name in ["open", "close", "set_view", "set_size", "sync"] {
+            assert!(of(name), "{name}");
+        }
+        for name in ["write_at_all", "read_all_end", "write_ordered_begin", "write_at", "get_size", "seek"] {
+            assert!(!of(name), "{name}");
+        }
+    }
 
     #[test]
     fn names_say_how() {

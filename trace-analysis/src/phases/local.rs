@@ -441,3 +441,143 @@ fn total(terms: Vec<Term<Tally>>) -> Tally {
         all
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::access::{Access, Direction, Pointer};
+    use super::{Key, Local, MOST_RUNS, MOST_SIZES, Request, Run, Shape};
+
+    fn request(direction: Direction, file: u64, size: u64, offset: i64) -> Request {
+        let access =
+            Access { direction, pointer: Pointer::Explicit, is_collective: false, is_blocking: true };
+        Request {
+            key: Key { file, access, size: Some(size), etype: 1, view: None },
+            offset: Some((offset, offset)),
+            moved: size,
+            asked: size,
+            begin: offset,
+            end: offset.saturating_add(1),
+            tick: 0,
+            epoch: 0,
+        }
+    }
+
+    fn write(file: u64, size: u64, offset: i64) -> Request {
+        request(Direction::Write, file, size, offset)
+    }
+
+    fn read(file: u64, size: u64, offset: i64) -> Request {
+        request(Direction::Read, file, size, offset)
+    }
+
+    /// The runs of requests; `None` between them is communication.
+    fn runs(requests: impl IntoIterator<Item = Option<Request>>) -> Vec<Run> {
+        let (mut local, mut room) = (Local::default(), usize::MAX);
+        for request in requests {
+            match request {
+                Some(request) => local.add(&request, &mut room),
+                None => local.close_all(&mut room),
+            }
+        }
+        local.close_all(&mut room);
+        local.runs
+    }
+
+    /// Units of each run, patterns of a unit, requests in all.
+    fn said(runs: &[Run]) -> Vec<(u64, usize, u64)> {
+        let requests = |run: &Run| run.patterns.iter().map(|pattern| pattern.tally.requests).sum();
+        runs.iter().map(|run| (run.count, run.patterns.len(), requests(run))).collect()
+    }
+
+    #[test]
+    fn a_million_requests_are_one_run() {
+        let requests = (0..1_000_000i64).flat_map(|i| {
+            let it = Some(write(1, 10, i * 10));
+            if i % 100 == 99 { vec![it, None] } else { vec![it] }
+        });
+        let runs = runs(requests);
+        assert_eq!(said(&runs), [(10_000, 1, 1_000_000)]);
+        assert_eq!((runs[0].strides[0], runs[0].file_strides[0]), (1000, Some(1000)));
+    }
+
+    #[test]
+    fn what_alternates_is_a_unit_and_what_follows_is_not() {
+        let alternating = (0..100).flat_map(|i| [Some(read(1, 10, i * 10)), Some(write(1, 10, i * 10))]);
+        assert_eq!(said(&runs(alternating)), [(1, 2, 200)]);
+        let after =
+            (0..40).map(|i| Some(write(1, 10, i * 10))).chain((0..40).map(|i| Some(read(1, 10, i * 10))));
+        assert_eq!(said(&runs(after)), [(1, 1, 40), (1, 1, 40)]);
+        // Written, read, written on: the first is over when the second has begun in earnest.
+        let again = (0..40)
+            .map(|i| write(1, 10, i * 10))
+            .chain((0..40).map(|i| read(1, 10, i * 10)))
+            .chain((40..80).map(|i| write(1, 10, i * 10)));
+        assert_eq!(said(&runs(again.map(Some))), [(2, 1, 80), (1, 1, 40)]);
+        // Now and then a read among writes is part of what they do.
+        let seldom = (0..1000).map(|i| if i % 50 == 7 { read(1, 10, i * 10) } else { write(1, 10, i * 10) });
+        assert_eq!(said(&runs(seldom.map(Some))), [(1, 2, 1000)]);
+    }
+
+    #[test]
+    fn pieces_with_loops_of_their_own_are_patterns_of_their_own() {
+        let pieces = (0..50).map(|i| i * 10).chain((0..30).map(|i| 100_000 + i * 400));
+        let runs = runs(pieces.map(|offset| Some(write(1, 10, offset))));
+        assert_eq!(said(&runs), [(1, 1, 50), (1, 1, 30)]);
+        assert_eq!(runs[1].patterns[0].start, 100_000);
+    }
+
+    #[test]
+    fn the_same_loops_here_and_there_are_one_pattern() {
+        let places = [0, 5000, 1000, 90_000, 7000];
+        let offsets = places.iter().flat_map(|place| (0..6).map(move |i| place + i * 20));
+        let runs = runs(offsets.map(|offset| Some(write(1, 10, offset))));
+        assert_eq!(said(&runs), [(1, 1, 30)]);
+        let Shape::Scattered(loops, begins) = &runs[0].patterns[0].shape else { panic!("{runs:?}") };
+        assert_eq!((loops.len(), begins.as_slice()), (1, [0, 5000, 1000, 90_000, 7000].as_slice()));
+    }
+
+    #[test]
+    fn many_sizes_are_one_pattern_and_none_is_lost() {
+        let sizes = (0..500i64).map(|i| Some(write(1, 1 + (i * 7919 % 97) as u64, i * 100)));
+        let all = runs(sizes);
+        let varied: Vec<&Run> = all.iter().filter(|run| run.patterns[0].key.size.is_none()).collect();
+        assert_eq!(varied.len(), 1);
+        assert_eq!(said(&all).iter().map(|(.., requests)| requests).sum::<u64>(), 500);
+        let few = (0..500i64).map(|i| Some(write(1, 1 + (i % MOST_SIZES as i64) as u64, i * 100)));
+        assert_eq!(said(&runs(few)), [(1, MOST_SIZES, 500)]);
+    }
+
+    #[test]
+    fn nearly_sequential_is_no_random_access() {
+        let mut offset = 0;
+        let requests = (0..1000).map(|i| {
+            offset += if i % 37 == 5 { 10 + i * i % 1000 } else { 10 };
+            Some(write(1, 10, offset))
+        });
+        let runs = runs(requests);
+        assert_eq!(runs[0].patterns[0].shape, Shape::Irregular { is_sequential: true });
+        assert_eq!(said(&runs), [(1, 1, 1000)]);
+    }
+
+    #[test]
+    fn runs_are_bounded_and_the_rest_is_counted() {
+        let (mut local, mut room) = (Local::default(), 10);
+        for i in 0..MOST_RUNS as i64 + 100 {
+            local.add(&write(1, 10, i * i), &mut room);
+            local.close_all(&mut room);
+        }
+        let kept: u64 = local.runs.iter().map(|run| run.patterns[0].tally.requests).sum();
+        assert!(local.runs.len() <= MOST_RUNS);
+        assert_eq!(kept + local.rest.map_or(0, |rest| rest.requests), MOST_RUNS as u64 + 100);
+        assert_eq!(local.runs.iter().map(|run| run.times.len()).sum::<usize>(), 10);
+    }
+
+    #[test]
+    fn extreme_values_do_not_overflow() {
+        let mut wild = write(1, u64::MAX, i64::MAX);
+        wild.begin = i64::MIN;
+        wild.end = i64::MAX;
+        let runs = runs([wild, write(1, u64::MAX, i64::MIN), wild, write(1, u64::MAX, 0)].map(Some));
+        assert_eq!(runs.iter().map(|run| run.patterns[0].tally.requests).sum::<u64>(), 4);
+    }
+}

@@ -55,13 +55,15 @@ struct Kind {
 
 pub(super) fn finish(mut phases: Phases, layer: Layer, files: &FileNames) -> Result<Model, Error> {
     let mut reasons = Vec::new();
+    let there = present(&phases, layer);
     let (members, application) = members(&mut phases, layer, &mut reasons)?;
     let np = phases.world.max(phases.largest).max(members.iter().map(|m| m.rank + 1).max().unwrap_or(0));
-    let there: HashSet<u64> = match phases.has_ranks {
-        true => phases.known.values().filter_map(|known| known.rank).map(u64::from).collect(),
-        false => members.iter().map(|member| member.rank).collect(),
+    let missing: Set = if phases.has_ranks {
+        (0..np).filter(|rank| !there.contains(rank)).collect()
+    } else {
+        reasons.push("no process has an MPI rank: they are numbered as they started".to_owned());
+        Set::default()
     };
-    let missing: Set = (0..np).filter(|rank| !there.contains(rank)).collect();
     if !missing.is_empty() {
         reasons.push(format!("of {np} ranks, {missing} left no events"));
     }
@@ -69,7 +71,6 @@ pub(super) fn finish(mut phases: Phases, layer: Layer, files: &FileNames) -> Res
     let mut families = families(&members, &phases, files);
     join(&mut families);
     let span = phases.end.saturating_sub(phases.begin).max(1) as f64 / 1e9;
-    let is_uncertain = !reasons.is_empty();
     let phases = number(families, span, has_communication);
     Ok(Model {
         format: FORMAT,
@@ -79,14 +80,20 @@ pub(super) fn finish(mut phases: Phases, layer: Layer, files: &FileNames) -> Res
         ticks: if has_communication { Ticks::Communication } else { Ticks::Requests },
         phases: phases
             .into_iter()
-            .map(|phase| Phase {
-                uncertain: phase.uncertain || (is_uncertain && !missing.is_empty()),
-                ..phase
-            })
+            .map(|phase| Phase { uncertain: phase.uncertain || !missing.is_empty(), ..phase })
             .collect(),
         uncertain: reasons,
         measured_seconds: Some(span),
     })
+}
+
+/// Ranks that left events: of MPI-IO, where that is what phases are made of, since all ranks open the files that they share.
+fn present(phases: &Phases, layer: Layer) -> HashSet<u64> {
+    let is_there = |id: &u64| {
+        layer != Layer::MpiIo || phases.processes.get(id).is_some_and(|process| process.has_mpi_io)
+    };
+    let ranks = phases.known.iter().filter(|(id, _)| is_there(id)).filter_map(|(_, known)| known.rank);
+    ranks.map(u64::from).collect()
 }
 
 /// The processes with requests on the layer, by rank; and the command line of the first.
@@ -103,7 +110,8 @@ fn members(
     });
     let is_lossy = |id: u64| phases.lossy.contains(&Some(id)) || phases.lossy.contains(&None);
     let mut members: Vec<(Member, u32)> = Vec::new();
-    let (mut lossy, mut interrupted, mut without_room) = (Vec::new(), Vec::new(), 0);
+    let (mut lossy, mut interrupted, mut unfinished, mut without_room) =
+        (Vec::new(), Vec::new(), Vec::new(), 0);
     let mut application = String::new();
     for (id, mut process) in found {
         let rank = known(id).rank.map_or(members.len() as u64, u64::from);
@@ -115,12 +123,16 @@ fn members(
         if process.is_interrupted {
             interrupted.push(rank);
         }
+        let has_ended = process.open_files == 0;
+        if !has_ended {
+            unfinished.push(rank);
+        }
         let Some(local) = local else { continue };
         without_room += local.rest.map_or(0, |rest| rest.requests);
         if application.is_empty() {
             application = known(id).cmdline;
         }
-        let is_uncertain = is_lossy(id) || process.is_interrupted || local.rest.is_some();
+        let is_uncertain = is_lossy(id) || process.is_interrupted || !has_ended || local.rest.is_some();
         match members.last_mut() {
             // One program after the other in the same process: as `exec` does it.
             Some((last, pid)) if last.rank == rank && *pid == process.pid => {
@@ -148,6 +160,9 @@ fn members(
     }
     if !interrupted.is_empty() {
         reasons.push(format!("processes {} died in a request", list(&mut interrupted)));
+    }
+    if !unfinished.is_empty() {
+        reasons.push(format!("processes {} ended with MPI files open", list(&mut unfinished)));
     }
     if without_room > 0 {
         reasons.push(format!(
@@ -462,7 +477,7 @@ fn place(rows: &[Row<'_>]) -> Placed {
         let starts = all().map(|(row, view)| {
             let whole = row.start.div_euclid(view.size).saturating_mul(view.extent);
             let start = view.displacement.saturating_add(before).saturating_add(whole);
-            before += view.size;
+            before = i64::saturating_add(before, view.size);
             start.saturating_add(row.start.rem_euclid(view.size))
         });
         return Placed { space: Space::Pieces, laid, starts: starts.collect(), strides };
@@ -558,7 +573,8 @@ fn join(families: &mut Vec<Family>) {
 }
 
 fn is_next(before: &Family, family: &Family) -> bool {
-    let ends = before.times.iter().map(|when| when.end).max();
+    // Processes need not wait for each other; but files that are in use at once are no series.
+    let half = before.times.last().map(|when| when.begin.midpoint(when.end));
     let begins = family.times.iter().map(|when| when.begin).min();
     family.count == 1
         && (before.count == 1 || before.phase.file_per_phase)
@@ -566,7 +582,7 @@ fn is_next(before: &Family, family: &Family) -> bool {
         && before.phase.sharing == family.phase.sharing
         && before.phase.weight == family.phase.weight
         && before.phase.operations == family.phase.operations
-        && ends <= begins
+        && half <= begins
 }
 
 /// Gives phases their numbers, in the order in which they began, and says how long they took.

@@ -22,7 +22,7 @@ use access::{Access, is_collective};
 use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};
 use arrow_array::{Array as _, PrimitiveArray, RecordBatch};
 use local::{Key, Local, Request};
-use miot_proto::op::{Class, Layer, mpi_io};
+use miot_proto::op::{Layer, mpi_io};
 use miot_trace_store::FileNames;
 use miot_trace_store::schema::FILTERED;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -114,6 +114,10 @@ struct Process {
     /// End of the last of them.
     last: i64,
     is_interrupted: bool,
+    /// It made a call of MPI-IO.
+    has_mpi_io: bool,
+    /// MPI files that it has opened and not closed.
+    open_files: u64,
 }
 
 /// What the table of processes says.
@@ -248,18 +252,24 @@ impl Phases {
             let is_communication = info.op.is_communication();
             let collective = is_collective(info) || is_communication;
             let is_all = collective && more.size.is_some_and(|size| size == self.world && size > 1);
-            if is_communication || (is_collective(info) && info.class == Class::Meta) {
+            if is_communication || access::is_separator(info) {
                 process.layers.values_mut().for_each(|local| local.close_all(&mut self.room));
                 process.ticks += 1;
                 self.has_communication |= is_communication;
             }
             if !is_communication {
+                process.has_mpi_io = true;
                 self.largest = self.largest.max(more.size.unwrap_or(0));
             }
-            if info.op == mpi_io::SET_VIEW && !event.failed() {
-                self.set_view(event, more);
+            if event.failed() {
+                return;
+            } else if info.op == mpi_io::OPEN {
+                process.open_files += 1;
             } else if info.op == mpi_io::CLOSE {
+                process.open_files = process.open_files.saturating_sub(1);
                 self.handles.remove(&(event.process, event.handle.unwrap_or(0)));
+            } else if info.op == mpi_io::SET_VIEW {
+                self.set_view(event, more);
             }
             self.data(event, more, layer);
             if is_all && let Some(process) = self.processes.get_mut(&event.process) {

@@ -46,14 +46,7 @@ impl Nest {
     /// The number at this place, from 0; places beyond the end continue the outermost loop.
     #[must_use]
     pub fn at(&self, place: u64) -> i64 {
-        let (mut left, mut value) = (place, self.start);
-        for (level, it) in self.loops.iter().enumerate() {
-            let count = if level + 1 == self.loops.len() { u64::MAX } else { it.count.max(1) };
-            let times = i64::try_from(left % count).unwrap_or(i64::MAX);
-            value = value.saturating_add(times.saturating_mul(it.stride));
-            left /= count;
-        }
-        value
+        self.start.saturating_add(distance(&self.loops, place))
     }
 
     /// All of these numbers as one nest, if they are one.
@@ -66,6 +59,18 @@ impl Nest {
             _ => None,
         }
     }
+}
+
+/// From the first number of these loops to the one at a place.
+pub(crate) fn distance(loops: &[Loop], place: u64) -> i64 {
+    let (mut left, mut value) = (place, 0i64);
+    for (level, it) in loops.iter().enumerate() {
+        let count = if level + 1 == loops.len() { u64::MAX } else { it.count.max(1) };
+        let times = i64::try_from(left % count).unwrap_or(i64::MAX);
+        value = value.saturating_add(times.saturating_mul(it.stride));
+        left /= count;
+    }
+    value
 }
 
 /// What a term sums up beside its offsets.

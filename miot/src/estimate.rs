@@ -1,0 +1,220 @@
+//! `miot estimate`: how long an application's I/O would take elsewhere.
+
+use crate::model::read;
+use crate::output::{Format, records, table};
+use crate::summary::bytes;
+use anyhow::Context as _;
+use clap::Args;
+use miot_trace_analysis::model::estimate::{Bandwidth, Estimate, Ior, estimate};
+use miot_trace_analysis::model::{Model, Phase};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Estimate how long an application's I/O takes on other storage, by running only its phases there
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  miot estimate solver.toml                       the IOR command that mimics each phase\n  miot estimate solver.toml --bandwidth reached.csv\n  miot estimate solver.toml --bandwidth reached.csv --measured nfs=trace-on-nfs\n\n\
+FILE is CSV with a header: configuration,phase,operation,mib_per_second. A phase is any number of its family; operation counts from 1 \
+and may be empty; several lines for the same one count by their mean. \
+Time = weight / bandwidth, summed up over the phases; error = |estimated - measured bandwidth| / measured bandwidth (Mendez et al. 2012)."
+)]
+pub(crate) struct Arguments {
+    /// The model, or a trace
+    #[arg(value_name = "MODEL|DIR")]
+    model: PathBuf,
+    /// Bandwidths that a benchmark of the phases has reached
+    #[arg(long, value_name = "FILE")]
+    bandwidth: Vec<PathBuf>,
+    /// What the application itself did on a configuration, to tell the error of the estimate
+    #[arg(long, value_name = "NAME=MODEL|DIR", value_parser = named)]
+    measured: Vec<(String, PathBuf)>,
+    /// Leave out phases that took less than 1 % of the time, as the paper does
+    #[arg(long)]
+    relevant: bool,
+    /// Where the benchmark is to put its file
+    #[arg(long, value_name = "PATH", default_value = "FILE")]
+    target: String,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+fn named(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.to_owned(), path.into())),
+        _ => {
+            Err("expected the name of a configuration, =, and a model or trace, e.g. nfs=trace-on-nfs".into())
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let mut model = read(&arguments.model)?;
+    if arguments.relevant {
+        model.phases.retain(Phase::is_relevant);
+    }
+    anyhow::ensure!(!model.phases.is_empty(), "{} has no phases", arguments.model.display());
+    let mut out = stdout().lock();
+    if arguments.bandwidth.is_empty() {
+        anyhow::ensure!(
+            arguments.measured.is_empty(),
+            "--measured tells the error of an estimate, which needs bandwidths: add --bandwidth FILE"
+        );
+        commands(&model, arguments, &mut out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut reached = Vec::new();
+    for path in &arguments.bandwidth {
+        reached.extend(bandwidths(path)?);
+    }
+    let mut measured: BTreeMap<&str, Model> = BTreeMap::new();
+    for (name, path) in &arguments.measured {
+        anyhow::ensure!(
+            reached.iter().any(|row| row.configuration == *name),
+            "--measured {name}: no bandwidth is of a configuration of that name"
+        );
+        measured.insert(name, read(path)?);
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for row in &reached {
+        if !names.contains(&row.configuration.as_str()) {
+            names.push(&row.configuration);
+        }
+    }
+    let mut estimates: Vec<Vec<Estimate>> = Vec::new();
+    for name in &names {
+        let rows = estimate(&model, name, &reached, measured.get(name));
+        estimates.push(rows.map_err(|phases| {
+            anyhow::anyhow!("configuration {name} has no bandwidth for phases {phases}: run their benchmark (miot estimate MODEL) and add a line")
+        })?);
+    }
+    let total = |rows: &[Estimate]| rows.last().map_or(f64::INFINITY, |row| row.seconds);
+    let best = estimates.iter().min_by(|a, b| total(a).total_cmp(&total(b)));
+    let choice = best.and_then(|rows| rows.first()).map_or("", |row| row.configuration.as_str());
+    match arguments.format {
+        Format::Text => text(&estimates, choice, &mut out)?,
+        Format::Json => {
+            let report = Report { choice, estimates: estimates.iter().flatten().collect() };
+            serde_json::to_writer_pretty(&mut out, &report)?;
+            writeln!(out)?;
+        }
+        Format::Csv => records(&mut out, Format::Csv, true, estimates.iter().flatten())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    choice: &'a str,
+    estimates: Vec<&'a Estimate>,
+}
+
+/// A benchmark of one operation of a phase.
+#[derive(Serialize)]
+struct Command {
+    phases: String,
+    operation: usize,
+    runs: u64,
+    processes: u64,
+    segments: u64,
+    block: u64,
+    transfer: u64,
+    command: String,
+}
+
+fn commands(model: &Model, arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> {
+    let of_phase = |phase: &Phase| -> Vec<Command> {
+        let of = |(nth, operation)| {
+            let ior = Ior::of(phase, operation, &model.layer);
+            Command {
+                phases: phase.numbers.to_string(),
+                operation: nth + 1,
+                runs: phase.count(),
+                processes: ior.processes,
+                segments: ior.segments,
+                block: ior.block,
+                transfer: ior.transfer,
+                command: ior.command(&arguments.target),
+            }
+        };
+        phase.operations.iter().enumerate().map(of).collect()
+    };
+    let all: Vec<Command> = model.phases.iter().flat_map(of_phase).collect();
+    match arguments.format {
+        Format::Text => {
+            let rows = all.iter().map(|it| [it.phases.clone(), it.operation.to_string(), it.command.clone()]);
+            table(out, ["phases", "operation", "command"].map(str::to_owned), rows.collect())?;
+        }
+        format => records(out, format, true, &all)?,
+    }
+    Ok(())
+}
+
+/// A line of a file of bandwidths.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    configuration: String,
+    phase: u64,
+    operation: Option<u64>,
+    mib_per_second: f64,
+}
+
+fn bandwidths(path: &Path) -> anyhow::Result<Vec<Bandwidth>> {
+    let mut reader = csv::ReaderBuilder::new()
+        .trim(csv::Trim::All)
+        .from_path(path)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    let mut rows = Vec::new();
+    for line in reader.deserialize::<Line>() {
+        let line = line.with_context(|| {
+            format!(
+                "{}: expected CSV with the columns configuration,phase,operation,mib_per_second",
+                path.display()
+            )
+        })?;
+        anyhow::ensure!(
+            line.mib_per_second.is_finite() && line.mib_per_second > 0.0,
+            "{}: phase {} of {}: a bandwidth must be above 0, found {}",
+            path.display(),
+            line.phase,
+            line.configuration,
+            line.mib_per_second
+        );
+        rows.push(Bandwidth {
+            configuration: line.configuration,
+            phase: line.phase,
+            operation: line.operation,
+            bytes_per_second: line.mib_per_second * f64::from(1 << 20),
+        });
+    }
+    anyhow::ensure!(!rows.is_empty(), "{} has no bandwidths", path.display());
+    Ok(rows)
+}
+
+/// The paper's tables 3 and 4.
+fn text(estimates: &[Vec<Estimate>], choice: &str, out: &mut impl Write) -> std::io::Result<()> {
+    let seconds = |value: f64| format!("{value:.3}");
+    let header =
+        ["configuration", "phases", "bytes", "MiB/s", "Time(CH) s", "Time(MD) s", "error MiB/s", "error %"];
+    let rows = estimates.iter().flatten().map(|row| {
+        [
+            row.configuration.clone(),
+            row.phases.clone(),
+            bytes(row.bytes),
+            format!("{:.1}", row.bytes_per_second / f64::from(1 << 20)),
+            seconds(row.seconds),
+            row.measured_seconds.map_or("-".into(), seconds),
+            row.error_absolute.map_or("-".into(), |error| format!("{:.1}", error / f64::from(1 << 20))),
+            row.error_relative.map_or("-".into(), |error| format!("{error:.2}")),
+        ]
+    });
+    table(out, header.map(str::to_owned), rows.collect())?;
+    if estimates.len() > 1 {
+        writeln!(out, "\nleast time: {choice}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! `miot model`: the I/O of an application as an abstract model.
+
+mod explain;
+
+use crate::output::{Format, records, table};
+use crate::phases::{self, Choice};
+use crate::source::Source;
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use miot_trace_analysis::model::{Model, compare};
+use std::io::{Write as _, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// What `miot model compare` exits with if models differ.
+const EXIT_DIFFERENT: u8 = 3;
+
+/// The I/O of an application as a model that says nothing of the machine: save, compare, explain
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  miot model save trace -o solver.toml\n  miot model explain solver.toml\n  miot model compare solver.toml other-trace\n\nA model is a TOML file that people may edit; docs/model.md describes it. Wherever a model is asked for, a trace directory will do."
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make the model of a trace
+    Save {
+        #[command(flatten)]
+        source: Source,
+        #[command(flatten)]
+        choice: Choice,
+        /// The file to write; it must not exist [default: standard output]
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Without what was measured on this machine
+        #[arg(long)]
+        abstract_only: bool,
+    },
+    /// Say what differs between two models; exits with 3 if anything does
+    #[command(after_help = "What was measured and what files are called does not count.")]
+    Compare {
+        /// A model, or a trace
+        #[arg(value_name = "MODEL|DIR")]
+        one: PathBuf,
+        /// Another
+        #[arg(value_name = "MODEL|DIR")]
+        other: PathBuf,
+        /// How to print
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+    /// Say in words what a model says
+    Explain {
+        /// A model, or a trace
+        #[arg(value_name = "MODEL|DIR")]
+        model: PathBuf,
+    },
+}
+
+/// The model in a file, or of a trace.
+pub(crate) fn read(path: &Path) -> anyhow::Result<Model> {
+    if path.is_dir() {
+        return phases::model(&Source::whole(path), &Choice::default());
+    }
+    let text = std::fs::read_to_string(path).with_context(|| {
+        format!("cannot read {} as a model: `miot model save DIR -o FILE` makes one", path.display())
+    })?;
+    Model::from_toml(&text).with_context(|| format!("{} is no model", path.display()))
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let mut out = stdout().lock();
+    match &arguments.command {
+        Command::Save { source, choice, output, abstract_only } => {
+            let mut model = phases::model(source, choice)?;
+            if *abstract_only {
+                model.measured_seconds = None;
+                model.phases.iter_mut().for_each(|phase| phase.measured = None);
+            }
+            let text = model.to_toml()?;
+            match output {
+                Some(path) => {
+                    let file = std::fs::File::create_new(path);
+                    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+                    written.with_context(|| format!("cannot write {}", path.display()))?;
+                }
+                None => out.write_all(text.as_bytes())?,
+            }
+        }
+        Command::Compare { one, other, format } => {
+            let differences = compare(&read(one)?, &read(other)?);
+            match format {
+                Format::Text if differences.is_empty() => writeln!(out, "no difference")?,
+                Format::Text => {
+                    let header = ["where", "what", "one", "other"].map(str::to_owned);
+                    let rows = differences.iter().cloned().map(|it| [it.place, it.field, it.one, it.other]);
+                    table(&mut out, header, rows.collect())?;
+                }
+                format => records(&mut out, *format, true, &differences)?,
+            }
+            if !differences.is_empty() {
+                return Ok(ExitCode::from(EXIT_DIFFERENT));
+            }
+        }
+        Command::Explain { model } => explain::write(&read(model)?, &mut out)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

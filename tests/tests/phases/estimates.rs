@@ -1,0 +1,118 @@
+//! `miot estimate`: commands, times, errors and choice, worked out by hand.
+
+use crate::{miot, place};
+use miot_trace_analysis::model::estimate::Estimate;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Two processes, 1 MiB requests: three phases that write 4 MiB, one that reads 12 MiB back.
+const MODEL: &str = r#"
+format = 1
+layer = "mpi-io"
+processes = 2
+[[phase]]
+numbers = "1-3"
+file = "data"
+sharing = "shared"
+processes = "0-1"
+weight = 4194304
+measured = { seconds = 0.1, bytes_per_second = 125829120.0, share = 0.5, bytes_moved = 12582912 }
+[[phase.operation]]
+direction = "write"
+size = 1048576
+repetitions = 2
+mode = "sequential"
+pointer = "explicit"
+displacement = [{ count = 2, stride = 1048576 }]
+offset = { start = 0, loops = [{ count = 2, stride = 6291456 }] }
+offset_per_phase = { start = 2097152 }
+[[phase]]
+numbers = "4"
+file = "data"
+sharing = "unique"
+processes = "0-1"
+weight = 12582912
+measured = { seconds = 0.05, bytes_per_second = 251658240.0, share = 0.25, bytes_moved = 12582912 }
+[[phase.operation]]
+direction = "read"
+size = 1048576
+repetitions = 6
+mode = "sequential"
+pointer = "explicit"
+displacement = [{ count = 6, stride = 1048576 }]
+offset = { start = 0 }
+"#;
+
+fn files(name: &str, bandwidths: &str) -> [PathBuf; 2] {
+    let place = place(name);
+    let files = [place.join("model.toml"), place.join("reached.csv")];
+    std::fs::write(&files[0], MODEL).unwrap();
+    std::fs::write(&files[1], bandwidths).unwrap();
+    files
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn commands_mimic_phases() {
+    let [model, _] = files("commands", "");
+    let said = miot(&["estimate", text(&model), "--target", "/mnt/x"]).success().stdout;
+    assert!(
+        said.contains("mpiexec -n 2 ior -a MPIIO -w -k -s 1 -b 2097152 -t 1048576 -o /mnt/x\n"),
+        "{said}"
+    );
+    assert!(
+        said.contains("mpiexec -n 2 ior -a MPIIO -r -k -s 1 -b 6291456 -t 1048576 -F -o /mnt/x\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn times_errors_and_choice() {
+    let reached = "configuration,phase,operation,mib_per_second\nslow,1,,60\nslow,4,,120\nfast,2,1,100\nfast,2,1,140\nfast,4,,300\n";
+    let [model, reached] = files("times", reached);
+    let measured = format!("fast={}", text(&model));
+    let words = [
+        "estimate",
+        text(&model),
+        "--bandwidth",
+        text(&reached),
+        "--measured",
+        &measured,
+        "--format",
+        "json",
+    ];
+    let said: Value = serde_json::from_str(&miot(&words).success().stdout).unwrap();
+    assert_eq!(said["choice"], "fast");
+    let rows: Vec<Estimate> = serde_json::from_value(said["estimates"].clone()).unwrap();
+    // 12 MiB in each family. slow: 12/60, 12/120. fast: 12/120 (the mean of two runs), 12/300.
+    let seconds: Vec<f64> = rows.iter().map(|row| (row.seconds * 1e6).round() / 1e6).collect();
+    assert_eq!(seconds, [0.2, 0.1, 0.3, 0.1, 0.04, 0.14]);
+    // Measured: 12 MiB in 0.1 s and in 0.05 s, so 120 and 240 MiB/s.
+    let errors: Vec<Option<f64>> =
+        rows.iter().map(|row| row.error_relative.map(|e| (e * 10.0).round() / 10.0)).collect();
+    assert_eq!(errors, [None, None, None, Some(0.0), Some(25.0), Some(7.1)]);
+    let table = miot(&words[..6]).success().stdout;
+    assert!(table.contains("least time: fast"), "{table}");
+}
+
+#[test]
+fn what_is_missing_is_told() {
+    let header = "configuration,phase,operation,mib_per_second\n";
+    for (name, bandwidths, expected) in [
+        ("none", header.to_owned(), "has no bandwidths"),
+        ("partial", format!("{header}a,1,,60\n"), "configuration a has no bandwidth for phases 4"),
+        ("zero", format!("{header}a,1,,0\n"), "must be above 0"),
+        ("columns", "a,b\n1,2\n".to_owned(), "expected CSV with the columns"),
+    ] {
+        let [model, reached] = files(&format!("missing-{name}"), &bandwidths);
+        let said = miot(&["estimate", text(&model), "--bandwidth", text(&reached)]);
+        assert_eq!(said.code(), 1, "{name}");
+        assert!(said.stderr.contains(expected), "{name}: {}", said.stderr);
+    }
+    let [model, _] = files("missing-all", "");
+    let said = miot(&["estimate", text(&model), "--measured", "a=b"]);
+    assert!(said.stderr.contains("add --bandwidth FILE"), "{}", said.stderr);
+}

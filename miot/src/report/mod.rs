@@ -69,10 +69,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A reader never sees half of a file.
+/// A reader never sees half of a file; what is no file (a pipe, a device) is written to as it is.
 fn write(file: &Path, content: &[u8]) -> anyhow::Result<()> {
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let failed = || format!("cannot write {}", file.display());
+    if std::fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+        return std::fs::write(file, content).with_context(failed);
+    }
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut new = tempfile::Builder::new()
         .prefix(".miot-report")
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))

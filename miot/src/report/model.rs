@@ -6,14 +6,16 @@ use arrow_array::cast::AsArray as _;
 use miot_proto::op::{Class, Layer};
 use miot_trace_analysis::bursts::{Bursts, INTERVAL, Interval, Spread};
 use miot_trace_analysis::characterize::fields::Fields;
-use miot_trace_analysis::characterize::{By, Characterization, Characterize, Row, Settings};
+use miot_trace_analysis::characterize::{ASSUMED_BLOCK, By, Characterization, Characterize, Row, Settings};
 use miot_trace_analysis::events::{COLUMNS, Event, Events, Names};
+use miot_trace_analysis::findings::{Collector, Findings};
 use miot_trace_analysis::idle::{Idle, Silence};
 use miot_trace_analysis::offsets::{Accesses, Grid};
+use miot_trace_analysis::programs::is_system;
 use miot_trace_analysis::timeline::{Course, Timeline};
-use miot_trace_analysis::{Outermost, Report, Summary};
+use miot_trace_analysis::{Outermost, Programs, Report, Summary};
 use miot_trace_store::clocks::{errors, pieces};
-use miot_trace_store::{Reader, Removed, Table};
+use miot_trace_store::{FileNames, Reader, Removed, Table};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -49,6 +51,7 @@ pub(super) struct Model {
     /// Throughput, bytes per second, that is reached or exceeded in a share of the intervals: shares in equal steps from 0 to 1.
     pub(super) curve: Vec<f64>,
     pub(super) idle: Idle,
+    pub(super) findings: Findings,
     /// By layer.
     pub(super) layers: Vec<LayerSizes>,
     /// Files that moved the most bytes, by layer: as `miot stat --by file --format json` has them.
@@ -169,17 +172,22 @@ impl Files {
         }
     }
 
-    /// Files that moved the most bytes.
-    fn top(&self) -> Vec<u64> {
-        let mut all: Vec<_> =
-            self.by_id.iter().map(|(file, of)| (std::cmp::Reverse(of.bytes), *file)).collect();
+    /// Files that moved the most bytes; those of the system only if there are no others.
+    fn top(&self, names: &FileNames) -> Vec<u64> {
+        let is_system = |file: u64| names.get(file).is_none_or(is_system);
+        let keyed =
+            self.by_id.iter().map(|(file, of)| (is_system(*file), std::cmp::Reverse(of.bytes), *file));
+        let mut all: Vec<_> = keyed.collect();
+        if all.iter().any(|(is_system, ..)| !is_system) {
+            all.retain(|(is_system, ..)| !is_system);
+        }
         let top = SHOWN_FILES.min(all.len());
         if top < all.len() {
             all.select_nth_unstable(top);
         }
         all.truncate(top);
         all.sort_unstable();
-        all.into_iter().map(|(_, file)| file).collect()
+        all.into_iter().map(|(.., file)| file).collect()
     }
 }
 
@@ -191,8 +199,11 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     let (mut spread, mut silence) = (Spread::new(INTERVAL), Silence::default());
     let settings = Settings { most_memory: 512 << 20, ..Settings::default() };
     let mut characterize = Characterize::new(settings, reader.files()?, &processes);
+    let names = reader.files()?;
+    let mut collector = Collector::new(Programs::of(&processes), ASSUMED_BLOCK.into());
     let mut batches = |batch: &RecordBatch| {
         summary.add(batch);
+        collector.add(batch, &names);
         characterize.add(batch);
     };
     each(source, &reader, &mut batches, &mut |event, outermost| {
@@ -206,7 +217,7 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     for losses in reader.table(Table::Losses)? {
         summary.add_losses(&losses);
     }
-    let shown = files.top();
+    let shown = files.top(&names);
     if shown.iter().any(|file| files.by_id[file].grid.is_none()) {
         shown.iter().for_each(|file| {
             if let Some(of) = files.by_id.get_mut(file) {
@@ -222,7 +233,6 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
             }
         })?;
     }
-    let names = reader.files()?;
     let accesses = shown.iter().filter_map(|file| {
         let of = files.by_id.get(file)?;
         let path = names.get(*file).unwrap_or_default().to_owned();
@@ -252,6 +262,7 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
         bursts,
         curve,
         idle,
+        findings: collector.finish(&names),
         layers,
         files: top(&found, By::File, rows),
         ranks: top(&found, By::Process, rows),

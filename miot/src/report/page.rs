@@ -2,14 +2,17 @@
 
 use super::model::Model;
 use super::svg::{Plot, Text};
+use super::words::span;
 use super::{tables, words};
-use crate::numbers::{bytes, count, time};
+use crate::numbers::{bytes, count};
 use std::fmt::Write as _;
 
 /// Colours and type of plots, in the page and in files.
 const PLOT_STYLE: &str = include_str!("plot.css");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
+/// Findings on the page; those of the programs with the most time in I/O come first.
+const FINDINGS: usize = 24;
 /// The style of plots outside the page, where no variables are known.
 pub(crate) const PLAIN_STYLE: &str = include_str!("plain.css");
 
@@ -74,8 +77,8 @@ fn tiles(html: &mut String, model: &Model) {
         ("requests", "Requests", totals.requests, count(totals.requests as f64)),
         ("bytes_read", "Read", totals.bytes_read, bytes(totals.bytes_read as f64)),
         ("bytes_written", "Written", totals.bytes_written, bytes(totals.bytes_written as f64)),
-        ("time", "Time in I/O", totals.time, time(totals.time)),
-        ("wall", "Duration", totals.wall, time(totals.wall)),
+        ("time", "Time in I/O", totals.time, span(totals.time)),
+        ("wall", "Duration", totals.wall, span(totals.wall)),
         ("files", "Files", totals.files, count(totals.files as f64)),
         ("processes", "Processes", totals.processes, count(totals.processes as f64)),
         ("events", "Events", totals.events, count(totals.events as f64)),
@@ -99,8 +102,9 @@ fn tiles(html: &mut String, model: &Model) {
 }
 
 fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
-    *html += "<nav aria-label=\"sections\"><a href=\"#time\">Over time</a><a href=\"#accesses\">Access patterns</a><a href=\"#files\">Files</a><a href=\"#ranks\">Ranks</a><a href=\"#cluster\">Nodes and jobs</a><a href=\"#operations\">Operations</a></nav>\n";
-    let interval = time(model.course.interval.unsigned_abs());
+    *html += "<nav aria-label=\"sections\"><a href=\"#findings\">Findings</a><a href=\"#time\">Over time</a><a href=\"#accesses\">Access patterns</a><a href=\"#files\">Files</a><a href=\"#ranks\">Ranks</a><a href=\"#cluster\">Nodes and jobs</a><a href=\"#operations\">Operations</a></nav>\n";
+    let interval = span(model.course.interval.unsigned_abs());
+    findings(html, model);
     *html += "<section id=\"time\"><h2>Over time</h2>";
     let keys = |keys: &[(&str, &str)]| {
         keys.iter()
@@ -208,6 +212,51 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
     );
 }
 
+/// What is worth changing, each with its evidence, its advice and its rule.
+fn findings(html: &mut String, model: &Model) {
+    let found = &model.findings;
+    let _ = write!(html, "<section id=\"findings\"><h2>Findings</h2>");
+    if found.findings.is_empty() {
+        let programs = words::counted(found.programs, "program", "programs");
+        let _ = write!(html, "<p>No rule has found anything to change in {programs}.</p>");
+    }
+    for finding in found.findings.iter().take(FINDINGS) {
+        let program = &finding.program;
+        let name = program.exe.rsplit('/').next().unwrap_or_default();
+        let job = program.job.as_ref().map(|job| format!(", job {job}")).unwrap_or_default();
+        let title = words::title(finding.rule.name());
+        let _ = write!(
+            html,
+            "<article class=\"finding\" data-rule=\"{}\"><h3>{title} <span>{}{}</span></h3><p>{}</p>",
+            finding.rule.name(),
+            Text(name),
+            Text(&job),
+            Text(&finding.what)
+        );
+        if !finding.files.is_empty() {
+            let files = finding.files.iter().map(|file| format!("<li><bdi>{}</bdi></li>", Text(&file.path)));
+            let _ = write!(html, "<ul>{}</ul>", files.collect::<String>());
+        }
+        let _ = write!(
+            html,
+            "<p class=\"advice\">{}</p><details><summary>Rule</summary><p>{} <cite>{}</cite></p></details></article>",
+            Text(&finding.advice),
+            Text(&finding.because),
+            Text(&finding.source)
+        );
+    }
+    let more = found.findings.len().saturating_sub(FINDINGS) as u64;
+    if more > 0 {
+        let more = words::counted(more, "more finding", "more findings");
+        let _ = write!(html, "<p class=\"rest\">and {more}: miot stat DIR --show findings</p>");
+    }
+    if found.files_left_out > 0 {
+        let left = words::counted(found.files_left_out, "request", "requests");
+        let _ = write!(html, "<p class=\"rest\">{left} to further files were not looked at.</p>");
+    }
+    *html += "</section>";
+}
+
 fn bursts(html: &mut String, model: &Model, plots: &[Plot]) {
     let total = &model.bursts.total;
     let below = |fraction: f64| {
@@ -221,7 +270,7 @@ fn bursts(html: &mut String, model: &Model, plots: &[Plot]) {
         "bursts",
         &format!(
             "Bytes per second in each {}, in order of size, over the share of the time: {} of the time below a third of the peak of {}/s, {} below a twentieth.",
-            time(model.bursts.interval),
+            span(model.bursts.interval),
             below(0.33),
             bytes(total.peak),
             below(0.05)
@@ -237,7 +286,7 @@ fn bursts(html: &mut String, model: &Model, plots: &[Plot]) {
         "activity",
         &format!(
             "Dark: requests were under way. Each step is {}.",
-            time(model.course.interval.unsigned_abs())
+            span(model.course.interval.unsigned_abs())
         ),
     );
 }
@@ -249,9 +298,7 @@ fn notes(model: &Model) -> String {
             .to_owned(),
     ];
     if model.notes.block_size_assumed {
-        notes.push(
-            "Alignment is counted for blocks of 4096 bytes where the trace has no block size.".to_owned(),
-        );
+        notes.push("Misaligned is what does not begin at a multiple of 4096 bytes.".to_owned());
     }
     if model.notes.folded_pairs > 0 {
         notes.push(format!(

@@ -143,7 +143,8 @@ pub(crate) fn ticks(most: f64, wanted: usize, unit: f64) -> Vec<f64> {
     let within = rough / unit.powf(power);
     let ten = 10f64.powf(within.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * ten >= within).unwrap_or(10.0);
-    let step = step * ten * unit.powf(power);
+    // 1000 of one unit is rather 1 of the next.
+    let step = if step * ten >= 1000.0 { unit } else { step * ten } * unit.powf(power);
     (0..).map(|number| f64::from(number) * step).take_while(|value| *value <= most * 1.000_001).collect()
 }
 
@@ -189,6 +190,7 @@ mod tests {
         assert_eq!(ticks(3_500.0, 4, 1000.0), [0.0, 1000.0, 2000.0, 3000.0]);
         let mebi = 1_048_576.0;
         assert_eq!(ticks(700.0 * mebi, 3, 1024.0), [0.0, 500.0 * mebi]);
+        assert_eq!(ticks(3.9 * mebi, 5, 1024.0), [0.0, 1.0, 2.0, 3.0].map(|value| value * mebi));
         assert_eq!(ticks(0.0, 3, 1000.0), [0.0]);
     }
 

@@ -2,8 +2,8 @@
 
 use super::model::{Clock, Group, Model};
 use super::svg::Text;
-use crate::numbers::{bytes, time};
-use crate::output::duration;
+use super::words::span;
+use crate::numbers::bytes;
 use miot_trace_analysis::characterize::Value;
 use miot_trace_analysis::characterize::fields::Fields;
 use miot_trace_analysis::idle::Definition;
@@ -52,7 +52,8 @@ impl Table {
     }
 
     fn time(&mut self, value: u64) -> &mut Table {
-        self.number(value, &time(value))
+        let shown = if value == 0 { "–".to_owned() } else { span(value) };
+        self.number(value, &shown)
     }
 
     fn real(&mut self, value: Option<f64>, show: impl Fn(f64) -> String) -> &mut Table {
@@ -63,7 +64,10 @@ impl Table {
     }
 
     fn seconds(&mut self, value: Option<f64>) -> &mut Table {
-        self.real(value, |value| time((value * 1e9) as u64))
+        self.real(
+            value,
+            |value| if value > 0.0 { span((value * 1e9).round() as u64) } else { "–".to_owned() },
+        )
     }
 
     fn share(&mut self, value: Option<f64>) -> &mut Table {
@@ -165,7 +169,7 @@ pub(super) fn nodes(model: &Model) -> String {
         group(&mut table, row);
         let clock = model.clocks.iter().find(|clock| clock.node == row.name);
         let known = |value: Option<i64>| match value {
-            Some(value) => (value, duration(value)),
+            Some(value) => (value, span(value.unsigned_abs())),
             None => (-1, "unknown".to_owned()),
         };
         for (value, shown) in [
@@ -195,13 +199,17 @@ pub(super) fn jobs(model: &Model) -> Option<String> {
         "per node",
     ];
     let mut table = Table::new("jobs-table", "Jobs, and runs of parallel programs, by layer", &columns);
-    let named = |row: &&Fields| matches!(row.get("job"), Some(Value::Text(_)));
+    let named = |row: &&Fields| {
+        matches!(row.get("job"), Some(Value::Text(_)))
+            || Figures(row).real("ranks").is_some_and(|ranks| ranks > 1.0)
+    };
     let mut rows = model.jobs.iter().filter(named).peekable();
     rows.peek()?;
     for row in rows {
         let figure = Figures(row);
-        table.row(format_args!("{} {}", figure.text("job"), figure.text("layer")));
-        table.text(figure.text("job")).text(figure.text("layer")).count(figure.whole("processes"));
+        let job = Some(figure.text("job")).filter(|job| !job.is_empty()).unwrap_or("(none)");
+        table.row(format_args!("{job} {}", figure.text("layer"))).text(job);
+        table.text(figure.text("layer")).count(figure.whole("processes"));
         table
             .count(figure.whole("files"))
             .bytes(figure.whole("bytes_read"))
@@ -215,54 +223,45 @@ pub(super) fn jobs(model: &Model) -> Option<String> {
 
 /// Files as Darshan counts them, layer by layer.
 pub(super) fn counted_files(model: &Model) -> String {
-    let columns = [
-        "=Layer",
-        "Read",
-        "Written",
-        "Reads",
-        "Writes",
-        "Sequential reads",
-        "Sequential writes",
-        "Misaligned",
-        "Switches",
-        "Metadata",
-        "Reading",
-        "Writing",
-        "=File",
-    ];
+    let columns = [&["=File", "=Layer"][..], &COUNTERS].concat();
     let mut table = Table::new("counted-files-table", "Files by layer, by bytes moved", &columns);
-    for row in &model.files {
+    for row in model.files.iter().filter(|row| is_of_interest(row)) {
         let figure = Figures(row);
         let path = figure.text("path");
-        table.row(format_args!("{} {path}", figure.text("layer"))).text(figure.text("layer"));
+        table.row(format_args!("{} {path}", figure.text("layer"))).path(path).text(figure.text("layer"));
         counters(&mut table, &figure);
-        table.path(path).end();
+        table.end();
     }
     table.finish(None)
 }
 
+/// What [`counters`] puts into a table.
+const COUNTERS: [&str; 11] = [
+    "Read",
+    "Written",
+    "Reads",
+    "Writes",
+    "Seq. reads",
+    "Seq. writes",
+    "Misaligned",
+    "Switches",
+    "Metadata",
+    "Reading",
+    "Writing",
+];
+
+/// Bytes moved, or time passed.
+fn is_of_interest(row: &Fields) -> bool {
+    let figure = Figures(row);
+    figure.whole("bytes") > 0 || figure.real("f_meta_time").is_some_and(|seconds| seconds > 0.0)
+}
+
 /// Processes as Darshan counts them, layer by layer.
 pub(super) fn counted_ranks(model: &Model) -> String {
-    let columns = [
-        "Rank",
-        "=Node",
-        "PID",
-        "=Layer",
-        "Read",
-        "Written",
-        "Reads",
-        "Writes",
-        "Sequential reads",
-        "Sequential writes",
-        "Misaligned",
-        "Switches",
-        "Metadata",
-        "Reading",
-        "Writing",
-    ];
+    let columns = [&["Rank", "=Node", "PID", "=Layer"][..], &COUNTERS].concat();
     let mut table =
         Table::new("counted-ranks-table", "Processes and ranks by layer, by bytes moved", &columns);
-    for row in &model.ranks {
+    for row in model.ranks.iter().filter(|row| is_of_interest(row)) {
         let figure = Figures(row);
         let rank = figure.real("rank");
         table.row(format_args!("{} {}", figure.whole("process"), figure.text("layer")));

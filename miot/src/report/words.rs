@@ -2,8 +2,41 @@
 
 use super::model::Model;
 use super::times::moment;
-use crate::numbers::{bytes, count, time};
-use crate::output::duration;
+use crate::numbers::{bytes, count};
+
+/// A duration with three digits and a unit.
+pub(super) fn span(nanoseconds: u64) -> String {
+    let units = [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")];
+    let value = nanoseconds as f64;
+    match nanoseconds {
+        0 => "0".to_owned(),
+        120_000_000_000.. => long_span(nanoseconds / 1_000_000_000),
+        _ => {
+            let (unit, name) = units.into_iter().find(|(unit, _)| value >= *unit).unwrap_or((1.0, "ns"));
+            let value = value / unit;
+            let digits = if value >= 99.95 || unit == 1.0 {
+                0
+            } else if value >= 9.995 {
+                1
+            } else {
+                2
+            };
+            let text = format!("{value:.digits$}");
+            let text = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+            format!("{text} {name}")
+        }
+    }
+}
+
+/// Two minutes and more.
+fn long_span(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match seconds {
+        0..7_200 => format!("{minutes} min {:02} s", seconds % 60),
+        7_200..172_800 => format!("{hours} h {:02} min", minutes % 60),
+        _ => format!("{days} d {} h", hours % 24),
+    }
+}
 
 /// One line for the terminal.
 pub(super) fn headline(model: &Model) -> String {
@@ -13,7 +46,7 @@ pub(super) fn headline(model: &Model) -> String {
         totals.events,
         bytes(totals.bytes_read as f64),
         bytes(totals.bytes_written as f64),
-        time(totals.wall),
+        span(totals.wall),
         if totals.lost == 0 { "nothing lost".to_owned() } else { format!("{} events lost", totals.lost) }
     )
 }
@@ -28,7 +61,7 @@ pub(super) fn period(model: &Model) -> String {
     let (begin, end) = (moment(totals.begin, SECONDS), moment(totals.end, SECONDS));
     let same = begin.rsplit_once(' ').map(|(day, _)| day) == end.rsplit_once(' ').map(|(day, _)| day);
     let end = if same { end.rsplit_once(' ').map_or("", |(_, clock)| clock) } else { &end };
-    format!("{begin} – {end} UTC ({})", time(totals.wall))
+    format!("{begin} – {end} UTC ({})", span(totals.wall))
 }
 
 /// What was done, how fast, by whom and where the time went.
@@ -43,7 +76,7 @@ pub(super) fn summary(model: &Model) -> Vec<String> {
         capital(&counted(totals.processes, "process", "processes")),
         counted(model.nodes.len() as u64, "node", "nodes"),
         counted(totals.requests, "request", "requests"),
-        time(totals.wall),
+        span(totals.wall),
         counted(totals.files, "file", "files"),
     )];
     let moved = totals.bytes_read.saturating_add(totals.bytes_written);
@@ -60,7 +93,7 @@ pub(super) fn summary(model: &Model) -> Vec<String> {
     let busy = totals.time as f64 / totals.wall.max(1) as f64;
     said.push(format!(
         "Requests took {} in all, so that {:.2} of them were under way on average.",
-        time(totals.time),
+        span(totals.time),
         busy
     ));
     if let Some(most) = model.summary.operations.first() {
@@ -70,10 +103,15 @@ pub(super) fn summary(model: &Model) -> Vec<String> {
             most.layer,
             most.op,
             counted(most.count, "call", "calls"),
-            time(most.time),
-            duration(most.p50 as i64),
-            duration(most.p99 as i64),
+            span(most.time),
+            span(most.p50),
+            span(most.p99),
         ));
+    }
+    let found = model.findings.findings.len() as u64;
+    if found > 0 {
+        let is = if found == 1 { "is" } else { "are" };
+        said.push(format!("There {is} {} on what could be changed.", counted(found, "finding", "findings")));
     }
     let failed: u64 = model.summary.operations.iter().map(|row| row.failed).sum();
     if failed > 0 {
@@ -89,7 +127,7 @@ fn peak(model: &Model) -> String {
         Some(most) if most > 0 => format!(
             ", and {}/s in the busiest {}",
             bytes(most as f64 / (course.interval as f64 / 1e9)),
-            time(course.interval.unsigned_abs())
+            span(course.interval.unsigned_abs())
         ),
         _ => String::new(),
     }
@@ -145,12 +183,12 @@ fn clocks(model: &Model) -> Vec<String> {
     if let Some((most, worst)) = known.iter().max_by_key(|(most, _)| *most) {
         let nodes = counted(known.len() as u64, "node", "nodes");
         let estimated = worst.estimated_error.filter(|error| *error > 0);
-        let estimated =
-            estimated.map_or_else(String::new, |error| format!(", {} by estimate", duration(error)));
+        let estimated = estimated
+            .map_or_else(String::new, |error| format!(", {} by estimate", span(error.unsigned_abs())));
         said.push(if *most == 0 {
             format!("Clocks: {nodes}, on the log-server's own clock.")
         } else {
-            format!("Clocks: times of {nodes} agree within {}{estimated}.", duration(*most))
+            format!("Clocks: times of {nodes} agree within {}{estimated}.", span(most.unsigned_abs()))
         });
     }
     let unknown: Vec<_> = model.clocks.iter().filter(|clock| clock.uncertainty.is_none()).collect();
@@ -180,7 +218,27 @@ pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{number_text} {}", if number == 1 { one } else { many })
 }
 
+/// The name of a rule in words.
+pub(super) fn title(rule: &str) -> String {
+    capital(&rule.replace('_', " "))
+}
+
 fn capital(text: &str) -> String {
     let mut characters = text.chars();
     characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_for_people() {
+        let spans = [0, 7, 1_500, 10_000_000, 262_144, 99_960_000, 7_440_000_000, 119_000_000_000];
+        let expected = ["0", "7 ns", "1.5 µs", "10 ms", "262 µs", "100 ms", "7.44 s", "119 s"];
+        assert_eq!(spans.map(span), expected);
+        let long =
+            [120, 7_199, 7_200, 172_799, 172_800, 3_000_000].map(|seconds| span(seconds * 1_000_000_000));
+        assert_eq!(long, ["2 min 00 s", "119 min 59 s", "2 h 00 min", "47 h 59 min", "2 d 0 h", "34 d 17 h"]);
+    }
 }

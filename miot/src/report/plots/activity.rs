@@ -3,7 +3,7 @@
 use super::super::model::Model;
 use super::super::svg::{BOTTOM, LEFT, Plot, RIGHT, WIDE, staircase};
 use super::super::times::Times;
-use crate::numbers::time;
+use super::super::words::span;
 
 const STRIP: f64 = 30.0;
 
@@ -13,7 +13,7 @@ pub(super) fn plot(model: &Model, times: Times) -> Plot {
     let idle = course.requests.iter().filter(|requests| **requests == 0).count();
     plot.description = format!(
         "Intervals of {} in which requests were under way; {idle} of {} were without any.",
-        time(course.interval.unsigned_abs()),
+        span(course.interval.unsigned_abs()),
         course.requests.len()
     );
     let x = times.scale(LEFT, WIDE - RIGHT);

@@ -2,7 +2,8 @@
 
 use super::super::model::Model;
 use super::super::svg::{BOTTOM, LEFT, Plot, RIGHT, Scale, ticks};
-use crate::numbers::{bytes, time};
+use super::super::words::span;
+use crate::numbers::bytes;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 528.0;
@@ -22,7 +23,7 @@ pub(super) fn plot(model: &Model) -> Option<Plot> {
     };
     plot.description = format!(
         "Throughput per interval of {}, in order of size: the peak is {}/s, in {:.1} % of the intervals it is below a third of that, in {:.1} % below a twentieth.",
-        time(model.bursts.interval),
+        span(model.bursts.interval),
         bytes(peak),
         below(0.33),
         below(0.05)

@@ -3,8 +3,9 @@
 use super::super::model::Model;
 use super::super::svg::{BOTTOM, LEFT, Plot, RIGHT, Scale, WIDE};
 use super::super::times::Times;
-use crate::numbers::{count, time};
-use miot_trace_analysis::timeline::{STEPS, step_begin};
+use super::super::words::span;
+use crate::numbers::count;
+use miot_trace_analysis::timeline::{STEPS, step, step_begin};
 use std::fmt::Write as _;
 
 const HEIGHT: f64 = 300.0;
@@ -31,14 +32,13 @@ pub(super) fn plot(model: &Model, times: Times) -> Plot {
     let y = Scale { from: lowest as f64, to: highest as f64, start: bottom, end: TOP };
     plot.description = format!(
         "Numbers of requests by time and by how long they took, from {} to {}; the darkest field has {} requests in {}. Lines: median and 99th percentile.",
-        time(step_begin(lowest)),
-        time(step_begin(highest)),
+        span(step_begin(lowest)),
+        span(step_begin(highest)),
         count(most as f64),
-        time(width as u64)
+        span(width as u64)
     );
-    let every = (highest - lowest).div_ceil(9).next_multiple_of(2).max(2);
-    let labels =
-        (lowest.next_multiple_of(2)..=highest).step_by(every).map(|s| (s as f64, time(step_begin(s))));
+    let decades = (0..14).map(|power| 10u64.pow(power)).map(|value| (place(value), span(value)));
+    let labels = decades.filter(|(at, _)| (y.from..=y.to).contains(at));
     let mut shades = vec![String::new(); SHADES];
     let [mut median, mut high] = [String::new(), String::new()];
     for (number, column) in columns.iter().enumerate() {
@@ -64,6 +64,13 @@ pub(super) fn plot(model: &Model, times: Times) -> Plot {
     plot.path("p99", &high);
     plot.columns(&x, bottom, &times.ticks(9));
     plot
+}
+
+/// Where a duration is on the axis of steps.
+fn place(nanoseconds: u64) -> f64 {
+    let step = step(nanoseconds);
+    let (begin, end) = (step_begin(step) as f64, step_begin(step + 1) as f64);
+    step as f64 + (nanoseconds as f64 - begin) / (end - begin).max(1.0)
 }
 
 fn columns(model: &Model) -> Vec<Durations> {

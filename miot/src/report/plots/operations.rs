@@ -3,7 +3,8 @@
 use super::super::model::Model;
 use super::super::svg::{BOTTOM, LEFT, Plot, RIGHT, Scale, WIDE, staircase, ticks};
 use super::super::times::Times;
-use crate::numbers::{count, time};
+use super::super::words::span;
+use crate::numbers::count;
 use miot_trace_analysis::timeline::KINDS;
 
 const STRIP: f64 = 96.0;
@@ -18,7 +19,7 @@ pub(super) fn plot(model: &Model, times: Times) -> Plot {
     let mut plot = Plot::new("operations", "Operations over time, by layer", (WIDE, height));
     plot.description = format!(
         "Operations per second in intervals of {}, of each layer by kind: reads, writes, synchronization, metadata.",
-        time(course.interval.unsigned_abs())
+        span(course.interval.unsigned_abs())
     );
     let x = times.scale(LEFT, WIDE - RIGHT);
     let shifted = super::of_course(model, &x);

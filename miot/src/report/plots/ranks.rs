@@ -2,7 +2,7 @@
 
 use super::super::model::Model;
 use super::super::svg::{BOTTOM, LEFT, Plot, RIGHT, Scale, WIDE, ticks};
-use crate::numbers::time;
+use super::super::words::span;
 use std::fmt::Write as _;
 
 const HEIGHT: f64 = 200.0;
@@ -21,13 +21,13 @@ pub(super) fn plot(model: &Model) -> Option<Plot> {
     plot.description = format!(
         "Time in reads, writes and metadata of each {who} in the layer {}: from {} to {}.",
         ranks.layer,
-        time(least),
-        time(most)
+        span(least),
+        span(most)
     );
     let bottom = HEIGHT - BOTTOM;
     let y = Scale { from: 0.0, to: most as f64, start: bottom, end: TOP };
     let x = Scale { from: 0.0, to: ranks.rows.len() as f64, start: LEFT, end: WIDE - RIGHT };
-    let seconds = ticks(most as f64, 4, 1000.0).into_iter().map(|value| (value, time(value as u64)));
+    let seconds = ticks(most as f64, 4, 1000.0).into_iter().map(|value| (value, span(value as u64)));
     plot.rows((LEFT, WIDE - RIGHT), &y, &seconds.collect::<Vec<_>>());
     // Bars do not touch if there is room for that.
     let room = x.at(1.0) - x.at(0.0);

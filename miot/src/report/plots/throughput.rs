@@ -3,7 +3,8 @@
 use super::super::model::Model;
 use super::super::svg::{BOTTOM, LEFT, Plot, RIGHT, Scale, WIDE, staircase, ticks};
 use super::super::times::Times;
-use crate::numbers::{bytes, time};
+use super::super::words::span;
+use crate::numbers::bytes;
 
 const HEIGHT: f64 = 260.0;
 const TOP: f64 = 10.0;
@@ -20,7 +21,7 @@ pub(super) fn plot(model: &Model, times: Times) -> Plot {
     let mut plot = Plot::new("throughput", "Throughput over time", (WIDE, HEIGHT));
     plot.description = format!(
         "Bytes per second in intervals of {}, read above the line and written below. Most read: {}/s; most written: {}/s.",
-        time(course.interval as u64),
+        span(course.interval as u64),
         bytes(most_read),
         bytes(most_written)
     );

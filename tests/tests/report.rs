@@ -1,0 +1,410 @@
+//! `miot report`, opened in a browser: what is on the page is what the programs did and what `miot stat` says, and nothing
+//! is asked of a network.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use arrow_array::{
+    ArrayRef, RecordBatch, StringArray, TimestampNanosecondArray, UInt64Array, new_null_array,
+};
+use miot_proto::op::named;
+use miot_tests::browser::Browser;
+use miot_tests::built::{built, root};
+use miot_tests::mpi;
+use miot_tests::place::fresh;
+use miot_tests::process::{Ended, run};
+use miot_tests::traced::traced;
+use miot_trace_exchange::build::{Event, Process, TraceBuilder};
+use miot_trace_store::{Options, Table, Writer, schema};
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+const SECOND: i64 = 1_000_000_000;
+/// 2026-01-01.
+const START: i64 = 1_767_225_600 * SECOND;
+
+fn miot(words: &[&str], trace: &Path) -> Ended {
+    run(Command::new(&built().miot).args(words).arg(trace))
+}
+
+fn json_of(words: &[&str], trace: &Path) -> Value {
+    serde_json::from_str(&miot(words, trace).success().stdout).expect("JSON")
+}
+
+/// A report, and where it is.
+fn report(trace: &Path, options: &[&str]) -> PathBuf {
+    let page = trace.with_extension("html");
+    let words = [&["report", "-o", page.to_str().unwrap()][..], options].concat();
+    let _ = miot(&words, trace).success();
+    page
+}
+
+/// Opens a page, which has to be content and to ask for nothing.
+fn opened(page: &Path) -> Browser {
+    let mut browser = Browser::start();
+    browser.open(&format!("file://{}", page.display())).unwrap();
+    browser.shows("document.readyState === 'complete'");
+    browser
+}
+
+/// It has asked for nothing but itself, and nothing went wrong.
+#[track_caller]
+fn assert_self_contained(browser: &mut Browser) {
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+    let others: Vec<_> = browser
+        .asked()
+        .iter()
+        .filter(|url| !url.starts_with("file://") && !url.starts_with("data:"))
+        .collect();
+    assert!(others.is_empty(), "{others:?}");
+    assert_eq!(browser.asked().iter().filter(|url| url.starts_with("file://")).count(), 1);
+}
+
+/// The rows of a table: their keys, and what each cell says exactly.
+fn table(browser: &mut Browser, name: &str) -> Vec<(String, Vec<Value>)> {
+    let found = browser.value(&format!(
+        "[...document.querySelectorAll('#{name} tbody tr')].map((row) => [row.dataset.key, [...row.cells].map(
+            (cell) => cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value))])"
+    ));
+    serde_json::from_value(found).unwrap()
+}
+
+fn totals(browser: &mut Browser) -> Value {
+    browser.value(
+        "Object.fromEntries([...document.querySelectorAll('[data-total]')].map((e) => [e.dataset.total, Number(e.dataset.value)]))",
+    )
+}
+
+/// All of `subset` is in `all`.
+#[track_caller]
+fn assert_within(subset: &Value, all: &Value) {
+    for (key, value) in subset.as_object().unwrap() {
+        assert_eq!(value, &all[key], "{key}");
+    }
+}
+
+/// What `miot stat` says is what the page says, figure by figure.
+#[track_caller]
+fn assert_as_stat(browser: &mut Browser, trace: &Path) {
+    let stat = json_of(&["stat", "--format", "json", "--files", "50"], trace);
+    assert_within(&totals(browser), &stat["totals"]);
+    let rows = |name: &str, key: &dyn Fn(&Value) -> String, columns: &[&str]| -> Vec<(String, Vec<Value>)> {
+        let rows = stat[name].as_array().unwrap().iter();
+        rows.map(|row| (key(row), columns.iter().map(|column| row[column].clone()).collect())).collect()
+    };
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let columns = ["layer", "op", "count", "failed", "bytes", "time"];
+    let expected =
+        rows("operations", &|row| format!("{} {}", text(&row["layer"]), text(&row["op"])), &columns);
+    let found = table(browser, "operations-table").into_iter().map(|(key, cells)| (key, cells[..6].to_vec()));
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+    let columns = ["requests", "opens", "reads", "writes", "bytes_read", "bytes_written", "time", "path"];
+    let expected = rows("files", &|row| row["file"].to_string(), &columns);
+    assert_eq!(table(browser, "files-table"), expected);
+
+    let by_file = json_of(&["stat", "--by", "file", "--format", "json"], trace);
+    let by_file = by_file["rows"].as_array().unwrap();
+    for (key, cells) in table(browser, "counted-files-table") {
+        let row = by_file.iter().find(|row| format!("{} {}", text(&row["layer"]), text(&row["path"])) == key);
+        let row = row.unwrap_or_else(|| panic!("{key}"));
+        let columns = [
+            "bytes_read",
+            "bytes_written",
+            "reads",
+            "writes",
+            "seq_reads_share",
+            "seq_writes_share",
+            "file_not_aligned",
+            "rw_switches",
+            "f_meta_time",
+            "f_read_time",
+            "f_write_time",
+        ];
+        for (cell, column) in cells[2..].iter().zip(columns) {
+            let expected = row[column].as_f64().unwrap_or(-1.0);
+            assert_eq!(cell.as_f64(), Some(expected), "{key} {column}");
+        }
+    }
+}
+
+/// Sixty-four blocks of 4 KiB written, half a second of nothing, and read back twice.
+#[test]
+fn the_page_says_what_a_program_did_and_what_stat_says() {
+    let place = fresh("report-program");
+    let trace = place.join("trace");
+    let script = "dd if=/dev/zero of=out bs=4096 count=64 status=none; sleep 0.5
+        dd if=out of=/dev/null bs=4096 status=none; dd if=out of=/dev/null bs=4096 status=none";
+    let _ = traced(&place, &trace, &["sh", "-c", script]).success();
+    let plots = place.join("plots");
+    let page = report(&trace, &["--plots", plots.to_str().unwrap()]);
+    let mut browser = opened(&page);
+    assert_as_stat(&mut browser, &trace);
+
+    let out = place.join("out").display().to_string();
+    let files = table(&mut browser, "counted-files-table");
+    let (_, cells) = files.iter().find(|(key, _)| *key == format!("posix {out}")).expect("the file");
+    // Bytes read and written, reads (each dd asks once more and gets nothing) and writes.
+    assert_eq!(cells[2..6], [json!(2 * 64 * 4096), json!(64 * 4096), json!(2 * 65), json!(64)]);
+    let sizes =
+        browser.value("[...document.querySelectorAll('#sizes-figure rect title')].map((t) => t.textContent)");
+    let sizes: Vec<String> = serde_json::from_value(sizes).unwrap();
+    assert!(
+        sizes.iter().any(|told| told.starts_with("64 written") && told.ends_with("≤ 10 KiB")),
+        "{sizes:?}"
+    );
+    let idle = table(&mut browser, "idle-table");
+    let (_, cells) = idle.iter().find(|(length, _)| length == "100000000").expect("0.1 s and more");
+    assert!(cells[1].as_u64() >= Some(1) && cells[2].as_u64() >= Some(500_000_000), "{idle:?}");
+    // The file was gone through from its begin to its end three times, once writing.
+    let model = json_of(&["report", "--format", "json", "-o", "-"], &trace);
+    let accesses =
+        model["accesses"].as_array().unwrap().iter().find(|of| of["path"] == out.as_str()).unwrap();
+    assert_eq!(
+        (&accesses["requests"], &accesses["lowest"], &accesses["highest"]),
+        (&json!(192), &json!(0), &json!(64 * 4096 - 1))
+    );
+    let marks: Vec<(i64, i64, u8)> = serde_json::from_value(accesses["marks"].clone()).unwrap();
+    let rows = |mark: u8| -> Vec<i64> { marks.iter().filter(|of| of.2 & mark > 0).map(|of| of.1).collect() };
+    assert!(rows(2).is_sorted(), "one pass");
+    assert!(
+        !rows(1).is_sorted() && rows(1).windows(2).filter(|pair| pair[1] < pair[0]).count() == 1,
+        "{marks:?}"
+    );
+
+    assert!(
+        browser
+            .value("document.getElementById('quality').innerText")
+            .as_str()
+            .unwrap()
+            .contains("no event was lost")
+    );
+    // The page sorts by a click.
+    browser.click("#operations-table th:nth-child(3) button");
+    let counts: Vec<i64> =
+        table(&mut browser, "operations-table").iter().map(|(_, c)| c[2].as_i64().unwrap()).collect();
+    assert!(counts.is_sorted_by(|a, b| a >= b), "{counts:?}");
+    assert_self_contained(&mut browser);
+
+    for plot in ["throughput", "operations", "latency", "bursts", "activity", "sizes", "accesses-1"] {
+        let mut alone = opened(&plots.join(format!("{plot}.svg")));
+        assert_eq!(alone.value("document.documentElement.tagName"), "svg", "{plot}");
+        assert!(
+            alone.value("document.querySelectorAll('path, rect').length > 1").as_bool().unwrap(),
+            "{plot}"
+        );
+        assert_self_contained(&mut alone);
+    }
+}
+
+/// Four ranks write a block in turn; rank 0 reads all.
+#[test]
+fn ranks_of_a_program_are_told_apart() {
+    let place = fresh("report-ranks");
+    let program = mpi::compile(&place, "blocks", "blocks.c", &[]);
+    let (trace, data) = (place.join("trace"), place.join("data"));
+    let _ = mpi::traced(&trace, 4, &[], &[&program, &data]).success();
+    let page = report(&trace, &[]);
+    let mut browser = opened(&page);
+    assert_as_stat(&mut browser, &trace);
+    let ranks = table(&mut browser, "counted-ranks-table");
+    let mpi: Vec<_> = ranks.iter().filter(|(_, cells)| cells[3] == "mpi-io").collect();
+    let mut found: Vec<_> =
+        mpi.iter().map(|(_, c)| (c[0].as_i64().unwrap(), c[4].clone(), c[5].clone())).collect();
+    found.sort_by_key(|(rank, ..)| *rank);
+    let written = json!(16 * 65536);
+    let expected = (0..4).map(|rank| (rank, json!(if rank == 0 { 64 * 65536 } else { 0 }), written.clone()));
+    assert_eq!(found, expected.collect::<Vec<_>>());
+    browser.shows("document.querySelector('#ranks-figure svg desc').textContent.includes('each rank')");
+    let jobs = table(&mut browser, "jobs-table");
+    assert!(jobs.iter().any(|(_, cells)| cells[1] == "mpi-io" && cells[2] == json!(4)), "{jobs:?}");
+    assert_self_contained(&mut browser);
+    if std::env::var_os("MIOT_SCREENSHOTS").is_some() {
+        browser.picture(None, &root().join("docs/images/report-ranks.png"));
+    }
+}
+
+/// Names that would be markup, and no text at all.
+#[test]
+fn hostile_names_stay_text() {
+    let place = fresh("report-hostile");
+    let names: [&[u8]; 5] = [
+        b"<script>document.title='got in'</script>", // in a directory of the first half's name
+        b"\"'><img src=x onerror=alert(1)>",
+        b"\xff\xfe not text",
+        b"\x1b]0;title\x07\n]]>&amp;&lt;",
+        "\u{202e}fdp.exe".as_bytes(),
+    ];
+    std::fs::create_dir(place.join("<script>document.title='got in'<")).unwrap();
+    let mut words = vec![OsString::from("tee")];
+    words.extend(names.iter().map(|name| OsString::from_vec(name.to_vec())));
+    let trace = place.join("trace");
+    let _ = traced(&place, &trace, &words).success();
+    let plots = place.join("plots");
+    let page = report(&trace, &["--plots", plots.to_str().unwrap()]);
+    let mut browser = opened(&page);
+    assert_as_stat_of_names(&mut browser);
+    assert_eq!(browser.value("document.querySelectorAll('script').length"), 1);
+    assert_eq!(browser.value("document.querySelectorAll('img').length"), 0);
+    assert_eq!(browser.value("document.title"), "trace – MIOT report");
+    let paths: Vec<String> = table(&mut browser, "files-table")
+        .into_iter()
+        .filter_map(|(_, c)| c[7].as_str().map(str::to_owned))
+        .collect();
+    let has = |end: &str| paths.iter().any(|path| path.ends_with(end));
+    assert!(
+        has("<script>document.title='got in'</script>") && has("\"'><img src=x onerror=alert(1)>"),
+        "{paths:?}"
+    );
+    assert!(has("\\xff\\xfe not text") && has("\\u{202e}fdp.exe"), "{paths:?}");
+    assert_self_contained(&mut browser);
+}
+
+/// No cell has a control character.
+fn assert_as_stat_of_names(browser: &mut Browser) {
+    let clean = "![...document.querySelectorAll('td')].some((cell) => /[\\u0000-\\u001f\\u202a-\\u202e]/.test(cell.textContent))";
+    assert_eq!(browser.value(clean), true);
+}
+
+#[test]
+fn a_trace_with_losses_says_that_its_figures_are_lower_bounds() {
+    let place = fresh("report-losses");
+    let trace = place.join("trace");
+    let _ = traced(&place, &trace, &["cat", "/etc/passwd"]).success();
+    let (mut writer, _) = Writer::open(&trace, Options::default()).unwrap();
+    let columns: Vec<ArrayRef> = schema::of(Table::Losses)
+        .fields()
+        .iter()
+        .map(|field| -> ArrayRef {
+            match field.name().as_str() {
+                "time" => Arc::new(TimestampNanosecondArray::from(vec![START]).with_timezone("UTC")),
+                "node" => Arc::new(StringArray::from(vec!["n1"])),
+                "place" => Arc::new(StringArray::from(vec!["lane_full"])),
+                "count" => Arc::new(UInt64Array::from(vec![41])),
+                _ => new_null_array(field.data_type(), 1),
+            }
+        })
+        .collect();
+    let losses = RecordBatch::try_new(schema::of(Table::Losses), columns).unwrap();
+    writer.append(Table::Losses, &losses).unwrap();
+    let _ = writer.finish().unwrap();
+    let mut browser = opened(&report(&trace, &[]));
+    assert_eq!(totals(&mut browser)["lost"], 41);
+    assert_as_stat(&mut browser, &trace);
+    let quality = browser.value("document.getElementById('quality').innerText");
+    let quality = quality.as_str().unwrap();
+    assert!(
+        quality.contains("Lower bounds: 41 events were lost") && quality.contains("lane_full"),
+        "{quality}"
+    );
+    assert!(
+        browser
+            .value("document.querySelector('[data-total=requests]').textContent")
+            .as_str()
+            .unwrap()
+            .starts_with('≥')
+    );
+    assert_self_contained(&mut browser);
+}
+
+#[test]
+fn without_events_the_page_says_so() {
+    let place = fresh("report-empty");
+    let trace = place.join("trace");
+    let _ = traced(&place, &trace, &["cat", "/etc/passwd"]).success();
+    let mut browser = opened(&report(&trace, &["--until", "2000-01-01T00:00:00Z"]));
+    browser.shows("document.getElementById('summary').textContent === 'There are no events in this time.'");
+    assert_eq!(totals(&mut browser)["requests"], 0);
+    assert_self_contained(&mut browser);
+    let nothing = place.join("nothing");
+    let _ = Writer::create(&nothing, Options::default()).unwrap().finish().unwrap();
+    let mut browser = opened(&report(&nothing, &[]));
+    browser.shows("document.getElementById('summary').textContent === 'There are no events in this time.'");
+    assert_self_contained(&mut browser);
+}
+
+#[test]
+fn of_a_damaged_trace_there_is_an_error_and_no_page() {
+    let place = fresh("report-damaged");
+    let trace = place.join("trace");
+    let _ = traced(&place, &trace, &["cat", "/etc/passwd"]).success();
+    let part = trace.join("events/part-000000.parquet");
+    let part = if part.exists() { part } else { first_part(&trace) };
+    let bytes = std::fs::read(&part).unwrap();
+    std::fs::write(&part, &bytes[..bytes.len() / 2]).unwrap();
+    let page = place.join("page.html");
+    let ended = miot(&["report", "-o", page.to_str().unwrap()], &trace);
+    assert_eq!(ended.code(), 1);
+    assert!(ended.stderr.contains("damaged") && ended.stderr.contains("part-"), "{}", ended.stderr);
+    assert!(!page.exists());
+}
+
+fn first_part(trace: &Path) -> PathBuf {
+    let parts = std::fs::read_dir(trace.join("events")).unwrap();
+    parts.map(|part| part.unwrap().path()).min().expect("a part")
+}
+
+/// A period of a cluster: a month, many files, jobs on nodes, absurd values among them.
+#[test]
+fn a_month_of_a_cluster_is_one_small_page() {
+    const FILES: i64 = 20_000;
+    let trace = fresh("report-cluster").join("trace");
+    let mut build = TraceBuilder::create(&trace).unwrap();
+    let op = |name: &str| named("posix", name).unwrap().op;
+    for node in 0..4 {
+        let process = build.process(Process {
+            node: format!("n{node}"),
+            pid: 7,
+            job: Some(format!("job-{}", node / 2)),
+            job_system: Some("slurm".into()),
+            user: Some("ada".into()),
+            ..Process::default()
+        });
+        let thread = build.thread(process, 7, "worker");
+        for number in 0..FILES / 4 {
+            let file = build.file(process, format!("/data/n{node}/f{number}").as_bytes()).unwrap();
+            let begin = START + number * 500 * SECOND + node;
+            let event = Event {
+                file: Some(file),
+                handle: Some(1),
+                offset: Some(0),
+                length: Some(1000),
+                ..Event::new(thread, op("write"), begin, begin + 1_000_000)
+            };
+            build.event(&Event { result: 1000, ..event }).unwrap();
+        }
+        let file = build.file(process, b"/data/absurd").unwrap();
+        let event = Event {
+            file: Some(file),
+            offset: Some(i64::MAX),
+            length: Some(i64::MIN),
+            result: i64::MAX,
+            ..Event::new(thread, op("read"), START, START + 1)
+        };
+        build.event(&event).unwrap();
+        build.event(&Event { offset: Some(-5), result: i64::MIN, ..event }).unwrap();
+    }
+    let _ = build.finish(|_| ()).unwrap();
+    let page = report(&trace, &[]);
+    let size = std::fs::metadata(&page).unwrap().len();
+    assert!(size < 2 << 20, "{size}");
+    let mut browser = opened(&page);
+    let found = totals(&mut browser);
+    assert_eq!((&found["files"], &found["bytes_written"]), (&json!(FILES + 4), &json!(FILES * 1000)));
+    let jobs = table(&mut browser, "jobs-table");
+    assert_eq!(jobs.len(), 2);
+    assert!(jobs.iter().all(|(_, cells)| cells[5] == json!(FILES / 2 * 1000)), "{jobs:?}");
+    assert_eq!(table(&mut browser, "nodes-table").len(), 4);
+    let bursts = json_of(&["stat", "--show", "bursts", "--format", "json"], &trace);
+    let model = json_of(&["report", "--format", "json", "-o", "-"], &trace);
+    for key in ["interval", "intervals", "total", "read", "written"] {
+        assert_eq!(model["bursts"][key], bursts[key], "{key}");
+    }
+    assert_eq!(
+        model["idle"]["definitions"],
+        json_of(&["stat", "--show", "idle", "--format", "json"], &trace)["definitions"]
+    );
+    assert_self_contained(&mut browser);
+}

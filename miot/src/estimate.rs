@@ -1,5 +1,8 @@
 //! `miot estimate`: how long an application's I/O would take elsewhere.
 
+mod measure;
+
+use crate::bench::chosen;
 use crate::model::read;
 use crate::output::{Format, records, table};
 use crate::summary::bytes;
@@ -7,6 +10,7 @@ use anyhow::Context as _;
 use clap::Args;
 use miot_trace_analysis::model::estimate::{Bandwidth, Estimate, Ior, estimate};
 use miot_trace_analysis::model::{Model, Phase};
+use miot_workload::suite::{Cache, Sync};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{Write, stdout};
@@ -16,7 +20,7 @@ use std::process::ExitCode;
 /// Estimate how long an application's I/O takes on other storage, by running only its phases there
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot estimate solver.toml                       the IOR command that mimics each phase\n  miot estimate solver.toml --bandwidth reached.csv\n  miot estimate solver.toml --bandwidth reached.csv --measured nfs=trace-on-nfs\n\n\
+    after_help = "Examples:\n  miot estimate solver.toml                       the IOR command that mimics each phase\n  miot estimate solver.toml --run nvme=/scratch --run nfs=/home/me\n  miot estimate solver.toml --bandwidth reached.csv\n  miot estimate solver.toml --bandwidth reached.csv --measured nfs=trace-on-nfs\n\n\
 FILE is CSV with a header: configuration,phase,operation,mib_per_second. A phase is any number of its family; operation counts from 1 \
 and may be empty; several lines for the same one count by their mean. \
 Time = weight / bandwidth, summed up over the phases; error = |estimated - measured bandwidth| / measured bandwidth (Mendez et al. 2012)."
@@ -28,6 +32,18 @@ pub(crate) struct Arguments {
     /// Bandwidths that a benchmark of the phases has reached
     #[arg(long, value_name = "FILE")]
     bandwidth: Vec<PathBuf>,
+    /// Measure the phases in this directory now, with the processes of `miot bench`
+    #[arg(long, value_name = "NAME=DIR", value_parser = named)]
+    run: Vec<(String, PathBuf)>,
+    /// With --run: keep the page cache, drop it before the clock runs, or bypass it (direct)
+    #[arg(long, value_name = "HOW", value_parser = chosen::named::<Cache>, default_value = "keep")]
+    cache: Cache,
+    /// With --run: make data durable never, at the end of a phase, or with each request
+    #[arg(long, value_name = "WHEN", value_parser = chosen::named::<Sync>, default_value = "never")]
+    sync: Sync,
+    /// With --run: repetitions of each measurement at most
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    repetitions: u16,
     /// What the application itself did on a configuration, to tell the error of the estimate
     #[arg(long, value_name = "NAME=MODEL|DIR", value_parser = named)]
     measured: Vec<(String, PathBuf)>,
@@ -45,9 +61,7 @@ pub(crate) struct Arguments {
 fn named(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.to_owned(), path.into())),
-        _ => {
-            Err("expected the name of a configuration, =, and a model or trace, e.g. nfs=trace-on-nfs".into())
-        }
+        _ => Err("expected the name of a configuration, =, and a path, e.g. nfs=trace-on-nfs".into()),
     }
 }
 
@@ -58,10 +72,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     anyhow::ensure!(!model.phases.is_empty(), "{} has no phases", arguments.model.display());
     let mut out = stdout().lock();
-    if arguments.bandwidth.is_empty() {
+    if arguments.bandwidth.is_empty() && arguments.run.is_empty() {
         anyhow::ensure!(
             arguments.measured.is_empty(),
-            "--measured tells the error of an estimate, which needs bandwidths: add --bandwidth FILE"
+            "--measured tells the error of an estimate, which needs bandwidths: add --bandwidth FILE or --run NAME=DIR"
         );
         commands(&model, arguments, &mut out)?;
         return Ok(ExitCode::SUCCESS);
@@ -69,6 +83,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut reached = Vec::new();
     for path in &arguments.bandwidth {
         reached.extend(bandwidths(path)?);
+    }
+    let options = measure::Options {
+        cache: arguments.cache,
+        sync: arguments.sync,
+        repetitions: usize::from(arguments.repetitions),
+    };
+    for (name, directory) in &arguments.run {
+        anyhow::ensure!(
+            !reached.iter().any(|row: &Bandwidth| row.configuration == *name),
+            "--run {name}: there are bandwidths of a configuration of that name already"
+        );
+        reached.extend(measure::measure(&model, name, directory, options)?);
     }
     let mut measured: BTreeMap<&str, Model> = BTreeMap::new();
     for (name, path) in &arguments.measured {

@@ -63,7 +63,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A value by its name in suites.
-fn named<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+pub(crate) fn named<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     T::deserialize(serde::de::value::StrDeserializer::<serde::de::value::Error>::new(text))
         .map_err(|error| error.to_string())
 }

@@ -1,6 +1,6 @@
 //! `miot bench`: a parallel I/O benchmark.
 
-mod chosen;
+pub(crate) mod chosen;
 mod presets;
 mod print;
 
@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// Measure parallel I/O: access patterns of several processes, with honest times
@@ -70,14 +70,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let target = arguments.dir.as_deref().context("--dir DIR is missing: where to make files")?;
-    let target = target.canonicalize().with_context(|| format!("cannot use {}", target.display()))?;
-    let program = std::env::current_exe().context("cannot find the program that runs")?;
-    let mut conductor = Conductor::start(&target, suite.processes, || {
-        let mut command = Command::new(&program);
-        command.arg("bench-rank");
-        command
-    })?;
-    stop_at_signals(conductor.stopper()?)?;
+    let mut conductor = conductor(target, suite.processes)?;
     let mut table = print::Printer::new(arguments.format);
     for run in &suite.runs {
         let quiet = !stderr().is_terminal();
@@ -99,6 +92,19 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     table.finish(&mut out)?;
     conductor.finish()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Starts processes that make their files in a new directory in `target`, and stop at signals.
+pub(crate) fn conductor(target: &Path, processes: u64) -> anyhow::Result<Conductor> {
+    let target = target.canonicalize().with_context(|| format!("cannot use {}", target.display()))?;
+    let program = std::env::current_exe().context("cannot find the program that runs")?;
+    let conductor = Conductor::start(&target, processes, || {
+        let mut command = Command::new(&program);
+        command.arg("bench-rank");
+        command
+    })?;
+    stop_at_signals(conductor.stopper()?)?;
+    Ok(conductor)
 }
 
 /// A signal that ends programs ends the processes of the benchmark, and what they have made is removed.

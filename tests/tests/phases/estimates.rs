@@ -98,6 +98,47 @@ fn times_errors_and_choice() {
     assert!(table.contains("least time: fast"), "{table}");
 }
 
+/// Two directories of this machine: each phase is measured in both, and nothing is left there.
+#[test]
+fn phases_are_measured_where_asked() {
+    let [model, _] = files("run", "");
+    let place = model.parent().unwrap().join("here");
+    std::fs::create_dir(&place).unwrap();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let runs = [format!("disk={}", text(&place)), format!("memory={}", text(memory.path()))];
+    let words = [
+        "estimate",
+        text(&model),
+        "--run",
+        &runs[0],
+        "--run",
+        &runs[1],
+        "--repetitions",
+        "2",
+        "--format",
+        "json",
+    ];
+    let said: Value = serde_json::from_str(&miot(&words).success().stdout).unwrap();
+    let rows: Vec<Estimate> = serde_json::from_value(said["estimates"].clone()).unwrap();
+    let names: Vec<_> =
+        rows.iter().map(|row| (row.configuration.as_str(), row.phases.as_str(), row.bytes >> 20)).collect();
+    let expected = ["disk", "memory"].map(|name| [(name, "1-3", 12), (name, "4", 12), (name, "all", 24)]);
+    assert_eq!(names, expected.concat());
+    for rows in rows.chunks(3) {
+        assert!((rows[2].seconds - rows[0].seconds - rows[1].seconds).abs() < 1e-9, "{rows:?}");
+        let by_hand = |row: &Estimate| row.bytes as f64 / row.bytes_per_second;
+        assert!(rows.iter().all(|row| row.seconds > 0.0 && (row.seconds / by_hand(row) - 1.0).abs() < 1e-9));
+    }
+    let best = if rows[2].seconds < rows[5].seconds { "disk" } else { "memory" };
+    assert_eq!(said["choice"], best);
+    for directory in [place.as_path(), memory.path()] {
+        assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0, "{}", directory.display());
+    }
+    let nowhere = format!("x={}", text(&place.join("nowhere")));
+    let said = miot(&["estimate", text(&model), "--run", &nowhere]);
+    assert!(said.code() == 1 && said.stderr.contains("nowhere"), "{}", said.stderr);
+}
+
 #[test]
 fn what_is_missing_is_told() {
     let header = "configuration,phase,operation,mib_per_second\n";

@@ -10,6 +10,8 @@
  * update: each block is read and written again before the next
  * random: anywhere in the file, in one step
  * header: as barriers, but rank 0 first writes 64 bytes at the begin of each step
+ * late: as barriers, but rank 0 does nothing in the first step
+ * rewrite: the same part of the file in each step, but rank 0 does nothing in the second
  * dies: as barriers, but the last rank is killed before its last step */
 
 #include <mpi.h>
@@ -112,7 +114,8 @@ int main(int argc, char **argv)
 				DO(MPI_File_write_at(f, 0, buffer, 64, MPI_BYTE, MPI_STATUS_IGNORE));
 			if (!strcmp(mode, "dies") && rank == ranks - 1 && step == steps - 1)
 				kill(getpid(), SIGKILL);
-			for (i = 0; i < count; i++) {
+			int rests = rank == 0 && ((!strcmp(mode, "late") && step == 0) || (!strcmp(mode, "rewrite") && step == 1));
+			for (i = 0; i < count && !rests; i++) {
 				MPI_Offset at = rank * part + ((MPI_Offset)step * count + i) * size;
 				random = random * 6364136223846793005UL + 1442695040888963407UL;
 				if (!strcmp(mode, "strided"))
@@ -121,6 +124,8 @@ int main(int argc, char **argv)
 					at = (random >> 33) % 4096 * size;
 				if (!strcmp(mode, "header"))
 					at += 64;
+				if (!strcmp(mode, "rewrite"))
+					at = rank * part + (MPI_Offset)i * size;
 				if (!strcmp(mode, "update"))
 					get(f, at);
 				put(f, at);

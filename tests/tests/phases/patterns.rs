@@ -158,6 +158,23 @@ fn random_access_makes_no_false_phases() {
     }
 }
 
+/// What barriers came before tells which phase a rank takes part in, not how many it had.
+#[test]
+fn a_rank_that_rests_leaves_the_phase_to_the_others() {
+    let said = |model: &Model| -> Vec<(String, String)> {
+        model.phases.iter().map(|phase| (phase.numbers.to_string(), phase.processes.to_string())).collect()
+    };
+    let pairs = |all: &[(&str, &str)]| -> Vec<(String, String)> {
+        all.iter().map(|(numbers, ranks)| ((*numbers).to_owned(), (*ranks).to_owned())).collect()
+    };
+    let late = communicating("late");
+    assert_eq!(said(&late), pairs(&[("1", "1-2"), ("2-4", "0-2")]));
+    for rank in 0..RANKS {
+        assert_eq!(offsets(&late.phases[1], rank, 2), part(rank, 3, 0));
+    }
+    assert_eq!(said(&communicating("rewrite")), pairs(&[("1", "0-2"), ("2", "1-2"), ("3-4", "0-2")]));
+}
+
 #[test]
 fn what_one_rank_does_alone_is_a_phase_of_its_own() {
     let model = communicating("header");

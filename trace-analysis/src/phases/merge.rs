@@ -221,18 +221,35 @@ fn families(members: &[Member], phases: &Phases, files: &FileNames) -> Vec<Famil
             let Some((seed, _)) = heads.min_by_key(|(_, head)| begin(members, head)) else { break };
             let seed = (cursors[seed][0].member, cursors[seed][0].run, cursors[seed][0].used);
             let mut chosen: Vec<(usize, usize)> = Vec::new();
+            // When those come in that are similar, but not there yet.
+            let mut others: Vec<u64> = Vec::new();
             for (i, of_member) in cursors.iter().enumerate() {
-                let fits = |cursor: &&Cursor| belongs(members, seed, cursor, &phases.views);
                 if of_member[0].member == seed.0 {
                     chosen.push((i, 0));
-                } else if let Some(at) =
-                    of_member.iter().take(LOOKED_AT).enumerate().find(|(_, c)| fits(c)).map(|(at, _)| at)
-                {
-                    chosen.push((i, at));
+                    continue;
+                }
+                let similar = |c: &&Cursor| is_similar(members, seed, c, &phases.views);
+                let candidates = || of_member.iter().take(LOOKED_AT).enumerate().filter(|(_, c)| similar(c));
+                let now = epoch(members, seed, 0);
+                let of = |c: &Cursor| epoch(members, (c.member, c.run, c.used), 0);
+                match candidates().find(|(_, c)| now.is_none() || of(c).is_none_or(|it| Some(it) == now)) {
+                    Some((at, _)) => chosen.push((i, at)),
+                    None => {
+                        others.extend(candidates().filter_map(|(_, c)| of(c)).filter(|it| Some(*it) > now))
+                    }
                 }
             }
             let left = |cursor: &Cursor| members[cursor.member].runs[cursor.run].count - cursor.used;
             let count = chosen.iter().map(|(i, at)| left(&cursors[*i][*at])).min().unwrap_or(1);
+            let in_step = |nth: u64| {
+                let Some(now) = epoch(members, seed, nth) else { return true };
+                let of = |(i, at): &(usize, usize)| {
+                    let cursor = &cursors[*i][*at];
+                    epoch(members, (cursor.member, cursor.run, cursor.used), nth)
+                };
+                chosen.iter().all(|it| of(it).is_none_or(|it| it == now)) && others.iter().all(|it| *it > now)
+            };
+            let count = (1..count).find(|nth| !in_step(*nth)).unwrap_or(count);
             let parts: Vec<&Cursor> = chosen.iter().map(|(i, at)| &cursors[*i][*at]).collect();
             let mut family = family(members, &parts, count, phases, files);
             if !kind.is_shared {
@@ -266,24 +283,23 @@ fn begin(members: &[Member], cursor: &Cursor) -> i64 {
         .map_or(members[cursor.member].runs[cursor.run].patterns[0].tally.when.begin, |when| when.begin)
 }
 
+/// Collective calls of all processes before a unit of a run, from the first that is not used on; unknown without all times.
+fn epoch(members: &[Member], (member, run, used): (usize, usize, u64), nth: u64) -> Option<u64> {
+    when(members, member, run, used + nth).map(|when| when.epoch)
+}
+
 fn near(one: u64, other: u64) -> bool {
     one.abs_diff(other) as f64 <= TOLERANCE * one.max(other) as f64
 }
 
-/// True if the next unit of a run is one of the same phase as that of the seed.
-fn belongs(
+/// True if the units of two runs may be of the same phase.
+fn is_similar(
     members: &[Member],
-    (member, run, used): (usize, usize, u64),
+    (member, run, _): (usize, usize, u64),
     cursor: &Cursor,
     views: &[View],
 ) -> bool {
     let (one, other) = (&members[member].runs[run], &members[cursor.member].runs[cursor.run]);
-    let epochs = (when(members, member, run, used), when(members, cursor.member, cursor.run, cursor.used));
-    if let (Some(one), Some(other)) = epochs
-        && one.epoch != other.epoch
-    {
-        return false;
-    }
     let inner = |it: &Loop, pattern: &Pattern| {
         view(pattern, views).map_or(Some(it.stride), |view| stride_in_file(it.stride, view))
     };

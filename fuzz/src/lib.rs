@@ -7,6 +7,7 @@
 //! | [`wire`] | frames and messages |
 //! | [`batch`] | the columns of a batch, packed or plain |
 //! | [`trace`] | what follows the whole messages of a live stream |
+//! | [`miller`] | a trace in Miller's format |
 //! | [`control`] | the words of a control page |
 //! | [`session`] | what hostile peers say to a log-server, beside an honest node |
 //! | [`spool`] | lives of log-clients, and what happens to the files of their spool |
@@ -18,6 +19,7 @@ pub mod batch;
 pub mod control;
 mod input;
 pub mod lane;
+pub mod miller;
 mod scratch;
 pub mod segment;
 pub mod session;
@@ -32,10 +34,11 @@ pub type Seed = (&'static str, Vec<u8>);
 pub type Target = (&'static str, fn() -> Vec<Seed>, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("batch", batch::seeds, batch::run),
     ("control", control::seeds, control::run),
     ("lane", lane::seeds, lane::run),
+    ("miller", miller::seeds, miller::run),
     ("segment", segment::seeds, segment::run),
     ("session", session::seeds, session::run),
     ("spool", spool::seeds, spool::run),

@@ -63,8 +63,9 @@ struct Pending {
     operation: u64,
     handle: u64,
     file: Option<u64>,
-    /// CPU time of the process so far, nanoseconds.
-    cpu: u64,
+    stream: u64,
+    /// CPU time of the thread so far, or what takes its place, nanoseconds; `None`: not recorded.
+    cpu: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -72,11 +73,19 @@ struct Process {
     number: u32,
     /// The CPU time was recorded; false: time without I/O takes its place; `None`: no request of a program yet.
     has_cpu: Option<bool>,
-    /// Nanoseconds.
+    /// CPU time that its threads had spent at the records that are written, nanoseconds.
     cpu: u64,
-    /// Ticks of it that records have said.
-    said: u64,
     told: bool,
+}
+
+/// Nanoseconds.
+#[derive(Debug, Default)]
+struct Thread {
+    /// Where no CPU time was recorded: when its last request left the processor to it, and its time between requests.
+    free_from: Option<i64>,
+    between: i64,
+    /// CPU time at the last of its records.
+    said: i64,
 }
 
 /// What the table `processes` says.
@@ -102,8 +111,8 @@ pub struct Export<'a, W: Write> {
     processes: HashMap<u64, Process>,
     /// By number: the process.
     numbered: HashMap<u32, u64>,
-    /// By stream: CPU time so far, or when the last request left the processor to the thread. Nanoseconds.
-    threads: HashMap<u64, i64>,
+    /// By stream.
+    threads: HashMap<u64, Thread>,
     told: HashSet<(u32, bool, u64)>,
     waiting: BinaryHeap<Reverse<Pending>>,
     most: usize,
@@ -185,9 +194,9 @@ impl<'a, W: Write> Export<'a, W> {
             if !(is_outermost || is_physical || self.every_layer) {
                 continue;
             }
-            let cpu = self.cpu(&event, is_physical);
+            let (process, cpu) = self.cpu(&event, is_physical);
             if event.class().is_data() {
-                self.take(&event, cpu, is_physical);
+                self.take(&event, process, cpu, is_physical);
                 if self.waiting.len() > self.most {
                     self.write_one()?;
                 }
@@ -197,7 +206,7 @@ impl<'a, W: Write> Export<'a, W> {
         Ok(())
     }
 
-    fn take(&mut self, event: &Event, (process, cpu): (u32, u64), is_physical: bool) {
+    fn take(&mut self, event: &Event, process: u32, cpu: Option<i64>, is_physical: bool) {
         if event.class() == Class::Copy {
             self.left.copies += 1;
             return;
@@ -244,35 +253,47 @@ impl<'a, W: Write> Export<'a, W> {
             operation,
             handle,
             file: event.file,
+            stream: event.stream,
             cpu,
         }));
     }
 
-    /// Number of the process, and its CPU time so far: what was recorded of its threads, or the time that they spent between
-    /// their requests.
-    fn cpu(&mut self, event: &Event, is_physical: bool) -> (u32, u64) {
+    /// Number of the process, and the CPU time of the thread so far: as recorded, or the time between its requests.
+    fn cpu(&mut self, event: &Event, is_physical: bool) -> (u32, Option<i64>) {
         let (numbers, numbered) = (&mut self.numbers, &mut self.numbered);
         let process = self.processes.entry(event.process).or_insert_with(|| {
             let number = numbers.give(event.pid);
             numbered.insert(number, event.process);
-            Process { number, has_cpu: None, cpu: 0, said: 0, told: false }
+            Process { number, has_cpu: None, cpu: 0, told: false }
         });
         if is_physical {
-            return (process.number, process.cpu);
+            return (process.number, None);
         }
         let is_first = process.has_cpu.is_none();
-        let spent = if *process.has_cpu.get_or_insert(event.cpu_time.is_some()) {
-            let Some(cpu) = event.cpu_time else { return (process.number, process.cpu) };
-            cpu.saturating_sub(self.threads.insert(event.stream, cpu).unwrap_or(0))
-        } else {
-            let free_from = if event.flags & flag::ASYNC != 0 { event.begin } else { event.end };
-            let before = self.threads.insert(event.stream, free_from);
-            // Of the first request of a process: since the process began, as far as that is known.
-            let began = self.facts.get(&event.process).map(|facts| facts.started).filter(|_| is_first);
-            event.begin.saturating_sub(before.or(began).unwrap_or(event.begin))
-        };
-        process.cpu = process.cpu.saturating_add(u64::try_from(spent).unwrap_or(0));
-        (process.number, process.cpu)
+        if *process.has_cpu.get_or_insert(event.cpu_time.is_some()) {
+            return (process.number, event.cpu_time);
+        }
+        let thread = self.threads.entry(event.stream).or_default();
+        let free_from = if event.flags & flag::ASYNC != 0 { event.begin } else { event.end };
+        let before = thread.free_from.replace(free_from);
+        // Of the first request of a process: since the process began, as far as that is known.
+        let began = self.facts.get(&event.process).map(|facts| facts.started).filter(|_| is_first);
+        let between = event.begin.saturating_sub(before.or(began).unwrap_or(event.begin));
+        thread.between = thread.between.saturating_add(between.max(0));
+        (process.number, Some(thread.between))
+    }
+
+    /// Ticks of CPU time of a process since its record before.
+    fn process_time(&mut self, of: &Pending) -> u64 {
+        let Some(cpu) = of.cpu else { return 0 };
+        let process = self.numbered.get(&of.process).and_then(|process| self.processes.get_mut(process));
+        let Some(process) = process else { return 0 };
+        let thread = self.threads.entry(of.stream).or_default();
+        let spent = u64::try_from(cpu.saturating_sub(thread.said)).unwrap_or(0);
+        thread.said = thread.said.max(cpu);
+        let before = process.cpu / TICK;
+        process.cpu = process.cpu.saturating_add(spent);
+        process.cpu / TICK - before
     }
 
     fn write_one(&mut self) -> io::Result<()> {
@@ -294,14 +315,7 @@ impl<'a, W: Write> Export<'a, W> {
             self.left.moved += 1;
             self.say(&[(comment::EARLIER, &from.abs_diff(begin).to_string())])?;
         }
-        let process = self.numbered.get(&next.process).and_then(|process| self.processes.get_mut(process));
-        let process_time = match process {
-            Some(process) if !is_physical => {
-                let now = (next.cpu / TICK).max(process.said);
-                now - std::mem::replace(&mut process.said, now)
-            }
-            _ => 0,
-        };
+        let process_time = self.process_time(&next);
         self.last = start;
         let Some(kind) = RecordType::from_bits(next.bits) else { return Ok(()) };
         self.to.record(&Record {

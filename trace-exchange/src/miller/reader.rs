@@ -240,7 +240,10 @@ fn parse(
     let Some(first) = fields.word() else { return Ok(None) };
     let kind = fields.number(first)?;
     if kind == u64::from(RecordType::COMMENT) {
-        let text = fields.rest.strip_suffix(b"\r").unwrap_or(fields.rest);
+        let mut text = fields.rest;
+        while let [rest @ .., b'\r'] = text {
+            text = rest;
+        }
         let from = text.iter().position(|byte| !is_blank(byte)).unwrap_or(text.len());
         return Ok(Some(Item::Comment(text[from..].to_vec())));
     }

@@ -1,7 +1,7 @@
 //! Records to text.
 
 use super::state::{Process, State};
-use super::{BLOCK, Record, compression};
+use super::{BLOCK, Record, RecordType, compression};
 use std::io::{self, Write};
 
 /// Files of a process from whose last record others may follow, as the appendix has it.
@@ -84,7 +84,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes a record. Records must come in the order of their start: the format has no way to go back.
+    /// Writes a record, without the bit of its type that has no meaning. Records must come in the order of their start: the format has no way to go back.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`]: it starts before the record before it, and nothing was written. Those of writing.
@@ -99,7 +99,7 @@ impl<W: Write> Writer<W> {
         let has = |bit: u8| flags & bit != 0;
         let in_blocks = |value: u64, bit: u8| if has(bit) { value / BLOCK } else { value };
         self.line.clear();
-        hexadecimal(&mut self.line, record.kind.bits().into());
+        hexadecimal(&mut self.line, (record.kind.bits() & !RecordType::RESERVED).into());
         let rest = [
             (0, flags.into()),
             (compression::NO_BLOCK, in_blocks(record.offset, compression::OFFSET_IN_BLOCKS)),

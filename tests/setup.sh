@@ -18,6 +18,7 @@ packages=(
     libaio-dev liburing-dev # asynchronous I/O
     libmpich-dev gfortran # MPI programs in C and Fortran
     lttng-tools liblttng-ust-dev babeltrace2 # the benchmarks' peers
+    python3-bt2 # what babeltrace2 finds in an export
     iproute2 prometheus # networks of tests' own; promtool
     glusterfs-server glusterfs-client libglusterfs-dev liburcu-dev uuid-dev # a file system with a client to trace
     debootstrap systemd-container dpkg-dev   # packages, installed into a Debian that is booted

@@ -258,10 +258,19 @@ impl Stream {
         let lost = std::mem::replace(losses, later);
         self.lost = lost.values().fold(self.lost, |sum, count| sum.saturating_add(*count));
         let path = dir.join(format!("stream_{}", self.number));
-        let header = packet::Header { uuid, stream: self.number, number: self.packets, lost: self.lost };
-        let file = OpenOptions::new().create(true).append(true).open(&path);
-        let written = file.and_then(|mut file| file.write_all(self.packet.close(&header)));
+        let begin = self.packet.begin();
+        let mut header = packet::Header { uuid, stream: self.number, number: self.packets, lost: self.lost };
+        let written = OpenOptions::new().create(true).append(true).open(&path).and_then(|mut file| {
+            if self.packets == 0 && self.lost > 0 {
+                // What a first packet counts, readers do not know the begin of.
+                let none = packet::Header { lost: 0, ..header };
+                file.write_all(Packet::empty(begin).close(&none))?;
+                header.number += 1;
+            }
+            file.write_all(self.packet.close(&header))
+        });
         written.map_err(|error| named(error, &path))?;
+        self.packets = header.number;
         self.packet.clear();
         self.packets += 1;
         Ok(())

@@ -7,6 +7,7 @@ const MAGIC: u32 = 0xC1FC_1FC1;
 const HEADER: usize = 4 + 16 + 4 + 8 + 6 * 8;
 
 /// What a packet says of itself.
+#[derive(Clone, Copy)]
 pub(super) struct Header<'a> {
     pub(super) uuid: &'a [u8; 16],
     pub(super) stream: u64,
@@ -38,6 +39,15 @@ impl Packet {
         self.bytes.len().saturating_sub(HEADER)
     }
 
+    /// A packet without events, at this time.
+    pub(super) fn empty(time: u64) -> Packet {
+        Packet { bytes: Vec::new(), begin: Some(time), end: time }
+    }
+
+    pub(super) fn begin(&self) -> u64 {
+        self.begin.unwrap_or(self.end)
+    }
+
     pub(super) fn end(&self) -> u64 {
         self.end
     }
@@ -58,7 +68,7 @@ impl Packet {
             self.bytes.resize(HEADER, 0);
         }
         let bits = 8 * self.bytes.len() as u64;
-        let begin = self.begin.unwrap_or(self.end);
+        let begin = self.begin();
         let mut head = Vec::with_capacity(HEADER);
         head.extend_from_slice(&MAGIC.to_le_bytes());
         head.extend_from_slice(header.uuid);

@@ -1,0 +1,355 @@
+//! Exports, read by other people's programs and compared with what `miot cat` prints, row by row.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use arrow_array::builder::StringDictionaryBuilder;
+use arrow_array::types::{UInt8Type, UInt16Type};
+use arrow_array::{
+    ArrayRef, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt16Array, UInt32Array,
+    UInt64Array, new_null_array,
+};
+use arrow_schema::DataType;
+use miot_tests::built::{built, root};
+use miot_tests::compile::compile;
+use miot_tests::place::fresh;
+use miot_tests::process::{Ended, run};
+use miot_tests::room::Room;
+use miot_tests::{mpi, traced};
+use miot_trace_store::{Options, Table, Writer, schema};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+fn miot(words: &[&str], trace: &Path) -> Ended {
+    run(Command::new(&built().miot).args(words).arg(trace))
+}
+
+fn export(trace: &Path, format: &str, to: &Path, more: &[&str]) -> Ended {
+    miot(&[&["export", "--format", format, "-o", to.to_str().unwrap()], more].concat(), trace)
+}
+
+/// Runs a program of `tests/programs` with the Python that has babeltrace2's library; what it prints.
+fn python(program: &str, words: &[&Path]) -> Value {
+    let script = root().join("tests/programs").join(program);
+    let ended = run(Command::new("/usr/bin/python3").arg(script).args(words)).success();
+    assert_eq!(ended.stderr, "", "a warning");
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|e| panic!("{e}: {}", ended.stdout))
+}
+
+/// What `miot cat` prints, in a file.
+fn rows(place: &Path, trace: &Path) -> PathBuf {
+    let path = place.join("rows.json");
+    fs::write(&path, miot(&["cat", "--format", "json"], trace).success().stdout).unwrap();
+    path
+}
+
+/// CTF and JSON trace events of a trace hold its rows. Returns what the checks say.
+fn agree(place: &Path, trace: &Path) -> [Value; 2] {
+    let rows = rows(place, trace);
+    let count = fs::read_to_string(&rows).unwrap().lines().count();
+    let ctf = place.join("ctf");
+    let _ = export(trace, "ctf", &ctf, &[]).success();
+    let text = run(Command::new("babeltrace2").arg(&ctf)).success();
+    assert_eq!((text.stderr.as_str(), text.stdout.lines().count()), ("", count));
+    let json = place.join("trace.json");
+    let _ = export(trace, "perfetto", &json, &[]).success();
+    [python("ctf.py", &[&ctf, &rows]), python("perfetto.py", &[&json, &rows])]
+}
+
+/// Several processes and threads, standard I/O, a path that is not UTF-8 and one with a line end, failures.
+#[test]
+fn rows_of_programs_are_what_other_readers_find() {
+    let place = fresh("export-programs");
+    let work = place.join("work");
+    fs::create_dir(&work).unwrap();
+    fs::write(work.join(std::ffi::OsStr::from_bytes(b"a\xff b")), "x").unwrap();
+    let script =
+        "dd if=/dev/zero of=file bs=4096 count=9 2> /dev/null; cat file ./a* > copy; cat nothing 2> /dev/null
+        sqlite3 base 'create table t(a); insert into t values (1), (2);'; echo x > 'two
+lines'; ls -l | wc -l";
+    let trace = place.join("trace");
+    let _ = traced::traced(&work, &trace, &["sh", "-c", script]).success();
+    let [ctf, perfetto] = agree(&place, &trace);
+    assert_eq!(ctf["lost"], 0);
+    assert_eq!(ctf["events"], perfetto["events"]);
+
+    let cat = |words: &[&str]| miot(&[&["cat"], words].concat(), &trace).success().stdout;
+    let exported = |words: &[&str]| miot(&[&["export", "-o", "-"], words].concat(), &trace).success().stdout;
+    assert_eq!(exported(&["--format", "jsonl"]), cat(&["--format", "json"]));
+    assert_eq!(exported(&["--format", "csv"]), cat(&["--format", "csv"]));
+    let chosen = ["--op", "write,pwrite", "--path", "**/work/*", "--layer", "posix"];
+    let all = cat(&[&chosen[..], &["--format", "json"]].concat());
+    assert!(all.lines().count() >= 9);
+    assert_eq!(exported(&[&chosen[..], &["--format", "jsonl"]].concat()), all);
+
+    // Half the time, and three columns of it.
+    let events: Vec<Value> =
+        cat(&["--format", "json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let middle = events[events.len() / 2]["time"].as_str().unwrap();
+    let columns = ["--format", "jsonl", "--columns", "op,time,path"];
+    let found = exported(&[&columns[..], &["--since", middle]].concat());
+    let expected: Vec<String> = events
+        .iter()
+        .filter(|event| event["time"].as_str().unwrap() >= middle)
+        .map(|event| {
+            let path = event.get("path").map_or(String::new(), |path| format!(",\"path\":{path}"));
+            format!("{{\"op\":{},\"time\":{}{path}}}", event["op"], event["time"])
+        })
+        .collect();
+    assert_eq!(found.lines().collect::<Vec<_>>(), expected);
+    let csv = exported(&["--format", "csv", "--columns", "op,length", "--op", "write", "--path", "**/file"]);
+    assert_eq!(csv, "op,length\n".to_owned() + &"write,4096\n".repeat(9));
+}
+
+/// Calls within calls of four ranks are drawn within them; requests under way at once are not drawn over each other.
+#[test]
+fn nested_and_asynchronous_requests_are_drawn() {
+    let place = fresh("export-mpi");
+    let program = mpi::compile(&place, "patterns", "patterns.c", &[]);
+    let trace = place.join("trace");
+    let file = place.join("shared");
+    let words = [program.as_os_str(), "collective".as_ref(), file.as_os_str()];
+    let _ = mpi::traced(&trace, 2, &[], &words).success();
+    let [ctf, perfetto] = agree(&place, &trace);
+    assert!(perfetto["deepest"].as_u64() >= Some(2), "{perfetto}");
+    assert_eq!(ctf["events"], perfetto["events"]);
+
+    let place = fresh("export-asynchronous");
+    let program = compile(&place, "async_aio", &["async_aio.c"], &["-lrt"]);
+    let trace = place.join("trace");
+    let work = place.join("work");
+    fs::create_dir(&work).unwrap();
+    let _ = traced::traced(&work, &trace, &[&program]).success();
+    let [_, perfetto] = agree(&place, &trace);
+    assert!(perfetto["phases"]["b"].as_u64() >= Some(10), "{perfetto}");
+}
+
+/// Eight blocks written and read, worked out by hand: two files of one process and one of another.
+#[test]
+fn known_requests_are_known_records() {
+    let place = fresh("export-miller");
+    let work = place.join("work");
+    fs::create_dir(&work).unwrap();
+    let script = "dd if=/dev/zero bs=1000 count=8 of=odd 2> /dev/null; dd if=odd of=even bs=512 count=4 skip=2 2> /dev/null";
+    let trace = place.join("trace");
+    let _ = traced::traced(&work, &trace, &["sh", "-c", script]).success();
+    let out = place.join("trace.miller");
+    let only = ["--path", "**/work/*"];
+    let said = export(&trace, "miller", &out, &only).success().stderr;
+    assert!(said.contains("16 records; left out: 0 requests that failed"), "{said}");
+    let text = fs::read_to_string(&out).unwrap();
+    // Type, compression, and the words that are there of offset and length.
+    let shown: Vec<String> = text
+        .lines()
+        .filter(|line| !line.starts_with("FF"))
+        .map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let flags = u8::from_str_radix(words[1], 16).unwrap();
+            let there = usize::from(flags & 0x40 == 0) + usize::from(flags & 0x04 == 0);
+            words[..2 + there].join(" ")
+        })
+        .collect();
+    let mut expected = vec!["C0 20 0 3E8".to_owned()];
+    expected.extend(std::iter::repeat_n("C0 EC".to_owned(), 7));
+    // 0x23: offset and length in blocks; the second file of the process, by its own number; then the two in turn.
+    expected.extend(
+        ["80 23 2 1", "C0 2A 0 1", "80 6C", "C0 6C", "80 6C", "C0 6C", "80 6C", "C0 6C"].map(str::to_owned),
+    );
+    assert_eq!(shown, expected, "{text}");
+    let named = |name: &str| text.lines().filter(|line| line.ends_with(&format!("/work/{name}"))).count();
+    assert_eq!((named("odd"), named("even")), (2, 1), "{text}");
+}
+
+/// Rows that no program makes: late ones, before 1970, at the end of time, unknown operations, names with anything in them;
+/// and losses, also of a node without any event.
+#[test]
+fn absurd_rows_and_losses_are_exported() {
+    let place = fresh("export-absurd");
+    let trace = place.join("trace");
+    let late = 1 << 7;
+    let events = [
+        (10, "a", "read", 0),
+        (20, "a", "posix:200", 0),
+        (30, "b\"\\\n", "we\"ird\\op", 0),
+        (15, "a", "write", late),
+        (-5, "b\"\\\n", "read", late),
+        (12, "a", "read", late),
+        (40, "a", "read", 0),
+        (i64::MAX - 1, "a", "read", 0),
+        (41, "a", "read", late),
+    ];
+    let losses = [
+        (1, "a", "lane_full", 3),
+        (25, "a", "filtered", 100),
+        (1000, "a", "nested", 4),
+        (7, "c", "no_lane", 5),
+    ];
+    forge(&trace, &events, &losses);
+    let rows = rows(&place, &trace);
+    let ctf = place.join("ctf");
+    let _ = export(&trace, "ctf", &ctf, &[]).success();
+    let text = run(Command::new("babeltrace2").args(["--clock-seconds"]).arg(&ctf)).success();
+    assert_eq!(text.stdout.lines().count(), events.len(), "{}", text.stdout);
+    let script = root().join("tests/programs/ctf.py");
+    let found = run(Command::new("/usr/bin/python3").arg(script).args([&ctf, &rows])).success().stdout;
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!((&found["events"], &found["lost"]), (&9.into(), &12.into()));
+    let json = place.join("trace.json");
+    let _ = export(&trace, "perfetto", &json, &[]).success();
+    let parsed: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let complete =
+        parsed["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X").count();
+    let pairs = parsed["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "e").count();
+    assert_eq!(complete + pairs, events.len());
+
+    let empty = place.join("empty");
+    forge(&empty, &[], &[]);
+    for format in ["ctf", "perfetto", "csv", "jsonl", "miller"] {
+        let _ = export(&empty, format, &place.join(format!("empty.{format}")), &[]).success();
+    }
+    let parsed: Value =
+        serde_json::from_str(&fs::read_to_string(place.join("empty.perfetto")).unwrap()).unwrap();
+    assert_eq!(parsed["traceEvents"], Value::Array(Vec::new()));
+    assert_eq!(fs::read_to_string(place.join("empty.csv")).unwrap().lines().count(), 1);
+}
+
+#[test]
+fn an_export_is_there_whole_or_not_at_all() {
+    let place = fresh("export-refused");
+    let trace = place.join("trace");
+    let rows: Vec<_> = (0..20_000).map(|time| (time, "a", "read", 0)).collect();
+    forge(&trace, &rows, &[]);
+    let refused = |words: &[&str], expected: &str| {
+        let ended = miot(&[&["export"], words].concat(), &trace);
+        assert_eq!(ended.code(), 1, "{words:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{words:?}: {}", ended.stderr);
+    };
+    let path = |name: &str| place.join(name).to_str().unwrap().to_owned();
+    fs::write(place.join("there"), "mine").unwrap();
+    for format in ["csv", "ctf", "perfetto"] {
+        refused(&["--format", format, "-o", &path("there")], "is there already");
+    }
+    assert_eq!(fs::read_to_string(place.join("there")).unwrap(), "mine");
+    fs::write(place.join("other.partial"), "half").unwrap();
+    refused(&["--format", "csv", "-o", &path("other")], "other.partial is there already");
+    assert_eq!(fs::read_to_string(place.join("other.partial")).unwrap(), "half");
+    refused(&["--format", "ctf", "-o", "-"], "a directory");
+    refused(&["--format", "csv", "-o", &path("none/x")], "cannot make");
+    refused(&["--format", "csv", "--columns", "tme", "-o", "-"], "no such column; there are time, duration");
+    refused(&["--format", "ctf", "--columns", "time", "-o", &path("x")], "only csv and jsonl");
+    let ended = export(&place, "csv", &place.join("x"), &[]);
+    assert!(ended.code() == 1 && ended.stderr.contains("is not a MIOT trace"), "{}", ended.stderr);
+
+    // A part that is damaged in its middle.
+    let damaged = place.join("damaged");
+    forge(&damaged, &rows, &[]);
+    let _ = Writer::open(&damaged, Options::default()).unwrap().0.finish().unwrap();
+    let part = damaged.join("events/part-000000.parquet");
+    let mut bytes = fs::read(&part).unwrap();
+    let middle = bytes.len() / 3;
+    bytes[middle..middle + 64].fill(0x5a);
+    fs::write(&part, bytes).unwrap();
+    for format in ["csv", "ctf", "perfetto", "miller"] {
+        let ended = export(&damaged, format, &place.join("x"), &[]);
+        assert_eq!(ended.code(), 1, "{}", ended.stderr);
+    }
+    assert!(!place.join("x").exists() && !place.join("x.partial").exists());
+
+    // A disk that is full.
+    let Some(room) = Room::new(&["--mount"]) else { return };
+    let disk = place.join("disk");
+    fs::create_dir(&disk).unwrap();
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(&disk);
+    let _ = run(&mut room.inside(&mount)).success();
+    for format in ["csv", "ctf", "perfetto"] {
+        let mut miot = Command::new(&built().miot);
+        miot.args(["export", "--format", format, "-o"]).arg(disk.join("x")).arg(&trace);
+        let ended = run(&mut room.inside(&miot));
+        assert!(ended.code() == 1 && ended.stderr.contains("No space left on device"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("choose another place"), "{}", ended.stderr);
+        let mut list = Command::new("ls");
+        list.arg("-A").arg(&disk);
+        assert_eq!(run(&mut room.inside(&list)).success().stdout, "", "{format}: what was made is removed");
+    }
+}
+
+/// A trace of events (time, node, operation, flags), in the order in which they are given, and of losses (time, node, place, count).
+fn forge(trace: &Path, events: &[(i64, &str, &str, u16)], losses: &[(i64, &str, &str, u64)]) {
+    let mut writer = Writer::create(trace, Options::default()).unwrap();
+    let time = |times: Vec<i64>| -> ArrayRef {
+        Arc::new(TimestampNanosecondArray::from(times).with_timezone("UTC"))
+    };
+    if !losses.is_empty() {
+        let columns: Vec<ArrayRef> = vec![
+            time(losses.iter().map(|row| row.0).collect()),
+            Arc::new(StringArray::from_iter_values(losses.iter().map(|row| row.1))),
+            new_null_array(&DataType::UInt64, losses.len()),
+            new_null_array(&DataType::UInt64, losses.len()),
+            Arc::new(StringArray::from_iter_values(losses.iter().map(|row| row.2))),
+            Arc::new(UInt64Array::from_iter_values(losses.iter().map(|row| row.3))),
+            new_null_array(&DataType::UInt64, losses.len()),
+            new_null_array(&DataType::UInt64, losses.len()),
+        ];
+        writer
+            .append(Table::Losses, &RecordBatch::try_new(schema::of(Table::Losses), columns).unwrap())
+            .unwrap();
+    }
+    if !events.is_empty() {
+        let count = events.len();
+        let path = "/a\0b\n\u{1F600}\"\\";
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(UInt64Array::from(vec![1])),
+            Arc::new(StringArray::from(vec!["a"])),
+            Arc::new(StringArray::from(vec![path])),
+        ];
+        let schema = schema::of(Table::Files);
+        let missing = schema.fields()[3..].iter().map(|field| new_null_array(field.data_type(), 1));
+        let columns = columns.into_iter().chain(missing).collect();
+        writer.append(Table::Files, &RecordBatch::try_new(schema, columns).unwrap()).unwrap();
+
+        let mut node = StringDictionaryBuilder::<UInt16Type>::new();
+        let mut layer = StringDictionaryBuilder::<UInt8Type>::new();
+        let mut op = StringDictionaryBuilder::<UInt16Type>::new();
+        for event in events {
+            node.append_value(event.1);
+            layer.append_value("posix");
+            op.append_value(event.2);
+        }
+        let mut names = [
+            ("node", Arc::new(node.finish()) as ArrayRef),
+            ("layer", Arc::new(layer.finish())),
+            ("op", Arc::new(op.finish())),
+            ("time", time(events.iter().map(|event| event.0).collect())),
+            ("flags", Arc::new(UInt16Array::from_iter_values(events.iter().map(|event| event.3)))),
+            ("seq", Arc::new(UInt64Array::from_iter_values(0..count as u64))),
+            ("request", Arc::new(UInt32Array::from_iter_values(1..=count as u32))),
+        ]
+        .to_vec();
+        let schema = schema::of(Table::Events);
+        let columns = schema.fields().iter().map(|field| {
+            if let Some(at) = names.iter().position(|(name, _)| name == field.name()) {
+                return names.swap_remove(at).1;
+            }
+            // Every other column at its end, or its absence.
+            match (field.name().as_str(), field.data_type()) {
+                ("file", _) => Arc::new(UInt64Array::from(vec![1; count])) as ArrayRef,
+                ("offset", _) => Arc::new(Int64Array::from(vec![i64::MIN; count])),
+                ("length" | "result", _) => Arc::new(Int64Array::from(vec![i64::MAX; count])),
+                (name, data_type) if field.is_nullable() && name != "handle" => {
+                    new_null_array(data_type, count)
+                }
+                (_, DataType::Int64) => Arc::new(Int64Array::from(vec![-1; count])),
+                (_, DataType::UInt64) => Arc::new(UInt64Array::from(vec![u64::MAX; count])),
+                _ => Arc::new(UInt32Array::from(vec![u32::MAX; count])),
+            }
+        });
+        let columns = columns.collect();
+        writer.append(Table::Events, &RecordBatch::try_new(schema, columns).unwrap()).unwrap();
+    }
+    // A live part has its rows as they came.
+    writer.commit().unwrap();
+}

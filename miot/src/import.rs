@@ -1,5 +1,7 @@
 //! `miot import`: traces of other tools become trace directories.
 
+mod miller;
+
 use crate::numbers::count;
 use crate::output::printable;
 use crate::source::bar;
@@ -12,10 +14,10 @@ use std::io::{Read as _, Write as _, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Make a trace of what another tool recorded: strace, Darshan DXT
+/// Make a trace of what another tool recorded: strace, Darshan DXT, Miller's format
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  strace -f -ttt -T -y -o log ./program; miot import log -o trace\n  strace -ff -ttt -T -y -o log ./program; miot import log.* -o trace\n  darshan-dxt-parser job.darshan > job.txt; miot import job.txt -o trace\n\nAll files together become one trace. What is in it and what is not: docs/import.md."
+    after_help = "Examples:\n  strace -f -ttt -T -y -o log ./program; miot import log -o trace\n  strace -ff -ttt -T -y -o log ./program; miot import log.* -o trace\n  darshan-dxt-parser job.darshan > job.txt; miot import job.txt -o trace\n  miot import --format miller venus.miller -o venus\n\nAll files together become one trace. What is in it and what is not: docs/import.md."
 )]
 pub(crate) struct Arguments {
     /// What the other tool printed
@@ -33,6 +35,15 @@ pub(crate) struct Arguments {
     /// Name of the node, where the files do not say
     #[arg(long, value_name = "NAME", default_value = "imported")]
     node: String,
+    /// miller: when the trace began, if no comment of it says so
+    #[arg(long, value_name = "TIME", default_value = "1970-01-01T00:00:00Z")]
+    epoch: jiff::Timestamp,
+    /// miller: numbers are decimal, not hexadecimal
+    #[arg(long)]
+    decimal: bool,
+    /// miller: pass over bits without a meaning and flags that contradict each other
+    #[arg(long)]
+    lenient: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -41,6 +52,8 @@ enum Format {
     Strace,
     /// What `darshan-dxt-parser` prints.
     Dxt,
+    /// The ASCII trace format of Miller (1990), one file: docs/miller.md.
+    Miller,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -76,6 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 strace::import(&arguments.files, &mut builder, &arguments.node, on_error, progress)?
             }
             Format::Dxt => dxt::import(&arguments.files, &mut builder, on_error, progress)?,
+            Format::Miller => miller::import(arguments, &mut builder, on_error, progress)?,
         }
     };
     if builder.events() == 0 && report.skipped > 0 {
@@ -112,7 +126,9 @@ fn detected(files: &[PathBuf]) -> anyhow::Result<Format> {
     let Some(begin) = read().with_context(|| format!("cannot read {}", path.display()))? else {
         bail!("{} is no regular file: say with --format what it is", path.display());
     };
-    if dxt::detect(&begin) {
+    if begin.starts_with(b"FF miller-1990\n") {
+        Ok(Format::Miller)
+    } else if dxt::detect(&begin) {
         Ok(Format::Dxt)
     } else if strace::detect(&begin) {
         Ok(Format::Strace)

@@ -44,7 +44,7 @@ const EXIT_FAILED: u8 = 1;
     name = "miot",
     version,
     about = "Records every I/O request of programs and file-system clients as one ordered trace",
-    after_help = "Example:\n  miot run -- tar -cf /tmp/docs.tar docs     trace one command, no set-up\n  miot cat miot-trace                        print its events\n  miot tail -f server:4747                   follow what a cluster does\n  miot top --in-flight --min-age 1s          what hangs on this node\n  miot ctl off                               stop recording in running programs\n  miot pki init pki                          certificates for a cluster\n  miot fsstats /home                         what a file system holds: sizes, ages, names\n  miot doctor                                is this node set up as it should be\n\nExit codes: 0 success, 1 failure, 2 wrong usage; `run` has its own, see `miot run --help`."
+    after_help = "Example:\n  miot run -- tar -cf /tmp/docs.tar docs     trace one command, no set-up\n  miot cat miot-trace                        print its events\n  miot tail -f server:4747                   follow what a cluster does\n  miot top --in-flight --min-age 1s          what hangs on this node\n  miot ctl off                               stop recording in running programs\n  miot pki init pki                          certificates for a cluster\n  miot fsstats /home                         what a file system holds: sizes, ages, names\n  miot export miot-trace --format ctf -o ctf  for babeltrace2 and Trace Compass\n  miot doctor                                is this node set up as it should be\n\nExit codes: 0 success, 1 failure, 2 wrong usage; `run` has its own, see `miot run --help`."
 )]
 struct Arguments {
     #[command(subcommand)]

@@ -161,6 +161,47 @@ fn known_requests_are_known_records() {
     assert_eq!(shown, expected, "{text}");
     let named = |name: &str| text.lines().filter(|line| line.ends_with(&format!("/work/{name}"))).count();
     assert_eq!((named("odd"), named("even")), (2, 1), "{text}");
+
+    // As a trace again it has the same requests, and the same records.
+    let import = |file: &Path, more: &[&str]| {
+        let again = place.join("again");
+        let _ = fs::remove_dir_all(&again);
+        let mut miot = Command::new(&built().miot);
+        miot.args(["import", "-o"]).arg(&again).args(more).arg(file);
+        (run(&mut miot), again)
+    };
+    let (said, again) = import(&out, &[]);
+    let said = said.success().stdout;
+    assert!(said.starts_with("16 requests of 2 processes on 2 files"), "{said}");
+    traced::assert_good(&again);
+    let requests = |trace: &Path| {
+        let all = traced::events(trace)
+            .into_iter()
+            .filter(|row| row.path.as_ref().is_some_and(|path| path.contains("/work/")));
+        let data = all.filter(|row| row.op == "read" || row.op == "write");
+        data.map(|row| (row.pid, row.op, row.path, row.offset, row.length, row.result)).collect::<Vec<_>>()
+    };
+    let sorted = |mut rows: Vec<_>| {
+        rows.sort();
+        rows
+    };
+    assert_eq!(sorted(requests(&again)), sorted(requests(&trace)));
+    let twice = miot(&["export", "--format", "miller", "-o", "-"], &again).success().stdout;
+    let without_time = |text: &str| -> Vec<String> {
+        let records = text.lines().filter(|line| !line.starts_with("FF"));
+        records.map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
+    };
+    assert_eq!(without_time(&twice), without_time(&text));
+
+    let damaged = place.join("damaged.miller");
+    fs::write(&damaged, text.replace("C0 2A 0 1 ", "C0 2A 0 ")).unwrap();
+    let (refused, again) = import(&damaged, &["--on-error", "stop"]);
+    assert!(refused.code() == 1 && refused.stderr.contains("damaged.miller, line 1"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("expected") && !again.exists(), "{}", refused.stderr);
+    // The first record of a file is gone, and with it three that follow from it.
+    let (skipped, _) = import(&damaged, &[]);
+    let skipped = skipped.success().stdout;
+    assert!(skipped.starts_with("12 requests") && skipped.contains("4 of 2"), "{skipped}");
 }
 
 /// Rows that no program makes: late ones, before 1970, at the end of time, unknown operations, names with anything in them;

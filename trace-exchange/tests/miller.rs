@@ -22,9 +22,9 @@ fn options() -> Options {
 fn import_text(text: &[u8], dir: &Path) -> Result<Vec<String>, ImportError> {
     let mut builder = TraceBuilder::create(dir).unwrap();
     let mut damaged = Vec::new();
-    let reader = Reader::new(text, Base::Hexadecimal, Mode::Strict);
-    import(reader, &mut builder, options(), |error| {
-        damaged.push(error.to_string());
+    let mut reader = Reader::new(text, Base::Hexadecimal, Mode::Strict);
+    import(&mut reader, &mut builder, options(), |line, damage| {
+        damaged.push(format!("line {line}: {damage}"));
         true
     })?;
     builder.finish(|_| {}).unwrap();
@@ -281,8 +281,8 @@ fn damage_is_passed_over_or_ends_the_import() {
     assert_eq!(records(&export_text(&place.path().join("trace"), 9).0).len(), 1);
 
     let mut builder = TraceBuilder::create(&place.path().join("refused")).unwrap();
-    let reader = Reader::new(&text[..], Base::Hexadecimal, Mode::Strict);
-    let error = import(reader, &mut builder, options(), |_| false).unwrap_err();
+    let mut reader = Reader::new(&text[..], Base::Hexadecimal, Mode::Strict);
+    let error = import(&mut reader, &mut builder, options(), |_, _| false).unwrap_err();
     assert_eq!(error.to_string(), expected[0]);
     drop(builder);
     assert!(!place.path().join("refused").exists());

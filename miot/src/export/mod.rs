@@ -23,7 +23,7 @@ use target::Target;
 /// Write a trace in a format of other tools
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot export miot-trace --format csv --columns time,op,path,length -o events.csv\n  miot export miot-trace --format jsonl --op read,write -o - | zstd > events.jsonl.zst\n\nThe output has its name when it is whole; until then it is OUT.partial, which is removed if the export fails."
+    after_help = "Examples:\n  miot export miot-trace --format ctf -o ctf && babeltrace2 ctf\n  miot export miot-trace --format perfetto --layer posix -o trace.json\n  miot export miot-trace --format miller -o trace.miller\n  miot export miot-trace --format csv --columns time,op,path,length -o events.csv\n  miot export miot-trace --format jsonl --op read,write -o - | zstd > events.jsonl.zst\n\nThe output has its name when it is whole; until then it is OUT.partial, which is removed if the export fails."
 )]
 pub(crate) struct Arguments {
     /// The trace directory

@@ -65,15 +65,16 @@ struct Import<'a> {
     earlier: u64,
 }
 
-/// Adds the records of a trace to a new one. `damaged` is asked at each damaged line whether to go on without it.
+/// Adds the records of a trace to a new one. `damaged` is asked at each damaged line, by its number, whether to go on without
+/// it.
 ///
 /// # Errors
 /// [`ImportError`].
 pub fn import<R: BufRead>(
-    mut from: Reader<R>,
+    from: &mut Reader<R>,
     to: &mut TraceBuilder,
     options: Options,
-    mut damaged: impl FnMut(&ReadError) -> bool,
+    mut damaged: impl FnMut(u64, &Damage) -> bool,
 ) -> Result<(), ImportError> {
     let mut import = Import {
         to,
@@ -101,7 +102,7 @@ pub fn import<R: BufRead>(
             Err(error) => Err(error),
         };
         match taken {
-            Err(error @ ReadError::Damaged { .. }) if damaged(&error) => {}
+            Err(ReadError::Damaged { line, damage }) if damaged(line, &damage) => {}
             taken => taken?,
         }
     }

@@ -132,8 +132,7 @@ impl Options {
     }
 
     fn settings(&self, reader: &Reader, names: &miot_trace_store::FileNames) -> anyhow::Result<Settings> {
-        let mut settings = Settings::default();
-        settings.block_size = self.block_size()?;
+        let mut settings = Settings { block_size: self.block_size()?, ..Settings::default() };
         if !self.job.is_empty() {
             settings.processes = Some(of_jobs(reader, &self.job)?);
         }

@@ -239,7 +239,8 @@ fn absurd_rows_and_losses_are_exported() {
     let found: Value = serde_json::from_str(&found).unwrap();
     assert_eq!((&found["events"], &found["lost"]), (&9.into(), &12.into()));
     let json = place.join("trace.json");
-    let _ = export(&trace, "perfetto", &json, &[]).success();
+    let said = export(&trace, "perfetto", &json, &[]).success().stderr;
+    assert!(said.contains("12 events of the trace were lost"), "{said}");
     let parsed: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let complete =
         parsed["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X").count();

@@ -206,6 +206,8 @@ struct ThreadRow {
     tid: u32,
     comm: String,
     requests: u32,
+    /// It made a request.
+    seen: bool,
     written: u64,
 }
 
@@ -267,7 +269,7 @@ impl TraceBuilder {
     pub fn thread(&mut self, process: ProcessId, tid: u32, comm: &str) -> Thread {
         let process = process.0 as usize - 1;
         assert!(process < self.processes.len(), "a process of this trace");
-        self.threads.push(ThreadRow { process, tid, comm: comm.to_owned(), requests: 0, written: 0 });
+        self.threads.push(ThreadRow { process, tid, comm: comm.to_owned(), requests: 0, seen: false, written: 0 });
         Thread(self.threads.len() as u64)
     }
 
@@ -312,7 +314,9 @@ impl TraceBuilder {
     /// If the thread is of another builder.
     pub fn event(&mut self, event: &Event) -> Result<(), Error> {
         let request = event.request.unwrap_or_else(|| self.request(event.thread));
-        let process = self.threads[event.thread.0 as usize - 1].process;
+        let thread = &mut self.threads[event.thread.0 as usize - 1];
+        thread.seen = true;
+        let process = thread.process;
         let started = &mut self.processes[process].started;
         *started = event.begin.min(*started);
         let record = event.record(self.events.len(), request);
@@ -454,9 +458,9 @@ impl TraceBuilder {
     }
 
     fn write_threads(&mut self) -> Result<(), Error> {
-        let ids = |(at, row): (usize, &ThreadRow)| (row.requests > 0).then_some(at as u64 + 1);
+        let ids = |(at, row): (usize, &ThreadRow)| row.seen.then_some(at as u64 + 1);
         let ids: Vec<u64> = self.threads.iter().enumerate().filter_map(ids).collect();
-        let rows: Vec<&ThreadRow> = self.threads.iter().filter(|row| row.requests > 0).collect();
+        let rows: Vec<&ThreadRow> = self.threads.iter().filter(|row| row.seen).collect();
         if rows.is_empty() {
             return Ok(());
         }

@@ -70,14 +70,19 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let Filter { since, until, .. } = arguments.filter;
     let source = Source { dir: arguments.dir.clone(), since, until };
     let rows = rows::rows(&source, &reader, matcher)?;
+    let losses = reader.batches(Table::Losses).collect::<Result<Vec<_>, _>>()?;
+    let lost = Missing::of(&losses).lost;
     match arguments.format {
-        Format::Ctf => ctf(rows, &reader, &arguments.dir, target.directory()?)?,
+        Format::Ctf => ctf(rows, &losses, &arguments.dir, target.directory()?)?,
         Format::Perfetto => perfetto(rows, &reader, &arguments.dir, target.file()?)?,
-        Format::Miller => miller(rows, &reader, arguments, target.file()?)?,
+        Format::Miller => miller(rows, &reader, lost, arguments, target.file()?)?,
         Format::Csv => lines(rows, output::Format::Csv, columns, &mut target)?,
         Format::Jsonl => lines(rows, output::Format::Json, columns, &mut target)?,
     }
     target.finish()?;
+    if lost > 0 {
+        eprintln!("miot: {lost} events of the trace were lost and are not in the export; `miot stat` says where");
+    }
     tell_missed(&reader);
     Ok(ExitCode::SUCCESS)
 }
@@ -102,15 +107,13 @@ fn columns(arguments: &Arguments) -> anyhow::Result<Vec<&'static Column>> {
 
 fn ctf(
     rows: impl Iterator<Item = anyhow::Result<RecordBatch>>,
-    reader: &Reader,
+    losses: &[RecordBatch],
     trace: &Path,
     directory: PathBuf,
 ) -> anyhow::Result<()> {
     let Manifest { created, writer, .. } = Manifest::read(trace)?;
     let mut ctf = Ctf::new(&directory, &created);
-    for batch in reader.batches(Table::Losses) {
-        ctf.losses(&batch?);
-    }
+    losses.iter().for_each(|batch| ctf.losses(batch));
     for batch in rows {
         ctf.add(&batch?)?;
     }
@@ -136,14 +139,14 @@ fn perfetto(
 fn miller(
     rows: impl Iterator<Item = anyhow::Result<RecordBatch>>,
     reader: &Reader,
+    lost: u64,
     arguments: &Arguments,
     to: impl Write,
 ) -> anyhow::Result<()> {
     let files = reader.files()?;
-    let losses = reader.batches(Table::Losses).collect::<Result<Vec<_>, _>>()?;
     let tracer = Manifest::read(&arguments.dir)?.writer;
     let every_layer = !arguments.filter.layer.is_empty();
-    let mut export = Export::new(to, &files, &tracer, Missing::of(&losses).lost, every_layer);
+    let mut export = Export::new(to, &files, &tracer, lost, every_layer);
     for batch in reader.batches(Table::Processes) {
         export.processes(&batch?);
     }

@@ -7,7 +7,7 @@
 //! although it may not cover them.
 //!
 //! Only intervals with requests take memory. If there are more than [`MOST`], each two become one, so that a trace of any
-//! length fits; the result says which interval it is about.
+//! length fits, and so they do if a single request spans an eighth of that; the result says which interval it is about.
 
 use crate::events::{Event, Events, Names};
 use crate::outermost::Outermost;
@@ -174,8 +174,9 @@ impl Spread {
             Class::Copy => (moved, moved),
             Class::Sync | Class::Meta => (0, 0),
         };
-        // A request that spans more than can be kept.
-        while self.last_of(event).saturating_sub(begin.div_euclid(self.interval)) >= self.most as i64 / 2 {
+        // A request that spans very many of them would take that long each time.
+        let longest = (self.most as i64 / 8).max(4);
+        while self.last_of(event).saturating_sub(begin.div_euclid(self.interval)) >= longest {
             self.double();
         }
         let (from, to) = (begin.div_euclid(self.interval), self.last_of(event));

@@ -269,7 +269,14 @@ impl TraceBuilder {
     pub fn thread(&mut self, process: ProcessId, tid: u32, comm: &str) -> Thread {
         let process = process.0 as usize - 1;
         assert!(process < self.processes.len(), "a process of this trace");
-        self.threads.push(ThreadRow { process, tid, comm: comm.to_owned(), requests: 0, seen: false, written: 0 });
+        self.threads.push(ThreadRow {
+            process,
+            tid,
+            comm: comm.to_owned(),
+            requests: 0,
+            seen: false,
+            written: 0,
+        });
         Thread(self.threads.len() as u64)
     }
 

@@ -81,7 +81,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     target.finish()?;
     if lost > 0 {
-        eprintln!("miot: {lost} events of the trace were lost and are not in the export; `miot stat` says where");
+        eprintln!(
+            "miot: {lost} events of the trace were lost and are not in the export; `miot stat` says where"
+        );
     }
     tell_missed(&reader);
     Ok(ExitCode::SUCCESS)

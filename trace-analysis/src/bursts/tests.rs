@@ -43,6 +43,15 @@ fn bytes_are_spread_over_the_time_they_took() {
     assert_eq!((bursts.read.bytes, bursts.written.bytes, bursts.total.bytes), (183, 7, 190));
     // 110 bytes in 10 ns.
     assert_eq!((bursts.total.peak, bursts.total.peak_at, bursts.total.active), (110.0 / 1e-8, Some(0), 6));
+    // 110, 20, 23, 24, 10 and 3 bytes, and 4 intervals without: all but 110 are below a quarter, 10 and 3 below a tenth.
+    let below: Vec<_> = bursts.total.below.iter().map(|row| (row.of_peak, row.share)).collect();
+    assert_eq!(below[..5], [(0.01, 0.4), (0.05, 0.5), (0.1, 0.6), (0.25, 0.9), (0.33, 0.9)]);
+    let quantiles: Vec<_> =
+        bursts.total.quantiles.iter().map(|row| (row.share, (row.rate * 1e-8).round())).collect();
+    assert_eq!(
+        quantiles[3..],
+        [(0.25, 0.0), (0.5, 3.0), (0.75, 23.0), (0.9, 24.0), (0.95, 110.0), (0.99, 110.0)]
+    );
 }
 
 /// Carns et al. 2011, section IV: "For 98% of the time, the I/O system was utilized at less than 33% of peak"; the mean 1,984 and
@@ -83,6 +92,8 @@ fn idle_periods_are_runs_of_calm_intervals() {
     assert_eq!((calm.count, calm.idle, calm.total), (2, 98 * 60_000_000_000, 101 * 60_000_000_000));
     assert_eq!(calm.longest.map(|one| (one.begin, one.length)), Some((22 * minute, 78 * 60_000_000_000)));
     assert!((calm.threshold.unwrap() - 50.0 / 60.0).abs() < 1e-9);
+    let rows: Vec<_> = calm.at_least.iter().map(|row| (row.length / 60_000_000_000, row.count)).collect();
+    assert_eq!(rows, [(1, 2), (2, 2), (5, 2), (10, 2), (30, 1), (60, 1)]);
     let hour = calm.at_least.iter().find(|row| row.length == 3_600_000_000_000).unwrap();
     assert_eq!((hour.count, hour.time, hour.share), (1, 78 * 60_000_000_000, 78.0 / 101.0));
     // 1 to 9 and 22 to 99.

@@ -88,17 +88,27 @@ impl Written {
 
 /// Returns the bytes that were there, and whether the range fits.
 fn insert(many: &mut BTreeMap<u64, u64>, begin: u64, end: u64, is_full: bool) -> (u64, bool) {
-    let (mut from, mut to, mut before) = (begin, end, 0);
-    let left = many.range(..=begin).next_back().filter(|(_, its_end)| **its_end >= begin);
-    let mut next = left.or_else(|| many.range(begin..=end).next()).map(|(from, to)| (*from, *to));
-    if next.is_none() && is_full {
-        return (0, false);
+    // The last one that begins at or before the end: the others that this one touches are before it.
+    let last = many.range_mut(..=end).next_back().filter(|(_, its_end)| **its_end >= begin);
+    let Some((its_begin, its_end)) = last.map(|(from, to)| (*from, to)) else {
+        if !is_full {
+            many.insert(begin, end);
+        }
+        return (0, !is_full);
+    };
+    if its_begin <= begin {
+        let before = (*its_end).min(end) - begin;
+        *its_end = (*its_end).max(end);
+        return (before, true);
     }
+    let (mut from, mut to, mut before) = (begin, end, 0);
+    let mut next = Some((its_begin, *its_end));
     while let Some((its_begin, its_end)) = next {
         before += its_end.min(end) - its_begin.max(begin);
         (from, to) = (from.min(its_begin), to.max(its_end));
         many.remove(&its_begin);
-        next = many.range(begin..=end).next().map(|(from, to)| (*from, *to));
+        let left = many.range(..its_begin).next_back().map(|(from, to)| (*from, *to));
+        next = left.filter(|(_, its_end)| *its_end >= begin);
     }
     many.insert(from, to);
     (before, true)

@@ -43,7 +43,7 @@ impl Phase {
     fn check(&self, processes: u64) -> Result<(), Invalid> {
         ensure(!self.numbers.is_empty(), || "numbers is empty".into())?;
         ensure(!self.processes.is_empty(), || "processes is empty".into())?;
-        let last = self.processes.iter().last().unwrap_or(0);
+        let last = self.processes.last().unwrap_or(0);
         ensure(last < processes, || {
             format!("process {last}, but the application has {processes} (0-{})", processes.saturating_sub(1))
         })?;

@@ -43,6 +43,12 @@ impl Set {
         self.0.iter().flat_map(|span| (0..span.count).map(|i| span.start + i * span.step))
     }
 
+    /// The largest number.
+    #[must_use]
+    pub fn last(&self) -> Option<u64> {
+        self.0.last().map(|span| span.start + (span.count - 1) * span.step)
+    }
+
     /// The place of a number, from 0.
     #[must_use]
     pub fn place(&self, number: u64) -> Option<u64> {
@@ -183,6 +189,7 @@ mod tests {
                 prop_assert_eq!(set.place(*number), Some(place as u64));
             }
             prop_assert_eq!(set.place(61), None);
+            prop_assert_eq!(set.last(), numbers.last().copied());
         }
     }
 }

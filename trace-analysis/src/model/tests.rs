@@ -94,6 +94,10 @@ fn a_model_that_contradicts_itself_is_refused() {
         change(&mut model);
         model.check().unwrap_err().to_string()
     };
+    assert!(
+        wrong(&|m| m.phases[0].processes = "0-999999999999".parse().unwrap())
+            .contains("process 999999999999")
+    );
     assert!(wrong(&|m| m.format = 2).contains("format is 2"));
     assert!(wrong(&|m| m.processes = 2).contains("process 3, but the application has 2"));
     assert!(

@@ -46,6 +46,15 @@ fn few_repetitions_are_enough_and_too_few_are_not() {
 }
 
 #[test]
+fn two_bursts_in_a_cycle_are_one_cycle() {
+    let mut samples = bursts(N, 100.0, 3, 1000);
+    let late = bursts(N - 30, 100.0, 3, 1000);
+    late.iter().enumerate().for_each(|(i, sample)| samples[i + 30] += sample);
+    let found = periods(&samples);
+    assert!(found.len() == 1 && close(&found[0], 100.0), "{found:?}");
+}
+
+#[test]
 fn a_wave_is_found() {
     let wave: Vec<u64> =
         (0..N).map(|i| (1000.0 + 800.0 * (i as f64 * std::f64::consts::TAU / 77.0).sin()) as u64).collect();

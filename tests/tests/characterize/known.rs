@@ -14,7 +14,7 @@ const PATTERNS: [&str; 7] =
 fn table() -> &'static Value {
     static TABLE: OnceLock<Value> = OnceLock::new();
     TABLE.get_or_init(|| {
-        let place = fresh("characterize-known");
+        let place = fresh(&format!("characterize-known-{}", std::process::id()));
         let program = compile(&place, "known", &["known.c"], &[]);
         let each = format!(
             "for p in {}; do {} $p $PWD/file.$p || exit 9; done",

@@ -31,15 +31,15 @@ fn u64s(value: &Value) -> u64 {
 }
 
 /// Six bursts of 32 writes of 64 KiB, 150 ms apart.
-fn bursty() -> Trace {
-    Place::new("bursts").traced(0, "bursts 6 32 65536 150")
+fn bursty(name: &str) -> Trace {
+    Place::new(name).traced(0, "bursts 6 32 65536 150")
 }
 
 #[test]
 fn bytes_per_interval_and_idle_periods_are_those_of_the_events() {
     const BYTES: u64 = 6 * 32 * 65536;
     const INTERVAL: i64 = 20_000_000;
-    let trace = bursty();
+    let trace = bursty("bursts");
     let times = times(&trace);
     assert_eq!(times.iter().map(|(_, _, bytes)| bytes).sum::<u64>(), BYTES, "no other program writes");
 
@@ -145,7 +145,7 @@ fn a_program_that_writes_all_the_time_has_no_cycle() {
 
 #[test]
 fn tables_and_csv_tell_the_same_as_json() {
-    let trace = bursty();
+    let trace = bursty("bursts-tables");
     let csv = trace.shown("bursts", &["--interval", "20ms", "--format", "csv"]).success().stdout;
     let bursts = trace.json("bursts", &["--interval", "20ms"]);
     let written = |line: &str| line.split(',').nth(2).unwrap().parse::<u64>().unwrap();

@@ -330,7 +330,7 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "fio-processes",
         prepare: nothing,
         command: fio!("--rw=randrw"),
-        races: false,
+        races: true,
         inline_characters: false,
         now_and_then: FIO_LOOKS,
     },

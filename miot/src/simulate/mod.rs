@@ -1,6 +1,7 @@
 //! `miot simulate`: programs on processors, caches and disks that are not there.
 
 mod explain;
+mod miller;
 mod parameters;
 mod plots;
 mod programs;
@@ -24,8 +25,8 @@ use std::process::ExitCode;
     after_help = "Examples:\n  miot simulate miot-trace --storage nvme                       a recorded trace on an NVMe SSD\n  miot simulate --like venus --copies 2 --cache 4M..512M        Miller's figure 8\n  miot simulate miot-trace --vary disk.devices=1,2,4,8 --plot devices.svg\n  miot simulate miot-trace --set write_behind=false --explain | head -50\n  miot simulate --storage disk --print-config > machine.toml    all parameters, to be changed\n\nStorage:\n  cray           Miller 1990: no queues, up to 15 ms to position, then 9.6 MB/s\n  cray-location  the same read to the letter: completion depends on location alone, at most 15 ms\n  cray-ssd       the first with 32 MW (256 MiB) of SSD at 1 us per KB before it\n  disk           one 7200 rpm disk of today, elevator\n  sata           one SATA SSD\n  nvme           one NVMe SSD\n  parallel       8 servers behind a network, striped by 1 MiB\n\nWhat is modelled, and how: docs/simulate.md."
 )]
 pub(crate) struct Arguments {
-    /// Trace directories; each thread in them becomes a process
-    #[arg(value_name = "DIR")]
+    /// Trace directories, of which each thread becomes a process, or files in Miller's format
+    #[arg(value_name = "DIR|FILE")]
     traces: Vec<PathBuf>,
     /// Also a model of this program of Miller's tables: bvi, ccm, forma, gcm, les, upw, venus
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',', value_parser = model)]

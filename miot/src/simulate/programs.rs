@@ -1,5 +1,6 @@
 //! What is simulated: traces, models, copies of them.
 
+use super::miller;
 use crate::source::Source;
 use anyhow::{Context as _, ensure};
 use arrow_array::types::UInt64Type;
@@ -26,7 +27,8 @@ pub(super) fn gather(
 ) -> anyhow::Result<Programs> {
     let mut programs = Programs { workload: Workload::default(), notes: Vec::new() };
     for trace in traces {
-        let (workload, notes) = trace_of(trace, together)?;
+        let (workload, notes) =
+            if trace.is_file() { miller::read(trace)? } else { trace_of(trace, together)? };
         programs.workload.add(workload);
         programs.notes.extend(notes);
     }

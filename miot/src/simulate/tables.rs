@@ -110,6 +110,9 @@ pub(super) fn write(outcome: &Outcome, workload: &Workload, out: &mut impl Write
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     pub(super) parameters: serde_json::Map<String, Value>,
+    /// The same, in the order in which they were asked for.
+    #[serde(skip)]
+    pub(super) values: Vec<Value>,
     pub(super) elapsed: u64,
     pub(super) computing: u64,
     pub(super) overhead: u64,
@@ -127,6 +130,7 @@ impl Row {
         let names = vary.iter().map(|vary| vary.key.clone());
         Row {
             parameters: names.zip(point.values.iter().cloned()).collect(),
+            values: point.values.clone(),
             elapsed: outcome.elapsed,
             computing: outcome.run(),
             overhead: outcome.overhead(),
@@ -202,8 +206,6 @@ pub(super) fn csv(vary: &[Vary], rows: &[Row], out: &mut impl Write) -> anyhow::
     ];
     table.write_record(vary.iter().map(|vary| vary.key.as_str()).chain(fixed))?;
     for row in rows {
-        let values = row.parameters.iter().map(|(_, value)| plain(value));
-        let parameters: Vec<_> = if vary.is_empty() { Vec::new() } else { values.collect() };
         let ratio = row.hit_ratio.map_or_else(String::new, |ratio| ratio.to_string());
         let fixed = [
             row.elapsed.to_string(),
@@ -217,7 +219,7 @@ pub(super) fn csv(vary: &[Vary], rows: &[Row], out: &mut impl Write) -> anyhow::
             row.disk_writes.to_string(),
             row.disk_bytes_written.to_string(),
         ];
-        table.write_record(parameters.into_iter().chain(fixed))?;
+        table.write_record(row.values.iter().map(plain).chain(fixed))?;
     }
     table.flush()?;
     Ok(())

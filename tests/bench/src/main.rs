@@ -19,6 +19,7 @@
 //! | `streams` | memory of a log-server with many streams |
 //! | `recovery` | a log-server after a crash |
 //! | `delay` | from a completion to the line of `miot tail` |
+//! | `simulate` | requests per second and core of `miot simulate`, and how sweeps scale |
 //! | `paper` | the table and the figures of the MIOT paper |
 //!
 //! Each writes `COMMAND.json`; `--report` turns them into the tables of `docs/performance.md`. All repetitions
@@ -49,6 +50,7 @@ mod process;
 mod recovery;
 mod report;
 mod server;
+mod simulate;
 mod sink;
 mod startup;
 mod stats;
@@ -116,7 +118,7 @@ impl Bench {
 type Run = fn(&Bench) -> Result<Value>;
 
 /// The benchmarks, in the order in which they run.
-const BENCHMARKS: [(&str, Run); 18] = [
+const BENCHMARKS: [(&str, Run); 19] = [
     ("op", op::run),
     ("threads", threads::run),
     ("drain", drain::run),
@@ -134,6 +136,7 @@ const BENCHMARKS: [(&str, Run); 18] = [
     ("streams", streams::run),
     ("recovery", recovery::run),
     ("delay", delay::run),
+    ("simulate", simulate::run),
     ("paper", paper::run),
 ];
 
@@ -142,7 +145,7 @@ const BENCHMARKS: [(&str, Run); 18] = [
 #[command(name = "tests/bench/run.sh")]
 struct Args {
     /// What to measure; everything if nothing is named: op, threads, drain, idle, startup, hook, mpi, apps, fuse, gluster, pipeline,
-    /// nodes, bytes, sync, streams, recovery, delay, paper.
+    /// nodes, bytes, sync, streams, recovery, delay, simulate, paper.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,
     /// Fewer and shorter repetitions, about six minutes in all: the figures are rough.

@@ -43,7 +43,7 @@ fn every_benchmark_yields_figures() {
     for line in said.lines().filter(|line| line.contains("SKIPPED")) {
         eprintln!("{line}");
     }
-    let checks: [(&str, Check); 18] = [
+    let checks: [(&str, Check); 19] = [
         ("op", op),
         ("threads", threads),
         ("drain", drain),
@@ -61,6 +61,7 @@ fn every_benchmark_yields_figures() {
         ("streams", streams),
         ("recovery", recovery),
         ("delay", delay),
+        ("simulate", simulate),
         ("paper", paper),
     ];
     for (name, check) in checks {
@@ -134,6 +135,11 @@ fn idle(results: &Value) {
     let loads = rows(&results["loads"], &["/client_wakes_per_s", "/client_mib", "/shm_mib"]);
     assert_eq!(loads.last().map(|load| &load["processes"]), Some(&3.into()));
     assert_eq!(results["lost"], 0);
+}
+
+fn simulate(results: &Value) {
+    rows(&results["speed"], &["/million_requests_per_second", "/million_blocks_per_second"]);
+    rows(&results["sweep"], &["/threads", "/seconds", "/speedup"]);
 }
 
 fn startup(results: &Value) {

@@ -46,9 +46,9 @@ pub(super) struct Storage<'a, O> {
     config: &'a Config,
     block_shift: u32,
     /// Main memory before the SSD, where there is one: holds nothing that the SSD or the disk does not have too.
-    front: Option<Cache>,
+    front: Option<Box<Cache>>,
     /// What is before the disks: SSD, else main memory; `None`: nothing.
-    home: Option<Cache>,
+    home: Option<Box<Cache>>,
     files: &'a [u64],
     layout: Layout,
     disks: Disks,
@@ -70,7 +70,8 @@ impl<'a, O: Observer> Storage<'a, O> {
         let owners = if limit > 0 { processes.max(1) } else { 1 };
         let limit = if limit > 0 { (limit / block) as u32 } else { u32::MAX };
         let cache = |size: u64, owners: usize, limit: u32| {
-            (size > 0).then(|| Cache::new((size / block) as u32, config.cache.policy, owners, limit))
+            (size > 0)
+                .then(|| Box::new(Cache::new((size / block) as u32, config.cache.policy, owners, limit)))
         };
         let (front, home) = if config.ssd.size > 0 {
             (cache(config.cache.size, 1, u32::MAX), cache(config.ssd.size, owners, limit))

@@ -4,6 +4,7 @@
 
 mod closed;
 mod invariants;
+mod paper;
 
 use super::config::{Cache, Config, Disk, Order, Policy, Ssd};
 use super::{Outcome, Request, Workload, simulate};

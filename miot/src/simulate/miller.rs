@@ -1,0 +1,73 @@
+//! Programs from a trace in Miller's ASCII format, which already has what a simulation needs.
+
+use anyhow::{Context as _, ensure};
+use miot_trace_analysis::simulate::{Request, Workload};
+use miot_trace_exchange::miller::{Base, Data, Item, Mode, Reader, TICK};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+/// As in traces of MIOT: what is longer or further is not believed.
+const LONGEST: u64 = 1 << 36;
+const FARTHEST: u64 = 1 << 61;
+
+/// Each process of the trace is a program with files of its own; they start together, as the paper's did. Each number of a
+/// file is a file: the format gives a file a new one each time it is opened.
+pub(super) fn read(path: &Path) -> anyhow::Result<(Workload, Vec<String>)> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let mut reader = Reader::new(BufReader::new(file), Base::Hexadecimal, Mode::Strict);
+    let mut programs: BTreeMap<u64, (Vec<Request>, HashMap<u64, u32>)> = BTreeMap::new();
+    let (mut other, mut absurd) = (0u64, 0u64);
+    while let Some(item) = reader.next() {
+        let item = item.with_context(|| {
+            format!(
+                "{} is not a trace directory, nor in Miller's format as far as line {}",
+                path.display(),
+                reader.line()
+            )
+        })?;
+        let Item::Record(record) = item else { continue };
+        if !record.kind.is_logical() || record.kind.data() != Data::File {
+            other += 1;
+            continue;
+        }
+        let (requests, files) = programs.entry(record.process).or_default();
+        let next = files.len() as u32;
+        let file = *files.entry(record.file).or_insert(next);
+        let possible = record.length <= LONGEST && record.offset <= FARTHEST;
+        absurd += u64::from(!possible);
+        requests.push(Request {
+            cpu: record.process_time.saturating_mul(TICK),
+            offset: if possible { record.offset } else { 0 },
+            length: if possible { record.length } else { 0 },
+            file,
+            write: record.kind.is_write(),
+            is_async: record.kind.is_async(),
+            sequential: false,
+        });
+    }
+    let mut workload = Workload::default();
+    for (process, (requests, _)) in programs {
+        workload.add(Workload::of(&format!("process {process}"), requests, 0));
+    }
+    ensure!(
+        !workload.programs.is_empty(),
+        "{}: no logical record of file data: nothing to simulate",
+        path.display()
+    );
+    let mut notes = Vec::new();
+    if other > 0 {
+        notes.push(format!(
+            "{}: {other} records that are physical or not of file data are left out",
+            path.display()
+        ));
+    }
+    if absurd > 0 {
+        notes.push(format!(
+            "{}: {absurd} requests have a size or offset that cannot be: taken as empty",
+            path.display()
+        ));
+    }
+    Ok((workload, notes))
+}

@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 chosen=${1:-all} seconds=${2:-15}
 host=x86_64-unknown-linux-gnu
-targets=(batch control lane miller segment session spool trace wire)
+targets=(batch control dxt lane miller segment session spool strace trace wire)
 [ "$chosen" = all ] || targets=("$chosen")
 
 # Address sanitizer and coverage are there in every compiler, behind a switch for unstable features.

@@ -10,6 +10,7 @@
 //! | [`miller`] | a trace in Miller's format |
 //! | [`control`] | the words of a control page |
 //! | [`session`] | what hostile peers say to a log-server, beside an honest node |
+//! | [`import`] | text that `miot import` reads: targets `strace` and `dxt` |
 //! | [`spool`] | lives of log-clients, and what happens to the files of their spool |
 //!
 //! A target must return for all bytes; what it checks beside that stands with it. `tests/fuzz.sh` builds and runs
@@ -17,6 +18,7 @@
 
 pub mod batch;
 pub mod control;
+pub mod import;
 mod input;
 pub mod lane;
 pub mod miller;
@@ -34,14 +36,16 @@ pub type Seed = (&'static str, Vec<u8>);
 pub type Target = (&'static str, fn() -> Vec<Seed>, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 11] = [
     ("batch", batch::seeds, batch::run),
     ("control", control::seeds, control::run),
+    ("dxt", import::dxt_seeds, import::dxt),
     ("lane", lane::seeds, lane::run),
     ("miller", miller::seeds, miller::run),
     ("segment", segment::seeds, segment::run),
     ("session", session::seeds, session::run),
     ("spool", spool::seeds, spool::run),
+    ("strace", import::strace_seeds, import::strace),
     ("trace", trace::seeds, trace::run),
     ("wire", wire::seeds, wire::run),
 ];

@@ -51,6 +51,19 @@ if [ "$(cat "$venv/wanted" 2> /dev/null)" != "$readers" ]; then
     echo "$readers" > "$venv/wanted"
 fi
 
+# --- Python: real Darshan logs, and Darshan's own reader ----------------------------------------------
+# Without what pydarshan draws pictures with.
+venv=target/test-darshan
+darshan="darshan==3.5.0 cffi==2.1.1 pycparser==3.12 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0"
+if [ "$(cat "$venv/wanted" 2> /dev/null)" != "$darshan" ]; then
+    say "making $venv with $darshan"
+    rm -rf "$venv"
+    /usr/bin/python3 -m venv "$venv"
+    # shellcheck disable=SC2086
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: --no-deps $darshan
+    echo "$darshan" > "$venv/wanted"
+fi
+
 # --- cargo tools, kept in target/tools ----------------------------------------------------------------
 # `|| say`: without them tests/run.sh does with less, and says so.
 tool() {

@@ -11,6 +11,7 @@ use miot_trace_exchange::import::{OnError, Report};
 use miot_trace_exchange::{TraceBuilder, dxt, strace};
 use std::fs::File;
 use std::io::{Read as _, Write as _, stdout};
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -32,6 +33,9 @@ pub(crate) struct Arguments {
     /// What to do with lines that are not understood
     #[arg(long, value_enum, value_name = "WHAT", default_value = "skip")]
     on_error: Choice,
+    /// strace: where the first process was [default: what its first call says that names its directory]
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
     /// Name of the node, where the files do not say
     #[arg(long, value_name = "NAME", default_value = "imported")]
     node: String,
@@ -86,7 +90,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let progress = |bytes| bar.inc(bytes);
         match format {
             Format::Strace => {
-                strace::import(&arguments.files, &mut builder, &arguments.node, on_error, progress)?
+                let directory = arguments.directory.clone().map(|dir| dir.into_os_string().into_vec());
+                strace::import(
+                    &arguments.files,
+                    &mut builder,
+                    &arguments.node,
+                    directory,
+                    on_error,
+                    progress,
+                )?
             }
             Format::Dxt => dxt::import(&arguments.files, &mut builder, on_error, progress)?,
             Format::Miller => miller::import(arguments, &mut builder, on_error, progress)?,

@@ -9,11 +9,13 @@ use crate::import::{Error, read_line};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;
-use std::io::{BufReader, Seek as _, SeekFrom};
+use std::io::{BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::PathBuf;
 
 /// Files that are kept open; of more, each is opened anew to be read on.
 const OPEN: usize = 256;
+/// Bytes that are looked through for the working directory.
+const LOOK: u64 = 4 << 20;
 /// Bytes read at a time of one of many files.
 const BUFFER: usize = 64 << 10;
 
@@ -75,6 +77,31 @@ impl Lines {
             lines.advance(at, i64::MIN)?;
         }
         Ok(lines)
+    }
+
+    /// What the first call of the first thread that says so says of its working directory, unless it was changed before that.
+    pub(super) fn directory(&self) -> Result<Option<Vec<u8>>, Error> {
+        let Some(Reverse((_, first))) = self.next.peek() else { return Ok(None) };
+        let path = &self.sources[*first].path;
+        let look = || -> std::io::Result<Option<Vec<u8>>> {
+            let file = File::open(path)?;
+            // What is read of a pipe is gone.
+            if !file.metadata()?.is_file() {
+                return Ok(None);
+            }
+            let (mut from, mut line) = (BufReader::new(file.take(LOOK)), Vec::new());
+            while read_line(&mut from, &mut line)? > 0 {
+                let Some(rest) = syntax::head(&line).ok().map(|head| head.rest) else { continue };
+                if rest.starts_with(b"chdir(") || rest.starts_with(b"fchdir(") {
+                    break;
+                }
+                if let Some(directory) = syntax::working_directory(rest) {
+                    return Ok(Some(directory));
+                }
+            }
+            Ok(None)
+        };
+        look().map_err(|source| Error::Read { path: path.clone(), source })
     }
 
     pub(super) fn next(&mut self) -> Result<Option<Line<'_>>, Error> {

@@ -27,6 +27,7 @@ use crate::{Event, Process, TraceBuilder};
 use calls::{Call, Meaning};
 use miot_proto::event::flag;
 use state::{Sizes, Task};
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -67,6 +68,8 @@ pub struct Import<'a> {
     broken: Vec<u8>,
     /// Thread of the line before, for those that do not say.
     last: u32,
+    /// Where the first process was.
+    directory: Option<Vec<u8>>,
 }
 
 /// Names of calls that are told: Linux has 400, a damaged file may have any number.
@@ -75,7 +78,8 @@ const NAMES: usize = 1000;
 /// Result of a request whose thread died in it, as the log-client has it.
 const INTERRUPTED: i64 = -(libc::EINTR as i64);
 
-/// Reads files into a trace; `progress` is called with the bytes of each line.
+/// Reads files into a trace; `progress` is called with the bytes of each line. `directory`: where the first process was, which
+/// is otherwise taken from the first call that says it (`-y`).
 ///
 /// # Errors
 /// [`Error`].
@@ -83,11 +87,16 @@ pub fn import(
     files: &[PathBuf],
     builder: &mut TraceBuilder,
     node: &str,
+    directory: Option<Vec<u8>>,
     on_error: OnError,
     mut progress: impl FnMut(u64),
 ) -> Result<Report, Error> {
     let mut import = Import::new(builder, node, on_error);
     let mut lines = merge::Lines::open(files)?;
+    import.directory = match directory {
+        Some(directory) => Some(directory),
+        None => lines.directory()?,
+    };
     while let Some(line) = lines.next()? {
         progress(line.bytes);
         import.line(line.file, line.tid, line.number, line.text)?;
@@ -110,7 +119,13 @@ impl<'a> Import<'a> {
             handles: 0,
             broken: Vec::new(),
             last: 0,
+            directory: None,
         }
+    }
+
+    /// Says where the processes were that are not children of others.
+    pub fn set_directory(&mut self, directory: Vec<u8>) {
+        self.directory = Some(directory);
     }
 
     /// Takes a line; `tid`: whose it is, if the line does not say.
@@ -358,7 +373,7 @@ impl<'a> Import<'a> {
             pid: tid,
             thread,
             descriptors: Rc::default(),
-            directory: Rc::default(),
+            directory: Rc::new(RefCell::new(self.directory.clone())),
             maps: Rc::default(),
         };
         self.tasks.insert(tid, task.clone());

@@ -274,6 +274,15 @@ pub(super) fn descriptor(text: &[u8]) -> Option<(i32, Option<Vec<u8>>)> {
 
 pub(super) const AT_FDCWD: i32 = -100;
 
+/// What a call says of the working directory, as its first argument.
+pub(super) fn working_directory(call: &[u8]) -> Option<Vec<u8>> {
+    let open = call.iter().position(|byte| *byte == b'(')?;
+    let argument = &call[open + 1..];
+    let (number, shown) =
+        descriptor(&argument[..annotation_end(argument, argument.iter().position(|b| *b == b'<')?)? + 1])?;
+    shown.filter(|shown| number == AT_FDCWD && shown.starts_with(b"/"))
+}
+
 /// The bytes of a quoted string; `None` if it is none, or was cut short.
 pub(super) fn string(text: &[u8]) -> Option<Vec<u8>> {
     let inside = text.strip_prefix(b"\"")?.strip_suffix(b"\"")?;

@@ -1,0 +1,18 @@
+//! `miot import`: what other tools recorded of real programs, held against other readers of the same text and against what
+//! `miot run` records of the same program.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod dxt;
+mod strace;
+mod text;
+
+use miot_tests::built::built;
+use miot_tests::process::{Ended, run};
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+
+pub(crate) fn import<S: AsRef<OsStr>>(trace: &Path, arguments: &[S]) -> Ended {
+    run(Command::new(&built().miot).arg("import").arg("-o").arg(trace).args(arguments))
+}

@@ -1,0 +1,193 @@
+//! Text as strace and darshan-dxt-parser document it, and text that is damaged.
+
+use super::import;
+use miot_tests::place::fresh;
+use miot_tests::trace::Row;
+use miot_tests::traced::{assert_good, events};
+use std::fs;
+
+fn imported(name: &str, text: &[u8]) -> (Vec<Row>, String) {
+    let place = fresh(&format!("import-text-{name}"));
+    let (file, trace) = (place.join("input"), place.join("trace"));
+    fs::write(&file, text).unwrap();
+    let ended = import(&trace, &[&file]).success();
+    assert_good(&trace);
+    (events(&trace), ended.stdout)
+}
+
+fn data(rows: &[Row]) -> Vec<String> {
+    rows.iter()
+        .filter(|row| row.length.is_some())
+        .map(|row| {
+            let path = row.path.as_deref().unwrap_or("-");
+            let offset = row.offset.map_or("?".to_owned(), |offset| offset.to_string());
+            format!("{} {} {path} {}@{offset} = {}", row.tid, row.op, row.length.unwrap(), row.result)
+        })
+        .collect()
+}
+
+/// What shares a position and what does not; calls that others interrupt; threads, `fork`, `vfork`, `execve`, signals, death.
+#[test]
+fn offsets_follow_descriptors_through_threads_and_processes() {
+    let text = br#"10 1700000000.000001 execve("/bin/p", ["p", "a b"], 0x7ffe /* 3 vars */) = 0 <0.000100>
+10 1700000000.001000 openat(AT_FDCWD</work>, "f", O_RDWR|O_CREAT|O_TRUNC|O_CLOEXEC, 0644) = 3</work/f> <0.000010>
+10 1700000000.002000 write(3</work/f>, "\1\x02\"),("..., 100) = 100 <0.000010>
+10 1700000000.003000 dup(3</work/f>) = 4</work/f> <0.000001>
+10 1700000000.004000 fcntl(3</work/f>, F_GETFL) = 0x8002 (flags O_RDWR|O_LARGEFILE) <0.000001>
+10 1700000000.005000 lseek(4</work/f>, -90, SEEK_END) = 10 <0.000001>
+10 1700000000.006000 clone(child_stack=NULL, flags=CLONE_CHILD_CLEARTID|CLONE_CHILD_SETTID|SIGCHLD, child_tidptr=0x7f27 <unfinished ...>
+11 1700000000.006500 read(3</work/f>, "..."..., 5) = 5 <0.000010>
+10 1700000000.006600 <... clone resumed>) = 11 <0.000500>
+10 1700000000.007000 read(3</work/f>,  <unfinished ...>
+11 1700000000.007100 lseek(3</work/f>, 0, SEEK_CUR) = 15 <0.000001>
+10 1700000000.007200 <... read resumed>"x", 7) = 7 <0.000150>
+11 1700000000.008000 close(3</work/f>) = 0 <0.000001>
+11 1700000000.008100 +++ exited with 0 +++
+10 1700000000.008200 --- SIGCHLD {si_signo=SIGCHLD, si_code=CLD_EXITED, si_pid=11, si_uid=0} ---
+10 1700000000.009000 clone3({flags=CLONE_VM|CLONE_FS|CLONE_FILES|CLONE_SIGHAND|CLONE_THREAD, child_tid=0x7f, stack=0x7f, stack_size=0x7f}, 88) = 12 <0.000020>
+12 1700000000.010000 openat(AT_FDCWD</work>, "log", O_WRONLY|O_APPEND|O_CREAT, 0644) = 5</work/log> <0.000010>
+10 1700000000.011000 write(5</work/log>, "a", 1) = 1 <0.000010>
+10 1700000000.012000 ftruncate(5</work/log>, 50) = 0 <0.000010>
+12 1700000000.013000 write(5</work/log>, "ab", 2) = 2 <0.000010>
+12 1700000000.014000 writev(5</work/log>, [{iov_base="iov_len=9", iov_len=3}, {iov_base="b", iov_len=4}], 2) = 7 <0.000010>
+10 1700000000.015000 pipe2([6<pipe:[7]>, 7<pipe:[7]>], O_CLOEXEC) = 0 <0.000010>
+10 1700000000.016000 write(7<pipe:[7]>, "x", 1) = 1 <0.000010>
+10 1700000000.017000 pread64(3</work/f>, ""..., 9, 4294967296) = 0 <0.000010>
+10 1700000000.018000 read(0</dev/pts/0<char 136:0>>, 0x7ffe, 10) = ? ERESTARTSYS (To be restarted if SA_RESTART is set) <0.100000>
+10 1700000000.018100 --- SIGINT {si_signo=SIGINT, si_code=SI_KERNEL} ---
+10 1700000000.019000 read(8</other>, "y", 3) = 3 <0.000010>
+10 1700000000.020000 renameat2(AT_FDCWD</work>, "f", AT_FDCWD</work>, "g", RENAME_NOREPLACE) = 0 <0.000010>
+10 1700000000.021000 read(3</work/g>, "y", 3) = 3 <0.000010>
+10 1700000000.022000 vfork( <unfinished ...>
+13 1700000000.022100 execve("/bin/q", ["q"], 0x7ffe /* 3 vars */ <unfinished ...>
+10 1700000000.022200 <... vfork resumed>) = 13 <0.000190>
+13 1700000000.022300 <... execve resumed>) = 0 <0.000150>
+13 1700000000.023000 read(4</work/g>, "y", 3) = 3 <0.000010>
+13 1700000000.024000 read(3</elsewhere>, "y", 2) = 2 <0.000010>
+13 1700000000.025000 syscall_0x1b9(0x1, 0x2) = -1 ENOSYS (Function not implemented) <0.000001>
+12 1700000000.026000 fsync(5</work/log> <unfinished ...>
+13 1700000000.027000 write(4</work/g>, "y", 30 <unfinished ...>
+12 1700000000.028000 <... fsync resumed>) = ? <unavailable>
+13 1700000000.029000 +++ killed by SIGKILL (core dumped) +++
+10 1700000000.030000 exit_group(0) = ?
+12 1700000000.030100 +++ exited with 0 +++
+10 1700000000.030200 +++ exited with 0 +++
+"#;
+    let (rows, told) = imported("offsets", text);
+    assert_eq!(
+        data(&rows),
+        [
+            "10 write /work/f 100@0 = 100",
+            "11 read /work/f 5@10 = 5",
+            "10 read /work/f 7@15 = 7",
+            // Opened for appending to a file whose size is not told, and after that it is.
+            "10 write /work/log 1@? = 1",
+            "10 ftruncate /work/log 50@? = 0",
+            "12 write /work/log 2@50 = 2",
+            "12 writev /work/log 7@52 = 7",
+            "10 pread /work/f 9@4294967296 = 0",
+            "10 read /other 3@? = 3",
+            "10 read /work/f 3@22 = 3",
+            // The position is shared with the parent; the descriptor with O_CLOEXEC is not, and 3 is another file.
+            "13 read /work/f 3@25 = 3",
+            "13 read /elsewhere 2@? = 2",
+            "13 write /work/f 30@28 = -4",
+        ]
+    );
+    let whose = |tid: u32| rows.iter().filter(|row| row.tid == tid).map(|row| row.pid).collect::<Vec<_>>();
+    assert!(whose(12).iter().all(|pid| *pid == 10), "a thread of process 10");
+    let read = rows.iter().find(|row| row.tid == 10 && row.length == Some(7)).unwrap();
+    assert_eq!((read.time, read.duration), (1_700_000_000_007_150_000, 150_000));
+    let interrupted: Vec<_> =
+        rows.iter().filter(|row| row.flags & 8 != 0).map(|row| row.op.as_str()).collect();
+    assert_eq!(interrupted, ["fsync", "write"]);
+    let open = rows.iter().find(|row| row.op == "openat").unwrap();
+    assert_eq!(open.arg, Some(0o2 | 0o100 | 0o1000 | 0o2_000_000 | 0o644 << 32));
+    for said in ["1 syscall_0x1b9", "1 requests on pipes", "1 calls that a signal broke off"] {
+        assert!(told.contains(said), "{told}");
+    }
+    let interactive = b"1700000000.000001 openat(AT_FDCWD</w>, \"f\", O_RDONLY) = 3</w/f> <0.000010>\n\
+        1700000000.000002 wait4(20810, strace: Process 20810 attached\n <unfinished ...>\n\
+        [pid 20810] 1700000000.000003 read(3</w/f>, \"x\", 1) = 1 <0.000001>\n\
+        [pid     7] 1700000000.000004 <... wait4 resumed>NULL, 0, NULL) = 20810 <0.000001>\n";
+    let (rows, _) = imported("terminal", interactive);
+    assert!(data(&rows).iter().any(|row| row.starts_with("20810 read /w/f 1@")), "{:?}", data(&rows));
+}
+
+#[test]
+fn lines_that_are_damaged_are_told_and_left_out_or_refused() {
+    let place = fresh("import-damaged");
+    let (file, trace) = (place.join("log"), place.join("trace"));
+    let good = "7 1700000000.000001 openat(AT_FDCWD</w>, \"f\", O_RDONLY) = 3</w/f> <0.000010>\n";
+    let text = format!(
+        "{good}7 1700000000.1 read(3</w/f>, \"x\n\u{1b}[2Jnonsense\n\n7 1700000000.000003 close(3</w/f>) = 0 <0.1>\n"
+    );
+    fs::write(&file, text).unwrap();
+    let ended = import(&trace, &[&file]).success();
+    assert!(ended.stdout.starts_with("2 requests of 1 process"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("2 of 5 lines not understood"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("log, line 2: arguments without an end"), "{}", ended.stdout);
+    assert!(!ended.stdout.contains('\u{1b}'));
+    assert_eq!(events(&trace).len(), 2);
+
+    let refused = |arguments: &[&str], says: &str| {
+        let trace = place.join("other");
+        let ended = import(&trace, arguments);
+        assert_eq!(ended.code(), 1, "{}", ended.stdout);
+        assert!(ended.stderr.contains(says), "{says}: {}", ended.stderr);
+        assert!(!trace.exists(), "nothing is left");
+    };
+    let path = file.to_str().unwrap();
+    refused(&[path, "--on-error", "stop"], "log, line 2: arguments without an end");
+    refused(&["/nowhere/log"], "cannot read /nowhere/log");
+    fs::write(&file, "what is this\n").unwrap();
+    refused(&[path], "say with --format what it is");
+    for day in ["12:34:56.000001", "12:34:56", "     0.000012"] {
+        fs::write(&file, good.replace("1700000000.000001", day)).unwrap();
+        refused(&[path, "--format", "strace", "--on-error", "stop"], "strace -f -ttt -T -y");
+        refused(&[path, "--format", "strace"], "nothing could be imported");
+    }
+    let ended = import(&trace, &[path, "--format", "strace"]);
+    assert!(ended.stderr.contains("is not empty"), "{}", ended.stderr);
+    assert_eq!(events(&trace).len(), 2, "the trace that was there is as it was");
+}
+
+/// As darshan-dxt-logutils.c prints it.
+#[test]
+fn darshan_text_of_both_layers() {
+    let text = b"# darshan log version: 3.21\n# compression method: ZLIB\n# exe: /home/u/ior -a MPIIO\n# uid: 1000\n\
+# jobid: 42\n# start_time: 1700000000\n# start_time_asci: Tue Nov 14 22:13:20 2023\n# nprocs: 2\n# run time: 3.5\n\
+# mounted file systems (mount point and fs type)\n# mount entry:\t/data\tlustre\n\n\
+# DXT, file_id: 14388265063268455899, file_name: /data/a b\n# DXT, rank: 0, hostname: n17\n\
+# DXT, write_count: 2, read_count: 1\n# DXT, mnt_pt: /data, fs_type: lustre\n\
+# Module    Rank  Wt/Rd  Segment          Offset       Length    Start(s)      End(s) [OST]\n\
+ X_POSIX       0  write        0               0       262144      0.0029      0.0032  [  3]  [  4]\n\
+ X_POSIX       0  write        1          262144            5      0.0040      0.0041\n\
+ X_POSIX       0   read        0               0          100      1.0000      1.5000\n\n\
+# DXT, file_id: 14388265063268455899, file_name: /data/a b\n# DXT, rank: 1, hostname: n18\n\
+# DXT, write_count: 0, read_count: 2\n\
+ X_MPIIO       1   read        0              -1          7     0.0030     0.0031\n\
+ X_MPIIO       1   read        x              0          7     0.0030\n";
+    let (rows, told) = imported("dxt", text);
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            let begin = row.time - row.duration - 1_700_000_000_000_000_000;
+            format!(
+                "{} {} {} {} {:?} {:?} {begin} {}",
+                row.node, row.pid, row.layer, row.op, row.offset, row.length, row.duration
+            )
+        })
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            "n18 1 mpi-io read_at None Some(7) 3000000 100000",
+            "n17 0 posix pwrite Some(0) Some(262144) 2900000 300000",
+            "n17 0 posix pwrite Some(262144) Some(5) 4000000 100000",
+            "n17 0 posix pread Some(0) Some(100) 1000000000 500000000",
+        ]
+    );
+    assert!(told.contains("1 of 26 lines not understood") && told.contains("line 26:"), "{told}");
+    assert!(told.contains("1 records with another number of requests than they say"), "{told}");
+}

@@ -120,6 +120,8 @@ proptest! {
         let dir = dir.path().join("trace");
         prop_assert_eq!(import_text(&writer.into_inner(), &dir).unwrap(), Vec::<String>::new());
 
+        let checked = store::fsck::check(&dir);
+        prop_assert!(checked.is_good(), "{:?}", checked);
         let (text, left) = export_text(&dir, 1 << 18);
         prop_assert_eq!(left, Left::default());
         prop_assert_eq!(absolute(records(&text), epoch(&text)), absolute(trace.clone(), EPOCH), "{}", text);

@@ -44,7 +44,7 @@
 //! | `exe`, `cmdline`, `cwd` | executable, arguments (joined by a space, quoted for the shell where needed), working directory |
 //! | `started` | time of the first traced request |
 //! | `boot`, `nonce` | with `pid` the identity of the process image for ever: boot id of the node (32 hexadecimal digits) and a number of its own; null if the process was imported |
-//! | `job_system` | whose id `job` is: `slurm`, `pbs`, `flux`, `lsf`, `sge`, `cobalt`; `systemd`: a unit, where there is no batch system; `miot`: `MIOT_JOB`; null without a job |
+//! | `job_system` | whose id `job` is: `slurm`, `pbs`, `flux`, `lsf`, `sge`, `cobalt`; `systemd`: a unit, where there is no batch system; `miot`: `MIOT_JOB`; `darshan`: imported, as Darshan tells it; null without a job |
 //! | `job_step` | step of the job (Slurm), or the name that the launcher of a parallel program gives its run (`PMIX_NAMESPACE`, `PALS_APID`); null if none was found |
 //! | `user` | name of the user `uid`, as the node knows it; null if it does not, or did not say within 20 ms |
 //! | `cgroup` | path of the control group when the process was found; null if it had ended by then, or is in another process id namespace |

@@ -38,7 +38,8 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 use walk::Walk;
 
@@ -272,11 +273,18 @@ fn watched(
         handler.context("cannot handle signals")?;
     }
     let bar = bar(estimate.unwrap_or(0), "names");
+    let at_work = AtomicUsize::new(threads);
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || walk.work(thread))).collect();
+        let work = |thread| {
+            let end = Ended { watcher: std::thread::current(), at_work: &at_work };
+            scope.spawn(move || {
+                let _end = end;
+                walk.work(thread);
+            })
+        };
+        let workers: Vec<_> = (0..threads).map(work).collect();
         let mut saved = Instant::now();
-        while !workers.iter().all(|worker| worker.is_finished()) {
-            // An ended walk is noticed at once.
+        while at_work.load(Ordering::Acquire) > 0 {
             std::thread::park_timeout(Duration::from_millis(50));
             let names = walk.progress.names.load(Ordering::Relaxed);
             if estimate.is_none() {
@@ -308,4 +316,17 @@ fn watched(
         save(walk)?;
     }
     Ok(ended)
+}
+
+/// Says, when it is dropped, that a thread of the walk is at its end, so that it is noticed at once.
+struct Ended<'a> {
+    watcher: Thread,
+    at_work: &'a AtomicUsize,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.at_work.fetch_sub(1, Ordering::Release);
+        self.watcher.unpark();
+    }
 }

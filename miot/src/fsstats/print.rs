@@ -259,7 +259,8 @@ pub(crate) fn growth(
 
 fn total(total: &TotalChange) -> [String; 6] {
     let shown = |value: f64| {
-        if total.unit == Unit::Bytes { bytes(value.abs()) } else { format!("{:.0}", value.abs()) }
+        let digits = if value.fract() == 0.0 { 0 } else { 1 };
+        if total.unit == Unit::Bytes { bytes(value.abs()) } else { format!("{:.digits$}", value.abs()) }
     };
     let signed = |value: f64| format!("{}{}", if value < 0.0 { '-' } else { '+' }, shown(value));
     [

@@ -70,7 +70,7 @@ fn make(tree: &Path, files: u64) -> Result<u64> {
         let outer = tree.join((folder / ENTRIES).to_string());
         let dir = outer.join(folder.to_string());
         if number % (ENTRIES - 1) == 0 {
-            names += u64::from(folder % ENTRIES == 0) + 1;
+            names += u64::from(folder.is_multiple_of(ENTRIES)) + 1;
             fs::create_dir_all(&dir)?;
         }
         fs::File::create(dir.join(format!("file-{number}")))?.set_len(number)?;

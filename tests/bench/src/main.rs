@@ -19,6 +19,7 @@
 //! | `streams` | memory of a log-server with many streams |
 //! | `recovery` | a log-server after a crash |
 //! | `delay` | from a completion to the line of `miot tail` |
+//! | `fsstats` | names per second of `miot fsstats`, beside `find -printf` |
 //! | `simulate` | requests per second and core of `miot simulate`, and how sweeps scale |
 //! | `paper` | the table and the figures of the MIOT paper |
 //!
@@ -32,6 +33,7 @@ mod delay;
 mod drain;
 mod first;
 mod fleet;
+mod fsstats;
 mod fuse;
 mod gluster;
 mod hook;
@@ -118,7 +120,7 @@ impl Bench {
 type Run = fn(&Bench) -> Result<Value>;
 
 /// The benchmarks, in the order in which they run.
-const BENCHMARKS: [(&str, Run); 19] = [
+const BENCHMARKS: [(&str, Run); 20] = [
     ("op", op::run),
     ("threads", threads::run),
     ("drain", drain::run),
@@ -136,6 +138,7 @@ const BENCHMARKS: [(&str, Run); 19] = [
     ("streams", streams::run),
     ("recovery", recovery::run),
     ("delay", delay::run),
+    ("fsstats", fsstats::run),
     ("simulate", simulate::run),
     ("paper", paper::run),
 ];
@@ -145,7 +148,7 @@ const BENCHMARKS: [(&str, Run); 19] = [
 #[command(name = "tests/bench/run.sh")]
 struct Args {
     /// What to measure; everything if nothing is named: op, threads, drain, idle, startup, hook, mpi, apps, fuse, gluster, pipeline,
-    /// nodes, bytes, sync, streams, recovery, delay, simulate, paper.
+    /// nodes, bytes, sync, streams, recovery, delay, fsstats, simulate, paper.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,
     /// Fewer and shorter repetitions, about six minutes in all: the figures are rough.

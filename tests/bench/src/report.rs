@@ -4,8 +4,8 @@
 //! whose benchmark has not run stays as it is.
 
 use crate::{
-    apps, bytes, drain, fuse, gluster, hook, idle, mpi, nodes, paper, recovery, simulate, startup, streams,
-    sync, targets,
+    apps, bytes, drain, fsstats, fuse, gluster, hook, idle, mpi, nodes, paper, recovery, simulate, startup,
+    streams, sync, targets,
 };
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use std::path::Path;
 type Table = fn(&Value) -> String;
 
 /// The benchmarks and their tables.
-const TABLES: [(&str, Table); 19] = [
+const TABLES: [(&str, Table); 20] = [
     ("op", op),
     ("threads", threads),
     ("drain", drain::table),
@@ -34,6 +34,7 @@ const TABLES: [(&str, Table); 19] = [
     ("streams", streams::table),
     ("recovery", recovery::table),
     ("delay", delay),
+    ("fsstats", fsstats::table),
     ("simulate", simulate::table),
     ("paper", paper::table),
 ];

@@ -43,7 +43,7 @@ fn every_benchmark_yields_figures() {
     for line in said.lines().filter(|line| line.contains("SKIPPED")) {
         eprintln!("{line}");
     }
-    let checks: [(&str, Check); 19] = [
+    let checks: [(&str, Check); 20] = [
         ("op", op),
         ("threads", threads),
         ("drain", drain),
@@ -61,6 +61,7 @@ fn every_benchmark_yields_figures() {
         ("streams", streams),
         ("recovery", recovery),
         ("delay", delay),
+        ("fsstats", fsstats),
         ("simulate", simulate),
         ("paper", paper),
     ];
@@ -210,6 +211,16 @@ fn recovery(results: &Value) {
 
 fn delay(results: &Value) {
     rows(results, &["/p50_ms", "/p99_ms", "/events"]);
+}
+
+fn fsstats(results: &Value) {
+    let rows = results.as_array().unwrap();
+    assert_eq!(rows.len(), 3);
+    for row in rows {
+        assert!(row["names_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        // Files, 113 directories of eight, 13 of nine of those.
+        assert_eq!(row["names"], 900 + 113 + 13);
+    }
 }
 
 fn paper(results: &Value) {

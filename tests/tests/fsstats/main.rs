@@ -101,7 +101,7 @@ fn a_made_tree_has_what_was_put_into_it() {
 
     let csv =
         run(Command::new(&built().miot).arg("fsstats").arg(&dir).args(["--format", "csv"])).success().stdout;
-    let last = csv.lines().filter(|line| line.starts_with("size,")).next_back().unwrap();
+    let last = csv.lines().rfind(|line| line.starts_with("size,")).unwrap();
     let cells: Vec<_> = last.split(',').collect();
     assert_eq!((cells[2], cells[4], cells[6]), ("2147483648", "1", "1.0"), "{csv}");
 

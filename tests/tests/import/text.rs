@@ -191,3 +191,37 @@ fn darshan_text_of_both_layers() {
     assert!(told.contains("1 of 26 lines not understood") && told.contains("line 26:"), "{told}");
     assert!(told.contains("1 records with another number of requests than they say"), "{told}");
 }
+
+/// More files of threads than may be open at a time.
+#[test]
+fn a_file_for_each_of_two_thousand_threads() {
+    let place = fresh("import-many");
+    let trace = place.join("trace");
+    for tid in 1..=2000 {
+        let clone = format!(
+            "1700000000.{tid:06} clone(child_stack=NULL, flags=CLONE_FILES|SIGCHLD) = {} <0.000001>\n",
+            tid + 1
+        );
+        let open = "1700000000.000000 openat(AT_FDCWD</w>, \"f\", O_WRONLY|O_CREAT|O_TRUNC, 0600) = 3</w/f> <0.000000>\n";
+        let write = format!("1700000001.{tid:06} write(3</w/f>, \"x\"..., {tid}) = {tid} <0.000001>\n");
+        let text = format!("{}{clone}{write}", if tid == 1 { open } else { "" });
+        fs::write(place.join(format!("log.{tid}")), text).unwrap();
+    }
+    let files = (1..=2000).map(|tid| place.join(format!("log.{tid}")).into_os_string()).collect::<Vec<_>>();
+    let miot = miot_tests::built::built().miot.clone();
+    let mut command = std::process::Command::new("sh");
+    command
+        .args(["-c", "ulimit -n 300; exec \"$@\"", "sh"])
+        .arg(miot)
+        .args(["import", "-o"])
+        .arg(&trace)
+        .args(files);
+    let _ = miot_tests::process::run(&mut command).success();
+    assert_good(&trace);
+    // One position for all: each begins where the one before ended.
+    let writes: Vec<_> = events(&trace).into_iter().filter(|row| row.op == "write").collect();
+    assert_eq!(writes.len(), 2000);
+    for (row, tid) in writes.iter().zip(1..) {
+        assert_eq!((row.tid, row.offset), (tid, Some(i64::from(tid) * i64::from(tid - 1) / 2)), "{row:?}");
+    }
+}

@@ -9,15 +9,15 @@ use crate::import::{Error, read_line};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;
-use std::io::{BufReader, Read as _, Seek as _, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek as _, SeekFrom};
 use std::path::PathBuf;
 
-/// Files that are kept open; of more, each is opened anew to be read on.
+/// Files that are kept open, pipes too; of more, each is opened anew to be read on.
 const OPEN: usize = 256;
 /// Bytes that are looked through for the working directory.
 const LOOK: u64 = 4 << 20;
-/// Bytes read at a time of one of many files.
-const BUFFER: usize = 64 << 10;
+/// Bytes read at a time.
+const CHUNK: usize = 64 << 10;
 
 /// A line, and where it is from.
 pub(super) struct Line<'a> {
@@ -29,14 +29,60 @@ pub(super) struct Line<'a> {
     pub(super) text: &'a [u8],
 }
 
+/// Bytes of a file, which is open only while some are read, or all the time.
+#[derive(Debug)]
+struct Chunks {
+    path: PathBuf,
+    file: Option<File>,
+    keep_open: bool,
+    /// Bytes taken of the file.
+    at: u64,
+    chunk: Vec<u8>,
+    /// Bytes taken of the chunk.
+    taken: usize,
+}
+
+impl Read for Chunks {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let taken = self.fill_buf()?.read(to)?;
+        self.consume(taken);
+        Ok(taken)
+    }
+}
+
+impl BufRead for Chunks {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.taken == self.chunk.len() {
+            let mut file = match self.file.take() {
+                Some(file) => file,
+                None => {
+                    let mut file = File::open(&self.path)?;
+                    if self.at > 0 {
+                        file.seek(SeekFrom::Start(self.at))?;
+                    }
+                    file
+                }
+            };
+            self.chunk.resize(CHUNK, 0);
+            let read = file.read(&mut self.chunk);
+            self.taken = 0;
+            self.chunk.truncate(*read.as_ref().unwrap_or(&0));
+            self.at += read? as u64;
+            self.file = self.keep_open.then_some(file);
+        }
+        Ok(&self.chunk[self.taken..])
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.taken += bytes;
+    }
+}
+
 #[derive(Debug)]
 struct Source {
-    path: PathBuf,
     name: String,
     tid: Option<u32>,
-    reader: Option<BufReader<File>>,
-    /// Where to go on, if it is not kept open.
-    at: u64,
+    from: Chunks,
     text: Vec<u8>,
     number: u64,
     bytes: u64,
@@ -49,30 +95,18 @@ pub(super) struct Lines {
     next: BinaryHeap<Reverse<(i64, usize)>>,
     /// The line that was given last; its file goes on.
     given: Option<usize>,
-    keep_open: bool,
 }
 
 impl Lines {
     pub(super) fn open(files: &[PathBuf]) -> Result<Lines, Error> {
-        let mut lines = Lines {
-            sources: Vec::new(),
-            next: BinaryHeap::new(),
-            given: None,
-            keep_open: files.len() <= OPEN,
-        };
+        let mut lines = Lines { sources: Vec::new(), next: BinaryHeap::new(), given: None };
+        let keep_open = files.len() <= OPEN;
         for (at, path) in files.iter().enumerate() {
             let name = path.display().to_string();
             let tid = path.extension().and_then(|end| end.to_str()?.parse().ok());
-            let source = Source {
-                path: path.clone(),
-                name,
-                tid,
-                reader: None,
-                at: 0,
-                text: Vec::new(),
-                number: 0,
-                bytes: 0,
-            };
+            let from =
+                Chunks { path: path.clone(), file: None, keep_open, at: 0, chunk: Vec::new(), taken: 0 };
+            let source = Source { name, tid, from, text: Vec::new(), number: 0, bytes: 0 };
             lines.sources.push(source);
             lines.advance(at, i64::MIN)?;
         }
@@ -82,7 +116,7 @@ impl Lines {
     /// What the first call of the first thread that says so says of its working directory, unless it was changed before that.
     pub(super) fn directory(&self) -> Result<Option<Vec<u8>>, Error> {
         let Some(Reverse((_, first))) = self.next.peek() else { return Ok(None) };
-        let path = &self.sources[*first].path;
+        let path = &self.sources[*first].from.path;
         let look = || -> std::io::Result<Option<Vec<u8>>> {
             let file = File::open(path)?;
             // What is read of a pipe is gone.
@@ -121,27 +155,9 @@ impl Lines {
     /// Reads the next line of a file. One without a time stays after the one before it.
     fn advance(&mut self, at: usize, before: i64) -> Result<(), Error> {
         let source = &mut self.sources[at];
-        let read = |source: &mut Source| -> std::io::Result<usize> {
-            let reader = match &mut source.reader {
-                Some(reader) => reader,
-                none => {
-                    let mut file = File::open(&source.path)?;
-                    if source.at > 0 {
-                        file.seek(SeekFrom::Start(source.at))?;
-                    }
-                    none.insert(BufReader::with_capacity(BUFFER, file))
-                }
-            };
-            let taken = read_line(reader, &mut source.text)?;
-            source.at += taken as u64;
-            if !self.keep_open && reader.buffer().is_empty() {
-                source.reader = None;
-            }
-            Ok(taken)
-        };
-        let taken = read(source).map_err(|error| Error::Read { path: source.path.clone(), source: error })?;
+        let taken = read_line(&mut source.from, &mut source.text)
+            .map_err(|error| Error::Read { path: source.from.path.clone(), source: error })?;
         if taken == 0 {
-            source.reader = None;
             return Ok(());
         }
         source.number += 1;

@@ -14,6 +14,7 @@ say() { echo "setup: $*"; }
 packages=(
     strace fio sqlite3 tar make python3 python3-venv gcc g++ libc6-dev pkg-config libcap2-bin tmux procps chromium
     libnss3-tools openssl # a browser's certificates
+    librsvg2-bin # plots of a report as pictures
     mpich environment-modules e2fsprogs # jobs, ways to trace a node, devices
     libaio-dev liburing-dev # asynchronous I/O
     libmpich-dev gfortran # MPI programs in C and Fortran

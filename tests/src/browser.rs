@@ -191,6 +191,12 @@ impl Browser {
         }
     }
 
+    /// Lets pages save files into a directory.
+    pub fn save_into(&mut self, dir: &Path) {
+        let _ =
+            self.order("Browser.setDownloadBehavior", json!({ "behavior": "allow", "downloadPath": dir }));
+    }
+
     /// Clicks into a field and types there.
     pub fn write(&mut self, selector: &str, text: &str) {
         self.click(selector);

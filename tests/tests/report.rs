@@ -11,7 +11,7 @@ use miot_tests::browser::Browser;
 use miot_tests::built::{built, root};
 use miot_tests::mpi;
 use miot_tests::place::fresh;
-use miot_tests::process::{Ended, run};
+use miot_tests::process::{Ended, run, until};
 use miot_tests::traced::traced;
 use miot_trace_exchange::build::{Event, Process, TraceBuilder};
 use miot_trace_store::{Options, Table, Writer, schema};
@@ -188,15 +188,90 @@ fn the_page_says_what_a_program_did_and_what_stat_says() {
     assert!(counts.is_sorted_by(|a, b| a >= b), "{counts:?}");
     assert_self_contained(&mut browser);
 
-    for plot in ["throughput", "operations", "latency", "bursts", "activity", "sizes", "accesses-1"] {
-        let mut alone = opened(&plots.join(format!("{plot}.svg")));
-        assert_eq!(alone.value("document.documentElement.tagName"), "svg", "{plot}");
-        assert!(
-            alone.value("document.querySelectorAll('path, rect').length > 1").as_bool().unwrap(),
+    let shown =
+        browser.value("[...document.querySelectorAll('figure')].map((f) => f.id.replace('-figure', ''))");
+    let shown: Vec<String> = serde_json::from_value(shown).unwrap();
+    for plot in ["throughput", "operations", "latency", "bursts", "activity", "sizes", "accesses-1", "ranks"]
+    {
+        assert!(shown.iter().any(|shown| shown == plot), "{plot} of {shown:?}");
+    }
+    let saved = place.join("saved");
+    browser.save_into(&saved);
+    let pictures = place.join("pictures");
+    let page = place.join("again.html");
+    let words = [
+        "report",
+        "--plot-format",
+        "png",
+        "-o",
+        page.to_str().unwrap(),
+        "--plots",
+        pictures.to_str().unwrap(),
+    ];
+    let _ = miot(&words, &trace).success();
+    let mut alone = Browser::start();
+    for plot in &shown {
+        let file = |dir: &Path, format: &str| dir.join(format!("{plot}.{format}"));
+        for (number, format) in [(1, "svg"), (2, "png")] {
+            browser.click(&format!("#{plot}-figure .save button:nth-child({number})"));
+            until("the plot is saved", || file(&saved, format).exists());
+        }
+        assert_eq!(
+            drawn(&mut alone, &file(&saved, "svg")),
+            drawn(&mut alone, &file(&plots, "svg")),
             "{plot}"
         );
-        assert_self_contained(&mut alone);
+        assert_eq!(size(&file(&saved, "png")), size(&file(&pictures, "png")), "{plot}");
     }
+    // Twice the units of a plot over the whole page.
+    assert_eq!(size(&pictures.join("throughput.png")), (2160, 520));
+}
+
+/// The shapes of an SVG file, as a browser understands it, which finds nothing wrong.
+fn drawn(browser: &mut Browser, file: &Path) -> Value {
+    browser.open(&format!("file://{}", file.display())).unwrap();
+    browser.shows("document.readyState === 'complete'");
+    assert_eq!(browser.value("document.documentElement.tagName"), "svg", "{}", file.display());
+    assert_eq!(browser.complaints(), Vec::<String>::new(), "{}", file.display());
+    let shapes = browser.value("[...document.querySelectorAll('path, rect, text')].map((e) => [e.tagName, e.textContent,
+        e.getAttribute('d'), getComputedStyle(e).fill, getComputedStyle(e).stroke, ...Object.values(e.getBoundingClientRect().toJSON())])");
+    assert!(shapes.as_array().unwrap().len() > 1, "{}", file.display());
+    shapes
+}
+
+/// Width and height of a PNG file of more than one colour.
+fn size(file: &Path) -> (u32, u32) {
+    let bytes = std::fs::read(file).unwrap();
+    assert_eq!(&bytes[..8], b"\x89PNG\r\n\x1a\n", "{}", file.display());
+    assert!(bytes.len() > 3000, "{}: {} bytes", file.display(), bytes.len());
+    let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+    (number(16), number(20))
+}
+
+/// What cannot be written is told before the trace is read, and no page is left.
+#[test]
+fn where_nothing_can_be_written_it_says_so_at_once() {
+    let place = fresh("report-unwritable");
+    let trace = place.join("trace");
+    let _ = traced(&place, &trace, &["cat", "/etc/passwd"]).success();
+    // It would be an error, if it were read.
+    let part = first_part(&trace);
+    std::fs::write(&part, "damaged").unwrap();
+    let fails = |words: &[&str], says: &str| {
+        let page = place.join("page.html");
+        let words = [&["report", "-o", page.to_str().unwrap()][..], words].concat();
+        let mut command = Command::new(&built().miot);
+        let ended = run(command.args(words).arg(&trace).env("PATH", "/nonexistent"));
+        assert_eq!(ended.code(), 1, "{}", ended.stderr);
+        assert!(ended.stderr.contains(says), "{}", ended.stderr);
+        assert!(!page.exists());
+    };
+    let plots = place.join("plots");
+    fails(&["--plots", plots.to_str().unwrap(), "--plot-format", "png"], "librsvg2-bin");
+    fails(&["--plots", "/proc/plots"], "cannot make /proc/plots");
+    let ended = miot(&["report", "-o", place.join("none/page.html").to_str().unwrap()], &trace);
+    assert!(ended.stderr.contains("cannot write into") && ended.stderr.contains("none"), "{}", ended.stderr);
+    fails(&[], "damaged");
 }
 
 /// Four ranks write a block in turn; rank 0 reads all.
@@ -221,9 +296,6 @@ fn ranks_of_a_program_are_told_apart() {
     let jobs = table(&mut browser, "jobs-table");
     assert!(jobs.iter().any(|(_, cells)| cells[1] == "mpi-io" && cells[2] == json!(4)), "{jobs:?}");
     assert_self_contained(&mut browser);
-    if std::env::var_os("MIOT_SCREENSHOTS").is_some() {
-        browser.picture(None, &root().join("docs/images/report-ranks.png"));
-    }
 }
 
 /// Names that would be markup, and no text at all.
@@ -407,4 +479,31 @@ fn a_month_of_a_cluster_is_one_small_page() {
         json_of(&["stat", "--show", "idle", "--format", "json"], &trace)["definitions"]
     );
     assert_self_contained(&mut browser);
+}
+
+/// fio writes in bursts, reads at random and every other block.
+#[test]
+#[ignore = "writes docs/images/report.png and report-accesses.png anew"]
+fn pictures_of_the_report() {
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path();
+    let (folder, trace) = (place.join("data"), place.join("fio"));
+    std::fs::create_dir(&folder).unwrap();
+    let jobs = "--size=32m --ioengine=psync --time_based --runtime=8 --name=checkpoint --rw=write --bs=256k --rate=24m --thinktime=1500ms --thinktime_blocks=40 --name=lookup --rw=randread --bs=8k --rate=3m --name=columns --rw=read:64k --bs=64k --rate=6m";
+    let fio = || {
+        let mut words = vec!["fio".to_owned(), format!("--directory={}", folder.display())];
+        words.extend(jobs.split(' ').map(str::to_owned));
+        words
+    };
+    let words = fio();
+    let _ =
+        run(Command::new(&words[0]).args(&words[1..]).arg("--create_only=1").current_dir(place)).success();
+    let _ = traced(place, &trace, &fio()).success();
+    let mut browser = opened(&report(&trace, &[]));
+    browser.picture(None, &root().join("docs/images/report.png"));
+    // Nothing but the accesses, so that they are on the screen.
+    let _ = browser.value(
+        "document.querySelectorAll('main > :not(#accesses), header, footer').forEach((e) => e.remove())",
+    );
+    browser.picture(Some("#accesses"), &root().join("docs/images/report-accesses.png"));
 }

@@ -1,5 +1,6 @@
 //! `miot report`: what a trace shows, on one page with plots.
 
+mod export;
 mod model;
 pub(crate) mod page;
 mod plots;
@@ -32,6 +33,9 @@ pub(crate) struct Arguments {
     /// Write each plot into this directory as well
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
+    /// How plots are written; for PNG rsvg-convert has to be installed
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", requires = "plots")]
+    plot_format: export::Format,
     /// Rows of the longer tables
     #[arg(long, value_name = "N", default_value_t = 50)]
     rows: usize,
@@ -47,14 +51,16 @@ enum Format {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if arguments.output != Path::new("-") && !is_special(&arguments.output) {
+        writable(folder_of(&arguments.output))?;
+    }
+    if let Some(dir) = &arguments.plots {
+        export::prepare(dir, arguments.plot_format)?;
+    }
     let model = model::gather(&arguments.source, arguments.rows)?;
     let plots = plots::all(&model);
     if let Some(dir) = &arguments.plots {
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        for plot in &plots {
-            let file = dir.join(format!("{}.svg", plot.name));
-            write(&file, plot.svg(Some(page::PLAIN_STYLE)).as_bytes())?;
-        }
+        export::write(&plots, dir, arguments.plot_format)?;
     }
     let text = match arguments.format {
         Format::Html => page::page(&model, &plots),
@@ -69,17 +75,31 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A reader never sees half of a file; what is no file (a pipe, a device) is written to as it is.
+/// A pipe, a device: no file that could be replaced.
+fn is_special(file: &Path) -> bool {
+    std::fs::metadata(file).is_ok_and(|found| !found.is_file())
+}
+
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Fails if no file can be made in a directory: better before a long trace is read than after that.
+fn writable(folder: &Path) -> anyhow::Result<()> {
+    let made = tempfile::tempfile_in(folder);
+    made.map(drop).with_context(|| format!("cannot write into {}", folder.display()))
+}
+
+/// A reader never sees half of a file; what is none (a pipe, a device) is written to as it is.
 fn write(file: &Path, content: &[u8]) -> anyhow::Result<()> {
     let failed = || format!("cannot write {}", file.display());
-    if std::fs::metadata(file).is_ok_and(|found| !found.is_file()) {
+    if is_special(file) {
         return std::fs::write(file, content).with_context(failed);
     }
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut new = tempfile::Builder::new()
         .prefix(".miot-report")
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
-        .tempfile_in(parent)
+        .tempfile_in(folder_of(file))
         .with_context(failed)?;
     new.write_all(content).with_context(failed)?;
     new.persist(file).with_context(failed)?;

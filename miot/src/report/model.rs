@@ -19,6 +19,8 @@ use miot_trace_store::{FileNames, Reader, Removed, Table};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::mpsc::sync_channel;
+use std::thread;
 
 /// Files whose accesses are shown over time.
 const SHOWN_FILES: usize = 8;
@@ -32,6 +34,9 @@ const LONG: u64 = 3_600_000_000_000;
 const POINTS: u64 = 400;
 /// Ranks or processes that a plot tells apart.
 const RANKS: usize = 500;
+
+/// Batches that one thread may be ahead of the other.
+const AHEAD: usize = 4;
 
 /// The figures of the page. Times are nanoseconds since 1970, durations nanoseconds.
 #[derive(Debug, Serialize)]
@@ -191,7 +196,7 @@ impl Files {
     }
 }
 
-/// Reads a trace.
+/// Reads a trace, with two threads beside the one that decodes.
 pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     let reader = source.open()?;
     let processes = reader.table(Table::Processes)?;
@@ -201,36 +206,39 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     let mut characterize = Characterize::new(settings, reader.files()?, &processes);
     let names = reader.files()?;
     let mut collector = Collector::new(Programs::of(&processes), ASSUMED_BLOCK.into());
-    let mut batches = |batch: &RecordBatch| {
-        summary.add(batch);
-        collector.add(batch, &names);
-        characterize.add(batch);
-    };
-    each(source, &reader, &mut batches, &mut |event, outermost| {
-        timeline.add(event, outermost);
-        if outermost {
-            files.add(event);
-            spread.request(event);
-            silence.request(event);
-        }
+    thread::scope(|scope| {
+        let (sender, batches) = sync_channel::<RecordBatch>(AHEAD);
+        let (summary, characterize) = (&mut summary, &mut characterize);
+        scope.spawn(move || {
+            for batch in batches {
+                summary.add(&batch);
+                characterize.add(&batch);
+            }
+        });
+        let mut others = |batch: &RecordBatch| {
+            // It takes all of them.
+            let _ = sender.send(batch.clone());
+            collector.add(batch, &names);
+        };
+        each(source, &reader, &mut others, &mut |event, outermost| {
+            timeline.add(event, outermost);
+            if outermost {
+                files.add(event);
+                spread.request(event);
+                silence.request(event);
+            }
+        })
     })?;
     for losses in reader.table(Table::Losses)? {
         summary.add_losses(&losses);
     }
     let shown = files.top(&names);
     if shown.iter().any(|file| files.by_id[file].grid.is_none()) {
-        shown.iter().for_each(|file| {
-            if let Some(of) = files.by_id.get_mut(file) {
-                of.grid = None
-            }
-        });
+        files.by_id.retain(|file, _| shown.contains(file));
+        files.by_id.values_mut().for_each(|of| of.grid = None);
         each(source, &reader, &mut |_| (), &mut |event, outermost| {
-            if outermost
-                && event.file.is_some_and(|file| shown.contains(&file))
-                && let Some(of) = event.file.and_then(|file| files.by_id.get_mut(&file))
-            {
-                Grid::add(&mut of.grid, event);
-            }
+            let of = event.file.filter(|_| outermost).and_then(|file| files.by_id.get_mut(&file));
+            of.into_iter().for_each(|of| Grid::add(&mut of.grid, event));
         })?;
     }
     let accesses = shown.iter().filter_map(|file| {

@@ -1,4 +1,4 @@
-// Tables sort by a click on a column; without this the page is complete all the same.
+// Tables sort by a click on a column, plots are saved as files; without this the page is complete all the same.
 'use strict';
 const value = (row, column) => {
   const cell = row.cells[column];
@@ -21,4 +21,50 @@ for (const table of document.querySelectorAll('table')) {
       table.tBodies[0].append(...[...table.tBodies[0].rows].sort(order));
     });
   });
+}
+
+// A plot as a file: with a style of its own, on white.
+const alone = (svg) => {
+  const copy = svg.cloneNode(true);
+  const { width, height } = svg.viewBox.baseVal;
+  const [style, paper] = ['style', 'rect'].map((name) => document.createElementNS(svg.namespaceURI, name));
+  style.textContent = document.getElementById('plain-style').content.textContent;
+  paper.setAttribute('class', 'paper');
+  for (const element of [copy, paper]) {
+    element.setAttribute('width', width);
+    element.setAttribute('height', height);
+  }
+  copy.querySelector('desc').after(style, paper);
+  return new XMLSerializer().serializeToString(copy);
+};
+const formats = {
+  svg: async (svg) => new Blob([alone(svg)], { type: 'image/svg+xml' }),
+  png: async (svg) => {
+    const { width, height } = svg.viewBox.baseVal;
+    const [image, canvas] = [new Image(), document.createElement('canvas')];
+    [canvas.width, canvas.height] = [2 * width, 2 * height];
+    image.src = `data:image/svg+xml,${encodeURIComponent(alone(svg))}`;
+    await image.decode();
+    canvas.getContext('2d').drawImage(image, 0, 0, canvas.width, canvas.height);
+    return new Promise((done) => canvas.toBlob(done, 'image/png'));
+  },
+};
+for (const figure of document.querySelectorAll('figure')) {
+  const name = figure.id.replace(/-figure$/, '');
+  const save = document.createElement('span');
+  save.className = 'save';
+  for (const [format, make] of Object.entries(formats)) {
+    const button = document.createElement('button');
+    button.textContent = format.toUpperCase();
+    button.setAttribute('aria-label', `save ${name} as ${button.textContent}`);
+    button.addEventListener('click', async () => {
+      const link = document.createElement('a');
+      link.href = URL.createObjectURL(await make(figure.querySelector('svg')));
+      link.download = `${name}.${format}`;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+    });
+    save.append(button);
+  }
+  figure.prepend(save);
 }

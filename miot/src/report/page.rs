@@ -31,7 +31,7 @@ pub(super) fn page(model: &Model, plots: &[Plot]) -> String {
     }
     let _ = write!(
         html,
-        "</main>\n<footer><p>Made by miot {} of <code>{}</code>. Bytes and times are those of the outermost requests, so that nothing is counted in two layers, unless a layer is named.</p></footer>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+        "</main>\n<footer><p>Made by miot {} of <code>{}</code>. Bytes and times are those of the outermost requests, so that nothing is counted in two layers, unless a layer is named.</p></footer>\n<template id=\"plain-style\">{PLAIN_STYLE}</template>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
         model.version,
         Text(&model.trace)
     );

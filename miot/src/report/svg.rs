@@ -60,11 +60,13 @@ impl Plot {
     /// As an element; with a style of its own it is a file.
     pub(crate) fn svg(&self, style: Option<&str>) -> String {
         let Plot { name, width, height, body, .. } = self;
-        let style = style.map_or_else(String::new, |style| {
-            format!("<style>{style}</style><rect class=\"paper\" width=\"{width}\" height=\"{height}\"/>")
+        let (size, style) = style.map_or_else(Default::default, |style| {
+            let size = format!("width=\"{width}\" height=\"{height}\"");
+            let style = format!("<style>{style}</style><rect class=\"paper\" {size}/>");
+            (size, style)
         });
         format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-labelledby=\"{name}-title {name}-description\"><title id=\"{name}-title\">{}</title><desc id=\"{name}-description\">{}</desc>{style}{body}</svg>",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" {size} viewBox=\"0 0 {width} {height}\" role=\"img\" aria-labelledby=\"{name}-title {name}-description\"><title id=\"{name}-title\">{}</title><desc id=\"{name}-description\">{}</desc>{style}{body}</svg>",
             Text(&self.title),
             Text(&self.description)
         )

@@ -1,0 +1,70 @@
+//! Each plot as a file of its own.
+
+use super::svg::Plot;
+use super::{page, write as write_file};
+use anyhow::{Context as _, bail, ensure};
+use clap::ValueEnum;
+use std::io::{ErrorKind, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The renderer of librsvg, which Linux distributions have: one that is built in takes forty crates, and fonts all the same.
+const RENDERER: &str = "rsvg-convert";
+/// Pixels for each unit of a plot.
+const ZOOM: &str = "2";
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// Shapes that can be enlarged and edited
+    #[default]
+    Svg,
+    /// Pictures
+    Png,
+}
+
+/// Makes the directory if it is not there, and finds out whether plots can be written into it, before a long trace is read.
+pub(super) fn prepare(dir: &Path, format: Format) -> anyhow::Result<()> {
+    if format == Format::Png {
+        let found = Command::new(RENDERER).arg("--version").stdin(Stdio::null()).output();
+        match found {
+            Ok(output) if output.status.success() => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => bail!(
+                "PNG takes {RENDERER}, which is not in PATH: install it (Debian: librsvg2-bin, Fedora: librsvg2-tools), or leave --plot-format png away: \
+                 SVG takes nothing, and the page saves each plot as PNG by a click"
+            ),
+            other => bail!("cannot run {RENDERER}: {other:?}"),
+        }
+    }
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    super::writable(dir)
+}
+
+/// Writes the plots into a directory.
+pub(super) fn write(plots: &[Plot], dir: &Path, format: Format) -> anyhow::Result<()> {
+    for plot in plots {
+        let svg = plot.svg(Some(page::PLAIN_STYLE));
+        match format {
+            Format::Svg => write_file(&dir.join(format!("{}.svg", plot.name)), svg.as_bytes())?,
+            Format::Png => {
+                let picture = picture(&svg).with_context(|| format!("cannot draw {}", plot.name))?;
+                write_file(&dir.join(format!("{}.png", plot.name)), &picture)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn picture(svg: &str) -> anyhow::Result<Vec<u8>> {
+    let mut renderer = Command::new(RENDERER)
+        .args(["--format", "png", "--zoom", ZOOM])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {RENDERER}"))?;
+    // It reads all of it before it writes.
+    let given = renderer.stdin.take().map(|mut stdin| stdin.write_all(svg.as_bytes()));
+    let output = renderer.wait_with_output()?;
+    ensure!(output.status.success(), "{RENDERER} failed: {}", output.status);
+    given.transpose()?;
+    Ok(output.stdout)
+}

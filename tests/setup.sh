@@ -40,9 +40,9 @@ if [ ${#wanted[@]} -gt 0 ]; then
     esac
 fi
 
-# --- Python: the readers of other people --------------------------------------------------------------
+# --- Python: the readers of other people, and servers that keep files ---------------------------------
 venv=target/test-venv
-readers="pyarrow==26.0.1 duckdb==1.5.6"
+readers="pyarrow==26.0.1 duckdb==1.5.6 pandas==3.1.1 moto[server]==5.2.5 WsgiDAV==4.3.5 cheroot==11.1.2"
 if [ "$(cat "$venv/wanted" 2> /dev/null)" != "$readers" ]; then
     say "making $venv with $readers"
     rm -rf "$venv"

@@ -20,6 +20,7 @@ mod numbers;
 mod output;
 mod phases;
 mod pki;
+mod query;
 mod recorded;
 mod remote;
 mod report;
@@ -44,7 +45,7 @@ const EXIT_FAILED: u8 = 1;
     name = "miot",
     version,
     about = "Records every I/O request of programs and file-system clients as one ordered trace",
-    after_help = "Example:\n  miot run -- tar -cf /tmp/docs.tar docs     trace one command, no set-up\n  miot cat miot-trace                        print its events\n  miot tail -f server:4747                   follow what a cluster does\n  miot top --in-flight --min-age 1s          what hangs on this node\n  miot ctl off                               stop recording in running programs\n  miot pki init pki                          certificates for a cluster\n  miot fsstats /home                         what a file system holds: sizes, ages, names\n  miot export miot-trace --format ctf -o ctf  for babeltrace2 and Trace Compass\n  miot doctor                                is this node set up as it should be\n\nExit codes: 0 success, 1 failure, 2 wrong usage; `run` has its own, see `miot run --help`."
+    after_help = "Example:\n  miot run -- tar -cf /tmp/docs.tar docs     trace one command, no set-up\n  miot cat miot-trace                        print its events\n  miot query miot-trace                      ask it in SQL\n  miot tail -f server:4747                   follow what a cluster does\n  miot top --in-flight --min-age 1s          what hangs on this node\n  miot ctl off                               stop recording in running programs\n  miot pki init pki                          certificates for a cluster\n  miot fsstats /home                         what a file system holds: sizes, ages, names\n  miot export miot-trace --format ctf -o ctf  for babeltrace2 and Trace Compass\n  miot doctor                                is this node set up as it should be\n\nExit codes: 0 success, 1 failure, 2 wrong usage; `run` has its own, see `miot run --help`."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -60,6 +61,7 @@ enum Command {
     Report(report::Arguments),
     Simulate(Box<simulate::Arguments>),
     Generate(generate::Arguments),
+    Query(query::Arguments),
     Devices(devices::Arguments),
     Phases(phases::Arguments),
     Model(model::Arguments),
@@ -99,6 +101,7 @@ pub fn main() -> ExitCode {
         Command::Report(arguments) => (report::run(&arguments), EXIT_FAILED),
         Command::Simulate(arguments) => (simulate::run(&arguments), EXIT_FAILED),
         Command::Generate(arguments) => (generate::run(&arguments), EXIT_FAILED),
+        Command::Query(arguments) => (query::run(&arguments), EXIT_FAILED),
         Command::Devices(arguments) => (devices::run(&arguments), EXIT_FAILED),
         Command::Phases(arguments) => (phases::run(&arguments), EXIT_FAILED),
         Command::Model(arguments) => (model::run(&arguments), EXIT_FAILED),

@@ -1,8 +1,9 @@
 //! The programs and libraries under test, built in the profile of the test itself.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Set by `tests/run.sh`, which has built everything already.
 const BUILT_ENV: &str = "MIOT_TESTS_BUILT";
@@ -41,18 +42,7 @@ pub fn built() -> &'static Built {
         // target/<profile>/deps/<test>
         let test = std::env::current_exe().unwrap_or_default();
         let folder = test.ancestors().nth(2).unwrap_or(Path::new("/")).to_owned();
-        if std::env::var_os(BUILT_ENV).is_none() {
-            let mut cargo = Command::new(env!("CARGO"));
-            cargo.args(["build", "--quiet", "--locked", "--manifest-path"]).arg(root().join("Cargo.toml"));
-            if let Some(target) = folder.parent() {
-                cargo.arg("--target-dir").arg(target);
-            }
-            if folder.ends_with("release") {
-                cargo.arg("--release");
-            }
-            let status = cargo.status();
-            assert!(status.as_ref().is_ok_and(|s| s.success()), "{cargo:?}: {status:?}");
-        }
+        build(&folder, &[]);
         let file = |name: &str| {
             let path = folder.join(name);
             assert!(path.is_file(), "{} is missing after the build", path.display());
@@ -67,4 +57,37 @@ pub fn built() -> &'static Built {
             folder,
         }
     })
+}
+
+/// A program that `cargo build` leaves out, built from the package of its name.
+///
+/// # Panics
+/// If it cannot be built.
+#[must_use]
+pub fn program(name: &str) -> PathBuf {
+    static BUILT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let folder = &built().folder;
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if built.insert(name.to_owned()) {
+        build(folder, &["--package", name]);
+    }
+    let path = folder.join(name);
+    assert!(path.is_file(), "{} is missing after the build", path.display());
+    path
+}
+
+fn build(folder: &Path, what: &[&str]) {
+    if std::env::var_os(BUILT_ENV).is_some() {
+        return;
+    }
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--locked", "--manifest-path"]).arg(root().join("Cargo.toml")).args(what);
+    if let Some(target) = folder.parent() {
+        cargo.arg("--target-dir").arg(target);
+    }
+    if folder.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let status = cargo.status();
+    assert!(status.as_ref().is_ok_and(|s| s.success()), "{cargo:?}: {status:?}");
 }

@@ -55,6 +55,23 @@ pub struct PartCounts {
     pub sealed: u64,
 }
 
+/// What a file in the folder of a table holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// The rows of this sealed part.
+    Part(u64),
+    /// Of a side table: what the parts from this one on need of those before, which were removed.
+    Carried(u64),
+}
+
+impl Holds {
+    /// By its name; `None` if it is not one of ours.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Holds> {
+        sealed_part(name).map(Holds::Part).or_else(|| carried_first(name).map(Holds::Carried))
+    }
+}
+
 /// Counts the parts of a trace directory, also of one that is being written.
 ///
 /// # Errors

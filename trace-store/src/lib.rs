@@ -64,7 +64,7 @@ pub use carried::Removed;
 pub use clocks::{Corrections, Piece, TimeError};
 pub use error::Error;
 pub use follow::{Follow, Place};
-pub use layout::{PartCounts, count_parts};
+pub use layout::{Holds, PartCounts, count_parts};
 pub use manifest::{MANIFEST, Manifest};
 pub use reader::{LastSamples, Reader, SAMPLED_BOOTS};
 pub use recover::{Cut, Recovered, RecoveredProcess, RecoveredStream};

@@ -71,9 +71,17 @@ impl Manifest {
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(Error::io("read", &path)(e)),
             Err(_) => return Err(not_a_trace(describe(dir))),
         }
-        let text = fs::read(&path).map_err(Error::io("read", &path))?;
+        Manifest::parse(dir, &fs::read(&path).map_err(Error::io("read", &path))?)
+    }
+
+    /// Checks the text of the manifest of the trace at `dir`, which may be no directory of this machine.
+    ///
+    /// # Errors
+    /// [`Error::NotATrace`], [`Error::NewerSchema`].
+    pub fn parse(dir: &Path, text: &[u8]) -> Result<Manifest, Error> {
+        let not_a_trace = |found: String| Error::NotATrace { dir: dir.to_owned(), found };
         // The version first: a later version may have other fields.
-        let value: serde_json::Value = serde_json::from_slice(&text)
+        let value: serde_json::Value = serde_json::from_slice(text)
             .map_err(|e| not_a_trace(format!("its {MANIFEST} is not JSON ({e})")))?;
         if value.get("format").and_then(|v| v.as_str()) != Some(FORMAT) {
             return Err(not_a_trace(format!("its {MANIFEST} does not say \"format\":\"{FORMAT}\"")));

@@ -15,7 +15,7 @@ use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
 use arrow_array::{Array as _, PrimitiveArray, RecordBatch};
 use parquet::file::statistics::Statistics;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -123,6 +123,12 @@ impl Reader {
         self.parts.iter().map(|p| (p.number, p.live.is_none()))
     }
 
+    /// The Parquet files of the events that were sealed when the reader was opened, in order, for other readers.
+    pub fn sealed(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        let sealed = self.parts.iter().filter(|part| part.live.is_none());
+        sealed.map(|part| self.layout.sealed(Table::Events, part.number))
+    }
+
     /// All rows of a table. For events see [`Reader::events`], which does not hold them all in memory.
     ///
     /// # Errors
@@ -142,7 +148,7 @@ impl Reader {
     /// [`Error::Io`], [`Error::Damaged`], also for a column that events do not have; the items too.
     pub fn scan(&self, select: &Select) -> Result<Scan, Error> {
         let pieces = self.parts.iter().filter_map(|part| match &part.live {
-            None => Some(Piece::Sealed(part.number)),
+            None => (!select.is_live()).then_some(Piece::Sealed(part.number)),
             Some(live) => live[Table::Events as usize].as_ref().map(|live| Piece::Live(live.again())),
         });
         scan::start(&self.layout, pieces.collect(), select, &self.missed)

@@ -29,13 +29,14 @@ const AHEAD: usize = 4;
 pub struct Select {
     columns: Vec<&'static str>,
     times: Range<i64>,
+    live: bool,
 }
 
 impl Select {
     /// These columns of all events; `time` is always among them.
     #[must_use]
     pub fn columns(columns: &[&'static str]) -> Select {
-        Select { columns: columns.to_vec(), times: i64::MIN..i64::MAX }
+        Select { columns: columns.to_vec(), times: i64::MIN..i64::MAX, live: false }
     }
 
     /// All columns of all events.
@@ -49,6 +50,16 @@ impl Select {
     #[must_use]
     pub fn between(self, times: Range<i64>) -> Select {
         Select { times, ..self }
+    }
+
+    /// Only those of parts that were not sealed when the reader was opened: for those who read sealed files otherwise.
+    #[must_use]
+    pub fn live(self) -> Select {
+        Select { live: true, ..self }
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        self.live
     }
 
     fn wants(&self, group: &RowGroupMetaData) -> bool {

@@ -14,6 +14,9 @@ mod log_client;
 #[allow(dead_code)]
 #[path = "../../../log-server/src/main.rs"]
 mod log_server;
+#[allow(dead_code)]
+#[path = "../../../query/src/options.rs"]
+mod query;
 
 const SHELLS: [(Shell, &str); 3] = [(Shell::Bash, ""), (Shell::Zsh, "_"), (Shell::Fish, "")];
 
@@ -22,6 +25,8 @@ fn main() -> anyhow::Result<()> {
     let dir = Path::new(&dir);
     for (section, command) in [
         ("1", miot::command()),
+        // In place of the page of `miot query`, which only hands its arguments on.
+        ("1", query::Options::command()),
         ("8", log_client::Options::command()),
         ("8", log_server::Options::command()),
         ("8", miot_hook_fuse::options::Options::command()),

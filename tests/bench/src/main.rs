@@ -21,11 +21,13 @@
 //! | `delay` | from a completion to the line of `miot tail` |
 //! | `fsstats` | names per second of `miot fsstats`, beside `find -printf` |
 //! | `simulate` | requests per second and core of `miot simulate`, and how sweeps scale |
+//! | `analysis` | analyses of a long trace, in time and memory, beside DuckDB |
 //! | `paper` | the table and the figures of the MIOT paper |
 //!
 //! Each writes `COMMAND.json`; `--report` turns them into the tables of `docs/performance.md`. All repetitions
 //! are interleaved: what is compared ran side by side, so that ratios hold on a busy machine too.
 
+mod analysis;
 mod apps;
 mod bytes;
 mod daemons;
@@ -120,7 +122,7 @@ impl Bench {
 type Run = fn(&Bench) -> Result<Value>;
 
 /// The benchmarks, in the order in which they run.
-const BENCHMARKS: [(&str, Run); 20] = [
+const BENCHMARKS: [(&str, Run); 21] = [
     ("op", op::run),
     ("threads", threads::run),
     ("drain", drain::run),
@@ -141,6 +143,7 @@ const BENCHMARKS: [(&str, Run); 20] = [
     ("fsstats", fsstats::run),
     ("simulate", simulate::run),
     ("paper", paper::run),
+    ("analysis", analysis::run),
 ];
 
 /// Compares MIOT with the floor and with its peers.
@@ -148,7 +151,7 @@ const BENCHMARKS: [(&str, Run); 20] = [
 #[command(name = "tests/bench/run.sh")]
 struct Args {
     /// What to measure; everything if nothing is named: op, threads, drain, idle, startup, hook, mpi, apps, fuse, gluster, pipeline,
-    /// nodes, bytes, sync, streams, recovery, delay, fsstats, simulate, paper.
+    /// nodes, bytes, sync, streams, recovery, delay, fsstats, simulate, paper, analysis.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,
     /// Fewer and shorter repetitions, about six minutes in all: the figures are rough.

@@ -3,6 +3,7 @@
 use std::io::{Error, Result};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// CPU time a process and its threads have used so far, seconds; zero if it is gone.
@@ -112,6 +113,36 @@ pub(crate) fn wait(child: &mut Child, patience: Duration) -> Usage {
         std::thread::sleep(Duration::from_millis(1));
     }
     used(status, &usage)
+}
+
+/// What a process took from now to its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    pub(crate) usage: Usage,
+    pub(crate) seconds: f64,
+    /// Resident memory at most, bytes.
+    pub(crate) peak: u64,
+}
+
+/// Waits for a child that was just started. Its memory is looked at all the time: what `wait` tells of it
+/// includes the memory of the process that started it.
+pub(crate) fn measure(child: &mut Child, patience: Duration) -> Measured {
+    let (pid, started) = (child.id(), Instant::now());
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let peak = scope.spawn(|| {
+            let mut peak = 0;
+            while !ended.load(Ordering::Relaxed) {
+                peak = peak.max(status(pid, "VmHWM"));
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            peak
+        });
+        let usage = wait(child, patience);
+        let seconds = started.elapsed().as_secs_f64();
+        ended.store(true, Ordering::Relaxed);
+        Measured { usage, seconds, peak: peak.join().unwrap_or(0) << 10 }
+    })
 }
 
 fn no_usage() -> libc::rusage {

@@ -4,7 +4,7 @@
 //! whose benchmark has not run stays as it is.
 
 use crate::{
-    apps, bytes, drain, fsstats, fuse, gluster, hook, idle, mpi, nodes, paper, recovery, simulate, startup,
+    analysis, apps, bytes, drain, fsstats, fuse, gluster, hook, idle, mpi, nodes, paper, recovery, simulate, startup,
     streams, sync, targets,
 };
 use anyhow::{Context, Result};
@@ -16,7 +16,7 @@ use std::path::Path;
 type Table = fn(&Value) -> String;
 
 /// The benchmarks and their tables.
-const TABLES: [(&str, Table); 20] = [
+const TABLES: [(&str, Table); 21] = [
     ("op", op),
     ("threads", threads),
     ("drain", drain::table),
@@ -37,6 +37,7 @@ const TABLES: [(&str, Table); 20] = [
     ("fsstats", fsstats::table),
     ("simulate", simulate::table),
     ("paper", paper::table),
+    ("analysis", analysis::table),
 ];
 
 /// Fills the document from the files in `out`.

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// The daemons, the tool and the hook, built beside the driver as `cargo build` leaves them.
-const PARTS: [&str; 6] =
-    ["log-client", "log-server", "miot", "libmiot_posix.so", "libmiot_mpi.so", "miot-fuse"];
+const PARTS: [&str; 7] =
+    ["log-client", "log-server", "miot", "miot-query", "libmiot_posix.so", "libmiot_mpi.so", "miot-fuse"];
 
 /// Judges the results of a benchmark.
 type Check = fn(&Value);
@@ -25,6 +25,7 @@ fn build_parts() {
         let mut build = Command::new(cargo);
         build.args(["build", "--quiet"]).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         assert!(build.status().is_ok_and(|status| status.success()), "cargo build");
+        assert!(build.args(["-p", "miot-query"]).status().is_ok_and(|status| status.success()), "miot-query");
     }
     for part in PARTS {
         assert!(driver().with_file_name(part).exists(), "{part} is not built");
@@ -43,7 +44,7 @@ fn every_benchmark_yields_figures() {
     for line in said.lines().filter(|line| line.contains("SKIPPED")) {
         eprintln!("{line}");
     }
-    let checks: [(&str, Check); 20] = [
+    let checks: [(&str, Check); 21] = [
         ("op", op),
         ("threads", threads),
         ("drain", drain),
@@ -64,6 +65,7 @@ fn every_benchmark_yields_figures() {
         ("fsstats", fsstats),
         ("simulate", simulate),
         ("paper", paper),
+        ("analysis", analysis),
     ];
     for (name, check) in checks {
         let text = std::fs::read_to_string(out.join(format!("{name}.json"))).unwrap();
@@ -230,4 +232,19 @@ fn paper(results: &Value) {
     }
     assert!(results["cpu"].as_array().is_some_and(|cpu| !cpu.is_empty()));
     assert!(results["events"].as_u64().is_some_and(|events| events > 1000), "nothing was recorded");
+}
+
+fn analysis(results: &Value) {
+    let positive = ["/seconds/median", "/peak_mib", "/events_per_s"];
+    let analyses = rows(&results["analyses"], &positive);
+    assert!(
+        analyses.iter().any(|row| row["name"] == "stat")
+            && analyses.iter().any(|row| row["name"] == "report")
+    );
+    // What both said was compared.
+    let queries = rows(&results["queries"], &positive);
+    assert_eq!(queries.iter().filter(|row| row["by"] == "DuckDB").count(), 4, "{queries:#?}");
+    for trace in rows(&results["traces"], &["/events", "/mib"]) {
+        assert!(trace["parts"].as_u64().is_some_and(|parts| parts > 1), "{trace:#}");
+    }
 }

@@ -16,7 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PACKAGES: [&str; 4] = ["miot-server", "miot-client", "miot-dev", "miot-tools"];
+const PACKAGES: [&str; 5] = ["miot-server", "miot-client", "miot-dev", "miot-tools", "miot-query"];
 const VERSIONS: [&str; 2] = ["0.1.0-1", "0.1.0-2"];
 const SERVICES: [&str; 2] = ["miot-log-server", "miot-log-client"];
 const USERS: [&str; 3] = ["alice", "bob", "root"];
@@ -243,14 +243,21 @@ fn preloaded_programs_are_seen_from_outside(machine: &Machine) {
     let run =
         machine.shell("cd /tmp; miot run -o run -- cat /etc/passwd > /dev/null; miot cat run --op read");
     assert!(run.contains("/etc/passwd"), "{run}");
+    let asked = machine.shell("cd /tmp; miot query run \"SELECT path FROM io WHERE class = 'read'\"");
+    assert!(asked.contains("/etc/passwd"), "{asked}");
 }
 
 fn commands_have_pages_and_completions(machine: &Machine) {
     // The small Debian leaves manual pages out when it unpacks packages; so the packages are asked.
     let listed = machine.shell("dpkg-deb --contents /shared/packages/miot-tools_*.deb");
-    for file in
-        ["man1/miot.1.gz", "man1/miot-run.1.gz", "man1/miot-pki-init.1.gz", "completions/miot", "_miot"]
-    {
+    for file in [
+        "man1/miot.1.gz",
+        "man1/miot-run.1.gz",
+        "man1/miot-pki-init.1.gz",
+        "man1/miot-query.1.gz",
+        "completions/miot",
+        "_miot",
+    ] {
         assert!(listed.contains(file), "{file}\n{listed}");
     }
     machine.shell("bash -c 'source /usr/share/bash-completion/completions/miot; complete -p miot'");
@@ -261,7 +268,7 @@ fn commands_have_pages_and_completions(machine: &Machine) {
 fn removed_cleanly(machine: &Machine) {
     let recording = Recording::start(machine, 9, "bob");
     recording.goes_on();
-    machine.shell("dpkg -r miot-tools miot-dev miot-client miot-server");
+    machine.shell("dpkg -r miot-query miot-tools miot-dev miot-client miot-server");
     let refused = machine.shell("systemctl show --property=ActiveState --value recording-9");
     assert_eq!(refused.trim(), "active", "a traced program has ended");
     assert!(SERVICES.iter().all(|service| !is_active(machine, service)));

@@ -1,0 +1,142 @@
+//! A trace: the rows of its tables, from a directory or from an object store.
+
+mod local;
+#[cfg(feature = "remote")]
+mod remote;
+mod sealed;
+
+use crate::convert;
+use anyhow::Context as _;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::TableProvider;
+use datafusion::error::Result;
+use datafusion::prelude::SessionContext;
+use miot_trace_store::Table;
+use object_store::path::Path as Key;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use url::Url;
+
+/// What is there at one instant.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    /// The name of its directory.
+    pub(crate) name: String,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Local(local::Local),
+    #[cfg(feature = "remote")]
+    Remote(remote::Remote),
+}
+
+/// Where a trace is, as it was written on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Location {
+    Dir(PathBuf),
+    Remote(Url),
+}
+
+impl Location {
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Location> {
+        if !text.contains("://") {
+            return Ok(Location::Dir(text.into()));
+        }
+        let url = Url::parse(text).with_context(|| format!("{text} is no address of a trace"))?;
+        match url.scheme() {
+            "file" => match url.to_file_path() {
+                Ok(dir) => Ok(Location::Dir(dir)),
+                Err(()) => anyhow::bail!("{text} names no directory of this machine: file:///DIR does"),
+            },
+            "s3" | "http" | "https" if cfg!(feature = "remote") => Ok(Location::Remote(url)),
+            "s3" | "http" | "https" => {
+                anyhow::bail!("this miot-query was built without the feature `remote`, which {text} needs")
+            }
+            other => {
+                anyhow::bail!("{text}: {other}:// is not supported; file://, s3://, http:// and https:// are")
+            }
+        }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Location::Dir(dir) => {
+                let named = |dir: &Path| dir.file_name().map(|name| name.to_string_lossy().into_owned());
+                named(dir).or_else(|| named(&dir.canonicalize().ok()?)).unwrap_or_else(|| "/".to_owned())
+            }
+            Location::Remote(url) => {
+                let key = Key::from_url_path(url.path()).unwrap_or_default();
+                key.filename().or(url.host_str()).unwrap_or("trace").to_owned()
+            }
+        }
+    }
+}
+
+impl Trace {
+    /// Opens a trace as it is now.
+    pub(crate) async fn open(context: &SessionContext, location: &Location) -> anyhow::Result<Trace> {
+        let place = match location {
+            Location::Dir(dir) => Place::Local(local::Local::open(dir)?),
+            #[cfg(feature = "remote")]
+            Location::Remote(url) => Place::Remote(remote::Remote::open(context, url).await?),
+            #[cfg(not(feature = "remote"))]
+            Location::Remote(url) => anyhow::bail!("{url}: not built for this"),
+        };
+        Ok(Trace { name: location.name(), place })
+    }
+
+    /// Parts that should be there.
+    pub(crate) fn missing(&self) -> Vec<u64> {
+        let parts = match &self.place {
+            Place::Local(local) => local.parts(),
+            #[cfg(feature = "remote")]
+            Place::Remote(remote) => remote.parts(),
+        };
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Vec::new() };
+        (*first..=*last).filter(|part| !parts.contains(part)).collect()
+    }
+
+    /// Retention has removed parts since the trace was opened.
+    pub(crate) fn overtaken(&self) -> bool {
+        match &self.place {
+            Place::Local(local) => local.overtaken(),
+            #[cfg(feature = "remote")]
+            Place::Remote(_) => false,
+        }
+    }
+
+    /// The rows of a table: all of these together, each row once.
+    pub(crate) async fn rows(
+        &self,
+        context: &SessionContext,
+        table: Table,
+    ) -> Result<Vec<Arc<dyn TableProvider>>> {
+        let columns: SchemaRef = convert::columns(table)?;
+        match &self.place {
+            Place::Local(local) => local.rows(context, table, columns).await,
+            #[cfg(feature = "remote")]
+            Place::Remote(remote) => remote.rows(context, table, columns).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Location;
+
+    #[test]
+    fn a_trace_is_named_after_its_directory() {
+        for (text, name) in [
+            ("a/mon", "mon"),
+            ("/a/mon/", "mon"),
+            ("file:///a/b%20c", "b c"),
+            ("s3://bucket/x/on%20tue/", "on tue"),
+            ("s3://bucket", "bucket"),
+        ] {
+            assert_eq!(Location::parse(text).unwrap().name(), name, "{text}");
+        }
+        assert!(Location::parse("gopher://a").is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! A trace directory of this machine, also while it is being written.
+
+use crate::live::Live;
+use crate::{convert, trace::sealed};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::TableProvider;
+use datafusion::catalog::streaming::StreamingTable;
+use datafusion::datasource::MemTable;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::prelude::SessionContext;
+use miot_trace_store::{Error, Reader, Table};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::task::spawn_blocking;
+use url::Url;
+
+/// Events of sealed parts are read by the query engine, everything else by the trace store.
+#[derive(Debug)]
+pub(crate) struct Local {
+    dir: PathBuf,
+    reader: Arc<Reader>,
+    /// Parts that retention had removed.
+    removed: u64,
+}
+
+impl Local {
+    pub(crate) fn open(dir: &Path) -> anyhow::Result<Local> {
+        let dir = std::path::absolute(dir)?;
+        let reader = Reader::open(&dir)?;
+        let removed = reader.removed()?.parts;
+        Ok(Local { dir, reader: Arc::new(reader), removed })
+    }
+
+    /// Numbers of the parts from the first on that retention has left.
+    pub(crate) fn parts(&self) -> BTreeSet<u64> {
+        self.reader.parts().map(|(part, _)| part).collect()
+    }
+
+    pub(crate) fn overtaken(&self) -> bool {
+        let now = Reader::open(&self.dir).and_then(|reader| reader.removed());
+        now.is_ok_and(|now| now.parts > self.removed)
+    }
+
+    pub(crate) async fn rows(
+        &self,
+        context: &SessionContext,
+        table: Table,
+        columns: SchemaRef,
+    ) -> Result<Vec<Arc<dyn TableProvider>>> {
+        if table != Table::Events {
+            return Ok(vec![self.side(table, columns).await?]);
+        }
+        let mut rows: Vec<Arc<dyn TableProvider>> = Vec::new();
+        let files: Result<Vec<Url>> = self.reader.sealed().map(|path| url(&path)).collect();
+        let files = files?;
+        if !files.is_empty() {
+            rows.push(sealed::table(context, table, files, Arc::clone(&columns)).await?);
+        }
+        if rows.is_empty() || self.reader.parts().any(|(_, sealed)| !sealed) {
+            let live = Arc::new(Live::new(Arc::clone(&self.reader), Arc::clone(&columns)));
+            rows.push(Arc::new(StreamingTable::try_new(columns, vec![live])?));
+        }
+        Ok(rows)
+    }
+
+    async fn side(&self, table: Table, columns: SchemaRef) -> Result<Arc<dyn TableProvider>> {
+        let reader = Arc::clone(&self.reader);
+        let read = move || reader.table(table);
+        let rows =
+            spawn_blocking(read).await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
+        let rows = rows.map_err(|error: Error| DataFusionError::External(Box::new(error)))?;
+        let rows: Result<Vec<_>> = rows.iter().map(convert::batch).collect();
+        Ok(Arc::new(MemTable::try_new(columns, vec![rows?])?))
+    }
+}
+
+fn url(path: &Path) -> Result<Url> {
+    Url::from_file_path(path)
+        .map_err(|()| DataFusionError::Plan(format!("{} has no address", path.display())))
+}

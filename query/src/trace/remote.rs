@@ -1,0 +1,160 @@
+//! A trace in an object store, laid out as a trace directory: its sealed parts.
+
+use crate::trace::sealed;
+use anyhow::{Context as _, anyhow};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::TableProvider;
+use datafusion::datasource::MemTable;
+use datafusion::error::Result;
+use datafusion::prelude::SessionContext;
+use miot_trace_store::{Holds, MANIFEST, Manifest, Table};
+use object_store::aws::AmazonS3Builder;
+use object_store::http::HttpBuilder;
+use object_store::path::Path as Key;
+use object_store::{ClientOptions, ObjectStore, ObjectStoreExt as _};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use url::Url;
+
+/// The files of each table.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    parts: BTreeSet<u64>,
+    files: BTreeMap<Table, Vec<Url>>,
+}
+
+impl Remote {
+    pub(crate) async fn open(context: &SessionContext, url: &Url) -> anyhow::Result<Remote> {
+        let store = store(url).with_context(|| format!("{url} cannot be reached"))?;
+        let mut root = url.clone();
+        root.set_path("");
+        context.register_object_store(&root, Arc::clone(&store));
+        let key = |name: &str| Key::from_url_path(format!("{}/{name}", url.path().trim_end_matches('/')));
+        let manifest = match store.get(&key(MANIFEST)?).await {
+            Ok(found) => found.bytes().await?,
+            Err(object_store::Error::NotFound { .. }) => {
+                return Err(anyhow!("{url} is not a MIOT trace: there is no {MANIFEST}"));
+            }
+            Err(error) => return Err(error).with_context(|| format!("{url} cannot be read")),
+        };
+        Manifest::parse(Path::new(url.as_str()), &manifest)?;
+        let mut holds = BTreeMap::new();
+        for table in Table::ALL {
+            holds.insert(
+                table,
+                list(&*store, &key(table.name())?)
+                    .await
+                    .with_context(|| format!("{url} cannot be listed"))?,
+            );
+        }
+        let file = |table: Table, name: &str| {
+            let mut file = url.clone();
+            file.set_path(&format!("{}/{table}/{name}", url.path().trim_end_matches('/')));
+            file
+        };
+        let (parts, wanted) = wanted(&holds);
+        let files = wanted
+            .into_iter()
+            .map(|(table, names)| (table, names.iter().map(|name| file(table, name)).collect()));
+        Ok(Remote { parts, files: files.collect() })
+    }
+
+    /// Numbers of the sealed parts.
+    pub(crate) fn parts(&self) -> BTreeSet<u64> {
+        self.parts.clone()
+    }
+
+    pub(crate) async fn rows(
+        &self,
+        context: &SessionContext,
+        table: Table,
+        columns: SchemaRef,
+    ) -> Result<Vec<Arc<dyn TableProvider>>> {
+        Ok(vec![match self.files.get(&table).filter(|files| !files.is_empty()) {
+            Some(files) => sealed::table(context, table, files.clone(), columns).await?,
+            None => Arc::new(MemTable::try_new(columns, vec![vec![]])?),
+        }])
+    }
+}
+
+fn store(url: &Url) -> Result<Arc<dyn ObjectStore>> {
+    let bucket = url.host_str().unwrap_or_default();
+    Ok(match url.scheme() {
+        "s3" => Arc::new(AmazonS3Builder::from_env().with_bucket_name(bucket).build()?),
+        _ => {
+            let mut root = url.clone();
+            root.set_path("");
+            let options = ClientOptions::new().with_allow_http(true);
+            Arc::new(HttpBuilder::new().with_url(root.as_str()).with_client_options(options).build()?)
+        }
+    })
+}
+
+/// Names in a folder, and what they hold.
+async fn list(store: &dyn ObjectStore, folder: &Key) -> object_store::Result<Vec<(String, Holds)>> {
+    let found = match store.list_with_delimiter(Some(folder)).await {
+        Err(object_store::Error::NotFound { .. }) => return Ok(Vec::new()),
+        found => found?,
+    };
+    let names = found.objects.iter().filter_map(|object| object.location.filename());
+    Ok(names.filter_map(|name| Some((name.to_owned(), Holds::of(name)?))).collect())
+}
+
+/// The sealed parts, and the files that count: see the rules of `miot_trace_store`.
+fn wanted(holds: &BTreeMap<Table, Vec<(String, Holds)>>) -> (BTreeSet<u64>, BTreeMap<Table, Vec<String>>) {
+    let of = |table: Table| holds.get(&table).into_iter().flatten();
+    let carried = |(_, holds): &(String, Holds)| match holds {
+        Holds::Carried(first) => Some(*first),
+        Holds::Part(_) => None,
+    };
+    let first = of(Table::Threads).filter_map(carried).max().unwrap_or(0);
+    let sealed: BTreeSet<u64> = of(Table::Events)
+        .filter_map(|(_, holds)| match holds {
+            Holds::Part(part) => Some(*part),
+            Holds::Carried(_) => None,
+        })
+        .filter(|part| *part >= first)
+        .collect();
+    let counts = |holds: &Holds| match holds {
+        Holds::Part(part) => sealed.contains(part),
+        Holds::Carried(carried) => first > 0 && *carried == first,
+    };
+    let names = |table| {
+        let mut names: Vec<String> =
+            of(table).filter(|(_, h)| counts(h)).map(|(name, _)| name.clone()).collect();
+        names.sort_by_key(|name| (name.len(), name.clone()));
+        names
+    };
+    let files = Table::ALL.into_iter().map(|table| (table, names(table))).collect();
+    (sealed, files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removed_and_unsealed_parts_do_not_count() {
+        let names = |names: &[&str]| {
+            names.iter().filter_map(|name| Some(((*name).to_owned(), Holds::of(name)?))).collect::<Vec<_>>()
+        };
+        let all = BTreeMap::from([
+            (
+                Table::Events,
+                names(&["part-000001.parquet", "part-000002.parquet", "part-000003.parquet", "x.tmp"]),
+            ),
+            (
+                Table::Threads,
+                names(&["carried-000001.parquet", "carried-000002.parquet", "part-000001.parquet"]),
+            ),
+            (Table::Files, names(&["carried-000002.parquet", "part-000003.parquet", "part-000004.parquet"])),
+        ]);
+        let (parts, wanted) = wanted(&all);
+        assert_eq!(parts, BTreeSet::from([2, 3]));
+        assert_eq!(wanted[&Table::Events], ["part-000002.parquet", "part-000003.parquet"]);
+        assert_eq!(wanted[&Table::Threads], ["carried-000002.parquet"]);
+        assert_eq!(wanted[&Table::Files], ["part-000003.parquet", "carried-000002.parquet"]);
+        assert_eq!(wanted[&Table::Losses], [""; 0]);
+    }
+}

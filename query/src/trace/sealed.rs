@@ -1,0 +1,82 @@
+//! Sealed parts, as the query engine reads Parquet.
+
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::catalog::TableProvider;
+use datafusion::datasource::file_format::FileFormat as _;
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::prelude::{SessionContext, col};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use miot_trace_store::Table;
+use object_store::ObjectStoreExt as _;
+use std::sync::Arc;
+use url::Url;
+
+/// Files whose metadata is asked for at a time.
+const AT_ONCE: usize = 16;
+
+/// The rows of these files, which must have the columns of the table.
+pub(crate) async fn table(
+    context: &SessionContext,
+    table: Table,
+    files: Vec<Url>,
+    columns: SchemaRef,
+) -> Result<Arc<dyn TableProvider>> {
+    let paths: Result<Vec<_>> = files.into_iter().map(|url| ListingTableUrl::try_new(url, None)).collect();
+    let paths = paths?;
+    let state = context.state();
+    let format = Arc::new(ParquetFormat::new().with_options(state.default_table_options().parquet));
+    let check = |path: ListingTableUrl| {
+        let (state, format, columns) = (&state, &format, &columns);
+        async move {
+            let store = state.runtime_env().object_store(&path)?;
+            let found = store.head(path.prefix()).await?;
+            // An empty file would count as one without rows.
+            if found.size == 0 {
+                return Err(damaged(&path, "it is empty"));
+            }
+            let found = format.infer_schema(state, &store, &[found]).await;
+            let found = found.map_err(|error| match error.find_root() {
+                DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => error,
+                _ => damaged(&path, &error.strip_backtrace()),
+            })?;
+            fits(columns, &found).map_err(|reason| {
+                damaged(&path, &format!("it does not have the columns of table {table}: {reason}"))
+            })
+        }
+    };
+    stream::iter(paths.clone()).map(check).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    let mut options = ListingOptions::new(format);
+    if table == Table::Events {
+        options = options.with_file_sort_order(vec![vec![col("time").sort(true, false)]]);
+    }
+    let config =
+        ListingTableConfig::new_with_multi_paths(paths).with_listing_options(options).with_schema(columns);
+    Ok(Arc::new(ListingTable::try_new(config)?))
+}
+
+fn damaged(path: &ListingTableUrl, reason: &str) -> DataFusionError {
+    DataFusionError::Execution(format!("{path} is damaged: {reason}; `miot fsck` says what else is wrong"))
+}
+
+/// Columns are only appended, and those that are missing may be null.
+fn fits(columns: &Schema, found: &Schema) -> Result<(), String> {
+    for (at, column) in columns.fields().iter().enumerate() {
+        match found.fields().get(at) {
+            Some(found) if found.name() == column.name() && found.data_type() == column.data_type() => {}
+            Some(found) => {
+                return Err(format!(
+                    "`{}` {} is where `{}` {} should be",
+                    found.name(),
+                    found.data_type(),
+                    column.name(),
+                    column.data_type()
+                ));
+            }
+            None if column.is_nullable() => {}
+            None => return Err(format!("`{}` is missing", column.name())),
+        }
+    }
+    Ok(())
+}

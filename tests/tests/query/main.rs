@@ -1,0 +1,80 @@
+//! `miot query`: figures of a program whose requests are known, traces while they are written, several traces, an
+//! object store, what is wrong and what is said about it, the shell, and every example of `docs/query.md`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../../../trace-store/tests/common/mod.rs"]
+mod common;
+mod docs;
+mod figures;
+mod growing;
+mod remote;
+mod shell;
+mod wrong;
+
+use miot_tests::built::{built, program, root};
+use miot_tests::place::fresh;
+use miot_tests::process::{Ended, run, until};
+use miot_trace_store::{Options, Table, Writer, count_parts};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// `miot query` with these arguments.
+fn query<S: AsRef<std::ffi::OsStr>>(words: &[S]) -> Command {
+    let _ = program("miot-query");
+    let mut command = Command::new(&built().miot);
+    command.arg("query").args(words);
+    command
+}
+
+fn asked<S: AsRef<std::ffi::OsStr>>(words: &[S]) -> Ended {
+    run(&mut query(words))
+}
+
+/// The rows of a query as CSV, without the header.
+#[track_caller]
+fn rows(trace: &Path, sql: &str) -> Vec<String> {
+    let ended = asked(&[trace.to_str().unwrap(), sql, "--format", "csv"]).success();
+    ended.stdout.lines().skip(1).map(str::to_owned).collect()
+}
+
+/// The only value of a query.
+#[track_caller]
+fn value(trace: &Path, sql: &str) -> String {
+    let rows = rows(trace, sql);
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    rows[0].clone()
+}
+
+/// A trace of parts with so many events each, of streams that take turns; the last part stays live if `live`.
+fn parts(dir: &Path, counts: &[u64], live: bool) -> Option<Writer> {
+    let mut writer = Writer::create(dir, Options::default()).unwrap();
+    common::sides(&mut writer);
+    let mut at = 0;
+    for (number, count) in counts.iter().enumerate() {
+        writer.append(Table::Events, &common::events(&common::turn(at, at + count))).unwrap();
+        at += count;
+        writer.commit().unwrap();
+        if number + 1 < counts.len() {
+            writer.seal().unwrap();
+        }
+    }
+    if live {
+        let sealed = counts.len() as u64 - 1;
+        until("the parts are sealed", || count_parts(dir).unwrap().sealed == sealed);
+        return Some(writer);
+    }
+    writer.finish().unwrap();
+    None
+}
+
+fn python() -> PathBuf {
+    let python = root().join("target/test-venv/bin/python");
+    assert!(python.exists(), "{} is missing: run tests/setup.sh", python.display());
+    python
+}
+
+/// Where a test puts its trace.
+fn place(name: &str) -> PathBuf {
+    fresh(&format!("query-{name}"))
+}

@@ -1,0 +1,168 @@
+//! What is wrong, and what is said about it.
+
+use crate::{asked, common, parts, place, rows, value};
+use miot_tests::process::Ended;
+use miot_trace_store::{MANIFEST, Options, Table, Writer};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Fails with this code, and says all of this.
+#[track_caller]
+fn fails(ended: &Ended, code: i32, said: &[&str]) {
+    assert_eq!(ended.code(), code, "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(ended.stdout, "");
+    for said in said {
+        assert!(ended.stderr.contains(said), "`{said}` is not in {}", ended.stderr);
+    }
+}
+
+fn small(name: &str) -> PathBuf {
+    let trace = place(name).join("trace");
+    let _ = parts(&trace, &[300, 200, 100], false);
+    trace
+}
+
+fn ask(trace: &Path, sql: &str) -> Ended {
+    asked(&[trace.to_str().unwrap(), sql])
+}
+
+#[test]
+fn sql_that_is_not_understood_gets_a_hint() {
+    let trace = small("hints");
+    for (sql, said) in [
+        ("SELECT pth FROM io", &["there is no column `pth`: did you mean `path`"][..]),
+        ("SELECT path FROM events", &["there is no column `path`: view io has `path`"]),
+        ("SELECT e.lenght FROM events e", &["did you mean `length`"]),
+        ("SELECT op FROM events WHERE op = \"lookup\"", &["there is no column `lookup`", "single quotes"]),
+        (
+            "SELECT 1 FROM evnts",
+            &["there is no table `evnts`: did you mean `events`", "tables and views: events processes"],
+        ),
+        ("SELECT * FROM 'x/events/*.parquet'", &["there is no table", "miot query TRACE"]),
+        ("SELECT * FROM read_parquet('x')", &["there is no", "read_parquet", "the name of a table"]),
+        ("SELECT strftime(time, '%H') FROM events", &["there is no function `strftime`: use to_char"]),
+        ("SELECT epoch_ns(time) FROM events", &["use CAST(time AS BIGINT)"]),
+        ("SELECT time - 5 FROM events", &["INTERVAL"]),
+        ("SELEC 1", &["the SQL cannot be read", "SELEC"]),
+        (
+            "SELECT file FROM events e JOIN files f ON e.file = f.file",
+            &["several tables have a column `file`"],
+        ),
+        (
+            "SELECT max(time), max(CAST(time AS BIGINT)) FROM events",
+            &["have the same name", "Consider aliasing"],
+        ),
+        ("DROP TABLE events", &["a trace is only read"]),
+        ("DELETE FROM events", &["a trace is only read"]),
+        ("CREATE TABLE x AS SELECT 1", &["a trace is only read"]),
+        ("COPY events TO 'x.parquet'", &["a trace is only read"]),
+    ] {
+        fails(&ask(&trace, sql), 2, said);
+    }
+    fails(&asked(&[] as &[&str]), 2, &["which trace?"]);
+    fails(&asked(&["-t", "a", "b", "SELECT 1"]), 2, &["give only the SQL"]);
+    assert!(!Path::new("x.parquet").exists());
+}
+
+#[test]
+fn what_is_no_trace_is_told() {
+    let place = place("none");
+    fails(&ask(&place.join("nowhere"), "SELECT 1"), 1, &["is not a MIOT trace: there is no such directory"]);
+    let trace = small("newer");
+    let manifest = fs::read_to_string(trace.join(MANIFEST)).unwrap();
+    fs::write(trace.join(MANIFEST), manifest.replace("\"schema\":1", "\"schema\":99")).unwrap();
+    fails(
+        &ask(&trace, "SELECT 1"),
+        1,
+        &["has trace schema 99, this program reads schemas up to 1: upgrade MIOT"],
+    );
+}
+
+#[test]
+fn damaged_parts_are_named() {
+    let damaged = |name: &str, harm: &dyn Fn(Vec<u8>) -> Vec<u8>, sql: &str, said: &[&str]| {
+        let trace = small(name);
+        let part = trace.join("events/part-000001.parquet");
+        fs::write(&part, harm(fs::read(&part).unwrap())).unwrap();
+        fails(&ask(&trace, sql), 1, &[said, &["part-000001.parquet", "miot fsck"]].concat());
+        // What has nothing to do with it can still be asked.
+        assert_eq!(value(&trace, "SELECT count(*) FROM processes"), "1");
+    };
+    let all = "SELECT sum(result), sum(seq), max(time) FROM events";
+    damaged("cut", &|bytes| bytes[..bytes.len() / 2].to_vec(), all, &["is damaged"]);
+    damaged("emptied", &|_| Vec::new(), all, &["is damaged: it is empty"]);
+    damaged("overwritten", &|bytes| vec![b'x'; bytes.len()], all, &["is damaged"]);
+    let zeroed = |mut bytes: Vec<u8>| {
+        let end = bytes.len() / 3;
+        bytes[4..end].fill(0xff);
+        bytes
+    };
+    damaged("pages", &zeroed, all, &[]);
+    // Another table's columns.
+    let trace = small("columns");
+    fs::copy(trace.join("threads/part-000000.parquet"), trace.join("events/part-000001.parquet")).unwrap();
+    fails(
+        &ask(&trace, all),
+        1,
+        &["part-000001.parquet", "does not have the columns of table events", "`stream`"],
+    );
+    fs::copy(trace.join("events/part-000000.parquet"), trace.join("threads/part-000000.parquet")).unwrap();
+    fails(
+        &ask(&trace, "SELECT * FROM threads"),
+        1,
+        &["threads/part-000000.parquet", "columns of table threads"],
+    );
+}
+
+#[test]
+fn a_missing_part_is_told_beside_the_figures() {
+    let trace = small("missing");
+    fs::remove_file(trace.join("events/part-000001.parquet")).unwrap();
+    let ended = ask(&trace, "SELECT count(*) FROM events").success();
+    assert!(ended.stdout.contains("400"), "{}", ended.stdout);
+    assert!(ended.stderr.contains("part 1 is missing"), "{}", ended.stderr);
+}
+
+#[test]
+fn losses_make_figures_lower_bounds() {
+    let trace = place("losses").join("trace");
+    let mut writer = Writer::create(&trace, Options::default()).unwrap();
+    common::sides(&mut writer);
+    writer.append(Table::Events, &common::events(&common::turn(0, 30))).unwrap();
+    writer.append(Table::Losses, &common::loss(1, 10, 16)).unwrap();
+    writer.finish().unwrap();
+    let ended = ask(&trace, "SELECT count(*) FROM events").success();
+    assert_eq!(ended.stderr, "miot query: events lost: 7; figures are lower bounds, see docs/losses.md\n");
+    let quiet = ask(&small("no-losses"), "SELECT count(*) FROM events").success();
+    assert_eq!(quiet.stderr, "");
+}
+
+#[test]
+fn absurd_values_and_paths_that_are_not_text_do_no_harm() {
+    let trace = place("absurd").join("trace");
+    let mut writer = Writer::create(&trace, Options::default()).unwrap();
+    common::sides(&mut writer);
+    let event = |time, seq| common::Ev { time, stream: 1, seq, file: Some(u64::MAX), flags: u16::MAX };
+    writer.append(Table::Events, &common::events(&[event(i64::MIN, 0), event(i64::MAX, 1 << 40)])).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(value(&trace, "SELECT count(*), sum(bytes), count(path) FROM io"), "2,8192,0");
+    assert_eq!(rows(&trace, "SELECT * FROM events").len(), 2);
+    assert_eq!(rows(&trace, "SELECT * FROM file_stats").len(), 1);
+}
+
+/// A file gets its name when it is complete.
+#[test]
+fn a_query_that_fails_leaves_no_file() {
+    let trace = small("no-file");
+    let file = trace.with_file_name("out");
+    fs::write(&file, "before").unwrap();
+    let words = |sql: &'static str| {
+        [trace.to_str().unwrap().to_owned(), sql.into(), "-o".into(), file.to_str().unwrap().into()]
+    };
+    assert_eq!(asked(&words("SELECT 1 / (seq - 50) FROM events WHERE stream = 1 ORDER BY seq")).code(), 1);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "before");
+    let _ = asked(&words("SELECT 1 AS x")).success();
+    assert!(fs::read_to_string(&file).unwrap().contains("| x |"));
+    let nowhere = asked(&[trace.to_str().unwrap(), "SELECT 1", "-o", "/nowhere/file"]);
+    fails(&nowhere, 1, &["cannot write /nowhere/file"]);
+}

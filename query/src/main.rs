@@ -8,7 +8,9 @@
 //! | `trace` | where rows come from: sealed parts by the query engine, the rest by the trace store |
 //! | `live`, `convert` | rows of the trace store, in the query engine's version of Arrow |
 //! | `output` | results in the format that was asked for |
+//! | `statement` | running statements, and what is said besides their rows |
 //! | `explain` | what is wrong with a query, and what to write instead |
+//! | `temporary` | files that must not be left |
 //! | `shell` | asking interactively |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
@@ -22,28 +24,29 @@ mod output;
 mod session;
 mod shell;
 mod statement;
+mod temporary;
 mod trace;
 mod views;
 
 use clap::Parser as _;
 use options::Options;
 use session::Session;
-use statement::{Failed, Runner};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use statement::Failed;
 use std::io::{IsTerminal as _, Write as _, read_to_string, stdin, stdout};
 use std::process::ExitCode;
-use std::sync::Arc;
-use tempfile::TempDir;
 use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Deep expressions are planned recursively.
 const STACK: usize = 8 << 20;
 
 fn main() -> ExitCode {
-    let Err(failed) = run(Options::parse()) else { return ExitCode::SUCCESS };
+    let ended = run(Options::parse());
+    temporary::remove();
+    let Err(failed) = ended else { return ExitCode::SUCCESS };
     if !failed.text.is_empty() {
-        // The terminal may be gone.
-        let _ = writeln!(std::io::stderr(), "miot query: {}", failed.text);
+        say(&failed.text);
     }
     ExitCode::from(failed.code)
 }
@@ -53,38 +56,41 @@ fn run(options: Options) -> Result<(), Failed> {
     if options.format.is_binary() && options.output.is_none() && stdout().is_terminal() {
         return Err(Failed::usage("this format is not for terminals: -o FILE, or redirect it"));
     }
-    let spill = spill(&options)?;
-    let session = Session::new(options, &traces, spill.as_ref().map(TempDir::path))?;
+    let interactive = sql.is_none() && stdin().is_terminal();
+    end_on(if interactive { &[SIGHUP, SIGTERM] } else { &[SIGHUP, SIGTERM, SIGINT] })
+        .map_err(Failed::other)?;
+    let session = Session::new(options, &traces)?;
     let engine =
         Builder::new_multi_thread().enable_all().thread_stack_size(STACK).build().map_err(Failed::other)?;
-    // Of its own, because the engine's threads may all be busy when Ctrl-C comes.
-    let control = Builder::new_current_thread().enable_all().build().map_err(Failed::other)?;
-    let handle = engine.handle().clone();
-    let ended = control.block_on(async {
-        let interrupts = signal(SignalKind::interrupt()).map_err(Failed::other)?;
-        let mut runner = Runner { session: Arc::new(session), engine: handle, interrupts };
-        let sql = match sql {
-            Some(sql) => sql,
-            None if stdin().is_terminal() => return Ok(shell::run(&mut runner).await?),
-            None => read_to_string(stdin()).map_err(Failed::other)?,
-        };
-        runner.run(sql).await
-    });
+    if interactive {
+        engine.block_on(session.open())?;
+        return Ok(shell::run()?);
+    }
+    let sql = match sql {
+        Some(sql) => sql,
+        None => read_to_string(stdin()).map_err(Failed::other)?,
+    };
+    let all = engine.spawn(async move { statement::all(&session, &sql).await });
+    let ended = engine.block_on(all).unwrap_or_else(|error| Err(Failed::other(error)));
+    // Not all operators look whether their rows are still wanted.
     engine.shutdown_background();
     ended
 }
 
-/// A folder for temporary files, removed when it is dropped. A query that needs none does without it.
-fn spill(options: &Options) -> Result<Option<TempDir>, Failed> {
-    let mut name = tempfile::Builder::new();
-    name.prefix("miot-query-");
-    match &options.spill_dir {
-        None => Ok(name.tempdir().ok()),
-        Some(dir) => name.tempdir_in(dir).map(Some).map_err(|error| {
-            Failed::usage(format!(
-                "--spill-dir {}: temporary files cannot be made there: {error}",
-                dir.display()
-            ))
-        }),
-    }
+/// These signals end the process at once, whatever the engine's threads do.
+fn end_on(signals: &[i32]) -> std::io::Result<()> {
+    let mut signals = Signals::new(signals)?;
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            temporary::remove();
+            say("interrupted");
+            std::process::exit(128 + signal);
+        }
+    });
+    Ok(())
+}
+
+fn say(text: &str) {
+    // The terminal may be gone.
+    let _ = writeln!(std::io::stderr(), "miot query: {text}");
 }

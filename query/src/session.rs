@@ -2,6 +2,8 @@
 
 use crate::catalog::{CATALOG, SCHEMA, Tables};
 use crate::options::Options;
+use crate::statement::Failed;
+use crate::temporary;
 use crate::trace::{Location, Trace};
 use datafusion::catalog::{CatalogProvider as _, MemoryCatalogProvider};
 use datafusion::error::Result;
@@ -14,7 +16,6 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParser, Statement};
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Consumers of memory that an error names when there is not enough.
@@ -27,17 +28,18 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// `spill`: where temporary files go; without it there are none.
-    pub(crate) fn new(options: Options, traces: &[String], spill: Option<&Path>) -> anyhow::Result<Session> {
+    /// Of traces as they are written on the command line.
+    pub(crate) fn new(options: Options, traces: &[String]) -> Result<Session, Failed> {
         let locations: anyhow::Result<Vec<_>> = traces.iter().map(|text| Location::parse(text)).collect();
         let locations = locations?;
         let mut names = HashSet::new();
         for location in &locations {
             let name = location.name();
-            anyhow::ensure!(
-                names.insert(name.clone()),
-                "two of the traces have the name `{name}`, by which rows are told apart: rename one, or link to it"
-            );
+            if !names.insert(name.clone()) {
+                return Err(Failed::usage(format!(
+                    "two of the traces have the name `{name}`, by which rows are told apart: rename one, or link to it"
+                )));
+            }
         }
         let mut config = SessionConfig::new()
             .with_default_catalog_and_schema(CATALOG, SCHEMA)
@@ -47,8 +49,17 @@ impl Session {
         settings.execution.parquet.schema_force_view_types = false;
         settings.execution.split_file_groups_by_statistics = true;
         let pool = TrackConsumersPool::new(FairSpillPool::new(options.memory_limit), NAMED);
-        let spill =
-            spill.map_or(DiskManagerMode::Disabled, |dir| DiskManagerMode::Directories(vec![dir.to_owned()]));
+        let spill = match &options.spill_dir {
+            Some(dir) => temporary::folder(dir).map(Some).map_err(|error| {
+                Failed::usage(format!(
+                    "--spill-dir {}: temporary files cannot be made there: {error}",
+                    dir.display()
+                ))
+            })?,
+            // A query that needs none does without it.
+            None => temporary::folder(&std::env::temp_dir()).ok(),
+        };
+        let spill = spill.map_or(DiskManagerMode::Disabled, |dir| DiskManagerMode::Directories(vec![dir]));
         let runtime = RuntimeEnvBuilder::new()
             .with_memory_pool(Arc::new(pool))
             .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spill));

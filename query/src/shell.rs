@@ -1,7 +1,7 @@
-//! Asking interactively.
+//! Asking interactively. Each statement is run by a process of its own, which Ctrl-C ends whatever the engine does.
 
 use crate::catalog;
-use crate::statement::Runner;
+use anyhow::Context as _;
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -9,7 +9,11 @@ use rustyline::hint::Hinter;
 use rustyline::history::FileHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Editor, Helper};
+use signal_hook::consts::SIGINT;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 const HELP: &str = "\
 SELECT …;       a query, over several lines, ends with a semicolon
@@ -68,7 +72,9 @@ fn history() -> Option<PathBuf> {
 }
 
 /// Reads statements and runs them until there are no more.
-pub(crate) async fn run(runner: &mut Runner) -> anyhow::Result<()> {
+pub(crate) fn run() -> anyhow::Result<()> {
+    // Meant for the statement that runs.
+    signal_hook::flag::register(SIGINT, Arc::default())?;
     let mut editor: Editor<Statements, FileHistory> = Editor::new()?;
     editor.set_helper(Some(Statements));
     let history = history();
@@ -115,10 +121,18 @@ pub(crate) async fn run(runner: &mut Runner) -> anyhow::Result<()> {
             }
             _ => line.to_owned(),
         };
-        if let Err(failed) = runner.run(sql).await {
-            eprintln!("{}", failed.text);
-        }
+        ask(&sql).context("the statement cannot be run")?;
     }
+    Ok(())
+}
+
+/// Runs this program again as it was called, with the statement as its input. It says itself what goes wrong.
+fn ask(sql: &str) -> io::Result<()> {
+    let mut this = Command::new(std::env::current_exe()?);
+    let mut running = this.args(std::env::args_os().skip(1)).stdin(Stdio::piped()).spawn()?;
+    // One that has ended already says why.
+    let _ = running.stdin.take().map(|mut input| input.write_all(sql.as_bytes()));
+    running.wait()?;
     Ok(())
 }
 

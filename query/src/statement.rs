@@ -5,6 +5,7 @@ use crate::explain::{Explained, explain};
 use crate::options::Format;
 use crate::output::{Out, Output};
 use crate::session::{Session, statements};
+use crate::{say, temporary};
 use datafusion::arrow::array::{AsArray as _, RecordBatch};
 use datafusion::arrow::datatypes::UInt64Type;
 use datafusion::error::DataFusionError;
@@ -16,14 +17,10 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use tokio::runtime::Handle;
-use tokio::signal::unix::Signal;
 
 /// Wrong usage, or SQL that is not understood.
 const EXIT_USAGE: u8 = 2;
 const EXIT_FAILED: u8 = 1;
-/// As a shell has it for SIGINT.
-const EXIT_INTERRUPTED: u8 = 130;
 /// As for SIGPIPE, which would leave temporary files.
 const EXIT_UNREAD: u8 = 141;
 /// How often a statement is begun again because parts were removed that it was about to read.
@@ -62,30 +59,8 @@ impl From<DataFusionError> for Failed {
     }
 }
 
-/// What runs statements, and what ends them.
-pub(crate) struct Runner {
-    pub(crate) session: Arc<Session>,
-    /// Threads of the query engine. Not every operator looks whether it is still wanted, so nobody waits for them.
-    pub(crate) engine: Handle,
-    pub(crate) interrupts: Signal,
-}
-
-impl Runner {
-    /// Runs all statements of a text. Ctrl-C ends it, also one that came since the text did.
-    pub(crate) async fn run(&mut self, sql: String) -> Result<(), Failed> {
-        let session = Arc::clone(&self.session);
-        let mut running = self.engine.spawn(async move { all(&session, &sql).await });
-        tokio::select! {
-            ended = &mut running => ended.unwrap_or_else(|error| Err(Failed::other(error))),
-            _ = self.interrupts.recv() => {
-                running.abort();
-                Err(Failed { text: "interrupted".to_owned(), code: EXIT_INTERRUPTED })
-            }
-        }
-    }
-}
-
-async fn all(session: &Session, sql: &str) -> Result<(), Failed> {
+/// Runs all statements of a text.
+pub(crate) async fn all(session: &Session, sql: &str) -> Result<(), Failed> {
     let options = &session.options;
     let statements = statements(sql)?;
     match statements.len() {
@@ -168,7 +143,7 @@ async fn to_file(
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let permissions = std::fs::Permissions::from_mode(0o666);
-    let file = tempfile::Builder::new().permissions(permissions).tempfile_in(folder).map_err(cannot)?;
+    let file = temporary::file(tempfile::Builder::new().permissions(permissions), folder).map_err(cannot)?;
     write(format, BufWriter::new(file.as_file()), first, rest).await?;
     file.persist(path).map_err(|error| cannot(error.error))?;
     Ok(())
@@ -202,9 +177,4 @@ async fn notes(session: &Session, tables: &Tables) -> Result<(), Failed> {
         }
     }
     Ok(())
-}
-
-fn say(note: &str) {
-    // The terminal may be gone.
-    let _ = writeln!(std::io::stderr(), "miot query: {note}");
 }

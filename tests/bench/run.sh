@@ -39,10 +39,14 @@ if ! build $(printf -- '--package %s ' miot-bench $parts); then
 	done
 fi
 
-# By itself, because its engine takes many minutes to build.
-case " $* " in
-"  " | *" analysis "*) build --package miot-query || echo "run.sh: miot-query does not build" >&2 ;;
-esac
+# By itself, because its engine takes many minutes to build; not if only others are named.
+for word; do
+	case $word in
+	analysis) named=analysis && break ;;
+	[a-z]* | --report) named=others ;;
+	esac
+done
+[ "${named-}" = others ] || build --package miot-query || echo "run.sh: miot-query does not build" >&2
 
 # Not replaced by the driver, so that what it leaves behind is removed even when it is killed.
 if [ $# = 0 ]; then

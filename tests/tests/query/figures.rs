@@ -1,8 +1,9 @@
 //! Figures of a program whose requests are known, in every format.
 
-use crate::{asked, parts, place, python, query, rows, value};
-use miot_tests::process::run;
+use crate::{asked, parts, place, python, query, rows, shell, value};
+use miot_tests::process::{run, until};
 use miot_tests::traced;
+use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 
 /// 10 writes of 4096 bytes, 5 reads of 1000 and one at the end of the file that gives nothing, a copy of 8192, and a read
@@ -140,7 +141,7 @@ fn traces_of_the_same_ids_are_told_apart() {
     let same = place.join("other/mon");
     let _ = parts(&same, &[1], false);
     let ended = run(&mut query(&["-t", mon.to_str().unwrap(), "-t", same.to_str().unwrap(), "SELECT 1"]));
-    assert_eq!(ended.code(), 1);
+    assert_eq!(ended.code(), 2);
     assert!(ended.stderr.contains("two of the traces have the name `mon`"), "{}", ended.stderr);
 }
 
@@ -225,4 +226,45 @@ fn a_reader_that_has_seen_enough_ends_it_and_leaves_no_files() {
     assert!(ended.stdout.starts_with("time,duration,node"), "{}", ended.stdout);
     assert_eq!(ended.stderr, "code 141\n");
     assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1, "temporary files are left");
+}
+
+#[test]
+fn a_signal_ends_it_whatever_it_does_and_leaves_no_files() {
+    let place = place("signals");
+    let trace = place.join("trace");
+    let _ = parts(&trace, &[20_000], false);
+    let (files, out) = (place.join("files"), place.join("out"));
+    std::fs::create_dir_all(&files).unwrap();
+    std::fs::create_dir_all(&out).unwrap();
+    // Would take hours: one goes to temporary files, the other gives no rows.
+    let sorts = "SELECT * FROM events a, events b ORDER BY a.seq * b.seq";
+    let joins = "SELECT count(*) FROM events a, events b, events c WHERE a.seq + b.seq + c.seq < 0";
+    for (sql, signal) in [(sorts, Signal::TERM), (sorts, Signal::INT), (joins, Signal::HUP)] {
+        let mut command = query(&[trace.to_str().unwrap(), sql, "--memory-limit", "64MiB"]);
+        command.arg("--spill-dir").arg(&files).arg("-o").arg(out.join("rows"));
+        let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let is_working = || match sql == sorts {
+            true => bytes(&files) > 0,
+            false => shell::ticks(&child.id().to_string()) > 30,
+        };
+        until("the query runs", is_working);
+        miot_tests::process::signal(&child, signal);
+        let status = miot_tests::process::wait(&mut child, miot_tests::process::WATCHDOG).unwrap();
+        assert_eq!(status.code(), Some(128 + signal.as_raw()));
+        let said = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
+        assert_eq!(said, "miot query: interrupted\n");
+        for folder in [&files, &out] {
+            assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0, "{} is left in", folder.display());
+        }
+    }
+}
+
+/// Of all files in a folder, which may vanish meanwhile.
+fn bytes(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(found) if found.is_dir() => bytes(&entry.path()),
+        found => found.map_or(0, |found| found.len()),
+    };
+    entries.map(size).sum()
 }

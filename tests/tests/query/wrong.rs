@@ -2,8 +2,11 @@
 
 use crate::{asked, common, parts, place, rows, value};
 use miot_tests::process::Ended;
+use miot_tests::traced::traced;
 use miot_trace_store::{MANIFEST, Options, Table, Writer};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Fails with this code, and says all of this.
@@ -148,6 +151,18 @@ fn absurd_values_and_paths_that_are_not_text_do_no_harm() {
     assert_eq!(value(&trace, "SELECT count(*), sum(bytes), count(path) FROM io"), "2,8192,0");
     assert_eq!(rows(&trace, "SELECT * FROM events").len(), 2);
     assert_eq!(rows(&trace, "SELECT * FROM file_stats").len(), 1);
+}
+
+#[test]
+fn a_path_of_any_bytes_is_found() {
+    let place = place("bytes");
+    let trace = place.join("trace");
+    let name = OsStr::from_bytes(b"of=na\xffme\n");
+    let words = ["dd", "if=/dev/zero", "bs=10", "count=3"].map(OsStr::new);
+    let _ = traced(&place, &trace, &[&words[..], &[name]].concat()).success();
+    // A backslash is LIKE's own.
+    let sql = r"SELECT bytes FROM io WHERE layer = 'posix' AND path LIKE '%/na\\xffme%' ORDER BY time";
+    assert_eq!(rows(&trace, sql), ["10", "10", "10"]);
 }
 
 /// A file gets its name when it is complete.

@@ -1,7 +1,7 @@
 //! `analysis`: what it takes to analyse a long trace, in time and memory, with DuckDB on the same files beside it.
 //!
 //! The trace is made up ([`synthetic`]), once of the full length and once a tenth of it: the memory of an analysis must
-//! not depend on the length. Long traces are kept in `target/bench-traces`, where later runs find them.
+//! not depend on the length.
 
 mod synthetic;
 
@@ -72,14 +72,16 @@ out.writerows(rows.fetchall())
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let events: u64 = match std::env::var("MIOT_ANALYSIS_EVENTS") {
         Ok(asked) => asked.parse().context("MIOT_ANALYSIS_EVENTS is no number")?,
-        Err(_) => bench.pick(100_000_000, 5_000_000, 50_000),
+        Err(_) => bench.pick(100_000_000, 1_000_000, 50_000),
     };
-    let repetitions = bench.pick(3, 2, 1);
     let programs = Programs::find()?;
     let (mut analyses, mut queries) = (Vec::new(), Vec::new());
     let mut traces = Vec::new();
-    for events in [events, events / 10] {
-        let dir = trace(bench, events)?;
+    // What takes long is repeated less.
+    for (events, repetitions) in [(events, bench.pick(1, 2, 1)), (events / 10, bench.pick(3, 3, 1))] {
+        let dir = bench.disk.path().join(format!("analysis-{events}"));
+        println!("making a trace of {events} events");
+        synthetic::write(&dir, events)?;
         traces.push(json!({
             "events": events, "parts": std::fs::read_dir(dir.join("events"))?.count(),
             "mib": mib(crate::daemons::folder_bytes(&dir.join("events"))),
@@ -104,32 +106,12 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
                 queries.push(figures(name, "DuckDB", events, &theirs));
             }
         }
+        std::fs::remove_dir_all(&dir)?;
     }
     Ok(json!({
         "threads": processors(), "traces": traces, "analyses": analyses, "queries": queries,
         "allowed_mib": ALLOWED_MIB,
     }))
-}
-
-/// The trace of this length; made if it is not there.
-fn trace(bench: &Bench, events: u64) -> Result<PathBuf> {
-    let folder = match bench.is_smoke() {
-        true => bench.disk.path().to_owned(),
-        false => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench-traces"),
-    };
-    std::fs::create_dir_all(&folder)?;
-    let dir = folder.join(format!("synthetic-{}-{events}", synthetic::VERSION));
-    if !dir.exists() {
-        eprintln!("   making {events} events in {}", dir.display());
-        // One that was broken off is not taken for a whole one.
-        let begun = dir.with_extension("begun");
-        if begun.exists() {
-            std::fs::remove_dir_all(&begun)?;
-        }
-        synthetic::write(&begun, events)?;
-        std::fs::rename(&begun, &dir)?;
-    }
-    Ok(dir)
 }
 
 struct Programs {

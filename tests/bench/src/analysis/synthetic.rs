@@ -12,8 +12,6 @@ use miot_trace_store::{Options, Table, Writer, schema};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Changes when the trace does.
-pub(super) const VERSION: u32 = 1;
 /// About so many parts, at least.
 const PARTS: u64 = 60;
 /// Rows of a batch.

@@ -28,6 +28,9 @@ pub(crate) struct Options {
     /// Into this file instead of standard output; it is there when it is complete
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Compare sealed events with their checksums first: a damaged page may give other values. Reads all of them
+    #[arg(long)]
+    pub(crate) verify: bool,
     /// Memory for sorting, grouping and joining, such as 512MiB; what needs more goes to a temporary file
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
     pub(crate) memory_limit: usize,

@@ -76,9 +76,16 @@ impl Location {
 
 impl Trace {
     /// Opens a trace as it is now.
-    pub(crate) async fn open(context: &SessionContext, location: &Location) -> anyhow::Result<Trace> {
+    pub(crate) async fn open(
+        context: &SessionContext,
+        location: &Location,
+        verify: bool,
+    ) -> anyhow::Result<Trace> {
         let place = match location {
-            Location::Dir(dir) => Place::Local(local::Local::open(dir)?),
+            Location::Dir(dir) => Place::Local(local::Local::open(dir, verify)?),
+            Location::Remote(url) if verify => {
+                anyhow::bail!("--verify is for directories, which {url} is not")
+            }
             #[cfg(feature = "remote")]
             Location::Remote(url) => Place::Remote(remote::Remote::open(context, url).await?),
             #[cfg(not(feature = "remote"))]

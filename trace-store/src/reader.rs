@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::layout::{Layout, Parts};
 use crate::live::{LiveReader, Stop};
 use crate::manifest::Manifest;
-use crate::parquet_file::Batches;
+use crate::parquet_file::{self, Batches};
 use crate::recover::{Cut, StreamEnds};
 use crate::rows::{FileNames, Joiner};
 use crate::scan::{self, Piece, Scan, Select};
@@ -127,6 +127,21 @@ impl Reader {
     pub fn sealed(&self) -> impl Iterator<Item = PathBuf> + '_ {
         let sealed = self.parts.iter().filter(|part| part.live.is_none());
         sealed.map(|part| self.layout.sealed(Table::Events, part.number))
+    }
+
+    /// Compares these files with the checksums that were written with them: a bit that has changed may be read as another
+    /// value.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for the first that is not what was written; [`Error::Io`].
+    pub fn verify_sealed(&self) -> Result<(), Error> {
+        for path in self.sealed() {
+            let (good, _) = parquet_file::verify(Table::Events, &path)?;
+            if let Some(group) = good.iter().position(|good| !good) {
+                return Err(Error::damaged(&path, format!("row group {group} is not what was written")));
+            }
+        }
+        Ok(())
     }
 
     /// All rows of a table. For events see [`Reader::events`], which does not hold them all in memory.

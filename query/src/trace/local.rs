@@ -22,14 +22,16 @@ pub(crate) struct Local {
     reader: Arc<Reader>,
     /// Parts that retention had removed.
     removed: u64,
+    verify: bool,
 }
 
 impl Local {
-    pub(crate) fn open(dir: &Path) -> anyhow::Result<Local> {
+    /// `verify`: sealed events are compared with their checksums before they are read.
+    pub(crate) fn open(dir: &Path, verify: bool) -> anyhow::Result<Local> {
         let dir = std::path::absolute(dir)?;
         let reader = Reader::open(&dir)?;
         let removed = reader.removed()?.parts;
-        Ok(Local { dir, reader: Arc::new(reader), removed })
+        Ok(Local { dir, reader: Arc::new(reader), removed, verify })
     }
 
     /// Numbers of the parts from the first on that retention has left.
@@ -51,6 +53,9 @@ impl Local {
         if table != Table::Events {
             return Ok(vec![self.side(table, columns).await?]);
         }
+        if self.verify {
+            self.blocking(Reader::verify_sealed).await?;
+        }
         let mut rows: Vec<Arc<dyn TableProvider>> = Vec::new();
         let files: Result<Vec<Url>> = self.reader.sealed().map(|path| url(&path)).collect();
         let files = files?;
@@ -65,13 +70,19 @@ impl Local {
     }
 
     async fn side(&self, table: Table, columns: SchemaRef) -> Result<Arc<dyn TableProvider>> {
-        let reader = Arc::clone(&self.reader);
-        let read = move || reader.table(table);
-        let rows =
-            spawn_blocking(read).await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
-        let rows = rows.map_err(|error: Error| DataFusionError::External(Box::new(error)))?;
+        let rows = self.blocking(move |reader| reader.table(table)).await?;
         let rows: Result<Vec<_>> = rows.iter().map(convert::batch).collect();
         Ok(Arc::new(MemTable::try_new(columns, vec![rows?])?))
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T> {
+        let reader = Arc::clone(&self.reader);
+        let ended = spawn_blocking(move || read(&reader)).await;
+        let ended = ended.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
+        ended.map_err(|error| DataFusionError::External(Box::new(error)))
     }
 }
 

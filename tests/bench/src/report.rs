@@ -4,8 +4,8 @@
 //! whose benchmark has not run stays as it is.
 
 use crate::{
-    analysis, apps, bytes, drain, fsstats, fuse, gluster, hook, idle, mpi, nodes, paper, recovery, simulate, startup,
-    streams, sync, targets,
+    analysis, apps, bytes, drain, fsstats, fuse, gluster, hook, idle, mpi, nodes, paper, recovery, simulate,
+    startup, streams, sync, targets,
 };
 use anyhow::{Context, Result};
 use serde_json::Value;

@@ -101,6 +101,16 @@ fn damaged_parts_are_named() {
         bytes
     };
     damaged("pages", &zeroed, all, &[]);
+    // A changed bit need not be noticed without the checksums.
+    let trace = small("bit");
+    let part = trace.join("events/part-000001.parquet");
+    let mut bytes = fs::read(&part).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&part, bytes).unwrap();
+    let verified =
+        |trace: &Path| asked(&[trace.to_str().unwrap(), "SELECT count(*) FROM events", "--verify"]);
+    fails(&verified(&trace), 1, &["part-000001.parquet", "row group 0 is not what was written"]);
+    let _ = verified(&small("no-bit")).success();
     // Another table's columns.
     let trace = small("columns");
     fs::copy(trace.join("threads/part-000000.parquet"), trace.join("events/part-000001.parquet")).unwrap();

@@ -26,6 +26,7 @@ pub struct ProcessRow {
     job_step: Option<String>,
     user: Option<String>,
     cgroup: Option<String>,
+    block_sizes: Option<String>,
     exe: String,
     cmdline: String,
     cwd: String,
@@ -51,6 +52,7 @@ impl ProcessRow {
             job_step: some(job.step),
             user: some(job.user),
             cgroup: some(job.cgroup),
+            block_sizes: some(job.block_sizes),
             exe: text(&process.exe),
             cmdline: command_line(&process.cmdline),
             cwd: text(&process.cwd),
@@ -144,6 +146,7 @@ pub fn processes(rows: &[ProcessRow]) -> Result<RecordBatch, ArrowError> {
         maybe(rows, |r| r.job_step.as_deref()),
         maybe(rows, |r| r.user.as_deref()),
         maybe(rows, |r| r.cgroup.as_deref()),
+        maybe(rows, |r| r.block_sizes.as_deref()),
     ];
     RecordBatch::try_new(schema::of(Table::Processes), columns)
 }

@@ -1,4 +1,4 @@
-//! What a process belongs to: the job of a batch system, a step of it, a user, a control group.
+//! What a process belongs to: the job of a batch system, a step of it, a user, a control group, a mount namespace.
 //!
 //! It travels as one byte string of texts with a NUL between them, in the order of the fields of [`Job`]; empty ones at
 //! the end are left out. The producer writes the first three, from its environment, into the header of its segment; the
@@ -17,6 +17,9 @@ pub struct Job<'a> {
     pub user: &'a [u8],
     /// Path of the control group.
     pub cgroup: &'a [u8],
+    /// Block sizes of the file systems that it sees: lines of `SIZE PLACE`, bytes and where it is mounted. What has the
+    /// size of the one it is mounted in is left out.
+    pub block_sizes: &'a [u8],
 }
 
 /// Names of what gives ids to jobs. `miot`: whoever set `MIOT_JOB`; `systemd`: the id is that of a unit.
@@ -28,13 +31,13 @@ impl<'a> Job<'a> {
     pub fn read(bytes: &'a [u8]) -> Job<'a> {
         let mut fields = bytes.split(|byte| *byte == 0);
         let mut next = || fields.next().unwrap_or_default();
-        Job { id: next(), system: next(), step: next(), user: next(), cgroup: next() }
+        Job { id: next(), system: next(), step: next(), user: next(), cgroup: next(), block_sizes: next() }
     }
 
     /// The string of the module's documentation.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = [self.id, self.system, self.step, self.user, self.cgroup].join(&0);
+        let mut bytes = [self.id, self.system, self.step, self.user, self.cgroup, self.block_sizes].join(&0);
         let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         bytes.truncate(end);
         bytes
@@ -71,11 +74,26 @@ impl<'a> Job<'a> {
             // A step of the job that the environment means is none of this one.
             let step = if other_job && !self.id.is_empty() { b"" } else { self.step };
             let step = if step.is_empty() { kernel.step } else { step };
-            return Job { id: kernel.id, system: kernel.system, step, user: self.user, cgroup: path };
+            return Job { id: kernel.id, system: kernel.system, step, cgroup: path, ..self };
         }
         let step = if self.step.is_empty() && kernel.id == self.id { kernel.step } else { self.step };
         Job { step, cgroup: path, ..self }
     }
+}
+
+/// The block size that lines of [`Job::block_sizes`] say for a path: that of the longest place that the path is in.
+#[must_use]
+pub fn size_of_place(lines: &[u8], path: &[u8]) -> Option<u32> {
+    let line = |line: &[u8]| {
+        let (size, place) = line.split_at_checked(line.iter().position(|byte| *byte == b' ')?)?;
+        let place = &place[1..];
+        let below = path.strip_prefix(place.strip_suffix(b"/").unwrap_or(place))?;
+        let is_in = below.is_empty() || below.starts_with(b"/");
+        let size = std::str::from_utf8(size).ok()?.parse().ok()?;
+        is_in.then_some((place.len(), size))
+    };
+    let longest = lines.split(|byte| *byte == b'\n').filter_map(line).max_by_key(|(length, _)| *length)?;
+    Some(longest.1)
 }
 
 fn is_number(text: &[u8]) -> bool {
@@ -88,14 +106,39 @@ mod tests {
 
     #[test]
     fn fields_are_read_back_and_an_id_alone_is_one() {
-        let job = Job { id: b"17", system: b"slurm", step: b"0", user: b"ada", cgroup: b"/a" };
+        let job = Job {
+            id: b"17",
+            system: b"slurm",
+            step: b"0",
+            user: b"ada",
+            cgroup: b"/a",
+            block_sizes: b"4096 /",
+        };
         assert_eq!(Job::read(&job.bytes()), job);
         let some = Job { id: b"17", step: b"0", ..Job::default() };
         assert_eq!(some.bytes(), b"17\0\x000");
         assert_eq!(Job::read(&some.bytes()), some);
         assert_eq!(Job::default().bytes(), b"");
         assert_eq!(Job::read(b"77"), Job { id: b"77", ..Job::default() });
-        assert_eq!(Job::read(b"1\x002\x003\x004\x005\x006").cgroup, b"5");
+        assert_eq!(Job::read(b"1\x002\x003\x004\x005\x006\x007").block_sizes, b"6");
+    }
+
+    #[test]
+    fn a_path_has_the_block_size_of_the_innermost_mount() {
+        let lines = b"4096 /\n512 /boot/efi\n1048576 /my data\n8192 /my data/in\nnonsense\nx /y\n";
+        for (path, size) in [
+            ("/", 4096),
+            ("/boot/efi", 512),
+            ("/boot/efi/a", 512),
+            ("/boot/efi2", 4096),
+            ("/my data/inner", 1 << 20),
+            ("/my data/in/ner", 8192),
+            ("/y", 4096),
+        ] {
+            assert_eq!(size_of_place(lines, path.as_bytes()), Some(size), "{path}");
+        }
+        assert_eq!(size_of_place(b"512 /a", b"/b"), None);
+        assert_eq!(size_of_place(b"", b"/b"), None);
     }
 
     /// Paths as slurmstepd and systemd make them.
@@ -127,8 +170,8 @@ mod tests {
                 id: id.as_bytes(),
                 system: system.as_bytes(),
                 step: step.as_bytes(),
-                user: b"",
                 cgroup: path.as_bytes(),
+                ..Job::default()
             };
             assert_eq!(found, expected, "{path}");
         }

@@ -8,6 +8,7 @@
 //! | [`activity`] | what happens now, or happened at some moment: `miot top`, the log-server's page |
 //! | [`outermost`] | requests that programs made themselves, not within other requests |
 //! | [`bursts`], [`idle`] | throughput per interval; times without I/O: `miot stat --show bursts`, `idle` |
+//! | [`block_sizes`] | block sizes of files, as processes saw them |
 //! | [`cycles`] | periods of the data rate: `miot stat --show cycles` |
 //! | [`programs`] | which processes belong together, as ranks of one program |
 //! | [`patterns`] | how they share files, and in what order these are accessed: `miot stat --show patterns` |
@@ -29,6 +30,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod activity;
+pub mod block_sizes;
 pub mod bursts;
 mod by_id;
 pub mod characterize;

@@ -22,7 +22,7 @@
 mod block;
 mod fuse;
 mod lustre;
-mod mounts;
+pub(crate) mod mounts;
 mod nfs;
 
 use crate::clock::{boottime_ns, node_ns};

@@ -1,33 +1,38 @@
-//! What is mounted where: `/proc/self/mountinfo`, see proc_pid_mountinfo(5).
+//! What is mounted where, see proc_pid_mountinfo(5).
 
 use super::{lines, words};
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(crate) struct Mount {
     /// Minor number of the device number that `stat` gives for what is in it.
     pub(super) minor: u32,
-    pub(super) kind: Vec<u8>,
+    pub(crate) kind: Vec<u8>,
     pub(super) source: Vec<u8>,
-    pub(super) place: Vec<u8>,
+    pub(crate) place: Vec<u8>,
 }
 
 /// Each file system once, where it is mounted first.
 pub(super) fn parse(text: &[u8]) -> Vec<Mount> {
     let mut mounts: Vec<Mount> = Vec::new();
-    for line in lines(text) {
-        let words: Vec<&[u8]> = words(line).collect();
-        let Some(dash) = words.iter().position(|word| *word == b"-") else { continue };
-        let (Some(device), Some(place)) = (words.get(2), words.get(4)) else { continue };
-        let (Some(kind), Some(source)) = (words.get(dash + 1), words.get(dash + 2)) else { continue };
-        let minor = device.split(|byte| *byte == b':').nth(1).and_then(super::number);
-        let Some(minor) = minor.and_then(|minor| u32::try_from(minor).ok()) else { continue };
-        let mount = Mount { minor, kind: kind.to_vec(), source: unescape(source), place: unescape(place) };
+    for mount in all(text) {
         if !mounts.iter().any(|known| (known.minor, &known.kind) == (mount.minor, &mount.kind)) {
             mounts.push(mount);
         }
     }
     mounts
+}
+
+/// All mounts of a `mountinfo`.
+pub(crate) fn all(text: &[u8]) -> impl Iterator<Item = Mount> {
+    lines(text).filter_map(|line| {
+        let words: Vec<&[u8]> = words(line).collect();
+        let dash = words.iter().position(|word| *word == b"-")?;
+        let (device, place) = (words.get(2)?, words.get(4)?);
+        let (kind, source) = (words.get(dash + 1)?, words.get(dash + 2)?);
+        let minor = super::number(device.split(|byte| *byte == b':').nth(1)?)?.try_into().ok()?;
+        Some(Mount { minor, kind: kind.to_vec(), source: unescape(source), place: unescape(place) })
+    })
 }
 
 /// The kernel writes spaces, tabs, line ends and backslashes in names as `\040` and so on.

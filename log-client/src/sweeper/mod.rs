@@ -2,6 +2,8 @@
 //! [`crate::watermark`], sleeps in between. One thread, no locks.
 
 mod arrivals;
+mod ask;
+mod block_sizes;
 mod discover;
 mod life;
 mod origin;
@@ -441,7 +443,7 @@ impl Sweeper {
         let (tenants, origins, home_boot) = (&mut self.tenants, &mut self.origins, self.boot);
         let mut round = round!(self, t0, sink);
         let received = self.reception.receive(last, |Guest { name, file, mut header, uid, watch }| {
-            header.job = origins.job(&header.job, &watch, uid);
+            header.job = origins.job(&header.job, header.ppid, &watch, uid);
             tracing::debug!(name = name.as_str(), uid, "process found");
             let others = tenants.iter_mut().filter(|tenant| tenant.name.pid == name.pid);
             others.for_each(|other| other.suspected = true);

@@ -4,9 +4,10 @@ use crate::source::Source;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
 use miot_proto::op::{Class, Layer};
+use miot_trace_analysis::block_sizes::BlockSizes;
 use miot_trace_analysis::bursts::{Bursts, INTERVAL, Interval, Spread};
 use miot_trace_analysis::characterize::fields::Fields;
-use miot_trace_analysis::characterize::{ASSUMED_BLOCK, By, Characterization, Characterize, Row, Settings};
+use miot_trace_analysis::characterize::{By, Characterization, Characterize, Row, Settings};
 use miot_trace_analysis::events::{COLUMNS, Event, Events, Names};
 use miot_trace_analysis::findings::{Collector, Findings};
 use miot_trace_analysis::idle::{Idle, Silence};
@@ -205,7 +206,7 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     let settings = Settings { most_memory: 512 << 20, ..Settings::default() };
     let mut characterize = Characterize::new(settings, reader.files()?, &processes);
     let names = reader.files()?;
-    let mut collector = Collector::new(Programs::of(&processes), ASSUMED_BLOCK.into());
+    let mut collector = Collector::new(Programs::of(&processes), BlockSizes::new(None, &processes));
     thread::scope(|scope| {
         let (sender, batches) = sync_channel::<RecordBatch>(AHEAD);
         let (summary, characterize) = (&mut summary, &mut characterize);

@@ -298,7 +298,7 @@ fn notes(model: &Model) -> String {
             .to_owned(),
     ];
     if model.notes.block_size_assumed {
-        notes.push("Misaligned is what does not begin at a multiple of 4096 bytes.".to_owned());
+        notes.push("Misaligned is what does not begin at a multiple of the block size of its file system, or of 4096 bytes where the trace does not tell it.".to_owned());
     }
     if model.notes.folded_pairs > 0 {
         notes.push(format!(

@@ -49,7 +49,7 @@ pub(super) struct Options {
     /// Only files whose path matches this glob; `*` does not cross a `/`, `**` does
     #[arg(long, value_name = "GLOB")]
     path: Vec<String>,
-    /// Alignment of files, e.g. 1MiB; 4096 if it is not said
+    /// Alignment of all files, e.g. 1MiB; otherwise the block size of each file system, or 4096 where the trace does not tell it
     #[arg(long, value_name = "BYTES")]
     block_size: Option<String>,
 }
@@ -178,7 +178,10 @@ pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow:
                 writeln!(out, "… and {} more: --top N", order.len() - most)?;
             }
             if found.is_block_assumed && matches!(view, View::Darshan | View::Usage) {
-                writeln!(out, "alignment of files is assumed to be 4096 bytes: --block-size")?;
+                writeln!(
+                    out,
+                    "alignment of some files is assumed to be 4096 bytes, as the trace does not tell it: --block-size"
+                )?;
             }
             notes(&mut out, &found, missing)?;
             if let Some(removed) = summary::removed(&source.dir)? {

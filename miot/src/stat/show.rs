@@ -65,8 +65,6 @@ pub(super) fn run(what: What, arguments: &super::Arguments) -> anyhow::Result<Ex
 
 /// Rows of a long table, if it is not said how many.
 const ROWS: usize = 10;
-/// Block size of most file systems.
-const PAGE: u64 = 4096;
 
 /// What a view needs.
 struct Asked<'a> {
@@ -82,11 +80,6 @@ impl Asked<'_> {
 
     fn interval(&self) -> u64 {
         self.arguments.show.interval
-    }
-
-    /// Block size of the file system that alignment is about.
-    fn block(&self) -> anyhow::Result<u64> {
-        Ok(self.arguments.by.block_size()?.map_or(PAGE, u64::from))
     }
 
     fn source(&self) -> &Source {

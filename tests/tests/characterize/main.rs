@@ -5,6 +5,7 @@
 
 mod bad;
 mod bandwidth;
+mod blocks;
 mod known;
 mod ranks;
 mod sql;

@@ -190,7 +190,7 @@ impl Row {
         out.put("mem_not_aligned", self.memory_not_aligned());
         out.put("mem_alignment", self.memory_not_aligned().map(|_| flag::MEMORY_ALIGNMENT as u64));
         out.put("file_not_aligned", data.file_not_aligned);
-        out.put("file_alignment", u64::from(self.block));
+        out.put("file_alignment", self.block.map(u64::from));
         out.put("max_read_time_size", reads.longest_size);
         out.put("max_write_time_size", writes.longest_size);
         for (side, sizes) in [("read", reads.sizes), ("write", writes.sizes)] {

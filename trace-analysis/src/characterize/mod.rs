@@ -39,6 +39,7 @@ pub use latencies::{Latencies, Quantiles};
 pub use ranks::{Performance, Shared};
 pub use table::{By, Group, Row};
 
+use crate::block_sizes::{ASSUMED_BLOCK, BlockSizes};
 use crate::by_id::ById;
 use crate::events::{Event, Events, Names};
 use arrow_array::RecordBatch;
@@ -53,9 +54,6 @@ use written::Written;
 
 /// The columns of events that are needed.
 pub const COLUMNS: &[&str] = crate::events::COLUMNS;
-
-/// Alignment of files if the settings do not say it, bytes: the block size of most file systems.
-pub const ASSUMED_BLOCK: u32 = 4096;
 
 /// The file that stands for those whose counters were folded together.
 pub const OTHERS: u64 = u64::MAX;
@@ -76,7 +74,7 @@ const NONE: u32 = u32::MAX;
 /// What to take in, and how.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Alignment of all files, bytes; [`ASSUMED_BLOCK`] if it is not said.
+    /// Alignment of all files, bytes; if it is not said, the block sizes that the trace tells.
     pub block_size: Option<u32>,
     /// Only these processes of the trace.
     pub processes: Option<HashSet<u64>>,
@@ -103,6 +101,8 @@ pub struct Pair {
     pub file: Option<u64>,
     /// Number of the layer.
     pub layer: u8,
+    /// Alignment of the file, bytes.
+    pub block: u32,
     /// What was counted.
     pub counters: Counters,
     /// Its file, without regard to others of the same path.
@@ -146,6 +146,8 @@ pub struct Characterize {
     kinds: Vec<Kind>,
     processes: Processes,
     files: Files,
+    blocks: BlockSizes,
+    is_block_assumed: bool,
     pairs: Vec<Pair>,
     numbers: HashMap<Key, u32>,
     recent: Vec<(Key, u32)>,
@@ -169,9 +171,7 @@ pub struct Characterization {
     pub folded: u64,
     /// More ranges were written than are remembered: bytes written again are a lower bound.
     pub is_overwriting_incomplete: bool,
-    /// Alignment of files, bytes.
-    pub block: u32,
-    /// It was not said: [`ASSUMED_BLOCK`].
+    /// Of some files the alignment is [`ASSUMED_BLOCK`], because the trace does not tell it.
     pub is_block_assumed: bool,
     lives: HashMap<u64, Life>,
     /// CPU time by process, nanoseconds, if all threads have one.
@@ -185,6 +185,8 @@ impl Characterize {
     #[must_use]
     pub fn new(settings: Settings, files: FileNames, processes: &[RecordBatch]) -> Characterize {
         Characterize {
+            blocks: BlockSizes::new(settings.block_size, processes),
+            is_block_assumed: false,
             settings,
             names: Names::default(),
             kinds: Vec::new(),
@@ -246,7 +248,6 @@ impl Characterize {
 
     fn request(&mut self, event: &Event, layer: u8, kind: Kind) {
         let Some(pair) = self.pair((event.process, event.file.unwrap_or(0), layer)) else { return };
-        let block = self.block();
         let pair = &mut self.pairs[pair as usize];
         let counters = &mut pair.counters;
         let (begin, end) = (event.begin, event.end);
@@ -257,7 +258,7 @@ impl Characterize {
         }
         self.memory += match kind {
             Kind::Read | Kind::Write => {
-                let access = access(event, event.offset, block);
+                let access = access(event, event.offset, pair.block);
                 let overwritten = match (kind, access.offset) {
                     (Kind::Write, Some(offset)) => {
                         self.written.write(pair.written, offset.unsigned_abs(), access.bytes)
@@ -311,7 +312,6 @@ impl Characterize {
 
     /// A read of the one file and a write of the other. The time is that of the write, if it has a file.
     fn copy(&mut self, event: &Event, layer: u8) {
-        let block = self.block();
         for (file, is_write) in [(event.file, true), (event.file2, false)] {
             if file.is_none() && event.file.or(event.file2).is_some() {
                 continue;
@@ -323,7 +323,7 @@ impl Characterize {
                 pair.counters.meta.failed += u64::from(is_write || event.file.is_none());
                 continue;
             }
-            let mut access = access(event, if is_write { event.offset } else { None }, block);
+            let mut access = access(event, if is_write { event.offset } else { None }, pair.block);
             access.is_timed = is_write || event.file.is_none();
             let overwritten = match access.offset {
                 Some(offset) => self.written.write(pair.written, offset.unsigned_abs(), access.bytes),
@@ -331,10 +331,6 @@ impl Characterize {
             };
             self.memory += pair.counters.access(is_write, &access, overwritten);
         }
-    }
-
-    fn block(&self) -> u32 {
-        self.settings.block_size.unwrap_or(ASSUMED_BLOCK).max(1)
     }
 
     /// The number of a pair, `None` if it is not wanted.
@@ -365,10 +361,13 @@ impl Characterize {
             file => *self.sets.entry((file, layer)).or_insert_with(|| self.written.file()),
         };
         let number = self.pairs.len() as u32;
+        let block = self.files.names.get(file).and_then(|path| self.blocks.of(process, path));
+        self.is_block_assumed |= block.is_none() && file != 0 && file != OTHERS;
         self.pairs.push(Pair {
             process,
             file: Some(self.files.same(file)).filter(|file| *file != 0),
             layer,
+            block: block.unwrap_or(ASSUMED_BLOCK),
             counters: Counters::default(),
             own_file: file,
             written,
@@ -415,14 +414,12 @@ impl Characterize {
     /// The result.
     #[must_use]
     pub fn finish(self) -> Characterization {
-        let (block, is_block_assumed) = (self.block(), self.settings.block_size.is_none());
         let lives: HashMap<u64, Life> =
             self.lives.into_sorted().filter(|(_, life)| !life.span.is_empty()).collect();
         let mut span = Span::default();
         lives.values().for_each(|life| span.add(life.span.begin, life.span.end));
         Characterization {
-            block,
-            is_block_assumed,
+            is_block_assumed: self.is_block_assumed,
             pairs: self.pairs,
             span,
             folded: self.folded,

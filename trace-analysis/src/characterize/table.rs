@@ -84,8 +84,8 @@ pub struct Row {
     /// Sum over the processes of the time with a request of this layer under way, nanoseconds. `None` for files and
     /// directories.
     pub busy: Option<u64>,
-    /// Alignment of files, bytes.
-    pub block: u32,
+    /// Alignment of the files, bytes; `None` if they have several.
+    pub block: Option<u32>,
     /// Durations of reads.
     pub read_latency: Quantiles,
     /// Durations of writes.
@@ -205,7 +205,7 @@ impl Characterization {
             wall: span.length(),
             lives: lives.iter().fold(0, |sum, life| sum.saturating_add(life.span.length())),
             busy: (!is_of_files).then(|| lives.iter().map(busy).fold(0, u64::saturating_add)),
-            block: self.block,
+            block: block(&pairs),
             read_latency: reads,
             write_latency: writes,
             sync_latency: counters.sync_latencies().quantiles(),
@@ -355,6 +355,14 @@ fn directory(path: &str, depth: usize) -> &str {
     let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
     let end = parent.match_indices('/').nth(depth).map_or(parent.len(), |(at, _)| at);
     if parent.is_empty() || end == 0 { "/" } else { &parent[..end] }
+}
+
+/// The alignment of all files of these pairs.
+fn block(pairs: &[&Pair]) -> Option<u32> {
+    let of_files = |pair: &&&Pair| pair.file.is_some_and(|file| file != OTHERS);
+    let mut blocks = pairs.iter().filter(of_files).map(|pair| pair.block);
+    let first = blocks.next()?;
+    blocks.all(|block| block == first).then_some(first)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::facts::{FileFacts, MemberFacts, ProgramFacts, Sizes, Span};
 use super::ranges::Ranges;
 use super::rules::{self, SMALL};
 use super::{FILES, Findings, Rule};
+use crate::block_sizes::{ASSUMED_BLOCK, BlockSizes};
 use crate::by_id::ById;
 use crate::events::{Event, Events, Names};
 use crate::outermost::Outermost;
@@ -90,7 +91,7 @@ pub struct Collector {
     names: Names,
     outermost: Outermost,
     programs: Programs,
-    block: u64,
+    blocks: BlockSizes,
     /// By number of the operation.
     kinds: Vec<Option<Kind>>,
     is_system: ById<Option<bool>>,
@@ -103,14 +104,14 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Of these programs; `block` is the block size of the file system, bytes.
+    /// Of these programs, with the block sizes of their files.
     #[must_use]
-    pub fn new(programs: Programs, block: u64) -> Collector {
+    pub fn new(programs: Programs, blocks: BlockSizes) -> Collector {
         Collector {
             names: Names::default(),
             outermost: Outermost::default(),
             programs,
-            block: block.max(1),
+            blocks,
             kinds: Vec::new(),
             is_system: ById::default(),
             versions: ById::default(),
@@ -154,7 +155,10 @@ impl Collector {
         of.requests += 1;
         of.time = of.time.saturating_add(event.duration());
         of.bytes = of.bytes.saturating_add(event.moved());
-        self.files.entry(key).or_default();
+        self.files.entry(key).or_insert_with(|| {
+            let block = paths.get(file).and_then(|path| self.blocks.of(event.process, path));
+            FileFacts { block: block.unwrap_or(ASSUMED_BLOCK), ..FileFacts::default() }
+        });
         match event.class() {
             Class::Read | Class::Write | Class::Copy => self.data(event, file, member, kind),
             Class::Sync | Class::Meta => self.other(event, file, member, kind),
@@ -194,10 +198,11 @@ impl Collector {
             return;
         }
         let of = self.files.entry((member.program, file)).or_default();
+        let block = u64::from(of.block);
         of.bytes = of.bytes.saturating_add(moved);
         of.is_shared |= *of.member.get_or_insert(member.member) != member.member;
         if is_direct {
-            self.size(event, file, member, is_write);
+            self.size(event, file, member, is_write, block);
         }
         // Where a view is set, the bytes that MPI-IO requests touch are not all that follow their offset.
         if let Some(offset) = event.offset.and_then(|offset| u64::try_from(offset).ok())
@@ -207,9 +212,8 @@ impl Collector {
         }
     }
 
-    fn size(&mut self, event: &Event, file: u64, member: Member, is_write: bool) {
+    fn size(&mut self, event: &Event, file: u64, member: Member, is_write: bool, block: u64) {
         let (moved, time) = (event.moved(), event.duration());
-        let block = self.block;
         let facts = self.by_program.entry(member.program).or_default();
         let sizes: &mut Sizes = if is_write { &mut facts.writes } else { &mut facts.reads };
         sizes.requests += 1;
@@ -222,6 +226,7 @@ impl Collector {
         }
         let is_block = moved >= block;
         facts.blocks += u64::from(is_block);
+        facts.block = facts.block.max(block);
         let is_misaligned = is_block && event.offset.is_some_and(|offset| offset.unsigned_abs() % block != 0);
         facts.misaligned += u64::from(is_misaligned);
         let rule = if is_write { Rule::SmallWrites } else { Rule::SmallReads };
@@ -342,8 +347,8 @@ impl Collector {
                     let _: &mut MemberFacts = facts.members.entry(rank).or_default();
                 }
             }
-            findings.extend(rules::judge(program, &facts, &files, self.block, paths));
+            findings.extend(rules::judge(program, &facts, &files, paths));
         }
-        Findings { findings, block: self.block, programs: judged, files_left_out: self.files_left_out }
+        Findings { findings, programs: judged, files_left_out: self.files_left_out }
     }
 }

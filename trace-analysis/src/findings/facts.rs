@@ -42,6 +42,8 @@ pub(super) struct ProgramFacts {
     /// Those that go to the file system as they are: neither buffered by the C library nor collective.
     pub(super) reads: Sizes,
     pub(super) writes: Sizes,
+    /// The largest block of the file systems, bytes.
+    pub(super) block: u64,
     /// Of at least a block, and those that begin within one.
     pub(super) blocks: u64,
     pub(super) misaligned: u64,
@@ -79,6 +81,8 @@ impl ProgramFacts {
 /// What a program did with a file.
 #[derive(Debug, Default)]
 pub(super) struct FileFacts {
+    /// Block size of its file system, bytes.
+    pub(super) block: u32,
     pub(super) bytes: u64,
     /// The first member that moved data.
     pub(super) member: Option<u64>,

@@ -108,8 +108,6 @@ impl Rule {
 pub struct Findings {
     /// By program, the one with most I/O time first.
     pub findings: Vec<Finding>,
-    /// Block size that alignment is about, bytes.
-    pub block: u64,
     /// Programs that were judged.
     pub programs: u64,
     /// Requests to files that were not looked at, because there were too many.

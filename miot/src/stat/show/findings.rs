@@ -4,14 +4,16 @@ use super::{Asked, Format};
 use crate::output::{self, printable, records, time};
 use crate::summary::shortened;
 use miot_trace_analysis::Programs;
+use miot_trace_analysis::block_sizes::BlockSizes;
 use miot_trace_analysis::findings::{Collector, Finding, Findings};
 use miot_trace_store::Table;
 use serde::Serialize;
 use std::io::Write;
 
 pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()> {
-    let programs = Programs::of(&asked.reader.table(Table::Processes)?);
-    let mut collector = Collector::new(programs, asked.block()?);
+    let processes = asked.reader.table(Table::Processes)?;
+    let blocks = BlockSizes::new(asked.arguments.by.block_size()?, &processes);
+    let mut collector = Collector::new(Programs::of(&processes), blocks);
     let paths = asked.reader.files()?;
     asked.events(|batch| collector.add(batch, &paths))?;
     let findings = collector.finish(&paths);

@@ -19,7 +19,6 @@ struct Case<'a> {
     program: &'a Program,
     facts: &'a ProgramFacts,
     files: &'a [(u64, FileFacts)],
-    block: u64,
 }
 
 /// What a rule found.
@@ -38,10 +37,9 @@ pub(super) fn judge(
     program: &Program,
     facts: &ProgramFacts,
     files: &[(u64, FileFacts)],
-    block: u64,
     paths: &FileNames,
 ) -> Vec<Finding> {
-    let case = Case { program, facts, files, block };
+    let case = Case { program, facts, files };
     let rules: [fn(&Case<'_>) -> Option<Found>; 15] = [
         sizes::small_reads,
         sizes::small_writes,

@@ -65,7 +65,7 @@ pub(super) fn misaligned(case: &Case<'_>) -> Option<Found> {
     if misaligned < REQUESTS || of_all < MOST {
         return None;
     }
-    let block = amount(case.block);
+    let block = amount(case.facts.block);
     Some(Found {
         rule: Rule::Misaligned,
         what: format!("{misaligned} of {all} requests of at least a block of {block} begin within a block"),
@@ -80,7 +80,7 @@ pub(super) fn misaligned(case: &Case<'_>) -> Option<Found> {
             count("misaligned", misaligned),
             count("requests", all),
             share("share", of_all),
-            bytes("block", case.block),
+            bytes("block", case.facts.block),
         ],
         members: Vec::new(),
     })

@@ -1,7 +1,6 @@
 //! Files are aligned to the blocks of their own file system: an ext4 with blocks of 1 KiB, in a mount namespace of its own.
 
 use super::{assert_figures, row, stat};
-use miot_tests::compile::compile;
 use miot_tests::place::fresh;
 use miot_tests::process::run;
 use miot_tests::room::Room;

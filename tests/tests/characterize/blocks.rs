@@ -12,7 +12,7 @@ use std::process::Command;
 /// one of 4 KiB. The program has ended long before the log-client may ask what it saw.
 #[test]
 fn alignment_is_that_of_the_file_system_as_the_process_saw_it() {
-    let Some(room) = Room::new(&["--mount", "--propagation=private"]) else { return };
+    let Some(room) = Room::new(&["--mount"]) else { return };
     let place = fresh("characterize-blocks");
     let (image, mount, trace) = (place.join("image"), place.join("small blocks"), place.join("trace"));
     std::fs::create_dir(&mount).unwrap();

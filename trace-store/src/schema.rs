@@ -48,7 +48,7 @@
 //! | `job_step` | step of the job (Slurm), or the name that the launcher of a parallel program gives its run (`PMIX_NAMESPACE`, `PALS_APID`); null if none was found |
 //! | `user` | name of the user `uid`, as the node knows it; null if it does not, or did not say within 20 ms |
 //! | `cgroup` | path of the control group when the process was found; null if it had ended by then, or is in another process id namespace |
-//! | `block_sizes` | block sizes of the file systems that the process saw: lines of bytes, a space and where it is mounted; a path has that of the longest place it is in. Null if it had ended by then and its parent too, or is in another process id namespace |
+//! | `block_sizes` | block sizes of the file systems that the process saw: lines of bytes, a space and where it is mounted; a path has that of the longest place it is in. Of a process that had ended by then it is what its parent sees, or the log-client; null if it is in another process id namespace, or a server did not answer |
 //!
 //! **threads**: one row per stream: a thread, or the part of its life in which it used one lane.
 //!

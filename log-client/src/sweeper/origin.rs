@@ -44,11 +44,12 @@ impl Origins {
         }
     }
 
-    /// A process that has ended saw what its parent sees, but for what is made for the occasion.
+    /// A process that has ended saw what its parent sees, or what is seen here, but for what was made for the occasion.
     fn block_sizes(&mut self, parent: u32, watch: &Watch) -> Option<Vec<u8>> {
         let own = watch.pid()?;
-        let pid = if watch.is_alive() { own } else { parent };
-        let namespace = block_sizes::namespace(pid)?;
+        let own = watch.is_alive().then_some(own);
+        let known = |pid: u32| Some((block_sizes::namespace(pid)?, pid));
+        let (namespace, pid) = own.into_iter().chain([parent, std::process::id()]).find_map(known)?;
         self.file_systems.of(namespace, pid).cloned()
     }
 }

@@ -23,6 +23,7 @@ mod pki;
 mod query;
 mod recorded;
 mod remote;
+mod replay;
 mod report;
 mod run;
 mod simulate;
@@ -75,8 +76,11 @@ enum Command {
     Pki(pki::Arguments),
     Doctor(doctor::Arguments),
     Bench(Box<bench::Arguments>),
+    Replay(Box<replay::Arguments>),
     #[command(hide = true)]
     BenchRank(bench::Rank),
+    #[command(hide = true)]
+    ReplayProcess(replay::Process),
 }
 
 /// What the command line may say, for manuals and completions.
@@ -115,6 +119,8 @@ pub fn main() -> ExitCode {
         Command::Pki(arguments) => (pki::run(&arguments), EXIT_FAILED),
         Command::Doctor(arguments) => (doctor::run(&arguments), EXIT_FAILED),
         Command::Bench(arguments) => (bench::run(&arguments), EXIT_FAILED),
+        Command::Replay(arguments) => (replay::run(&arguments), EXIT_FAILED),
+        Command::ReplayProcess(arguments) => (replay::process(&arguments), EXIT_FAILED),
         Command::BenchRank(arguments) => (bench::rank(&arguments), EXIT_FAILED),
     };
     result.unwrap_or_else(|error| {

@@ -6,6 +6,7 @@
 //! | `scatter` | numbers drawn by lot, the same for all processes |
 //! | [`content`] | what files are filled with, and whether it is still there |
 //! | [`suite`] | measurements as a configuration file says them |
+//! | [`replay`] | doing again what a trace says was done |
 //! | [`conduct`], [`rank`], [`world`] | who tells the processes what to do; what each does; how they meet |
 //! | [`times`], [`statistics`] | S, T and B of a measurement; how sure a mean is |
 
@@ -15,6 +16,7 @@ pub mod conduct;
 pub mod content;
 pub mod pattern;
 pub mod rank;
+pub mod replay;
 mod scatter;
 pub mod statistics;
 pub mod suite;

@@ -1,0 +1,183 @@
+//! `miot replay`: does again what a trace or a model says.
+
+mod model;
+mod outcome;
+mod target;
+mod trace;
+
+use crate::filter::moment;
+use crate::output::Format;
+use crate::source::{Source, bar};
+use anyhow::{Context as _, bail};
+use clap::Args;
+use jiff::Timestamp;
+use miot_workload::replay::{Below, Conduct, Needs, Pace, Plan, Told, Worker, conduct, work};
+use outcome::Outcome;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::collections::BTreeMap;
+use std::io::{Write as _, stdout};
+use std::os::fd::{AsFd as _, BorrowedFd, RawFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::sync::mpsc::{Sender, channel};
+use target::Target;
+
+/// What a replay exits with in which requests failed that did not fail in the trace.
+const EXIT_DIFFERENT: u8 = 3;
+
+/// Do again what a trace or a model says: the same calls, sizes, offsets and order, in another directory
+///
+/// DIR stands for the root of the traced system: what was at /scratch/a is made at DIR/scratch/a, and nothing outside DIR is
+/// written. What the trace found is made first, with generated content. Every process of the trace is a process and every thread a
+/// thread; requests on the same file wait for each other as in the trace. At the end DIR is emptied again.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  miot replay miot-trace --into /mnt/new\n  miot replay miot-trace --into /mnt/new --pace fast --format json\n  miot replay miot-trace --into /mnt/new --pace 2x --keep\n  miot replay solver.toml --into /mnt/new\n\nExit code: 0; 3 if requests failed that did not fail in the trace; 1 if the replay was given up. See docs/replay.md."
+)]
+pub(crate) struct Arguments {
+    /// A trace directory, or a model
+    #[arg(value_name = "TRACE|MODEL")]
+    source: PathBuf,
+    /// Where: an empty directory on the file system to be tried
+    #[arg(long, value_name = "DIR")]
+    into: PathBuf,
+    /// When requests begin: `original`: when they began, from the first on; `2x`, `0.5x`: twice as fast, half as fast; `think`: so
+    /// long after the end of the one before in their thread as in the trace; `fast`: at once
+    #[arg(long, value_name = "original|Nx|think|fast", default_value = "original", value_parser = pace)]
+    pace: Pace,
+    /// Use DIR even if it is not empty. What is in the way is changed, and nothing is removed at the end
+    #[arg(long)]
+    force: bool,
+    /// Leave in DIR what the replay made
+    #[arg(long)]
+    keep: bool,
+    /// Only requests completed at or after this time, e.g. 2026-11-21T12:00:00Z, or so long ago: 10m, 90s, 2h, 1d
+    #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
+    since: Option<Timestamp>,
+    /// Only requests completed before this time, written in the same ways
+    #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
+    until: Option<Timestamp>,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// A process of a replay.
+#[derive(Args, Debug)]
+pub(crate) struct Process {
+    /// Descriptor of the memory that all processes share
+    memory: RawFd,
+    /// Where in the plan, the standard input, this process is told what to do
+    at: u64,
+    /// In how many bytes
+    bytes: u64,
+    /// Number of the process in the trace, for people who look at processes
+    #[arg(long)]
+    of: u64,
+}
+
+fn pace(text: &str) -> Result<Pace, String> {
+    match text {
+        "original" => Ok(Pace::Original(1.0)),
+        "think" => Ok(Pace::Think),
+        "fast" => Ok(Pace::Fast),
+        _ => match text.strip_suffix('x').and_then(|speed| speed.parse().ok()) {
+            Some(speed) if f64::is_finite(speed) && speed > 0.0 => Ok(Pace::Original(speed)),
+            _ => Err("expected `original`, `think`, `fast`, or a speed such as `2x` or `0.5x`".into()),
+        },
+    }
+}
+
+/// What is to be done.
+struct Task {
+    plan: Plan,
+    needs: Needs,
+    /// Requests that cannot be made again, by reason.
+    not_replayed: BTreeMap<String, u64>,
+    /// Requests that another call is made for.
+    made_otherwise: BTreeMap<String, u64>,
+    /// Events that the trace lost.
+    lost: u64,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let (to, told) = channel();
+    stop_at_signals(to.clone())?;
+    let task = if arguments.source.is_file() {
+        if arguments.since.is_some() || arguments.until.is_some() {
+            bail!("--since and --until are about a trace; {} is a model", arguments.source.display());
+        }
+        model::task(&crate::model::read(&arguments.source)?)?
+    } else {
+        let Arguments { source, since, until, .. } = arguments;
+        trace::task(&Source { dir: source.clone(), since: *since, until: *until })?
+    };
+    let Task { plan, needs, not_replayed, made_otherwise, lost } = task;
+    let target = Target::new(&arguments.into, arguments.force, arguments.keep)?;
+    let made = target.prepare(&needs, &told)?;
+    let (processes, threads) = (plan.processes(), plan.threads());
+    let recorded_seconds = plan.duration() as f64 / 1e9;
+    let program = std::env::current_exe().context("cannot find the program that runs")?;
+    let command = || {
+        let mut command = Command::new(&program);
+        // Not in the terminal's foreground: who presses Ctrl-C means the replay, which ends its processes.
+        command.arg("replay-process").process_group(0);
+        command
+    };
+    let progress = bar(plan.steps, "requests");
+    let (fidelity, took) = conduct(
+        plan,
+        Conduct {
+            root: target.root(),
+            pace: arguments.pace,
+            command: &command,
+            progress: &mut |done| progress.set_position(done),
+        },
+        (to, &told),
+    )?;
+    progress.finish_and_clear();
+    let failed = fidelity.failed_only_here;
+    let outcome = Outcome {
+        elapsed_seconds: took as f64 / 1e9,
+        recorded_seconds,
+        processes,
+        threads,
+        late_nanoseconds: fidelity.late(),
+        fidelity,
+        made,
+        not_replayed,
+        made_otherwise,
+        lost,
+    };
+    outcome.write(&mut stdout().lock(), arguments.format, arguments.pace)?;
+    target.clear()?;
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DIFFERENT) })
+}
+
+fn stop_at_signals(to: Sender<Told>) -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            let _ = to.send(Told::Stop(signal));
+        }
+    })?;
+    Ok(())
+}
+
+/// What the conductor starts.
+pub(crate) fn process(process: &Process) -> anyhow::Result<ExitCode> {
+    let plan = std::io::stdin();
+    // SAFETY: the one who started this process has left it open for it; a number that is not open answers EBADF.
+    let board = unsafe { BorrowedFd::borrow_raw(process.memory) };
+    let report = work(Worker { plan: plan.as_fd(), board, told: (process.at, process.bytes) })
+        .with_context(|| format!("cannot replay process {} of the trace", process.of))?;
+    stdout().write_all(&postcard::to_stdvec(&report)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A directory below which names are.
+fn below(root: &std::path::Path) -> anyhow::Result<Below> {
+    Below::open(root).with_context(|| format!("cannot use {}", root.display()))
+}

@@ -1,0 +1,218 @@
+//! The requests of a trace as steps.
+
+use super::Task;
+use crate::source::Source;
+use anyhow::{Context as _, ensure};
+use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};
+use arrow_array::{Array as _, BinaryArray, PrimitiveArray, cast::AsArray as _};
+use miot_proto::event::flag;
+use miot_proto::op::{Class, Layer};
+use miot_trace_analysis::events::{COLUMNS, Event, Events, Names};
+use miot_trace_store::schema::{FILTERED, column, text};
+use miot_trace_store::{FileNames, Reader, Table};
+use miot_workload::replay::{Made, Needs, Planner, Step, Who, how, name_below};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Directories that are no files of anybody's.
+const OF_THE_SYSTEM: [&[u8]; 3] = [b"/dev/", b"/proc/", b"/sys/"];
+const IN_MEMORY: &[u8] = b"/dev/shm/";
+
+pub(super) fn task(source: &Source) -> anyhow::Result<Task> {
+    let reader = source.open()?;
+    let lost = lost(&reader)?;
+    let mut steps = Steps { names: Paths::of(&reader)?, who: who(&reader)?, ..Steps::default() };
+    let within = steps.inner(source, &reader)?;
+    let (mut planner, mut needs) = (Planner::new().context("cannot plan")?, Needs::default());
+    let mut names = Names::default();
+    for batch in source.scan(&reader, &[COLUMNS, &["offset2"]].concat())? {
+        let batch = batch?;
+        let offsets2: Option<&PrimitiveArray<Int64Type>> = column(&batch, "offset2");
+        let Some(events) = Events::of(&batch, &mut names) else { continue };
+        for (row, event) in events.enumerate().filter(|(_, event)| is_of_libc(event)) {
+            if event.enclosing.is_some_and(|encloser| within.contains(&(event.stream, encloser))) {
+                continue;
+            }
+            let offset2 = offsets2.filter(|column| column.is_valid(row)).map(|column| column.value(row));
+            let Some(step) = steps.of(&event, offset2) else { continue };
+            let nobody = Who { process: event.process, pid: event.pid, ..Who::default() };
+            let who = steps.who.get(&event.process).unwrap_or(&nobody);
+            needs.add(event.process, &step);
+            planner.add(who, event.tid, step).context("cannot write the plan")?;
+        }
+    }
+    let plan = planner.finish().context("cannot write the plan")?;
+    ensure!(
+        plan.steps > 0,
+        "{} has nothing to replay: it has no requests of the layers posix and stdio on files; `miot stat --by layer` says what it has",
+        source.dir.display()
+    );
+    let Steps { not_replayed, made_otherwise, .. } = steps;
+    Ok(Task { plan, needs, not_replayed, made_otherwise, lost })
+}
+
+fn is_of_libc(event: &Event) -> bool {
+    matches!(event.layer, Some(Layer::Posix | Layer::Stdio))
+}
+
+fn lost(reader: &Reader) -> anyhow::Result<u64> {
+    let mut lost = 0;
+    for batch in reader.table(Table::Losses)? {
+        if let (Some(places), Some(counts)) = (text(&batch, "place"), column::<UInt64Type>(&batch, "count")) {
+            let rows = (0..batch.num_rows()).filter(|row| places.value(*row) != FILTERED);
+            lost += rows.map(|row| counts.value(row)).sum::<u64>();
+        }
+    }
+    Ok(lost)
+}
+
+fn who(reader: &Reader) -> anyhow::Result<HashMap<u64, Who>> {
+    let mut all = HashMap::new();
+    for batch in reader.table(Table::Processes)? {
+        let process = column::<UInt64Type>(&batch, "process");
+        let pid = column::<UInt32Type>(&batch, "pid");
+        if let (Some(process), Some(pid), Some(words)) = (process, pid, text(&batch, "cmdline")) {
+            all.extend((0..batch.num_rows()).map(|row| {
+                let command = words.value(row).to_owned();
+                (process.value(row), Who { process: process.value(row), pid: pid.value(row), command })
+            }));
+        }
+    }
+    Ok(all)
+}
+
+/// Paths of a trace as bytes.
+#[derive(Default)]
+struct Paths {
+    names: FileNames,
+    /// Those that are not UTF-8.
+    raw: HashMap<u64, Vec<u8>>,
+}
+
+impl Paths {
+    fn of(reader: &Reader) -> anyhow::Result<Paths> {
+        let mut raw = HashMap::new();
+        for batch in reader.table(Table::Files)? {
+            let bytes: Option<&BinaryArray> =
+                batch.column_by_name("path_raw").and_then(|column| column.as_binary_opt::<i32>());
+            if let (Some(ids), Some(bytes)) = (column::<UInt64Type>(&batch, "file"), bytes) {
+                let not_text = (0..batch.num_rows()).filter(|row| bytes.is_valid(*row));
+                raw.extend(not_text.map(|row| (ids.value(row), bytes.value(row).to_vec())));
+            }
+        }
+        Ok(Paths { names: reader.files()?, raw })
+    }
+
+    fn get(&self, file: Option<u64>) -> Option<Vec<u8>> {
+        let file = file?;
+        self.raw.get(&file).cloned().or_else(|| Some(self.names.get(file)?.as_bytes().to_vec()))
+    }
+}
+
+/// Makes steps of events, and counts what cannot be one.
+#[derive(Default)]
+struct Steps {
+    names: Paths,
+    who: HashMap<u64, Who>,
+    /// Begin of the first step of all.
+    first: i64,
+    not_replayed: BTreeMap<String, u64>,
+    made_otherwise: BTreeMap<String, u64>,
+}
+
+impl Steps {
+    /// Requests of libc within which others were made: these come of themselves. Also finds when the first step begins.
+    fn inner(&mut self, source: &Source, reader: &Reader) -> anyhow::Result<HashSet<(u64, u32)>> {
+        let (mut wanted, mut found) = (HashSet::new(), HashSet::new());
+        let mut names = Names::default();
+        self.first = i64::MAX;
+        for batch in source.scan(reader, COLUMNS)? {
+            let batch = batch?;
+            let Some(events) = Events::of(&batch, &mut names) else { continue };
+            for event in events.filter(is_of_libc) {
+                if let Some(encloser) = event.enclosing {
+                    wanted.insert((event.stream, encloser));
+                }
+                if wanted.contains(&(event.stream, event.request)) {
+                    found.insert((event.stream, event.request));
+                }
+                if self.reason_against(&event).is_none() {
+                    self.first = self.first.min(event.begin);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Why an event cannot be made again.
+    fn reason_against(&self, event: &Event) -> Option<String> {
+        let Some(info) = event.info else { return Some("unknown to this version".into()) };
+        if event.interrupted()
+            || event.flags & flag::ASYNC != 0 && event.result == -i64::from(libc::EINPROGRESS)
+        {
+            return Some(format!("{}: was not seen to end", info.name));
+        }
+        if event.flags & flag::PATH_CUT != 0 {
+            return Some(format!("{}: its path is not whole", info.name));
+        }
+        if let Made::Not(why) = how(info) {
+            return Some(format!("{}: {why}", info.name));
+        }
+        match self.names.get(event.file) {
+            Some(path) => {
+                let outside = OF_THE_SYSTEM.iter().any(|prefix| path.starts_with(prefix));
+                let in_memory = path.starts_with(IN_MEMORY) || path == b"/dev/shm";
+                (outside && !in_memory).then(|| format!("{}: a file of the system", info.name))
+            }
+            None if info.name == "sync" || info.name == "fflush" && event.handle.is_none() => None,
+            None if info.class == Class::Copy && event.file2.is_some() => {
+                Some(format!("{}: what it copies to is no file", info.name))
+            }
+            None => Some(format!("{}: its file is not known", info.name)),
+        }
+    }
+
+    fn of(&mut self, event: &Event, offset2: Option<i64>) -> Option<Step> {
+        if let Some(why) = self.reason_against(event) {
+            *self.not_replayed.entry(why).or_default() += 1;
+            return None;
+        }
+        let info = event.info?;
+        if let Made::As(other) = how(info) {
+            *self.made_otherwise.entry(format!("{} by {other}", info.name)).or_default() += 1;
+        }
+        let first = self.names.get(event.file);
+        let second = self.names.get(event.file2);
+        let (path, path2) = match info.name {
+            "symlink" | "symlinkat" => {
+                (first.map(|says| target(&says, second.as_deref())), second.map(|name| name_below(&name)))
+            }
+            name if name.contains("xattr") => (first.map(|name| name_below(&name)), second),
+            _ => (first.map(|name| name_below(&name)), second.map(|name| name_below(&name))),
+        };
+        Some(Step {
+            op: (info.op.layer, info.op.number),
+            handle: event.handle.unwrap_or(0),
+            path,
+            path2,
+            offset: event.offset,
+            offset2,
+            length: event.length,
+            arg: event.arg.unwrap_or(0),
+            flags: event.flags,
+            result: event.result,
+            begin: event.begin.saturating_sub(self.first),
+            end: event.end.saturating_sub(self.first),
+            ..Step::default()
+        })
+    }
+}
+
+/// Where a symbolic link leads, below the directory.
+fn target(says: &[u8], link: Option<&[u8]>) -> Vec<u8> {
+    if says.starts_with(b"/") {
+        return name_below(says);
+    }
+    let link = link.unwrap_or_default();
+    let directory = link.iter().rposition(|byte| *byte == b'/').map_or(&b""[..], |end| &link[..end]);
+    name_below(&[directory, b"/", says].concat())
+}

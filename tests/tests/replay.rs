@@ -1,0 +1,317 @@
+//! `miot replay`: the trace of a replay is the trace that it replays, call by call; and what it says of bad input.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use arrow_array::types::UInt64Type;
+use miot_tests::built::built;
+use miot_tests::compile::compile;
+use miot_tests::mpi;
+use miot_tests::place::fresh;
+use miot_tests::process::{Ended, run};
+use miot_tests::trace::Row;
+use miot_tests::traced::{command, events, traced};
+use miot_trace_store::schema::{column, text};
+use miot_trace_store::{Reader, Table};
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// `miot replay` of the trace `A` in a directory into its directory `into`, which is made.
+fn replay(dir: &Path, options: &[&str]) -> Command {
+    let _ = fs::create_dir(dir.join("into"));
+    let mut miot = Command::new(&built().miot);
+    miot.arg("replay").arg(dir.join("A")).arg("--into").arg(dir.join("into")).args(options);
+    miot
+}
+
+/// The JSON that a replay prints.
+#[track_caller]
+fn json(ended: &Ended) -> Value {
+    serde_json::from_str(ended.stdout.trim())
+        .unwrap_or_else(|e| panic!("{e}: {}{}", ended.stdout, ended.stderr))
+}
+
+fn is_empty(dir: &Path) -> bool {
+    fs::read_dir(dir).unwrap().next().is_none()
+}
+
+/// Requests of a thread, as far as they must be the same.
+type Call = (String, String, Option<String>, Option<String>, Option<i64>, Option<i64>, i64);
+
+/// The request with names as they are below `root`.
+fn call(row: &Row, root: &str) -> Call {
+    let below = |name: &Option<String>| {
+        let name = name.as_deref()?;
+        let name = name.strip_prefix(root).unwrap_or(name);
+        let mut parts: Vec<&str> = Vec::new();
+        for part in name.split('/').filter(|part| !matches!(*part, "" | ".")) {
+            if part == ".." {
+                let _ = parts.pop();
+            } else {
+                parts.push(part)
+            }
+        }
+        Some(format!("/{}", parts.join("/")))
+    };
+    // What docs/replay.md says is made by another call.
+    let op = match row.op.as_str() {
+        "mkstemp" => "open",
+        "printf" | "puts" => "fwrite",
+        op => op,
+    };
+    // Numbers of descriptors and addresses need not be the same, nor need what links say, which is elsewhere.
+    let gives_number = matches!(
+        op,
+        "open"
+            | "openat"
+            | "creat"
+            | "fopen"
+            | "freopen"
+            | "fdopen"
+            | "opendir"
+            | "fdopendir"
+            | "dup"
+            | "dup2"
+            | "dup3"
+            | "fcntl"
+            | "mmap"
+            | "readlink"
+            | "readlinkat"
+    );
+    let result = if gives_number { row.result.min(0) } else { row.result };
+    let is_link = row.op.starts_with("symlink");
+    let is_attribute = row.op.contains("xattr");
+    let path = if is_link { None } else { below(&row.path) };
+    let path2 = if is_attribute { row.path2.clone() } else { below(&row.path2) };
+    let length = if row.op.starts_with("readlink") { None } else { row.length };
+    (row.layer.clone(), op.to_owned(), path, path2, row.offset, length, result)
+}
+
+/// Calls of the threads of each process of the trace `A`, by `process`; those of a process in the order of what they did.
+fn calls<'a>(
+    rows: impl Iterator<Item = &'a Row>,
+    root: &str,
+    process: impl Fn(u64) -> Option<u64>,
+) -> BTreeMap<u64, Vec<Vec<Call>>> {
+    let mut threads: BTreeMap<(u64, u32), Vec<Call>> = BTreeMap::new();
+    for row in rows.filter(|row| matches!(row.layer.as_str(), "posix" | "stdio")) {
+        if let Some(process) = process(row.process) {
+            threads.entry((process, row.tid)).or_default().push(call(row, root));
+        }
+    }
+    let mut processes: BTreeMap<u64, Vec<Vec<Call>>> = BTreeMap::new();
+    for ((process, _), calls) in threads {
+        processes.entry(process).or_default().push(calls);
+    }
+    processes.values_mut().for_each(|threads| threads.sort());
+    processes
+}
+
+/// Which process of the trace `A` a process of the trace `B` replays.
+fn replays(trace: &Path) -> HashMap<u64, u64> {
+    let reader = Reader::open(trace).unwrap();
+    let mut all = HashMap::new();
+    for batch in reader.table(Table::Processes).unwrap() {
+        let (ids, words) =
+            (column::<UInt64Type>(&batch, "process").unwrap(), text(&batch, "cmdline").unwrap());
+        for row in 0..batch.num_rows() {
+            if let Some((_, number)) = words.value(row).split_once(" --of ") {
+                all.insert(ids.value(row), number.parse().unwrap());
+            }
+        }
+    }
+    all
+}
+
+/// Replays the trace `A` under `miot run`, which makes the trace `B`, and compares all requests.
+#[track_caller]
+fn assert_replayed(dir: &Path, options: &[&str]) -> Value {
+    let mut words = vec![built().miot.to_str().unwrap().to_owned()];
+    words.extend(replay(dir, options).get_args().map(|word| word.to_str().unwrap().to_owned()));
+    words.extend(["--format".to_owned(), "json".to_owned()]);
+    let ended = run(command(dir, &dir.join("B"), &words).env_remove("MIOT_EXCLUDE"));
+    assert_eq!(ended.code(), 0, "{}{}", ended.stdout, ended.stderr);
+    let (recorded, replayed) = (events(&dir.join("A")), events(&dir.join("B")));
+    let which = replays(&dir.join("B"));
+    let into = dir.join("into").display().to_string();
+    let expected = calls(recorded.iter(), "", Some);
+    let found = calls(replayed.iter(), &into, |process| which.get(&process).copied());
+    assert!(!expected.is_empty());
+    for (process, threads) in &expected {
+        let found = found.get(process).map_or(&[][..], Vec::as_slice);
+        let (all, other) = (threads.concat(), found.concat());
+        if let Some(at) = (0..all.len().max(other.len())).find(|at| all.get(*at) != other.get(*at)) {
+            let around = at.saturating_sub(3)..at + 4;
+            let part = |calls: &[Call]| {
+                calls
+                    .iter()
+                    .take(around.end)
+                    .skip(around.start)
+                    .map(|c| format!("  {c:?}\n"))
+                    .collect::<String>()
+            };
+            panic!(
+                "process {process}, call {at}:\nin the trace:\n{}in the replay:\n{}",
+                part(&all),
+                part(&other)
+            );
+        }
+        assert_eq!(threads.len(), found.len(), "threads of process {process}");
+    }
+    assert_eq!(expected.len(), found.len());
+    assert!(is_empty(&dir.join("into")), "what it made is removed");
+    let said = json(&ended);
+    let count = |what: &str| said[what].as_u64().unwrap();
+    assert_eq!(count("requests"), expected.values().flatten().map(|calls| calls.len() as u64).sum::<u64>());
+    let other = ["failed_only_here", "failed_only_in_trace", "other_result"].map(count);
+    assert_eq!(other, [0; 3], "{said}");
+    said
+}
+
+/// A directory with one file that is there before the program begins, and a log.
+fn prepared(name: &str) -> (PathBuf, PathBuf) {
+    let dir = fresh(name);
+    let work = dir.join("work");
+    fs::create_dir(&work).unwrap();
+    fs::write(work.join("before"), vec![b'b'; 10_000]).unwrap();
+    fs::write(work.join("log"), "there\n").unwrap();
+    (dir, work)
+}
+
+fn of_program(mode: &str, pace: &str) -> Value {
+    let (dir, work) = prepared(&format!("replay-{mode}-{pace}"));
+    let program = compile(&dir, "replayed", &["replayed.c"], &[]);
+    let words = [program.to_str().unwrap(), mode, work.to_str().unwrap()];
+    let _ = traced(&dir, &dir.join("A"), &words).success();
+    assert_replayed(&dir, &["--pace", pace])
+}
+
+#[test]
+fn threads_are_threads() {
+    let said = of_program("threads", "original");
+    assert_eq!((said["threads"].as_u64(), said["processes"].as_u64()), (Some(5), Some(1)));
+    assert!(said["late_nanoseconds"]["p99"].as_u64().unwrap() > 0);
+    assert_eq!(said["bytes"], said["recorded_bytes"]);
+}
+
+#[test]
+fn threads_that_need_each_other_wait_at_full_speed() {
+    let said = of_program("threads", "fast");
+    assert_eq!(said["late_nanoseconds"], Value::Null);
+}
+
+#[test]
+fn mappings() {
+    of_program("maps", "original");
+}
+
+#[test]
+fn asynchronous_requests() {
+    of_program("aio", "original");
+}
+
+#[test]
+fn descriptors_that_are_duplicated_and_inherited() {
+    of_program("descriptors", "original");
+    of_program("descriptors", "fast");
+}
+
+#[test]
+fn sizes_names_and_failures() {
+    of_program("sizes", "think");
+}
+
+#[test]
+fn streams() {
+    of_program("streams", "2x");
+}
+
+/// Many processes, each of which needs what others have made.
+const SCRIPT: &str = "set -e
+cd \"$1\"
+mkdir -p a/b; echo hello > a/b/x; cp a/b/x a/y; mv a/y a/z; ln -s z a/l; cat a/l > a/copy; ln a/z a/hard
+for i in 1 2 3; do echo line $i >> a/log; done
+cat a/log a/b/x before > all; wc -l all; head -c 100 before > part; sort before > sorted
+truncate -s 100K sparse; dd if=/dev/zero of=sparse bs=1 count=1 seek=50000 conv=notrunc
+cp --sparse=always sparse sparse2; exec 5<>a/log; echo more >&5; cat <&5; (echo sub >&5); exec 5>&-
+rm a/hard; rm -r a/b; rmdir nothing || true; ls -l a; find a; touch new; chmod 600 new; test -e gone || test -e all
+";
+
+#[test]
+fn a_shell_script_at_any_pace() {
+    for pace in ["original", "fast"] {
+        let (dir, work) = prepared(&format!("replay-script-{pace}"));
+        let words = ["sh", "-c", SCRIPT, "sh", work.to_str().unwrap()];
+        let _ = traced(&dir, &dir.join("A"), &words).success();
+        let said = assert_replayed(&dir, &["--pace", pace]);
+        assert!(said["processes"].as_u64().unwrap() > 10, "{said}");
+    }
+}
+
+#[test]
+fn programs_that_people_have() {
+    let cases: [(&str, &[&str]); 4] = [
+        ("dd", &["dd", "if=before", "of=out", "bs=3000", "conv=fsync"]),
+        ("cp", &["cp", "-r", ".", "../copy"]),
+        (
+            "sqlite",
+            &[
+                "sqlite3",
+                "db",
+                "create table t(a, b); insert into t values (1, 2); begin; insert into t select a + 1, hex(randomblob(9000)) from t; commit; vacuum; select count(*) from t;",
+            ],
+        ),
+        (
+            "fio",
+            &[
+                "fio",
+                "--name=one",
+                "--filename=data",
+                "--size=1m",
+                "--bs=4k",
+                "--rw=randrw",
+                "--ioengine=psync",
+                "--output=/dev/null",
+            ],
+        ),
+    ];
+    for (name, words) in cases {
+        let (dir, work) = prepared(&format!("replay-program-{name}"));
+        let _ = run(&mut command(&work, &dir.join("A"), words)).success();
+        assert_replayed(&dir, &["--pace", "fast"]);
+    }
+}
+
+#[test]
+fn jobs_of_fio_with_files_of_their_own_and_one() {
+    for (name, options) in [("own", "--directory=."), ("shared", "--filename=data")] {
+        let (dir, work) = prepared(&format!("replay-fio-{name}"));
+        let words = [
+            "fio",
+            "--name=jobs",
+            "--numjobs=3",
+            options,
+            "--size=512k",
+            "--bs=8k",
+            "--rw=randrw",
+            "--ioengine=psync",
+            "--output=/dev/null",
+        ];
+        let _ = run(&mut command(&work, &dir.join("A"), &words)).success();
+        let said = assert_replayed(&dir, &[]);
+        assert!(said["processes"].as_u64() >= Some(3));
+    }
+}
+
+#[test]
+fn ranks_of_an_mpi_program() {
+    let dir = fresh("replay-mpi");
+    let program = mpi::compile(&dir, "btio", "btio.c", &["-lm"]);
+    let data = dir.join("data");
+    let words = [program.to_str().unwrap(), "full", data.to_str().unwrap(), "12", "3"];
+    let _ = mpi::traced(&dir.join("A"), 4, &[], &words).success();
+    let said = assert_replayed(&dir, &[]);
+    assert!(said["processes"].as_u64() >= Some(4));
+}

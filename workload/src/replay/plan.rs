@@ -1,0 +1,351 @@
+//! The steps of every thread, in a file without a name, and what the processes must be told.
+
+use super::order::{At, Order, Use};
+use super::{Pace, Part, Step};
+use miot_proto::event::flag;
+use miot_proto::op::{Class, Res};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write as _};
+
+/// Steps of a thread that are kept until the older half is written; submissions are put between them.
+const KEPT: usize = 1024;
+
+/// Bytes of the largest request that is made; the kernel moves two of these at most.
+pub(super) const LARGEST: u64 = 1 << 30;
+
+/// A process of the trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Who {
+    /// Its number in the trace.
+    pub process: u64,
+    /// Its process id.
+    pub pid: u32,
+    /// Command line.
+    pub command: String,
+}
+
+/// Where a piece of a thread's steps is, and how many bytes.
+type Chunk = (u64, u64);
+
+/// What a process is told of one of its threads.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Lane {
+    /// Number of the thread among all.
+    pub(super) slot: u32,
+    /// Thread id in the trace.
+    pub(super) tid: u32,
+    pub(super) chunks: Vec<Chunk>,
+}
+
+/// What a process is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Job {
+    pub(super) root: Vec<u8>,
+    pub(super) pace: Pace,
+    pub(super) pid: u32,
+    /// Bytes of its longest write.
+    pub(super) longest: u64,
+    pub(super) lanes: Vec<Lane>,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    tid: u32,
+    steps: Vec<Step>,
+    chunks: Vec<Chunk>,
+    done: u32,
+}
+
+/// A process of the plan.
+#[derive(Debug, Default)]
+pub(super) struct Process {
+    pub(super) who: Who,
+    /// Nanoseconds since the first step of all.
+    pub(super) first: i64,
+    pub(super) last: i64,
+    longest: u64,
+    threads: Vec<u32>,
+    /// Open files that a step has opened or named: their paths, and how many descriptors they have.
+    open: HashMap<u64, (Vec<u8>, u32)>,
+    by_path: HashMap<Vec<u8>, u64>,
+}
+
+/// Makes a plan.
+#[derive(Debug)]
+pub struct Planner {
+    file: File,
+    at: u64,
+    order: Order,
+    threads: Vec<Thread>,
+    processes: Vec<Process>,
+    by_thread: HashMap<(u64, u32), u32>,
+    by_process: HashMap<u64, usize>,
+    submissions: u64,
+    steps: u64,
+}
+
+/// A plan: who does what.
+#[derive(Debug)]
+pub struct Plan {
+    pub(super) file: File,
+    pub(super) at: u64,
+    /// In order of their first step.
+    pub(super) processes: Vec<Process>,
+    pub(super) lanes: Vec<Vec<Lane>>,
+    pub(super) threads: usize,
+    /// Steps of all threads.
+    pub steps: u64,
+}
+
+impl Planner {
+    /// Plans are written to a file without a name in the system's directory for temporary files.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn new() -> io::Result<Planner> {
+        Ok(Planner {
+            file: tempfile::tempfile()?,
+            at: 0,
+            order: Order::default(),
+            threads: Vec::new(),
+            processes: Vec::new(),
+            by_thread: HashMap::new(),
+            by_process: HashMap::new(),
+            submissions: 0,
+            steps: 0,
+        })
+    }
+
+    /// Takes the next step, in order of completion. It has its path also where it is on a handle.
+    ///
+    /// # Errors
+    /// If the plan cannot be written.
+    pub fn add(&mut self, who: &Who, tid: u32, mut step: Step) -> io::Result<()> {
+        let slot = self.slot(who, tid);
+        let process = &mut self.processes[self.by_process[&who.process]];
+        process.first = process.first.min(step.begin);
+        process.last = process.last.max(step.end);
+        let length = step.length.unwrap_or(0).max(step.result);
+        if step.info().is_some_and(|info| info.class == Class::Write) {
+            process.longest = process.longest.max(u64::try_from(length).unwrap_or(0).min(LARGEST));
+        }
+        let thread = &mut self.threads[slot as usize];
+        thread.done += 1;
+        let asynchronous = step.flags & flag::ASYNC != 0;
+        let at = At { thread: slot, number: thread.done, begin: step.begin, end: step.end, asynchronous };
+        let is_new = step.handle != 0 && !process.open.contains_key(&step.handle);
+        step.waits.extend(self.order.add(at, &uses(&step, is_new)));
+        process.name(&mut step);
+        self.steps += 1;
+        if asynchronous {
+            self.submissions += 1;
+            let submission = Step { part: Part::Submit(self.submissions), ..step };
+            let end = Step {
+                part: Part::Collect(self.submissions),
+                path: None,
+                waits: Vec::new(),
+                ..submission.clone()
+            };
+            let later = |other: &Step| match other.part {
+                Part::Collect(_) => other.end > submission.begin,
+                _ => other.begin > submission.begin,
+            };
+            let place = thread.steps.iter().rposition(|other| !later(other)).map_or(0, |place| place + 1);
+            thread.steps.insert(place, submission);
+            thread.steps.push(end);
+        } else {
+            thread.steps.push(step);
+        }
+        if thread.steps.len() >= KEPT { self.write(slot, KEPT / 2) } else { Ok(()) }
+    }
+
+    /// The last steps of every thread wait for those of all others: what is added from now on comes after all that is there.
+    pub fn barrier(&self) -> Vec<(u32, u32)> {
+        (0..).zip(&self.threads).map(|(slot, thread)| (slot, thread.done)).collect()
+    }
+
+    fn slot(&mut self, who: &Who, tid: u32) -> u32 {
+        if let Some(slot) = self.by_thread.get(&(who.process, tid)) {
+            return *slot;
+        }
+        let slot = self.threads.len() as u32;
+        self.threads.push(Thread { tid, ..Thread::default() });
+        self.by_thread.insert((who.process, tid), slot);
+        let place = *self.by_process.entry(who.process).or_insert(self.processes.len());
+        if place == self.processes.len() {
+            self.processes.push(Process {
+                who: who.clone(),
+                first: i64::MAX,
+                last: i64::MIN,
+                ..Process::default()
+            });
+        }
+        self.processes[place].threads.push(slot);
+        slot
+    }
+
+    fn write(&mut self, slot: u32, steps: usize) -> io::Result<()> {
+        let thread = &mut self.threads[slot as usize];
+        let steps: Vec<Step> = thread.steps.drain(..steps).collect();
+        let bytes = postcard::to_stdvec(&steps).map_err(io::Error::other)?;
+        self.file.write_all(&bytes)?;
+        thread.chunks.push((self.at, bytes.len() as u64));
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// The plan of all that was added.
+    ///
+    /// # Errors
+    /// If the plan cannot be written.
+    pub fn finish(mut self) -> io::Result<Plan> {
+        for slot in 0..self.threads.len() {
+            let left = self.threads[slot].steps.len();
+            self.write(slot as u32, left)?;
+        }
+        self.processes.sort_by_key(|process| process.first);
+        let lane = |slot: &u32| {
+            let thread = &self.threads[*slot as usize];
+            Lane { slot: *slot, tid: thread.tid, chunks: thread.chunks.clone() }
+        };
+        let lanes = self.processes.iter().map(|process| process.threads.iter().map(lane).collect()).collect();
+        let Planner { file, at, processes, threads, steps, .. } = self;
+        Ok(Plan { file, at, processes, lanes, threads: threads.len(), steps })
+    }
+}
+
+impl Plan {
+    /// How many processes.
+    #[must_use]
+    pub fn processes(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// How many threads.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Nanoseconds from the begin of the first step to the end of the last.
+    #[must_use]
+    pub fn duration(&self) -> i64 {
+        self.processes.iter().map(|process| process.last).max().unwrap_or(0)
+    }
+
+    /// Writes what a process must be told, and says where.
+    pub(super) fn job(&mut self, number: usize, root: &[u8], pace: Pace) -> io::Result<Chunk> {
+        let process = &self.processes[number];
+        let job = Job {
+            root: root.to_vec(),
+            pace,
+            pid: process.who.pid,
+            longest: process.longest,
+            lanes: self.lanes[number].clone(),
+        };
+        let bytes = postcard::to_stdvec(&job).map_err(io::Error::other)?;
+        self.file.write_all(&bytes)?;
+        let place = (self.at, bytes.len() as u64);
+        self.at += bytes.len() as u64;
+        Ok(place)
+    }
+}
+
+impl Process {
+    /// Leaves a step that moves data its path only where the process cannot know it, and finds the source of a copy.
+    fn name(&mut self, step: &mut Step) {
+        let (Some(info), handle) = (step.info(), step.handle) else { return };
+        if info.class == Class::Copy
+            && let Some(source) = step.path2.as_ref().and_then(|path| self.by_path.get(path))
+        {
+            step.handle2 = *source;
+        }
+        let Some(path) = step.path.clone().filter(|_| handle != 0) else { return };
+        let (_, descriptors) = self.open.entry(handle).or_insert_with(|| (path.clone(), 0));
+        let was_open = *descriptors > 0;
+        *descriptors = (*descriptors).max(1);
+        match info.name {
+            "dup" | "dup2" | "dup3" | "fcntl" if info.result == Res::Fd || is_duplication(step.arg) => {
+                *descriptors += 1;
+            }
+            "close" | "fclose" | "closedir" => {
+                *descriptors -= 1;
+                if *descriptors == 0 {
+                    self.open.remove(&handle);
+                    self.by_path.remove(&path);
+                }
+                return;
+            }
+            _ if was_open && info.class.is_data() => step.path = None,
+            _ => {}
+        }
+        self.by_path.insert(path, handle);
+    }
+}
+
+fn is_duplication(command: i64) -> bool {
+    matches!(command as i32, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC)
+}
+
+fn parent(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|byte| *byte == b'/').map_or(b"", |end| &path[..end])
+}
+
+/// What a step does to which names. `is_new`: the first of its process on a file that another process has opened.
+fn uses(step: &Step, is_new: bool) -> Vec<(&[u8], Use)> {
+    let (Some(info), Some(path)) = (step.info(), step.path.as_deref()) else { return Vec::new() };
+    let second = step.path2.as_deref();
+    let flags = step.arg as i32;
+    let mut uses = Vec::new();
+    let mut named = |path, entry| {
+        let (way, above) = if entry { (Use::Alone, Use::Write) } else { (Use::Name, Use::Name) };
+        uses.push((path, way));
+        let mut at = parent(path);
+        uses.push((at, above));
+        while !at.is_empty() {
+            at = parent(at);
+            uses.push((at, Use::Above));
+        }
+    };
+    if is_new && info.paths == 0 {
+        named(path, false);
+    }
+    match (info.class, info.name) {
+        (Class::Read, _) => uses.push((path, Use::Read)),
+        (Class::Write, _) => {
+            let orders = step.flags & flag::APPEND != 0;
+            uses.push((path, if orders { Use::Alone } else { Use::Write }));
+        }
+        (Class::Copy, _) => {
+            uses.push((path, Use::Write));
+            uses.extend(second.map(|path| (path, Use::Read)));
+        }
+        (Class::Sync, _) => {}
+        (_, "open" | "openat" | "fopen" | "freopen") => {
+            named(path, flags & (libc::O_CREAT | libc::O_TRUNC) != 0);
+        }
+        (
+            _,
+            "creat" | "unlink" | "unlinkat" | "remove" | "rmdir" | "mkdir" | "mkdirat" | "mkstemp"
+            | "mkdtemp" | "mknod" | "mknodat",
+        ) => named(path, true),
+        (_, "rename" | "renameat" | "renameat2" | "link" | "linkat") => {
+            named(path, true);
+            second.into_iter().for_each(|path| named(path, true));
+        }
+        (_, "symlink" | "symlinkat") => second.into_iter().for_each(|path| named(path, true)),
+        (_, "truncate" | "ftruncate" | "fallocate" | "posix_fallocate" | "flock" | "lockf") => {
+            uses.push((path, Use::Alone));
+        }
+        (_, "fcntl") if !is_duplication(step.arg) => {
+            uses.push((path, Use::Alone));
+        }
+        (_, "readdir" | "scandir" | "getdents") => uses.push((path, Use::Read)),
+        (_, "lseek") if flags >= libc::SEEK_END => uses.push((path, Use::Read)),
+        _ if info.paths > 0 => named(path, false),
+        _ => {}
+    }
+    uses
+}

@@ -2,9 +2,9 @@
 
 mod miller;
 
-use crate::numbers::count;
 use crate::output::printable;
 use crate::source::bar;
+use crate::summary::counted;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use miot_trace_exchange::import::{OnError, Report};
@@ -72,18 +72,22 @@ enum Choice {
 const LOOK: u64 = 64 << 10;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let format = match arguments.format {
-        Some(format) => format,
-        None => detected(&arguments.files)?,
-    };
     let on_error = match arguments.on_error {
         Choice::Skip => OnError::Skip,
         Choice::Stop => OnError::Stop,
     };
     let mut total = 0;
     for path in &arguments.files {
-        total += std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
+        let found = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+        if found.is_dir() {
+            bail!("{} is a directory: name the files in it", path.display());
+        }
+        total += found.len();
     }
+    let format = match arguments.format {
+        Some(format) => format,
+        None => detected(&arguments.files)?,
+    };
     let mut builder = TraceBuilder::create(&arguments.output)?;
     let report = {
         let bar = bar(total, "bytes read");
@@ -116,7 +120,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut out = stdout().lock();
     writeln!(
         out,
-        "{events} requests of {processes} processes on {files} files: {}",
+        "{} of {} on {}: {}",
+        counted(events, "request"),
+        counted(processes, "process"),
+        counted(files, "file"),
         arguments.output.display()
     )?;
     tell(&report, &mut out)?;
@@ -175,8 +182,7 @@ fn tell(report: &Report, out: &mut impl std::io::Write) -> std::io::Result<()> {
         let more = if others.len() > named.len() { ", …" } else { "" };
         writeln!(
             out,
-            "{} calls that are no I/O on files, or not known, left out: {}{more}",
-            count(all as f64),
+            "{all} calls that are no I/O on files, or not known, left out: {}{more}",
             named.join(", ")
         )?;
     }

@@ -35,9 +35,16 @@ impl Source {
         self.since.map_or(i64::MIN, nanoseconds)..self.until.map_or(i64::MAX, nanoseconds)
     }
 
-    /// Opens the trace.
+    /// Opens the trace; says on standard error which of its parts are missing.
     pub(crate) fn open(&self) -> anyhow::Result<Reader> {
-        Ok(Reader::open(&self.dir)?)
+        let reader = Reader::open(&self.dir)?;
+        if let Some(said) = missing(&reader.missing_parts()?) {
+            eprintln!(
+                "miot: {said}; miot fsck {} tells what else is wrong, --repair accounts for it",
+                self.dir.display()
+            );
+        }
+        Ok(reader)
     }
 
     /// These columns of the events, in order. On a terminal, a bar says how far it is.
@@ -63,6 +70,16 @@ impl Source {
             Ok(batch)
         }))
     }
+}
+
+/// What it means that these parts are missing; nothing if none is.
+pub(crate) fn missing(parts: &[u64]) -> Option<String> {
+    let first = parts.first()?;
+    let which = match parts.len() {
+        1 => format!("part {first} of the trace is"),
+        more => format!("{more} parts of the trace, from {first} on, are"),
+    };
+    Some(format!("{which} missing: figures are lower bounds"))
 }
 
 /// A bar on a terminal's standard error, gone when it is dropped; nothing elsewhere.

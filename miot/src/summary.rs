@@ -138,7 +138,8 @@ pub(crate) fn bytes(count: u64) -> String {
     unit.map_or_else(|| units::format_bytes(count), |unit| format!("{value:.1} {unit}"))
 }
 
-fn counted(count: u64, what: &str) -> String {
+/// `1 file`, `2 processes`.
+pub(crate) fn counted(count: u64, what: &str) -> String {
     let plural = if what.ends_with('s') { "es" } else { "s" };
     format!("{count} {what}{}", if count == 1 { "" } else { plural })
 }

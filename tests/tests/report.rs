@@ -413,6 +413,23 @@ fn of_a_damaged_trace_there_is_an_error_and_no_page() {
     assert!(!page.exists());
 }
 
+/// Its side tables are there, so that something must have been in it.
+#[test]
+fn a_part_that_is_missing_is_told() {
+    let place = fresh("report-missing");
+    let trace = place.join("trace");
+    let _ = traced(&place, &trace, &["cat", "/etc/passwd"]).success();
+    std::fs::remove_file(first_part(&trace)).unwrap();
+    let stat = miot(&["stat"], &trace);
+    let says = "part 0 of the trace is missing: figures are lower bounds; miot fsck";
+    assert!(stat.code() == 0 && stat.stderr.contains(says), "{}", stat.stderr);
+    let mut browser = opened(&report(&trace, &[]));
+    let quality = browser.value("document.getElementById('quality').innerText");
+    let quality = quality.as_str().unwrap();
+    assert!(quality.starts_with("Lower bounds: 1 part is missing"), "{quality}");
+    assert_self_contained(&mut browser);
+}
+
 fn first_part(trace: &Path) -> PathBuf {
     let parts = std::fs::read_dir(trace.join("events")).unwrap();
     parts.map(|part| part.unwrap().path()).min().expect("a part")

@@ -18,6 +18,7 @@ pub(crate) use report::counted;
 pub use report::{Kind, Problem, Report};
 
 use crate::error::Error;
+use crate::layout::Parts;
 use crate::live::Stop;
 use crate::parquet_file;
 use crate::reader::Reader;
@@ -26,8 +27,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{TimestampNanosecondType, UInt16Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
 use miot_proto::event::flag;
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use streams::Streams;
 
@@ -142,14 +143,11 @@ impl Check {
 
     /// Parts are numbered without gaps.
     fn numbers(&mut self, reader: &Reader) {
-        let there: BTreeSet<u64> = reader.parts().map(|(part, _)| part).collect();
-        let sides = match reader.layout().parts() {
-            Ok(parts) => parts.sides,
-            // Told elsewhere: the folder cannot be listed.
-            Err(_) => return,
+        // Told elsewhere: the folder cannot be listed.
+        let (Ok(missing), Ok(Parts { sides, .. })) = (reader.missing_parts(), reader.layout().parts()) else {
+            return;
         };
-        let Some(last) = there.last().max(sides.last()) else { return };
-        for missing in (reader.first()..=*last).filter(|part| !there.contains(part)) {
+        for missing in missing {
             let text = if sides.contains(&missing) {
                 "its side tables are there, its events are not"
             } else {

@@ -14,7 +14,7 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
 use arrow_array::{Array as _, PrimitiveArray, RecordBatch};
 use parquet::file::statistics::Statistics;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,6 +102,18 @@ impl Reader {
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
+    }
+
+    /// Parts that ought to be there: of each there are later parts, or its side tables. Their events are in no figure.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn missing_parts(&self) -> Result<Vec<u64>, Error> {
+        let now = self.layout.parts()?;
+        // Parts that retention removed since the trace was opened are not missing.
+        let there: BTreeSet<u64> = self.parts().map(|(part, _)| part).chain(now.all()).collect();
+        let Some(last) = there.last().max(now.sides.last()) else { return Ok(Vec::new()) };
+        Ok((now.first..=*last).filter(|part| !there.contains(part)).collect())
     }
 
     pub(crate) fn layout(&self) -> &Layout {

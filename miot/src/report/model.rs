@@ -75,6 +75,8 @@ pub(super) struct Model {
     pub(super) clocks: Vec<Clock>,
     /// Parts of the trace that retention had removed.
     pub(super) removed: Option<String>,
+    /// Parts that ought to be there and are not.
+    pub(super) missing_parts: Vec<u64>,
 }
 
 /// Access sizes of a layer that moved bytes, in Darshan's ten bins.
@@ -286,6 +288,7 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
         nodes,
         clocks: clocks(&reader.table(Table::Clocks)?, &times),
         removed: Some(reader.removed()?).filter(|removed: &Removed| removed.parts > 0).map(|r| r.to_string()),
+        missing_parts: reader.missing_parts()?,
         summary,
     })
 }

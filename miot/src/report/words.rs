@@ -3,6 +3,7 @@
 use super::model::Model;
 use super::times::moment;
 use crate::numbers::{bytes, count};
+use crate::source::missing;
 
 /// A duration with three digits and a unit.
 pub(super) fn span(nanoseconds: u64) -> String {
@@ -47,7 +48,11 @@ pub(super) fn headline(model: &Model) -> String {
         bytes(totals.bytes_read as f64),
         bytes(totals.bytes_written as f64),
         span(totals.wall),
-        if totals.lost == 0 { "nothing lost".to_owned() } else { format!("{} events lost", totals.lost) }
+        match totals.lost {
+            0 if !model.missing_parts.is_empty() => "parts are missing".to_owned(),
+            0 => "nothing lost".to_owned(),
+            lost => format!("{lost} events lost"),
+        }
     )
 }
 
@@ -152,6 +157,9 @@ pub(super) fn quality(model: &Model) -> Quality {
             100.0 * of
         ));
     }
+    if let Some(missing) = missing(&model.missing_parts) {
+        details.push(format!("{}.", capital(&missing)));
+    }
     if let Some(removed) = &model.removed {
         details.push(format!("{removed}."));
     }
@@ -168,9 +176,13 @@ pub(super) fn quality(model: &Model) -> Quality {
         ));
     }
     details.extend(clocks(model));
-    let complete = totals.lost == 0 && model.removed.is_none();
+    let complete = totals.lost == 0 && model.missing_parts.is_empty() && model.removed.is_none();
     let title = match (complete, totals.lost) {
         (true, _) => "Complete: no event was lost".to_owned(),
+        (false, 0) if !model.missing_parts.is_empty() => {
+            let parts = counted(model.missing_parts.len() as u64, "part is", "parts are");
+            format!("Lower bounds: {parts} missing")
+        }
         (false, 0) => "Not the whole trace".to_owned(),
         (false, lost) => format!("Lower bounds: {} lost", counted(lost, "event was", "events were")),
     };

@@ -140,6 +140,7 @@ fn lines_that_are_damaged_are_told_and_left_out_or_refused() {
     let path = file.to_str().unwrap();
     refused(&[path, "--on-error", "stop"], "log, line 2: arguments without an end");
     refused(&["/nowhere/log"], "cannot read /nowhere/log");
+    refused(&[place.to_str().unwrap()], "is a directory: name the files in it");
     fs::write(&file, "what is this\n").unwrap();
     refused(&[path], "say with --format what it is");
     for day in ["12:34:56.000001", "12:34:56", "     0.000012"] {

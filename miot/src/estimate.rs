@@ -20,7 +20,7 @@ use std::process::ExitCode;
 /// Estimate how long an application's I/O takes on other storage, by running only its phases there
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot estimate solver.toml                       the IOR command that mimics each phase\n  miot estimate solver.toml --run nvme=/scratch --run nfs=/home/me\n  miot estimate solver.toml --bandwidth reached.csv\n  miot estimate solver.toml --bandwidth reached.csv --measured nfs=trace-on-nfs\n\n\
+    after_help = "Examples:\n  miot estimate solver.toml                       the IOR command that mimics each phase\n  miot estimate solver.toml --run nvme=/scratch --run nfs=/home/me\n  miot estimate solver.toml --mpi --run nfs=/home/me\n  miot estimate solver.toml --bandwidth reached.csv\n  miot estimate solver.toml --bandwidth reached.csv --measured nfs=trace-on-nfs\n\n\
 FILE is CSV with a header: configuration,phase,operation,mib_per_second. A phase is any number of its family; operation counts from 1 \
 and may be empty; several lines for the same one count by their mean. \
 Time = weight / bandwidth, summed up over the phases; error = |estimated - measured bandwidth| / measured bandwidth (Mendez et al. 2012)."
@@ -41,6 +41,9 @@ pub(crate) struct Arguments {
     /// With --run: make data durable never, at the end of a phase, or with each request
     #[arg(long, value_name = "WHEN", value_parser = chosen::named::<Sync>, default_value = "never")]
     sync: Sync,
+    /// With --run: measure what was seen in MPI-IO in MPI-IO, with processes that this command starts, such as mpiexec
+    #[arg(long, value_name = "COMMAND", num_args = 0..=1, default_missing_value = "mpiexec")]
+    mpi: Option<String>,
     /// With --run: repetitions of each measurement at most
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     repetitions: u16,
@@ -88,6 +91,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         cache: arguments.cache,
         sync: arguments.sync,
         repetitions: usize::from(arguments.repetitions),
+        launcher: arguments.mpi.as_deref(),
     };
     for (name, directory) in &arguments.run {
         anyhow::ensure!(

@@ -81,6 +81,8 @@ enum Command {
     BenchRank(bench::Rank),
     #[command(hide = true)]
     ReplayProcess(replay::Process),
+    #[command(hide = true)]
+    BenchSweep(bench::launched::Sweep),
 }
 
 /// What the command line may say, for manuals and completions.
@@ -122,6 +124,7 @@ pub fn main() -> ExitCode {
         Command::Replay(arguments) => (replay::run(&arguments), EXIT_FAILED),
         Command::ReplayProcess(arguments) => (replay::process(&arguments), EXIT_FAILED),
         Command::BenchRank(arguments) => (bench::rank(&arguments), EXIT_FAILED),
+        Command::BenchSweep(arguments) => (bench::launched::sweep(&arguments), EXIT_FAILED),
     };
     result.unwrap_or_else(|error| {
         // The terminal may be gone.

@@ -15,6 +15,7 @@ pub mod field;
 pub mod forged;
 pub mod gluster;
 pub mod judge;
+pub mod losses;
 pub mod machine;
 pub mod mortal;
 pub mod mpi;

@@ -43,6 +43,16 @@ fn it_does_what_it_says() {
             "pattern = 'segmented'\nblock = 4096\ncount = 2\ncache = 'direct'\noperation = 're-write'",
             (0, 3 * 8192, 6),
         ),
+        (
+            "f",
+            "pattern = 'strided'\nblock = '64 KiB'\ncount = 5\ncache = 'drop'\noperation = 'read'\nverify = 'all'",
+            (15 * 65536, 0, 15),
+        ),
+        (
+            "g",
+            "pattern = 'looped'\nblock = 100\nloops = [{ count = 3, stride = 1000 }]\nstarts = [[0, 5000], [100, 5100], [200, 5200]]",
+            (0, 18 * 100, 18),
+        ),
     ];
     let text: Vec<String> =
         runs.iter().map(|(name, lines, _)| format!("[[run]]\nname = '{name}'\n{lines}\n")).collect();
@@ -73,6 +83,159 @@ fn it_does_what_it_says() {
         }
     }
     assert!(is_empty(&target), "what it made is removed");
+}
+
+/// What is injected is found where it is: lower bounds, as a loaded machine only adds to them.
+#[test]
+fn delays_are_in_the_part_of_the_time_that_they_belong_to() {
+    let dir = fresh("bench-delays");
+    let suite = dir.join("suite.toml");
+    let run = "name = 'x'\npattern = 'segmented'\nblock = 4096\ncount = 2\n";
+    let delays = "late = ['200ms', '500ms']\nlinger = ['0s', '400ms']\n";
+    fs::write(&suite, format!("processes = 2\nrepetitions = 1\n[[run]]\n{run}{delays}")).unwrap();
+    for launcher in [&[][..], &["mpiexec.mpich", "-n", "2"]] {
+        let outcome = outcomes(launcher, &dir, &[suite.to_str().unwrap()]).remove(0);
+        let times = &outcome["repetitions"][0]["times"];
+        let [start, accesses, barrier, aggregate] =
+            ["start", "accesses", "barrier", "aggregate"].map(|part| times[part].as_f64().unwrap());
+        // The second rank begins 0.3 s after the first, and is the last to come to the second barrier. What it does alone is exact; what lies between
+        // the two ranks is less if the first one is held up.
+        assert!(start >= 0.2 && start + accesses >= 0.5, "{times}");
+        assert!(accesses >= 0.1 && barrier >= 0.1, "{times}");
+        assert!((start + accesses + barrier - aggregate).abs() < 1e-8 && aggregate >= 0.9, "{times}");
+    }
+}
+
+/// The loop alone: as many calls, no bytes.
+#[test]
+fn the_io_can_be_left_out() {
+    let dir = fresh("bench-none");
+    let arguments =
+        ["--pattern", "segmented", "--count", "1000", "--operation", "none", "--repetitions", "1"];
+    let outcome = outcomes(&[], &dir, &arguments).remove(0);
+    let one = &outcome["repetitions"][0];
+    assert_eq!((&one["read"], &one["written"], &one["calls"]), (&0.into(), &0.into(), &2000.into()));
+    assert!(one["times"]["accesses"].as_f64().unwrap() > 0.0);
+}
+
+/// Of a run under a launcher, or of none, where it is empty.
+fn outcomes(launcher: &[&str], dir: &Path, arguments: &[&str]) -> Vec<Value> {
+    let ended = launched(launcher, dir, &[arguments, &["--format", "json"]].concat());
+    assert_eq!(ended.code(), 0, "{}", ended.stderr);
+    ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn launched(launcher: &[&str], dir: &Path, arguments: &[&str]) -> Ended {
+    let [program, options @ ..] = launcher else { return bench(dir, arguments) };
+    let mut command = Command::new(program);
+    command.args(options).arg(&built().miot).args(["bench", "--mpi", "--dir"]).arg(dir);
+    run(command.args(arguments))
+}
+
+const MPI: [&str; 2] = ["mpiexec.mpich", "-n"];
+
+/// Each run by hand, as above, through MPI-IO; all that is written is read back and compared by the processes.
+#[test]
+fn under_mpi_it_does_what_it_says() {
+    let dir = fresh("bench-mpi");
+    let suite = dir.join("suite.toml");
+    let target = dir.join("target");
+    fs::create_dir(&target).unwrap();
+    // Bytes read, bytes written, calls: by each process.
+    let runs = [
+        ("independent", "pattern = 'strided'\nblock = 4096\ncount = 10", (0, 40960, 10)),
+        ("collective", "pattern = 'strided'\nblock = 1000\ncount = 10\ncollective = true", (0, 10000, 10)),
+        (
+            "view",
+            "pattern = 'nested-strided'\nblock = 100\ninner-count = 20\ncount = 3\ncollective = true\ntogether = 20\nsync = 'end'",
+            (0, 6000, 3),
+        ),
+        (
+            "view, read",
+            "pattern = 'nested-strided'\nblock = 100\ninner-count = 20\ncount = 3\ncollective = true\ntogether = 20\noperation = 'read'\nverify = 'all'",
+            (6000, 0, 3),
+        ),
+        (
+            "view without a period",
+            "pattern = 'strided'\nblock = 4096\ncount = 7\ntogether = 3\noperation = 'read-modify-write'",
+            (28672, 28672, 6),
+        ),
+        (
+            "own files",
+            "pattern = 'sequential'\nblock = 1000\ncount = 7\nfile-per-process = true\nmemory = '1 MiB'",
+            (0, 7000, 7),
+        ),
+    ];
+    for ranks in [2, 3, 4] {
+        let text =
+            runs.map(|(name, lines, _)| format!("[[run]]\nname = '{name}'\ninterface = 'mpi-io'\n{lines}\n"));
+        fs::write(&suite, format!("repetitions = 1\n{}", text.concat())).unwrap();
+        let number = ranks.to_string();
+        let outcomes = outcomes(&[MPI[0], MPI[1], &number], &target, &[suite.to_str().unwrap()]);
+        assert_eq!(outcomes.len(), runs.len());
+        for (outcome, (name, _, (read, written, calls))) in outcomes.iter().zip(runs) {
+            assert_eq!((&outcome["run"]["name"], &outcome["processes"]), (&name.into(), &ranks.into()));
+            let one = &outcome["repetitions"][0];
+            let found = ["read", "written", "calls"].map(|key| one[key].as_u64().unwrap());
+            assert_eq!(found, [read, written, calls].map(|each: u64| each * ranks), "{name}, {ranks} ranks");
+        }
+        assert!(is_empty(&target), "what it made is removed");
+    }
+}
+
+/// Ranks with fewer calls than others take part in collective ones all the same.
+#[test]
+fn collective_calls_need_not_be_as_many() {
+    let dir = fresh("bench-collective");
+    let arguments = ["--pattern", "rank-zero", "--block", "1000", "--count", "4", "--collective"];
+    let outcome = outcomes(&[MPI[0], MPI[1], "3"], &dir, &arguments).remove(0);
+    let one = &outcome["repetitions"][0];
+    assert_eq!((&one["written"], &one["calls"]), (&12000.into(), &12.into()));
+}
+
+#[test]
+fn what_mpi_cannot_do_is_said() {
+    let dir = fresh("bench-mpi-wrong");
+    let suite = dir.join("suite.toml");
+    let launcher = [MPI[0], MPI[1], "2"];
+    let cases = [
+        ("pattern = 'segmented'\nblock = 4096\ncount = 1\ncollective = true", "interface = \"mpi-io\""),
+        (
+            "pattern = 'segmented'\nblock = 4096\ncount = 1\ninterface = 'mpi-io'\ncache = 'direct'",
+            "does not bypass the cache",
+        ),
+        (
+            "pattern = 'segmented'\nblock = 4096\ncount = 1\ninterface = 'mpi-io'\ncollective = true\nfile-per-process = true",
+            "not with `file-per-process = true`",
+        ),
+        ("pattern = 'segmented'\nblock = 0\ncount = 1", "`block` is 0"),
+    ];
+    for (lines, expected) in cases {
+        fs::write(&suite, format!("[[run]]\nname = 'x'\n{lines}\n")).unwrap();
+        let ended = launched(&launcher, &dir, &[suite.to_str().unwrap()]);
+        assert_eq!(ended.code(), 1, "{}", ended.stderr);
+        assert_eq!(ended.stderr.matches(expected).count(), 1, "once, not by each rank: {}", ended.stderr);
+    }
+    let without = bench(&dir, &["--pattern", "segmented", "--collective"]);
+    assert!(
+        without.code() == 1 && without.stderr.contains("mpiexec -n 2 miot bench --mpi"),
+        "{}",
+        without.stderr
+    );
+    let nowhere = launched(&launcher, &dir.join("missing"), &["--pattern", "segmented"]);
+    assert!(nowhere.code() == 1 && nowhere.stderr.contains("missing"), "{}", nowhere.stderr);
+    let mut unknown = Command::new(&built().miot);
+    unknown.args(["bench", "--mpi", "--pattern", "segmented", "--dir"]).arg(&dir);
+    let unknown = run(unknown.env("MIOT_MPI_LIBRARY", "libnothing.so"));
+    assert!(
+        unknown.code() == 1
+            && unknown.stderr.contains("libnothing.so")
+            && unknown.stderr.contains("MIOT_MPI_LIBRARY"),
+        "{}",
+        unknown.stderr
+    );
+    fs::remove_file(&suite).unwrap();
+    assert!(is_empty(&dir));
 }
 
 /// A process that computes for a known time between its bursts has it within T.
@@ -118,6 +281,72 @@ fn a_full_file_system_is_said_and_emptied() {
     assert_eq!(ended.code(), 1);
     assert!(ended.stderr.contains("No space left") && ended.stderr.contains("rank"), "{}", ended.stderr);
     assert_eq!(ended.stdout, "", "nothing stays");
+}
+
+#[test]
+fn a_full_file_system_under_mpi_is_said_and_emptied() {
+    let dir = fresh("bench-mpi-full");
+    for manner in ["--interface=mpi-io", "--collective"] {
+        let script = "mpiexec.mpich -n 2 \"$0\" bench --mpi --dir \"$1\" --pattern strided --block 1M --count 8 $2; code=$?; ls \"$1\"; exit $code";
+        let words = ["sh", "-c", script, built().miot.to_str().unwrap(), dir.to_str().unwrap(), manner];
+        let ended = run(&mut with_tmpfs(&dir, "4m", &words));
+        assert_eq!(ended.code(), 1, "{}", ended.stderr);
+        assert!(ended.stderr.contains("rank") && ended.stderr.contains("write"), "{}", ended.stderr);
+        assert_eq!(ended.stdout, "", "nothing stays");
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_said() {
+    let dir = fresh("bench-read-only");
+    let script = "mount -o remount,ro \"$1\" && \"$0\" bench --dir \"$1\" --pattern segmented";
+    let words = ["sh", "-c", script, built().miot.to_str().unwrap(), dir.to_str().unwrap()];
+    let ended = run(&mut with_tmpfs(&dir, "4m", &words));
+    assert_eq!(ended.code(), 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("cannot make") && ended.stderr.contains("Read-only"), "{}", ended.stderr);
+}
+
+/// The launcher kills all processes when one has died; what they made is removed by one that is not theirs.
+#[test]
+fn a_killed_rank_under_mpi_leaves_nothing() {
+    let dir = fresh("bench-mpi-killed");
+    let child = Command::new(MPI[0])
+        .args([MPI[1], "2"])
+        .arg(&built().miot)
+        .args(["bench", "--mpi", "--pattern", "segmented", "--block", "4K", "--count", "4"])
+        .args(["--burst", "1", "--compute", "60s", "--dir"])
+        .arg(&dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let has_written = || {
+        let made = fs::read_dir(&dir).unwrap().next().map(|made| made.unwrap().path().join("file"));
+        made.is_some_and(|file| fs::metadata(file).is_ok_and(|file| file.len() > 4 * 4096))
+    };
+    until("both processes have written", has_written);
+    let ranks = processes_with(&["bench", "--mpi", dir.to_str().unwrap()]);
+    assert_eq!(ranks.len(), 2, "{ranks:?}");
+    kill_process(Pid::from_raw(ranks[1]).unwrap(), Signal::KILL).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert!(!ended.status.success());
+    until("it has been cleaned up", || is_empty(&dir));
+    for rank in ranks {
+        until("the ranks have ended", || !Path::new(&format!("/proc/{rank}")).exists());
+    }
+}
+
+/// Processes of this tool whose command line has all these words, but for the launcher's own.
+fn processes_with(words: &[&str]) -> Vec<i32> {
+    let all =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let has_them = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        line.first().is_some_and(|program| program.ends_with(b"/miot"))
+            && words.iter().all(|word| line.contains(&word.as_bytes()))
+    };
+    all.filter(has_them).collect()
 }
 
 /// Starts a benchmark that goes on for long, and waits until its processes access the file.

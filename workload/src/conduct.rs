@@ -97,38 +97,51 @@ impl Conductor {
     pub fn start(
         target: &Path,
         processes: u64,
-        mut command: impl FnMut() -> Command,
+        mut command: impl FnMut(u64) -> Command,
     ) -> Result<Conductor, Failed> {
-        let directory = target.join(format!("miot-bench-{}", std::process::id()));
-        let failed = |action| {
-            let path = directory.clone();
-            move |source| Failed::Io { action, path, source }
-        };
-        std::fs::create_dir(&directory).map_err(failed("make"))?;
-        let mut conductor = Conductor {
-            directory: directory.clone(),
-            children: Vec::new(),
-            ranks: Ranks::new(Vec::new()),
-            processes,
-        };
+        let mut conductor = Conductor::of(target, processes, Ranks::new(Vec::new()))?;
+        let path = &conductor.directory.clone();
+        let failed = |action| move |source| Failed::Io { action, path: path.clone(), source };
         let mut sockets = Vec::new();
-        for _ in 0..processes {
+        for rank in 0..processes {
             let (ours, theirs) = UnixStream::pair().map_err(failed("connect a process for"))?;
-            let child = command().stdin(Stdio::from(OwnedFd::from(theirs))).spawn();
+            let child = command(rank).stdin(Stdio::from(OwnedFd::from(theirs))).spawn();
             conductor.children.push(child.map_err(failed("start a process for"))?);
             sockets.push(ours);
         }
         conductor.ranks = Ranks::new(sockets);
-        let whole = directory.as_os_str().as_bytes().to_vec();
-        let mut number = 0;
-        conductor
-            .ranks
-            .tell_each(|| {
-                number += 1;
-                Job { rank: number - 1, processes, directory: whole.clone() }
-            })
-            .map_err(|lost| conductor.lost(lost))?;
-        Ok(conductor)
+        conductor.begin()
+    }
+
+    /// Conducts processes that something else has started.
+    ///
+    /// # Errors
+    /// [`Failed::Io`], [`Failed::Lost`].
+    pub fn of_launched(target: &Path, processes: u64, ranks: Ranks) -> Result<Conductor, Failed> {
+        Conductor::of(target, processes, ranks)?.begin()
+    }
+
+    fn of(target: &Path, processes: u64, ranks: Ranks) -> Result<Conductor, Failed> {
+        let directory = target.join(format!("miot-bench-{}", std::process::id()));
+        std::fs::create_dir(&directory).map_err(|source| Failed::Io {
+            action: "make",
+            path: directory.clone(),
+            source,
+        })?;
+        Ok(Conductor { directory, children: Vec::new(), ranks, processes })
+    }
+
+    fn begin(mut self) -> Result<Conductor, Failed> {
+        let directory = self.directory.as_os_str().as_bytes().to_vec();
+        let job = Job { processes: self.processes, directory };
+        self.ranks.tell(&job).map_err(|lost| self.lost(lost))?;
+        Ok(self)
+    }
+
+    /// Where files are made.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Measures until the mean is as sure as the suite asks, and tells of each repetition as it is made.

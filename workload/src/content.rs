@@ -16,6 +16,8 @@ pub const ALIGNMENT: usize = 4096;
 pub struct Content {
     bytes: Vec<u8>,
     start: usize,
+    /// How often the period is there.
+    periods: u64,
 }
 
 /// Where content was found that does not belong there.
@@ -33,8 +35,15 @@ impl Content {
     /// For pieces of at most `longest` bytes. Another `generation` has other content.
     #[must_use]
     pub fn new(generation: u64, longest: u64) -> Content {
+        Content::spread(generation, longest, 0)
+    }
+
+    /// The same in at least `memory` bytes.
+    #[must_use]
+    pub fn spread(generation: u64, longest: u64, memory: u64) -> Content {
         let scatter = Scatter::new(generation);
-        let length = PERIOD as usize + usize::try_from(longest).unwrap_or(usize::MAX - (1 << 30));
+        let periods = memory.div_ceil(PERIOD).max(1);
+        let length = (periods * PERIOD) as usize + usize::try_from(longest).unwrap_or(usize::MAX - (1 << 30));
         let mut bytes = vec![0; length + ALIGNMENT + 8];
         let start = bytes.as_ptr().align_offset(ALIGNMENT);
         let period = PERIOD as usize;
@@ -45,7 +54,7 @@ impl Content {
             let end = (at + period).min(length);
             bytes.copy_within(start..start + (end - at), start + at);
         }
-        Content { bytes, start }
+        Content { bytes, start, periods }
     }
 
     /// What belongs at an offset.
@@ -54,7 +63,7 @@ impl Content {
     /// If `length` is more than the longest piece.
     #[must_use]
     pub fn at(&self, offset: u64, length: u64) -> &[u8] {
-        let begin = self.start + (offset % PERIOD) as usize;
+        let begin = self.start + (offset % (self.periods * PERIOD)) as usize;
         &self.bytes[begin..begin + length as usize]
     }
 
@@ -92,6 +101,9 @@ mod tests {
             assert_eq!(piece, &whole[(offset % PERIOD) as usize..][..100]);
             assert_eq!(content.check(offset, piece, true), Ok(()));
         }
+        let spread = Content::spread(1, 100, 2 * PERIOD);
+        assert_eq!(spread.at(PERIOD + 17, 100), content.at(17, 100));
+        assert_ne!(spread.at(PERIOD + 17, 100).as_ptr(), spread.at(17, 100).as_ptr());
         assert_ne!(content.at(0, 64), Content::new(2, 64).at(0, 64));
         assert_eq!(content.at(8192, 1).as_ptr().align_offset(ALIGNMENT), 0);
     }

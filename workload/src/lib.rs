@@ -8,12 +8,15 @@
 //! | [`suite`] | measurements as a configuration file says them |
 //! | [`replay`] | doing again what a trace says was done |
 //! | [`conduct`], [`rank`], [`world`] | who tells the processes what to do; what each does; how they meet |
+//! | [`mpi`] | the same among processes that an MPI launcher has started, and files through MPI-IO |
 //! | [`times`], [`statistics`] | S, T and B of a measurement; how sure a mean is |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod conduct;
 pub mod content;
+mod files;
+pub mod mpi;
 pub mod pattern;
 pub mod rank;
 pub mod replay;
@@ -23,5 +26,5 @@ pub mod suite;
 pub mod times;
 pub mod world;
 
-pub use pattern::{Impossible, Pattern, Piece};
+pub use pattern::{Impossible, Level, Pattern, Piece};
 pub use suite::{Run, Suite};

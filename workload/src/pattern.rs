@@ -20,6 +20,17 @@ pub struct Piece {
     pub length: u64,
 }
 
+/// One of several nested loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Level {
+    /// How often.
+    pub count: u64,
+    /// Bytes from one to the next.
+    #[serde(with = "bytes")]
+    pub stride: u64,
+}
+
 /// A spatial pattern. `n` processes have ranks `r` from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "pattern", rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
@@ -125,6 +136,17 @@ pub enum Pattern {
         #[serde(with = "bytes")]
         block: u64,
     },
+    /// As models have it: each process goes through nested loops from a start of its own, which it may do again from other starts.
+    Looped {
+        /// Bytes of a piece.
+        #[serde(with = "bytes")]
+        block: u64,
+        /// Innermost first; none: one piece.
+        #[serde(default)]
+        loops: Vec<Level>,
+        /// Where each process begins the loops, in order, by rank.
+        starts: Vec<Vec<u64>>,
+    },
     /// The process of rank 0 accesses everything, `count·n` pieces, the others nothing.
     RankZero {
         /// Bytes of a piece.
@@ -183,6 +205,14 @@ pub enum Impossible {
     /// The file would be longer than files can be.
     #[error("the file would be longer than 8 EiB: make blocks, counts or strides smaller")]
     TooLong,
+    /// Loops begin somewhere for each process.
+    #[error("`starts` has a list for {found} processes, there are {processes}")]
+    Starts {
+        /// Lists there are.
+        found: usize,
+        /// Processes there are.
+        processes: u64,
+    },
     /// More pieces than can be remembered.
     #[error("{0} vertices of all processes: at most {MOST_VERTICES} can be dealt out")]
     TooManyVertices(u64),
@@ -226,6 +256,7 @@ impl Pattern {
             Pattern::Tiled { .. } => "tiled",
             Pattern::Unstructured { .. } => "unstructured",
             Pattern::Flash { .. } => "flash",
+            Pattern::Looped { .. } => "looped",
             Pattern::RankZero { .. } => "rank-zero",
         }
     }
@@ -244,6 +275,8 @@ impl Pattern {
             Pattern::Tiled { height, .. } => height,
             Pattern::Unstructured { vertices, .. } => vertices,
             Pattern::Flash { variables, .. } => variables,
+            // That of a model is what it is.
+            Pattern::Looped { .. } => return more,
         };
         *number = number.saturating_mul(factor);
         more
@@ -327,6 +360,18 @@ impl Pattern {
                 at_least_one(&[("variables", variables), ("blocks", blocks), ("block", block)])?;
                 product(&[variables, processes, blocks, block])
             }
+            Pattern::Looped { block, ref loops, ref starts } => {
+                at_least_one(&[("block", block)])?;
+                if starts.len() as u64 != processes {
+                    return Err(Impossible::Starts { found: starts.len(), processes });
+                }
+                let mut length = block;
+                for level in loops {
+                    at_least_one(&[("count", level.count)])?;
+                    length = sum(&[length, product(&[level.count - 1, level.stride])?])?;
+                }
+                sum(&[starts.iter().flatten().copied().max().unwrap_or(0), length])
+            }
         }
     }
 
@@ -402,6 +447,21 @@ impl Pattern {
                 let own = blocks * block;
                 Box::new((0..variables).map(move |v| at((v * processes + rank) * own, own)))
             }
+            Pattern::Looped { block, ref loops, ref starts } => {
+                let loops = loops.clone();
+                let all = loops.iter().map(|level| level.count).product();
+                let distance = move |mut number: u64| {
+                    let level = |level: &Level| {
+                        let digit = number % level.count;
+                        number /= level.count;
+                        digit * level.stride
+                    };
+                    loops.iter().map(level).sum::<u64>()
+                };
+                let own = starts[rank as usize].clone();
+                let places = own.into_iter().flat_map(move |start| (0..all).map(move |i| (start, i)));
+                Box::new(places.map(move |(start, i)| at(start + distance(i), block)))
+            }
             Pattern::RankZero { block, count } => {
                 let count = if rank == 0 { count * processes } else { 0 };
                 Box::new((0..count).map(move |i| at(i * block, block)))
@@ -412,7 +472,7 @@ impl Pattern {
 
 #[cfg(test)]
 mod tests {
-    use super::{Impossible, Pattern, Piece};
+    use super::{Impossible, Level, Pattern, Piece};
     use proptest::prelude::*;
 
     fn pieces(pattern: &Pattern, rank: u64, processes: u64) -> Vec<(u64, u64)> {
@@ -501,6 +561,17 @@ mod tests {
                 .prop_map(|(variables, blocks, block)| Pattern::Flash { variables, blocks, block }),
             (block, count).prop_map(|(block, count)| Pattern::RankZero { block, count }),
         ]
+    }
+
+    #[test]
+    fn loops_begin_where_each_process_says() {
+        let levels = [(2, 10), (2, 100)].map(|(count, stride)| Level { count, stride });
+        let looped =
+            Pattern::Looped { block: 5, loops: levels.to_vec(), starts: vec![vec![0], vec![7, 1000]] };
+        let offsets: Vec<u64> = looped.pieces(1, 2).unwrap().map(|piece| piece.offset).collect();
+        assert_eq!(offsets, [7, 17, 107, 117, 1000, 1010, 1100, 1110]);
+        assert_eq!(looped.file_bytes(2), Ok(1115));
+        assert_eq!(looped.file_bytes(3), Err(Impossible::Starts { found: 2, processes: 3 }));
     }
 
     proptest! {

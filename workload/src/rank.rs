@@ -1,9 +1,11 @@
 //! What one process does in a measurement: prepare, wait, access, wait, clean up.
 
 use crate::content::{ALIGNMENT, Content, Mismatch};
+use crate::files::Opened;
+use crate::mpi::SharedFile;
 use crate::pattern::{Impossible, Piece};
 use crate::scatter::Scatter;
-use crate::suite::{Cache, Operation, Run, Sync, Verify};
+use crate::suite::{Cache, Interface, Operation, Pause, Run, Sync, Verify};
 use crate::times::Moments;
 use crate::world::{Lost, Place};
 use rustix::fs::{Advice, Mode, OFlags};
@@ -20,8 +22,6 @@ use std::time::{Duration, Instant};
 /// What a rank is told before it begins.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
-    /// Which one it is.
-    pub rank: u64,
     /// How many there are.
     pub processes: u64,
     /// Bytes of the path of the directory that files are made in.
@@ -100,7 +100,7 @@ pub fn serve(mut place: Place) -> Result<(), Failed> {
             Order::End => return Ok(()),
             Order::Measure(run) => {
                 let run = toml::from_str(&run).map_err(|error| Lost::Conductor(io::Error::other(error)))?;
-                Measurement::of(&job, &run)?.measure(&mut place)?;
+                Measurement::of(&place, &job, &run)?.measure(&mut place)?;
             }
         }
     }
@@ -113,35 +113,43 @@ fn now() -> u64 {
 }
 
 struct Measurement<'a> {
-    job: &'a Job,
+    rank: u64,
     run: &'a Run,
     path: PathBuf,
     pieces: Vec<Piece>,
     /// What the file holds before, and what is written.
     before: Content,
     after: Content,
+    /// Calls of the process that has the most of them, if all make as many.
+    calls: usize,
 }
 
 impl<'a> Measurement<'a> {
-    fn of(job: &'a Job, run: &'a Run) -> Result<Measurement<'a>, Failed> {
-        let (rank, sharing) = run.place(job.rank, job.processes);
-        let pieces: Vec<Piece> = run.pattern.pieces(rank, sharing)?.collect();
+    fn of(place: &Place, job: &Job, run: &'a Run) -> Result<Measurement<'a>, Failed> {
+        let rank = place.rank();
+        let (part, sharing) = run.place(rank, job.processes);
+        let pieces: Vec<Piece> = run.pattern.pieces(part, sharing)?.collect();
         let longest = pieces.iter().map(|piece| piece.length).max().unwrap_or(0);
-        let name = if run.file_per_process { format!("file-{}", job.rank) } else { "file".to_owned() };
-        let file = if run.file_per_process { job.rank } else { 0 };
+        let name = if run.file_per_process { format!("file-{rank}") } else { "file".to_owned() };
+        let file = if run.file_per_process { rank } else { 0 };
         let modified = u64::from(run.operation.needs_content());
+        let mut most = 0;
+        for other in 0..if run.collective { sharing } else { 0 } {
+            most = run.pattern.pieces(other, sharing)?.count().max(most);
+        }
         Ok(Measurement {
             path: Path::new(OsStr::from_bytes(&job.directory)).join(name),
-            before: Content::new(2 * file, longest),
-            after: Content::new(2 * file + modified, longest),
-            job,
+            before: Content::spread(2 * file, longest, run.memory),
+            after: Content::spread(2 * file + modified, longest, run.memory),
+            rank,
             run,
             pieces,
+            calls: most.div_ceil(run.together as usize),
         })
     }
 
     fn io(&self, action: &'static str) -> impl FnOnce(io::Error) -> Failed {
-        let (rank, path) = (self.job.rank, self.path.clone());
+        let (rank, path) = (self.rank, self.path.clone());
         move |source| Failed::Io { rank, action, path, source }
     }
 
@@ -149,19 +157,29 @@ impl<'a> Measurement<'a> {
     fn measure(&self, place: &mut Place) -> Result<(), Failed> {
         agree(place, self.make())?;
         agree(place, self.fill())?;
-        let file = agree(place, self.open())?;
-        let mut buffer = Buffer::new(self.pieces.iter().map(|piece| piece.length).max().unwrap_or(0));
+        let file = agree(place, self.open(place))?;
+        let staged = self.staged();
+        let mut buffer = Buffer::new(self.longest_call(), self.run.memory);
         place.barrier()?;
         let ready = now();
-        let accessed = self.access(&file, &mut buffer);
+        pause(&self.run.late, self.rank);
+        let accessed = self.access(&file, &staged, &mut buffer);
+        pause(&self.run.linger, self.rank);
         place.barrier()?;
         let done = now();
-        let checked = accessed.and_then(|accessed| self.check(&mut buffer).map(|()| accessed));
+        let closed = file.close().map_err(self.io("close"));
+        let checked = accessed.and_then(|accessed| {
+            closed?;
+            self.check(&mut buffer).map(|()| accessed)
+        });
         let accessed = agree(place, checked)?;
-        drop(file);
         place.barrier()?;
         agree(place, self.remove())?;
         let moments = Moments { ready, first: accessed.first, last: accessed.last, done };
+        let moments = match place.member() {
+            Some(member) if !member.shares_clock() => moments.since_ready(),
+            _ => moments,
+        };
         place.tell(&Done {
             moments,
             read: accessed.read,
@@ -173,7 +191,7 @@ impl<'a> Measurement<'a> {
 
     /// The one who makes and removes the file.
     fn is_owner(&self) -> bool {
-        self.run.file_per_process || self.job.rank == 0
+        self.run.file_per_process || self.rank == 0
     }
 
     fn make(&self) -> Result<(), Failed> {
@@ -196,7 +214,7 @@ impl<'a> Measurement<'a> {
         if self.run.cache == Cache::Keep { Ok(()) } else { file.sync_all().map_err(self.io("sync")) }
     }
 
-    fn open(&self) -> Result<File, Failed> {
+    fn open(&self, place: &Place) -> Result<Opened, Failed> {
         let direct = if self.run.cache == Cache::Direct { OFlags::DIRECT } else { OFlags::empty() };
         let flags = OFlags::RDWR | OFlags::CLOEXEC | direct;
         let file = rustix::fs::open(&self.path, flags, Mode::empty());
@@ -205,7 +223,35 @@ impl<'a> Measurement<'a> {
             let dropped = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
             dropped.map_err(|errno| self.io("drop the cache of")(errno.into()))?;
         }
-        Ok(file)
+        let (Interface::MpiIo, Some(member)) = (self.run.interface, place.member()) else {
+            return Ok(Opened::Posix(file));
+        };
+        let file =
+            SharedFile::open(member.mpi(), &self.path, self.run.collective).map_err(self.io("open"))?;
+        if self.run.together > 1 {
+            file.show(&self.pieces, self.run.together as usize).map_err(self.io("set the view of"))?;
+        }
+        Ok(Opened::MpiIo(file))
+    }
+
+    /// The pieces of each call.
+    fn each_call(&self) -> impl Iterator<Item = &[Piece]> {
+        self.pieces.chunks(self.run.together as usize)
+    }
+
+    fn longest_call(&self) -> u64 {
+        self.each_call().map(bytes).max().unwrap_or(0)
+    }
+
+    /// What is written by calls of several pieces, one after the other; ready before the clock runs.
+    fn staged(&self) -> Vec<u8> {
+        let is_needed = self.run.together > 1 && self.run.operation.writes();
+        let pieces = if is_needed { self.pieces.as_slice() } else { &[] };
+        let mut staged = Vec::with_capacity(bytes(pieces) as usize);
+        for piece in pieces {
+            staged.extend_from_slice(self.after.at(piece.offset, piece.length));
+        }
+        staged
     }
 
     /// Whether a piece is read, and whether it is written.
@@ -215,47 +261,96 @@ impl<'a> Measurement<'a> {
             Operation::Read | Operation::ReRead => (true, false),
             Operation::ReadModifyWrite => (true, true),
             Operation::Mixed => {
-                let lot = Scatter::new(self.job.rank).at(number as u64);
+                let lot = Scatter::new(self.rank).at(number as u64);
                 let reads = lot < (self.run.read_share * u64::MAX as f64) as u64;
                 (reads, !reads)
             }
+            Operation::None => (false, false),
         }
     }
 
-    fn access(&self, file: &File, buffer: &mut Buffer) -> Result<Accessed, Failed> {
+    /// Collective calls go on after an error, as the others wait for them.
+    fn access(&self, file: &Opened, staged: &[u8], buffer: &mut Buffer) -> Result<Accessed, Failed> {
         let mut accessed = Accessed::default();
-        for (number, piece) in self.pieces.iter().enumerate() {
-            let (reads, writes) = self.does(number);
+        let mut failed = None;
+        let mut position = 0;
+        for (number, pieces) in self.each_call().enumerate() {
             accessed.first.get_or_insert_with(now);
-            if reads {
-                let found = buffer.of(piece.length);
-                file.read_exact_at(found, piece.offset).map_err(self.io("read"))?;
-                self.compare(&self.before, piece.offset, found, self.run.verify)?;
-                accessed.read += piece.length;
-                accessed.calls += 1;
-            }
-            if writes {
-                let content = self.after.at(piece.offset, piece.length);
-                file.write_all_at(content, piece.offset).map_err(self.io("write"))?;
-                accessed.written += piece.length;
-                accessed.calls += 1;
-                if self.run.sync == Sync::Each {
-                    file.sync_data().map_err(self.io("sync"))?;
+            let call = Call { number, pieces, position };
+            if let Err(why) = self.call(file, &call, staged, buffer, &mut accessed) {
+                if !self.run.collective {
+                    return Err(why);
                 }
+                failed.get_or_insert(why);
             }
+            position += bytes(pieces);
             accessed.last = Some(now());
             if self.run.burst > 0
                 && (number as u64 + 1).is_multiple_of(self.run.burst)
-                && number + 1 < self.pieces.len()
+                && position < bytes(&self.pieces)
             {
                 compute(self.run.compute);
             }
         }
-        if self.run.sync == Sync::End && accessed.written > 0 {
-            file.sync_data().map_err(self.io("sync"))?;
-            accessed.last = Some(now());
+        for number in self.each_call().count()..self.calls {
+            let nothing = Call { number, pieces: &[], position };
+            if let Err(why) = self.call(file, &nothing, staged, buffer, &mut Accessed::default()) {
+                failed.get_or_insert(why);
+            }
         }
-        Ok(accessed)
+        let (writes, wrote) = (self.run.operation.writes(), accessed.written > 0);
+        if self.run.sync == Sync::End && if self.run.collective { writes } else { wrote } {
+            if let Err(why) = file.sync() {
+                failed.get_or_insert(self.io("sync")(why));
+            }
+            accessed.last = accessed.last.map(|_| now());
+        }
+        failed.map_or(Ok(accessed), Err)
+    }
+
+    fn call(
+        &self,
+        file: &Opened,
+        call: &Call<'_>,
+        staged: &[u8],
+        buffer: &mut Buffer,
+        accessed: &mut Accessed,
+    ) -> Result<(), Failed> {
+        let (reads, writes) = self.does(call.number);
+        let length = bytes(call.pieces);
+        let (offset, content) = match call.pieces {
+            // Nothing, or by the view.
+            [] => (call.position, [].as_slice()),
+            _ if self.run.together > 1 => {
+                let end = (call.position + length) as usize;
+                (call.position, staged.get(call.position as usize..end).unwrap_or_default())
+            }
+            [one, ..] => (one.offset, self.after.at(one.offset, one.length)),
+        };
+        if reads {
+            let found = buffer.of(length);
+            file.read(found, offset).map_err(self.io("read"))?;
+            let mut rest = &*found;
+            for piece in call.pieces {
+                let (own, others) = rest.split_at(piece.length as usize);
+                self.compare(&self.before, piece.offset, own, self.run.verify)?;
+                rest = others;
+            }
+            accessed.read += length;
+            accessed.calls += 1;
+        }
+        if writes {
+            file.write(content, offset).map_err(self.io("write"))?;
+            accessed.written += length;
+            accessed.calls += 1;
+            if self.run.sync == Sync::Each {
+                file.sync().map_err(self.io("sync"))?;
+            }
+        }
+        if self.run.operation == Operation::None {
+            accessed.calls += 1;
+        }
+        Ok(())
     }
 
     fn compare(&self, with: &Content, offset: u64, found: &[u8], how: Verify) -> Result<(), Failed> {
@@ -263,7 +358,7 @@ impl<'a> Measurement<'a> {
             return Ok(());
         }
         with.check(offset, found, how == Verify::All).map_err(|mismatch| Failed::Content {
-            rank: self.job.rank,
+            rank: self.rank,
             path: self.path.clone(),
             mismatch,
         })
@@ -278,7 +373,8 @@ impl<'a> Measurement<'a> {
         for (number, piece) in self.pieces.iter().enumerate() {
             let found = buffer.of(piece.length);
             file.read_exact_at(found, piece.offset).map_err(self.io("read"))?;
-            let content = if self.does(number).1 { &self.after } else { &self.before };
+            let content =
+                if self.does(number / self.run.together as usize).1 { &self.after } else { &self.before };
             self.compare(content, piece.offset, found, Verify::All)?;
         }
         Ok(())
@@ -299,6 +395,23 @@ struct Accessed {
     calls: u64,
 }
 
+/// One call: which, of which pieces, and how many bytes those before it have.
+struct Call<'a> {
+    number: usize,
+    pieces: &'a [Piece],
+    position: u64,
+}
+
+fn bytes(pieces: &[Piece]) -> u64 {
+    pieces.iter().map(|piece| piece.length).sum()
+}
+
+fn pause(pauses: &[Pause], rank: u64) {
+    if let Some(Pause(time)) = pauses.get(rank as usize) {
+        std::thread::sleep(*time);
+    }
+}
+
 /// Tells how a step went, and learns whether all can go on.
 fn agree<T>(place: &mut Place, step: Result<T, Failed>) -> Result<T, Failed> {
     match step {
@@ -309,6 +422,8 @@ fn agree<T>(place: &mut Place, step: Result<T, Failed>) -> Result<T, Failed> {
         }
         Err(failed) => {
             place.tell(&Told::<()>::Err(failed.to_string()))?;
+            // Under MPI all hear together that it is over.
+            let _ = place.hear::<()>();
             Err(failed)
         }
     }
@@ -326,17 +441,27 @@ fn compute(time: Duration) {
 struct Buffer {
     bytes: Vec<u8>,
     start: usize,
+    /// From `start`: which part is next.
+    next: usize,
 }
 
 impl Buffer {
-    fn new(longest: u64) -> Buffer {
-        let mut bytes = vec![0; usize::try_from(longest).unwrap_or(usize::MAX - (1 << 30)) + ALIGNMENT];
+    fn new(longest: u64, memory: u64) -> Buffer {
+        let length = usize::try_from(longest.max(memory)).unwrap_or(usize::MAX - (1 << 30));
+        let mut bytes = vec![0; length + ALIGNMENT];
         bytes.fill(1);
         let start = bytes.as_ptr().align_offset(ALIGNMENT);
-        Buffer { bytes, start }
+        Buffer { bytes, start, next: 0 }
     }
 
+    /// The next part of so many bytes, and the first after the last.
     fn of(&mut self, length: u64) -> &mut [u8] {
-        &mut self.bytes[self.start..self.start + length as usize]
+        let length = length as usize;
+        if self.start + self.next + length > self.bytes.len() {
+            self.next = 0;
+        }
+        let begin = self.start + self.next;
+        self.next += length.next_multiple_of(ALIGNMENT);
+        &mut self.bytes[begin..begin + length]
     }
 }

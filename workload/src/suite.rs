@@ -21,21 +21,39 @@ pub enum Operation {
     ReadModifyWrite,
     /// Some pieces are read, the others written: see [`Run::read_share`].
     Mixed,
+    /// Nothing: what the benchmark itself takes.
+    None,
 }
 
 impl Operation {
     /// The file has its content before the clock runs.
     #[must_use]
     pub fn needs_content(self) -> bool {
-        self != Operation::Write
+        !matches!(self, Operation::Write | Operation::None)
     }
 
     /// Pieces may be written.
     #[must_use]
     pub fn writes(self) -> bool {
-        !matches!(self, Operation::Read | Operation::ReRead)
+        !matches!(self, Operation::Read | Operation::ReRead | Operation::None)
     }
 }
+
+/// How files are accessed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Interface {
+    /// `pread` and `pwrite`.
+    #[default]
+    Posix,
+    /// `MPI_File_read_at` and `MPI_File_write_at`.
+    MpiIo,
+}
+
+/// How long a process waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Pause(#[serde(with = "miot_proto::units::duration")] pub Duration);
 
 /// What becomes of the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,10 +127,33 @@ pub struct Run {
     /// How long it computes after each burst.
     #[serde(default, with = "miot_proto::units::duration")]
     pub compute: Duration,
+    /// With which calls.
+    #[serde(default)]
+    pub interface: Interface,
+    /// With the collective calls of MPI-IO: all processes call together.
+    #[serde(default)]
+    pub collective: bool,
+    /// Pieces of a call of MPI-IO, through a file type.
+    #[serde(default = "one")]
+    pub together: u64,
+    /// Bytes of memory of each process that data come from and go to, in turn; at least one call's. Little of it stays in
+    /// the processor's cache.
+    #[serde(default, with = "miot_proto::units::bytes")]
+    pub memory: u64,
+    /// How long each process, by rank, waits between the first barrier and its first access; those beyond the end do not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late: Vec<Pause>,
+    /// The same between its last access and the second barrier.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub linger: Vec<Pause>,
 }
 
 fn half() -> f64 {
     0.5
+}
+
+fn one() -> u64 {
+    1
 }
 
 /// Measurements, one after the other.
@@ -230,6 +271,12 @@ impl Run {
             verify: Verify::default(),
             burst: 0,
             compute: Duration::ZERO,
+            interface: Interface::default(),
+            collective: false,
+            together: one(),
+            memory: 0,
+            late: Vec::new(),
+            linger: Vec::new(),
         }
     }
 
@@ -250,6 +297,28 @@ impl Run {
         }
         if !(0.0..=1.0).contains(&self.read_share) {
             return wrong("`read-share` is a share between 0 and 1");
+        }
+        if self.interface == Interface::Posix && (self.collective || self.together > 1) {
+            return wrong("`collective` and `together` are of MPI-IO: add `interface = \"mpi-io\"`");
+        }
+        if self.interface == Interface::MpiIo && self.cache == Cache::Direct {
+            return wrong(
+                "MPI-IO does not bypass the cache: use `cache = \"drop\"`, or `interface = \"posix\"`",
+            );
+        }
+        if self.together == 0 {
+            return wrong("`together` is at least 1");
+        }
+        if self.collective && self.file_per_process {
+            return wrong(
+                "collective calls are on a file of all processes: not with `file-per-process = true`",
+            );
+        }
+        if self.collective && self.operation == Operation::Mixed {
+            return wrong("in a collective call all read or all write: not with `operation = \"mixed\"`");
+        }
+        if self.collective && self.sync == Sync::Each {
+            return wrong("collective runs make data durable at the end: use `sync = \"end\"`");
         }
         if self.cache == Cache::Direct {
             let pieces = (0..sharing).filter_map(|rank| self.pattern.pieces(rank, sharing).ok()).flatten();

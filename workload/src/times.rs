@@ -20,6 +20,16 @@ pub struct Moments {
     pub done: u64,
 }
 
+impl Moments {
+    /// Counted from when the first barrier was left: for processes whose clocks have nothing to do with each other, as if all left
+    /// it at once.
+    #[must_use]
+    pub fn since_ready(self) -> Moments {
+        let since = |moment: u64| moment.saturating_sub(self.ready);
+        Moments { ready: 0, first: self.first.map(since), last: self.last.map(since), done: since(self.done) }
+    }
+}
+
 /// Parts of the aggregate time, seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Times {
@@ -67,6 +77,9 @@ mod tests {
         assert_eq!(nanoseconds(times.accesses), 92_000);
         assert_eq!(nanoseconds(times.barrier), 6_000);
         assert_eq!(nanoseconds(times.aggregate), 100_000);
+        let apart = [moments[0].since_ready(), moments[1].since_ready()];
+        assert_eq!((apart[1].first, apart[1].last, apart[1].done), (Some(1_000), Some(93_000), 99_000));
+        assert_eq!(nanoseconds(Times::of(&apart).unwrap().aggregate), 99_000);
         assert!(Times::of(&[idle]).is_none());
         assert!(Times::of(&[]).is_none());
     }

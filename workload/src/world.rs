@@ -2,11 +2,15 @@
 //!
 //! On one host the conductor is a process of its own, and each rank is connected to it by a socket, its standard input. A rank
 //! that dies closes it: the conductor sees that at once, closes the others, and they end.
+//!
+//! Under MPI the conductor is a thread of rank 0, barriers are MPI's, and what is told goes through rank 0 (see [`Member`]).
 
+use crate::mpi::{Everyone, Failed, Member, Mpi};
 use rustix::net::SendFlags;
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, Read as _};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 /// Longest message, so that garbage is not taken for a length.
 const LONGEST: u32 = 1 << 28;
@@ -29,15 +33,44 @@ pub enum Lost {
 
 /// The side of a rank.
 #[derive(Debug)]
-pub struct Place {
-    conductor: UnixStream,
+pub struct Place(Link);
+
+#[derive(Debug)]
+enum Link {
+    Socket { conductor: UnixStream, rank: u64 },
+    Mpi(Member),
+}
+
+/// The processes that an MPI launcher has started: the place of this one, and at rank 0 all of them, for a conductor.
+///
+/// # Errors
+/// [`Failed`].
+pub fn launched(mpi: &Arc<Mpi>) -> Result<(Place, Option<Ranks>), Failed> {
+    let (member, everyone) = Member::join(mpi)?;
+    Ok((Place(Link::Mpi(member)), everyone.map(|everyone| Ranks(Links::Mpi(everyone)))))
 }
 
 impl Place {
-    /// Meets the conductor through a socket.
+    /// That of a rank which meets the conductor through a socket.
     #[must_use]
-    pub fn new(conductor: UnixStream) -> Place {
-        Place { conductor }
+    pub fn new(conductor: UnixStream, rank: u64) -> Place {
+        Place(Link::Socket { conductor, rank })
+    }
+
+    /// Which rank it is.
+    pub(crate) fn rank(&self) -> u64 {
+        match &self.0 {
+            Link::Socket { rank, .. } => *rank,
+            Link::Mpi(member) => member.rank(),
+        }
+    }
+
+    /// Its place under MPI.
+    pub(crate) fn member(&self) -> Option<&Member> {
+        match &self.0 {
+            Link::Socket { .. } => None,
+            Link::Mpi(member) => Some(member),
+        }
     }
 
     /// Waits until all ranks are here.
@@ -45,6 +78,9 @@ impl Place {
     /// # Errors
     /// [`Lost::Conductor`].
     pub fn barrier(&mut self) -> Result<(), Lost> {
+        if let Link::Mpi(member) = &self.0 {
+            return member.barrier().map_err(Lost::Conductor);
+        }
         self.tell(&())?;
         self.hear()
     }
@@ -54,7 +90,11 @@ impl Place {
     /// # Errors
     /// [`Lost::Conductor`].
     pub fn tell(&mut self, what: &impl Serialize) -> Result<(), Lost> {
-        send(&mut self.conductor, what).map_err(Lost::Conductor)
+        let told = match &mut self.0 {
+            Link::Socket { conductor, .. } => send(conductor, what),
+            Link::Mpi(member) => encode(what).and_then(|message| member.tell(&message)),
+        };
+        told.map_err(Lost::Conductor)
     }
 
     /// Waits for what the conductor says.
@@ -62,21 +102,29 @@ impl Place {
     /// # Errors
     /// [`Lost::Conductor`].
     pub fn hear<T: DeserializeOwned>(&mut self) -> Result<T, Lost> {
-        receive(&mut self.conductor).map_err(Lost::Conductor)
+        let heard = match &mut self.0 {
+            Link::Socket { conductor, .. } => receive(conductor),
+            Link::Mpi(member) => member.hear().and_then(|message| decode(&message)),
+        };
+        heard.map_err(Lost::Conductor)
     }
 }
 
 /// The side of the conductor.
 #[derive(Debug)]
-pub struct Ranks {
-    ranks: Vec<UnixStream>,
+pub struct Ranks(Links);
+
+#[derive(Debug)]
+enum Links {
+    Sockets(Vec<UnixStream>),
+    Mpi(Everyone),
 }
 
 impl Ranks {
     /// One socket for each rank, in order.
     #[must_use]
     pub fn new(ranks: Vec<UnixStream>) -> Ranks {
-        Ranks { ranks }
+        Ranks(Links::Sockets(ranks))
     }
 
     /// Who may end the measurement, from any thread.
@@ -84,7 +132,12 @@ impl Ranks {
     /// # Errors
     /// If the system has no more descriptors.
     pub fn stopper(&self) -> io::Result<Stopper> {
-        Ok(Stopper { ranks: self.ranks.iter().map(UnixStream::try_clone).collect::<io::Result<_>>()? })
+        let ranks = match &self.0 {
+            Links::Sockets(ranks) => ranks.as_slice(),
+            // Their launcher stops them.
+            Links::Mpi(_) => &[],
+        };
+        Ok(Stopper { ranks: ranks.iter().map(UnixStream::try_clone).collect::<io::Result<_>>()? })
     }
 
     /// Waits until all ranks wait, and lets them go.
@@ -92,6 +145,9 @@ impl Ranks {
     /// # Errors
     /// [`Lost::Rank`].
     pub fn barrier(&mut self) -> Result<(), Lost> {
+        if let Links::Mpi(_) = self.0 {
+            return Ok(());
+        }
         self.hear::<()>()?;
         self.tell(&())
     }
@@ -101,15 +157,12 @@ impl Ranks {
     /// # Errors
     /// [`Lost::Rank`].
     pub fn tell(&mut self, what: &impl Serialize) -> Result<(), Lost> {
-        self.each(|socket| send(socket, what)).map(|_| ())
-    }
-
-    /// Tells each rank something of its own, in order.
-    ///
-    /// # Errors
-    /// [`Lost::Rank`].
-    pub fn tell_each<T: Serialize>(&mut self, mut what: impl FnMut() -> T) -> Result<(), Lost> {
-        self.each(|socket| send(socket, &what())).map(|_| ())
+        match &mut self.0 {
+            Links::Sockets(ranks) => each(ranks, |socket| send(socket, what)).map(|_| ()),
+            Links::Mpi(ranks) => {
+                encode(what).and_then(|message| ranks.tell(message)).map_err(Lost::Conductor)
+            }
+        }
     }
 
     /// Waits for what each rank says.
@@ -117,13 +170,22 @@ impl Ranks {
     /// # Errors
     /// [`Lost::Rank`].
     pub fn hear<T: DeserializeOwned>(&mut self) -> Result<Vec<T>, Lost> {
-        self.each(receive)
+        match &mut self.0 {
+            Links::Sockets(ranks) => each(ranks, receive),
+            Links::Mpi(ranks) => {
+                let all = ranks.hear().map_err(Lost::Conductor)?;
+                all.iter().map(|message| decode(message).map_err(Lost::Conductor)).collect()
+            }
+        }
     }
+}
 
-    fn each<T>(&mut self, mut with: impl FnMut(&mut UnixStream) -> io::Result<T>) -> Result<Vec<T>, Lost> {
-        let ranks = self.ranks.iter_mut().enumerate();
-        ranks.map(|(rank, socket)| with(socket).map_err(|source| Lost::Rank { rank, source })).collect()
-    }
+fn each<T>(
+    ranks: &mut [UnixStream],
+    mut with: impl FnMut(&mut UnixStream) -> io::Result<T>,
+) -> Result<Vec<T>, Lost> {
+    let ranks = ranks.iter_mut().enumerate();
+    ranks.map(|(rank, socket)| with(socket).map_err(|source| Lost::Rank { rank, source })).collect()
 }
 
 /// See [`Ranks::stopper`].
@@ -139,6 +201,14 @@ impl Stopper {
             let _ = rank.shutdown(std::net::Shutdown::Both);
         }
     }
+}
+
+fn encode(what: &impl Serialize) -> io::Result<Vec<u8>> {
+    postcard::to_extend(what, Vec::new()).map_err(io::Error::other)
+}
+
+fn decode<T: DeserializeOwned>(message: &[u8]) -> io::Result<T> {
+    postcard::from_bytes(message).map_err(io::Error::other)
 }
 
 fn send(socket: &mut UnixStream, what: &impl Serialize) -> io::Result<()> {
@@ -164,7 +234,7 @@ fn receive<T: DeserializeOwned>(socket: &mut UnixStream) -> io::Result<T> {
     }
     let mut message = vec![0; length as usize];
     socket.read_exact(&mut message)?;
-    postcard::from_bytes(&message).map_err(io::Error::other)
+    decode(&message)
 }
 
 #[cfg(test)]
@@ -176,7 +246,7 @@ mod tests {
 
     fn world(size: usize) -> (Ranks, Vec<Place>) {
         let (ours, theirs): (Vec<_>, Vec<_>) = (0..size).map(|_| UnixStream::pair().unwrap()).unzip();
-        (Ranks::new(ours), theirs.into_iter().map(Place::new).collect())
+        (Ranks::new(ours), (0..).zip(theirs).map(|(rank, theirs)| Place::new(theirs, rank)).collect())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use miot_proto::units;
-use miot_workload::suite::{Cache, Operation, Sync, Verify};
+use miot_workload::suite::{Cache, Interface, Operation, Sync, Verify};
 use miot_workload::{Pattern, Run, Suite};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) struct Chosen {
     /// Bytes from one piece of a process to its next; else as close as can be
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     stride: Option<u64>,
-    /// write, re-write, read, re-read, read-modify-write or mixed
+    /// write, re-write, read, re-read, read-modify-write, mixed, or none (the benchmark itself)
     #[arg(long, value_name = "NAME", value_parser = named::<Operation>, default_value = "write")]
     operation: Operation,
     /// A file for each process
@@ -37,6 +37,15 @@ pub(super) struct Chosen {
     /// Compare what is read: none, ends or all
     #[arg(long, value_name = "HOW MUCH", value_parser = named::<Verify>, default_value = "ends")]
     verify: Verify,
+    /// posix or mpi-io
+    #[arg(long, value_name = "NAME", value_parser = named::<Interface>, default_value = "posix")]
+    interface: Interface,
+    /// Collective calls of MPI-IO
+    #[arg(long)]
+    collective: bool,
+    /// Memory of each process that data come from and go to, in turn; else as little as can be
+    #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "0")]
+    memory: u64,
     /// Pieces in a row before the process computes
     #[arg(long, value_name = "N", default_value_t = 0, requires = "compute")]
     burst: u64,
@@ -89,6 +98,9 @@ impl Chosen {
             verify: self.verify,
             burst: self.burst,
             compute: self.compute,
+            interface: if self.collective { Interface::MpiIo } else { self.interface },
+            collective: self.collective,
+            memory: self.memory,
             ..Run::new("", pattern)
         };
         Ok(Suite::of(vec![run]))

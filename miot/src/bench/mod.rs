@@ -1,6 +1,7 @@
 //! `miot bench`: a parallel I/O benchmark.
 
 pub(crate) mod chosen;
+pub(crate) mod launched;
 mod presets;
 mod print;
 
@@ -9,6 +10,7 @@ use anyhow::Context as _;
 use chosen::Chosen;
 use clap::Args;
 use miot_workload::conduct::{Conductor, Repetition};
+use miot_workload::suite::Interface;
 use miot_workload::world::{Place, Stopper};
 use miot_workload::{Suite, rank};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -21,15 +23,15 @@ use std::process::{Command, ExitCode};
 
 /// Measure parallel I/O: access patterns of several processes, with honest times
 ///
-/// Processes meet at a barrier, access a new file as a pattern says, and meet again. The time between, from the last process that leaves
+/// Processes meet at a barrier, access a new file as a pattern says, and meet again. The time between, from the first process that leaves
 /// the first barrier to the last that leaves the second, is S + T + B: until the first access by any of them, until the end of the
 /// last, until all are there. Bandwidth is bytes by that time, in MiB (2^20 bytes) per second.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot bench --dir /mnt/scratch --pattern strided --block 1M --count 256 --operation write\n  miot bench --dir /mnt/scratch --preset classic --processes 8 --format csv\n  miot bench --dir /mnt/scratch suite.toml\n  miot bench --preset classic --show > suite.toml\n\nFiles are made in a new directory in DIR and removed at the end. See docs/bench.md."
+    after_help = "Examples:\n  miot bench --dir /mnt/scratch --pattern strided --block 1M --count 256 --operation write\n  miot bench --dir /mnt/scratch --preset classic --processes 8 --format csv\n  miot bench --dir /mnt/scratch suite.toml\n  miot bench --preset classic --show > suite.toml\n  mpiexec -n 8 miot bench --mpi --dir /mnt/scratch --pattern strided --collective\n\nFiles are made in a new directory in DIR and removed at the end. See docs/bench.md."
 )]
 pub(crate) struct Arguments {
-    /// Measurements to make, in TOML
+    /// Measurements to make, in TOML; `-`: from standard input
     #[arg(value_name = "SUITE", conflicts_with_all = ["pattern", "preset"])]
     suite: Option<PathBuf>,
     /// Where to make files: a directory on the file system to be measured
@@ -43,6 +45,9 @@ pub(crate) struct Arguments {
     /// Processes that take part; else as the suite says, or 2
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     processes: Option<u64>,
+    /// Take part in what an MPI launcher has started: mpiexec -n 4 miot bench --mpi ...
+    #[arg(long, conflicts_with_all = ["processes", "show"])]
+    mpi: bool,
     /// Repetitions of each measurement at most; else as the suite says, or 10
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     repetitions: Option<u64>,
@@ -60,24 +65,47 @@ pub(crate) struct Arguments {
 
 /// A process of a benchmark.
 #[derive(Args, Debug)]
-pub(crate) struct Rank {}
+pub(crate) struct Rank {
+    rank: u64,
+}
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if arguments.mpi {
+        return launched::run(arguments);
+    }
     let suite = suite(arguments)?;
-    let mut out = stdout().lock();
     if arguments.show {
-        write!(out, "{}", miot_workload::suite::text(&suite)?)?;
+        write!(stdout(), "{}", miot_workload::suite::text(&suite)?)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(run) = suite.runs.iter().find(|run| run.interface == Interface::MpiIo) {
+        anyhow::bail!(
+            "run `{}` is MPI-IO, which needs MPI: mpiexec -n {} miot bench --mpi …",
+            run.name,
+            suite.processes
+        );
+    }
+    let mut conductor = conductor(&target(arguments)?, suite.processes)?;
+    measure(&mut conductor, &suite, arguments)?;
+    conductor.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn target(arguments: &Arguments) -> anyhow::Result<PathBuf> {
     let target = arguments.dir.as_deref().context("--dir DIR is missing: where to make files")?;
-    let mut conductor = conductor(target, suite.processes)?;
+    target.canonicalize().with_context(|| format!("cannot use {}", target.display()))
+}
+
+/// Makes all measurements of a suite, and prints what came of them.
+fn measure(conductor: &mut Conductor, suite: &Suite, arguments: &Arguments) -> anyhow::Result<()> {
+    let mut out = stdout();
     let mut table = print::Printer::new(arguments.format);
     for run in &suite.runs {
         let quiet = !stderr().is_terminal();
         let mut number = 0;
-        let enlarged = arguments.enlarge.map(|most| conductor.enlarge(run, &suite, most)).transpose()?;
+        let enlarged = arguments.enlarge.map(|most| conductor.enlarge(run, suite, most)).transpose()?;
         let run = enlarged.as_ref().unwrap_or(run);
-        let outcome = conductor.measure(run, &suite, |repetition: &Repetition| {
+        let outcome = conductor.measure(run, suite, |repetition: &Repetition| {
             number += 1;
             if !quiet {
                 let bandwidth = repetition.bandwidth;
@@ -89,18 +117,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
         table.print(&mut out, &outcome?)?;
     }
-    table.finish(&mut out)?;
-    conductor.finish()?;
-    Ok(ExitCode::SUCCESS)
+    table.finish(&mut out)
 }
 
 /// Starts processes that make their files in a new directory in `target`, and stop at signals.
 pub(crate) fn conductor(target: &Path, processes: u64) -> anyhow::Result<Conductor> {
-    let target = target.canonicalize().with_context(|| format!("cannot use {}", target.display()))?;
     let program = std::env::current_exe().context("cannot find the program that runs")?;
-    let conductor = Conductor::start(&target, processes, || {
+    let conductor = Conductor::start(target, processes, |rank| {
         let mut command = Command::new(&program);
-        command.arg("bench-rank");
+        command.arg("bench-rank").arg(rank.to_string());
         command
     })?;
     stop_at_signals(conductor.stopper()?)?;
@@ -121,8 +146,12 @@ fn stop_at_signals(stopper: Stopper) -> anyhow::Result<()> {
 fn suite(arguments: &Arguments) -> anyhow::Result<Suite> {
     let mut suite = match (&arguments.suite, &arguments.preset) {
         (Some(path), _) => {
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let text = if path.as_os_str() == "-" {
+                std::io::read_to_string(std::io::stdin())
+            } else {
+                std::fs::read_to_string(path)
+            };
+            let text = text.with_context(|| format!("cannot read {}", path.display()))?;
             Suite::parse(&text).with_context(|| format!("{} is no suite", path.display()))?
         }
         (None, Some(preset)) => preset.suite()?,
@@ -136,8 +165,8 @@ fn suite(arguments: &Arguments) -> anyhow::Result<Suite> {
 }
 
 /// A process that takes part; the conductor says what came of it.
-pub(crate) fn rank(_: &Rank) -> anyhow::Result<ExitCode> {
+pub(crate) fn rank(arguments: &Rank) -> anyhow::Result<ExitCode> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
-    let served = rank::serve(Place::new(UnixStream::from(socket)));
+    let served = rank::serve(Place::new(UnixStream::from(socket), arguments.rank));
     Ok(if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,31 +1,51 @@
 //! The phases of a model as measurements of `miot bench`, made on the storage in question.
 
 use crate::bench;
+use crate::bench::launched::outcomes;
 use anyhow::Context as _;
 use miot_trace_analysis::model::estimate::{Bandwidth, Ior};
-use miot_trace_analysis::model::{Direction, Mode, Model, Operation, Phase};
-use miot_workload::suite::{Cache, Operation as Kind, Sync};
-use miot_workload::{Pattern, Run, Suite};
+use miot_trace_analysis::model::{Direction, Mode, Model, Operation, Phase, Space};
+use miot_workload::suite::{Cache, Interface, Operation as Kind, Sync};
+use miot_workload::{Level, Pattern, Run, Suite};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::path::Path;
 
 /// How measurements are made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Options {
+pub(super) struct Options<'a> {
     pub(super) cache: Cache,
     pub(super) sync: Sync,
     pub(super) repetitions: usize,
+    /// Starts processes of MPI: phases that were seen in MPI-IO are measured in MPI-IO.
+    pub(super) launcher: Option<&'a str>,
 }
 
-/// The measurement that mimics an operation of a phase, by the same rules as the parameters of IOR. Random requests go anywhere in
-/// the file, but in order.
-fn run(phase: &Phase, operation: &Operation, layer: &str, options: Options) -> Run {
+/// Memory that an application has its data in, at most: more is not in a processor's cache either.
+const MOST_MEMORY: u64 = 64 << 20;
+
+/// The measurement that mimics an operation of a phase: its own offsets where the model has them, else by the same rules as the
+/// parameters of IOR. Random requests go anywhere in the file, but in order.
+fn run(phase: &Phase, operation: &Operation, layer: &str, options: Options<'_>) -> Run {
     let ior = Ior::of(phase, operation, layer);
     let (block, count) = (operation.size, operation.repetitions);
     let is_the_same_for_all = operation.offset.formula("p").is_some_and(|it| !it.contains('p'));
+    let is_mpi_io = options.launcher.is_some() && layer == "mpi-io";
+    let is_collective = is_mpi_io && operation.collective && !ior.file_per_process;
+    let mut together = 1;
     let pattern = if operation.mode == Mode::Random {
         Pattern::Unstructured { vertices: count, record: block, seed: 0 }
+    } else if let (Some(piece), true) = (dividing(operation), is_mpi_io) {
+        together = block / piece;
+        Pattern::NestedStrided {
+            block: piece,
+            inner_count: together,
+            inner_stride: None,
+            count,
+            stride: None,
+        }
+    } else if let Some(looped) = looped(phase, operation, ior.file_per_process) {
+        looped
     } else if ior.segments > 1 {
         Pattern::Strided { block, count, stride: None }
     } else if is_the_same_for_all && ior.reads && !ior.file_per_process {
@@ -33,17 +53,53 @@ fn run(phase: &Phase, operation: &Operation, layer: &str, options: Options) -> R
     } else {
         Pattern::Segmented { block, count }
     };
-    let operation = match operation.direction {
+    let kind = match operation.direction {
         Direction::Read => Kind::Read,
         Direction::Write => Kind::Write,
     };
     Run {
-        operation,
+        operation: kind,
         file_per_process: ior.file_per_process,
         cache: options.cache,
         sync: options.sync,
+        interface: if is_mpi_io { Interface::MpiIo } else { Interface::Posix },
+        collective: is_collective,
+        together,
+        memory: operation.bytes().min(MOST_MEMORY),
         ..Run::new(&format!("phase {}", phase.numbers), pattern)
     }
+}
+
+/// The pieces of which a request consists, if they lie among those of the other processes.
+fn dividing(operation: &Operation) -> Option<u64> {
+    let piece = operation.piece.filter(|_| operation.space == Space::Pieces)?;
+    operation.size.is_multiple_of(piece).then_some(piece)
+}
+
+/// The very offsets of the first phase of a family, where it has one size and all processes as many requests.
+fn looped(phase: &Phase, operation: &Operation, file_per_process: bool) -> Option<Pattern> {
+    let is_known = operation.space == Space::File
+        && operation.mode != Mode::Unknown
+        && operation.sizes.is_none()
+        && operation.repetitions_between.is_none();
+    let has_pattern =
+        operation.repetitions == 1 || !operation.displacement.is_empty() || !operation.restarts.is_empty();
+    if !is_known || !has_pattern {
+        return None;
+    }
+    let level = |it: &miot_trace_analysis::model::Loop| {
+        Some(Level { count: it.count, stride: u64::try_from(it.stride).ok()? })
+    };
+    let loops: Vec<Level> = operation.displacement.iter().map(level).collect::<Option<_>>()?;
+    let processes = if file_per_process { 1 } else { phase.processes.len() };
+    let start = |place: u64| -> Option<Vec<u64>> {
+        let first = operation.offset.at(place);
+        let distances = operation.restarts.iter().map(|it| it.at(place));
+        let all: Vec<i64> = if operation.restarts.is_empty() { vec![0] } else { distances.collect() };
+        all.into_iter().map(|it| u64::try_from(first.checked_add(it)?).ok()).collect()
+    };
+    let starts = (0..processes).map(start).collect::<Option<_>>()?;
+    Some(Pattern::Looped { block: operation.size, loops, starts })
 }
 
 /// The bandwidths that the phases of a model reach in a directory.
@@ -51,7 +107,7 @@ pub(super) fn measure(
     model: &Model,
     configuration: &str,
     directory: &Path,
-    options: Options,
+    options: Options<'_>,
 ) -> anyhow::Result<Vec<Bandwidth>> {
     let mut by_processes: BTreeMap<u64, Vec<(u64, u64, Run)>> = BTreeMap::new();
     for phase in &model.phases {
@@ -69,24 +125,39 @@ pub(super) fn measure(
             ..Suite::of(runs.iter().map(|(.., run)| run.clone()).collect())
         };
         suite.check()?;
-        let mut conductor = bench::conductor(directory, processes)?;
-        for (phase, operation, run) in runs {
-            if stderr().is_terminal() {
-                let _ = write!(stderr(), "\r\x1b[K{configuration}: {}", run.name);
-            }
-            let outcome = conductor.measure(&run, &suite, |_| ());
-            if stderr().is_terminal() {
-                let _ = write!(stderr(), "\r\x1b[K");
-            }
-            let outcome = outcome.with_context(|| format!("{configuration}: {}", run.name))?;
+        let reached = match options.launcher {
+            Some(launcher) => outcomes(launcher, directory, &suite),
+            None => alone(directory, &suite, configuration),
+        };
+        let reached = reached.with_context(|| configuration.to_owned())?;
+        for ((phase, operation, _), mib) in runs.into_iter().zip(reached) {
             bandwidths.push(Bandwidth {
                 configuration: configuration.to_owned(),
                 phase,
                 operation: Some(operation),
-                bytes_per_second: outcome.bandwidth.mean * f64::from(1 << 20),
+                bytes_per_second: mib * f64::from(1 << 20),
             });
         }
-        conductor.finish()?;
     }
     Ok(bandwidths)
+}
+
+/// The bandwidths of the runs of a suite, MiB per second, with processes of this machine.
+fn alone(directory: &Path, suite: &Suite, configuration: &str) -> anyhow::Result<Vec<f64>> {
+    let directory =
+        directory.canonicalize().with_context(|| format!("cannot use {}", directory.display()))?;
+    let mut conductor = bench::conductor(&directory, suite.processes)?;
+    let mut reached = Vec::new();
+    for run in &suite.runs {
+        if stderr().is_terminal() {
+            let _ = write!(stderr(), "\r\x1b[K{configuration}: {}", run.name);
+        }
+        let outcome = conductor.measure(run, suite, |_| ());
+        if stderr().is_terminal() {
+            let _ = write!(stderr(), "\r\x1b[K");
+        }
+        reached.push(outcome.with_context(|| run.name.clone())?.bandwidth.mean);
+    }
+    conductor.finish()?;
+    Ok(reached)
 }

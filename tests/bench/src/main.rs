@@ -21,6 +21,8 @@
 //! | `delay` | from a completion to the line of `miot tail` |
 //! | `fsstats` | names per second of `miot fsstats`, beside `find -printf` |
 //! | `simulate` | requests per second and core of `miot simulate`, and how sweeps scale |
+//! | `bench` | `miot bench` beside fio and beside an MPI-IO program |
+//! | `estimate` | estimated beside measured times of BT-IO's phases on two kinds of storage |
 //! | `analysis` | analyses of a long trace, in time and memory, beside DuckDB |
 //! | `paper` | the table and the figures of the MIOT paper |
 //!
@@ -33,6 +35,7 @@ mod bytes;
 mod daemons;
 mod delay;
 mod drain;
+mod estimate;
 mod first;
 mod fleet;
 mod fsstats;
@@ -47,6 +50,7 @@ mod mpi;
 mod nodes;
 mod op;
 mod paper;
+mod parallel;
 mod pattern;
 mod pipeline;
 mod played;
@@ -122,7 +126,7 @@ impl Bench {
 type Run = fn(&Bench) -> Result<Value>;
 
 /// The benchmarks, in the order in which they run.
-const BENCHMARKS: [(&str, Run); 21] = [
+const BENCHMARKS: [(&str, Run); 23] = [
     ("op", op::run),
     ("threads", threads::run),
     ("drain", drain::run),
@@ -142,6 +146,8 @@ const BENCHMARKS: [(&str, Run); 21] = [
     ("delay", delay::run),
     ("fsstats", fsstats::run),
     ("simulate", simulate::run),
+    ("bench", parallel::run),
+    ("estimate", estimate::run),
     ("paper", paper::run),
     ("analysis", analysis::run),
 ];
@@ -151,7 +157,7 @@ const BENCHMARKS: [(&str, Run); 21] = [
 #[command(name = "tests/bench/run.sh")]
 struct Args {
     /// What to measure; everything if nothing is named: op, threads, drain, idle, startup, hook, mpi, apps, fuse, gluster, pipeline,
-    /// nodes, bytes, sync, streams, recovery, delay, fsstats, simulate, paper, analysis.
+    /// nodes, bytes, sync, streams, recovery, delay, fsstats, simulate, bench, estimate, paper, analysis.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,
     /// Fewer and shorter repetitions, about six minutes in all: the figures are rough.

@@ -9,12 +9,24 @@ use crate::report::{interval, number};
 use crate::stats::{Interval, Summary, median_with_interval};
 use crate::worker::{self, Worker};
 use crate::{Bench, daemons, machine};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use miot_proto::control::Settings;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Compiles a program for MPICH.
+pub(crate) fn compile(source: &Path, out: &Path) -> Result<PathBuf> {
+    let output = Command::new("mpicc.mpich")
+        .args(["-O2", "-g", "-w", "-o"])
+        .args([out, source])
+        .arg("-lm")
+        .output()
+        .context("mpicc.mpich: tests/setup.sh installs it")?;
+    ensure!(output.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&output.stderr));
+    Ok(out.to_path_buf())
+}
 
 /// What the compiler needs for MPICH.
 fn flags() -> Result<Vec<String>> {

@@ -58,6 +58,14 @@ pub(crate) fn blocks(dir: &std::path::Path) -> u64 {
     files.filter_map(|file| file.metadata().ok()).map(|data| data.blocks() * 512).sum()
 }
 
+/// What a command prints, with exit code 0.
+pub(crate) fn said(command: &mut Command) -> anyhow::Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|error| anyhow::anyhow!("cannot start {name}: {error}"))?;
+    anyhow::ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
 /// Asks a child to end and waits for it; kills it if it takes more than 30 seconds.
 pub(crate) fn terminate(child: &mut Child) -> Usage {
     // SAFETY: a child that was not waited for, so that its number is still its own.

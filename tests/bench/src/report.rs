@@ -4,8 +4,8 @@
 //! whose benchmark has not run stays as it is.
 
 use crate::{
-    analysis, apps, bytes, drain, fsstats, fuse, gluster, hook, idle, mpi, nodes, paper, recovery, simulate,
-    startup, streams, sync, targets,
+    analysis, apps, bytes, drain, estimate, fsstats, fuse, gluster, hook, idle, mpi, nodes, paper, parallel,
+    recovery, simulate, startup, streams, sync, targets,
 };
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use std::path::Path;
 type Table = fn(&Value) -> String;
 
 /// The benchmarks and their tables.
-const TABLES: [(&str, Table); 21] = [
+const TABLES: [(&str, Table); 23] = [
     ("op", op),
     ("threads", threads),
     ("drain", drain::table),
@@ -36,6 +36,8 @@ const TABLES: [(&str, Table); 21] = [
     ("delay", delay),
     ("fsstats", fsstats::table),
     ("simulate", simulate::table),
+    ("bench", parallel::table),
+    ("estimate", estimate::table),
     ("paper", paper::table),
     ("analysis", analysis::table),
 ];

@@ -44,7 +44,7 @@ fn every_benchmark_yields_figures() {
     for line in said.lines().filter(|line| line.contains("SKIPPED")) {
         eprintln!("{line}");
     }
-    let checks: [(&str, Check); 21] = [
+    let checks: [(&str, Check); 23] = [
         ("op", op),
         ("threads", threads),
         ("drain", drain),
@@ -64,6 +64,8 @@ fn every_benchmark_yields_figures() {
         ("delay", delay),
         ("fsstats", fsstats),
         ("simulate", simulate),
+        ("bench", parallel),
+        ("estimate", estimate),
         ("paper", paper),
         ("analysis", analysis),
     ];
@@ -94,6 +96,25 @@ fn rows<'a>(list: &'a Value, positive: &[&str]) -> &'a [Value] {
 
 fn row<'a>(rows: &'a [Value], key: &str) -> &'a Value {
     rows.iter().find(|row| row["key"] == key).unwrap_or_else(|| panic!("no `{key}` among the rows"))
+}
+
+fn parallel(results: &Value) {
+    let rows = rows(&results["rows"], &["/miot/median", "/other/median", "/ratio/median"]);
+    assert_eq!(rows.len(), 8, "{rows:#?}");
+    assert!(results["own_ns"]["median"].as_f64().is_some_and(|ns| ns > 0.0), "{results:#}");
+    // What is injected is there; how much more is found depends on the machine.
+    for way in ["processes", "mpi"] {
+        let part = |part: &str| results["delays"][way][part]["min"].as_f64().unwrap();
+        assert!(part("s_ms") >= 100.0, "{way}: {results:#}");
+        assert!(part("s_ms") + part("t_ms") + part("b_ms") >= 230.0, "{way}: {results:#}");
+    }
+}
+
+fn estimate(results: &Value) {
+    let rows = rows(&results["rows"], &["/estimated_s/median", "/measured_s/median"]);
+    // Two storages; writes, reads, all.
+    assert_eq!(rows.len(), 6, "{rows:#?}");
+    assert!(results["commands"].as_array().is_some_and(|all| all.len() == 3), "{results:#}");
 }
 
 fn op(results: &Value) {

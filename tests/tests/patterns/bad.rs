@@ -1,17 +1,13 @@
 //! Traces that are empty, absurd or incomplete; options that make no sense.
 
 use crate::{Place, Trace, shown};
-use arrow_array::builder::StringBuilder;
-use arrow_array::{
-    ArrayRef, RecordBatch, StringArray, TimestampNanosecondArray, UInt64Array, new_null_array,
-};
 use miot_proto::op::posix;
+use miot_tests::losses::lose;
 use miot_tests::place::fresh;
 use miot_trace_exchange::{Event, Process, TraceBuilder};
-use miot_trace_store::{Options, Table, Writer, schema};
+use miot_trace_store::schema;
 use serde_json::Value;
 use std::path::Path;
-use std::sync::Arc;
 
 const VIEWS: [&str; 5] = ["bursts", "idle", "cycles", "patterns", "findings"];
 
@@ -101,9 +97,7 @@ fn absurd_values_are_survived() {
 fn losses_are_told() {
     let trace = fresh("patterns-losses").join("trace");
     forged(&trace, &[(5_000_000_000, 5_000_001_000, Some(0), 4096)]);
-    let (mut writer, _) = Writer::open(&trace, Options::default()).unwrap();
-    writer.append(Table::Losses, &losses(&[("lane_full", 12), (schema::FILTERED, 3)])).unwrap();
-    let _ = writer.finish().unwrap();
+    lose(&trace, &[("lane_full", 12), (schema::FILTERED, 3)]);
     for view in VIEWS {
         let text = shown(&trace, view, &[]).success().stdout;
         assert!(text.contains("12 events lost: counts and bytes are lower bounds"), "{view}: {text}");
@@ -112,28 +106,6 @@ fn losses_are_told() {
         let json: Value = serde_json::from_str(&json).unwrap();
         assert_eq!((&json["missing"]["lost"], &json["missing"]["filtered"]), (&12.into(), &3.into()));
     }
-}
-
-fn losses(rows: &[(&str, u64)]) -> RecordBatch {
-    let schema = schema::of(Table::Losses);
-    let columns = schema.fields().iter().map(|field| -> ArrayRef {
-        match field.name().as_str() {
-            "time" => {
-                let times = TimestampNanosecondArray::from_iter_values(rows.iter().map(|_| 5_000_002_000));
-                Arc::new(times.with_timezone("UTC"))
-            }
-            "node" => {
-                let mut nodes = StringBuilder::new();
-                rows.iter().for_each(|_| nodes.append_value("n1"));
-                Arc::new(nodes.finish())
-            }
-            "place" => Arc::new(StringArray::from_iter_values(rows.iter().map(|(place, _)| place))),
-            "count" => Arc::new(UInt64Array::from_iter_values(rows.iter().map(|(_, count)| *count))),
-            _ => new_null_array(field.data_type(), rows.len()),
-        }
-    });
-    let columns = columns.collect();
-    RecordBatch::try_new(schema, columns).unwrap()
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Traces that do not say all: what is known is told, and what is not.
 
 use crate::{miot, phases, place, ran};
+use miot_tests::losses::lose;
 use miot_tests::mpi::{compile, traced};
 use miot_tests::traced::traced as traced_alone;
 use miot_trace_analysis::model::Model;
@@ -64,6 +65,19 @@ fn requests_that_were_left_out_make_phases_uncertain() {
     let model = phases(&trace, &["--all"]);
     assert!(has(&model, "left out by a filter"), "{:?}", model.uncertain);
     assert!(model.phases.iter().all(|phase| phase.uncertain));
+}
+
+/// Nobody knows whose events were lost, so all phases may be wrong; the model says so too.
+#[test]
+fn losses_make_phases_uncertain() {
+    let trace = ran("lost", &["--communication"], 2, "barriers", [3, 5, 1000]);
+    lose(&trace, &[("lane_full", 12)]);
+    let model = phases(&trace, &["--all"]);
+    assert!(has(&model, "lost"), "{:?}", model.uncertain);
+    assert!(model.phases.iter().all(|phase| phase.uncertain));
+    let words: [OsString; 3] = ["model".into(), "explain".into(), trace.into()];
+    let said = miot(&words).success().stdout;
+    assert!(said.contains("Uncertain: ") && said.contains("(uncertain)"), "{said}");
 }
 
 #[test]

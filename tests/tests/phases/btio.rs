@@ -56,6 +56,7 @@ fn full(ranks: u32) {
     for operation in [write, read] {
         assert_eq!((operation.size, operation.etype, operation.collective), (rs, CELL, true));
         assert_eq!(operation.space, Space::Pieces);
+        assert_eq!(operation.piece, Some(N / np.isqrt() * CELL), "a row of a block");
         assert_eq!(operation.offset.formula("idP"), Some(format!("{rs}*idP")));
     }
     assert_eq!((write.repetitions, read.repetitions), (1, DUMPS));
@@ -95,6 +96,7 @@ fn simple(ranks: u32) {
     for (operation, dumps) in [(write, 1), (read, DUMPS)] {
         assert_eq!((operation.size, operation.repetitions), (CELL * side, rep * dumps));
         assert_eq!((operation.collective, operation.space, operation.etype), (false, Space::File, 8));
+        assert_eq!(operation.piece, None);
         let (x, y) = (CELL * side, CELL * side * N);
         let expected = format!("{x}*(idP mod {q}) + {y}*(idP div {q})");
         assert_eq!(operation.offset.formula("idP"), Some(expected), "the first block of the diagonal");

@@ -1,8 +1,10 @@
 //! `miot estimate`: commands, times, errors and choice, worked out by hand.
 
 use crate::{miot, place};
+use miot_tests::mpi::{compile, traced};
 use miot_trace_analysis::model::estimate::Estimate;
 use serde_json::Value;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Two processes, 1 MiB requests: three phases that write 4 MiB, one that reads 12 MiB back.
@@ -137,6 +139,55 @@ fn phases_are_measured_where_asked() {
     let nowhere = format!("x={}", text(&place.join("nowhere")));
     let said = miot(&["estimate", text(&model), "--run", &nowhere]);
     assert!(said.code() == 1 && said.stderr.contains("nowhere"), "{}", said.stderr);
+}
+
+/// From a program to the time that it would take elsewhere: BT-IO is traced, modelled, and its phases are measured under MPI with collective calls of pieces that
+/// lie among those of the others, as its own do. How long that takes depends on the machine.
+#[test]
+fn an_application_is_traced_modelled_and_estimated_under_mpi() {
+    let place = place("estimated");
+    let program = compile(&place, "btio", "btio.c", &["-lm"]);
+    let trace = place.join("trace");
+    let words = ["full".into(), place.join("data").into_os_string(), "12".into(), "4".into()];
+    let words: Vec<OsString> = [program.into_os_string()].into_iter().chain(words).collect();
+    let _ = traced(&trace, 4, &["--communication"], &words).success();
+    let model = trace.with_extension("toml");
+    let _ = miot(&["model", "save", text(&trace), "-o", text(&model)]).success();
+    let here = place.join("here");
+    std::fs::create_dir(&here).unwrap();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut words: Vec<String> = ["estimate", text(&model), "--mpi", "mpiexec.mpich", "--repetitions", "2"]
+        .into_iter()
+        .chain(["--format", "json"])
+        .map(str::to_owned)
+        .collect();
+    for (name, directory) in [("disk", here.as_path()), ("memory", memory.path())] {
+        words.extend(["--run".to_owned(), format!("{name}={}", text(directory))]);
+    }
+    words.extend(["--measured".to_owned(), format!("disk={}", text(&trace))]);
+    let said: Value = serde_json::from_str(&miot(&words).success().stdout).unwrap();
+    let rows: Vec<Estimate> = serde_json::from_value(said["estimates"].clone()).unwrap();
+    let dump = 40 * 12 * 12 * 12;
+    let expected = ["disk", "memory"]
+        .map(|name| [(name, "1-4", 4 * dump), (name, "5", 4 * dump), (name, "all", 8 * dump)]);
+    let names: Vec<_> =
+        rows.iter().map(|row| (row.configuration.as_str(), row.phases.as_str(), row.bytes)).collect();
+    assert_eq!(names, expected.concat());
+    for row in &rows {
+        assert!(row.seconds > 0.0, "{row:?}");
+        let is_measured = row.configuration == "disk";
+        assert_eq!(row.error_relative.is_some(), is_measured, "{row:?}");
+        if let (Some(error), Some(measured)) = (row.error_relative, row.measured_seconds) {
+            // Equation 3 with bandwidths is the same with times: |1/CH - 1/MD| / (1/MD).
+            assert!((error - 100.0 * (measured / row.seconds - 1.0).abs()).abs() < 1e-6, "{row:?}");
+        }
+    }
+    for directory in [here.as_path(), memory.path()] {
+        assert_eq!(std::fs::read_dir(directory).unwrap().count(), 0, "{}", directory.display());
+    }
+    let run = format!("x={}", text(&here));
+    let nobody = miot(&["estimate", text(&model), "--mpi", "no-such-launcher", "--run", &run]);
+    assert!(nobody.code() == 1 && nobody.stderr.contains("no-such-launcher"), "{}", nobody.stderr);
 }
 
 #[test]

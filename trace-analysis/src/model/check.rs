@@ -66,6 +66,7 @@ impl Operation {
         ensure(self.size > 0, || "size must be at least 1".into())?;
         ensure(self.repetitions > 0, || "repetitions must be at least 1".into())?;
         ensure(self.etype > 0, || "etype must be at least 1".into())?;
+        ensure(self.piece != Some(0), || "piece must be at least 1".into())?;
         let places = |loops: &[Loop]| loops.iter().fold(1u64, |all, it| all.saturating_mul(it.count));
         let made = places(&self.displacement).saturating_mul((self.restarts.len() as u64).max(1));
         let has_pattern = !self.displacement.is_empty() || !self.restarts.is_empty();

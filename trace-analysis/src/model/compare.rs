@@ -86,6 +86,7 @@ impl Found {
         self.see("collective", &one.collective, &other.collective);
         self.see("nonblocking", &one.nonblocking, &other.nonblocking);
         self.see("etype", &one.etype, &other.etype);
+        self.see("piece", &one.piece, &other.piece);
         self.see("space", &one.space, &other.space);
         self.see("displacement", &one.displacement, &other.displacement);
         if one.restarts != other.restarts {

@@ -172,6 +172,9 @@ pub struct Operation {
     /// Bytes of an elementary type of the view.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub etype: u64,
+    /// Bytes that lie in a row in the file, the mean, where a view makes several pieces of a request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub piece: Option<u64>,
     /// What offsets count.
     #[serde(default, skip_serializing_if = "is_default")]
     pub space: Space,

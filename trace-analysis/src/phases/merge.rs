@@ -440,6 +440,7 @@ fn operation(rows: &[Row<'_>], files: &FileNames) -> Operation {
         collective: access.is_collective,
         nonblocking: !access.is_blocking,
         etype: pattern.key.etype,
+        piece: piece(first, files),
         space: placed.space,
         displacement,
         restarts,
@@ -546,10 +547,7 @@ fn mode(row: &Row<'_>, files: &FileNames) -> Mode {
         },
     };
     let Some(view) = row.view else { return local };
-    let blocks = view.map.and_then(|map| files.get(map)).and_then(|text| text.split_once(' '));
-    let offsets = blocks.map(|(_, map)| {
-        map.split(',').filter_map(|block| block.split_once(':')?.0.parse::<i64>().ok()).collect::<Vec<_>>()
-    });
+    let offsets = blocks(view, files).map(|blocks| blocks.map(|(offset, _)| offset).collect::<Vec<_>>());
     let within = offsets.map_or_else(|| Some(Nest::default()), Nest::of);
     let is_one_stride = within.is_some_and(|nest| match nest.loops.as_slice() {
         [] => true,
@@ -559,6 +557,26 @@ fn mode(row: &Row<'_>, files: &FileNames) -> Mode {
         _ => false,
     });
     if is_one_stride && local == Mode::Sequential { Mode::Strided } else { Mode::Nested }
+}
+
+/// Begins and bytes of the blocks of a view, as far as the trace has them.
+fn blocks(view: &View, files: &FileNames) -> Option<impl Iterator<Item = (i64, u64)>> {
+    let (_, map) = view.map.and_then(|map| files.get(map))?.split_once(' ')?;
+    Some(map.split(',').filter_map(|block| {
+        let (offset, bytes) = block.split_once(':')?;
+        Some((offset.parse().ok()?, bytes.parse().ok()?))
+    }))
+}
+
+/// The mean of the blocks of a view, if a request is several of them.
+fn piece(row: &Row<'_>, files: &FileNames) -> Option<u64> {
+    let mut lengths: Vec<u64> = blocks(row.view?, files)?.map(|(_, bytes)| bytes).collect();
+    // Of a text that was too long for the record the last number may have lost its end.
+    if lengths.len() > 1 {
+        lengths.pop();
+    }
+    let mean = lengths.iter().copied().fold(0, u64::saturating_add).checked_div(lengths.len() as u64)?;
+    (mean > 0 && mean < row.pattern.key.size?).then_some(mean)
 }
 
 /// Makes one family of phases that do the same to one file after the other.

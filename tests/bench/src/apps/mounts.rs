@@ -46,6 +46,11 @@ impl Ext4 {
     /// Makes the image in `scratch` and mounts it. The loop device passes requests on directly, so that
     /// direct requests are direct down to the disk below.
     pub(crate) fn mount(scratch: &Path) -> Result<Ext4> {
+        Ext4::mount_with(scratch, "defaults")
+    }
+
+    /// The same with options of `mount`.
+    pub(crate) fn mount_with(scratch: &Path, options: &str) -> Result<Ext4> {
         /// Sparse; the large tree of `git status` needs the most.
         const BYTES: u64 = 4 << 30;
         let (image, dir) = (scratch.join("ext4.img"), scratch.join("ext4"));
@@ -54,7 +59,8 @@ impl Ext4 {
         tool(Command::new("mkfs.ext4").args(["-q", "-F", "-E", "lazy_itable_init=0"]).arg(&image))?;
         let device = tool(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&image))?;
         let ext4 = Ext4 { image, device, dir };
-        if let Err(error) = tool(Command::new("mount").arg(&ext4.device).arg(&ext4.dir)) {
+        if let Err(error) = tool(Command::new("mount").args(["-o", options]).arg(&ext4.device).arg(&ext4.dir))
+        {
             // Nothing is mounted that the end would have to unmount.
             let _ = tool(Command::new("losetup").arg("--detach").arg(&ext4.device));
             std::mem::forget(ext4);

@@ -1,0 +1,120 @@
+//! A benchmark among processes that an MPI launcher has started: `mpiexec -n 4 miot bench --mpi …`.
+
+use super::{Arguments, measure, suite, target};
+use anyhow::Context as _;
+use clap::Args;
+use miot_workload::conduct::Conductor;
+use miot_workload::mpi::Mpi;
+use miot_workload::world::{Ranks, launched};
+use miot_workload::{Suite, rank};
+use serde::Deserialize;
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is left if a launcher kills all processes, as it does when one of them dies.
+#[derive(Args, Debug)]
+pub(crate) struct Sweep {
+    /// Removed when standard input ends
+    directory: PathBuf,
+}
+
+pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let mpi = Arc::new(Mpi::init()?);
+    let (place, ranks) = launched(&mpi)?;
+    let processes = mpi.size()? as u64;
+    let conducted = std::thread::scope(|scope| {
+        let conductor = ranks.map(|ranks| scope.spawn(move || conduct(arguments, ranks, processes)));
+        let served = rank::serve(place);
+        match conductor.map(std::thread::ScopedJoinHandle::join) {
+            Some(Ok(conducted)) => conducted.map(|()| true),
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            // Rank 0 says why.
+            None => Ok(served.is_ok()),
+        }
+    });
+    mpi.finalize()?;
+    Ok(if conducted? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn conduct(arguments: &Arguments, ranks: Ranks, processes: u64) -> anyhow::Result<()> {
+    let suite = Suite { processes, ..suite(arguments)? };
+    suite.check()?;
+    let mut conductor = Conductor::of_launched(&target(arguments)?, processes, ranks)?;
+    let _sweeper = Sweeper::of(conductor.directory())?;
+    measure(&mut conductor, &suite, arguments)?;
+    Ok(conductor.finish()?)
+}
+
+/// A process that outlives this one if it is killed.
+struct Sweeper(Child);
+
+impl Sweeper {
+    fn of(directory: &Path) -> anyhow::Result<Sweeper> {
+        let program = std::env::current_exe().context("cannot find the program that runs")?;
+        let mut command = Command::new(program);
+        command.arg("bench-sweep").arg(directory);
+        // The launcher waits for the end of output, and kills by group.
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        Ok(Sweeper(command.spawn().context("cannot start a process that cleans up")?))
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// The bandwidths of the runs of a suite, MiB per second, with processes that `launcher` starts.
+pub(crate) fn outcomes(launcher: &str, directory: &Path, suite: &Suite) -> anyhow::Result<Vec<f64>> {
+    #[derive(Deserialize)]
+    struct Outcome {
+        bandwidth: Mean,
+    }
+    #[derive(Deserialize)]
+    struct Mean {
+        mean: f64,
+    }
+    let program = std::env::current_exe().context("cannot find the program that runs")?;
+    let mut words = launcher.split_whitespace();
+    let mut command = Command::new(words.next().context("the launcher has no name")?);
+    command.args(words).arg("-n").arg(suite.processes.to_string()).arg(program);
+    command.args(["bench", "--mpi", "--format", "json", "-", "--dir"]).arg(directory);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("cannot start {launcher}"))?;
+    if let Some(mut input) = child.stdin.take() {
+        input
+            .write_all(miot_workload::suite::text(suite)?.as_bytes())
+            .context("cannot hand over the suite")?;
+    }
+    let output = child.wait_with_output()?;
+    anyhow::ensure!(output.status.success(), "the benchmark has failed: {launcher}: {}", output.status);
+    let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let means: Vec<f64> = lines
+        .map(|line| serde_json::from_slice::<Outcome>(line).map(|outcome| outcome.bandwidth.mean))
+        .collect::<Result<_, _>>()
+        .context("the benchmark does not say what it found")?;
+    anyhow::ensure!(means.len() == suite.runs.len(), "the benchmark has left out some phases");
+    Ok(means)
+}
+
+pub(crate) fn sweep(arguments: &Sweep) -> anyhow::Result<ExitCode> {
+    /// Others may still be writing while they are killed.
+    const TRIES: usize = 50;
+    // SAFETY: closes descriptors of the launcher that were inherited and that nothing here uses.
+    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    for _ in 0..TRIES {
+        if !arguments.directory.exists() {
+            break;
+        }
+        let _ = std::fs::remove_dir_all(&arguments.directory);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -64,6 +64,9 @@ pub struct Config {
     pub min_duration: Duration,
     /// One request in a power of two is kept, the others are left out and counted as filtered. Default: 1.
     pub sample: Sample,
+    /// Requests are recorded with the CPU time that their thread has used. Costs a system call and a second slot for each
+    /// request. Default: false.
+    pub cpu_time: bool,
     /// What a producer does whose lane is full: `drop-newest` never delays the application, `wait` keeps
     /// the trace complete at the application's cost, `overwrite-oldest` keeps the latest. Default: `drop-newest`.
     #[serde(with = "recorded::when_full")]
@@ -156,6 +159,7 @@ impl Default for Config {
             layers: Layers::default(),
             ops: Ops::default(),
             min_duration: Duration::ZERO,
+            cpu_time: false,
             sample: Sample::default(),
             when_full: WhenFull::DropNewest,
             flight_recorder: false,
@@ -325,6 +329,7 @@ impl Config {
             ops: other.ops.clone(),
             min_duration: other.min_duration,
             sample: other.sample,
+            cpu_time: other.cpu_time,
             when_full: other.when_full,
             wait: other.wait,
             lane_slots: other.lane_slots,
@@ -344,6 +349,7 @@ impl Config {
             lane_slots: self.lane_slots,
             lane_slots_max: self.lane_slots_max,
             process_bytes: self.process_bytes,
+            cpu_time: self.cpu_time,
             ..Settings::default()
         };
         let change = Change {

@@ -39,6 +39,7 @@ capitals), overridden by options. All keys of the file, with their defaults:
                                  # [\"posix.*\"]; names without layer: any
     min_duration = \"0\"           # \"100us\": shorter ones are left out
     sample = \"1\"                 # \"1/16\": one in a power of two, by lot
+    cpu_time = false             # true: with the CPU time of the thread
     when_full = \"drop-newest\"    # or \"wait\": complete, the program waits;
                                  # or \"overwrite-oldest\": the latest
     wait = \"10s\"                 # ... at most so long for one record
@@ -284,6 +285,7 @@ fn reload(options: &Options, running: &Config, control: &Control) {
         ops = %config.ops,
         min_duration = units::format_duration(config.min_duration),
         sample = %config.sample,
+        cpu_time = config.cpu_time,
         when_full = when_full_name(settings.when_full),
         flight_recorder = config.flight_recorder,
         "the configuration was read again"

@@ -153,7 +153,7 @@ fn detected(files: &[PathBuf]) -> anyhow::Result<Format> {
         Ok(Format::Strace)
     } else {
         bail!(
-            "{} looks neither like output of strace nor of darshan-dxt-parser: say with --format what it is",
+            "{} looks like output neither of strace nor of darshan-dxt-parser nor of `miot export --format miller`: say with --format what it is",
             path.display()
         )
     }

@@ -58,7 +58,8 @@ pub mod word {
     /// [`crate::segment::lane::OLDEST`] after each copy.
     pub const OVERWRITES: usize = 96;
     /// 0: producers look at nothing but `OPS`. 1: `OPS` is zero, and requests are recorded if `ENABLED`, `LAYERS` and
-    /// `CHOSEN` say so and the next three words do not leave them out.
+    /// `CHOSEN` say so and the next three words do not leave them out. 3: the same, and requests are recorded with the CPU time
+    /// of their thread.
     pub const FILTER: usize = 104;
     /// Requests that took fewer ticks of the time stamp counter are left out.
     pub const MIN_TSC: usize = 112;
@@ -233,6 +234,8 @@ pub struct Settings {
     pub flight_recorder: bool,
     /// There are programs of which something else is recorded.
     pub excepted: bool,
+    /// Requests are recorded with the CPU time of their thread, which takes a system call and a second slot for each.
+    pub cpu_time: bool,
 }
 
 impl Default for Settings {
@@ -251,6 +254,7 @@ impl Default for Settings {
             sample_shift: 0,
             flight_recorder: false,
             excepted: false,
+            cpu_time: false,
         }
     }
 }
@@ -272,6 +276,7 @@ impl Settings {
             sample_shift: get(word::SAMPLE).trailing_ones(),
             flight_recorder: get(word::FLIGHT_RECORDER) != 0,
             excepted: get(word::EXCEPTED) != 0,
+            cpu_time: get(word::FILTER) & 2 != 0,
         }
     }
 
@@ -282,7 +287,7 @@ impl Settings {
     pub fn words(&self, tsc_hz: u64) -> impl Iterator<Item = (usize, u64)> {
         let sample = self.sample_mask();
         let overwrites = self.when_full == WhenFull::OverwriteOldest;
-        let filters = self.min_duration_ns != 0 || sample != 0 || self.excepted;
+        let filters = self.min_duration_ns != 0 || sample != 0 || self.excepted || self.cpu_time;
         let words = [
             (word::LAYERS, self.layers),
             (word::WAIT_NS, self.wait_ns),
@@ -293,7 +298,7 @@ impl Settings {
             (word::MIN_TSC, self.min_ticks(tsc_hz)),
             (word::MIN_NS, self.min_duration_ns),
             (word::SAMPLE, sample),
-            (word::FILTER, u64::from(filters)),
+            (word::FILTER, u64::from(filters) | u64::from(self.cpu_time) << 1),
             (word::FLIGHT_RECORDER, u64::from(self.flight_recorder)),
             (word::ENABLED, u64::from(self.enabled)),
         ];
@@ -414,6 +419,7 @@ mod tests {
             min_duration_ns: 500,
             sample_shift: 4,
             flight_recorder: true,
+            cpu_time: true,
             ..Settings::default()
         };
         settings.choose(posix::READ, false);
@@ -421,7 +427,7 @@ mod tests {
         assert_eq!(Settings::read(|at| page[at / 8]), settings);
         assert_eq!(page[word::MIN_TSC / 8], 1000);
         assert_eq!(page[word::SAMPLE / 8], 15);
-        assert_eq!((page[word::FILTER / 8], page[word::OVERWRITES / 8]), (1, 1));
+        assert_eq!((page[word::FILTER / 8], page[word::OVERWRITES / 8]), (3, 1));
     }
 
     #[test]

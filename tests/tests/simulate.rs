@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use miot_tests::built::built;
+use miot_tests::built::{built, root};
 use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run};
 use miot_tests::traced::{assert_good, events, traced};
+use miot_trace_analysis::generate::MODELS;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
@@ -48,6 +49,199 @@ fn a_recorded_program_is_simulated_as_it_ran() {
     // What was written is read from the cache.
     let misses = behind["cache"]["misses"].as_u64().unwrap();
     assert!(behind["cache"]["read"].as_u64().unwrap() >= misses + 64, "{behind:#}");
+}
+
+/// With `--cpu-time` each request has what its thread has used of a processor, which is what computes when it is simulated.
+#[test]
+fn recorded_processor_time_is_what_computes() {
+    let place = fresh("simulate-cpu");
+    let script = "
+import os, time
+file, said = os.open('file', os.O_RDWR | os.O_CREAT), []
+for n in range(20):
+    until = time.thread_time_ns() + 2_000_000
+    while time.thread_time_ns() < until: pass
+    time.sleep(0.01)
+    before = time.thread_time_ns()
+    os.pwrite(file, b'x' * 4096, n * 4096)
+    said.append((before, time.thread_time_ns()))
+for before, after in said: print(before, after)
+";
+    let words = ["run", "-q", "--cpu-time", "-o", "trace", "--", "python3", "-c", script];
+    let printed = miot(&place, &words).success().stdout;
+    assert_good(&place.join("trace"));
+    let cpu_times = |trace: &str, op: &str| -> Vec<Option<i64>> {
+        let lines = miot(&place, &["cat", "--format", "json", "--op", op, trace]).success().stdout;
+        let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.map(|event| event["cpu_time"].as_i64()).collect()
+    };
+    let times = cpu_times("trace", "pwrite");
+    assert_eq!(times.len(), 20);
+    for (line, cpu) in printed.lines().zip(&times) {
+        let (before, after) = line.split_once(' ').unwrap();
+        let range = before.parse().unwrap()..=after.parse().unwrap();
+        assert!(cpu.is_some_and(|cpu| range.contains(&cpu)), "{cpu:?} in {range:?}");
+    }
+    let simulated = json(&place, &["simulate", "trace"]);
+    assert_eq!(simulated["notes"].as_array().unwrap().len(), 0, "{:#}", simulated["notes"]);
+    // Where `python3` is a script, its shells are there too.
+    let processes = simulated["outcome"]["processes"].as_array().unwrap();
+    let program = processes.iter().max_by_key(|process| process["writes"].as_u64()).unwrap();
+    let computing = program["run"].as_i64().unwrap();
+    // Up to the last request of any kind that the trace has of the thread.
+    assert!(
+        times[19].is_some_and(|last| computing >= last && computing < last + 1_000_000_000),
+        "{computing}"
+    );
+    let _ = miot(&place, &["export", "--format", "miller", "-o", "trace.txt", "trace"]).success();
+    let text = std::fs::read_to_string(place.join("trace.txt")).unwrap();
+    assert!(text.contains("processtime=cpu"), "{text}");
+    let _ = miot(&place, &["run", "-q", "-o", "without", "--", "python3", "-c", script]).success();
+    assert_eq!(cpu_times("without", "pwrite"), [None; 20]);
+    let note = &json(&place, &["simulate", "without"])["notes"][0];
+    assert!(note.as_str().unwrap().contains("processor time was not recorded"), "{note}");
+}
+
+/// `docs/simulate.md`.
+fn page() -> String {
+    std::fs::read_to_string(root().join("docs/simulate.md")).unwrap()
+}
+
+/// The part of the page below a heading.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = page.split_once(&format!("\n## {heading}\n")).unwrap();
+    rest.split("\n## ").next().unwrap()
+}
+
+/// Commands of a part of the page, each with what is printed below it.
+fn commands(section: &str) -> Vec<(&str, String)> {
+    let mut all: Vec<(&str, String)> = Vec::new();
+    for block in section.split("```console\n").skip(1) {
+        for line in block.split("```").next().unwrap().lines() {
+            match line.strip_prefix("$ ") {
+                Some(command) => all.push((command, String::new())),
+                None => all.last_mut().unwrap().1 += &format!("{line}\n"),
+            }
+        }
+    }
+    all
+}
+
+/// A command of the page.
+fn sh(place: &Path, command: &str) -> Ended {
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", built().folder.display());
+    run(Command::new("sh").args(["-c", command]).current_dir(place).env("PATH", path))
+}
+
+/// The trace of steps that the page explains by hand is what is printed.
+#[test]
+fn the_steps_of_the_page_are_those_of_the_tool() {
+    let place = fresh("simulate-steps");
+    let page = page();
+    let commands = commands(section(&page, "Step by step"));
+    assert_eq!(commands.len(), 1);
+    for (command, expected) in commands {
+        assert_eq!(sh(&place, command).stdout, expected);
+    }
+}
+
+/// The worked example, as it stands in the page: a program is traced, exported, simulated on three kinds of storage.
+#[test]
+fn the_worked_example_of_the_page_works() {
+    let place = fresh("simulate-example");
+    let page = page();
+    let commands = commands(section(&page, "A real program"));
+    assert!(commands.len() >= 6 && commands[0].0 == "cat job.sql");
+    std::fs::write(place.join("job.sql"), &commands[0].1).unwrap();
+    let first_words = |text: &str| -> Vec<Option<String>> {
+        let first = |line: &str| line.split("  ").next().map(str::to_owned);
+        text.lines().map(first).take_while(|word| word.as_deref() != Some("")).collect()
+    };
+    for (command, expected) in &commands[1..] {
+        let ended = sh(&place, command);
+        assert_eq!(ended.code(), 0, "{command}: {}", ended.stderr);
+        // Sweeps have the same points; figures are those of another run.
+        if command.contains("--cache") && command.contains("..") {
+            assert_eq!(first_words(&ended.stdout), first_words(expected), "{command}");
+        }
+        if let Some((_, name)) = command.split_once("--plot ") {
+            let plot = std::fs::read_to_string(place.join(name.split(' ').next().unwrap())).unwrap();
+            assert!(plot.starts_with("<svg"), "{command}");
+        }
+    }
+    // The export is the same program.
+    let of =
+        |what: &str| json(&place, &["simulate", what, "--storage", "nvme"])["outcome"]["processes"][0].take();
+    let (trace, text) = (of("trace"), of("job.miller"));
+    for key in ["reads", "writes", "bytes_read", "bytes_written"] {
+        assert_eq!(trace[key], text[key], "{key}");
+    }
+    // Times are in units of 10 us, and nothing is known after the last request.
+    let [trace, text] = [&trace, &text].map(|process| process["run"].as_u64().unwrap());
+    assert!(text <= trace + 10_000 && text * 10 > trace * 9, "{trace} and {text}");
+}
+
+/// `miot stat` finds in the models' traces what they were given within 2 %, and what the page says, which is within 10 % of
+/// the paper's Tables 1 and 2 but for the cells in parentheses, which others of the paper contradict.
+#[test]
+fn models_are_characterized_as_the_tables_have_it() {
+    let place = fresh("simulate-models");
+    let names: Vec<_> = MODELS.iter().map(|model| model.name).collect();
+    let _ = miot(&place, &["generate", "--like", &names.join(","), "-o", "trace"]).success();
+    let out = miot(&place, &["stat", "trace", "--by", "process", "--view", "miller", "--format", "json"]);
+    let rows: Value = serde_json::from_str(&out.success().stdout).unwrap();
+    let mut found: HashMap<String, Value> = HashMap::new();
+    for row in rows["rows"].as_array().unwrap() {
+        let _ = found.insert(row["command"].as_str().unwrap().to_owned(), row.clone());
+    }
+    let near = |what: &str, ours: f64, wanted: f64, within: f64| {
+        assert!((ours / wanted - 1.0).abs() <= within, "{what}: {ours}, wanted {wanted}");
+    };
+    for model in &MODELS {
+        let of = |key: &str| found[model.name][key].as_f64().unwrap();
+        let sum = |two: [f64; 2]| two[0] + two[1];
+        for (key, given) in [
+            ("cpu_seconds", model.cpu as f64 / 1e9),
+            ("data_size", model.data as f64),
+            ("bytes", model.moved as f64),
+            ("ios", model.requests as f64),
+            ("reads", model.requests as f64 * model.per_second[0] / sum(model.per_second)),
+            ("writes", model.requests as f64 * model.per_second[1] / sum(model.per_second)),
+            ("bytes_read", model.moved as f64 * model.rates[0] / sum(model.rates)),
+            ("bytes_written", model.moved as f64 * model.rates[1] / sum(model.rates)),
+        ] {
+            near(&format!("{}: {key}", model.name), of(key), given, 0.02);
+        }
+    }
+    let keys: [(&str, f64); 10] = [
+        ("data_size", 1e6),
+        ("bytes", 1e6),
+        ("ios", 1.0),
+        ("ios_per_cpu_second", 1.0),
+        ("read_mib_per_cpu_second", 1.0),
+        ("write_mib_per_cpu_second", 1.0),
+        ("read_ios_per_cpu_second", 1.0),
+        ("write_ios_per_cpu_second", 1.0),
+        ("average_size", 1024.0),
+        ("read_write_ratio", 1.0),
+    ];
+    let page = page();
+    let table = section(&page, "The paper's programs");
+    for name in names {
+        let line = table.lines().find(|line| line.starts_with(&format!("| {name} | "))).unwrap();
+        let cells: Vec<_> = line.trim_matches(['|', ' ']).split(" | ").skip(1).collect();
+        assert_eq!(cells.len(), keys.len(), "{line}");
+        for (cell, (key, unit)) in cells.into_iter().zip(keys) {
+            let (paper, ours) = cell.split_once(" / ").unwrap();
+            let number = |text: &str| text.replace(',', "").parse::<f64>().unwrap();
+            let found = found[name][key].as_f64().unwrap() / unit;
+            near(&format!("{name}, the page's {key}"), number(ours), found, 0.01);
+            if paper != "-" && !paper.starts_with('(') {
+                near(&format!("{name}, the paper's {key}"), found, number(paper), 0.1);
+            }
+        }
+    }
 }
 
 /// A generated trace is a good trace, says that it is a model, and is simulated as the model itself is.
@@ -115,6 +309,32 @@ fn a_sweep_is_a_table_and_a_plot() {
     assert!(svg.starts_with("<svg") && svg.contains("4 MiB"), "{svg}");
     let all = json(&place, &words);
     assert_eq!(all["simulations"].as_array().unwrap().len(), 6);
+    // Machines beside each other.
+    let words = ["simulate", "trace", "--storage", "cray,nvme", "--cache", "1M,2M", "--format", "csv"];
+    let csv = miot(&place, &words).success().stdout;
+    let points: Vec<_> = csv.lines().map(|line| line.split(',').take(2).collect::<Vec<_>>()).collect();
+    let expected = [
+        ["storage", "cache.size"],
+        ["cray", "1048576"],
+        ["cray", "2097152"],
+        ["nvme", "1048576"],
+        ["nvme", "2097152"],
+    ];
+    assert_eq!(points, expected);
+    // Bytes over time: all that was asked for, in at most so many steps.
+    let words = ["simulate", "trace", "--over-time", "7"];
+    let text = miot(&place, &words).success().stdout;
+    assert!(text.contains("disk written") && text.contains("/s"), "{text}");
+    let csv = miot(&place, &[words.as_slice(), &["--format", "csv"]].concat()).success().stdout;
+    let sums = csv
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').skip(2).map(|n| n.parse::<u64>().unwrap()).sum::<u64>());
+    let outcome = json(&place, &["simulate", "trace"])["outcome"].take();
+    let of = |keys: [&str; 2], from: &Value| keys.map(|key| from[key].as_u64().unwrap()).iter().sum::<u64>();
+    let keys = ["bytes_read", "bytes_written"];
+    assert!(csv.lines().count() <= 1 + 7, "{csv}");
+    assert_eq!(sums.sum::<u64>(), of(keys, &outcome["processes"][0]) + of(keys, &outcome["disk"]));
     let explained = miot(&place, &["simulate", "trace", "--explain"]).success().stdout;
     assert!(explained.contains("computes") && explained.contains("transfer 0 begins"), "{explained}");
 }
@@ -139,6 +359,11 @@ fn what_cannot_be_simulated_is_told() {
     fails(&["simulate", "--like", "upw", "--set", "cash.size=1"], 1, "no such parameter");
     fails(&["simulate", "--like", "upw", "--config", "wrong.toml"], 1, "cash");
     fails(&["simulate", "--like", "upw", "--cache", "1M,2M", "--explain"], 1, "one simulation");
+    fails(&["simulate", "--like", "upw", "--storage", "cray,nvme", "--over-time", "5"], 1, "one simulation");
+    fails(&["simulate", "--storage", "cray,nvme", "--print-config"], 1, "one storage");
+    fails(&["simulate", "--like", "upw", "--set", "disk.link_rate=1M"], 1, "disk.queue");
+    std::fs::write(place.join("damaged"), "C0 0 0 200 0 1 0 1 1 0\nC0 zz\n").unwrap();
+    fails(&["simulate", "damaged"], 1, "line 2");
     fails(&["generate", "--like", "upw", "--seconds", "0", "-o", "x"], 2, "more than 0");
     // `--print-config` gives a file that means the same.
     let config = miot(&place, &["simulate", "--storage", "nvme", "--print-config"]).success().stdout;

@@ -177,6 +177,11 @@ impl Control {
         self.get(word::FILTER) != 0 && self.is_on()
     }
 
+    /// True if requests are recorded with the CPU time of their thread.
+    pub(crate) fn wants_cpu_time(&self) -> bool {
+        self.get(word::FILTER) & 2 != 0
+    }
+
     /// Requests that took fewer ticks are left out.
     pub(crate) fn min_duration(&self, tsc: bool) -> u64 {
         if let Some(at) = self.exception() {

@@ -327,14 +327,15 @@ pub(super) mod when_full {
 #[must_use]
 pub fn in_short(settings: &Settings) -> String {
     format!(
-        "{}; layers {}; operations {}; at least {}; sample {}; {}{}",
+        "{}; layers {}; operations {}; at least {}; sample {}; {}{}{}",
         if settings.enabled { "on" } else { "off" },
         Layers(settings.layers),
         Ops(settings.chosen),
         format_duration(Duration::from_nanos(settings.min_duration_ns)),
         Sample { shift: settings.sample_shift },
         when_full_name(settings.when_full),
-        if settings.flight_recorder { "; flight recorder" } else { "" }
+        if settings.flight_recorder { "; flight recorder" } else { "" },
+        if settings.cpu_time { "; CPU time" } else { "" }
     )
 }
 

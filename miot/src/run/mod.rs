@@ -58,6 +58,10 @@ pub(crate) struct Arguments {
     /// Also record which calls of MPI communicate, so that `miot phases` knows what separates phases
     #[arg(long)]
     communication: bool,
+    /// Record the CPU time that the thread has used with each request, which takes a system call more: what `miot simulate`
+    /// and Miller's format take for computing
+    #[arg(long)]
+    cpu_time: bool,
     /// Record files that match this glob although they are excluded; may be repeated
     #[arg(long, value_name = "GLOB")]
     include: Vec<OsString>,
@@ -182,6 +186,7 @@ async fn traced(
         ops: arguments.recorded.ops.clone().unwrap_or_default(),
         min_duration: arguments.recorded.min_duration.unwrap_or_default(),
         sample: arguments.recorded.sample.unwrap_or_default(),
+        cpu_time: arguments.cpu_time,
         when_full: arguments.recorded.when_full.unwrap_or(WhenFull::Wait),
         wait: arguments.recorded.wait.unwrap_or(LONGEST_WAIT),
         stop: LONGEST_STOP,

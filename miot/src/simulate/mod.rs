@@ -5,6 +5,7 @@ mod miller;
 mod parameters;
 mod plots;
 mod programs;
+mod rates;
 mod sweep;
 mod tables;
 
@@ -15,6 +16,7 @@ use figment::providers::{Format as _, Serialized, Toml};
 use miot_trace_analysis::generate::MODELS;
 use miot_trace_analysis::simulate::{Config, presets, simulate_observed};
 use parameters::Vary;
+use std::collections::BTreeMap;
 use std::io::{BufWriter, Write as _, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +24,7 @@ use std::process::ExitCode;
 /// Simulate traced programs on other storage: how much cache, read-ahead and write-behind keeps processors busy
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot simulate miot-trace --storage nvme                       a recorded trace on an NVMe SSD\n  miot simulate --like venus --copies 2 --cache 4M..512M        Miller's figure 8\n  miot simulate miot-trace --vary disk.devices=1,2,4,8 --plot devices.svg\n  miot simulate miot-trace --set write_behind=false --explain | head -50\n  miot simulate --storage disk --print-config > machine.toml    all parameters, to be changed\n\nStorage:\n  cray           Miller 1990: no queues, up to 15 ms to position, then 9.6 MB/s\n  cray-location  the same read to the letter: completion depends on location alone, at most 15 ms\n  cray-ssd       the first with 32 MW (256 MiB) of SSD at 1 us per KB before it\n  disk           one 7200 rpm disk of today, elevator\n  sata           one SATA SSD\n  nvme           one NVMe SSD\n  parallel       8 servers behind a network, striped by 1 MiB\n\nWhat is modelled, and how: docs/simulate.md."
+    after_help = "Examples:\n  miot simulate miot-trace --storage nvme                       a recorded trace on an NVMe SSD\n  miot simulate --like venus --copies 2 --cache 4M..512M        Miller's figure 8\n  miot simulate miot-trace --storage disk,parallel,nvme --plot storage.svg\n  miot simulate miot-trace --vary disk.devices=1,2,4,8 --plot devices.svg\n  miot simulate miot-trace --set write_behind=false --explain | head -50\n  miot simulate --storage disk --print-config > machine.toml    all parameters, to be changed\n\nStorage:\n  cray           Miller 1990: no queues, up to 15 ms to position, then 9.6 MB/s\n  cray-location  the same read to the letter: completion depends on location alone, at most 15 ms\n  cray-ssd       the first with 32 MW (256 MiB) of SSD at 1 us per KB before it\n  disk           one 7200 rpm disk of today, elevator\n  sata           one SATA SSD\n  nvme           one NVMe SSD\n  parallel       8 servers behind a network of 100 Gbit/s, striped by 1 MiB\n\nWhat is modelled, and how: docs/simulate.md."
 )]
 pub(crate) struct Arguments {
     /// Trace directories, of which each thread becomes a process, or files in Miller's format
@@ -37,9 +39,9 @@ pub(crate) struct Arguments {
     /// All processes start at once, not when they started in the trace
     #[arg(long)]
     together: bool,
-    /// Machine and storage, see below
-    #[arg(long, value_name = "NAME", default_value = "cray", value_parser = storage)]
-    storage: String,
+    /// Machine and storage, see below; several are simulated beside each other
+    #[arg(long, value_name = "NAME", default_value = "cray", value_delimiter = ',', value_parser = storage)]
+    storage: Vec<String>,
     /// Parameters that differ from those of the storage, as --print-config has them
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -73,6 +75,9 @@ pub(crate) struct Arguments {
     /// Write a plot: bytes over time, or of several simulations where time went
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+    /// Print the bytes over time, in so many steps; with --format csv only these
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    over_time: Option<u32>,
     /// Print each step
     #[arg(long)]
     explain: bool,
@@ -106,16 +111,8 @@ fn storage(name: &str) -> Result<String, String> {
 }
 
 impl Arguments {
-    /// What is the same in all simulations, and what is not.
-    fn config(&self) -> anyhow::Result<(Config, Vec<Vary>)> {
-        let base = presets::named(&self.storage).context("the name was checked")?;
-        let mut config: Config = match &self.config {
-            None => base,
-            Some(file) => {
-                ensure!(file.is_file(), "{}: no such file", file.display());
-                Figment::from(Serialized::defaults(base)).merge(Toml::file_exact(file)).extract()?
-            }
-        };
+    /// The machines, apart from what varies, and what varies.
+    fn machines(&self) -> anyhow::Result<(Vec<Config>, Vec<Vary>)> {
         let short = [
             ("cache.size", &self.cache),
             ("ssd.size", &self.ssd),
@@ -132,19 +129,29 @@ impl Arguments {
         }
         all.extend(self.vary.iter().cloned());
         let (single, several): (Vec<_>, Vec<_>) = all.into_iter().partition(|vary| vary.values.len() == 1);
-        for Vary { key, values } in &single {
-            config = parameters::set(&config, key, &values[0])?;
-        }
-        config.check()?;
-        Ok((config, several))
+        let machine = |storage: &String| {
+            let mut config = presets::named(storage).context("the name was checked")?;
+            if let Some(file) = &self.config {
+                ensure!(file.is_file(), "{}: no such file", file.display());
+                config =
+                    Figment::from(Serialized::defaults(config)).merge(Toml::file_exact(file)).extract()?;
+            }
+            for Vary { key, values } in &single {
+                config = parameters::set(&config, key, &values[0])?;
+            }
+            config.check()?;
+            Ok(config)
+        };
+        Ok((self.storage.iter().map(machine).collect::<anyhow::Result<_>>()?, several))
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let (config, vary) = arguments.config()?;
+    let (machines, vary) = arguments.machines()?;
     let mut out = BufWriter::new(stdout().lock());
     if arguments.print_config {
-        write!(out, "{}", parameters::toml(&config)?)?;
+        ensure!(machines.len() == 1, "--print-config is for one storage");
+        write!(out, "{}", parameters::toml(&machines[0])?)?;
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -152,17 +159,21 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         !arguments.traces.is_empty() || !arguments.like.is_empty(),
         "nothing to simulate: give a trace directory, or --like and the name of a model"
     );
-    let points = parameters::points(&config, &vary)?;
+    let (points, vary) = parameters::points(&arguments.storage, &machines, vary)?;
+    let is_single = vary.is_empty();
+    for (given, name) in [(arguments.explain, "--explain"), (arguments.over_time.is_some(), "--over-time")] {
+        ensure!(!given || is_single, "{name} is for one simulation: leave out lists and ranges");
+    }
     ensure!(
-        !arguments.explain || points.len() == 1,
-        "--explain is for one simulation: leave out lists and ranges"
+        !arguments.explain || arguments.format == Format::Text,
+        "--explain prints text: leave out --format"
     );
     let programs =
         programs::gather(&arguments.traces, &arguments.like, arguments.copies, arguments.together)?;
     let workload = &programs.workload;
     let outcomes = if arguments.explain {
         let mut failed = None;
-        let outcome = simulate_observed(&config, workload, |time, step| {
+        let outcome = simulate_observed(&points[0].config, workload, |time, step| {
             if failed.is_none() {
                 failed = writeln!(out, "{}", explain::Line(time, step)).err();
             }
@@ -179,8 +190,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     if let Some(file) = &arguments.plot {
         let svg = match outcomes.as_slice() {
-            [only] if vary.is_empty() => {
-                plots::over_time(only, &format!("Bytes over time, {}", arguments.storage))
+            [only] if is_single => {
+                plots::over_time(only, &format!("Bytes over time, {}", arguments.storage.join(", ")))
             }
             several => {
                 let labels: Vec<_> =
@@ -197,7 +208,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match arguments.format {
         Format::Text => {
             match outcomes.as_slice() {
-                [only] if vary.is_empty() => tables::write(only, workload, &mut out)?,
+                [only] if is_single => {
+                    tables::write(only, workload, &mut out)?;
+                    if let Some(steps) = arguments.over_time {
+                        writeln!(out)?;
+                        rates::write(&rates::steps(only, steps), &mut out)?;
+                    }
+                }
                 several => tables::write_sweep(&vary, &points, several, &mut out)?,
             }
             if !programs.notes.is_empty() {
@@ -208,15 +225,19 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             }
         }
         Format::Json => {
-            let value = if vary.is_empty() {
-                serde_json::json!({ "config": config, "notes": programs.notes, "outcome": outcomes.first() })
+            let value = if is_single {
+                serde_json::json!({ "config": points[0].config, "notes": programs.notes, "outcome": outcomes.first() })
             } else {
-                serde_json::json!({ "config": config, "notes": programs.notes, "simulations": rows() })
+                let machines: BTreeMap<_, _> = arguments.storage.iter().zip(&machines).collect();
+                serde_json::json!({ "machines": machines, "notes": programs.notes, "simulations": rows() })
             };
             serde_json::to_writer_pretty(&mut out, &value)?;
             writeln!(out)?;
         }
-        Format::Csv => tables::csv(&vary, &rows(), &mut out)?,
+        Format::Csv => match (arguments.over_time, outcomes.as_slice()) {
+            (Some(steps), [only]) => rates::csv(&rates::steps(only, steps), &mut out)?,
+            _ => tables::csv(&vary, &rows(), &mut out)?,
+        },
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)

@@ -28,16 +28,22 @@ impl Vary {
     pub(super) fn of(key: &str, text: &str) -> Result<Vary, String> {
         let values = match text.split_once("..") {
             Some((from, to)) => range(from.trim(), to.trim())?,
-            None => text.split(',').map(|value| value_of(value.trim())).collect(),
+            None => text.split(',').map(|value| value_of(key, value.trim())).collect(),
         };
         Ok(Vary { key: key.to_owned(), values })
     }
 }
 
-/// Numbers and truth values as such, all else as text.
-fn value_of(text: &str) -> Value {
-    match serde_json::from_str(text) {
-        Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
+/// True if the parameter is a number of bytes, or of bytes per second.
+pub(super) fn is_size(key: &str) -> bool {
+    ["size", "block", "limit", "transfer", "stripe", "capacity", "rate"].iter().any(|end| key.ends_with(end))
+}
+
+/// Numbers, sizes and truth values as such, all else as text.
+fn value_of(key: &str, text: &str) -> Value {
+    match (serde_json::from_str(text), parse_bytes(text)) {
+        (Ok(value @ (Value::Number(_) | Value::Bool(_))), _) => value,
+        (_, Ok(bytes)) if is_size(key) => Value::from(bytes),
         _ => Value::String(text.to_owned()),
     }
 }
@@ -75,15 +81,26 @@ pub(super) struct Point {
     pub(super) config: Config,
 }
 
-/// All combinations of the values.
-pub(super) fn points(config: &Config, vary: &[Vary]) -> anyhow::Result<Vec<Point>> {
-    let count = vary.iter().map(|vary| vary.values.len()).try_fold(1usize, usize::checked_mul);
+/// All combinations of machines and values, and all that varies: first the machine, if there are several.
+pub(super) fn points(
+    names: &[String],
+    machines: &[Config],
+    vary: Vec<Vary>,
+) -> anyhow::Result<(Vec<Point>, Vec<Vary>)> {
+    let count = vary.iter().map(|vary| vary.values.len()).try_fold(machines.len(), usize::checked_mul);
     ensure!(
         count.is_some_and(|count| count <= MOST),
         "the parameters have more than {MOST} combinations: leave some out"
     );
-    let mut points = vec![Point { values: Vec::new(), config: config.clone() }];
-    for Vary { key, values } in vary {
+    let storage =
+        Vary { key: "storage".to_owned(), values: names.iter().cloned().map(Value::from).collect() };
+    let storage = (names.len() > 1).then_some(storage);
+    let point = |(nth, config): (usize, &Config)| {
+        let name = storage.as_ref().map(|storage| storage.values[nth].clone());
+        Point { values: name.into_iter().collect(), config: config.clone() }
+    };
+    let mut points: Vec<_> = machines.iter().enumerate().map(point).collect();
+    for Vary { key, values } in &vary {
         let mut next = Vec::with_capacity(points.len() * values.len());
         for point in &points {
             for value in values {
@@ -97,7 +114,7 @@ pub(super) fn points(config: &Config, vary: &[Vary]) -> anyhow::Result<Vec<Point
     for point in &points {
         point.config.check()?;
     }
-    Ok(points)
+    Ok((points, storage.into_iter().chain(vary).collect()))
 }
 
 /// A configuration with one parameter changed.
@@ -150,6 +167,8 @@ mod tests {
         let sizes = |text| Vary::parse(text).unwrap().values.iter().map(plain).collect::<Vec<_>>();
         assert_eq!(sizes("cache.size=4M..12M"), ["4194304", "8388608", "12582912"]);
         assert_eq!(sizes("quantum=1ms..3ms"), ["1000000ns", "2000000ns", "3000000ns"]);
+        assert_eq!(sizes("cache.size=0,4096,8M"), ["0", "4096", "8388608"]);
+        assert_eq!(sizes("delay=1m,2m"), ["1m", "2m"]);
         assert_eq!(sizes("cache.policy=lru,2q"), ["lru", "2q"]);
         assert_eq!(sizes("write_behind=true,false"), ["true", "false"]);
         for wrong in
@@ -163,10 +182,24 @@ mod tests {
     fn every_combination_comes_once() {
         let vary = [Vary::parse("cache.size=1M,2M"), Vary::parse("write_behind=true,false")];
         let vary: Vec<_> = vary.into_iter().map(Result::unwrap).collect();
-        let points = points(&Config::default(), &vary).unwrap();
-        let found: Vec<_> =
-            points.iter().map(|p| (p.config.cache.size >> 20, p.config.write_behind)).collect();
-        assert_eq!(found, [(1, true), (1, false), (2, true), (2, false)]);
+        let names = ["a", "b"].map(str::to_owned);
+        let machines = [1, 2].map(|processors| Config { processors, ..Config::default() });
+        let (points, vary) = points(&names, &machines, vary).unwrap();
+        assert_eq!(
+            vary.iter().map(|vary| vary.key.as_str()).collect::<Vec<_>>(),
+            ["storage", "cache.size", "write_behind"]
+        );
+        let found: Vec<_> = points
+            .iter()
+            .map(|p| {
+                (plain(&p.values[0]), p.config.processors, p.config.cache.size >> 20, p.config.write_behind)
+            })
+            .collect();
+        let of = |name: &str, processors| {
+            [(1, true), (1, false), (2, true), (2, false)]
+                .map(|(size, behind)| (name.to_owned(), processors, size, behind))
+        };
+        assert_eq!(found, [of("a", 1), of("b", 2)].concat());
     }
 
     #[test]
@@ -174,9 +207,10 @@ mod tests {
         for (key, value) in
             [("cash.size", "1M"), ("cache", "1M"), ("cache.size", "big"), ("cache.policy", "mru")]
         {
-            assert!(set(&Config::default(), key, &value_of(value)).is_err(), "{key}={value}");
+            assert!(set(&Config::default(), key, &value_of(key, value)).is_err(), "{key}={value}");
         }
-        let vary = [Vary::parse("cache.size=100").unwrap()];
-        assert!(points(&Config::default(), &vary).unwrap_err().to_string().contains("one block"));
+        let vary = vec![Vary::parse("cache.size=100").unwrap()];
+        let error = points(&["a".to_owned()], &[Config::default()], vary).unwrap_err();
+        assert!(error.to_string().contains("one block"));
     }
 }

@@ -1,6 +1,6 @@
 //! Outcomes as tables.
 
-use super::parameters::{Point, Vary, plain};
+use super::parameters::{Point, Vary, is_size, plain};
 use crate::numbers::{bytes, time};
 use crate::output::table;
 use miot_trace_analysis::simulate::{Outcome, Workload};
@@ -147,10 +147,8 @@ impl Row {
 
 /// Values as people read them.
 pub(super) fn label(key: &str, value: &Value) -> String {
-    let is_size =
-        ["size", "block", "limit", "transfer", "stripe", "capacity"].iter().any(|end| key.ends_with(end));
     match value.as_u64() {
-        Some(size) if is_size => miot_proto::units::format_bytes(size),
+        Some(size) if is_size(key) => miot_proto::units::format_bytes(size),
         _ => plain(value),
     }
 }

@@ -140,6 +140,10 @@ pub struct Disk {
     /// The same for writes.
     #[serde(with = "miot_proto::units::bytes")]
     pub write_rate: u64,
+    /// Bytes per second between the devices and the processors, all devices together: a network or a bus; 0: no time. Needs
+    /// `queue`.
+    #[serde(with = "miot_proto::units::bytes")]
+    pub link_rate: u64,
 }
 
 /// Which of the requests waiting at a device is next.
@@ -254,7 +258,14 @@ impl Config {
         in_range("disk.channels", disk.channels.into(), 1, 65_536)?;
         in_range("disk.capacity", disk.capacity, 512, 1 << 60)?;
         in_range("disk.read_rate", disk.read_rate, 0, 1 << 50)?;
-        in_range("disk.write_rate", disk.write_rate, 0, 1 << 50)
+        in_range("disk.write_rate", disk.write_rate, 0, 1 << 50)?;
+        in_range("disk.link_rate", disk.link_rate, 0, 1 << 50)?;
+        if disk.link_rate > 0 && !disk.queue {
+            return fail(
+                "disk.link_rate needs disk.queue: without queues no transfer waits for another one".into(),
+            );
+        }
+        Ok(())
     }
 }
 

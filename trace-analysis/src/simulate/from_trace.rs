@@ -26,8 +26,8 @@ pub struct Notes {
     pub without_place: u64,
     /// Requests whose size or offset cannot be.
     pub absurd: u64,
-    /// Requests before which computing is what the trace has of processor time; before the others it is the time since the
-    /// request before ended.
+    /// Requests of threads whose processor time was recorded: it is what they compute. Others compute from the end of a
+    /// request to the begin of the next.
     pub with_cpu_time: u64,
 }
 
@@ -158,7 +158,8 @@ impl FromTrace {
             }
             // Asynchronous requests come when they complete.
             thread.items.sort_by_key(|item| item.begin);
-            let mut clock = Clock::default();
+            let takes_cpu = thread.items.iter().any(|item| item.cpu.is_some());
+            let mut clock = Clock { takes_cpu, ..Clock::default() };
             let mut requests = Vec::new();
             let mut ends = HashMap::new();
             for item in &thread.items {
@@ -166,7 +167,7 @@ impl FromTrace {
                 if item.length == 0 {
                     continue;
                 }
-                self.notes.with_cpu_time += u64::from(clock.by_cpu);
+                self.notes.with_cpu_time += u64::from(takes_cpu);
                 let end = item.offset + item.length;
                 let before = ends.insert((item.file, item.write), end);
                 files[item.file as usize] = end.max(files[item.file as usize]);
@@ -198,8 +199,8 @@ impl FromTrace {
 #[derive(Debug, Default)]
 struct Clock {
     computed: u64,
-    /// The last addition is processor time as recorded.
-    by_cpu: bool,
+    /// Processor time was recorded. A request without it, as asynchronous ones are, leaves its share to the next one with it.
+    takes_cpu: bool,
     cpu: Option<i64>,
     end: Option<i64>,
 }
@@ -207,11 +208,11 @@ struct Clock {
 impl Clock {
     fn advance(&mut self, item: &Item) {
         let since = self.end.map_or(0, |end| u64::try_from(item.begin.saturating_sub(end)).unwrap_or(0));
-        let cpu = item.cpu.map(|cpu| u64::try_from(cpu.saturating_sub(self.cpu.unwrap_or(0))).unwrap_or(0));
-        self.by_cpu = cpu.is_some();
-        let computed = cpu.unwrap_or(since).min(LONGEST_PAUSE);
+        let before = self.cpu.unwrap_or(0);
+        let cpu = item.cpu.map_or(0, |cpu| u64::try_from(cpu.saturating_sub(before)).unwrap_or(0));
+        let computed = if self.takes_cpu { cpu } else { since }.min(LONGEST_PAUSE);
         self.computed = self.computed.saturating_add(computed).min(LONGEST_PAUSE);
-        self.cpu = item.cpu.or(self.cpu);
+        self.cpu = self.cpu.max(item.cpu);
         let end = if item.is_async { item.begin } else { item.end };
         self.end = Some(self.end.map_or(end, |before| before.max(end)));
     }

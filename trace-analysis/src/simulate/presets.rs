@@ -18,7 +18,7 @@ pub const ALL: [(&str, &str); 7] = [
     ("disk", "one 7200 rpm disk of today, elevator"),
     ("sata", "one SATA SSD"),
     ("nvme", "one NVMe SSD"),
-    ("parallel", "8 servers behind a network, striped by 1 MiB"),
+    ("parallel", "8 servers behind a network of 100 Gbit/s, striped by 1 MiB"),
 ];
 
 /// The machine of this name.
@@ -80,6 +80,7 @@ pub(super) fn cray_disk() -> Disk {
         capacity: 1_200_000_000,
         read_rate: 9_600_000,
         write_rate: 9_600_000,
+        link_rate: 0,
     }
 }
 
@@ -147,7 +148,7 @@ fn nvme() -> Disk {
     }
 }
 
-/// 8 object servers, each of which gives 2 GB/s of a 100 Gbit/s network; 500 us for a request that goes to a server and its
+/// 8 object servers, each of which gives 2 GB/s, behind a network of 100 Gbit/s; 500 us for a request that goes to a server and its
 /// disk array and back; 16 at once per server. Stripes of 1 MiB, the default of Lustre.
 fn parallel() -> Disk {
     Disk {
@@ -159,6 +160,7 @@ fn parallel() -> Disk {
         capacity: 100_000 * GIB,
         read_rate: 2_000_000_000,
         write_rate: 2_000_000_000,
+        link_rate: 12_500_000_000,
         ..sata()
     }
 }

@@ -27,6 +27,17 @@ pub struct Point {
     pub disk_written: u64,
 }
 
+impl<'a> std::iter::Sum<&'a Point> for Point {
+    fn sum<I: Iterator<Item = &'a Point>>(points: I) -> Point {
+        points.fold(Point::default(), |sum, point| Point {
+            read: sum.read + point.read,
+            written: sum.written + point.written,
+            disk_read: sum.disk_read + point.disk_read,
+            disk_written: sum.disk_written + point.disk_written,
+        })
+    }
+}
+
 impl Rates {
     /// `interval`: the first; it doubles when there are more than 4096.
     #[must_use]
@@ -37,15 +48,7 @@ impl Rates {
     pub(super) fn at(&mut self, time: u64) -> &mut Point {
         while time / self.interval >= MOST as u64 {
             self.interval = self.interval.saturating_mul(2);
-            let pairs = self.points.chunks(2).map(|pair| {
-                pair.iter().fold(Point::default(), |sum, point| Point {
-                    read: sum.read + point.read,
-                    written: sum.written + point.written,
-                    disk_read: sum.disk_read + point.disk_read,
-                    disk_written: sum.disk_written + point.disk_written,
-                })
-            });
-            self.points = pairs.collect();
+            self.points = self.points.chunks(2).map(|pair| pair.iter().sum()).collect();
         }
         let nth = (time / self.interval) as usize;
         if nth >= self.points.len() {

@@ -69,9 +69,11 @@ impl<'a, O: Observer> Storage<'a, O> {
         let limit = config.cache.limit;
         let owners = if limit > 0 { processes.max(1) } else { 1 };
         let limit = if limit > 0 { (limit / block) as u32 } else { u32::MAX };
+        // Larger than all there is makes no difference, but for memory.
+        let most = files.iter().fold(0u64, |sum, size| sum.saturating_add(size.div_ceil(block))).max(1);
         let cache = |size: u64, owners: usize, limit: u32| {
-            (size > 0)
-                .then(|| Box::new(Cache::new((size / block) as u32, config.cache.policy, owners, limit)))
+            let frames = (size / block).min(most) as u32;
+            (size > 0).then(|| Box::new(Cache::new(frames, config.cache.policy, owners, limit)))
         };
         let (front, home) = if config.ssd.size > 0 {
             (cache(config.cache.size, 1, u32::MAX), cache(config.ssd.size, owners, limit))

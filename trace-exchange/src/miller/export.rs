@@ -63,7 +63,8 @@ struct Pending {
     operation: u64,
     handle: u64,
     file: Option<u64>,
-    stream: u64,
+    /// Process and thread id: a thread whose lane grows has several streams.
+    thread: (u64, u32),
     /// CPU time of the thread so far, or what takes its place, nanoseconds; `None`: not recorded.
     cpu: Option<i64>,
 }
@@ -111,8 +112,8 @@ pub struct Export<'a, W: Write> {
     processes: HashMap<u64, Process>,
     /// By number: the process.
     numbered: HashMap<u32, u64>,
-    /// By stream.
-    threads: HashMap<u64, Thread>,
+    /// By process and thread id.
+    threads: HashMap<(u64, u32), Thread>,
     told: HashSet<(u32, bool, u64)>,
     waiting: BinaryHeap<Reverse<Pending>>,
     most: usize,
@@ -253,7 +254,7 @@ impl<'a, W: Write> Export<'a, W> {
             operation,
             handle,
             file: event.file,
-            stream: event.stream,
+            thread: (event.process, event.tid),
             cpu,
         }));
     }
@@ -273,7 +274,7 @@ impl<'a, W: Write> Export<'a, W> {
         if *process.has_cpu.get_or_insert(event.cpu_time.is_some()) {
             return (process.number, event.cpu_time);
         }
-        let thread = self.threads.entry(event.stream).or_default();
+        let thread = self.threads.entry((event.process, event.tid)).or_default();
         let free_from = if event.flags & flag::ASYNC != 0 { event.begin } else { event.end };
         let before = thread.free_from.replace(free_from);
         // Of the first request of a process: since the process began, as far as that is known.
@@ -288,7 +289,7 @@ impl<'a, W: Write> Export<'a, W> {
         let Some(cpu) = of.cpu else { return 0 };
         let process = self.numbered.get(&of.process).and_then(|process| self.processes.get_mut(process));
         let Some(process) = process else { return 0 };
-        let thread = self.threads.entry(of.stream).or_default();
+        let thread = self.threads.entry(of.thread).or_default();
         let spent = u64::try_from(cpu.saturating_sub(thread.said)).unwrap_or(0);
         thread.said = thread.said.max(cpu);
         let before = process.cpu / TICK;

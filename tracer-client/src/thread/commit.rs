@@ -12,7 +12,10 @@ use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 pub(super) fn put(kind: Kind, begun: Begun, mut done: Done, at: Option<u64>, ext: &Ext<'_>) -> bool {
     let ((path1, cut1), (path2, cut2)) = (event::cut(ext.path1), event::cut(ext.path2));
     done.flags |= cut1 | cut2;
-    let ext = Ext { path1, path2, ..*ext };
+    // SAFETY: the calling thread's own state.
+    let wanted = unsafe { (*tls::thread()).wants_cpu_time(kind, &done) };
+    let cpu_time = ext.cpu_time.or_else(|| wanted.then(clock::thread_cpu));
+    let ext = Ext { path1, path2, cpu_time, ..*ext };
     let slots = event::slots_for(&ext) as u64;
     commit(kind, begun, done, slots, at, |producer, room| {
         if slots > 1 {
@@ -120,6 +123,9 @@ unsafe fn with_care(
     // SAFETY: the calling thread's own state; `BUSY` keeps its signal handlers out.
     let thread = unsafe { &mut *thread };
     let begun = record.begun;
+    if record.slots == 1 && thread.wants_cpu_time(record.kind, &record.done) {
+        return put(record.kind, begun, record.done, at, &Ext::default());
+    }
     let encloses = thread.enclosing == begun.request && begun.request != 0;
     if encloses {
         thread.enclosing = begun.enclosing;
@@ -143,6 +149,12 @@ unsafe fn with_care(
 }
 
 impl Thread {
+    /// True if the record is to have the CPU time of the thread. That of an asynchronous request would be the time of whoever
+    /// learned of its end.
+    fn wants_cpu_time(&self, kind: Kind, done: &Done) -> bool {
+        self.care & care::CPU_TIME != 0 && kind == Kind::Request && done.flags & event::flag::ASYNC == 0
+    }
+
     /// Writes the record, or counts why not. `outermost`: the request is shown as the one that encloses others.
     fn decide(
         &mut self,

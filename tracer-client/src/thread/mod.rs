@@ -37,6 +37,8 @@ mod care {
     pub(super) const OTHER_CLOCK: u8 = 2;
     /// The log-client has a filter.
     pub(super) const FILTER: u8 = 4;
+    /// Requests are recorded with the thread's CPU time.
+    pub(super) const CPU_TIME: u8 = 8;
 }
 
 /// A thread's state, in thread-local storage that starts as zero.

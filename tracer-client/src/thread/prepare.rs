@@ -135,11 +135,14 @@ impl Thread {
         self.skip = self.patience | NO_LOG_CLIENT;
     }
 
-    /// Takes note of whether there is a filter.
+    /// Takes note of whether there is a filter, and whether CPU time is wanted.
     fn follow(&mut self, control: &node::Control) {
-        self.care &= !care::FILTER;
+        self.care &= !(care::FILTER | care::CPU_TIME);
         if control.filters() {
             self.care |= care::FILTER;
+        }
+        if control.wants_cpu_time() {
+            self.care |= care::CPU_TIME;
         }
     }
 

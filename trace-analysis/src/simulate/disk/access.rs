@@ -17,9 +17,13 @@ pub(super) fn position(disk: &Disk, head: Option<u64>, at: u64, write: bool) -> 
     latency + disk.min_seek + (seek + 0.5) as u64 + disk.rotation / 2
 }
 
-/// Nanoseconds in which bytes move, rounded up.
+/// Nanoseconds in which a device moves so many bytes.
 pub(super) fn transfer(disk: &Disk, bytes: u64, write: bool) -> u64 {
-    let rate = if write { disk.write_rate } else { disk.read_rate };
+    moving(if write { disk.write_rate } else { disk.read_rate }, bytes)
+}
+
+/// Nanoseconds in which bytes move at a rate, rounded up.
+pub(super) fn moving(rate: u64, bytes: u64) -> u64 {
     if rate == 0 {
         return 0;
     }

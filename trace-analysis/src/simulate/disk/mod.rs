@@ -39,6 +39,8 @@ pub(super) struct Disks {
     simple: Simple,
     devices: Vec<Device>,
     parts: Parts,
+    /// When the link is free.
+    link: u64,
     totals: DiskTotals,
 }
 
@@ -50,6 +52,7 @@ impl Disks {
             simple: Simple::default(),
             devices: vec![Device::default(); devices],
             parts: Parts::default(),
+            link: 0,
             totals: DiskTotals::default(),
         }
     }
@@ -89,16 +92,25 @@ impl Disks {
         parts
     }
 
-    /// A part is done: transfer, bytes, whether they were written.
-    pub(super) fn end(&mut self, part: u32, now: u64, events: &mut Events) -> (u32, u64, bool) {
-        let done = self.parts.take(part);
-        if self.config.queue {
-            let device = &mut self.devices[done.piece.device as usize];
-            if let Some((next, at)) = device.done(&self.config, &self.parts, now) {
+    /// A part is done: transfer, bytes, whether they were written. `None`: only the device is done with it.
+    pub(super) fn end(&mut self, part: u32, now: u64, events: &mut Events) -> Option<(u32, u64, bool)> {
+        let under_way = self.parts.get(part);
+        if self.config.queue && !under_way.on_link {
+            under_way.on_link = true;
+            let Piece { device, bytes, .. } = under_way.piece;
+            if let Some((next, at)) = self.devices[device as usize].done(&self.config, &self.parts, now) {
                 events.push(at, Event::Part(next));
             }
+            // Its first bytes took the link before its last left the device.
+            let moving = access::moving(self.config.link_rate, bytes);
+            self.link = now.max(self.link.saturating_add(moving));
+            if self.link > now {
+                events.push(self.link, Event::Part(part));
+                return None;
+            }
         }
-        (done.transfer, done.piece.bytes, done.write)
+        let done = self.parts.take(part);
+        Some((done.transfer, done.piece.bytes, done.write))
     }
 
     pub(super) fn totals(&self) -> DiskTotals {

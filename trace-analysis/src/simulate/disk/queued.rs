@@ -11,6 +11,8 @@ pub(super) struct Part {
     pub(super) write: bool,
     pub(super) piece: Piece,
     came: u64,
+    /// The device is done with it; it is on the link.
+    pub(super) on_link: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -38,7 +40,7 @@ pub(super) struct Parts {
 
 impl Parts {
     pub(super) fn add(&mut self, transfer: u32, write: bool, piece: Piece, now: u64) -> u32 {
-        let part = Part { transfer, write, piece, came: now };
+        let part = Part { transfer, write, piece, came: now, on_link: false };
         match self.free.pop() {
             Some(at) => {
                 self.all[at as usize] = part;
@@ -49,6 +51,10 @@ impl Parts {
                 self.all.len() as u32 - 1
             }
         }
+    }
+
+    pub(super) fn get(&mut self, at: u32) -> &mut Part {
+        &mut self.all[at as usize]
     }
 
     pub(super) fn take(&mut self, at: u32) -> Part {

@@ -106,7 +106,9 @@ impl<O: Observer> Storage<'_, O> {
         now: u64,
         waiters: &mut Vec<(u32, bool)>,
     ) -> bool {
-        let (transfer, bytes, write) = self.disks.end(part, now, &mut self.events);
+        let Some((transfer, bytes, write)) = self.disks.end(part, now, &mut self.events) else {
+            return false;
+        };
         let point = self.rates.at(now);
         if write {
             point.disk_written += bytes;

@@ -193,11 +193,26 @@ fn channels_overlap_latencies() {
     assert_eq!(of(2), 12 * MS + MS);
 }
 
+/// Four devices at 1 GB/s behind a link: one of 2 GB/s lets half of them through, one of 8 GB/s all.
+#[test]
+fn a_link_is_shared_by_the_devices() {
+    let one = Workload::of("p", vec![request(0, false, 0, 4 * MS)], 0);
+    let of = |link_rate| {
+        let disk = Disk { queue: true, devices: 4, stripe: MS, link_rate, ..plain().disk };
+        run(&Config { disk, ..plain() }, &one).elapsed
+    };
+    let devices = 2 * MS + MS;
+    assert_eq!(of(0), devices);
+    // All are done at once: the first went over the link while its device read it, the others one after the other.
+    assert_eq!(of(2_000_000_000), devices + 3 * MS / 2);
+    assert_eq!(of(8_000_000_000), devices + 3 * MS / 8);
+}
+
 /// What a configuration cannot be is told with a name.
 #[test]
 fn impossible_parameters_are_told() {
     type Change = fn(&mut Config);
-    let cases: [(&str, Change); 9] = [
+    let cases: [(&str, Change); 10] = [
         ("processors", |c| c.processors = 0),
         ("one block", |c| c.cache.size = 100),
         ("power of two", |c| c.cache.block = 5000),
@@ -207,6 +222,7 @@ fn impossible_parameters_are_told() {
         ("min_seek", |c| (c.disk.min_seek, c.disk.max_seek) = (2, 1)),
         ("larger blocks", |c| (c.cache.size, c.cache.block) = (1 << 50, 512)),
         ("disk.devices", |c| c.disk.devices = 0),
+        ("disk.queue", |c| c.disk.link_rate = 1),
     ];
     for (word, change) in cases {
         let mut config = plain();

@@ -25,12 +25,13 @@ fn machine() -> impl Strategy<Value = Config> {
     let cache = (0u64..40, policy, any::<bool>(), 0u64..20);
     let ways = (any::<bool>(), any::<bool>(), prop_oneof![Just(0), 1..20 * MS], 1u64..6);
     let times = (1u64..10 * MS, 0u64..50 * US, 0u64..50 * US, 0u64..50 * US, 1u32..4);
-    let disk = (any::<bool>(), 1u32..4, 1u32..4, any::<bool>(), 0u64..10 * MS);
+    let link = prop_oneof![Just(0), 1_000_000u64..1 << 32];
+    let disk = (any::<bool>(), 1u32..4, 1u32..4, any::<bool>(), 0u64..10 * MS, link);
     (cache, ways, times, disk).prop_map(|(cache, ways, times, disk)| {
         let (blocks, policy, ssd, limit) = cache;
         let (read_ahead, write_behind, delay, transfer) = ways;
         let (quantum, switch, call, interrupt, processors) = times;
-        let (queue, devices, channels, look, max_seek) = disk;
+        let (queue, devices, channels, look, max_seek, link_rate) = disk;
         let base = plain();
         let limit = if policy == Policy::Lru { limit * BLOCK } else { 0 };
         Config {
@@ -57,6 +58,7 @@ fn machine() -> impl Strategy<Value = Config> {
                 order: if look { Order::Look } else { Order::Fifo },
                 max_seek,
                 capacity: 1 << 20,
+                link_rate: if queue { link_rate } else { 0 },
                 ..base.disk
             },
         }

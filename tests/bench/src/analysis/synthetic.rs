@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// About so many parts, at least.
 const PARTS: u64 = 60;
-/// Rows of a batch.
+/// Rows of a batch at most.
 const BATCH: usize = 1 << 16;
 const NODES: u64 = 8;
 const JOBS: u64 = 6;
@@ -106,7 +106,7 @@ pub(super) fn write(dir: &Path, events: u64) -> Result<()> {
     let mut cluster = Cluster::new();
     let (mut batch, mut written, mut sealed) = (Vec::with_capacity(BATCH), 0, 0);
     while written < events {
-        let wanted = BATCH.min(usize::try_from(events - written)?);
+        let wanted = usize::try_from(rows.min(events - written))?.min(BATCH);
         while batch.len() < wanted {
             cluster.step(&mut batch);
         }

@@ -65,6 +65,7 @@ pub(crate) fn explain(error: &DataFusionError) -> Explained {
                 is_sql: false,
             }
         }
+        DataFusionError::External(found) => Explained { text: found.to_string(), is_sql: false },
         _ => Explained { text: error.strip_backtrace(), is_sql: false },
     }
 }

@@ -3,7 +3,7 @@
 #
 #   tests/bench/run.sh                 everything (about 37 minutes on two processors), and docs/performance.md
 #   tests/bench/run.sh op hook         only these: op threads drain idle startup hook mpi apps fuse gluster pipeline nodes bytes sync
-#                                      streams recovery delay fsstats simulate bench estimate paper analysis
+#                                      streams recovery delay fsstats replay simulate bench estimate paper analysis
 #   tests/bench/run.sh --quick         everything, about six minutes: the figures are rough, the page is left alone
 #   tests/bench/run.sh --report        only the page, from the last results in target/bench/*.json
 #   tests/bench/run.sh --help          the other flags
@@ -50,7 +50,7 @@ done
 
 # Not replaced by the driver, so that what it leaves behind is removed even when it is killed.
 if [ $# = 0 ]; then
-	"$bench" op threads drain idle startup hook mpi apps fuse gluster pipeline nodes bytes sync streams recovery delay fsstats simulate bench estimate paper analysis --report &
+	"$bench" op threads drain idle startup hook mpi apps fuse gluster pipeline nodes bytes sync streams recovery delay fsstats replay simulate bench estimate paper analysis --report &
 else
 	"$bench" "$@" &
 fi

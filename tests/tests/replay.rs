@@ -6,17 +6,19 @@ use arrow_array::types::UInt64Type;
 use miot_tests::built::built;
 use miot_tests::compile::compile;
 use miot_tests::mpi;
+use miot_tests::namespace::with_tmpfs;
 use miot_tests::place::fresh;
-use miot_tests::process::{Ended, run};
+use miot_tests::process::{Ended, run, until};
 use miot_tests::trace::Row;
 use miot_tests::traced::{command, events, traced};
 use miot_trace_store::schema::{column, text};
 use miot_trace_store::{Reader, Table};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 /// `miot replay` of the trace `A` in a directory into its directory `into`, which is made.
 fn replay(dir: &Path, options: &[&str]) -> Command {
@@ -134,6 +136,7 @@ fn assert_replayed(dir: &Path, options: &[&str]) -> Value {
     let ended = run(command(dir, &dir.join("B"), &words).env_remove("MIOT_EXCLUDE"));
     assert_eq!(ended.code(), 0, "{}{}", ended.stdout, ended.stderr);
     let (recorded, replayed) = (events(&dir.join("A")), events(&dir.join("B")));
+    assert!(!replayed.is_empty(), "the replay was not traced: {}", ended.stderr);
     let which = replays(&dir.join("B"));
     let into = dir.join("into").display().to_string();
     let expected = calls(recorded.iter(), "", Some);
@@ -314,4 +317,177 @@ fn ranks_of_an_mpi_program() {
     let _ = mpi::traced(&dir.join("A"), 4, &[], &words).success();
     let said = assert_replayed(&dir, &[]);
     assert!(said["processes"].as_u64() >= Some(4));
+}
+
+/// The trace `A` of `dd`.
+fn recorded(name: &str) -> PathBuf {
+    let (dir, work) = prepared(name);
+    let words = ["dd", "if=before", "of=out", "bs=3000"];
+    let _ = run(&mut command(&work, &dir.join("A"), &words)).success();
+    dir
+}
+
+#[test]
+fn a_model_is_replayed_with_barriers_between_its_phases() {
+    let dir = fresh("replay-model");
+    let model = "format = 1\nlayer = 'posix'\nprocesses = 3\n".to_owned()
+        + &[("1", "write"), ("2", "read")]
+            .map(|(number, direction)| {
+                format!(
+                    "[[phase]]\nnumbers = '{number}'\nfile = '/data/f'\nsharing = 'shared'\nprocesses = '0-2'\nweight = 12000
+                    [[phase.operation]]\ndirection = '{direction}'\nsize = 1000\nrepetitions = 4\nmode = 'sequential'\npointer = 'explicit'
+                    displacement = [{{ count = 4, stride = 1000 }}]
+                    [phase.operation.offset]\nstart = 0\nloops = [{{ count = 3, stride = 4000 }}]\n"
+                )
+            })
+            .concat();
+    fs::write(dir.join("A"), model).unwrap();
+    fs::create_dir(dir.join("into")).unwrap();
+    let words: Vec<String> = replay(&dir, &["--pace", "fast", "--format", "json"])
+        .get_args()
+        .map(|word| word.to_str().unwrap().to_owned())
+        .collect();
+    let words = [&[built().miot.to_str().unwrap().to_owned()][..], &words].concat();
+    let ended = traced(&dir, &dir.join("B"), &words).success();
+    assert_eq!((json(&ended)["requests"].as_u64(), json(&ended)["processes"].as_u64()), (Some(30), Some(3)));
+    let name = dir.join("into/data/f").display().to_string();
+    let rows = events(&dir.join("B"));
+    let of = |op: &str| -> Vec<Row> {
+        rows.iter().filter(|row| row.op == op && row.path.as_deref() == Some(&name)).cloned().collect()
+    };
+    let (writes, reads) = (of("pwrite"), of("pread"));
+    assert_eq!((writes.len(), reads.len()), (12, 12));
+    assert!(reads.iter().all(|row| row.result == 1000));
+    let last = writes.iter().map(|row| row.time).max().unwrap();
+    assert!(
+        reads.iter().all(|row| row.time - row.duration >= last),
+        "a phase begins after the one before it"
+    );
+    let mut offsets: Vec<_> = writes.iter().map(|row| row.offset.unwrap()).collect();
+    offsets.sort_unstable();
+    assert_eq!(offsets, (0..12).map(|n| n * 1000).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_cannot_be_replayed_is_said_and_nothing_is_touched() {
+    let dir = recorded("replay-wrong");
+    let fails = |command: &mut Command, expected: &[&str]| {
+        let ended = run(command);
+        assert_eq!(ended.code(), 1, "{}{}", ended.stdout, ended.stderr);
+        for part in expected {
+            assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+        }
+    };
+    let into = |target: &Path| {
+        let mut miot = Command::new(&built().miot);
+        miot.arg("replay").arg(dir.join("A")).arg("--into").arg(target);
+        miot
+    };
+    fails(&mut into(&dir.join("none")), &["none", "make an empty directory"]);
+    fails(&mut into(&dir.join("work/before")), &["no directory"]);
+    fails(&mut into(&dir.join("work")), &["not empty", "--force"]);
+    assert_eq!(fs::read(dir.join("work/before")).unwrap(), vec![b'b'; 10_000]);
+    fails(
+        replay(&dir, &["--since", "2001-01-01T00:00:00Z", "--until", "2001-01-02T00:00:00Z"]).arg("--keep"),
+        &["nothing to replay"],
+    );
+    let wrong = run(&mut replay(&dir, &["--pace=-1x"]));
+    assert!(wrong.code() == 2 && wrong.stderr.contains("original"), "{}", wrong.stderr);
+    assert!(is_empty(&dir.join("into")));
+    let mut read_only = Command::new("unshare");
+    let script = "mount -t tmpfs -o ro tmpfs \"$2\" && exec \"$0\" replay \"$1\" --into \"$2\"";
+    read_only
+        .args(["--mount", "sh", "-c", script])
+        .arg(&built().miot)
+        .arg(dir.join("A"))
+        .arg(dir.join("into"));
+    fails(&mut read_only, &["cannot write to", "Read-only file system"]);
+    let part = fs::read_dir(dir.join("A/events")).unwrap().next().unwrap().unwrap().path();
+    let whole = fs::read(&part).unwrap();
+    fs::write(&part, &whole[..whole.len() / 2]).unwrap();
+    fails(&mut replay(&dir, &[]), &[part.file_name().unwrap().to_str().unwrap()]);
+    assert!(is_empty(&dir.join("into")));
+}
+
+#[test]
+fn a_target_that_is_full_is_said_before_and_while() {
+    let dir = recorded("replay-full");
+    let script = "\"$0\" replay \"$1\" --into \"$2\"; code=$?; ls -A \"$2\"; exit $code";
+    let words = |dir: &Path| {
+        let [miot, trace, into] = [built().miot.clone(), dir.join("A"), dir.join("into")];
+        ["sh", "-c", script]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([miot, trace, into].map(|w| w.display().to_string()))
+    };
+    fs::create_dir(dir.join("into")).unwrap();
+    let small = run(&mut with_tmpfs(&dir.join("into"), "8k", &words(&dir).collect::<Vec<_>>()));
+    assert!(small.code() == 1 && small.stderr.contains("has 8.0 KiB free"), "{}", small.stderr);
+    assert_eq!(small.stdout, "");
+    let enough_to_begin = run(&mut with_tmpfs(&dir.join("into"), "16k", &words(&dir).collect::<Vec<_>>()));
+    assert_eq!(enough_to_begin.code(), 3, "{}{}", enough_to_begin.stdout, enough_to_begin.stderr);
+    assert!(enough_to_begin.stdout.contains("ENOSPC"), "{}", enough_to_begin.stdout);
+}
+
+/// A replay that takes a minute, when its process runs.
+fn long_one(dir: &Path) -> (Child, i32) {
+    let child = replay(dir, &["--pace", "0.001x"]).stderr(Stdio::piped()).spawn().unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    let mut process = None;
+    until("a process replays", || {
+        process = fs::read_to_string(&children).ok().and_then(|pids| pids.trim().parse().ok());
+        process.is_some() && dir.join("into").read_dir().unwrap().next().is_some()
+    });
+    (child, process.unwrap())
+}
+
+/// The trace `A` of a program that pauses.
+fn slow(name: &str) -> PathBuf {
+    let (dir, work) = prepared(name);
+    let words = ["sh", "-c", "echo a > a; sleep 0.3; echo b > b"];
+    let _ = run(&mut command(&work, &dir.join("A"), &words)).success();
+    dir
+}
+
+#[test]
+fn a_process_that_is_killed_is_named_and_nothing_stays() {
+    let dir = slow("replay-killed");
+    let (child, process) = long_one(&dir);
+    kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(said.contains("was killed by signal 9") && said.contains("sh -c"), "{said}");
+    assert!(is_empty(&dir.join("into")));
+}
+
+#[test]
+fn a_signal_ends_it_and_nothing_stays() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let dir = slow("replay-signal");
+        let (child, process) = long_one(&dir);
+        kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(1));
+        assert!(String::from_utf8(ended.stderr).unwrap().contains("stopped by signal"));
+        assert!(is_empty(&dir.join("into")));
+        assert!(!Path::new(&format!("/proc/{process}")).exists());
+    }
+}
+
+#[test]
+fn nothing_outside_is_written_whatever_links_are_there() {
+    let (dir, _) = prepared("replay-outside");
+    let words = ["sh", "-c", "mkdir out; echo a > out/a; echo b > link; cat out/a", "sh"];
+    let _ = run(&mut command(&dir.join("work"), &dir.join("A"), &words)).success();
+    let outside = dir.join("outside");
+    fs::create_dir(&outside).unwrap();
+    let work = dir.join("into").join(dir.join("work").strip_prefix("/").unwrap());
+    fs::create_dir_all(&work).unwrap();
+    std::os::unix::fs::symlink(&outside, work.join("out")).unwrap();
+    std::os::unix::fs::symlink(outside.join("new"), work.join("link")).unwrap();
+    let ended = run(&mut replay(&dir, &["--force", "--format", "json"]));
+    assert_eq!(ended.code(), 3, "{}{}", ended.stdout, ended.stderr);
+    assert!(is_empty(&outside));
+    assert!(work.join("out").is_symlink(), "with --force nothing is removed");
 }

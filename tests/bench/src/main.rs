@@ -19,6 +19,7 @@
 //! | `streams` | memory of a log-server with many streams |
 //! | `recovery` | a log-server after a crash |
 //! | `delay` | from a completion to the line of `miot tail` |
+//! | `replay` | elapsed time of `miot replay` beside the trace's, and how late requests begin |
 //! | `fsstats` | names per second of `miot fsstats`, beside `find -printf` |
 //! | `simulate` | requests per second and core of `miot simulate`, and how sweeps scale |
 //! | `bench` | `miot bench` beside fio and beside an MPI-IO program |
@@ -56,6 +57,7 @@ mod pipeline;
 mod played;
 mod process;
 mod recovery;
+mod replay;
 mod report;
 mod server;
 mod simulate;
@@ -126,7 +128,7 @@ impl Bench {
 type Run = fn(&Bench) -> Result<Value>;
 
 /// The benchmarks, in the order in which they run.
-const BENCHMARKS: [(&str, Run); 23] = [
+const BENCHMARKS: [(&str, Run); 24] = [
     ("op", op::run),
     ("threads", threads::run),
     ("drain", drain::run),
@@ -145,6 +147,7 @@ const BENCHMARKS: [(&str, Run); 23] = [
     ("recovery", recovery::run),
     ("delay", delay::run),
     ("fsstats", fsstats::run),
+    ("replay", replay::run),
     ("simulate", simulate::run),
     ("bench", parallel::run),
     ("estimate", estimate::run),
@@ -157,7 +160,7 @@ const BENCHMARKS: [(&str, Run); 23] = [
 #[command(name = "tests/bench/run.sh")]
 struct Args {
     /// What to measure; everything if nothing is named: op, threads, drain, idle, startup, hook, mpi, apps, fuse, gluster, pipeline,
-    /// nodes, bytes, sync, streams, recovery, delay, fsstats, simulate, bench, estimate, paper, analysis.
+    /// nodes, bytes, sync, streams, recovery, delay, fsstats, replay, simulate, bench, estimate, paper, analysis.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,
     /// Fewer and shorter repetitions, about six minutes in all: the figures are rough.

@@ -5,7 +5,7 @@
 
 use crate::{
     analysis, apps, bytes, drain, estimate, fsstats, fuse, gluster, hook, idle, mpi, nodes, paper, parallel,
-    recovery, simulate, startup, streams, sync, targets,
+    recovery, replay, simulate, startup, streams, sync, targets,
 };
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use std::path::Path;
 type Table = fn(&Value) -> String;
 
 /// The benchmarks and their tables.
-const TABLES: [(&str, Table); 23] = [
+const TABLES: [(&str, Table); 24] = [
     ("op", op),
     ("threads", threads),
     ("drain", drain::table),
@@ -35,6 +35,7 @@ const TABLES: [(&str, Table); 23] = [
     ("recovery", recovery::table),
     ("delay", delay),
     ("fsstats", fsstats::table),
+    ("replay", replay::table),
     ("simulate", simulate::table),
     ("bench", parallel::table),
     ("estimate", estimate::table),

@@ -44,7 +44,7 @@ fn every_benchmark_yields_figures() {
     for line in said.lines().filter(|line| line.contains("SKIPPED")) {
         eprintln!("{line}");
     }
-    let checks: [(&str, Check); 23] = [
+    let checks: [(&str, Check); 24] = [
         ("op", op),
         ("threads", threads),
         ("drain", drain),
@@ -63,6 +63,7 @@ fn every_benchmark_yields_figures() {
         ("recovery", recovery),
         ("delay", delay),
         ("fsstats", fsstats),
+        ("replay", replay),
         ("simulate", simulate),
         ("bench", parallel),
         ("estimate", estimate),
@@ -244,6 +245,11 @@ fn fsstats(results: &Value) {
         // Files, 113 directories of eight, 13 of nine of those.
         assert_eq!(row["names"], 900 + 113 + 13);
     }
+}
+
+fn replay(results: &Value) {
+    let rows = rows(results, &["/requests", "/trace_s", "/replay_s", "/late_p50_us"]);
+    assert_eq!(rows.len(), 3);
 }
 
 fn paper(results: &Value) {

@@ -16,6 +16,27 @@ use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
+use std::path::Path;
+
+/// A pipe, a device: no file that could be replaced.
+pub(crate) fn is_special(file: &Path) -> bool {
+    std::fs::metadata(file).is_ok_and(|found| !found.is_file())
+}
+
+/// The directory that a file is in.
+pub(crate) fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Fails if a file cannot be made or replaced: better before long work than after it.
+pub(crate) fn check_writable(file: &Path) -> anyhow::Result<()> {
+    if is_special(file) {
+        return Ok(());
+    }
+    let folder = folder_of(file);
+    let made = tempfile::tempfile_in(folder);
+    made.map(drop).with_context(|| format!("cannot write into {}", folder.display()))
+}
 
 /// How to print.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

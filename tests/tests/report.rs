@@ -16,6 +16,7 @@ use miot_tests::traced::traced;
 use miot_trace_exchange::build::{Event, Process, TraceBuilder};
 use miot_trace_store::{Options, Table, Writer, schema};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
@@ -167,12 +168,20 @@ fn the_page_says_what_a_program_did_and_what_stat_says() {
         (&json!(192), &json!(0), &json!(64 * 4096 - 1))
     );
     let marks: Vec<(i64, i64, u8)> = serde_json::from_value(accesses["marks"].clone()).unwrap();
-    let rows = |mark: u8| -> Vec<i64> { marks.iter().filter(|of| of.2 & mark > 0).map(|of| of.1).collect() };
+    // The highest row of each column: a request that is held up marks several columns.
+    let rows = |mark: u8| -> Vec<i64> {
+        let mut highest = BTreeMap::new();
+        for (column, row, _) in marks.iter().filter(|of| of.2 & mark > 0) {
+            let high = highest.entry(*column).or_insert(*row);
+            *high = (*high).max(*row);
+        }
+        highest.into_values().collect()
+    };
     assert!(rows(2).is_sorted(), "one pass");
-    assert!(
-        !rows(1).is_sorted() && rows(1).windows(2).filter(|pair| pair[1] < pair[0]).count() == 1,
-        "{marks:?}"
-    );
+    // Both passes may be within one column.
+    let read = rows(1);
+    assert!(read.windows(2).filter(|pair| pair[1] < pair[0]).count() <= 1, "{marks:?}");
+    assert_eq!(read.iter().max(), rows(2).iter().max());
 
     assert!(
         browser

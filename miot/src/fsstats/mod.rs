@@ -21,7 +21,7 @@ mod snapshot;
 mod walk;
 
 use crate::filter::moment;
-use crate::output::Format;
+use crate::output::{Format, check_writable};
 use crate::source::bar;
 use anyhow::{Context as _, bail};
 use checkpoint::{Checkpoint, Identity};
@@ -146,6 +146,9 @@ fn compare(old: &Path, new: &Path, format: Format) -> anyhow::Result<ExitCode> {
 /// Walks; `None` if it was interrupted.
 fn walked(arguments: &Arguments, dir: &Path) -> anyhow::Result<Option<Snapshot>> {
     let shown = dir.display();
+    for file in [&arguments.output, &arguments.checkpoint].into_iter().flatten() {
+        check_writable(file)?;
+    }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat(CWD, dir, flags, Mode::empty()).with_context(|| format!("cannot open {shown}"))?;
     let directory = std::fs::canonicalize(dir).with_context(|| format!("cannot open {shown}"))?;

@@ -2,6 +2,7 @@
 
 use super::svg::Plot;
 use super::{page, write as write_file};
+use crate::output::check_writable;
 use anyhow::{Context as _, bail, ensure};
 use clap::ValueEnum;
 use std::io::{ErrorKind, Write as _};
@@ -36,7 +37,7 @@ pub(super) fn prepare(dir: &Path, format: Format) -> anyhow::Result<()> {
         }
     }
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    super::writable(dir)
+    check_writable(&dir.join("plot.svg"))
 }
 
 /// Writes the plots into a directory.

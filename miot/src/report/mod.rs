@@ -9,6 +9,7 @@ mod tables;
 mod times;
 mod words;
 
+use crate::output::{check_writable, folder_of, is_special};
 use crate::source::Source;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
@@ -51,8 +52,8 @@ enum Format {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    if arguments.output != Path::new("-") && !is_special(&arguments.output) {
-        writable(folder_of(&arguments.output))?;
+    if arguments.output != Path::new("-") {
+        check_writable(&arguments.output)?;
     }
     if let Some(dir) = &arguments.plots {
         export::prepare(dir, arguments.plot_format)?;
@@ -73,21 +74,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         eprintln!("{}: {}", arguments.output.display(), words::headline(&model));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// A pipe, a device: no file that could be replaced.
-fn is_special(file: &Path) -> bool {
-    std::fs::metadata(file).is_ok_and(|found| !found.is_file())
-}
-
-fn folder_of(file: &Path) -> &Path {
-    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Fails if no file can be made in a directory: better before a long trace is read than after that.
-fn writable(folder: &Path) -> anyhow::Result<()> {
-    let made = tempfile::tempfile_in(folder);
-    made.map(drop).with_context(|| format!("cannot write into {}", folder.display()))
 }
 
 /// A reader never sees half of a file; what is none (a pipe, a device) is written to as it is.

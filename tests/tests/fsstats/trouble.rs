@@ -139,6 +139,9 @@ fn files_that_are_not_what_they_should_be_are_refused() {
         command
     };
     fails(&mut fsstats(&place.join("none"), at), "No such file");
+    for option in ["-o", "--checkpoint"] {
+        fails(fsstats(&dir, at).args([option, "/proc/file"]), "cannot write into /proc");
+    }
     fs::write(&checkpoint, "something of mine").unwrap();
     fails(&mut with(&dir, &[]), "add --resume to go on from it, or remove it");
     fails(&mut with(&dir, &["--resume"]), "is not a checkpoint of miot fsstats");

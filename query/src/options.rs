@@ -94,6 +94,7 @@ fn parse_size(text: &str) -> Result<usize, String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -5,13 +5,14 @@
 use arrow_array::types::UInt64Type;
 use miot_tests::built::built;
 use miot_tests::compile::compile;
+use miot_tests::losses::lose;
 use miot_tests::mpi;
 use miot_tests::namespace::with_tmpfs;
 use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run, until};
 use miot_tests::trace::Row;
 use miot_tests::traced::{command, events, traced};
-use miot_trace_store::schema::{column, text};
+use miot_trace_store::schema::{FILTERED, column, text};
 use miot_trace_store::{Reader, Table};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -317,6 +318,17 @@ fn ranks_of_an_mpi_program() {
     let _ = mpi::traced(&dir.join("A"), 4, &[], &words).success();
     let said = assert_replayed(&dir, &[]);
     assert!(said["processes"].as_u64() >= Some(4));
+}
+
+/// What a trace does not have cannot be made again, which is said.
+#[test]
+fn what_is_missing_in_a_trace_makes_its_replay_uncertain() {
+    let dir = recorded("replay-losses");
+    lose(&dir.join("A"), &[("lane_full", 12), (FILTERED, 3)]);
+    let said = run(&mut replay(&dir, &["--pace", "fast"])).success().stdout;
+    assert!(said.contains("UNCERTAIN: 12 events") && said.contains("UNCERTAIN: 3 requests"), "{said}");
+    let said = json(&run(&mut replay(&dir, &["--pace", "fast", "--format", "json"])).success());
+    assert_eq!((&said["missing"]["lost"], &said["missing"]["filtered"]), (&12.into(), &3.into()));
 }
 
 /// The trace `A` of `dd`.

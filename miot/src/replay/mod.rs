@@ -11,6 +11,7 @@ use crate::source::{Source, bar};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use jiff::Timestamp;
+use miot_trace_analysis::Missing;
 use miot_workload::replay::{Below, Conduct, Needs, Pace, Plan, Told, Worker, conduct, work};
 use outcome::Outcome;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -98,8 +99,8 @@ struct Task {
     not_replayed: BTreeMap<String, u64>,
     /// Requests that another call is made for.
     made_otherwise: BTreeMap<String, u64>,
-    /// Events that the trace lost.
-    lost: u64,
+    /// Events that the trace does not have.
+    missing: Missing,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -114,7 +115,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let Arguments { source, since, until, .. } = arguments;
         trace::task(&Source { dir: source.clone(), since: *since, until: *until })?
     };
-    let Task { plan, needs, not_replayed, made_otherwise, lost } = task;
+    let Task { plan, needs, not_replayed, made_otherwise, missing } = task;
     let target = Target::new(&arguments.into, arguments.force, arguments.keep)?;
     let made = target.prepare(&needs, &told)?;
     let (processes, threads) = (plan.processes(), plan.threads());
@@ -149,7 +150,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         made,
         not_replayed,
         made_otherwise,
-        lost,
+        missing,
     };
     outcome.write(&mut stdout().lock(), arguments.format, arguments.pace)?;
     target.clear()?;

@@ -3,6 +3,7 @@
 use super::Task;
 use anyhow::{Context as _, ensure};
 use miot_proto::op::posix;
+use miot_trace_analysis::Missing;
 use miot_trace_analysis::model::{Direction, Model, Operation, Phase, Sharing};
 use miot_workload::replay::{Needs, Planner, Step, Who, name_below};
 use std::collections::{BTreeMap, HashMap};
@@ -28,7 +29,7 @@ pub(super) fn task(model: &Model) -> anyhow::Result<Task> {
     let plan = planner.finish().context("cannot write the plan")?;
     ensure!(plan.steps > 0, "the model has no phases, so there is nothing to replay");
     let (not_replayed, made_otherwise) = (BTreeMap::new(), BTreeMap::new());
-    Ok(Task { plan, needs, not_replayed, made_otherwise, lost: 0 })
+    Ok(Task { plan, needs, not_replayed, made_otherwise, missing: Missing::default() })
 }
 
 struct Maker<'a> {

@@ -3,6 +3,7 @@
 use super::target::Prepared;
 use crate::numbers::{bytes, time};
 use crate::output::{Format, records, table};
+use miot_trace_analysis::Missing;
 use miot_workload::replay::{Fidelity, Pace, Quantiles};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -24,8 +25,8 @@ pub(super) struct Outcome {
     pub(super) made: Prepared,
     pub(super) not_replayed: BTreeMap<String, u64>,
     pub(super) made_otherwise: BTreeMap<String, u64>,
-    /// Events that are missing in the trace.
-    pub(super) lost: u64,
+    /// Events that the trace does not have.
+    pub(super) missing: Missing,
 }
 
 /// The same without what is no single figure.
@@ -50,6 +51,7 @@ struct Line {
     not_replayed: u64,
     made_otherwise: u64,
     lost: u64,
+    filtered: u64,
 }
 
 impl Line {
@@ -74,7 +76,8 @@ impl Line {
             made_bytes: outcome.made.bytes,
             not_replayed: outcome.not_replayed.values().sum(),
             made_otherwise: outcome.made_otherwise.values().sum(),
-            lost: outcome.lost,
+            lost: outcome.missing.lost,
+            filtered: outcome.missing.filtered,
         }
     }
 }
@@ -149,11 +152,17 @@ impl Outcome {
         if !self.not_replayed.is_empty() {
             writeln!(out, "not replayed: {}", counted(&self.not_replayed))?;
         }
-        if self.lost > 0 {
+        let Missing { lost, filtered } = self.missing;
+        if lost > 0 {
             writeln!(
                 out,
-                "UNCERTAIN: {} events are missing in the trace, and in the replay; `miot stat` says where they were lost",
-                self.lost
+                "UNCERTAIN: {lost} events are missing in the trace, and in the replay; `miot stat` says where they were lost"
+            )?;
+        }
+        if filtered > 0 {
+            writeln!(
+                out,
+                "UNCERTAIN: {filtered} requests were left out of the trace by its filter, and so here"
             )?;
         }
         Ok(())

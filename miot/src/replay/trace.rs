@@ -7,8 +7,9 @@ use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};
 use arrow_array::{Array as _, BinaryArray, PrimitiveArray, cast::AsArray as _};
 use miot_proto::event::flag;
 use miot_proto::op::{Class, Layer};
+use miot_trace_analysis::Missing;
 use miot_trace_analysis::events::{COLUMNS, Event, Events, Names};
-use miot_trace_store::schema::{FILTERED, column, text};
+use miot_trace_store::schema::{column, text};
 use miot_trace_store::{FileNames, Reader, Table};
 use miot_workload::replay::{Made, Needs, Planner, Step, Who, how, name_below};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -19,7 +20,7 @@ const IN_MEMORY: &[u8] = b"/dev/shm/";
 
 pub(super) fn task(source: &Source) -> anyhow::Result<Task> {
     let reader = source.open()?;
-    let lost = lost(&reader)?;
+    let missing = Missing::of(&reader.table(Table::Losses)?);
     let mut steps = Steps { names: Paths::of(&reader)?, who: who(&reader)?, ..Steps::default() };
     let within = steps.inner(source, &reader)?;
     let (mut planner, mut needs) = (Planner::new().context("cannot plan")?, Needs::default());
@@ -47,22 +48,11 @@ pub(super) fn task(source: &Source) -> anyhow::Result<Task> {
         source.dir.display()
     );
     let Steps { not_replayed, made_otherwise, .. } = steps;
-    Ok(Task { plan, needs, not_replayed, made_otherwise, lost })
+    Ok(Task { plan, needs, not_replayed, made_otherwise, missing })
 }
 
 fn is_of_libc(event: &Event) -> bool {
     matches!(event.layer, Some(Layer::Posix | Layer::Stdio))
-}
-
-fn lost(reader: &Reader) -> anyhow::Result<u64> {
-    let mut lost = 0;
-    for batch in reader.table(Table::Losses)? {
-        if let (Some(places), Some(counts)) = (text(&batch, "place"), column::<UInt64Type>(&batch, "count")) {
-            let rows = (0..batch.num_rows()).filter(|row| places.value(*row) != FILTERED);
-            lost += rows.map(|row| counts.value(row)).sum::<u64>();
-        }
-    }
-    Ok(lost)
 }
 
 fn who(reader: &Reader) -> anyhow::Result<HashMap<u64, Who>> {

@@ -27,7 +27,8 @@ const SWEEP: usize = 8;
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let model = named("bvi").context("the model of bvi")?;
-    let seconds = bench.pick(None, None, Some(10.0));
+    // It computes for some seconds before its first request.
+    let seconds = bench.pick(None, None, Some(30.0));
     let workload = generate(model, seconds, 1).workload("bvi");
     let mut rows = Vec::new();
     println!("{:>8} {:>8} {:>14} {:>14}", "case", "block", "M requests/s", "M blocks/s");

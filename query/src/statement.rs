@@ -24,7 +24,7 @@ const EXIT_FAILED: u8 = 1;
 /// As for SIGPIPE, which would leave temporary files.
 const EXIT_UNREAD: u8 = 141;
 /// How often a statement is begun again because parts were removed that it was about to read.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 20;
 
 /// Why something could not be done.
 #[derive(Debug)]
@@ -89,7 +89,12 @@ async fn one(session: &Session, statement: Statement) -> Result<Arc<Tables>, Fai
         let tables = session.open().await?;
         match begin(session, statement.clone()).await {
             Ok((first, rest)) => break (tables, first, rest),
-            Err(_) if attempt < ATTEMPTS && tables.overtaken() => attempt += 1,
+            Err(_) if tables.overtaken() => {
+                attempt += 1;
+                if attempt > ATTEMPTS {
+                    return Err(overtaken());
+                }
+            }
             Err(error) => return Err(error.into()),
         }
     };
@@ -99,11 +104,15 @@ async fn one(session: &Session, statement: Statement) -> Result<Arc<Tables>, Fai
     };
     match written {
         Err(_) if Out::is_unread() => Err(Failed { text: String::new(), code: EXIT_UNREAD }),
-        Err(_) if tables.overtaken() => Err(Failed {
-            text: "retention removed parts that the query was about to read: ask again".to_owned(),
-            code: EXIT_FAILED,
-        }),
+        Err(_) if tables.overtaken() => Err(overtaken()),
         written => written.map(|()| tables),
+    }
+}
+
+fn overtaken() -> Failed {
+    Failed {
+        text: "retention removed parts that the query was about to read: ask again".to_owned(),
+        code: EXIT_FAILED,
     }
 }
 

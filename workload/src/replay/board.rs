@@ -1,9 +1,9 @@
 //! How far each thread is: memory that all processes of a replay share.
 //!
 //! Word 0 is 1 from the start on, word 1 counts processes that are ready, words 2 and 3 are the time of the start. Then two words
-//! for each thread: steps that it has done, and whether anybody waits for them. A thread writes its first word alone; a
-//! waiter says so in the second and looks at the first again before it sleeps, and the writer looks at the second after it has
-//! written the first, so that one of them sees the other.
+//! for each thread: steps that it has done, and how many wait for them. A thread writes its first word alone; a waiter counts
+//! itself in the second and looks at the first again before it sleeps, and the writer looks at the second after it has
+//! written the first, so that one of them sees the other. Only who waits takes itself off, so that nobody is forgotten.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::MemfdFlags;
@@ -94,7 +94,6 @@ impl Board {
         if let (Some(done), Some(waited)) = (self.done(thread), self.waited(thread)) {
             done.store(steps, SeqCst);
             if waited.load(SeqCst) != 0 {
-                waited.store(0, SeqCst);
                 let _ = futex::wake(done, futex::Flags::empty(), i32::MAX as u32);
             }
         }
@@ -103,17 +102,18 @@ impl Board {
     /// Waits until a thread has done so many steps.
     pub(super) fn wait(&self, thread: u32, steps: u32) {
         let (Some(done), Some(waited)) = (self.done(thread), self.waited(thread)) else { return };
+        if done.load(SeqCst) >= steps {
+            return;
+        }
+        waited.fetch_add(1, SeqCst);
         loop {
-            if done.load(SeqCst) >= steps {
-                return;
-            }
-            waited.store(1, SeqCst);
             let found = done.load(SeqCst);
             if found >= steps {
-                return;
+                break;
             }
             let _ = futex::wait(done, futex::Flags::empty(), found, None);
         }
+        waited.fetch_sub(1, SeqCst);
     }
 
     /// Steps done by all threads.
@@ -142,5 +142,23 @@ mod tests {
             scope.spawn(|| turns(&other, 1));
         });
         assert_eq!(board.total(), 2 * u64::from(rounds));
+    }
+
+    /// One tells faster than the others look: none of them may miss the last time.
+    #[test]
+    fn several_wait_for_one_and_none_sleeps_for_ever() {
+        const STEPS: u32 = 300;
+        for _ in 0..3000 {
+            let (board, _memory) = Board::make(1).unwrap();
+            std::thread::scope(|scope| {
+                for stride in [2, 3] {
+                    let board = &board;
+                    scope.spawn(move || {
+                        (stride..=STEPS).step_by(stride as usize).for_each(|at| board.wait(0, at))
+                    });
+                }
+                (1..=STEPS).for_each(|steps| board.tell(0, steps));
+            });
+        }
     }
 }

@@ -40,30 +40,22 @@ if [ ${#wanted[@]} -gt 0 ]; then
     esac
 fi
 
-# --- Python: the readers of other people, and servers that keep files ---------------------------------
-venv=target/test-venv
-readers="pyarrow==26.0.1 duckdb==1.5.6 pandas==3.1.1 moto[server]==5.2.5 WsgiDAV==4.3.5 cheroot==11.1.2"
-if [ "$(cat "$venv/wanted" 2> /dev/null)" != "$readers" ]; then
-    say "making $venv with $readers"
-    rm -rf "$venv"
-    /usr/bin/python3 -m venv "$venv"
+# --- Python -------------------------------------------------------------------------------------------
+# python DIR "PACKAGES" [options of pip]
+python() {
+    [ "$(cat "$1/wanted" 2> /dev/null)" != "$2" ] || return 0
+    say "making $1 with $2"
+    rm -rf "$1"
+    /usr/bin/python3 -m venv "$1"
     # shellcheck disable=SC2086
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: $readers
-    echo "$readers" > "$venv/wanted"
-fi
-
-# --- Python: real Darshan logs, and Darshan's own reader ----------------------------------------------
-# Without what pydarshan draws pictures with.
-venv=target/test-darshan
-darshan="darshan==3.5.0 cffi==2.1.1 pycparser==3.12 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0"
-if [ "$(cat "$venv/wanted" 2> /dev/null)" != "$darshan" ]; then
-    say "making $venv with $darshan"
-    rm -rf "$venv"
-    /usr/bin/python3 -m venv "$venv"
-    # shellcheck disable=SC2086
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: --no-deps $darshan
-    echo "$darshan" > "$venv/wanted"
-fi
+    "$1/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: "${@:3}" $2
+    echo "$2" > "$1/wanted"
+}
+# The readers of other people, and servers that keep files.
+python target/test-venv "pyarrow==26.0.1 duckdb==1.5.6 pandas==3.1.1 moto[server]==5.2.5 WsgiDAV==4.3.5 cheroot==11.1.2"
+# Real Darshan logs, and Darshan's own reader, without what it draws pictures with.
+python target/test-darshan \
+    "darshan==3.5.0 cffi==2.1.1 pycparser==3.12 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0" --no-deps
 
 # --- cargo tools, kept in target/tools ----------------------------------------------------------------
 # `|| say`: without them tests/run.sh does with less, and says so.

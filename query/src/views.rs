@@ -15,8 +15,11 @@ pub(crate) fn sql(name: &str) -> Option<String> {
     match name {
         "paths" => Some(PATHS.to_owned()),
         "io" => Some(io()),
-        "file_stats" => Some(FILE_STATS.to_owned()),
-        "job_stats" => Some(JOB_STATS.to_owned()),
+        "file_stats" => Some(stats("path, layer", &[("process", "processes")])),
+        "job_stats" => {
+            let distinct = [("process", "processes"), ("node", "nodes"), ("file", "files")];
+            Some(stats("job, job_system, layer", &distinct))
+        }
         _ => None,
     }
 }
@@ -25,29 +28,14 @@ pub(crate) fn sql(name: &str) -> Option<String> {
 const PATHS: &str =
     "SELECT trace, file, max(node) AS node, max(path) AS path FROM files GROUP BY trace, file";
 
-const FILE_STATS: &str = "\
-SELECT trace, path, layer,
-    count(*) AS requests,
-    count(*) FILTER (WHERE class = 'read') AS reads,
-    count(*) FILTER (WHERE class = 'write') AS writes,
-    count(*) FILTER (WHERE class = 'copy') AS copies,
-    sum(bytes) FILTER (WHERE class = 'read') AS read_bytes,
-    sum(bytes) FILTER (WHERE class = 'write') AS write_bytes,
-    sum(bytes) FILTER (WHERE class = 'copy') AS copy_bytes,
-    sum(duration) AS duration,
-    max(duration) AS longest,
-    count(*) FILTER (WHERE result < 0) AS failed,
-    count(DISTINCT process) AS processes,
-    min(\"begin\") AS \"begin\",
-    max(time) AS \"end\"
-FROM io GROUP BY trace, path, layer";
-
-const JOB_STATS: &str = "\
-SELECT trace, job, job_system, layer,
-    count(DISTINCT process) AS processes,
-    count(DISTINCT node) AS nodes,
-    count(DISTINCT file) AS files,
-    count(*) AS requests,
+/// `io` by trace and `by`; of `distinct` it is counted how many different ones there are.
+fn stats(by: &str, distinct: &[(&str, &str)]) -> String {
+    let distinct: String =
+        distinct.iter().map(|(column, many)| format!("    count(DISTINCT {column}) AS {many},\n")).collect();
+    format!(
+        "\
+SELECT trace, {by},
+{distinct}    count(*) AS requests,
     count(*) FILTER (WHERE class = 'read') AS reads,
     count(*) FILTER (WHERE class = 'write') AS writes,
     count(*) FILTER (WHERE class = 'copy') AS copies,
@@ -59,7 +47,9 @@ SELECT trace, job, job_system, layer,
     count(*) FILTER (WHERE result < 0) AS failed,
     min(\"begin\") AS \"begin\",
     max(time) AS \"end\"
-FROM io GROUP BY trace, job, job_system, layer";
+FROM io GROUP BY trace, {by}"
+    )
+}
 
 /// Operations that move data, with what they belong to.
 fn io() -> String {

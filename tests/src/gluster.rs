@@ -155,8 +155,9 @@ impl Gluster {
         fs::read_to_string(self.room.seen(Path::new(&path))).unwrap_or_else(|e| panic!("{path}: {e}"))
     }
 
-    /// What the brick has counted since it was started: calls by name of the file operation, and `bytes read` and
-    /// `bytes written`. The volume's profile must have been started.
+    /// What the brick has counted since it was started: calls by name of the file operation, `bytes read` and
+    /// `bytes written`, and, from its log, `fd cleanup`: flushes of its own, of what a client that disconnected had not
+    /// released yet. The volume's profile must have been started.
     ///
     /// # Panics
     /// If it cannot be read.
@@ -177,7 +178,16 @@ impl Gluster {
             };
         }
         assert!(counts.contains_key("bytes read"), "{text}");
+        counts.insert("fd cleanup".into(), self.cleanups(volume));
         counts
+    }
+
+    fn cleanups(&self, volume: &str) -> u64 {
+        let log = self.room.seen(Path::new("/var/log/glusterfs/bricks"));
+        let logs = fs::read_dir(&log).unwrap_or_else(|e| panic!("{}: {e}", log.display())).flatten();
+        let text = logs.map(|log| fs::read_to_string(log.path()).unwrap_or_default()).collect::<String>();
+        let server = format!("-{volume}-server: fd cleanup");
+        text.lines().filter(|line| line.contains(&server)).count() as u64
     }
 
     /// Mounts a volume; its process records for the log-client of this directory.

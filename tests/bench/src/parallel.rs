@@ -141,25 +141,16 @@ fn singles(bench: &Bench, on_disk: bool) -> Vec<Single> {
         format!("pattern = \"looped\"\nblock = {}\nstarts = [[{}]]", block << 10, starts.join(","))
     };
     let size = format!("--io_size={}m", mib / 2);
-    if on_disk {
-        return vec![
-            Single {
-                what: "write again, sequential, 1 MiB",
-                ours: run(&in_order(1024), "re-write"),
-                fio: fio("write", "1m", &["--overwrite=1"]),
-            },
-            Single {
-                what: "read, random, 64 KiB",
-                ours: run(&anywhere(64), "read"),
-                fio: fio("randread", "64k", &[]),
-            },
-        ];
-    }
-    vec![
+    let mut singles = vec![
         Single {
             what: "write again, sequential, 1 MiB",
             ours: run(&in_order(1024), "re-write"),
             fio: fio("write", "1m", &["--overwrite=1"]),
+        },
+        Single {
+            what: "read, random, 64 KiB",
+            ours: run(&anywhere(64), "read"),
+            fio: fio("randread", "64k", &[]),
         },
         Single {
             what: "read, sequential, 1 MiB",
@@ -171,12 +162,11 @@ fn singles(bench: &Bench, on_disk: bool) -> Vec<Single> {
             ours: run(&strided, "re-write"),
             fio: fio("write:64k", "64k", &["--overwrite=1", &size]),
         },
-        Single {
-            what: "read, random, 64 KiB",
-            ours: run(&anywhere(64), "read"),
-            fio: fio("randread", "64k", &[]),
-        },
-    ]
+    ];
+    if on_disk {
+        singles.truncate(2);
+    }
+    singles
 }
 
 /// The numbers below `count` in an order that is always the same.

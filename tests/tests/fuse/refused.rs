@@ -1,6 +1,6 @@
 //! What cannot be mounted is refused with a reason, and what is mounted ends as it is told.
 
-use crate::mounted::{Place, shell};
+use crate::mounted::{Place, UNMOUNT, shell};
 use miot_tests::built::built;
 use miot_tests::process::{run, signal_id, until};
 use rustix::process::Signal;
@@ -47,7 +47,7 @@ fn a_directory_can_be_put_under_it_in_place() {
     let place = Place::new("fuse-in-place");
     fs::write(place.mount.join("before"), "was here").unwrap();
     let script = format!(
-        "{} --allow-other mount mount; cat mount/before; echo more > mount/after; umount mount; cat mount/after",
+        "{} --allow-other mount mount; cat mount/before; echo more > mount/after\n{UNMOUNT}\ncat mount/after",
         built().folder.join("miot-fuse").display()
     );
     let ended = run(&mut shell(&place.dir, script)).success();

@@ -1,6 +1,6 @@
 //! What no preloaded library sees arrives in the layer `fuse`, with the thread that asked.
 
-use crate::mounted::Place;
+use crate::mounted::{Place, UNMOUNT};
 use miot_tests::built::built;
 use miot_tests::process::{Ended, run};
 use miot_tests::trace::Row;
@@ -14,7 +14,7 @@ fn recorded(place: &Place, options: &str, script: &str) -> (Ended, Vec<Row>) {
     let trace = place.dir.join("trace");
     let _ = fs::remove_dir_all(&trace);
     let fuse = built().folder.join("miot-fuse");
-    let script = format!("{} --allow-other {options} source mount\n{script}\numount mount", fuse.display());
+    let script = format!("{} --allow-other {options} source mount\n{script}\n{UNMOUNT}", fuse.display());
     let ended = traced(&place.dir, &trace, &["sh", "-ec", &script]).success();
     assert_good(&trace);
     let rows = events(&trace).into_iter().filter(|row| row.layer == "fuse").collect();

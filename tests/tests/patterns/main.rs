@@ -45,10 +45,19 @@ impl Place {
         self.scripted(ranks, words, "")
     }
 
-    /// The same; `meanwhile` runs beside it.
+    /// The program traced while nothing takes the processor away from it, as far as one asks for that as root.
+    fn undisturbed(&self, words: &str) -> Trace {
+        self.started_by("chrt --fifo 1 ", 0, words, "")
+    }
+
+    /// As [`Place::traced`]; `meanwhile` runs beside it.
     fn scripted(&self, ranks: usize, words: &str, meanwhile: &str) -> Trace {
+        self.started_by("", ranks, words, meanwhile)
+    }
+
+    fn started_by(&self, starter: &str, ranks: usize, words: &str, meanwhile: &str) -> Trace {
         let (mode, numbers) = words.split_once(' ').unwrap_or((words, ""));
-        let call = format!("{} {mode} {} {numbers}", self.program.display(), self.data().display());
+        let call = format!("{starter}{} {mode} {} {numbers}", self.program.display(), self.data().display());
         let script = if ranks == 0 {
             format!("exec {call}")
         } else {

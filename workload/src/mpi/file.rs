@@ -11,6 +11,9 @@ use std::sync::Arc;
 /// `MPI_MODE_RDWR`, of both MPIs.
 const READ_AND_WRITE: c_int = 8;
 
+/// A call that moves bytes between an open file, from an offset on, and memory.
+type Transfer<Memory> = unsafe extern "C" fn(Handle, i64, Memory, c_int, Handle, *mut Status) -> c_int;
+
 /// An open file. Closed by [`close`](SharedFile::close) alone, since that is collective.
 pub(crate) struct SharedFile {
     mpi: Arc<Mpi>,
@@ -86,55 +89,47 @@ impl SharedFile {
     /// Reads all of these bytes, at an offset in what the view shows.
     pub(crate) fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         let functions = &self.mpi.functions;
-        let (name, read) = if self.is_collective {
+        let call = if self.is_collective {
             ("MPI_File_read_at_all", functions.read_at_all)
         } else {
             ("MPI_File_read_at", functions.read_at)
         };
-        let (length, mut status) = (count(bytes.len()).map_err(io::Error::other)?, Status([0; 24]));
-        // SAFETY: an open file, room for so many bytes, room for a status.
-        let code = unsafe {
-            read(
-                self.handle,
-                offset as i64,
-                bytes.as_mut_ptr().cast(),
-                length,
-                self.mpi.constants.byte,
-                &raw mut status,
-            )
-        };
-        self.moved(name, code, &status, length)
+        // SAFETY: room for so many bytes.
+        unsafe { self.transfer(call, bytes.as_mut_ptr().cast(), bytes.len(), offset) }
     }
 
     /// Writes all of these bytes, at an offset in what the view shows.
     pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let functions = &self.mpi.functions;
-        let (name, write) = if self.is_collective {
+        let call = if self.is_collective {
             ("MPI_File_write_at_all", functions.write_at_all)
         } else {
             ("MPI_File_write_at", functions.write_at)
         };
-        let (length, mut status) = (count(bytes.len()).map_err(io::Error::other)?, Status([0; 24]));
-        // SAFETY: as in `read`.
-        let code = unsafe {
-            write(
-                self.handle,
-                offset as i64,
-                bytes.as_ptr().cast(),
-                length,
-                self.mpi.constants.byte,
-                &raw mut status,
-            )
-        };
-        self.moved(name, code, &status, length)
+        // SAFETY: so many bytes, which are only read.
+        unsafe { self.transfer(call, bytes.as_ptr().cast(), bytes.len(), offset) }
     }
 
-    fn moved(&self, name: &'static str, code: c_int, status: &Status, length: c_int) -> io::Result<()> {
-        self.mpi.check(name, code).map_err(io::Error::other)?;
+    /// Moves all of these bytes by a call of this name.
+    ///
+    /// # Safety
+    /// `memory` has `length` bytes, and may be used as the call uses it.
+    unsafe fn transfer<Memory>(
+        &self,
+        (name, call): (&'static str, Transfer<Memory>),
+        memory: Memory,
+        length: usize,
+        offset: u64,
+    ) -> io::Result<()> {
+        let (mpi, byte) = (&self.mpi, self.mpi.constants.byte);
+        let (length, mut status) = (count(length).map_err(io::Error::other)?, Status([0; 24]));
+        // SAFETY: an open file, room for a status; the memory is the caller's word.
+        let code = unsafe { call(self.handle, offset as i64, memory, length, byte, &raw mut status) };
+        mpi.check(name, code).map_err(io::Error::other)?;
         let mut moved = 0;
         // SAFETY: the status of a call that has succeeded.
-        let code = unsafe { (self.mpi.functions.get_count)(status, self.mpi.constants.byte, &raw mut moved) };
-        self.mpi.check("MPI_Get_count", code).map_err(io::Error::other)?;
+        let code = unsafe { (mpi.functions.get_count)(&raw const status, byte, &raw mut moved) };
+        mpi.check("MPI_Get_count", code).map_err(io::Error::other)?;
         if moved == length {
             Ok(())
         } else {

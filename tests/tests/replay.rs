@@ -240,7 +240,8 @@ for i in 1 2 3; do echo line $i >> a/log; done
 cat a/log a/b/x before > all; wc -l all; head -c 100 before > part; sort before > sorted
 truncate -s 100K sparse; dd if=/dev/zero of=sparse bs=1 count=1 seek=50000 conv=notrunc
 cp --sparse=always sparse sparse2; exec 5<>a/log; echo more >&5; cat <&5; (echo sub >&5); exec 5>&-
-rm a/hard; rm -r a/b; rmdir nothing || true; ls -l a; find a; touch new; chmod 600 new; test -e gone || test -e all
+rm a/hard; rm -r a/b; rmdir nothing || true; ls -l a; find a; touch new;
+ln -s nowhere a/dangling; ls -l a; touch -h a/dangling; mv a/dangling a/other; rm a/other; chmod 600 new; test -e gone || test -e all
 ";
 
 #[test]
@@ -339,21 +340,46 @@ fn recorded(name: &str) -> PathBuf {
     dir
 }
 
+/// A model whose ranks first write one file and then read it, of whose times nothing is known.
+fn writes_then_reads(ranks: u64) -> String {
+    let phases = [("1", "write"), ("2", "read")].map(|(number, direction)| {
+        format!(
+            "[[phase]]
+            numbers = '{number}'
+            file = '/data/f'
+            sharing = 'shared'
+            processes = '0-{last}'
+            weight = {weight}
+            [[phase.operation]]
+            direction = '{direction}'
+            size = 1000
+            repetitions = 4
+            mode = 'sequential'
+            pointer = 'explicit'
+            displacement = [{{ count = 4, stride = 1000 }}]
+            [phase.operation.offset]
+            start = 0
+            loops = [{{ count = {ranks}, stride = 4000 }}]\n",
+            last = ranks - 1,
+            weight = ranks * 4000
+        )
+    });
+    format!("format = 1\nlayer = 'posix'\nprocesses = {ranks}\n{}", phases.concat())
+}
+
+/// More than are started before others have ended, where that may be.
+#[test]
+fn the_phases_of_a_model_are_replayed_by_as_many_processes_as_it_has() {
+    let dir = fresh("replay-many");
+    fs::write(dir.join("A"), writes_then_reads(70)).unwrap();
+    let said = json(&run(&mut replay(&dir, &["--pace", "fast", "--format", "json"])).success());
+    assert_eq!((&said["requests"], &said["processes"]), (&(70 * 10).into(), &70.into()));
+}
+
 #[test]
 fn a_model_is_replayed_with_barriers_between_its_phases() {
     let dir = fresh("replay-model");
-    let model = "format = 1\nlayer = 'posix'\nprocesses = 3\n".to_owned()
-        + &[("1", "write"), ("2", "read")]
-            .map(|(number, direction)| {
-                format!(
-                    "[[phase]]\nnumbers = '{number}'\nfile = '/data/f'\nsharing = 'shared'\nprocesses = '0-2'\nweight = 12000
-                    [[phase.operation]]\ndirection = '{direction}'\nsize = 1000\nrepetitions = 4\nmode = 'sequential'\npointer = 'explicit'
-                    displacement = [{{ count = 4, stride = 1000 }}]
-                    [phase.operation.offset]\nstart = 0\nloops = [{{ count = 3, stride = 4000 }}]\n"
-                )
-            })
-            .concat();
-    fs::write(dir.join("A"), model).unwrap();
+    fs::write(dir.join("A"), writes_then_reads(3)).unwrap();
     fs::create_dir(dir.join("into")).unwrap();
     let words: Vec<String> = replay(&dir, &["--pace", "fast", "--format", "json"])
         .get_args()

@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeMap;
 use std::io::{Write as _, stdout};
-use std::os::fd::{AsFd as _, BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -169,10 +169,10 @@ fn stop_at_signals(to: Sender<Told>) -> anyhow::Result<()> {
 
 /// What the conductor starts.
 pub(crate) fn process(process: &Process) -> anyhow::Result<ExitCode> {
-    let plan = std::io::stdin();
-    // SAFETY: the one who started this process has left it open for it; a number that is not open answers EBADF.
-    let board = unsafe { BorrowedFd::borrow_raw(process.memory) };
-    let report = work(Worker { plan: plan.as_fd(), board, told: (process.at, process.bytes) })
+    // SAFETY: the one who started this process has left them open for it, and nobody closes them; a number that is not open
+    // answers EBADF.
+    let [plan, board] = [0, process.memory].map(|open| unsafe { BorrowedFd::borrow_raw(open) });
+    let report = work(Worker { plan, board, told: (process.at, process.bytes) })
         .with_context(|| format!("cannot replay process {} of the trace", process.of))?;
     stdout().write_all(&postcard::to_stdvec(&report)?)?;
     Ok(ExitCode::SUCCESS)

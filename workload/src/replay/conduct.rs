@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-/// Processes beyond which those wait that, in the trace, began after another had ended.
+/// Processes beyond which those wait that began, in the trace, after all steps of another.
 const MANY: usize = 64;
 /// How long before its first step a process is started, nanoseconds.
 const AHEAD: i64 = 1_000_000_000;
@@ -165,8 +165,8 @@ fn run(
     }
 }
 
-/// Whether it is time to start a process. One that in the trace began after another had ended may wait for that one: none of the
-/// other's steps waits for it.
+/// Whether it is time to start a process. If there are many, it waits for the end of one that does without it and all that are to
+/// be started yet: of one that does not, there might be none.
 fn may_start(
     plan: &Plan,
     number: usize,
@@ -174,9 +174,10 @@ fn may_start(
     pace: Pace,
     start: Option<i64>,
 ) -> bool {
-    let first = plan.processes[number].first;
+    let process = &plan.processes[number];
+    let first = process.first;
     let too_many =
-        children.len() >= MANY && children.keys().any(|other| plan.processes[*other].last <= first);
+        children.len() >= MANY && children.keys().any(|other| plan.processes[*other].does_without(process));
     let due = match pace {
         Pace::Fast => true,
         Pace::Think => first <= AHEAD + start.map_or(0, |start| now() - start),

@@ -98,12 +98,12 @@ impl Order {
                 None => last.push(at),
             }
         }
-        self.unknown(at.thread, waits)
+        self.unknown(&at, waits)
     }
 
     /// Without what the thread has waited for before.
-    fn unknown(&mut self, thread: u32, waits: HashMap<u32, u32>) -> Vec<(u32, u32)> {
-        let thread = thread as usize;
+    fn unknown(&mut self, at: &At, waits: HashMap<u32, u32>) -> Vec<(u32, u32)> {
+        let thread = at.thread as usize;
         if self.known.len() <= thread {
             self.known.resize_with(thread + 1, HashMap::new);
         }
@@ -114,7 +114,8 @@ impl Order {
                 let before = known.entry(*other).or_default();
                 let more = number > before;
                 *before = (*before).max(*number);
-                more
+                // What the thread has waited for may have been after the submission.
+                more || at.asynchronous
             })
             .collect()
     }
@@ -146,5 +147,17 @@ mod tests {
         assert_eq!(add(1, 2, 1, 10, "f", Use::Alone), [(0, 3), (2, 2)]);
         assert_eq!(add(3, 1, 11, 12, "f", Use::Name), [(1, 2)]);
         assert_eq!(add(3, 2, 11, 12, "g", Use::Alone), []);
+    }
+
+    #[test]
+    fn a_submission_waits_though_a_later_request_that_was_over_sooner_has() {
+        let mut order = Order::default();
+        let mut add = |thread, number, begin, end, asynchronous, way| {
+            order.add(At { thread, number, begin, end, asynchronous }, &[(b"f", way)])
+        };
+        assert_eq!(add(0, 1, 0, 1, false, Use::Write), []);
+        assert_eq!(add(1, 1, 3, 4, false, Use::Read), [(0, 1)]);
+        assert_eq!(add(1, 2, 2, 9, true, Use::Read), [(0, 1)]);
+        assert_eq!(add(1, 3, 10, 11, false, Use::Read), [], "it comes after both");
     }
 }

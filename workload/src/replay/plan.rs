@@ -64,7 +64,11 @@ pub(super) struct Process {
     pub(super) who: Who,
     /// Nanoseconds since the first step of all.
     pub(super) first: i64,
-    pub(super) last: i64,
+    last: i64,
+    /// Numbers of its first and of its last step, counted in the order of completion.
+    numbers: (u64, u64),
+    /// The first step of it and of all processes that are started after it.
+    comes_with: u64,
     longest: u64,
     threads: Vec<u32>,
     /// Open files that a step has opened or named: their paths, and how many descriptors they have.
@@ -127,6 +131,7 @@ impl Planner {
         let process = &mut self.processes[self.by_process[&who.process]];
         process.first = process.first.min(step.begin);
         process.last = process.last.max(step.end);
+        process.numbers = (process.numbers.0.min(self.steps), self.steps);
         let length = step.length.unwrap_or(0).max(step.result);
         if step.info().is_some_and(|info| info.class == Class::Write) {
             process.longest = process.longest.max(u64::try_from(length).unwrap_or(0).min(LARGEST));
@@ -179,6 +184,7 @@ impl Planner {
                 who: who.clone(),
                 first: i64::MAX,
                 last: i64::MIN,
+                numbers: (u64::MAX, 0),
                 ..Process::default()
             });
         }
@@ -206,6 +212,11 @@ impl Planner {
             self.write(slot as u32, left)?;
         }
         self.processes.sort_by_key(|process| process.first);
+        let mut comes_with = u64::MAX;
+        for process in self.processes.iter_mut().rev() {
+            comes_with = comes_with.min(process.numbers.0);
+            process.comes_with = comes_with;
+        }
         let lane = |slot: &u32| {
             let thread = &self.threads[*slot as usize];
             Lane { slot: *slot, tid: thread.tid, chunks: thread.chunks.clone() }
@@ -254,6 +265,11 @@ impl Plan {
 }
 
 impl Process {
+    /// None of its steps waits for one of `other`, nor of those that are started after that: each waits for steps before it only.
+    pub(super) fn does_without(&self, other: &Process) -> bool {
+        self.numbers.1 < other.comes_with
+    }
+
     /// Leaves a step that moves data its path only where the process cannot know it, and finds the source of a copy.
     fn name(&mut self, step: &mut Step) {
         let (Some(info), handle) = (step.info(), step.handle) else { return };
@@ -348,4 +364,36 @@ fn uses(step: &Step, is_new: bool) -> Vec<(&[u8], Use)> {
         _ => {}
     }
     uses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Plan, Planner, Step, Who};
+
+    /// The plan of one step for each: process, begin, end.
+    fn plan(steps: &[(u64, i64, i64)]) -> Plan {
+        let mut planner = Planner::new().unwrap();
+        for (process, begin, end) in steps {
+            let who = Who { process: *process, ..Who::default() };
+            planner.add(&who, 1, Step { begin: *begin, end: *end, ..Step::default() }).unwrap();
+        }
+        planner.finish().unwrap()
+    }
+
+    #[test]
+    fn a_process_does_without_those_whose_steps_all_come_later() {
+        let does =
+            |plan: &Plan, one: usize, other: usize| plan.processes[one].does_without(&plan.processes[other]);
+        let script = plan(&[(1, 0, 1), (2, 2, 3), (2, 4, 5), (3, 6, 7), (1, 8, 9)]);
+        assert!(does(&script, 1, 2) && !does(&script, 1, 0) && !does(&script, 0, 1));
+        // As the phases of a model of which no times are known.
+        let phases = plan(&[(1, 0, 0), (2, 0, 0), (1, 0, 0), (2, 0, 0)]);
+        assert!(
+            !does(&phases, 0, 1) && !does(&phases, 1, 0),
+            "the first waits for the second, though not by time"
+        );
+        let overtaken = plan(&[(1, 0, 1), (3, 3, 4), (4, 5, 6), (2, 2, 9)]);
+        assert!(does(&overtaken, 0, 1), "nobody else has begun");
+        assert!(!does(&overtaken, 1, 2), "it ends last");
+    }
 }

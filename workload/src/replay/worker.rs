@@ -11,7 +11,9 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -20,11 +22,11 @@ const BUSY: Duration = Duration::from_micros(60);
 
 /// Where a process finds what it is to do.
 #[derive(Clone, Copy, Debug)]
-pub struct Worker<'a> {
+pub struct Worker {
     /// The plan.
-    pub plan: BorrowedFd<'a>,
+    pub plan: BorrowedFd<'static>,
     /// The memory that all processes share.
-    pub board: BorrowedFd<'a>,
+    pub board: BorrowedFd<'static>,
     /// Where in the plan it is told, and in how many bytes.
     pub told: (u64, u64),
 }
@@ -44,32 +46,40 @@ fn read<T: serde::de::DeserializeOwned>(plan: impl AsFd, (at, bytes): (u64, u64)
 /// Does what a process is to do, and says how it went.
 ///
 /// # Errors
-/// If the plan, the memory or the directory cannot be used.
+/// If the plan, the memory or the directory cannot be used. The process is to end then: some of its threads may wait for ever for
+/// one that has failed.
 pub fn work(worker: Worker) -> io::Result<Report> {
     use rustix::process::{Signal, set_parent_process_death_signal};
     set_parent_process_death_signal(Some(Signal::KILL))?;
+    more_descriptors();
     let board = Board::of(worker.board)?;
     let job: Job = read(worker.plan, worker.told)?;
     let below = Below::open(Path::new(OsStr::from_bytes(&job.root)))?;
-    more_descriptors();
     let target = Target::new(below, job.longest);
-    let common = Common { board: &board, target: &target, job: &job, plan: worker.plan };
-    thread::scope(|scope| {
-        let threads = job.lanes.iter().map(|lane| {
-            let name = format!("replay {}", lane.tid);
-            thread::Builder::new().name(name).spawn_scoped(scope, move || common.play(lane))
-        });
-        let threads: Vec<_> = threads.collect::<io::Result<_>>()?;
-        board.is_ready();
-        let mut all = Report::default();
-        for thread in threads {
-            let (fidelity, ended) =
-                thread.join().map_err(|_| io::Error::other("a thread has panicked"))??;
-            all.fidelity.merge(fidelity);
-            all.ended = all.ended.max(ended);
-        }
-        Ok(all)
-    })
+    play_all(Common { board, target, pace: job.pace, pid: job.pid, plan: worker.plan }, job.lanes)
+}
+
+fn play_all(common: Common, lanes: Vec<Lane>) -> io::Result<Report> {
+    let common = Arc::new(common);
+    let threads = lanes.len();
+    let (to, from) = mpsc::channel();
+    for lane in lanes {
+        let (common, to) = (Arc::clone(&common), to.clone());
+        let thread = thread::Builder::new().name(format!("replay {}", lane.tid));
+        let play = move || {
+            let played = panic::catch_unwind(AssertUnwindSafe(|| common.play(&lane)));
+            let _ = to.send(played.unwrap_or_else(|_| Err(io::Error::other("a thread has panicked"))));
+        };
+        thread.spawn(play)?;
+    }
+    common.board.is_ready();
+    let mut all = Report::default();
+    for played in from.iter().take(threads) {
+        let (fidelity, ended) = played?;
+        all.fidelity.merge(fidelity);
+        all.ended = all.ended.max(ended);
+    }
+    Ok(all)
 }
 
 /// The program of the trace may have been allowed more open files.
@@ -80,15 +90,16 @@ fn more_descriptors() {
 }
 
 /// What the threads of a process have in common.
-#[derive(Clone, Copy)]
-struct Common<'a> {
-    board: &'a Board,
-    target: &'a Target,
-    job: &'a Job,
-    plan: BorrowedFd<'a>,
+struct Common {
+    board: Board,
+    target: Target,
+    pace: Pace,
+    /// Process id in the trace.
+    pid: u32,
+    plan: BorrowedFd<'static>,
 }
 
-impl Common<'_> {
+impl Common {
     /// Makes the steps of one thread, and says when the last ended.
     fn play(&self, lane: &Lane) -> io::Result<(Fidelity, i64)> {
         let mut thread = Thread {
@@ -123,7 +134,7 @@ impl Common<'_> {
 
     /// When a step is due, on [`now`]'s clock.
     fn due(&self, step: &Step, start: i64, before: Option<(i64, i64)>) -> Option<i64> {
-        match (self.job.pace, before) {
+        match (self.pace, before) {
             (Pace::Fast, _) => None,
             (Pace::Think, Some((recorded, here))) => {
                 Some(here.saturating_add(step.begin.saturating_sub(recorded).max(0)))
@@ -162,7 +173,7 @@ impl Thread {
             Part::Whole => (begin, common.target.make(step, &mut self.buffer)),
             Part::Submit(id) => {
                 // What cannot be submitted has failed: it is told when it is collected.
-                let pending = submit(common.target, step, begin);
+                let pending = submit(&common.target, step, begin);
                 self.pending.insert(id, pending);
                 return;
             }
@@ -195,7 +206,7 @@ impl Thread {
             fidelity.differs(Difference {
                 operation: info.name.to_owned(),
                 path: String::from_utf8_lossy(step.path.as_deref().unwrap_or_default()).into_owned(),
-                pid: common.job.pid,
+                pid: common.pid,
                 recorded: step.result,
                 replayed: result,
             });
@@ -262,5 +273,31 @@ fn wait(due: i64) {
     }
     while now() < due {
         std::hint::spin_loop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Board, Common, Lane, Target, play_all};
+    use crate::replay::{Below, Pace, Step};
+    use std::fs::File;
+    use std::io::Write as _;
+    use std::os::fd::AsFd as _;
+
+    #[test]
+    fn a_thread_that_fails_is_told_though_another_waits_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut plan = tempfile::tempfile().unwrap();
+        let waits = postcard::to_stdvec(&[Step { waits: vec![(1, 1)], ..Step::default() }][..]).unwrap();
+        plan.write_all(&waits).unwrap();
+        let plan: &'static File = Box::leak(Box::new(plan));
+        let bytes = waits.len() as u64;
+        let (board, _memory) = Board::make(2).unwrap();
+        board.start();
+        let target = Target::new(Below::open(dir.path()).unwrap(), 0);
+        let common = Common { board, target, pace: Pace::Fast, pid: 1, plan: plan.as_fd() };
+        let lane = |slot, at| Lane { slot, tid: slot, chunks: vec![(at, bytes)] };
+        let failed = play_all(common, vec![lane(0, 0), lane(1, bytes)]);
+        assert_eq!(failed.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
     }
 }

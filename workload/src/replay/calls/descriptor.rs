@@ -4,6 +4,7 @@ use super::said::{Result, last_error, number, said};
 use super::{Target, mode, text};
 use crate::replay::Step;
 use crate::replay::files::{borrow, unseen};
+use crate::replay::plan::LARGEST;
 use miot_proto::event::flag;
 use rustix::io::Errno;
 use std::ffi::{c_int, c_uint, c_void};
@@ -34,8 +35,9 @@ impl Target {
         let length = step.length.unwrap_or(0);
         let low = step.arg as c_int;
         let mut stat = std::mem::MaybeUninit::<libc::stat64>::uninit();
-        let mut memory =
-            vec![0u8; if name.contains("xattr") || name == "getdents" { length.max(0) as usize } else { 0 }];
+        let takes_memory = name.contains("xattr") || name == "getdents";
+        let room = if takes_memory { length.clamp(0, LARGEST as i64) as usize } else { 0 };
+        let mut memory = vec![0u8; room];
         let out: *mut c_void = if memory.is_empty() { null_mut() } else { memory.as_mut_ptr().cast() };
         if name == "lseek" && low == libc::SEEK_CUR && step.result >= 0 {
             fd = self.files().standing(step.handle, fd, step.result.saturating_sub(offset))?;

@@ -37,26 +37,7 @@ impl Target {
                 }
             });
         }
-        let follows = !matches!(
-            name,
-            "lstat"
-                | "unlink"
-                | "unlinkat"
-                | "remove"
-                | "rmdir"
-                | "rename"
-                | "renameat"
-                | "renameat2"
-                | "readlink"
-                | "readlinkat"
-                | "mkdir"
-                | "mkdirat"
-                | "mkdtemp"
-                | "lchown"
-                | "lutimes"
-                | "link"
-                | "linkat"
-        ) && !name.starts_with('l');
+        let follows = follows(name, low, high as c_int);
         let whole = self.name(path, follows)?;
         let whole = whole.as_ptr();
         let at = libc::AT_FDCWD;
@@ -182,5 +163,17 @@ impl Target {
         } else {
             self.files().opened(step.handle, step.result, fd);
         }
+    }
+}
+
+/// Whether a call goes on where a symbolic link leads.
+fn follows(name: &str, low: c_int, high: c_int) -> bool {
+    match name {
+        "unlink" | "unlinkat" | "remove" | "rmdir" | "rename" | "renameat" | "renameat2" | "readlink"
+        | "readlinkat" | "mkdir" | "mkdirat" | "mkdtemp" => false,
+        "fstatat" | "statx" | "fchownat" | "utimensat" => low & libc::AT_SYMLINK_NOFOLLOW == 0,
+        "fchmodat" | "faccessat" => high & libc::AT_SYMLINK_NOFOLLOW == 0,
+        // `link`, `linkat`, `lstat`, `lchown` and the others of this kind.
+        _ => !name.starts_with('l'),
     }
 }

@@ -3,6 +3,7 @@
 use crate::check;
 use crate::filter::Filter;
 use crate::output::{Format, Printer};
+use crate::source;
 use crate::tree::Trees;
 use arrow_array::Array as _;
 use arrow_array::cast::AsArray as _;
@@ -52,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return check::check(&arguments.dir, arguments.format == Format::Json);
     }
     let mut matcher = arguments.filter.matcher()?;
-    let reader = Reader::open(&arguments.dir)?;
+    let reader = source::open(&arguments.dir)?;
     if !arguments.job.is_empty() {
         matcher = matcher.of_processes(of_jobs(&reader, &arguments.job)?);
     }

@@ -1,13 +1,14 @@
 //! `miot devices`: what disks and mounted network file systems did.
 
 use crate::output::{Format, duration, printable, records, table, time};
+use crate::source;
 use anyhow::Context as _;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
 use arrow_array::{Array as _, RecordBatch};
 use clap::Args;
 use miot_proto::units::format_bytes;
-use miot_trace_store::{Reader, Table};
+use miot_trace_store::Table;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write, stdout};
@@ -101,7 +102,7 @@ struct Total {
 const IDLE: f64 = 0.05;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let reader = Reader::open(&arguments.dir)?;
+    let reader = source::open(&arguments.dir)?;
     let mut out = BufWriter::new(stdout().lock());
     let mut totals: BTreeMap<Name, Total> = BTreeMap::new();
     let mut rows = Vec::new();

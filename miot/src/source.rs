@@ -35,16 +35,9 @@ impl Source {
         self.since.map_or(i64::MIN, nanoseconds)..self.until.map_or(i64::MAX, nanoseconds)
     }
 
-    /// Opens the trace; says on standard error which of its parts are missing.
+    /// Opens the trace; see [`open`].
     pub(crate) fn open(&self) -> anyhow::Result<Reader> {
-        let reader = Reader::open(&self.dir)?;
-        if let Some(said) = missing(&reader.missing_parts()?) {
-            eprintln!(
-                "miot: {said}; miot fsck {} tells what else is wrong, --repair accounts for it",
-                self.dir.display()
-            );
-        }
-        Ok(reader)
+        open(&self.dir)
     }
 
     /// These columns of the events, in order. On a terminal, a bar says how far it is.
@@ -70,6 +63,18 @@ impl Source {
             Ok(batch)
         }))
     }
+}
+
+/// Opens a trace; says on standard error which of its parts are missing.
+pub(crate) fn open(dir: &Path) -> anyhow::Result<Reader> {
+    let reader = Reader::open(dir)?;
+    if let Some(said) = missing(&reader.missing_parts()?) {
+        eprintln!(
+            "miot: {said}; miot fsck {} tells what else is wrong, --repair accounts for it",
+            dir.display()
+        );
+    }
+    Ok(reader)
 }
 
 /// What it means that these parts are missing; nothing if none is.

@@ -375,3 +375,21 @@ fn a_truncated_trace_directory() {
     let ended = miot(&["fsck"], &trace);
     assert_eq!(ended.code(), 1, "{}{}", ended.stdout, ended.stderr);
 }
+
+/// What reads a whole trace says which part is not there, beside what is; nothing is said of a whole one.
+#[test]
+fn a_part_of_a_trace_is_missing() {
+    let place = place("part");
+    let trace = sound(&place);
+    let commands: [&[&str]; 4] =
+        [&["cat"], &["export", "--format", "csv", "-o", "-"], &["devices"], &["stat"]];
+    for words in commands {
+        assert!(!miot(words, &trace).success().stderr.contains("missing"), "{words:?}");
+    }
+    fs::remove_file(trace.join("events/part-000000.parquet")).unwrap();
+    for words in commands {
+        let ended = miot(words, &trace);
+        says(&ended, 0, &["part 0 of the trace is missing", "miot fsck"]);
+        assert_eq!(ended.stderr.matches("missing").count(), 1, "{words:?}: {}", ended.stderr);
+    }
+}

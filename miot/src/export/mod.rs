@@ -63,12 +63,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let columns = columns(arguments)?;
     let mut target = Target::new(&arguments.output, arguments.format == Format::Ctf)?;
     let mut matcher = arguments.filter.matcher()?;
-    let reader = Reader::open(&arguments.dir)?;
+    let Filter { since, until, .. } = arguments.filter;
+    let source = Source { dir: arguments.dir.clone(), since, until };
+    let reader = source.open()?;
     if !arguments.job.is_empty() {
         matcher = matcher.of_processes(of_jobs(&reader, &arguments.job)?);
     }
-    let Filter { since, until, .. } = arguments.filter;
-    let source = Source { dir: arguments.dir.clone(), since, until };
     let rows = rows::rows(&source, &reader, matcher)?;
     let losses = reader.batches(Table::Losses).collect::<Result<Vec<_>, _>>()?;
     let lost = Missing::of(&losses).lost;

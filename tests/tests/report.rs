@@ -8,7 +8,7 @@ use arrow_array::{
 };
 use miot_proto::op::named;
 use miot_tests::browser::Browser;
-use miot_tests::built::{built, root};
+use miot_tests::built::built;
 use miot_tests::mpi;
 use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run, until};
@@ -505,31 +505,4 @@ fn a_month_of_a_cluster_is_one_small_page() {
         json_of(&["stat", "--show", "idle", "--format", "json"], &trace)["definitions"]
     );
     assert_self_contained(&mut browser);
-}
-
-/// fio writes in bursts, reads at random and every other block.
-#[test]
-#[ignore = "writes docs/images/report.png and report-accesses.png anew"]
-fn pictures_of_the_report() {
-    let place = tempfile::tempdir().unwrap();
-    let place = place.path();
-    let (folder, trace) = (place.join("data"), place.join("fio"));
-    std::fs::create_dir(&folder).unwrap();
-    let jobs = "--size=32m --ioengine=psync --time_based --runtime=8 --name=checkpoint --rw=write --bs=256k --rate=24m --thinktime=1500ms --thinktime_blocks=40 --name=lookup --rw=randread --bs=8k --rate=3m --name=columns --rw=read:64k --bs=64k --rate=6m";
-    let fio = || {
-        let mut words = vec!["fio".to_owned(), format!("--directory={}", folder.display())];
-        words.extend(jobs.split(' ').map(str::to_owned));
-        words
-    };
-    let words = fio();
-    let _ =
-        run(Command::new(&words[0]).args(&words[1..]).arg("--create_only=1").current_dir(place)).success();
-    let _ = traced(place, &trace, &fio()).success();
-    let mut browser = opened(&report(&trace, &[]));
-    browser.picture(None, &root().join("docs/images/report.png"));
-    // Nothing but the accesses, so that they are on the screen.
-    let _ = browser.value(
-        "document.querySelectorAll('main > :not(#accesses), header, footer').forEach((e) => e.remove())",
-    );
-    browser.picture(Some("#accesses"), &root().join("docs/images/report-accesses.png"));
 }

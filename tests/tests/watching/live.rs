@@ -1,7 +1,7 @@
 //! A running log-server: `miot top` and the page in a browser show what `miot stat` says of the trace, and what happens.
 
 use miot_tests::browser::Browser;
-use miot_tests::built::{built, root};
+use miot_tests::built::built;
 use miot_tests::daemons::{client, free_port, preloaded, ready, server_command};
 use miot_tests::process::{Background, run, until};
 use miot_tests::steered::Steered;
@@ -121,9 +121,6 @@ fn top_and_the_page_show_what_is_in_the_trace() {
     {
         browser.shows(&has(&format!("#{id}"), &stat["totals"][key]));
     }
-    if std::env::var_os("MIOT_SCREENSHOTS").is_some() {
-        browser.picture(None, &root().join("docs/images/page.png"));
-    }
     browser.click("a[href='#files']");
     let cell = format!("#rows tr[data-name='{}'] [data-column=bytes_written]", file.display());
     browser.shows(&has(&cell, &Value::from(500_000)));
@@ -138,31 +135,6 @@ fn top_and_the_page_show_what_is_in_the_trace() {
     let _ = terminal.shows("in flight; the oldest of each node");
     terminal.keys(&["q"]);
     let _ = terminal.shows("ready>");
-}
-
-#[test]
-#[ignore = "writes docs/images/top.png anew"]
-fn a_picture_of_top() {
-    let site = Site::start();
-    let folder = tempfile::tempdir().unwrap();
-    let script = "for n in 1 2 3 4 5 6 7 8; do
-            (while :; do dd if=/dev/zero of=data-$n bs=${n}k count=50; cat data-* > all-$n; rm -f data-$n; done) &
-        done; wait";
-    let mut load = preloaded("timeout", &site.node);
-    let load = load.args(["30", "sh", "-c", script]).env("SLURM_JOB_ID", "4711").current_dir(folder.path());
-    let _load = Background::start(load);
-    let terminal = Terminal::new(110, 22);
-    terminal.line(&format!("{} top {}", built().miot.display(), site.address()));
-    let _ = terminal.shows("1 of 1 nodes connected");
-    terminal.keys(&["5"]);
-    let _ = terminal.shows("data-8");
-    // Half of the seconds that the numbers are of.
-    std::thread::sleep(std::time::Duration::from_secs(5));
-    let page = folder.path().join("top.html");
-    std::fs::write(&page, terminal.html()).unwrap();
-    let mut browser = Browser::start();
-    browser.open(&format!("file://{}", page.display())).unwrap();
-    browser.picture(Some("pre"), &root().join("docs/images/top.png"));
 }
 
 /// A row of the tail is about this write of a byte.

@@ -230,10 +230,52 @@ fn the_page_says_what_a_program_did_and_what_stat_says() {
             drawn(&mut alone, &file(&plots, "svg")),
             "{plot}"
         );
+        assert_speaks_for_itself(&mut alone, plot);
         assert_eq!(size(&file(&saved, "png")), size(&file(&pictures, "png")), "{plot}");
     }
-    // Twice the units of a plot over the whole page.
-    assert_eq!(size(&pictures.join("throughput.png")), (2160, 520));
+    // Twice the units of a plot over the whole page, and of what says around it what it is.
+    assert_eq!(size(&pictures.join("throughput.png")), (2 * 1100, 2 * 332));
+    // The page says it by itself.
+    let hidden =
+        "[...document.querySelectorAll('.frame')].every((e) => getComputedStyle(e).display === 'none')";
+    assert_eq!(browser.value(hidden), true);
+}
+
+/// The file of a plot that is open says what it shows, by words that are within the picture and not over each other.
+#[track_caller]
+fn assert_speaks_for_itself(browser: &mut Browser, plot: &str) {
+    let time = "time since the first request";
+    let said: &[&str] = match plot {
+        "throughput" => {
+            &["Throughput over time", "read, upwards", "written, downwards", time, "bytes per second"]
+        }
+        "operations" => &["Operations over time, by layer", "metadata", time, "operations per second"],
+        "latency" => &["Latency over time", "99th percentile", time, "how long requests took"],
+        "bursts" => &["Burstiness", "share of the time", "bytes per second"],
+        "activity" => &["Idle times", "requests under way", time],
+        "sizes" => &["Access sizes", "reads", "writes", "bytes that a request moved", "requests"],
+        "ranks" => &["Time in I/O, by process", "process", "reading", "metadata", "time in posix"],
+        accesses if accesses.starts_with("accesses-") => &["read", "written", time, "offset in the file"],
+        other => panic!("{other} is not known"),
+    };
+    let texts = browser.value("[...document.querySelectorAll('.frame text')].map((e) => e.textContent)");
+    let texts: Vec<String> = serde_json::from_value(texts).unwrap();
+    for said in said {
+        assert!(texts.iter().any(|text| text == said), "{plot}: {said} of {texts:?}");
+    }
+    assert!(!plot.starts_with("accesses-") || texts.iter().any(|text| text.starts_with("Accesses to ")));
+    let outside = "(() => {
+        const paper = document.querySelector('.paper').getBoundingClientRect();
+        const inside = (box) => box.left >= paper.left && box.right <= paper.right && box.top >= paper.top && box.bottom <= paper.bottom;
+        return [...document.querySelectorAll('.frame *')].filter((e) => !inside(e.getBoundingClientRect())).map((e) => e.outerHTML);
+    })()";
+    assert_eq!(browser.value(outside), json!([]), "{plot}");
+    let covered = "(() => {
+        const boxes = [...document.querySelectorAll('text')].map((e) => [e, e.getBoundingClientRect()]);
+        const meet = (a, b) => a.left < b.right && b.left < a.right && a.top + 1 < b.bottom && b.top + 1 < a.bottom;
+        return boxes.filter(([e, a]) => e.closest('.frame') && boxes.some(([f, b]) => e !== f && meet(a, b))).map(([e]) => e.outerHTML);
+    })()";
+    assert_eq!(browser.value(covered), json!([]), "{plot}");
 }
 
 /// The shapes of an SVG file, as a browser understands it, which finds nothing wrong.

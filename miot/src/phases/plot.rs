@@ -1,12 +1,12 @@
 //! Phases over logical time and file offset, as SVG.
 
 use crate::numbers::bytes;
+use crate::report::page::PLAIN_STYLE;
+use crate::report::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, Scale, Text, WIDE, ticks};
 use miot_trace_analysis::model::{Direction, Model, Operation, Phase, Ticks};
-use std::fmt::Write as _;
 
-/// Size of the picture, and room for the axes, pixels.
-const SIZE: (f64, f64) = (960.0, 480.0);
-const MARGIN: (f64, f64) = (90.0, 40.0);
+const HEIGHT: f64 = 480.0;
+const TOP: f64 = 10.0;
 
 /// Phases of a family and processes that are drawn one by one; of more an even choice.
 const MOST: u64 = 64;
@@ -25,59 +25,33 @@ pub(crate) fn svg(model: &Model) -> String {
     let most = |values: &mut dyn Iterator<Item = f64>| values.fold(1.0, f64::max);
     let last = most(&mut bars.iter().map(|bar| bar.time.1));
     let top = most(&mut bars.iter().map(|bar| bar.offset.1));
-    let (width, height) = (SIZE.0 - MARGIN.0 - 10.0, SIZE.1 - 2.0 * MARGIN.1);
-    let x = |time: f64| MARGIN.0 + time / last * width;
-    let y = |offset: f64| SIZE.1 - MARGIN.1 - offset / top * height;
-    let mut out = String::new();
-    let _ = writeln!(
-        out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <title>{}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>",
-        SIZE.0,
-        SIZE.1,
-        escaped(&model.application)
-    );
-    for tick in 0..=4 {
-        let share = f64::from(tick) / 4.0;
-        let (at, level) = (x(share * last), y(share * top));
-        let _ = writeln!(
-            out,
-            "<path d=\"M{} {level}H{}\" stroke=\"#ddd\"/><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\
-             <text x=\"{at}\" y=\"{}\" text-anchor=\"middle\">{:.0}</text>",
-            MARGIN.0,
-            MARGIN.0 + width,
-            MARGIN.0 - 6.0,
-            level + 4.0,
-            bytes(share * top),
-            SIZE.1 - MARGIN.1 + 18.0,
-            share * last
-        );
-    }
-    for bar in &bars {
-        let (left, right) = (x(bar.time.0), x(bar.time.1));
-        let (low, high) = (y(bar.offset.0), y(bar.offset.1));
-        let _ = writeln!(
-            out,
-            "<rect x=\"{left:.1}\" y=\"{high:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{}\" fill-opacity=\"0.75\"><title>{}</title></rect>",
-            (right - left).max(2.0),
-            (low - high).max(1.0),
-            if bar.reads { "#1b7f3b" } else { "#b5421b" },
-            escaped(&bar.title)
-        );
-    }
+    let mut plot = Plot::new("phases", &format!("Phases of {}", model.application), (WIDE, HEIGHT));
+    plot.description = format!("What each process did in each phase, in files of up to {}.", bytes(top));
+    plot.keys = vec![Key::Area("read", "read"), Key::Area("written", "written")];
     let time = match model.ticks {
         Ticks::Communication => "logical time (communication)",
         Ticks::Requests => "logical time (requests)",
     };
-    let _ = writeln!(
-        out,
-        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{time}</text><text x=\"{}\" y=\"20\">file offset; \
-         <tspan fill=\"#b5421b\">write</tspan> <tspan fill=\"#1b7f3b\">read</tspan></text>\n</svg>",
-        MARGIN.0 + width / 2.0,
-        SIZE.1 - 4.0,
-        MARGIN.0
-    );
-    out
+    plot.axes = (time.to_owned(), "file offset".to_owned());
+    let bottom = HEIGHT - BOTTOM;
+    let x = Scale { from: 0.0, to: last, start: LEFT, end: WIDE - RIGHT };
+    let y = Scale { from: 0.0, to: top, start: bottom, end: TOP };
+    let offsets = ticks(top, 5, 1024.0).into_iter().map(|value| (value, bytes(value)));
+    plot.rows((LEFT, WIDE - RIGHT), &y, &offsets.collect::<Vec<_>>());
+    let whole = ticks(last, 8, 1000.0).into_iter().filter(|value| value.fract() == 0.0);
+    plot.columns(&x, bottom, &whole.map(|value| (value, value.to_string())).collect::<Vec<_>>());
+    for bar in &bars {
+        let (left, right) = (x.at(bar.time.0), x.at(bar.time.1));
+        let (low, high) = (y.at(bar.offset.0), y.at(bar.offset.1));
+        plot.add(format_args!(
+            "<rect class=\"{}\" x=\"{left:.1}\" y=\"{high:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill-opacity=\"0.75\"><title>{}</title></rect>",
+            if bar.reads { "read" } else { "written" },
+            (right - left).max(2.0),
+            (low - high).max(1.0),
+            Text(&bar.title)
+        ));
+    }
+    plot.svg(Some(PLAIN_STYLE))
 }
 
 /// What a family does, at most [`MOST`] of its phases and processes.
@@ -120,19 +94,4 @@ fn touched(operation: &Operation, place: u64, nth: u64) -> (f64, f64) {
         (low, high) = (low.min(offset), high.max(offset + request.size as f64));
     }
     (low.min(high), high)
-}
-
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&quot;"),
-            c if c.is_control() => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
 }

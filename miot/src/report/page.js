@@ -23,24 +23,25 @@ for (const table of document.querySelectorAll('table')) {
   });
 }
 
-// A plot as a file: with a style of its own, on white.
+// A plot as a file: with a style of its own, on white, with the frame of title, key and names of axes that the page does not show.
+const view = (svg) => svg.dataset.alone.split(' ').map(Number);
 const alone = (svg) => {
   const copy = svg.cloneNode(true);
-  const { width, height } = svg.viewBox.baseVal;
   const [style, paper] = ['style', 'rect'].map((name) => document.createElementNS(svg.namespaceURI, name));
   style.textContent = document.getElementById('plain-style').content.textContent;
   paper.setAttribute('class', 'paper');
-  for (const element of [copy, paper]) {
-    element.setAttribute('width', width);
-    element.setAttribute('height', height);
-  }
+  const [x, y, width, height] = view(svg);
+  copy.setAttribute('viewBox', svg.dataset.alone);
+  copy.removeAttribute('data-alone');
+  for (const [name, number] of Object.entries({ x, y, width, height })) paper.setAttribute(name, number);
+  for (const [name, number] of Object.entries({ width, height })) copy.setAttribute(name, number);
   copy.querySelector('desc').after(style, paper);
   return new XMLSerializer().serializeToString(copy);
 };
 const formats = {
   svg: async (svg) => new Blob([alone(svg)], { type: 'image/svg+xml' }),
   png: async (svg) => {
-    const { width, height } = svg.viewBox.baseVal;
+    const [, , width, height] = view(svg);
     const [image, canvas] = [new Image(), document.createElement('canvas')];
     [canvas.width, canvas.height] = [2 * width, 2 * height];
     image.src = `data:image/svg+xml,${encodeURIComponent(alone(svg))}`;

@@ -1,7 +1,7 @@
 //! The page.
 
 use super::model::Model;
-use super::svg::{Plot, Text};
+use super::svg::{Key, Plot, Text};
 use super::words::span;
 use super::{tables, words};
 use crate::numbers::{bytes, count};
@@ -106,10 +106,12 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
     let interval = span(model.course.interval.unsigned_abs());
     findings(html, model);
     *html += "<section id=\"time\"><h2>Over time</h2>";
-    let keys = |keys: &[(&str, &str)]| {
-        keys.iter()
-            .map(|(class, name)| format!("<span class=\"key {class}\">{name}</span>"))
-            .collect::<String>()
+    let keys = |name: &str| -> String {
+        let keys = plots.iter().find(|plot| plot.name == name).map_or(&[][..], |plot| &plot.keys);
+        let spans = keys.iter().map(|(Key::Area(class, said) | Key::Line(class, said))| {
+            format!("<span class=\"key {class}\">{said}</span>")
+        });
+        spans.collect()
     };
     figure(
         html,
@@ -117,7 +119,7 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
         "throughput",
         &format!(
             "Bytes per second: {} Each step is {interval}; the bytes of a request are spread evenly over the time that it took.",
-            keys(&[("read", "read, upwards"), ("written", "written, downwards")])
+            keys("throughput")
         ),
     );
     figure(
@@ -126,7 +128,7 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
         "operations",
         &format!(
             "Operations per second: {} Each step is {interval}. A call of one layer may be made of calls of the next, so layers are not to be added.",
-            keys(&[("read", "read"), ("write", "write"), ("sync", "sync"), ("meta", "metadata")])
+            keys("operations")
         ),
     );
     figure(
@@ -135,7 +137,7 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
         "latency",
         &format!(
             "How long requests took, by when they ended: the darker, the more (logarithmic). {}",
-            keys(&[("median", "median"), ("p99", "99th percentile")])
+            keys("latency")
         ),
     );
     bursts(html, model, plots);
@@ -145,7 +147,7 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
         "sizes",
         &format!(
             "How many requests moved how many bytes: {} The bins are those of Darshan, of each layer by itself.",
-            keys(&[("read", "reads"), ("written", "writes")])
+            keys("sizes")
         ),
     );
     *html += "</section>\n<section id=\"accesses\"><h2>Access patterns</h2>";
@@ -155,7 +157,7 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
         let _ = write!(
             html,
             "<p>Offset against time of the files that moved the most bytes: {} A rising line is sequential access, parallel or dotted lines are strided, a cloud is random. Every request marks the fields of a grid ({} by {} at most) that its bytes and its time touch, so none is left out and many in one place are one mark.</p><div class=\"pairs\">",
-            keys(&[("read", "read"), ("written", "written"), ("both", "both")]),
+            keys("accesses-1"),
             miot_trace_analysis::offsets::COLUMNS,
             miot_trace_analysis::offsets::ROWS
         );
@@ -192,11 +194,7 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
         html,
         plots,
         "ranks",
-        &format!(
-            "Of each {who} in the layer {}, in order: {}{together}",
-            ranks.layer,
-            keys(&[("read", "reading"), ("written", "writing"), ("meta", "metadata")])
-        ),
+        &format!("Of each {who} in the layer {}, in order: {}{together}", ranks.layer, keys("ranks")),
     );
     let _ = writeln!(html, "{}{}</section>", tables::processes(model), tables::counted_ranks(model));
     let _ = writeln!(

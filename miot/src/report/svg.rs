@@ -11,8 +11,19 @@ pub(crate) const LEFT: f64 = 76.0;
 pub(crate) const RIGHT: f64 = 14.0;
 /// Room for the labels of the horizontal axis.
 pub(crate) const BOTTOM: f64 = 26.0;
+/// Shades of a heat map: the classes `heat0` to `heat6`.
+pub(crate) const SHADES: usize = 7;
 /// What a character of a label takes, about.
 const CHARACTER: f64 = 6.3;
+/// What a character of a drawn title takes, about.
+const TITLE_CHARACTER: f64 = 9.4;
+/// Room around a plot that is a file: above, for its title and what the colours mean,
+const HEAD: f64 = 52.0;
+/// at the left and below, for the names of the axes.
+const SIDE: f64 = 20.0;
+const FOOT: f64 = 20.0;
+/// Width and height of a sample of a colour.
+const SAMPLE: f64 = 10.0;
 
 /// Text as it may stand in HTML and XML, also in an attribute; control characters are shown, not obeyed.
 pub(crate) struct Text<'a>(pub(crate) &'a str);
@@ -37,6 +48,13 @@ impl fmt::Display for Text<'_> {
     }
 }
 
+/// A colour, by its class, and what it means.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Key {
+    Area(&'static str, &'static str),
+    Line(&'static str, &'static str),
+}
+
 /// A finished plot.
 #[derive(Debug)]
 pub(crate) struct Plot {
@@ -46,6 +64,12 @@ pub(crate) struct Plot {
     pub(crate) title: String,
     /// What can be seen in it, for those who do not see it.
     pub(crate) description: String,
+    /// What its colours mean.
+    pub(crate) keys: Vec<Key>,
+    /// What the shades of a heat map mean, from the lightest to the darkest.
+    pub(crate) shades: Option<String>,
+    /// What the horizontal axis says, and the vertical one.
+    pub(crate) axes: (String, String),
     width: f64,
     height: f64,
     body: String,
@@ -53,23 +77,83 @@ pub(crate) struct Plot {
 
 impl Plot {
     pub(crate) fn new(name: &str, title: &str, (width, height): (f64, f64)) -> Plot {
-        let (name, title) = (name.to_owned(), title.to_owned());
-        Plot { name, title, description: String::new(), width, height, body: String::new() }
+        Plot {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            description: String::new(),
+            keys: Vec::new(),
+            shades: None,
+            axes: Default::default(),
+            width,
+            height,
+            body: String::new(),
+        }
     }
 
-    /// As an element; with a style of its own it is a file.
+    /// As an element of a page, which says around it what it is; with a style of its own it is a file, which says so itself. `data-alone`
+    /// is the view that a page has to give it when it makes it a file.
     pub(crate) fn svg(&self, style: Option<&str>) -> String {
         let Plot { name, width, height, body, .. } = self;
-        let (size, style) = style.map_or_else(Default::default, |style| {
-            let size = format!("width=\"{width}\" height=\"{height}\"");
-            let style = format!("<style>{style}</style><rect class=\"paper\" {size}/>");
-            (size, style)
-        });
+        let (wide, high) = (width + SIDE, height + HEAD + FOOT);
+        let alone = format!("-{SIDE} -{HEAD} {wide} {high}");
+        let (view, style) = match style {
+            None => (format!("viewBox=\"0 0 {width} {height}\" data-alone=\"{alone}\""), String::new()),
+            Some(style) => {
+                let size = format!("width=\"{wide}\" height=\"{high}\"");
+                let paper = format!("<rect class=\"paper\" x=\"-{SIDE}\" y=\"-{HEAD}\" {size}/>");
+                (format!("{size} viewBox=\"{alone}\""), format!("<style>{style}</style>{paper}"))
+            }
+        };
         format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" {size} viewBox=\"0 0 {width} {height}\" role=\"img\" aria-labelledby=\"{name}-title {name}-description\"><title id=\"{name}-title\">{}</title><desc id=\"{name}-description\">{}</desc>{style}{body}</svg>",
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" {view} role=\"img\" aria-labelledby=\"{name}-title {name}-description\"><title id=\"{name}-title\">{}</title><desc id=\"{name}-description\">{}</desc>{style}<g class=\"frame\">{}</g>{body}</svg>",
             Text(&self.title),
-            Text(&self.description)
+            Text(&self.description),
+            self.frame()
         )
+    }
+
+    /// Title, key and names of the axes, around the plot.
+    fn frame(&self) -> String {
+        let mut frame = String::new();
+        let (left, right) = (LEFT, self.width - RIGHT);
+        let room = ((self.width - LEFT) / TITLE_CHARACTER) as usize;
+        line(&mut frame, "title", "start", (left, 20.0 - HEAD), &shortened(&self.title, room));
+        let (mut x, y) = (left, -10.0);
+        let said = |frame: &mut String, x: &mut f64, text: &str| {
+            line(frame, "label", "start", (*x + 5.0, y), text);
+            *x += 20.0 + text.chars().count() as f64 * CHARACTER;
+        };
+        for key in &self.keys {
+            let (Key::Area(class, meaning) | Key::Line(class, meaning)) = key;
+            let shape = match key {
+                Key::Area(..) => format!("v-{SAMPLE}h{SAMPLE}v{SAMPLE}z"),
+                Key::Line(..) => format!("m0 -4h{SAMPLE}"),
+            };
+            let _ = write!(frame, "<path class=\"{class}\" d=\"M{x:.1} {y}{shape}\"/>");
+            x += SAMPLE;
+            said(&mut frame, &mut x, meaning);
+        }
+        if let Some(shades) = &self.shades {
+            for shade in 0..SHADES {
+                let _ = write!(
+                    frame,
+                    "<path class=\"heat{shade}\" d=\"M{x:.1} {y}v-{SAMPLE}h{SAMPLE}v{SAMPLE}z\"/>"
+                );
+                x += SAMPLE;
+            }
+            said(&mut frame, &mut x, shades);
+        }
+        let (across, up) = &self.axes;
+        line(&mut frame, "label", "middle", ((left + right) / 2.0, self.height + 11.0), across);
+        if !up.is_empty() {
+            let middle = (self.height - BOTTOM) / 2.0;
+            let _ = write!(
+                frame,
+                "<text class=\"label\" text-anchor=\"middle\" transform=\"translate(-6 {middle:.1}) rotate(-90)\">{}</text>",
+                Text(up)
+            );
+        }
+        frame
     }
 
     /// Adds shapes.
@@ -86,11 +170,8 @@ impl Plot {
     }
 
     /// Adds a line of text; `anchor` is `start`, `middle` or `end`.
-    pub(crate) fn text(&mut self, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
-        self.add(format_args!(
-            "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>",
-            Text(text)
-        ));
+    pub(crate) fn text(&mut self, class: &str, anchor: &str, at: (f64, f64), text: &str) {
+        line(&mut self.body, class, anchor, at, text);
     }
 
     /// Lines across the plot and labels beside them.
@@ -115,6 +196,26 @@ impl Plot {
             }
         }
     }
+}
+
+/// A line of text.
+fn line(out: &mut String, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
+    let _ = write!(
+        out,
+        "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>",
+        Text(text)
+    );
+}
+
+/// At most so many characters: of a longer text the begin and, because paths differ there, the end.
+fn shortened(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    if length <= most {
+        return text.to_owned();
+    }
+    let begin = most / 3;
+    let end = most.saturating_sub(begin + 1);
+    text.chars().take(begin).chain(['…']).chain(text.chars().skip(length - end)).collect()
 }
 
 /// From values to coordinates.
@@ -184,6 +285,13 @@ mod tests {
     fn text_cannot_leave_its_place() {
         let hostile = "<script>\"'&\u{1}\u{202e}\u{ffff}";
         assert_eq!(Text(hostile).to_string(), "&lt;script&gt;&quot;&#39;&amp;\\u{1}\\u{202e}\\u{ffff}");
+    }
+
+    #[test]
+    fn a_long_title_keeps_both_ends() {
+        assert_eq!(shortened("Accesses to ä", 13), "Accesses to ä");
+        assert_eq!(shortened("Accesses to /a/long/path/to/file", 13), "Acce…/to/file");
+        assert_eq!([0, 1].map(|most| shortened("long", most)), ["…", "…"]);
     }
 
     #[test]

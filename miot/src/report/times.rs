@@ -47,6 +47,15 @@ impl Times {
         within.map(|value| (value as f64, label(value))).collect()
     }
 
+    /// What the axis says.
+    pub(super) fn axis(self) -> String {
+        if self.span() >= LONG {
+            format!("time (UTC), from {} on", moment(self.begin, "%-d %B %Y"))
+        } else {
+            "time since the first request".to_owned()
+        }
+    }
+
     /// A time in words, for titles of shapes.
     pub(super) fn tell(self, value: i64) -> String {
         if self.span() >= LONG {

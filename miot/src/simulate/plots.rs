@@ -2,7 +2,7 @@
 
 use crate::numbers::bytes;
 use crate::report::page::PLAIN_STYLE;
-use crate::report::svg::{BOTTOM, LEFT, Plot, RIGHT, Scale, WIDE, staircase, ticks};
+use crate::report::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, Scale, WIDE, staircase, ticks};
 use miot_trace_analysis::simulate::Outcome;
 use miot_trace_analysis::simulate::rates::Point;
 
@@ -10,6 +10,8 @@ use miot_trace_analysis::simulate::rates::Point;
 const STRIP: f64 = 110.0;
 /// Room above a strip, for its name.
 const ABOVE: f64 = 24.0;
+/// Room above a plot that is one strip.
+const TOP: f64 = 10.0;
 /// Steps of a plot over time.
 const STEPS: usize = 1000;
 
@@ -17,6 +19,8 @@ const STEPS: usize = 1000;
 pub(super) fn over_time(outcome: &Outcome, title: &str) -> String {
     let height = 2.0 * (ABOVE + STRIP) + BOTTOM;
     let mut plot = Plot::new("rates", title, (WIDE, height));
+    plot.keys = vec![Key::Area("read", "read"), Key::Area("written", "written")];
+    plot.axes = ("simulated time".to_owned(), "bytes per second".to_owned());
     let seconds = outcome.drained as f64 / 1e9;
     let x = Scale { from: 0.0, to: seconds, start: LEFT, end: WIDE - RIGHT };
     let together = outcome.rates.points.len().div_ceil(STEPS).max(1);
@@ -41,7 +45,7 @@ pub(super) fn over_time(outcome: &Outcome, title: &str) -> String {
         let (floor, middle, roof) = (at(&vec![0.0; all.len()]), at(read), at(&all));
         plot.path("read", &staircase(&x, step, &floor, &middle));
         plot.path("written", &staircase(&x, step, &middle, &roof));
-        plot.text("strip", "start", (LEFT, top - 8.0), &format!("{name}: read (blue), written (brown)"));
+        plot.text("strip", "start", (LEFT, top - 8.0), name);
     }
     time_axis(&mut plot, &x, height - BOTTOM);
     plot.description = format!(
@@ -65,10 +69,13 @@ fn seconds(value: f64) -> String {
 
 /// Where time went, for each simulation: idle, overhead and computing of all processors. `labels`: one for each.
 pub(super) fn of_sweep(outcomes: &[Outcome], labels: &[String], parameter: &str) -> String {
-    let height = ABOVE + 2.0 * STRIP + BOTTOM;
+    let height = TOP + 2.0 * STRIP + BOTTOM;
     let title = format!("Time of processors by {parameter}");
     let mut plot = Plot::new("sweep", &title, (WIDE, height));
-    let (top, bottom) = (ABOVE, height - BOTTOM);
+    plot.keys =
+        vec![Key::Area("read", "computing"), Key::Area("meta", "overhead"), Key::Area("written", "idle")];
+    plot.axes = (parameter.to_owned(), "time of processors".to_owned());
+    let (top, bottom) = (TOP, height - BOTTOM);
     let part =
         |outcome: &Outcome| [outcome.run(), outcome.overhead(), outcome.idle()].map(|t| t as f64 / 1e9);
     let most = outcomes.iter().map(|outcome| part(outcome).iter().sum::<f64>()).fold(0.0, f64::max);
@@ -90,8 +97,6 @@ pub(super) fn of_sweep(outcomes: &[Outcome], labels: &[String], parameter: &str)
     let columns: Vec<_> =
         labels.iter().enumerate().map(|(nth, label)| (nth as f64 + 0.5, label.clone())).collect();
     plot.columns(&x, bottom, &columns);
-    let legend = format!("{parameter}: computing (blue), overhead (grey), idle (brown)");
-    plot.text("strip", "start", (LEFT, top - 8.0), &legend);
     let idle: Vec<_> = outcomes
         .iter()
         .zip(labels)

@@ -58,4 +58,7 @@ fn phases_are_drawn() {
     let svg = std::fs::read_to_string(file).unwrap();
     assert_eq!(svg.matches("<title>phase ").count(), 2 * 3);
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+    for said in [">Phases of ", ">logical time (communication)<", ">file offset<", ">read<", ">written<"] {
+        assert!(svg.contains(said), "{said}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Where in a file requests were over time, a plot for each of the files that moved the most bytes.
 
 use super::super::model::{FileAccesses, Model};
-use super::super::svg::{BOTTOM, LEFT, Plot, RIGHT, Scale};
+use super::super::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, Scale};
 use super::super::times::Times;
 use crate::numbers::{bytes, count};
 use miot_trace_analysis::offsets::{READ, WRITTEN};
@@ -20,6 +20,7 @@ fn plot(number: usize, file: &FileAccesses) -> Plot {
     let found = &file.accesses;
     let title = format!("Accesses to {}", file.path);
     let mut plot = Plot::new(&format!("accesses-{number}"), &title, (WIDTH, HEIGHT));
+    plot.keys = vec![Key::Area("read", "read"), Key::Area("written", "written"), Key::Area("both", "both")];
     plot.description = format!(
         "{} requests that moved bytes, from byte {} to byte {}, by time and offset.",
         count(found.requests as f64),
@@ -28,6 +29,7 @@ fn plot(number: usize, file: &FileAccesses) -> Plot {
     );
     // The time of its own requests: what is short in a long trace would be a line.
     let of_file = Times { begin: found.begin, end: found.end.max(found.begin.saturating_add(1)) };
+    plot.axes = (of_file.axis(), "offset in the file".to_owned());
     let own = of_file.scale(LEFT, WIDTH - RIGHT);
     let bottom = HEIGHT - BOTTOM;
     let y = Scale { from: found.lowest as f64, to: found.highest as f64 + 1.0, start: bottom, end: TOP };

@@ -1,7 +1,7 @@
 //! How bursty the throughput is: what rate is reached for which share of the time.
 
 use super::super::model::Model;
-use super::super::svg::{BOTTOM, LEFT, Plot, RIGHT, Scale, ticks};
+use super::super::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, Scale, ticks};
 use super::super::words::span;
 use crate::numbers::bytes;
 use std::fmt::Write as _;
@@ -17,6 +17,8 @@ pub(super) fn plot(model: &Model) -> Option<Plot> {
         return None;
     }
     let mut plot = Plot::new("bursts", "Burstiness", (WIDTH, HEIGHT));
+    plot.keys = vec![Key::Area("busy", "intervals in order of their throughput")];
+    plot.axes = ("share of the time".to_owned(), "bytes per second".to_owned());
     let below = |fraction: f64| {
         let found = model.bursts.total.below.iter().find(|below| below.of_peak == fraction);
         found.map_or(0.0, |below| 100.0 * below.share)

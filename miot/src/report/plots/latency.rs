@@ -1,7 +1,7 @@
 //! How long requests took over time: a heat map, with the median and the 99th percentile.
 
 use super::super::model::Model;
-use super::super::svg::{BOTTOM, LEFT, Plot, RIGHT, Scale, WIDE};
+use super::super::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, SHADES, Scale, WIDE};
 use super::super::times::Times;
 use super::super::words::span;
 use crate::numbers::count;
@@ -12,8 +12,6 @@ const HEIGHT: f64 = 300.0;
 const TOP: f64 = 10.0;
 /// Most columns; intervals are put together.
 const COLUMNS: usize = 200;
-/// Shades, by the logarithm of the number of requests.
-const SHADES: usize = 7;
 
 type Durations = [u64; STEPS];
 
@@ -30,6 +28,9 @@ pub(super) fn plot(model: &Model, times: Times) -> Plot {
     let shifted = super::of_course(model, &x);
     let bottom = HEIGHT - BOTTOM;
     let y = Scale { from: lowest as f64, to: highest as f64, start: bottom, end: TOP };
+    plot.keys = vec![Key::Line("median", "median"), Key::Line("p99", "99th percentile")];
+    plot.shades = Some(format!("1 to {} requests in {}", count(most as f64), span(width as u64)));
+    plot.axes = (times.axis(), "how long requests took".to_owned());
     plot.description = format!(
         "Numbers of requests by time and by how long they took, from {} to {}; the darkest field has {} requests in {}. Lines: median and 99th percentile.",
         span(step_begin(lowest)),
@@ -45,6 +46,7 @@ pub(super) fn plot(model: &Model, times: Times) -> Plot {
         let (from, to) = (shifted.at(number as f64 * width), shifted.at((number + 1) as f64 * width));
         for (step, requests) in column.iter().enumerate().filter(|(_, requests)| **requests > 0) {
             let share = (*requests as f64).ln() / (most as f64).ln();
+            // By the logarithm of the number of requests.
             let shade = ((share * (SHADES - 1) as f64).round() as usize).min(SHADES - 1);
             let (base, top) = (y.at(step as f64), y.at(step as f64 + 1.0));
             let (wide, high) = (to - from, base - top);

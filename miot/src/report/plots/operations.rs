@@ -1,7 +1,7 @@
 //! Operations per second over time, a strip for each layer.
 
 use super::super::model::Model;
-use super::super::svg::{BOTTOM, LEFT, Plot, RIGHT, Scale, WIDE, staircase, ticks};
+use super::super::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, Scale, WIDE, staircase, ticks};
 use super::super::times::Times;
 use super::super::words::span;
 use crate::numbers::count;
@@ -17,6 +17,13 @@ pub(super) fn plot(model: &Model, times: Times) -> Plot {
     let layers = course.layers.len() as f64;
     let height = layers * (STRIP + GAP) + BOTTOM;
     let mut plot = Plot::new("operations", "Operations over time, by layer", (WIDE, height));
+    plot.keys = vec![
+        Key::Area("read", "read"),
+        Key::Area("write", "write"),
+        Key::Area("sync", "sync"),
+        Key::Area("meta", "metadata"),
+    ];
+    plot.axes = (times.axis(), "operations per second".to_owned());
     plot.description = format!(
         "Operations per second in intervals of {}, of each layer by kind: reads, writes, synchronization, metadata.",
         span(course.interval.unsigned_abs())

@@ -1,7 +1,7 @@
 //! How long each rank was in I/O: even, or some that all others wait for.
 
 use super::super::model::Model;
-use super::super::svg::{BOTTOM, LEFT, Plot, RIGHT, Scale, WIDE, ticks};
+use super::super::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, Scale, WIDE, ticks};
 use super::super::words::span;
 use std::fmt::Write as _;
 
@@ -14,10 +14,17 @@ pub(super) fn plot(model: &Model) -> Option<Plot> {
     if ranks.rows.len() < 2 {
         return None;
     }
-    let mut plot = Plot::new("ranks", "Time in I/O, by rank", (WIDE, HEIGHT));
+    let who = if ranks.are_ranks { "rank" } else { "process" };
+    let mut plot = Plot::new("ranks", &format!("Time in I/O, by {who}"), (WIDE, HEIGHT));
     let times = ranks.rows.iter().map(|row| row.read.saturating_add(row.write).saturating_add(row.meta));
     let (least, most) = (times.clone().min().unwrap_or(0), times.max().unwrap_or(0).max(1));
-    let who = if ranks.are_ranks { "rank" } else { "process" };
+    plot.keys =
+        vec![Key::Area("read", "reading"), Key::Area("written", "writing"), Key::Area("meta", "metadata")];
+    let across = match ranks.together {
+        0 | 1 => who.to_owned(),
+        together => format!("{who}, of each {together} neighbours the slowest"),
+    };
+    plot.axes = (across, format!("time in {}", ranks.layer));
     plot.description = format!(
         "Time in reads, writes and metadata of each {who} in the layer {}: from {} to {}.",
         ranks.layer,

@@ -28,6 +28,8 @@ pub struct Reader {
     manifest: Manifest,
     /// The first part that was not removed when the reader was opened.
     first: u64,
+    /// The last part that had a sealed side table by then.
+    last_side: Option<u64>,
     parts: Vec<Part>,
     missed: Arc<AtomicU64>,
 }
@@ -77,13 +79,20 @@ impl Reader {
         let dir = dir.as_ref();
         let manifest = Manifest::read(dir)?;
         let layout = Layout::new(dir);
-        let Parts { sealed, live, first, .. } = layout.parts()?;
+        let Parts { sealed, live, sides, first, .. } = layout.parts()?;
         let mut parts: Vec<Part> = sealed.iter().map(|number| Part { number: *number, live: None }).collect();
         for number in live {
             parts.push(Part { number, live: open_live(&layout, number)? });
         }
         parts.sort_by_key(|p| p.number);
-        Ok(Reader { layout, manifest, first, parts, missed: Arc::default() })
+        Ok(Reader {
+            layout,
+            manifest,
+            first,
+            last_side: sides.last().copied(),
+            parts,
+            missed: Arc::default(),
+        })
     }
 
     /// What retention had removed when the reader was opened.
@@ -110,10 +119,11 @@ impl Reader {
     /// [`Error::Io`].
     pub fn missing_parts(&self) -> Result<Vec<u64>, Error> {
         let now = self.layout.parts()?;
-        // Parts that retention removed since the trace was opened are not missing.
+        // Parts that retention removed since the trace was opened are not missing, nor is one that is being sealed: side tables seen
+        // only now may be of a part that was not live yet when live files were listed.
         let there: BTreeSet<u64> = self.parts().map(|(part, _)| part).chain(now.all()).collect();
-        let Some(last) = there.last().max(now.sides.last()) else { return Ok(Vec::new()) };
-        Ok((now.first..=*last).filter(|part| !there.contains(part)).collect())
+        let Some(last) = there.last().copied().max(self.last_side) else { return Ok(Vec::new()) };
+        Ok((now.first..=last).filter(|part| !there.contains(part)).collect())
     }
 
     pub(crate) fn layout(&self) -> &Layout {

@@ -20,16 +20,19 @@ pub(super) struct Events {
 }
 
 impl Events {
+    #[inline]
     pub(super) fn push(&mut self, time: u64, event: Event) {
         self.count += 1;
         self.heap.push(Reverse((time, self.count, event)));
     }
 
     /// Time of the next one.
+    #[inline]
     pub(super) fn next(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((time, _, _))| *time)
     }
 
+    #[inline]
     pub(super) fn pop(&mut self) -> Option<(u64, Event)> {
         self.heap.pop().map(|Reverse((time, _, event))| (time, event))
     }

@@ -45,6 +45,7 @@ impl Rates {
         Rates { interval: interval.max(1), points: Vec::new() }
     }
 
+    #[inline]
     pub(super) fn at(&mut self, time: u64) -> &mut Point {
         while time / self.interval >= MOST as u64 {
             self.interval = self.interval.saturating_mul(2);

@@ -46,10 +46,12 @@ impl Cpu {
         }
     }
 
+    #[inline]
     pub(super) fn is_free(&self) -> bool {
         self.doing == Doing::Nothing
     }
 
+    #[inline]
     pub(super) fn overhead(&mut self, now: u64, time: u64) {
         self.doing = Doing::Overhead;
         self.until = now.saturating_add(time);
@@ -111,6 +113,7 @@ impl<'a> Task<'a> {
     }
 
     /// The time since it was last asked.
+    #[inline]
     pub(super) fn lap(&mut self, now: u64) -> u64 {
         now - std::mem::replace(&mut self.since, now)
     }

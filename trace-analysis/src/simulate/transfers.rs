@@ -31,6 +31,7 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
+    #[inline]
     pub(super) fn add(&mut self) -> u32 {
         let transfer = Transfer { first: NONE, last: NONE, waiter: NONE, parts: 0 };
         match self.free.pop() {
@@ -45,10 +46,12 @@ impl Transfers {
         }
     }
 
+    #[inline]
     pub(super) fn get(&mut self, at: u32) -> &mut Transfer {
         &mut self.all[at as usize]
     }
 
+    #[inline]
     pub(super) fn wait(&mut self, at: u32, process: u32, is_async: bool) {
         let transfer = &mut self.all[at as usize];
         let waiter = Waiter { process, is_async, next: transfer.waiter };
@@ -65,6 +68,7 @@ impl Transfers {
     }
 
     /// Takes the next one who waits: process, and whether it goes on meanwhile.
+    #[inline]
     pub(super) fn pop_waiter(&mut self, at: u32) -> Option<(u32, bool)> {
         let transfer = &mut self.all[at as usize];
         let nth = transfer.waiter;
@@ -77,6 +81,7 @@ impl Transfers {
         Some((process, is_async))
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, at: u32) {
         self.free.push(at);
     }

@@ -72,6 +72,7 @@ impl Frame {
         flags: 0,
     };
 
+    #[inline]
     pub(crate) fn is(&self, flags: u8) -> bool {
         self.flags & flags != 0
     }

@@ -13,6 +13,7 @@ pub(super) struct List {
 impl List {
     pub(super) const EMPTY: List = List { head: NONE, tail: NONE, len: 0 };
 
+    #[inline]
     pub(super) fn push_head(&mut self, frames: &mut [Frame], at: u32) {
         let head = self.head;
         let frame = &mut frames[at as usize];
@@ -37,6 +38,7 @@ impl List {
         self.len += 1;
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, frames: &mut [Frame], at: u32) {
         let Frame { newer, older, .. } = frames[at as usize];
         match newer {
@@ -50,6 +52,7 @@ impl List {
         self.len -= 1;
     }
 
+    #[inline]
     pub(super) fn renew(&mut self, frames: &mut [Frame], at: u32) {
         if self.head != at {
             self.remove(frames, at);

@@ -17,10 +17,12 @@ impl Lru {
         Lru { lists: vec![List::EMPTY; owners], owned: vec![0; owners], limit, uses: 0 }
     }
 
+    #[inline]
     pub(super) fn is_full(&self, owner: u16) -> bool {
         self.owned[usize::from(owner)] >= self.limit
     }
 
+    #[inline]
     pub(super) fn touch(&mut self, frames: &mut [Frame], at: u32) {
         let owner = usize::from(frames[at as usize].owner);
         match frames[at as usize].place {
@@ -33,6 +35,7 @@ impl Lru {
         self.stamp(frames, at);
     }
 
+    #[inline]
     fn stamp(&mut self, frames: &mut [Frame], at: u32) {
         // Only the ages of several lists have to be compared.
         if self.lists.len() > 1 {
@@ -41,6 +44,7 @@ impl Lru {
         }
     }
 
+    #[inline]
     pub(super) fn insert(&mut self, frames: &mut [Frame], at: u32) {
         let owner = usize::from(frames[at as usize].owner);
         frames[at as usize].place = Place::Main;
@@ -56,17 +60,25 @@ impl Lru {
     }
 
     /// The oldest frame of all lists, or of one.
+    #[inline]
     pub(super) fn victim(&mut self, frames: &mut [Frame], of: Option<u16>) -> Option<u32> {
         let range = of.map_or(0..self.lists.len(), |of| usize::from(of)..usize::from(of) + 1);
-        for list in &mut self.lists[range.clone()] {
+        let mut oldest: Option<(u64, usize)> = None;
+        for owner in range {
+            let list = &mut self.lists[owner];
             while list.tail != NONE && frames[list.tail as usize].is(flag::PINNED) {
                 let tail = list.tail;
                 list.remove(frames, tail);
                 frames[tail as usize].place = Place::ParkedMain;
             }
+            if list.tail != NONE {
+                let stamp = frames[list.tail as usize].stamp;
+                if oldest.is_none_or(|(before, _)| stamp < before) {
+                    oldest = Some((stamp, owner));
+                }
+            }
         }
-        let oldest = range.filter(|owner| self.lists[*owner].tail != NONE);
-        let owner = oldest.min_by_key(|owner| frames[self.lists[*owner].tail as usize].stamp)?;
+        let (_, owner) = oldest?;
         let victim = self.lists[owner].tail;
         self.lists[owner].remove(frames, victim);
         self.owned[owner] -= 1;

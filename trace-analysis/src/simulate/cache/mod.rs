@@ -49,7 +49,8 @@ impl Cache {
         };
         Cache {
             frames: vec![Frame::FREE; frames as usize],
-            heads: vec![NONE; (frames as usize).next_power_of_two()],
+            // Twice as many as frames: the victim is often the last of its chain.
+            heads: vec![NONE; (2 * frames as usize).next_power_of_two()],
             fresh: 0,
             pinned: 0,
             replacement,
@@ -58,12 +59,14 @@ impl Cache {
 
     /// Blocks that follow each other have buckets that follow each other, so that a request of many blocks walks
     /// through memory.
+    #[inline]
     fn bucket(&self, file: u32, block: u64) -> usize {
         const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
         let group = (block >> 6).wrapping_mul(GOLDEN) ^ u64::from(file).wrapping_mul(GOLDEN.rotate_left(21));
         ((group >> 20) + (block & 63)) as usize & (self.heads.len() - 1)
     }
 
+    #[inline]
     pub(crate) fn find(&self, file: u32, block: u64) -> Option<u32> {
         let mut at = self.heads[self.bucket(file, block)];
         while at != NONE {
@@ -76,20 +79,24 @@ impl Cache {
         None
     }
 
+    #[inline]
     pub(crate) fn frame(&self, at: u32) -> &Frame {
         &self.frames[at as usize]
     }
 
+    #[inline]
     pub(crate) fn frame_mut(&mut self, at: u32) -> &mut Frame {
         &mut self.frames[at as usize]
     }
 
     /// Frames that could be replaced or are free.
+    #[inline]
     pub(crate) fn available(&self) -> u32 {
         self.frames.len() as u32 - self.pinned
     }
 
     /// The block was asked for.
+    #[inline]
     pub(crate) fn touch(&mut self, at: u32) {
         let frames = &mut self.frames;
         match &mut self.replacement {
@@ -101,6 +108,7 @@ impl Cache {
     }
 
     /// A frame for a block that the cache does not hold; `None`: all are pinned, or all that the owner may have.
+    #[inline]
     pub(crate) fn insert(&mut self, file: u32, block: u64, owner: u16) -> Option<u32> {
         let room = (self.fresh as usize) < self.frames.len();
         let at = match &mut self.replacement {
@@ -124,6 +132,7 @@ impl Cache {
         Some(at)
     }
 
+    #[inline]
     fn evict(&mut self, owner: u16, own: bool) -> Option<u32> {
         if self.pinned as usize == self.frames.len() {
             return None;
@@ -149,12 +158,14 @@ impl Cache {
         Some(at)
     }
 
+    #[inline]
     pub(crate) fn set(&mut self, at: u32, flags: u8) {
         let frame = &mut self.frames[at as usize];
         self.pinned += u32::from(!frame.is(flag::PINNED) && flags & flag::PINNED != 0);
         frame.flags |= flags;
     }
 
+    #[inline]
     pub(crate) fn clear(&mut self, at: u32, flags: u8) {
         let frame = &mut self.frames[at as usize];
         let was = frame.is(flag::PINNED);

@@ -4,6 +4,7 @@ use crate::simulate::config::Disk;
 
 /// Nanoseconds until the first byte moves: nothing to position where the last access ended, else a seek that grows with
 /// the square root of its distance (the arm accelerates half the way; Ruemmler and Wilkes 1994) and half a turn.
+#[inline]
 pub(super) fn position(disk: &Disk, head: Option<u64>, at: u64, write: bool) -> u64 {
     let latency = if write { disk.write_latency } else { disk.read_latency };
     if head == Some(at) {
@@ -18,11 +19,13 @@ pub(super) fn position(disk: &Disk, head: Option<u64>, at: u64, write: bool) -> 
 }
 
 /// Nanoseconds in which a device moves so many bytes.
+#[inline]
 pub(super) fn transfer(disk: &Disk, bytes: u64, write: bool) -> u64 {
     moving(if write { disk.write_rate } else { disk.read_rate }, bytes)
 }
 
 /// Nanoseconds in which bytes move at a rate, rounded up.
+#[inline]
 pub(super) fn moving(rate: u64, bytes: u64) -> u64 {
     if rate == 0 {
         return 0;

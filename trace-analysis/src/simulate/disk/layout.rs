@@ -19,6 +19,7 @@ impl Layout {
         Layout { files: files.collect() }
     }
 
+    #[inline]
     pub(crate) fn address(&self, file: u32, offset: u64) -> u64 {
         self.files[file as usize].saturating_add(offset)
     }

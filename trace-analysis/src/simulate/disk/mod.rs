@@ -58,6 +58,7 @@ impl Disks {
     }
 
     /// Begins a transfer: in how many parts it will be done.
+    #[inline]
     pub(super) fn begin(
         &mut self,
         transfer: u32,
@@ -93,6 +94,7 @@ impl Disks {
     }
 
     /// A part is done: transfer, bytes, whether they were written. `None`: only the device is done with it.
+    #[inline]
     pub(super) fn end(&mut self, part: u32, now: u64, events: &mut Events) -> Option<(u32, u64, bool)> {
         let under_way = self.parts.get(part);
         if self.config.queue && !under_way.on_link {

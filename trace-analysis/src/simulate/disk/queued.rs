@@ -39,6 +39,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
+    #[inline]
     pub(super) fn add(&mut self, transfer: u32, write: bool, piece: Piece, now: u64) -> u32 {
         let part = Part { transfer, write, piece, came: now, on_link: false };
         match self.free.pop() {
@@ -53,10 +54,12 @@ impl Parts {
         }
     }
 
+    #[inline]
     pub(super) fn get(&mut self, at: u32) -> &mut Part {
         &mut self.all[at as usize]
     }
 
+    #[inline]
     pub(super) fn take(&mut self, at: u32) -> Part {
         self.free.push(at);
         self.all[at as usize]

@@ -12,6 +12,7 @@ pub(super) struct Simple {
 
 impl Simple {
     /// How long an access takes.
+    #[inline]
     pub(super) fn access(&mut self, disk: &Disk, address: u64, bytes: u64, write: bool) -> u64 {
         let takes = position(disk, self.head, address, write) + transfer(disk, bytes, write);
         self.head = Some(address.saturating_add(bytes));

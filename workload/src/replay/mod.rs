@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `below` | names of the trace as names below the directory; no name leads out of it |
 //! | `needs` | what must be there before the first step |
+//! | `links` | where the symbolic links lead that steps have made |
 //! | `order` | which steps wait for which of other threads |
 //! | `plan` | the steps of every thread, in a file without a name |
 //! | `board` | how far each thread is, in memory that all processes share |
@@ -22,6 +23,7 @@ mod calls;
 mod conduct;
 mod fidelity;
 mod files;
+mod links;
 mod needs;
 mod order;
 mod plan;

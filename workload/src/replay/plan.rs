@@ -1,5 +1,6 @@
 //! The steps of every thread, in a file without a name, and what the processes must be told.
 
+use super::links::Links;
 use super::order::{At, Order, Use};
 use super::{Pace, Part, Step};
 use miot_proto::event::flag;
@@ -82,6 +83,7 @@ pub struct Planner {
     file: File,
     at: u64,
     order: Order,
+    links: Links,
     threads: Vec<Thread>,
     processes: Vec<Process>,
     by_thread: HashMap<(u64, u32), u32>,
@@ -113,6 +115,7 @@ impl Planner {
             file: tempfile::tempfile()?,
             at: 0,
             order: Order::default(),
+            links: Links::default(),
             threads: Vec::new(),
             processes: Vec::new(),
             by_thread: HashMap::new(),
@@ -141,7 +144,11 @@ impl Planner {
         let asynchronous = step.flags & flag::ASYNC != 0;
         let at = At { thread: slot, number: thread.done, begin: step.begin, end: step.end, asynchronous };
         let is_new = step.handle != 0 && !process.open.contains_key(&step.handle);
-        step.waits.extend(self.order.add(at, &uses(&step, is_new)));
+        let through = self.links.through(&step);
+        let all_uses = through.iter().chain([&step]).flat_map(|step| uses(step, is_new));
+        let waits = self.order.add(at, &all_uses.collect::<Vec<_>>());
+        step.waits.extend(waits);
+        self.links.add(&step);
         process.name(&mut step);
         self.steps += 1;
         if asynchronous {
@@ -369,6 +376,7 @@ fn uses(step: &Step, is_new: bool) -> Vec<(&[u8], Use)> {
 #[cfg(test)]
 mod tests {
     use super::{Plan, Planner, Step, Who};
+    use miot_proto::op::named;
 
     /// The plan of one step for each: process, begin, end.
     fn plan(steps: &[(u64, i64, i64)]) -> Plan {
@@ -395,5 +403,22 @@ mod tests {
         let overtaken = plan(&[(1, 0, 1), (3, 3, 4), (4, 5, 6), (2, 2, 9)]);
         assert!(does(&overtaken, 0, 1), "nobody else has begun");
         assert!(!does(&overtaken, 1, 2), "it ends last");
+    }
+
+    #[test]
+    fn what_goes_through_a_link_waits_for_what_was_done_to_the_file() {
+        let mut planner = Planner::new().unwrap();
+        for (process, name, path, path2) in
+            [(1, "rename", "a/y", "a/z"), (2, "symlink", "a/z", "a/l"), (3, "open", "a/l", "")]
+        {
+            let op = named("posix", name).unwrap().op;
+            let [path, path2] = [path, path2].map(|name| Some(name.as_bytes().to_vec()));
+            let (begin, end) = (2 * process, 2 * process + 1);
+            let step = Step { op: (op.layer, op.number), path, path2, begin, end, ..Step::default() };
+            planner.add(&Who { process: process as u64, ..Who::default() }, 1, step).unwrap();
+        }
+        let mut waits = planner.threads[2].steps[0].waits.clone();
+        waits.sort_unstable();
+        assert_eq!(waits, [(0, 1), (1, 1)]);
     }
 }

@@ -9,6 +9,7 @@ use miot_tests::daemons::{client, free_port, preloaded, ready, server_command};
 use miot_tests::process::{Background, run};
 use miot_tests::tmux::Terminal;
 use miot_tests::traced::traced;
+use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -66,11 +67,12 @@ fn watching(place: &Path) {
     let mut server = server_command(&address, &place.join("trace"));
     let _server = ready(server.arg("--http").arg(format!("127.0.0.1:{http}")));
     let _client = client(port, "node-1", &node);
+    // It ends with its directory, whatever becomes of this program.
     let script = "for n in 1 2 3 4 5 6 7 8; do
-            (while :; do dd if=/dev/zero of=data-$n bs=${n}k count=50; cat data-* > all-$n; rm -f data-$n; done) &
+            (while [ -d \"$PWD\" ]; do dd if=/dev/zero of=data-$n bs=${n}k count=50; cat data-* > all-$n; rm -f data-$n; done) &
         done; wait";
     let load = &mut preloaded("timeout", &node);
-    let _load = Background::start(
+    let load = Background::start(
         load.args(["60", "sh", "-c", script]).env("SLURM_JOB_ID", "4711").current_dir(place),
     );
     let terminal = Terminal::new(110, 22);
@@ -87,4 +89,5 @@ fn watching(place: &Path) {
     std::fs::write(&page, terminal.html()).unwrap();
     open(&mut browser, &page);
     browser.picture(Some("pre"), &picture("top.png"));
+    let _ = load.stop(Signal::TERM);
 }

@@ -81,7 +81,8 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The block size that lines of [`Job::block_sizes`] say for a path: that of the longest place that the path is in.
+/// The block size that lines of [`Job::block_sizes`] say for a path: that of the longest place that the path is in. Never 0,
+/// whatever a node says.
 #[must_use]
 pub fn size_of_place(lines: &[u8], path: &[u8]) -> Option<u32> {
     let line = |line: &[u8]| {
@@ -89,7 +90,7 @@ pub fn size_of_place(lines: &[u8], path: &[u8]) -> Option<u32> {
         let place = &place[1..];
         let below = path.strip_prefix(place.strip_suffix(b"/").unwrap_or(place))?;
         let is_in = below.is_empty() || below.starts_with(b"/");
-        let size = std::str::from_utf8(size).ok()?.parse().ok()?;
+        let size = std::str::from_utf8(size).ok()?.parse().ok().filter(|size| *size > 0)?;
         is_in.then_some((place.len(), size))
     };
     let longest = lines.split(|byte| *byte == b'\n').filter_map(line).max_by_key(|(length, _)| *length)?;
@@ -125,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_path_has_the_block_size_of_the_innermost_mount() {
-        let lines = b"4096 /\n512 /boot/efi\n1048576 /my data\n8192 /my data/in\nnonsense\nx /y\n";
+        let lines = b"4096 /\n512 /boot/efi\n1048576 /my data\n8192 /my data/in\nnonsense\nx /y\n0 /z\n";
         for (path, size) in [
             ("/", 4096),
             ("/boot/efi", 512),
@@ -134,11 +135,13 @@ mod tests {
             ("/my data/inner", 1 << 20),
             ("/my data/in/ner", 8192),
             ("/y", 4096),
+            ("/z", 4096),
         ] {
             assert_eq!(size_of_place(lines, path.as_bytes()), Some(size), "{path}");
         }
         assert_eq!(size_of_place(b"512 /a", b"/b"), None);
         assert_eq!(size_of_place(b"", b"/b"), None);
+        assert_eq!(size_of_place(b"0 /", b"/b"), None);
     }
 
     /// Paths as slurmstepd and systemd make them.

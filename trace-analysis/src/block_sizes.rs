@@ -40,9 +40,26 @@ impl BlockSizes {
         Some(())
     }
 
-    /// Bytes, for a file that this process uses; `None`: not known.
+    /// Bytes, at least 1, for a file that this process uses; `None`: not known.
     #[must_use]
     pub fn of(&self, process: u64, path: &str) -> Option<u32> {
         self.said.or_else(|| size_of_place(self.seen.get(&process)?.as_bytes(), path.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::{ArrayRef, StringArray, UInt64Array};
+
+    #[test]
+    fn what_a_node_says_counts_if_it_is_a_size() {
+        let ids: ArrayRef = Arc::new(UInt64Array::from(vec![1, 2, 3]));
+        let said: ArrayRef =
+            Arc::new(StringArray::from(vec![Some("4096 /\n512 /a"), Some("0 /\n-1 /a"), None]));
+        let rows = [RecordBatch::try_from_iter([("process", ids), ("block_sizes", said)]).unwrap()];
+        let told = BlockSizes::new(None, &rows);
+        assert_eq!([1, 2, 3, 4].map(|process| told.of(process, "/a/b")), [Some(512), None, None, None]);
+        assert_eq!(BlockSizes::new(Some(0), &rows).of(1, "/a/b"), Some(1));
     }
 }

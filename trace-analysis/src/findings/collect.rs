@@ -227,7 +227,8 @@ impl Collector {
         let is_block = moved >= block;
         facts.blocks += u64::from(is_block);
         facts.block = facts.block.max(block);
-        let is_misaligned = is_block && event.offset.is_some_and(|offset| offset.unsigned_abs() % block != 0);
+        let is_misaligned =
+            is_block && event.offset.is_some_and(|offset| !offset.unsigned_abs().is_multiple_of(block));
         facts.misaligned += u64::from(is_misaligned);
         let rule = if is_write { Rule::SmallWrites } else { Rule::SmallReads };
         self.case(event, file, member, rule, u64::from(is_small));

@@ -327,19 +327,13 @@ impl<'a> Measurement<'a> {
             }
             [one, ..] => (one.offset, self.after.at(one.offset, one.length)),
         };
-        if reads {
-            let found = buffer.of(length);
-            file.read(found, offset).map_err(self.io("read"))?;
-            let mut rest = &*found;
-            for piece in call.pieces {
-                let (own, others) = rest.split_at(piece.length as usize);
-                self.compare(&self.before, piece.offset, own, self.run.verify)?;
-                rest = others;
-            }
+        let read = if reads { self.read(file, call.pieces, offset, buffer) } else { Ok(()) };
+        if reads && read.is_ok() {
             accessed.read += length;
             accessed.calls += 1;
         }
-        if writes {
+        // The others wait in a collective call for one that could not read, too.
+        if writes && (read.is_ok() || self.run.collective) {
             file.write(content, offset).map_err(self.io("write"))?;
             accessed.written += length;
             accessed.calls += 1;
@@ -349,6 +343,19 @@ impl<'a> Measurement<'a> {
         }
         if self.run.operation == Operation::None {
             accessed.calls += 1;
+        }
+        read
+    }
+
+    /// Reads pieces by one call, and compares them.
+    fn read(&self, file: &Opened, pieces: &[Piece], offset: u64, buffer: &mut Buffer) -> Result<(), Failed> {
+        let found = buffer.of(bytes(pieces));
+        file.read(found, offset).map_err(self.io("read"))?;
+        let mut rest = &*found;
+        for piece in pieces {
+            let (own, others) = rest.split_at(piece.length as usize);
+            self.compare(&self.before, piece.offset, own, self.run.verify)?;
+            rest = others;
         }
         Ok(())
     }

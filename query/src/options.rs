@@ -1,7 +1,11 @@
 //! The command line.
 
 use clap::{Parser, ValueEnum};
+use miot_proto::units::{format_bytes, parse_bytes};
 use std::path::PathBuf;
+
+/// With less the engine can do nothing.
+const LEAST_MEMORY: usize = 16 << 20;
 
 /// Ask a trace in SQL
 #[derive(Clone, Debug, Parser)]
@@ -77,19 +81,11 @@ impl Options {
 }
 
 fn parse_size(text: &str) -> Result<usize, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let unit = match &text[digits..].to_ascii_lowercase()[..] {
-        "" | "b" => 1,
-        "k" | "kb" | "kib" => 1 << 10,
-        "m" | "mb" | "mib" => 1 << 20,
-        "g" | "gb" | "gib" => 1 << 30,
-        _ => return Err(format!("`{text}` is no size; write 512MiB or 2GiB")),
-    };
-    let bytes = text[..digits].parse::<usize>().ok().and_then(|number| number.checked_mul(unit));
-    match bytes {
-        Some(bytes) if bytes >= 16 << 20 => Ok(bytes),
-        Some(_) => Err("at least 16MiB are needed".to_owned()),
-        None => Err(format!("`{text}` is no size; write 512MiB or 2GiB")),
+    match parse_bytes(text).map(usize::try_from) {
+        Ok(Ok(bytes)) if bytes >= LEAST_MEMORY => Ok(bytes),
+        Ok(Ok(_)) => Err(format!("at least {} are needed", format_bytes(LEAST_MEMORY as u64))),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

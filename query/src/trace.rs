@@ -22,6 +22,8 @@ use url::Url;
 pub(crate) struct Trace {
     /// The name of its directory.
     pub(crate) name: String,
+    /// Parts that should be there.
+    pub(crate) missing: Vec<u64>,
     place: Place,
 }
 
@@ -81,28 +83,23 @@ impl Trace {
         location: &Location,
         verify: bool,
     ) -> anyhow::Result<Trace> {
-        let place = match location {
-            Location::Dir(dir) => Place::Local(local::Local::open(dir, verify)?),
+        let (place, missing) = match location {
+            Location::Dir(dir) => {
+                let (local, missing) = local::Local::open(dir, verify)?;
+                (Place::Local(local), missing)
+            }
             Location::Remote(url) if verify => {
                 anyhow::bail!("--verify is for directories, which {url} is not")
             }
             #[cfg(feature = "remote")]
-            Location::Remote(url) => Place::Remote(remote::Remote::open(context, url).await?),
+            Location::Remote(url) => {
+                let (remote, missing) = remote::Remote::open(context, url).await?;
+                (Place::Remote(remote), missing)
+            }
             #[cfg(not(feature = "remote"))]
             Location::Remote(url) => anyhow::bail!("{url}: not built for this"),
         };
-        Ok(Trace { name: location.name(), place })
-    }
-
-    /// Parts that should be there.
-    pub(crate) fn missing(&self) -> Vec<u64> {
-        let parts = match &self.place {
-            Place::Local(local) => local.parts(),
-            #[cfg(feature = "remote")]
-            Place::Remote(remote) => remote.parts(),
-        };
-        let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Vec::new() };
-        (*first..=*last).filter(|part| !parts.contains(part)).collect()
+        Ok(Trace { name: location.name(), missing, place })
     }
 
     /// Retention has removed parts since the trace was opened.

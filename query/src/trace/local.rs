@@ -9,7 +9,6 @@ use datafusion::datasource::MemTable;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::prelude::SessionContext;
 use miot_trace_store::{Error, Reader, Table};
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
@@ -26,17 +25,13 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// `verify`: sealed events are compared with their checksums before they are read.
-    pub(crate) fn open(dir: &Path, verify: bool) -> anyhow::Result<Local> {
+    /// The trace, and which parts of it are missing. `verify`: sealed events are compared with their checksums before they are read.
+    pub(crate) fn open(dir: &Path, verify: bool) -> anyhow::Result<(Local, Vec<u64>)> {
         let dir = std::path::absolute(dir)?;
         let reader = Reader::open(&dir)?;
         let removed = reader.removed()?.parts;
-        Ok(Local { dir, reader: Arc::new(reader), removed, verify })
-    }
-
-    /// Numbers of the parts from the first on that retention has left.
-    pub(crate) fn parts(&self) -> BTreeSet<u64> {
-        self.reader.parts().map(|(part, _)| part).collect()
+        let missing = reader.missing_parts()?;
+        Ok((Local { dir, reader: Arc::new(reader), removed, verify }, missing))
     }
 
     pub(crate) fn overtaken(&self) -> bool {

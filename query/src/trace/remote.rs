@@ -20,12 +20,12 @@ use url::Url;
 /// The files of each table.
 #[derive(Debug)]
 pub(crate) struct Remote {
-    parts: BTreeSet<u64>,
     files: BTreeMap<Table, Vec<Url>>,
 }
 
 impl Remote {
-    pub(crate) async fn open(context: &SessionContext, url: &Url) -> anyhow::Result<Remote> {
+    /// The trace, and which parts of it are missing.
+    pub(crate) async fn open(context: &SessionContext, url: &Url) -> anyhow::Result<(Remote, Vec<u64>)> {
         let store = store(url).with_context(|| format!("{url} cannot be reached"))?;
         let mut root = url.clone();
         root.set_path("");
@@ -53,16 +53,11 @@ impl Remote {
             file.set_path(&format!("{}/{table}/{name}", url.path().trim_end_matches('/')));
             file
         };
-        let (parts, wanted) = wanted(&holds);
+        let (missing, wanted) = wanted(&holds);
         let files = wanted
             .into_iter()
             .map(|(table, names)| (table, names.iter().map(|name| file(table, name)).collect()));
-        Ok(Remote { parts, files: files.collect() })
-    }
-
-    /// Numbers of the sealed parts.
-    pub(crate) fn parts(&self) -> BTreeSet<u64> {
-        self.parts.clone()
+        Ok((Remote { files: files.collect() }, missing))
     }
 
     pub(crate) async fn rows(
@@ -101,8 +96,8 @@ async fn list(store: &dyn ObjectStore, folder: &Key) -> object_store::Result<Vec
     Ok(names.filter_map(|name| Some((name.to_owned(), Holds::of(name)?))).collect())
 }
 
-/// The sealed parts, and the files that count: see the rules of `miot_trace_store`.
-fn wanted(holds: &BTreeMap<Table, Vec<(String, Holds)>>) -> (BTreeSet<u64>, BTreeMap<Table, Vec<String>>) {
+/// The parts that are missing among those sealed, and the files that count: see the rules of `miot_trace_store`.
+fn wanted(holds: &BTreeMap<Table, Vec<(String, Holds)>>) -> (Vec<u64>, BTreeMap<Table, Vec<String>>) {
     let of = |table: Table| holds.get(&table).into_iter().flatten();
     let carried = |(_, holds): &(String, Holds)| match holds {
         Holds::Carried(first) => Some(*first),
@@ -127,7 +122,9 @@ fn wanted(holds: &BTreeMap<Table, Vec<(String, Holds)>>) -> (BTreeSet<u64>, BTre
         names
     };
     let files = Table::ALL.into_iter().map(|table| (table, names(table))).collect();
-    (sealed, files)
+    let last = sealed.last().copied().unwrap_or(first);
+    let missing = (first..last).filter(|part| !sealed.contains(part));
+    (missing.collect(), files)
 }
 
 #[cfg(test)]
@@ -150,11 +147,29 @@ mod tests {
             ),
             (Table::Files, names(&["carried-000002.parquet", "part-000003.parquet", "part-000004.parquet"])),
         ]);
-        let (parts, wanted) = wanted(&all);
-        assert_eq!(parts, BTreeSet::from([2, 3]));
+        let (missing, wanted) = wanted(&all);
+        assert_eq!(missing, [0; 0]);
         assert_eq!(wanted[&Table::Events], ["part-000002.parquet", "part-000003.parquet"]);
         assert_eq!(wanted[&Table::Threads], ["carried-000002.parquet"]);
         assert_eq!(wanted[&Table::Files], ["part-000003.parquet", "carried-000002.parquet"]);
         assert_eq!(wanted[&Table::Losses], [""; 0]);
+    }
+
+    #[test]
+    fn parts_that_are_not_there_and_were_not_removed_are_missing() {
+        let missing = |events: &[u64], carried: Option<u64>| {
+            let events = events.iter().map(|part| (String::new(), Holds::Part(*part)));
+            let carried = carried.map(|first| (String::new(), Holds::Carried(first)));
+            let all = [
+                (Table::Events, events.collect::<Vec<_>>()),
+                (Table::Threads, carried.into_iter().collect()),
+            ];
+            wanted(&BTreeMap::from(all)).0
+        };
+        assert_eq!(missing(&[], None), [0; 0]);
+        assert_eq!(missing(&[0, 3], None), [1, 2]);
+        assert_eq!(missing(&[4, 6], Some(4)), [5]);
+        assert_eq!(missing(&[2], None), [0, 1]);
+        assert_eq!(missing(&[2], Some(1)), [1]);
     }
 }

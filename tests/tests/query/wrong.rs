@@ -134,6 +134,11 @@ fn a_missing_part_is_told_beside_the_figures() {
     let ended = ask(&trace, "SELECT count(*) FROM events").success();
     assert!(ended.stdout.contains("400"), "{}", ended.stdout);
     assert!(ended.stderr.contains("part 1 is missing"), "{}", ended.stderr);
+    // Also if no part before it is there.
+    fs::remove_file(trace.join("events/part-000000.parquet")).unwrap();
+    let ended = ask(&trace, "SELECT count(*) FROM events").success();
+    assert!(ended.stdout.contains("100"), "{}", ended.stdout);
+    assert!(ended.stderr.contains("2 parts, from 0 on, are missing"), "{}", ended.stderr);
 }
 
 #[test]

@@ -217,7 +217,7 @@ impl Conductor {
     fn try_repeat(&mut self, run: &Run) -> Result<Result<Repetition, Failed>, Lost> {
         let order = toml::to_string(run).map_err(|error| Lost::Conductor(io::Error::other(error)))?;
         self.ranks.tell(&Order::Measure(order))?;
-        for _ in ["made", "filled", "opened"] {
+        for _ in ["made", "filled", "opened", "shared"] {
             if let Err(why) = self.agree()? {
                 return Ok(Err(Failed::Rank(why)));
             }

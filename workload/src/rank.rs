@@ -157,7 +157,8 @@ impl<'a> Measurement<'a> {
     fn measure(&self, place: &mut Place) -> Result<(), Failed> {
         agree(place, self.make())?;
         agree(place, self.fill())?;
-        let file = agree(place, self.open(place))?;
+        let file = agree(place, self.open())?;
+        let file = agree(place, self.share(place, file))?;
         let staged = self.staged();
         let mut buffer = Buffer::new(self.longest_call(), self.run.memory);
         place.barrier()?;
@@ -214,7 +215,7 @@ impl<'a> Measurement<'a> {
         if self.run.cache == Cache::Keep { Ok(()) } else { file.sync_all().map_err(self.io("sync")) }
     }
 
-    fn open(&self, place: &Place) -> Result<Opened, Failed> {
+    fn open(&self) -> Result<File, Failed> {
         let direct = if self.run.cache == Cache::Direct { OFlags::DIRECT } else { OFlags::empty() };
         let flags = OFlags::RDWR | OFlags::CLOEXEC | direct;
         let file = rustix::fs::open(&self.path, flags, Mode::empty());
@@ -223,6 +224,11 @@ impl<'a> Measurement<'a> {
             let dropped = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
             dropped.map_err(|errno| self.io("drop the cache of")(errno.into()))?;
         }
+        Ok(file)
+    }
+
+    /// Opens the file through MPI-IO, if that is wanted: a step of its own, as one that waits for all ranks.
+    fn share(&self, place: &Place, file: File) -> Result<Opened, Failed> {
         let (Interface::MpiIo, Some(member)) = (self.run.interface, place.member()) else {
             return Ok(Opened::Posix(file));
         };

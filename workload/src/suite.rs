@@ -136,7 +136,7 @@ pub struct Run {
     /// Pieces of a call of MPI-IO, through a file type.
     #[serde(default = "one")]
     pub together: u64,
-    /// Bytes of memory of each process that data come from and go to, in turn; at least one call's. Little of it stays in
+    /// Bytes of memory of each process that data come from and go to, in turn; at least those of one call, at most 1 TiB. Little of it stays in
     /// the processor's cache.
     #[serde(default, with = "miot_proto::units::bytes")]
     pub memory: u64,
@@ -256,6 +256,9 @@ impl Suite {
     }
 }
 
+/// Of [`Run::memory`].
+const MOST_MEMORY: u64 = 1 << 40;
+
 impl Run {
     /// A run with nothing but defaults.
     #[must_use]
@@ -308,6 +311,9 @@ impl Run {
         }
         if self.together == 0 {
             return wrong("`together` is at least 1");
+        }
+        if self.memory > MOST_MEMORY {
+            return wrong("`memory` is at most 1 TiB");
         }
         if self.collective && self.file_per_process {
             return wrong(

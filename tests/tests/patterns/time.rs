@@ -141,7 +141,10 @@ fn a_program_that_writes_all_the_time_has_no_cycle() {
     // What waits for a processor again and again, one time slice in two, has a cycle indeed.
     let trace = (0..10)
         .map(|_| place.undisturbed("strided 3000 65536 65536 0"))
-        .find(|trace| gaps(&times(trace)).iter().all(|gap| *gap < 1_000_000))
+        .find(|trace| {
+            let writes: Vec<_> = times(trace).into_iter().filter(|(.., bytes)| *bytes > 0).collect();
+            gaps(&writes).iter().all(|gap| *gap < 1_000_000)
+        })
         .expect("a run that was not interrupted");
     let cycles = trace.json("cycles", &[]);
     assert_eq!(cycles["all"]["cycles"], serde_json::json!([]), "{cycles:#}");

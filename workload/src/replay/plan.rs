@@ -43,6 +43,8 @@ pub(super) struct Lane {
 /// What a process is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Job {
+    /// Process id of who says so.
+    pub(super) conductor: u32,
     pub(super) root: Vec<u8>,
     pub(super) pace: Pace,
     pub(super) pid: u32,
@@ -257,6 +259,7 @@ impl Plan {
     pub(super) fn job(&mut self, number: usize, root: &[u8], pace: Pace) -> io::Result<Chunk> {
         let process = &self.processes[number];
         let job = Job {
+            conductor: std::process::id(),
             root: root.to_vec(),
             pace,
             pid: process.who.pid,

@@ -49,11 +49,15 @@ fn read<T: serde::de::DeserializeOwned>(plan: impl AsFd, (at, bytes): (u64, u64)
 /// If the plan, the memory or the directory cannot be used. The process is to end then: some of its threads may wait for ever for
 /// one that has failed.
 pub fn work(worker: Worker) -> io::Result<Report> {
-    use rustix::process::{Signal, set_parent_process_death_signal};
+    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
     set_parent_process_death_signal(Some(Signal::KILL))?;
     more_descriptors();
     let board = Board::of(worker.board)?;
     let job: Job = read(worker.plan, worker.told)?;
+    // It may have died before its death was a signal.
+    if getppid().is_none_or(|parent| parent.as_raw_nonzero().get().cast_unsigned() != job.conductor) {
+        return Err(io::Error::other("the replay has ended"));
+    }
     let below = Below::open(Path::new(OsStr::from_bytes(&job.root)))?;
     let target = Target::new(below, job.longest);
     play_all(Common { board, target, pace: job.pace, pid: job.pid, plan: worker.plan }, job.lanes)

@@ -60,6 +60,8 @@ trace, sql, threads = sys.argv[1:]
 db = duckdb.connect()
 db.execute(f\"SET threads = {threads}\")
 db.execute(\"SET memory_limit = '1GiB'\")
+# It goes to standard output.
+db.execute(\"SET enable_progress_bar = false\")
 for table in ['events', 'processes', 'files']:
     db.execute(f\"CREATE VIEW {table} AS SELECT * FROM '{trace}/{table}/*.parquet'\")
 rows = db.execute(sql)

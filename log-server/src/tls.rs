@@ -3,15 +3,11 @@
 use crate::error::Refusal;
 use crate::session::{self, HELLO_WITHIN, LAST_WORD_WITHIN};
 use crate::shared::Shared;
-use miot_security::server::{Rejected, Stream};
+use miot_security::server::{Rejected, Stream, part};
 use miot_security::{Certificate, Server};
 use std::net::SocketAddr;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-
-/// What a peer that is turned away may still have been sending, bytes.
-const REST: u64 = 256 << 10;
 
 /// The handshake: an encrypted connection and what the peer's certificate says. `None`: the peer is turned away, which
 /// it and the log were told.
@@ -28,24 +24,13 @@ pub(crate) async fn admit(
         Ok(Err(Rejected::Plain(mut socket))) => {
             turned_away("it does not speak TLS");
             session::turn_away(&mut socket, Refusal::Plain).await;
-            part(socket).await;
+            part(socket, LAST_WORD_WITHIN).await;
         }
         Ok(Err(Rejected::Failed(socket, reason))) => {
             turned_away(&reason);
-            part(socket).await;
+            part(socket, LAST_WORD_WITHIN).await;
         }
         Err(_) => turned_away(&format!("no TLS handshake within {HELLO_WITHIN:?}")),
     }
     None
-}
-
-/// Closes the connection so that the peer reads the last word: what it is still sending is read first, or the kernel
-/// would answer with a reset that overtakes it.
-async fn part(mut socket: TcpStream) {
-    let reading = async {
-        let _ = socket.shutdown().await;
-        let mut rest = socket.take(REST);
-        let _ = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await;
-    };
-    let _ = timeout(LAST_WORD_WITHIN, reading).await;
 }

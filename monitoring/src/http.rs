@@ -23,7 +23,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use miot_security::server::Rejected;
+use miot_security::server::{Rejected, part};
 use miot_security::{Certificate, Role, Server, is_loopback};
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
@@ -209,7 +209,10 @@ async fn connection(socket: TcpStream, peer: SocketAddr, tls: Option<&Server>, r
             let reason = "this is https, and you need a certificate of a reader (`miot pki reader`)\n";
             refuse(socket, reason.to_owned(), patience).await;
         }
-        Ok(Err(Rejected::Failed(_, reason))) => turned_away(&reason),
+        Ok(Err(Rejected::Failed(socket, reason))) => {
+            turned_away(&reason);
+            part(socket, patience).await;
+        }
         Ok(Err(Rejected::Gone)) => {}
         Err(_) => turned_away("no TLS handshake in time"),
     }

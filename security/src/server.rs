@@ -11,7 +11,10 @@ use rustls::{RootCertStore, ServerConfig};
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 /// An encrypted connection.
@@ -99,6 +102,20 @@ impl Server {
             Err(reason) => Err(Rejected::Failed(stream.into_inner().0, format!("its certificate: {reason}"))),
         }
     }
+}
+
+/// What a peer that is turned away may still have been sending, bytes.
+const REST: u64 = 256 << 10;
+
+/// Closes a connection so that the peer reads the last word: what it is still sending is read first, for so long, or the
+/// kernel would answer with a reset that overtakes it.
+pub async fn part(mut socket: TcpStream, within: Duration) {
+    let reading = async {
+        let _ = socket.shutdown().await;
+        let mut rest = socket.take(REST);
+        let _ = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await;
+    };
+    let _ = timeout(within, reading).await;
 }
 
 fn configure(files: &Files) -> Result<(Arc<ServerConfig>, Certificate), Error> {

@@ -105,6 +105,7 @@ impl<O: Observer> Engine<'_, O> {
     }
 
     /// A processor has done what it was doing.
+    #[inline]
     fn step(&mut self, cpu: usize) {
         let at = &mut self.cpus[cpu];
         match std::mem::replace(&mut at.doing, Doing::Nothing) {
@@ -215,6 +216,7 @@ impl<O: Observer> Engine<'_, O> {
         }
     }
 
+    #[inline]
     fn begin_request(&mut self, process: u32) -> Request {
         let task = &mut self.tasks[process as usize];
         let mut request = task.program.requests[task.next];
@@ -243,6 +245,7 @@ impl<O: Observer> Engine<'_, O> {
     }
 
     /// The process leaves its processor, which takes the next one.
+    #[inline]
     fn leave(&mut self, cpu: usize) {
         let at = &mut self.cpus[cpu];
         let task = &mut self.tasks[at.process as usize];
@@ -254,6 +257,7 @@ impl<O: Observer> Engine<'_, O> {
     }
 
     /// Gives a free processor the next process that is ready.
+    #[inline]
     fn dispatch(&mut self, cpu: usize) {
         let Some(process) = self.ready.pop_front() else { return };
         let at = &mut self.cpus[cpu];
@@ -273,6 +277,7 @@ impl<O: Observer> Engine<'_, O> {
     }
 
     /// A process waits no longer.
+    #[inline]
     fn make_ready(&mut self, process: u32) {
         let task = &mut self.tasks[process as usize];
         task.totals.blocked += task.lap(self.now);
@@ -304,6 +309,7 @@ impl<O: Observer> Engine<'_, O> {
         }
     }
 
+    #[inline]
     fn part_done(&mut self, part: u32) {
         let mut waiters = std::mem::take(&mut self.waiters);
         let done = self.storage.part_done(part, self.now, &mut waiters);
@@ -339,11 +345,13 @@ impl<O: Observer> Engine<'_, O> {
         }
     }
 
+    #[inline]
     fn wake(&mut self, process: u32, served: u64) {
         self.storage.events.push(served, Event::Wake(process));
     }
 
     /// A processor serves the interrupt of a transfer, a free one if there is one: when it has done so.
+    #[inline]
     fn interrupt(&mut self) -> u64 {
         let time = self.config.interrupt;
         if time == 0 || self.running == 0 {
@@ -398,6 +406,7 @@ impl<O: Observer> Engine<'_, O> {
 }
 
 impl Task<'_> {
+    #[inline]
     fn after_request(&self) -> Phase {
         Phase::Compute(self.program.requests.get(self.next).map_or(self.program.rest, |request| request.cpu))
     }

@@ -103,15 +103,18 @@ impl<'a, O: Observer> Storage<'a, O> {
     }
 
     /// First and last block of a request.
+    #[inline]
     fn blocks(&self, request: &Request) -> (u64, u64) {
         (request.offset >> self.block_shift, (request.end() - 1) >> self.block_shift)
     }
 
+    #[inline]
     fn owner(&self, process: u32) -> u16 {
         if self.config.cache.limit > 0 { process as u16 } else { 0 }
     }
 
     /// Begins an access.
+    #[inline]
     pub(super) fn access(&self, process: u32, request: Request) -> Access {
         let cursor = request.offset >> self.block_shift;
         Access { process, request, cursor, waits: 0, later: 0, cost: 0 }
@@ -153,6 +156,7 @@ impl<'a, O: Observer> Storage<'a, O> {
         progress
     }
 
+    #[inline]
     fn read(&mut self, home: &mut Cache, access: &mut Access, now: u64) -> Progress {
         let (request, owner) = (access.request, self.owner(access.process));
         let (_, last) = self.blocks(&request);
@@ -214,6 +218,7 @@ impl<'a, O: Observer> Storage<'a, O> {
     }
 
     /// Processor time to move so many blocks to or from the SSD.
+    #[inline]
     fn ssd_cost(&self, blocks: u64) -> u64 {
         let ssd = &self.config.ssd;
         if blocks == 0 || ssd.size == 0 {
@@ -223,6 +228,7 @@ impl<'a, O: Observer> Storage<'a, O> {
         ssd.set_up.saturating_add(ssd.per_kib.saturating_mul(kib))
     }
 
+    #[inline]
     fn use_ahead(&mut self, home: &mut Cache, at: u32) {
         if home.frame(at).is(flag::AHEAD) {
             home.clear(at, flag::AHEAD);
@@ -231,6 +237,7 @@ impl<'a, O: Observer> Storage<'a, O> {
     }
 
     /// The process waits for a transfer, or only at its end if the request is asynchronous.
+    #[inline]
     fn wait(&mut self, access: &mut Access, transfer: u32) {
         let is_async = access.request.is_async;
         self.transfers.wait(transfer, access.process, is_async);
@@ -243,6 +250,7 @@ impl<'a, O: Observer> Storage<'a, O> {
 }
 
 /// True if the cache has the block.
+#[inline]
 fn touch(cache: &mut Cache, file: u32, block: u64) -> bool {
     let found = cache.find(file, block);
     if let Some(at) = found {

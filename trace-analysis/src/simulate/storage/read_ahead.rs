@@ -7,6 +7,7 @@ use crate::simulate::observer::Observer;
 
 impl<O: Observer> Storage<'_, O> {
     /// Reads what follows a request, as long as it, up to the end of the file, as far as blocks can be replaced.
+    #[inline]
     pub(super) fn read_ahead(&mut self, home: &mut Cache, access: &Access, now: u64) {
         let request = access.request;
         let size = self.files[request.file as usize];

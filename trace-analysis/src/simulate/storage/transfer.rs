@@ -17,6 +17,7 @@ pub(super) struct Run {
 }
 
 impl Run {
+    #[inline]
     pub(super) fn new(file: u32, write: bool) -> Run {
         Run { file, write, ahead: false, transfer: NONE, first: 0, blocks: 0 }
     }
@@ -24,6 +25,7 @@ impl Run {
 
 impl<O: Observer> Storage<'_, O> {
     /// Adds a frame to a run; ends the run before if it does not follow, or is as long as a transfer may be.
+    #[inline]
     pub(super) fn put(
         &mut self,
         run: &mut Run,
@@ -55,6 +57,7 @@ impl<O: Observer> Storage<'_, O> {
     }
 
     /// Gives the run to the disks.
+    #[inline]
     pub(super) fn end_run(&mut self, run: &mut Run, _: &mut Cache, access: Option<&mut Access>, now: u64) {
         if run.transfer == NONE {
             return;
@@ -68,6 +71,7 @@ impl<O: Observer> Storage<'_, O> {
     }
 
     #[allow(clippy::too_many_arguments, reason = "a transfer is all of this")]
+    #[inline]
     fn begin(
         &mut self,
         transfer: u32,
@@ -100,6 +104,7 @@ impl<O: Observer> Storage<'_, O> {
 
     /// A part of a transfer is done. If that was the last one, `waiters` are those who waited: process, and whether it went
     /// on meanwhile.
+    #[inline]
     pub(in crate::simulate) fn part_done(
         &mut self,
         part: u32,

@@ -11,6 +11,7 @@ const PRESSURE: u32 = 64;
 
 impl<O: Observer> Storage<'_, O> {
     /// A block that is written is taken to be written whole: what a program leaves of it is not read first.
+    #[inline]
     pub(super) fn write(&mut self, home: &mut Cache, access: &mut Access, now: u64) -> Progress {
         let (request, owner) = (access.request, self.owner(access.process));
         let (_, last) = self.blocks(&request);

@@ -202,13 +202,16 @@ impl<'a> Measurement<'a> {
         Ok(())
     }
 
-    /// Gives the file its content, each rank what it will access.
+    /// Gives the file its content, each rank what it will access, and from front to back: what is written in the order of later
+    /// accesses lies on some storage, and in memory, as they like it.
     fn fill(&self) -> Result<(), Failed> {
         if !self.run.operation.needs_content() || (self.run.pattern.overlaps() && !self.is_owner()) {
             return Ok(());
         }
         let file = File::options().write(true).open(&self.path).map_err(self.io("open"))?;
-        for piece in &self.pieces {
+        let mut pieces = self.pieces.clone();
+        pieces.sort_unstable_by_key(|piece| piece.offset);
+        for piece in pieces {
             let content = self.before.at(piece.offset, piece.length);
             file.write_all_at(content, piece.offset).map_err(self.io("fill"))?;
         }
@@ -220,7 +223,8 @@ impl<'a> Measurement<'a> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | direct;
         let file = rustix::fs::open(&self.path, flags, Mode::empty());
         let file = File::from(file.map_err(|errno| self.io("open")(errno.into()))?);
-        if self.run.cache == Cache::Drop {
+        // Direct writes, too, would have to throw out what filling the file has left there.
+        if self.run.cache != Cache::Keep {
             let dropped = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
             dropped.map_err(|errno| self.io("drop the cache of")(errno.into()))?;
         }

@@ -5,7 +5,7 @@ use arrow_array::RecordBatch;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
-use miot_trace_store::{Reader, Select};
+use miot_trace_store::{Missing, Reader, Select};
 use std::io::IsTerminal as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ impl Source {
 /// Opens a trace; says on standard error which of its parts are missing.
 pub(crate) fn open(dir: &Path) -> anyhow::Result<Reader> {
     let reader = Reader::open(dir)?;
-    if let Some(said) = missing(&reader.missing_parts()?) {
+    if let Some(said) = lower_bounds(&reader.missing_parts()?) {
         eprintln!(
             "miot: {said}; miot fsck {} tells what else is wrong, --repair accounts for it",
             dir.display()
@@ -77,14 +77,9 @@ pub(crate) fn open(dir: &Path) -> anyhow::Result<Reader> {
     Ok(reader)
 }
 
-/// What it means that these parts are missing; nothing if none is.
-pub(crate) fn missing(parts: &[u64]) -> Option<String> {
-    let first = parts.first()?;
-    let which = match parts.len() {
-        1 => format!("part {first} of the trace is"),
-        more => format!("{more} parts of the trace, from {first} on, are"),
-    };
-    Some(format!("{which} missing: figures are lower bounds"))
+/// What it means that parts are missing; nothing if none is.
+pub(crate) fn lower_bounds(missing: &Missing) -> Option<String> {
+    Some(format!("{}: figures are lower bounds", missing.said()?))
 }
 
 /// A bar on a terminal's standard error, gone when it is dropped; nothing elsewhere.

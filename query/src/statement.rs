@@ -163,14 +163,9 @@ async fn notes(session: &Session, tables: &Tables) -> Result<(), Failed> {
     let several = tables.traces().len() > 1;
     let of = |name: &str| if several { format!("{name}: ") } else { String::new() };
     for trace in tables.traces() {
-        let which = match trace.missing.as_slice() {
-            [] => continue,
-            [part] => format!("part {part} is missing, its events are"),
-            [first, ..] => {
-                format!("{} parts, from {first} on, are missing, their events are", trace.missing.len())
-            }
-        };
-        say(&format!("{}{which} in no figure; see miot fsck", of(&trace.name)));
+        if let Some(missing) = trace.missing.said() {
+            say(&format!("{}{missing}: figures are lower bounds; see miot fsck", of(&trace.name)));
+        }
     }
     let sql = format!(
         "SELECT trace, CAST(sum(count) AS BIGINT UNSIGNED) FROM losses WHERE place <> '{FILTERED}' GROUP BY trace HAVING sum(count) > 0"

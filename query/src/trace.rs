@@ -11,7 +11,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
 use datafusion::error::Result;
 use datafusion::prelude::SessionContext;
-use miot_trace_store::Table;
+use miot_trace_store::{Missing, Table};
 use object_store::path::Path as Key;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Trace {
     /// The name of its directory.
     pub(crate) name: String,
     /// Parts that should be there.
-    pub(crate) missing: Vec<u64>,
+    pub(crate) missing: Missing,
     place: Place,
 }
 

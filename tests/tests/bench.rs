@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::built::built;
+use miot_tests::mpi::Mpi;
 use miot_tests::namespace::with_tmpfs;
 use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 fn bench(dir: &Path, arguments: &[&str]) -> Ended {
@@ -85,14 +86,20 @@ fn it_does_what_it_says() {
     assert!(is_empty(&target), "what it made is removed");
 }
 
-/// What is injected is found where it is: lower bounds, as a loaded machine only adds to them.
-#[test]
-fn delays_are_in_the_part_of_the_time_that_they_belong_to() {
-    let dir = fresh("bench-delays");
+/// A suite with delays of known length in two ranks.
+fn delayed(dir: &Path) -> PathBuf {
     let suite = dir.join("suite.toml");
     let run = "name = 'x'\npattern = 'segmented'\nblock = 4096\ncount = 2\n";
     let delays = "late = ['200ms', '500ms']\nlinger = ['0s', '400ms']\n";
     fs::write(&suite, format!("processes = 2\nrepetitions = 1\n[[run]]\n{run}{delays}")).unwrap();
+    suite
+}
+
+/// What is injected is found where it is: lower bounds, as a loaded machine only adds to them.
+#[test]
+fn delays_are_in_the_part_of_the_time_that_they_belong_to() {
+    let dir = fresh("bench-delays");
+    let suite = delayed(&dir);
     for launcher in [&[][..], &["mpiexec.mpich", "-n", "2"]] {
         let outcome = outcomes(launcher, &dir, &[suite.to_str().unwrap()]).remove(0);
         let times = &outcome["repetitions"][0]["times"];
@@ -104,6 +111,69 @@ fn delays_are_in_the_part_of_the_time_that_they_belong_to() {
         assert!(accesses >= 0.1 && barrier >= 0.1, "{times}");
         assert!((start + accesses + barrier - aggregate).abs() < 1e-8 && aggregate >= 0.9, "{times}");
     }
+}
+
+/// The second rank has a clock of its own and is told that it is on another machine.
+#[test]
+fn ranks_of_several_machines_need_no_common_clock() {
+    const APART: f64 = 1e6;
+    let dir = fresh("bench-machines");
+    let (suite, boot) = (delayed(&dir), dir.join("boot"));
+    fs::write(&boot, "00000000-0000-4000-8000-000000000001\n").unwrap();
+    let rank = |command: &mut Command| {
+        command.arg(&built().miot).args(["bench", "--mpi", "--format", "json", "--dir"]);
+        command.arg(&dir).arg(&suite);
+    };
+    let elsewhere = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
+    let mut command = Command::new("mpiexec.mpich");
+    rank(command.args(["-n", "1"]));
+    command.args([
+        ":",
+        "-n",
+        "1",
+        "unshare",
+        "--mount",
+        "--time",
+        "--monotonic",
+        &APART.to_string(),
+        "--fork",
+    ]);
+    rank(command.args(["sh", "-c", elsewhere]).arg(&boot));
+    let outcome: Value = serde_json::from_str(&run(&mut command).success().stdout).unwrap();
+    let times = &outcome["repetitions"][0]["times"];
+    let [start, accesses, aggregate] =
+        ["start", "accesses", "aggregate"].map(|part| times[part].as_f64().unwrap());
+    assert!(start >= 0.2 && start + accesses >= 0.5 && (0.9..APART / 10.0).contains(&aggregate), "{times}");
+}
+
+/// A bar for each measurement and a mark for each of its repetitions.
+#[test]
+fn a_suite_is_a_plot() {
+    let dir = fresh("bench-plot");
+    let (suite, plot) = (dir.join("suite.toml"), dir.join("plot.svg"));
+    let run = |name: &str, operation: &str| {
+        format!(
+            "[[run]]\nname = '{name}'\npattern = 'segmented'\nblock = 4096\ncount = 4\noperation = '{operation}'\n"
+        )
+    };
+    let runs = [run("one & <two>", "write"), run("three", "read"), run("four", "read-modify-write")].concat();
+    fs::write(&suite, format!("repetitions = 3\nprecision = 1e-9\n{runs}")).unwrap();
+    let words = [suite.to_str().unwrap(), "--plot", plot.to_str().unwrap()];
+    let said = bench(&dir, &words).success().stdout;
+    assert!(said.contains("one & <two>"), "{said}");
+    let svg = fs::read_to_string(&plot).unwrap();
+    assert_eq!(svg.matches("<title>repetition ").count(), 9);
+    for (class, text) in [("written", ">one &amp; &lt;two&gt;: "), ("read", ">three: "), ("both", ">four: ")]
+    {
+        assert!(svg.contains(text), "{text}: {svg}");
+        // One in the key, one bar.
+        assert_eq!(svg.matches(&format!("<path class=\"{class}\"")).count(), 2, "{class}: {svg}");
+    }
+    let drawn =
+        miot_tests::process::run(Command::new("rsvg-convert").arg(&plot).arg("-o").arg(dir.join("plot.png")));
+    assert_eq!(drawn.code(), 0, "{}", drawn.stderr);
+    let nowhere = bench(&dir, &[words[0], "--plot", dir.join("missing/plot.svg").to_str().unwrap()]);
+    assert!(nowhere.code() == 1 && nowhere.stderr.contains("missing/plot.svg"), "{}", nowhere.stderr);
 }
 
 /// The loop alone: as many calls, no bytes.
@@ -166,18 +236,24 @@ fn under_mpi_it_does_what_it_says() {
             (0, 7000, 7),
         ),
     ];
-    for ranks in [2, 3, 4] {
+    let everywhere = [Mpi::Mpich, Mpi::OpenMpi].iter().flat_map(|mpi| [2, 3, 4].map(|ranks| (*mpi, ranks)));
+    for (mpi, ranks) in everywhere {
         let text =
             runs.map(|(name, lines, _)| format!("[[run]]\nname = '{name}'\ninterface = 'mpi-io'\n{lines}\n"));
         fs::write(&suite, format!("repetitions = 1\n{}", text.concat())).unwrap();
-        let number = ranks.to_string();
-        let outcomes = outcomes(&[MPI[0], MPI[1], &number], &target, &[suite.to_str().unwrap()]);
+        let launcher = mpi.launcher(ranks);
+        let launcher: Vec<&str> = launcher.iter().map(String::as_str).collect();
+        let outcomes = outcomes(&launcher, &target, &[suite.to_str().unwrap()]);
         assert_eq!(outcomes.len(), runs.len());
         for (outcome, (name, _, (read, written, calls))) in outcomes.iter().zip(runs) {
             assert_eq!((&outcome["run"]["name"], &outcome["processes"]), (&name.into(), &ranks.into()));
             let one = &outcome["repetitions"][0];
             let found = ["read", "written", "calls"].map(|key| one[key].as_u64().unwrap());
-            assert_eq!(found, [read, written, calls].map(|each: u64| each * ranks), "{name}, {ranks} ranks");
+            assert_eq!(
+                found,
+                [read, written, calls].map(|each: u64| each * u64::from(ranks)),
+                "{name}, {mpi:?}, {ranks} ranks"
+            );
         }
         assert!(is_empty(&target), "what it made is removed");
     }

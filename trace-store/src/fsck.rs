@@ -147,13 +147,17 @@ impl Check {
         let (Ok(missing), Ok(Parts { sides, .. })) = (reader.missing_parts(), reader.layout().parts()) else {
             return;
         };
-        for missing in missing {
-            let text = if sides.contains(&missing) {
-                "its side tables are there, its events are not"
-            } else {
-                "there are later parts"
+        for range in missing.ranges() {
+            let (first, last) = (*range.start(), *range.end());
+            let known = sides.range(range.clone()).count();
+            let text = match (first == last, known) {
+                (true, 0) => "there are later parts".to_owned(),
+                (true, _) => "its side tables are there, its events are not".to_owned(),
+                (false, known) => {
+                    format!("and all to {last}: there are later parts, and side tables of {known} of these")
+                }
             };
-            self.report.add(Kind::MissingPart, Some(missing), text.to_owned());
+            self.report.add(Kind::MissingPart, Some(first), text);
         }
     }
 

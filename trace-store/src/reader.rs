@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::layout::{Layout, Parts};
 use crate::live::{LiveReader, Stop};
 use crate::manifest::Manifest;
+use crate::missing::Missing;
 use crate::parquet_file::{self, Batches};
 use crate::recover::{Cut, StreamEnds};
 use crate::rows::{FileNames, Joiner};
@@ -117,13 +118,13 @@ impl Reader {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn missing_parts(&self) -> Result<Vec<u64>, Error> {
+    pub fn missing_parts(&self) -> Result<Missing, Error> {
         let now = self.layout.parts()?;
         // Parts that retention removed since the trace was opened are not missing, nor is one that is being sealed: side tables seen
         // only now may be of a part that was not live yet when live files were listed.
         let there: BTreeSet<u64> = self.parts().map(|(part, _)| part).chain(now.all()).collect();
-        let Some(last) = there.last().copied().max(self.last_side) else { return Ok(Vec::new()) };
-        Ok((now.first..=last).filter(|part| !there.contains(part)).collect())
+        let Some(last) = there.last().copied().max(self.last_side) else { return Ok(Missing::default()) };
+        Ok(Missing::between(now.first, last, &there))
     }
 
     pub(crate) fn layout(&self) -> &Layout {

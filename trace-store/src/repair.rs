@@ -20,6 +20,7 @@ use crate::fsck::{self, Report};
 use crate::layout::{COMMITS, LIVE, Layout, sync_folder};
 use crate::live::{LiveReader, LiveWriter, Stop};
 use crate::manifest::{MANIFEST, Manifest};
+use crate::missing::Missing;
 use crate::parquet_file::{self, Batches};
 use crate::reader::Reader;
 use crate::recover::{STREAMS_KEY, StreamEnds};
@@ -56,6 +57,9 @@ pub enum Lost {
     /// Nobody knows.
     Unknown,
 }
+
+/// Missing parts that get an empty file, at most.
+const MOST_EMPTY: u64 = 100_000;
 
 /// What was mended, and what a check says afterwards.
 #[derive(Clone, Debug, Serialize)]
@@ -285,7 +289,16 @@ impl Repair {
         let parts = self.layout.parts()?;
         let there = parts.all();
         let Some(last) = there.last().max(parts.sides.last()).copied() else { return Ok(()) };
-        for part in (parts.first..=last).filter(|part| !there.contains(part)) {
+        let missing = Missing::between(parts.first, last, &there);
+        if missing.count() > MOST_EMPTY {
+            let reason = format!(
+                "{} although there is a part {last}, and a repair makes up for {MOST_EMPTY} at most: if that is a file with a wrong name, \
+                 move it out of the trace or give it its right number",
+                missing.said().unwrap_or_default()
+            );
+            return Err(Error::Damaged { path: self.layout.folder(Table::Events), reason });
+        }
+        for part in missing.ranges().iter().cloned().flatten() {
             carried::write(Table::Events, &self.layout.sealed(Table::Events, part), &[], Vec::new())?;
             sync_folder(&self.layout.folder(Table::Events))?;
             self.short.insert(part);

@@ -129,6 +129,15 @@ fn damaged_and_missing_files_are_found() {
     assert_eq!(report.count(Kind::Duplicate), 30, "{report}");
     assert_eq!(report.problems.iter().filter(|p| p.kind == Kind::Duplicate).count(), 20);
     assert!(check(dir.join("events")).count(Kind::Unreadable) == 1);
+    // A wrong name, not a million million lost parts.
+    std::fs::rename(dir.join("events/part-000003.parquet"), dir.join("events/part-999999999999.parquet"))
+        .unwrap();
+    let report = check(&dir);
+    assert_eq!(report.count(Kind::MissingPart), 1, "{report}");
+    assert!(report.to_string().contains("part 2: and all to 999999999998"), "{report}");
+    let refused = miot_trace_store::repair::repair(&dir).unwrap_err().to_string();
+    assert!(refused.contains("999999999996 parts") || refused.contains("999999999997 parts"), "{refused}");
+    assert!(refused.contains("move it out of the trace"), "{refused}");
 }
 
 #[test]

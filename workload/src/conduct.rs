@@ -5,7 +5,7 @@ use crate::statistics::Sample;
 use crate::suite::{Run, Suite};
 use crate::times::{Moments, Times};
 use crate::world::{Lost, Ranks, Stopper};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -19,7 +19,7 @@ const LEAST_REPETITIONS: usize = 3;
 pub const NEGLIGIBLE: f64 = 0.01;
 
 /// One repetition.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Repetition {
     /// Its times.
     pub times: Times,
@@ -31,6 +31,13 @@ pub struct Repetition {
     pub calls: u64,
     /// MiB (2²⁰ bytes) per second of aggregate time.
     pub bandwidth: f64,
+}
+
+/// MiB per second of T alone, which is from the first begin to the last end of accesses as the time of a phase in a trace is: the mean.
+#[must_use]
+pub fn within_t(repetitions: &[Repetition]) -> f64 {
+    let mib = |one: &Repetition| (one.read + one.written) as f64 / f64::from(1 << 20);
+    repetitions.iter().map(|one| mib(one) / one.times.accesses).sum::<f64>() / repetitions.len() as f64
 }
 
 /// A measurement with all its repetitions.

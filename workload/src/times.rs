@@ -31,7 +31,7 @@ impl Moments {
 }
 
 /// Parts of the aggregate time, seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Times {
     /// S: from the first process to leave the first barrier to the first access.
     pub start: f64,

@@ -3,7 +3,7 @@
 use super::{Arguments, measure, suite, target};
 use anyhow::Context as _;
 use clap::Args;
-use miot_workload::conduct::Conductor;
+use miot_workload::conduct::{Conductor, Repetition, within_t};
 use miot_workload::mpi::Mpi;
 use miot_workload::world::{Ranks, launched};
 use miot_workload::{Suite, rank};
@@ -70,15 +70,11 @@ impl Drop for Sweeper {
     }
 }
 
-/// The bandwidths of the runs of a suite, MiB per second, with processes that `launcher` starts.
-pub(crate) fn outcomes(launcher: &str, directory: &Path, suite: &Suite) -> anyhow::Result<Vec<f64>> {
+/// What the runs of a suite reach within T, MiB per second, with processes that `launcher` starts.
+pub(crate) fn reached(launcher: &str, directory: &Path, suite: &Suite) -> anyhow::Result<Vec<f64>> {
     #[derive(Deserialize)]
     struct Outcome {
-        bandwidth: Mean,
-    }
-    #[derive(Deserialize)]
-    struct Mean {
-        mean: f64,
+        repetitions: Vec<Repetition>,
     }
     let program = std::env::current_exe().context("cannot find the program that runs")?;
     let mut words = launcher.split_whitespace();
@@ -96,7 +92,7 @@ pub(crate) fn outcomes(launcher: &str, directory: &Path, suite: &Suite) -> anyho
     anyhow::ensure!(output.status.success(), "the benchmark has failed: {launcher}: {}", output.status);
     let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let means: Vec<f64> = lines
-        .map(|line| serde_json::from_slice::<Outcome>(line).map(|outcome| outcome.bandwidth.mean))
+        .map(|line| serde_json::from_slice::<Outcome>(line).map(|outcome| within_t(&outcome.repetitions)))
         .collect::<Result<_, _>>()
         .context("the benchmark does not say what it found")?;
     anyhow::ensure!(means.len() == suite.runs.len(), "the benchmark has left out some phases");

@@ -2,6 +2,7 @@
 
 pub(crate) mod chosen;
 pub(crate) mod launched;
+mod plot;
 mod presets;
 mod print;
 
@@ -15,6 +16,7 @@ use miot_workload::world::{Place, Stopper};
 use miot_workload::{Suite, rank};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::fs::File;
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
@@ -28,7 +30,7 @@ use std::process::{Command, ExitCode};
 /// last, until all are there. Bandwidth is bytes by that time, in MiB (2^20 bytes) per second.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot bench --dir /mnt/scratch --pattern strided --block 1M --count 256 --operation write\n  miot bench --dir /mnt/scratch --preset classic --processes 8 --format csv\n  miot bench --dir /mnt/scratch suite.toml\n  miot bench --preset classic --show > suite.toml\n  mpiexec -n 8 miot bench --mpi --dir /mnt/scratch --pattern strided --collective\n\nFiles are made in a new directory in DIR and removed at the end. See docs/bench.md."
+    after_help = "Examples:\n  miot bench --dir /mnt/scratch --pattern strided --block 1M --count 256 --operation write\n  miot bench --dir /mnt/scratch --preset classic --processes 8 --format csv\n  miot bench --dir /mnt/scratch --preset classic --plot classic.svg\n  miot bench --dir /mnt/scratch suite.toml\n  miot bench --preset classic --show > suite.toml\n  mpiexec -n 8 miot bench --mpi --dir /mnt/scratch --pattern strided --collective\n\nFiles are made in a new directory in DIR and removed at the end. See docs/bench.md."
 )]
 pub(crate) struct Arguments {
     /// Measurements to make, in TOML; `-`: from standard input
@@ -55,6 +57,9 @@ pub(crate) struct Arguments {
     /// files of this many bytes
     #[arg(long, value_name = "SIZE", value_parser = chosen::bytes, num_args = 0..=1, default_missing_value = "4 GiB")]
     enlarge: Option<u64>,
+    /// Write a plot: the bandwidth of each measurement, with all its repetitions
+    #[arg(long, value_name = "FILE.svg", conflicts_with = "show")]
+    plot: Option<PathBuf>,
     /// Print the suite and measure nothing
     #[arg(long)]
     show: bool,
@@ -98,6 +103,11 @@ fn target(arguments: &Arguments) -> anyhow::Result<PathBuf> {
 
 /// Makes all measurements of a suite, and prints what came of them.
 fn measure(conductor: &mut Conductor, suite: &Suite, arguments: &Arguments) -> anyhow::Result<()> {
+    // Whether it can be written is known before anything is measured.
+    let create =
+        |path: &PathBuf| File::create(path).with_context(|| format!("cannot write {}", path.display()));
+    let plot = arguments.plot.as_ref().map(create).transpose()?;
+    let mut outcomes = Vec::new();
     let mut out = stdout();
     let mut table = print::Printer::new(arguments.format);
     for run in &suite.runs {
@@ -115,9 +125,15 @@ fn measure(conductor: &mut Conductor, suite: &Suite, arguments: &Arguments) -> a
         if !quiet {
             let _ = write!(stderr(), "\r\x1b[K");
         }
-        table.print(&mut out, &outcome?)?;
+        let outcome = outcome?;
+        table.print(&mut out, &outcome)?;
+        outcomes.push(outcome);
     }
-    table.finish(&mut out)
+    table.finish(&mut out)?;
+    if let Some(mut plot) = plot {
+        plot.write_all(plot::svg(&outcomes).as_bytes()).context("cannot write the plot")?;
+    }
+    Ok(())
 }
 
 /// Starts processes that make their files in a new directory in `target`, and stop at signals.

@@ -1,10 +1,11 @@
 //! The phases of a model as measurements of `miot bench`, made on the storage in question.
 
 use crate::bench;
-use crate::bench::launched::outcomes;
+use crate::bench::launched;
 use anyhow::Context as _;
 use miot_trace_analysis::model::estimate::{Bandwidth, Ior};
 use miot_trace_analysis::model::{Direction, Mode, Model, Operation, Phase, Space};
+use miot_workload::conduct::within_t;
 use miot_workload::suite::{Cache, Interface, Operation as Kind, Sync};
 use miot_workload::{Level, Pattern, Run, Suite};
 use std::collections::BTreeMap;
@@ -126,7 +127,7 @@ pub(super) fn measure(
         };
         suite.check()?;
         let reached = match options.launcher {
-            Some(launcher) => outcomes(launcher, directory, &suite),
+            Some(launcher) => launched::reached(launcher, directory, &suite),
             None => alone(directory, &suite, configuration),
         };
         let reached = reached.with_context(|| configuration.to_owned())?;
@@ -142,7 +143,7 @@ pub(super) fn measure(
     Ok(bandwidths)
 }
 
-/// The bandwidths of the runs of a suite, MiB per second, with processes of this machine.
+/// What the runs of a suite reach within T, MiB per second, with processes of this machine.
 fn alone(directory: &Path, suite: &Suite, configuration: &str) -> anyhow::Result<Vec<f64>> {
     let directory =
         directory.canonicalize().with_context(|| format!("cannot use {}", directory.display()))?;
@@ -156,7 +157,8 @@ fn alone(directory: &Path, suite: &Suite, configuration: &str) -> anyhow::Result
         if stderr().is_terminal() {
             let _ = write!(stderr(), "\r\x1b[K");
         }
-        reached.push(outcome.with_context(|| run.name.clone())?.bandwidth.mean);
+        let outcome = outcome.with_context(|| run.name.clone())?;
+        reached.push(within_t(&outcome.repetitions));
     }
     conductor.finish()?;
     Ok(reached)

@@ -16,7 +16,7 @@ use miot_trace_analysis::programs::is_system;
 use miot_trace_analysis::timeline::{Course, Timeline};
 use miot_trace_analysis::{Outermost, Programs, Report, Summary};
 use miot_trace_store::clocks::{errors, pieces};
-use miot_trace_store::{FileNames, Reader, Removed, Table};
+use miot_trace_store::{FileNames, Missing, Reader, Removed, Table};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -76,7 +76,7 @@ pub(super) struct Model {
     /// Parts of the trace that retention had removed.
     pub(super) removed: Option<String>,
     /// Parts that ought to be there and are not.
-    pub(super) missing_parts: Vec<u64>,
+    pub(super) missing_parts: Missing,
 }
 
 /// Access sizes of a layer that moved bytes, in Darshan's ten bins.

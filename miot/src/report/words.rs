@@ -3,7 +3,7 @@
 use super::model::Model;
 use super::times::moment;
 use crate::numbers::{bytes, count};
-use crate::source::missing;
+use crate::source::lower_bounds;
 
 /// A duration with three digits and a unit.
 pub(super) fn span(nanoseconds: u64) -> String {
@@ -157,7 +157,7 @@ pub(super) fn quality(model: &Model) -> Quality {
             100.0 * of
         ));
     }
-    if let Some(missing) = missing(&model.missing_parts) {
+    if let Some(missing) = lower_bounds(&model.missing_parts) {
         details.push(format!("{}.", capital(&missing)));
     }
     if let Some(removed) = &model.removed {
@@ -180,7 +180,7 @@ pub(super) fn quality(model: &Model) -> Quality {
     let title = match (complete, totals.lost) {
         (true, _) => "Complete: no event was lost".to_owned(),
         (false, 0) if !model.missing_parts.is_empty() => {
-            let parts = counted(model.missing_parts.len() as u64, "part is", "parts are");
+            let parts = counted(model.missing_parts.count(), "part is", "parts are");
             format!("Lower bounds: {parts} missing")
         }
         (false, 0) => "Not the whole trace".to_owned(),

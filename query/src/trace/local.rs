@@ -8,7 +8,7 @@ use datafusion::catalog::streaming::StreamingTable;
 use datafusion::datasource::MemTable;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::prelude::SessionContext;
-use miot_trace_store::{Error, Reader, Table};
+use miot_trace_store::{Error, Missing, Reader, Table};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
@@ -26,7 +26,7 @@ pub(crate) struct Local {
 
 impl Local {
     /// The trace, and which parts of it are missing. `verify`: sealed events are compared with their checksums before they are read.
-    pub(crate) fn open(dir: &Path, verify: bool) -> anyhow::Result<(Local, Vec<u64>)> {
+    pub(crate) fn open(dir: &Path, verify: bool) -> anyhow::Result<(Local, Missing)> {
         let dir = std::path::absolute(dir)?;
         let reader = Reader::open(&dir)?;
         let removed = reader.removed()?.parts;

@@ -7,7 +7,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 use datafusion::prelude::SessionContext;
-use miot_trace_store::{Holds, MANIFEST, Manifest, Table};
+use miot_trace_store::{Holds, MANIFEST, Manifest, Missing, Table};
 use object_store::aws::AmazonS3Builder;
 use object_store::http::HttpBuilder;
 use object_store::path::Path as Key;
@@ -25,7 +25,7 @@ pub(crate) struct Remote {
 
 impl Remote {
     /// The trace, and which parts of it are missing.
-    pub(crate) async fn open(context: &SessionContext, url: &Url) -> anyhow::Result<(Remote, Vec<u64>)> {
+    pub(crate) async fn open(context: &SessionContext, url: &Url) -> anyhow::Result<(Remote, Missing)> {
         let store = store(url).with_context(|| format!("{url} cannot be reached"))?;
         let mut root = url.clone();
         root.set_path("");
@@ -97,7 +97,7 @@ async fn list(store: &dyn ObjectStore, folder: &Key) -> object_store::Result<Vec
 }
 
 /// The parts that are missing among those sealed, and the files that count: see the rules of `miot_trace_store`.
-fn wanted(holds: &BTreeMap<Table, Vec<(String, Holds)>>) -> (Vec<u64>, BTreeMap<Table, Vec<String>>) {
+fn wanted(holds: &BTreeMap<Table, Vec<(String, Holds)>>) -> (Missing, BTreeMap<Table, Vec<String>>) {
     let of = |table: Table| holds.get(&table).into_iter().flatten();
     let carried = |(_, holds): &(String, Holds)| match holds {
         Holds::Carried(first) => Some(*first),
@@ -122,9 +122,8 @@ fn wanted(holds: &BTreeMap<Table, Vec<(String, Holds)>>) -> (Vec<u64>, BTreeMap<
         names
     };
     let files = Table::ALL.into_iter().map(|table| (table, names(table))).collect();
-    let last = sealed.last().copied().unwrap_or(first);
-    let missing = (first..last).filter(|part| !sealed.contains(part));
-    (missing.collect(), files)
+    let missing = sealed.last().map(|last| Missing::between(first, *last, &sealed));
+    (missing.unwrap_or_default(), files)
 }
 
 #[cfg(test)]
@@ -148,7 +147,7 @@ mod tests {
             (Table::Files, names(&["carried-000002.parquet", "part-000003.parquet", "part-000004.parquet"])),
         ]);
         let (missing, wanted) = wanted(&all);
-        assert_eq!(missing, [0; 0]);
+        assert!(missing.is_empty());
         assert_eq!(wanted[&Table::Events], ["part-000002.parquet", "part-000003.parquet"]);
         assert_eq!(wanted[&Table::Threads], ["carried-000002.parquet"]);
         assert_eq!(wanted[&Table::Files], ["part-000003.parquet", "carried-000002.parquet"]);
@@ -164,7 +163,8 @@ mod tests {
                 (Table::Events, events.collect::<Vec<_>>()),
                 (Table::Threads, carried.into_iter().collect()),
             ];
-            wanted(&BTreeMap::from(all)).0
+            let missing = wanted(&BTreeMap::from(all)).0;
+            missing.ranges().iter().cloned().flatten().collect::<Vec<u64>>()
         };
         assert_eq!(missing(&[], None), [0; 0]);
         assert_eq!(missing(&[0, 3], None), [1, 2]);

@@ -34,7 +34,7 @@ fn mpi_io_on_a_volume_is_linked_down_to_the_requests_of_the_client() {
     let mpi = built().folder.join("libmiot_mpi.so");
     for mode in ["direct", "sieved", "collective"] {
         let _ = mount.shell(&format!(
-            "export MIOT_DIR='{}' LD_PRELOAD='{}:{}'; mpiexec -n 4 '{}' {mode} \"$PWD/{mode}\"",
+            "export MIOT_DIR='{}' LD_PRELOAD='{}:{}'; mpiexec.mpich -n 4 '{}' {mode} \"$PWD/{mode}\"",
             node.dir.display(),
             built().hook.display(),
             mpi.display(),

@@ -2,7 +2,7 @@
 
 use crate::{of_layer, place, within};
 use miot_proto::event::flag;
-use miot_tests::mpi::{compile, traced};
+use miot_tests::mpi::{Mpi, compile, traced};
 use miot_tests::trace::Row;
 use miot_tests::traced::events;
 use miot_trace_analysis::view::{Range, View};
@@ -61,15 +61,24 @@ fn check(rows: &[Row]) -> usize {
     writes
 }
 
-#[test]
-fn offsets_derived_from_views_are_those_that_were_written() {
-    let place = place("views");
-    let program = compile(&place, "views", "views.c", &[]);
+fn derived(mpi: Mpi) {
+    let place = place(&format!("views-{mpi:?}"));
+    let program = mpi.compile(&place, "views", "views.c", &[]);
     let trace = place.join("trace");
-    let ran = traced(&trace, 4, &[], &[&program, &place.join("data")]).success();
+    let ran = mpi.traced(&trace, 4, &[], &[&program, &place.join("data")]).success();
     assert!(!ran.stderr.contains("leaked"), "types that were taken apart: {}", ran.stderr);
     // Ranks, types, writes to each file.
     assert_eq!(check(&events(&trace)), 4 * 25 * 3);
+}
+
+#[test]
+fn offsets_derived_from_views_are_those_that_were_written() {
+    derived(Mpi::Mpich);
+}
+
+#[test]
+fn offsets_derived_from_views_of_open_mpi_are_those_that_were_written() {
+    derived(Mpi::OpenMpi);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The I/O of NAS BT-IO: phases, weights and offsets are those of the paper's table 2, worked out from the program.
 
 use crate::{phases, place};
-use miot_tests::mpi::{compile, traced};
+use miot_tests::mpi::Mpi;
 use miot_trace_analysis::model::{Direction, Mode, Model, Pointer, Sharing, Space, Ticks};
 
 /// Cells along a side: a multiple of 2, 3 and 4.
@@ -11,9 +11,9 @@ const DUMPS: u64 = 4;
 /// Bytes of a dump.
 const WEIGHT: u64 = CELL * N * N * N;
 
-fn btio(variant: &str, ranks: u32) -> Model {
-    let place = place(&format!("btio-{variant}-{ranks}"));
-    let program = compile(&place, "btio", "btio.c", &["-lm"]);
+fn btio(mpi: Mpi, variant: &str, ranks: u32) -> Model {
+    let place = place(&format!("btio-{mpi:?}-{variant}-{ranks}"));
+    let program = mpi.compile(&place, "btio", "btio.c", &["-lm"]);
     let trace = place.join("trace");
     let words = [
         program.into_os_string(),
@@ -22,7 +22,7 @@ fn btio(variant: &str, ranks: u32) -> Model {
         N.to_string().into(),
         DUMPS.to_string().into(),
     ];
-    let _ = traced(&trace, ranks, &["--communication"], &words).success();
+    let _ = mpi.traced(&trace, ranks, &["--communication"], &words).success();
     phases(&trace, &[])
 }
 
@@ -47,10 +47,10 @@ fn check(model: &Model, np: u64) {
 }
 
 /// FULL: collective, through a view with all blocks of a rank, by elements of 40 bytes.
-fn full(ranks: u32) {
+fn full(mpi: Mpi, ranks: u32) {
     let np = u64::from(ranks);
     let rs = WEIGHT / np;
-    let model = btio("full", ranks);
+    let model = btio(mpi, "full", ranks);
     check(&model, np);
     let [write, read] = [0, 1].map(|at| &model.phases[at].operations[0]);
     for operation in [write, read] {
@@ -85,11 +85,11 @@ fn rows(rank: u64, q: u64) -> Vec<i64> {
 }
 
 /// SIMPLE: a request for each row of each block.
-fn simple(ranks: u32) {
+fn simple(mpi: Mpi, ranks: u32) {
     let np = u64::from(ranks);
     let q = np.isqrt();
     let side = N / q;
-    let model = btio("simple", ranks);
+    let model = btio(mpi, "simple", ranks);
     check(&model, np);
     let [write, read] = [0, 1].map(|at| &model.phases[at].operations[0]);
     let rep = q * side * side;
@@ -114,30 +114,36 @@ fn simple(ranks: u32) {
 
 #[test]
 fn full_on_4() {
-    full(4);
+    full(Mpi::Mpich, 4);
 }
 
 #[test]
 fn full_on_9() {
-    full(9);
+    full(Mpi::Mpich, 9);
 }
 
 #[test]
 fn full_on_16() {
-    full(16);
+    full(Mpi::Mpich, 16);
 }
 
 #[test]
 fn simple_on_4() {
-    simple(4);
+    simple(Mpi::Mpich, 4);
 }
 
 #[test]
 fn simple_on_9() {
-    simple(9);
+    simple(Mpi::Mpich, 9);
 }
 
 #[test]
 fn simple_on_16() {
-    simple(16);
+    simple(Mpi::Mpich, 16);
+}
+
+#[test]
+fn with_open_mpi() {
+    full(Mpi::OpenMpi, 4);
+    simple(Mpi::OpenMpi, 9);
 }

@@ -133,12 +133,12 @@ fn a_missing_part_is_told_beside_the_figures() {
     fs::remove_file(trace.join("events/part-000001.parquet")).unwrap();
     let ended = ask(&trace, "SELECT count(*) FROM events").success();
     assert!(ended.stdout.contains("400"), "{}", ended.stdout);
-    assert!(ended.stderr.contains("part 1 is missing"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("part 1 of the trace is missing"), "{}", ended.stderr);
     // Also if no part before it is there.
     fs::remove_file(trace.join("events/part-000000.parquet")).unwrap();
     let ended = ask(&trace, "SELECT count(*) FROM events").success();
     assert!(ended.stdout.contains("100"), "{}", ended.stdout);
-    assert!(ended.stderr.contains("2 parts, from 0 on, are missing"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("2 parts of the trace, from 0 on, are missing"), "{}", ended.stderr);
 }
 
 #[test]

@@ -14,7 +14,7 @@ const TOLD: u64 = 20;
 pub enum Kind {
     /// A file cannot be read to its end, or the directory is no trace.
     Unreadable,
-    /// A part's number is missing.
+    /// A part's number is missing, or several in a row.
     MissingPart,
     /// Events are not in order of time.
     Disorder,

@@ -14,7 +14,7 @@ pub(crate) use member::{Everyone, Member};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{c_char, c_int, c_void};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 /// A handle: an integer in the low half, or a pointer.
 type Handle = usize;
@@ -238,7 +238,7 @@ impl Mpi {
         let (count, world) = (count(bytes.len())?, self.constants.world);
         // SAFETY: as in `rank`; so many bytes.
         self.check("MPI_Bcast", unsafe {
-            (self.functions.bcast)(bytes.as_mut_ptr().cast(), count, self.constants.byte, 0, world)
+            (self.functions.bcast)(address_mut(bytes), count, self.constants.byte, 0, world)
         })
     }
 
@@ -253,7 +253,7 @@ impl Mpi {
                 (&raw const own).cast(),
                 4,
                 byte,
-                lengths.as_mut_ptr().cast(),
+                address_mut(&mut lengths),
                 4,
                 byte,
                 0,
@@ -270,10 +270,10 @@ impl Mpi {
         // SAFETY: as above, of each rank as many as it has told.
         self.check("MPI_Gatherv", unsafe {
             (self.functions.gatherv)(
-                bytes.as_ptr().cast(),
+                if bytes.is_empty() { null() } else { bytes.as_ptr().cast() },
                 own,
                 byte,
-                all.as_mut_ptr().cast(),
+                address_mut(&mut all),
                 lengths.as_ptr(),
                 begins.as_ptr(),
                 byte,
@@ -284,6 +284,11 @@ impl Mpi {
         let of = |(begin, length): (&c_int, &c_int)| all[*begin as usize..(begin + length) as usize].to_vec();
         Ok(begins.iter().zip(&lengths).map(of).collect())
     }
+}
+
+/// Where so many are: of none it would be a number that is `MPI_IN_PLACE` for Open MPI.
+fn address_mut<T>(all: &mut [T]) -> *mut c_void {
+    if all.is_empty() { null_mut() } else { all.as_mut_ptr().cast() }
 }
 
 fn count(bytes: usize) -> Result<c_int, Failed> {

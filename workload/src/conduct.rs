@@ -33,11 +33,15 @@ pub struct Repetition {
     pub bandwidth: f64,
 }
 
-/// MiB per second of T alone, which is from the first begin to the last end of accesses as the time of a phase in a trace is: the mean.
+/// MiB per second of T alone, which is from the first begin to the last end of accesses as the time of a phase in a trace is: the median, as
+/// the first repetition in a new process takes longer than those after it.
 #[must_use]
 pub fn within_t(repetitions: &[Repetition]) -> f64 {
     let mib = |one: &Repetition| (one.read + one.written) as f64 / f64::from(1 << 20);
-    repetitions.iter().map(|one| mib(one) / one.times.accesses).sum::<f64>() / repetitions.len() as f64
+    let mut all: Vec<f64> = repetitions.iter().map(|one| mib(one) / one.times.accesses).collect();
+    all.sort_by(f64::total_cmp);
+    let at = |place: usize| all.get(place).copied().unwrap_or(f64::NAN);
+    f64::midpoint(at(all.len().saturating_sub(1) / 2), at(all.len() / 2))
 }
 
 /// A measurement with all its repetitions.
@@ -298,5 +302,23 @@ impl Drop for Conductor {
             let _ = child.wait();
         }
         let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Repetition, within_t};
+    use crate::times::Times;
+
+    #[test]
+    fn within_t_is_the_median_without_s_and_b() {
+        let one = |accesses: f64| {
+            let times = Times { start: 9.0, accesses, barrier: 9.0, aggregate: 18.0 + accesses };
+            Repetition { times, read: 3 << 20, written: 1 << 20, calls: 1, bandwidth: 0.0 }
+        };
+        assert!((within_t(&[one(8.0)]) - 0.5).abs() < 1e-9);
+        assert!((within_t(&[one(8.0), one(1.0), one(2.0)]) - 2.0).abs() < 1e-9);
+        assert!((within_t(&[one(8.0), one(1.0), one(2.0), one(4.0)]) - 1.5).abs() < 1e-9);
+        assert!(within_t(&[]).is_nan());
     }
 }

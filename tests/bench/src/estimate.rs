@@ -128,7 +128,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         [("full", bench.pick([96, 4], [96, 4], [24, 2])), ("simple", bench.pick([96, 2], [48, 2], [24, 1]))]
     {
         let application = Application::new(variant, size, disk, memory)?;
-        let rounds = bench.pick(5, 3, 1);
+        let rounds = bench.pick(3, 2, 1);
         let rows = compare(&application, &storages, rounds, || warm(bench.pick(1024, 1024, 16)))?;
         applications.push(json!({
             "application": application.says(),

@@ -112,10 +112,14 @@ fn parallel(results: &Value) {
 }
 
 fn estimate(results: &Value) {
-    let rows = rows(&results["rows"], &["/estimated_s/median", "/measured_s/median"]);
-    // Two storages; writes, reads, all.
-    assert_eq!(rows.len(), 6, "{rows:#?}");
-    assert!(results["commands"].as_array().is_some_and(|all| all.len() == 3), "{results:#}");
+    let applications = rows(results, &[]);
+    assert_eq!(applications.len(), 2, "FULL and SIMPLE");
+    for application in applications {
+        let rows = rows(&application["rows"], &["/estimated_s/median", "/measured_s/median"]);
+        // Two storages; writes, reads, all.
+        assert_eq!(rows.len(), 6, "{rows:#?}");
+        assert!(application["commands"].as_array().is_some_and(|all| all.len() == 3), "{application:#}");
+    }
 }
 
 fn op(results: &Value) {

@@ -91,12 +91,12 @@ pub(crate) fn reached(launcher: &str, directory: &Path, suite: &Suite) -> anyhow
     let output = child.wait_with_output()?;
     anyhow::ensure!(output.status.success(), "the benchmark has failed: {launcher}: {}", output.status);
     let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let means: Vec<f64> = lines
+    let reached: Vec<f64> = lines
         .map(|line| serde_json::from_slice::<Outcome>(line).map(|outcome| within_t(&outcome.repetitions)))
         .collect::<Result<_, _>>()
         .context("the benchmark does not say what it found")?;
-    anyhow::ensure!(means.len() == suite.runs.len(), "the benchmark has left out some phases");
-    Ok(means)
+    anyhow::ensure!(reached.len() == suite.runs.len(), "the benchmark has left out some phases");
+    Ok(reached)
 }
 
 pub(crate) fn sweep(arguments: &Sweep) -> anyhow::Result<ExitCode> {

@@ -58,8 +58,6 @@ impl Mpi {
     #[must_use]
     pub fn traced<S: AsRef<OsStr>>(self, trace: &Path, ranks: u32, options: &[&str], words: &[S]) -> Ended {
         let mut miot = Command::new(&built().miot);
-        // What Open MPI's packages add to hwloc is nothing that a program of MPICH should look for.
-        miot.env("HWLOC_PLUGINS_PATH", "/nowhere");
         miot.args(["run", "--quiet"]).args(options).arg("-o").arg(trace);
         miot.arg("--").args(self.launcher(ranks)).args(words);
         run(&mut miot)

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -122,7 +123,12 @@ struct Measurement<'a> {
     after: Content,
     /// Calls of the process that has the most of them, if all make as many.
     calls: usize,
+    /// This rank's of as many parts of the file as there are ranks, if they access every byte of it once.
+    part: Option<Range<u64>>,
 }
+
+/// Bytes written at a time before the clock runs.
+const FILL: u64 = 1 << 20;
 
 impl<'a> Measurement<'a> {
     fn of(place: &Place, job: &Job, run: &'a Run) -> Result<Measurement<'a>, Failed> {
@@ -133,18 +139,29 @@ impl<'a> Measurement<'a> {
         let name = if run.file_per_process { format!("file-{rank}") } else { "file".to_owned() };
         let file = if run.file_per_process { rank } else { 0 };
         let modified = u64::from(run.operation.needs_content());
-        let mut most = 0;
-        for other in 0..if run.collective { sharing } else { 0 } {
-            most = run.pattern.pieces(other, sharing)?.count().max(most);
+        let mut most = 0usize;
+        let mut accessed = 0;
+        let concerned = run.collective || run.operation.needs_content();
+        for other in 0..if concerned { sharing } else { 0 } {
+            let (calls, bytes) = run
+                .pattern
+                .pieces(other, sharing)?
+                .fold((0, 0), |(calls, bytes), piece| (calls + 1, bytes + piece.length));
+            most = most.max(calls);
+            accessed += bytes;
         }
+        let end = run.pattern.file_bytes(sharing)?;
+        let is_whole = accessed == end && !run.pattern.overlaps();
+        let begin = |part: u64| (u128::from(end) * u128::from(part) / u128::from(sharing)) as u64;
         Ok(Measurement {
             path: Path::new(OsStr::from_bytes(&job.directory)).join(name),
-            before: Content::spread(2 * file, longest, run.memory),
+            before: Content::spread(2 * file, longest.max(FILL), run.memory),
             after: Content::spread(2 * file + modified, longest, run.memory),
             rank,
             run,
             pieces,
-            calls: most.div_ceil(run.together as usize),
+            calls: if run.collective { most.div_ceil(run.together as usize) } else { 0 },
+            part: is_whole.then(|| begin(part)..begin(part + 1)),
         })
     }
 
@@ -202,20 +219,37 @@ impl<'a> Measurement<'a> {
         Ok(())
     }
 
-    /// Gives the file its content, each rank what it will access, and from front to back: what is written in the order of later
-    /// accesses lies on some storage, and in memory, as they like it.
+    /// Gives the file its content, from front to back and in large writes: what is written in the order of later accesses lies on some
+    /// storage, and in memory, as they like it, and small writes may take longer than all that is measured.
     fn fill(&self) -> Result<(), Failed> {
         if !self.run.operation.needs_content() || (self.run.pattern.overlaps() && !self.is_owner()) {
             return Ok(());
         }
         let file = File::options().write(true).open(&self.path).map_err(self.io("open"))?;
-        let mut pieces = self.pieces.clone();
-        pieces.sort_unstable_by_key(|piece| piece.offset);
-        for piece in pieces {
-            let content = self.before.at(piece.offset, piece.length);
-            file.write_all_at(content, piece.offset).map_err(self.io("fill"))?;
+        for range in self.filled() {
+            for offset in range.clone().step_by(FILL as usize) {
+                let content = self.before.at(offset, FILL.min(range.end - offset));
+                file.write_all_at(content, offset).map_err(self.io("fill"))?;
+            }
         }
         if self.run.cache == Cache::Keep { Ok(()) } else { file.sync_all().map_err(self.io("sync")) }
+    }
+
+    /// What this rank fills: its part of a file that the ranks access without gaps, else what it accesses itself.
+    fn filled(&self) -> Vec<Range<u64>> {
+        if let Some(part) = &self.part {
+            return vec![part.clone()];
+        }
+        let mut pieces = self.pieces.clone();
+        pieces.sort_unstable_by_key(|piece| piece.offset);
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for Piece { offset, length } in pieces {
+            match ranges.last_mut() {
+                Some(last) if last.end == offset => last.end += length,
+                _ => ranges.push(offset..offset + length),
+            }
+        }
+        ranges
     }
 
     fn open(&self) -> Result<File, Failed> {

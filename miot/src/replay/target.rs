@@ -79,18 +79,18 @@ impl Target {
                 return Err(Failed::Stopped(signal, 0, 0))
                     .context("while files were made that the trace reads");
             }
-            let shown = || format!("cannot make {}", self.below.path(name).display());
+            let shown = || format!("cannot make {}", self.below.path(&name).display());
             let Some(size) = size else {
-                self.below.make_directories(name).map_err(|errno| anyhow!(errno)).with_context(shown)?;
+                self.below.make_directories(&name).map_err(|errno| anyhow!(errno)).with_context(shown)?;
                 made.directories += 1;
                 continue;
             };
             let create = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
-            let parent = Path::new(OsStr::from_bytes(name)).parent().unwrap_or(Path::new(""));
+            let parent = Path::new(OsStr::from_bytes(&name)).parent().unwrap_or(Path::new(""));
             let opened = self
                 .below
                 .make_directories(parent.as_os_str().as_bytes())
-                .and_then(|_| self.below.open_at(name, create, Mode::from_raw_mode(0o755)));
+                .and_then(|_| self.below.open_at(&name, create, Mode::from_raw_mode(0o755)));
             let file = opened.map_err(|errno| anyhow!(errno)).with_context(shown)?;
             made.files += 1;
             for offset in (0..size).step_by(PIECE as usize) {

@@ -1,11 +1,13 @@
 //! `estimate`: how far estimates of an application's I/O time are from what it takes, on two kinds of storage that differ much: the tables 3 and 4
-//! of Méndez et al. (2012), with the I/O of NAS BT-IO on four ranks.
+//! of Méndez et al. (2012), with the I/O of NAS BT-IO on four ranks, and with checkpoints of a rank on each processor.
 //!
-//! A model is made of one run in memory of each variant. Then, in each round and on each storage, the application runs and is traced, and `miot
-//! estimate` measures the phases with `miot bench` under MPI.
+//! A model is made of one run of each application in memory. Then, in each round and on each storage, the application runs and is traced, and
+//! `miot estimate` measures the phases with `miot bench` under MPI.
 
 use crate::apps::available;
 use crate::apps::mounts::Ext4;
+use crate::machine::processors;
+use crate::memory::Kept;
 use crate::process::said;
 use crate::report::number;
 use crate::stats::Summary;
@@ -16,10 +18,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::ptr::null_mut;
 
-const RANKS: &str = "4";
 const LAUNCHER: &str = "mpiexec.mpich";
+/// With data in the journal, ext4 takes memory in single pages, as [`Kept`] keeps it, and not in blocks that go back to the host.
+const DURABLE: &str = "sync,data=journal";
 
 /// What `miot estimate` and the application say of a family of phases, round by round.
 #[derive(Default)]
@@ -30,61 +32,86 @@ struct Rounds {
     bytes: u64,
 }
 
+/// What is to run elsewhere.
 struct Application {
-    program: PathBuf,
     miot: PathBuf,
-    /// `full` or `simple`.
-    variant: &'static str,
-    cells: String,
-    dumps: String,
+    program: PathBuf,
+    name: String,
+    ranks: u64,
+    /// Words before and after the name of its file.
+    before: &'static [&'static str],
+    after: [u32; 2],
     model: String,
     /// How a benchmark mimics its phases.
     commands: String,
 }
 
 impl Application {
-    /// Compiles it, and makes a model of a run with its file in a directory.
-    fn new(
-        variant: &'static str,
-        [cells, dumps]: [u32; 2],
-        scratch: &Path,
-        on: &Path,
-    ) -> Result<Application> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../programs/mpi/btio.c");
-        let model = scratch.join(format!("{variant}.toml")).to_string_lossy().into_owned();
-        let mut application = Application {
-            program: mpi::compile(&source, &scratch.join("btio"))?,
-            miot: daemons::built("miot")?,
-            variant,
-            cells: cells.to_string(),
-            dumps: dumps.to_string(),
-            model,
-            commands: String::new(),
-        };
-        let trace = scratch.join("trace");
-        application.run(on, &trace)?;
-        application.miot(&["model", "save", &trace.to_string_lossy(), "-o", &application.model])?;
-        application.commands = application.miot(&["estimate", &application.model])?;
-        Ok(application)
+    /// BT-IO, `full` or `simple`.
+    fn btio(scratch: &Path, variant: &'static [&'static str], [cells, dumps]: [u32; 2]) -> Result<Application> {
+        let name =
+            format!("BT-IO, {}, 4 ranks, {cells} cells a side, {dumps} dumps", variant.concat().to_uppercase());
+        Application::new(scratch, "btio", name, 4, variant, [cells, dumps])
     }
 
-    fn says(&self) -> String {
-        let Application { variant, cells, dumps, .. } = self;
-        format!("BT-IO, {}, {RANKS} ranks, {cells} cells a side, {dumps} dumps", variant.to_uppercase())
+    /// A rank on each processor.
+    fn checkpoint(scratch: &Path, [steps, requests]: [u32; 2]) -> Result<Application> {
+        let ranks = processors() as u64;
+        let name = format!("Checkpoints, {ranks} ranks, {steps} times {requests} requests of 1 MiB each");
+        Application::new(scratch, "checkpoint", name, ranks, &[], [steps, requests])
+    }
+
+    fn new(
+        scratch: &Path,
+        program: &str,
+        name: String,
+        ranks: u64,
+        before: &'static [&'static str],
+        after: [u32; 2],
+    ) -> Result<Application> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../programs/mpi/{program}.c"));
+        Ok(Application {
+            miot: daemons::built("miot")?,
+            program: mpi::compile(&source, &scratch.join(program))?,
+            model: scratch.join(format!("{program}{}.toml", before.concat())).to_string_lossy().into_owned(),
+            commands: String::new(),
+            name,
+            ranks,
+            before,
+            after,
+        })
+    }
+
+    /// Makes a model of a run with its file in a directory.
+    fn modelled(mut self, on: &Path) -> Result<Application> {
+        let trace = Path::new(&self.model).with_extension("trace");
+        self.run(on, &trace)?;
+        self.miot(&["model", "save", &trace.to_string_lossy(), "-o", &self.model])?;
+        self.commands = self.miot(&["estimate", &self.model])?;
+        Ok(self)
+    }
+
+    /// A command that is traced, of which the words are still to come.
+    fn traced(&self, trace: &Path) -> Result<Command> {
+        if trace.exists() {
+            std::fs::remove_dir_all(trace)?;
+        }
+        let mut command = Command::new(&self.miot);
+        command.args(["run", "--quiet", "--communication", "-o"]).arg(trace).arg("--");
+        Ok(command)
     }
 
     /// Runs it with its file in a directory, and traces it.
     fn run(&self, on: &Path, trace: &Path) -> Result<()> {
         let file = on.join("data");
-        if trace.exists() {
-            std::fs::remove_dir_all(trace)?;
-        }
-        let mut command = Command::new(&self.miot);
+        let mut command = self.traced(trace)?;
         command
-            .args(["run", "--quiet", "--communication", "-o"])
-            .arg(trace)
-            .args(["--", LAUNCHER, "-n", RANKS]);
-        said(command.arg(&self.program).arg(self.variant).arg(&file).args([&self.cells, &self.dumps]))?;
+            .args([LAUNCHER, "-n", &self.ranks.to_string()])
+            .arg(&self.program)
+            .args(self.before)
+            .arg(&file)
+            .args(self.after.map(|number| number.to_string()));
+        said(&mut command)?;
         Ok(std::fs::remove_file(file)?)
     }
 
@@ -93,50 +120,32 @@ impl Application {
     }
 }
 
-/// Some virtual machines give free memory back to their host after two seconds, and a write into the page cache that has to ask for it
-/// takes several times as long. An application would then pay for memory that repetitions of a benchmark get from one another, so both begin
-/// right after this much has been used, in large pages as the page cache takes it.
-fn warm(mib: usize) -> Result<()> {
-    let length = mib << 20;
-    // SAFETY: a mapping of its own, written within its bounds and unmapped before its address is forgotten.
-    unsafe {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let memory = libc::mmap(null_mut(), length, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
-        anyhow::ensure!(
-            memory != libc::MAP_FAILED,
-            "no {mib} MiB of memory: {}",
-            std::io::Error::last_os_error()
-        );
-        libc::madvise(memory, length, libc::MADV_HUGEPAGE);
-        memory.cast::<u8>().write_bytes(1, length);
-        libc::munmap(memory, length);
-    }
-    Ok(())
-}
-
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let (disk, memory) = (bench.disk.path(), bench.memory.path());
     // As in `apps`: file systems of our own take longer than all the rest of a smoke run.
-    let ext4 = if bench.is_smoke() { None } else { available("ext4", Ext4::mount_with(disk, "sync")) };
+    let ext4 = if bench.is_smoke() { None } else { available("ext4", Ext4::mount_whole(disk, 2 << 30, DURABLE)) };
     let mut storages = vec![("tmpfs", memory)];
     match &ext4 {
-        Some(ext4) => storages.push(("ext4, each write durable (mount -o sync)", ext4.dir())),
+        Some(ext4) => storages.push(("ext4, each write durable", ext4.dir())),
         None => storages.push(("the disk of this machine", disk)),
     }
-    let mut applications = Vec::new();
-    for (variant, size) in
-        [("full", bench.pick([96, 4], [96, 4], [24, 2])), ("simple", bench.pick([96, 2], [48, 2], [24, 1]))]
-    {
-        let application = Application::new(variant, size, disk, memory)?;
-        let rounds = bench.pick(3, 2, 1);
-        let rows = compare(&application, &storages, rounds, || warm(bench.pick(1024, 1024, 16)))?;
-        applications.push(json!({
-            "application": application.says(),
+    let _kept = Kept::new(bench.pick(2048, 2048, 16))?;
+    let applications = [
+        Application::btio(disk, &["full"], bench.pick([96, 8], [96, 4], [24, 2]))?,
+        Application::checkpoint(disk, bench.pick([8, 64], [4, 64], [2, 8]))?,
+        Application::btio(disk, &["simple"], bench.pick([96, 2], [48, 2], [24, 1]))?,
+    ];
+    let mut results = Vec::new();
+    for application in applications {
+        let application = application.modelled(memory)?;
+        let rows = compare(&application, &storages, bench.pick(5, 2, 1))?;
+        results.push(json!({
+            "application": application.name,
             "choice": least(&rows, "estimated_s"), "least": least(&rows, "measured_s"),
             "commands": application.commands.lines().collect::<Vec<_>>(), "rows": rows,
         }));
     }
-    Ok(Value::Array(applications))
+    Ok(Value::Array(results))
 }
 
 /// Estimates beside what the application takes, in turn on each storage.
@@ -144,29 +153,20 @@ fn compare(
     application: &Application,
     storages: &[(&str, &Path)],
     rounds: usize,
-    warm: impl Fn() -> Result<()>,
 ) -> Result<Vec<Value>> {
     let trace = Path::new(&application.model).with_extension("trace");
     let mut found: BTreeMap<(usize, String), Rounds> = BTreeMap::new();
     for _ in 0..rounds {
         for (at, (name, dir)) in storages.iter().enumerate() {
-            warm()?;
             application.run(dir, &trace)?;
-            warm()?;
-            let text = application.miot(&[
-                "estimate",
-                &application.model,
-                "--mpi",
-                LAUNCHER,
-                "--repetitions",
-                "5",
-                "--format",
-                "json",
-                "--run",
-                &format!("{name}={}", dir.display()),
-                "--measured",
-                &format!("{name}={}", trace.display()),
-            ])?;
+            // Where ranks wait for time slices, the tracer changes how long, so it is there in both.
+            let mut command = application.traced(&trace.with_extension("estimate"))?;
+            command
+                .arg(&application.miot)
+                .args(["estimate", &application.model, "--mpi", LAUNCHER, "--format", "json"])
+                .args(["--run", &format!("{name}={}", dir.display())])
+                .args(["--measured", &format!("{name}={}", trace.display())]);
+            let text = said(&mut command)?;
             let report: Value = serde_json::from_str(&text)?;
             for row in report["estimates"].as_array().into_iter().flatten() {
                 let phases = row["phases"].as_str().unwrap_or("?").to_owned();
@@ -180,7 +180,7 @@ fn compare(
         }
     }
     let mut rows = Vec::new();
-    println!("{}, {rounds} rounds", application.says());
+    println!("{}, {rounds} rounds", application.name);
     println!("{:42} {:8} {:>11} {:>11} {:>8}", "storage", "phases", "Time(CH) s", "Time(MD) s", "error %");
     for ((at, phases), rounds) in found {
         let row = json!({

@@ -47,6 +47,7 @@ mod idle;
 mod leftovers;
 mod lttng;
 mod machine;
+mod memory;
 mod mpi;
 mod nodes;
 mod op;

@@ -1,5 +1,5 @@
-//! What must be there before the first step: files and directories that steps find, and how large files must be so that every read
-//! moves as many bytes and every append lands at the same place.
+//! What must be there before the first step: files and directories that steps find, how large files must be so that every read
+//! moves as many bytes and every append lands at the same place, and how much must be in directories so that listings are as long.
 
 use super::{Part, Step};
 use miot_proto::event::flag;
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 /// A file or directory, whatever it is called at the moment.
 #[derive(Debug, Default)]
 struct Entity {
-    /// Name when the trace begins.
+    /// Name when the trace begins; empty for the root, and for what has none.
     original: Vec<u8>,
     /// It was there before the first step.
     must: bool,
@@ -20,7 +20,16 @@ struct Entity {
     size: u64,
     /// A step has made it or set its size.
     exact: bool,
+    /// Entries that it must have had, named in the trace or not.
+    entries: i64,
+    /// Entries that steps have made in it until now, minus those that they have removed.
+    added: i64,
+    /// Steps have removed or replaced it, so it was empty then.
+    removed: bool,
 }
+
+/// Entries of each directory that no program has made: itself and the one that it is in.
+const DOTS: i64 = 2;
 
 /// Takes in all steps in order of completion.
 #[derive(Debug, Default)]
@@ -29,6 +38,8 @@ pub struct Needs {
     /// `None`: there is nothing of this name.
     names: HashMap<Vec<u8>, Option<usize>>,
     handles: HashMap<(u64, u64), usize>,
+    /// Entries that were listed since the begin of a directory, by handle.
+    listed: HashMap<(u64, u64), i64>,
 }
 
 impl Needs {
@@ -76,7 +87,11 @@ impl Needs {
                     *size = (*size).max(offset.saturating_add(length));
                 }
             }
-            (_, "close" | "fclose" | "closedir") => drop(self.handles.remove(&(process, step.handle))),
+            (_, "readdir") => self.listed(process, step),
+            (_, "close" | "fclose" | "closedir") => {
+                self.handles.remove(&(process, step.handle));
+                self.listed.remove(&(process, step.handle));
+            }
             (_, name) => {
                 if let Some(path) = path {
                     self.named(process, name, step, path, length);
@@ -95,18 +110,27 @@ impl Needs {
                     _ => self.opened(path, step.arg as i32),
                 };
                 self.handles.insert((process, step.handle), id);
+                if name == "opendir" {
+                    self.listed.insert((process, step.handle), 0);
+                }
             }
+            "fdopendir" | "rewinddir" => {
+                self.file(process, step.handle, Some(path));
+                self.listed.insert((process, step.handle), 0);
+            }
+            "seekdir" => drop(self.listed.remove(&(process, step.handle))),
             "truncate" => {
                 let id = self.exists(path);
                 self.set(id, length);
             }
             "unlink" | "remove" | "rmdir" | "unlinkat" => {
                 if name == "rmdir" || name == "unlinkat" && step.arg as i32 & libc::AT_REMOVEDIR != 0 {
-                    self.directory(path);
+                    let id = self.directory(path);
+                    self.entities[id].removed = true;
                 } else {
                     self.exists(path);
                 }
-                self.names.insert(path.to_vec(), None);
+                self.bind(path, None);
             }
             "mkdir" | "mkdirat" | "mkdtemp" => _ = self.made(path, true),
             "rename" | "renameat" | "renameat2" => {
@@ -118,7 +142,7 @@ impl Needs {
                 if let Some(to) = step.path2.as_deref() {
                     let id = self.exists(path);
                     self.above(to);
-                    self.names.insert(to.to_vec(), Some(id));
+                    self.bind(to, Some(id));
                 }
             }
             // The first string is what the link says.
@@ -170,7 +194,12 @@ impl Needs {
         if entity.size < bytes {
             entity.size = bytes;
             if !entity.exact {
+                let is_found_late = !entity.must;
                 (entity.base, entity.must) = (bytes, true);
+                // A step seemed to have made it.
+                if let (true, Some(parent)) = (is_found_late, self.inside(&self.entities[id].original)) {
+                    self.entities[parent].added -= 1;
+                }
             }
         }
     }
@@ -231,8 +260,36 @@ impl Needs {
                 self.names.insert(new, what);
             }
         }
-        self.names.insert(from.to_vec(), None);
-        self.names.insert(to.to_vec(), Some(id));
+        if let Some(Some(replaced)) = self.names.get(to) {
+            self.entities[*replaced].removed = true;
+        }
+        self.bind(from, None);
+        self.bind(to, Some(id));
+    }
+
+    /// A listing has found an entry more: what no step has made was there before.
+    fn listed(&mut self, process: u64, step: &Step) {
+        let place = (process, step.handle);
+        if let (1, Some(listed), Some(id)) =
+            (step.result, self.listed.get_mut(&place), self.handles.get(&place))
+        {
+            *listed += 1;
+            let entity = &mut self.entities[*id];
+            entity.entries = entity.entries.max(*listed - DOTS - entity.added);
+        }
+    }
+
+    /// From now on, this is what the name stands for.
+    fn bind(&mut self, path: &[u8], what: Option<usize>) {
+        let before = self.names.insert(path.to_vec(), what).flatten();
+        if let (true, Some(parent)) = (before.is_some() != what.is_some(), self.inside(path)) {
+            self.entities[parent].added += if what.is_some() { 1 } else { -1 };
+        }
+    }
+
+    /// The directory that a name is in.
+    fn inside(&self, path: &[u8]) -> Option<usize> {
+        self.names.get(parent(path)?).copied().flatten()
     }
 
     /// There is something of this name; unless a step has made it, it was there before.
@@ -256,18 +313,22 @@ impl Needs {
 
     /// The directories that it is in are there.
     fn above(&mut self, path: &[u8]) {
-        if let Some(end) = path.iter().rposition(|byte| *byte == b'/') {
-            let parent = path[..end].to_vec();
-            let is_known = matches!(self.names.get(&parent), Some(Some(id)) if self.entities[*id].directory);
+        if let Some(parent) = parent(path) {
+            let is_known = matches!(self.names.get(parent), Some(Some(id)) if self.entities[*id].directory);
             if !is_known {
-                self.directory(&parent);
+                self.directory(parent);
             }
         }
     }
 
     fn name(&mut self, path: &[u8], entity: Entity) -> usize {
+        let is_made = !entity.must;
         let id = self.new_entity(Entity { original: path.to_vec(), ..entity });
-        self.names.insert(path.to_vec(), Some(id));
+        if is_made {
+            self.bind(path, Some(id));
+        } else {
+            self.names.insert(path.to_vec(), Some(id));
+        }
         id
     }
 
@@ -276,12 +337,34 @@ impl Needs {
         self.entities.len() - 1
     }
 
-    /// What must be there, by name, directories before what is in them; with its bytes, or `None` for a directory.
+    /// What must be there, by name, directories before what is in them; with its bytes, or `None` for a directory. Entries of which
+    /// the trace has no name are empty files.
     #[must_use]
-    pub fn before(&self) -> BTreeMap<&[u8], Option<u64>> {
-        let must = self.entities.iter().filter(|entity| entity.must && !entity.original.is_empty());
-        must.map(|entity| (entity.original.as_slice(), (!entity.directory).then_some(entity.base))).collect()
+    pub fn before(&self) -> BTreeMap<Vec<u8>, Option<u64>> {
+        let must = || self.entities.iter().filter(|entity| entity.must);
+        let mut named: HashMap<&[u8], i64> = HashMap::new();
+        let mut all = BTreeMap::new();
+        for entity in must() {
+            if let Some(parent) = parent(&entity.original) {
+                *named.entry(parent).or_default() += 1;
+                all.insert(entity.original.clone(), (!entity.directory).then_some(entity.base));
+            }
+        }
+        for directory in must().filter(|entity| entity.directory && !entity.removed) {
+            let name = directory.original.as_slice();
+            let slash: &[u8] = if name.is_empty() { b"" } else { b"/" };
+            for nth in named.get(name).copied().unwrap_or(0)..directory.entries {
+                all.insert([name, slash, format!(".miot-entry-{nth}").as_bytes()].concat(), Some(0));
+            }
+        }
+        all
     }
+}
+
+/// The name of the directory that a name is in: empty for the directory that stands for the root, which is in none.
+fn parent(path: &[u8]) -> Option<&[u8]> {
+    let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    (!path.is_empty()).then(|| &path[..end])
 }
 
 #[cfg(test)]
@@ -305,6 +388,13 @@ mod tests {
         Step { handle, ..step("open", path, flags, 3) }
     }
 
+    fn list(handle: u64, path: &str, found: usize) -> Vec<Step> {
+        let begin = Step { handle, ..step("opendir", path, 0, 0) };
+        let next = |result| Step { handle, ..step("readdir", path, 0, result) };
+        let end = Step { handle, ..step("closedir", path, 0, 0) };
+        [vec![begin], vec![next(1); found], vec![next(0), end]].concat()
+    }
+
     fn to(step: Step, path2: &str) -> Step {
         Step { path2: Some(path2.as_bytes().to_vec()), ..step }
     }
@@ -313,8 +403,9 @@ mod tests {
     fn needs(steps: &[Step], expected: &[(&str, Option<u64>)]) {
         let mut needs = Needs::default();
         steps.iter().for_each(|step| needs.add(1, step));
+        let before = needs.before();
         let found: Vec<_> =
-            needs.before().into_iter().map(|(path, bytes)| (str::from_utf8(path).unwrap(), bytes)).collect();
+            before.iter().map(|(path, bytes)| (str::from_utf8(path).unwrap(), *bytes)).collect();
         assert_eq!(found, expected);
     }
 
@@ -368,5 +459,53 @@ mod tests {
             on("read", 4, 0, 8, 8),
         ];
         needs(&steps, &[("a", Some(300)), ("cut", Some(0)), ("log", Some(70)), ("x", Some(8))]);
+    }
+
+    #[test]
+    fn directories_have_as_many_entries_as_listings_found() {
+        let steps = [
+            vec![step("stat", "d/a", 0, 0), step("mkdir", "d/new", 0, 0), step("unlink", "d/gone", 0, 0)],
+            // Both dots, a, new, and one that is not named.
+            list(1, "d", 5),
+            list(1, "d/new", 2),
+            vec![to(step("rename", "d/a", 0, 0), "a")],
+            list(1, "d", 4),
+            list(1, "", 4),
+            list(1, "empty", 3),
+            vec![step("rmdir", "empty", 0, 0)],
+        ]
+        .concat();
+        let expected = [
+            (".miot-entry-1", Some(0)),
+            ("d", None),
+            ("d/.miot-entry-2", Some(0)),
+            ("d/a", Some(0)),
+            ("d/gone", Some(0)),
+            ("empty", None),
+        ];
+        needs(&steps, &expected);
+    }
+
+    #[test]
+    fn a_listing_from_its_begin_and_one_that_was_cut_short() {
+        let of = |name, result| Step { handle: 1, ..step(name, "d", 0, result) };
+        let begun =
+            [of("opendir", 0), of("readdir", 1), of("readdir", 1), of("readdir", 1), of("readdir", 1)];
+        let two = [("d", None), ("d/.miot-entry-0", Some(0)), ("d/.miot-entry-1", Some(0))];
+        needs(&begun, &two);
+        needs(&[&begun[..], &[of("rewinddir", 0)], &begun[1..]].concat(), &two);
+        // From an unknown place on.
+        needs(&[&begun[..], &[of("seekdir", 0)], &begun[1..]].concat(), &two);
+    }
+
+    #[test]
+    fn a_file_that_is_found_later_to_have_been_there_counts_as_an_entry() {
+        let steps = [
+            vec![open(2, "d/f", libc::O_RDWR | libc::O_CREAT), on("read", 2, 0, 8, 8)],
+            list(1, "d", 4),
+            vec![open(2, "d/new", libc::O_RDWR | libc::O_CREAT)],
+            list(1, "d", 5),
+        ];
+        needs(&steps.concat(), &[("d", None), ("d/.miot-entry-1", Some(0)), ("d/f", Some(8))]);
     }
 }

@@ -5,6 +5,7 @@
 use crate::process;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -43,20 +44,32 @@ pub(crate) struct Ext4 {
 }
 
 impl Ext4 {
-    /// Makes the image in `scratch` and mounts it. The loop device passes requests on directly, so that
+    /// Makes the image in `scratch`, sparse, and mounts it. The loop device passes requests on directly, so that
     /// direct requests are direct down to the disk below.
     pub(crate) fn mount(scratch: &Path) -> Result<Ext4> {
-        Ext4::mount_with(scratch, "defaults")
+        /// The large tree of `git status` needs the most.
+        const BYTES: u64 = 4 << 30;
+        let image = scratch.join("ext4.img");
+        File::create(&image)?.set_len(BYTES)?;
+        Ext4::mount_image(image, scratch.join("ext4"), "defaults", "lazy_itable_init=0")
     }
 
-    /// The same with options of `mount`.
-    pub(crate) fn mount_with(scratch: &Path, options: &str) -> Result<Ext4> {
-        /// Sparse; the large tree of `git status` needs the most.
-        const BYTES: u64 = 4 << 30;
-        let (image, dir) = (scratch.join("ext4.img"), scratch.join("ext4"));
-        File::create(&image)?.set_len(BYTES)?;
+    /// The same with options of `mount`, on an image of so many bytes that has all its blocks already: the first to write somewhere
+    /// does not wait for the file system below.
+    pub(crate) fn mount_whole(scratch: &Path, bytes: u64, options: &str) -> Result<Ext4> {
+        let image = scratch.join("ext4.img");
+        let zeros = vec![0; 1 << 20];
+        let mut file = File::create(&image)?;
+        for _ in 0..bytes >> 20 {
+            file.write_all(&zeros)?;
+        }
+        file.sync_all()?;
+        Ext4::mount_image(image, scratch.join("ext4"), options, "lazy_itable_init=0,nodiscard")
+    }
+
+    fn mount_image(image: PathBuf, dir: PathBuf, options: &str, make: &str) -> Result<Ext4> {
         std::fs::create_dir_all(&dir)?;
-        tool(Command::new("mkfs.ext4").args(["-q", "-F", "-E", "lazy_itable_init=0"]).arg(&image))?;
+        tool(Command::new("mkfs.ext4").args(["-q", "-F", "-E", make]).arg(&image))?;
         let device = tool(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&image))?;
         let ext4 = Ext4 { image, device, dir };
         if let Err(error) = tool(Command::new("mount").args(["-o", options]).arg(&ext4.device).arg(&ext4.dir))

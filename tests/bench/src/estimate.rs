@@ -129,11 +129,11 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
         Some(ext4) => storages.push(("ext4, each write durable", ext4.dir())),
         None => storages.push(("the disk of this machine", disk)),
     }
-    let _kept = Kept::new(bench.pick(2048, 2048, 16))?;
+    let _kept = Kept::new(bench.pick(3072, 2048, 16))?;
     let applications = [
         Application::btio(disk, &["full"], bench.pick([96, 8], [96, 4], [24, 2]))?,
-        Application::checkpoint(disk, bench.pick([8, 64], [4, 64], [2, 8]))?,
-        Application::btio(disk, &["simple"], bench.pick([96, 2], [48, 2], [24, 1]))?,
+        Application::checkpoint(disk, bench.pick([4, 160], [4, 64], [2, 8]))?,
+        Application::btio(disk, &["simple"], bench.pick([144, 2], [48, 2], [24, 1]))?,
     ];
     let mut results = Vec::new();
     for application in applications {

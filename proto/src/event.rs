@@ -110,7 +110,7 @@ pub mod flag {
     pub const DURATION_SATURATED: u16 = 1 << 6;
     /// Set by the log-server: the event came after its time had already been merged.
     pub const LATE: u16 = 1 << 7;
-    /// Bits 8-14 belong to the operation. `mmap`: PROT_READ, PROT_WRITE, PROT_EXEC, MAP_SHARED. Reads and writes:
+    /// Bits 8-14 belong to the operation. `mmap`: PROT_READ, PROT_WRITE, PROT_EXEC, MAP_SHARED. `close_range`: its flags. Reads and writes:
     /// [`UNALIGNED`].
     pub const OP_SHIFT: u32 = 8;
     /// Of reads and writes: the buffer (of several the first) does not begin at a multiple of [`MEMORY_ALIGNMENT`].

@@ -108,6 +108,23 @@ static void descriptors(void)
 	wait(NULL);
 }
 
+static void ranges(void)
+{
+	int locked = open("before", O_RDWR), kept = open("log", O_RDONLY);
+	CHECK(locked >= 0 && kept == locked + 1 && flock(locked, LOCK_EX) == 0);
+	pid_t child = fork();
+	if (child == 0) {
+		CHECK(close_range(locked, locked, 0) == 0);
+		int own = open("before", O_RDONLY);
+		CHECK(flock(own, LOCK_EX) == 0 && close(own) == 0);
+		_exit(0);
+	}
+	CHECK(close_range(locked, kept, CLOSE_RANGE_CLOEXEC) == 0 && read(locked, buffer, 10) == 10);
+	CHECK(usleep(20000) == 0 && close_range(locked, locked, 0) == 0);
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0 && read(kept, buffer, 6) == 6 && close(kept) == 0);
+}
+
 static void sizes(void)
 {
 	int fd = open("sparse", O_RDWR | O_CREAT, 0644);
@@ -148,7 +165,7 @@ int main(int count, char **words)
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} modes[] = {{"threads", threads}, {"maps", maps}, {"aio", asynchronous}, {"descriptors", descriptors}, {"sizes", sizes}, {"streams", streams}};
+	} modes[] = {{"threads", threads}, {"maps", maps}, {"aio", asynchronous}, {"descriptors", descriptors}, {"ranges", ranges}, {"sizes", sizes}, {"streams", streams}};
 	CHECK(count == 3 && chdir(words[2]) == 0);
 	for (unsigned i = 0; i < sizeof modes / sizeof *modes; i++)
 		if (strcmp(words[1], modes[i].name) == 0) {

@@ -223,6 +223,12 @@ fn descriptors_that_are_duplicated_and_inherited() {
 }
 
 #[test]
+fn a_lock_ends_with_the_range_of_descriptors_that_has_it() {
+    of_program("ranges", "original");
+    of_program("ranges", "fast");
+}
+
+#[test]
 fn sizes_names_and_failures() {
     of_program("sizes", "think");
 }
@@ -257,7 +263,9 @@ fn a_shell_script_at_any_pace() {
 
 #[test]
 fn programs_that_people_have() {
-    let cases: [(&str, &[&str]); 4] = [
+    let cases: [(&str, &[&str]); 5] = [
+        // Of what it lists it looks at nothing.
+        ("ls", &["ls", "-R", "."]),
         ("dd", &["dd", "if=before", "of=out", "bs=3000", "conv=fsync"]),
         ("cp", &["cp", "-r", ".", "../copy"]),
         (

@@ -138,7 +138,7 @@ impl<'a> Measurement<'a> {
         let longest = pieces.iter().map(|piece| piece.length).max().unwrap_or(0);
         let name = if run.file_per_process { format!("file-{rank}") } else { "file".to_owned() };
         let file = if run.file_per_process { rank } else { 0 };
-        let modified = u64::from(run.operation.needs_content());
+        let (modified, writes) = (u64::from(run.operation.needs_content()), run.operation.writes());
         let mut most = 0usize;
         let mut accessed = 0;
         let concerned = run.collective || run.operation.needs_content();
@@ -155,8 +155,8 @@ impl<'a> Measurement<'a> {
         let begin = |part: u64| (u128::from(end) * u128::from(part) / u128::from(sharing)) as u64;
         Ok(Measurement {
             path: Path::new(OsStr::from_bytes(&job.directory)).join(name),
-            before: Content::spread(2 * file, longest.max(FILL), run.memory),
-            after: Content::spread(2 * file + modified, longest, run.memory),
+            before: Content::new(2 * file, longest.max(FILL)),
+            after: Content::spread(2 * file + modified, longest, if writes { run.memory } else { 0 }),
             rank,
             run,
             pieces,
@@ -177,7 +177,8 @@ impl<'a> Measurement<'a> {
         let file = agree(place, self.open())?;
         let file = agree(place, self.share(place, file))?;
         let staged = self.staged();
-        let mut buffer = Buffer::new(self.longest_call(), self.run.memory);
+        let memory = if self.run.operation.reads() { self.run.memory } else { 0 };
+        let mut buffer = Buffer::new(self.longest_call(), memory, self.run.aligned);
         place.barrier()?;
         let ready = now();
         pause(&self.run.late, self.rank);
@@ -488,21 +489,26 @@ fn compute(time: Duration) {
     }
 }
 
-/// Memory to read into, aligned for direct I/O and touched before the clock runs.
+/// Where large arrays begin after a page: behind what `malloc` keeps of them.
+const UNALIGNED: usize = 16;
+
+/// Memory to read into, touched before the clock runs.
 struct Buffer {
     bytes: Vec<u8>,
     start: usize,
-    /// From `start`: which part is next.
+    /// From `start`: which part is next, a multiple of `step`.
     next: usize,
+    step: usize,
 }
 
 impl Buffer {
-    fn new(longest: u64, memory: u64) -> Buffer {
+    fn new(longest: u64, memory: u64, aligned: bool) -> Buffer {
         let length = usize::try_from(longest.max(memory)).unwrap_or(usize::MAX - (1 << 30));
-        let mut bytes = vec![0; length + ALIGNMENT];
+        let mut bytes = vec![0; length + 2 * ALIGNMENT];
         bytes.fill(1);
-        let start = bytes.as_ptr().align_offset(ALIGNMENT);
-        Buffer { bytes, start, next: 0 }
+        let page = bytes.as_ptr().align_offset(ALIGNMENT);
+        let (start, step) = if aligned { (page, ALIGNMENT) } else { (page + UNALIGNED, 1) };
+        Buffer { bytes, start, step, next: 0 }
     }
 
     /// The next part of so many bytes, and the first after the last.
@@ -512,7 +518,7 @@ impl Buffer {
             self.next = 0;
         }
         let begin = self.start + self.next;
-        self.next += length.next_multiple_of(ALIGNMENT);
+        self.next += length.next_multiple_of(self.step);
         &mut self.bytes[begin..begin + length]
     }
 }

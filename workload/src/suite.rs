@@ -32,6 +32,12 @@ impl Operation {
         !matches!(self, Operation::Write | Operation::None)
     }
 
+    /// Pieces may be read.
+    #[must_use]
+    pub fn reads(self) -> bool {
+        self.needs_content() && self != Operation::ReWrite
+    }
+
     /// Pieces may be written.
     #[must_use]
     pub fn writes(self) -> bool {
@@ -140,6 +146,10 @@ pub struct Run {
     /// the processor's cache.
     #[serde(default, with = "miot_proto::units::bytes")]
     pub memory: u64,
+    /// Data that are read go to memory that begins at a page, as most benchmarks have it and [`Cache::Direct`] needs it; else to where `malloc`
+    /// lets large arrays of programs begin, 16 bytes after that, which is faster for some processors.
+    #[serde(default = "yes")]
+    pub aligned: bool,
     /// How long each process, by rank, waits between the first barrier and its first access; those beyond the end do not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<Pause>,
@@ -180,6 +190,10 @@ fn two() -> u64 {
 
 fn ten() -> usize {
     10
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn five_percent() -> f64 {
@@ -278,6 +292,7 @@ impl Run {
             collective: false,
             together: one(),
             memory: 0,
+            aligned: true,
             late: Vec::new(),
             linger: Vec::new(),
         }
@@ -307,6 +322,11 @@ impl Run {
         if self.interface == Interface::MpiIo && self.cache == Cache::Direct {
             return wrong(
                 "MPI-IO does not bypass the cache: use `cache = \"drop\"`, or `interface = \"posix\"`",
+            );
+        }
+        if self.cache == Cache::Direct && !self.aligned {
+            return wrong(
+                "`cache = \"direct\"` needs memory that begins at a page: leave out `aligned = false`",
             );
         }
         if self.together == 0 {

@@ -46,6 +46,9 @@ pub(super) struct Chosen {
     /// Memory of each process that data come from and go to, in turn; else as little as can be
     #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "0")]
     memory: u64,
+    /// Read into memory as arrays of programs have it, not from a page on
+    #[arg(long)]
+    unaligned: bool,
     /// Pieces in a row before the process computes
     #[arg(long, value_name = "N", default_value_t = 0, requires = "compute")]
     burst: u64,
@@ -101,6 +104,7 @@ impl Chosen {
             interface: if self.collective { Interface::MpiIo } else { self.interface },
             collective: self.collective,
             memory: self.memory,
+            aligned: !self.unaligned,
             ..Run::new("", pattern)
         };
         Ok(Suite::of(vec![run]))

@@ -22,8 +22,8 @@ pub(super) struct Options<'a> {
     pub(super) launcher: Option<&'a str>,
 }
 
-/// Memory that an application has its data in, at most: more is not in a processor's cache either.
-const MOST_MEMORY: u64 = 64 << 20;
+/// Memory that a process has its data in, at most. With 64 MiB, reads of 160 MiB took 9 % longer than into as much.
+const MOST_MEMORY: u64 = 256 << 20;
 
 /// The measurement that mimics an operation of a phase: its own offsets where the model has them, else by the same rules as the
 /// parameters of IOR. Random requests go anywhere in the file, but in order.
@@ -67,6 +67,7 @@ fn run(phase: &Phase, operation: &Operation, layer: &str, options: Options<'_>) 
         collective: is_collective,
         together,
         memory: operation.bytes().min(MOST_MEMORY),
+        aligned: options.cache == Cache::Direct,
         // Within T it would count as access.
         verify: Verify::None,
         ..Run::new(&format!("phase {}", phase.numbers), pattern)

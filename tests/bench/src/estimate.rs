@@ -48,9 +48,15 @@ struct Application {
 
 impl Application {
     /// BT-IO, `full` or `simple`.
-    fn btio(scratch: &Path, variant: &'static [&'static str], [cells, dumps]: [u32; 2]) -> Result<Application> {
-        let name =
-            format!("BT-IO, {}, 4 ranks, {cells} cells a side, {dumps} dumps", variant.concat().to_uppercase());
+    fn btio(
+        scratch: &Path,
+        variant: &'static [&'static str],
+        [cells, dumps]: [u32; 2],
+    ) -> Result<Application> {
+        let name = format!(
+            "BT-IO, {}, 4 ranks, {cells} cells a side, {dumps} dumps",
+            variant.concat().to_uppercase()
+        );
         Application::new(scratch, "btio", name, 4, variant, [cells, dumps])
     }
 
@@ -123,7 +129,8 @@ impl Application {
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let (disk, memory) = (bench.disk.path(), bench.memory.path());
     // As in `apps`: file systems of our own take longer than all the rest of a smoke run.
-    let ext4 = if bench.is_smoke() { None } else { available("ext4", Ext4::mount_whole(disk, 2 << 30, DURABLE)) };
+    let ext4 =
+        if bench.is_smoke() { None } else { available("ext4", Ext4::mount_whole(disk, 2 << 30, DURABLE)) };
     let mut storages = vec![("tmpfs", memory)];
     match &ext4 {
         Some(ext4) => storages.push(("ext4, each write durable", ext4.dir())),
@@ -149,11 +156,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
 }
 
 /// Estimates beside what the application takes, in turn on each storage.
-fn compare(
-    application: &Application,
-    storages: &[(&str, &Path)],
-    rounds: usize,
-) -> Result<Vec<Value>> {
+fn compare(application: &Application, storages: &[(&str, &Path)], rounds: usize) -> Result<Vec<Value>> {
     let trace = Path::new(&application.model).with_extension("trace");
     let mut found: BTreeMap<(usize, String), Rounds> = BTreeMap::new();
     // The first to write to a new file system takes longer.
@@ -164,9 +167,14 @@ fn compare(
         for (at, (name, dir)) in storages.iter().enumerate() {
             application.run(dir, &trace)?;
             // Where ranks wait for time slices, the tracer changes how long, so it is there in both.
-            let mut command = application.traced(&trace.with_extension("estimate"))?;
+            let mut command = if application.ranks > processors() as u64 {
+                let mut command = application.traced(&trace.with_extension("estimate"))?;
+                command.arg(&application.miot);
+                command
+            } else {
+                Command::new(&application.miot)
+            };
             command
-                .arg(&application.miot)
                 .args(["estimate", &application.model, "--mpi", LAUNCHER, "--format", "json"])
                 .args(["--run", &format!("{name}={}", dir.display())])
                 .args(["--measured", &format!("{name}={}", trace.display())]);

@@ -25,9 +25,8 @@ impl Kept {
         let length = mib << 20;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping.
-        let address = unsafe {
-            libc::mmap(null_mut(), length, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
-        };
+        let address =
+            unsafe { libc::mmap(null_mut(), length, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
         ensure!(address != libc::MAP_FAILED, "no {mib} MiB of memory: {}", Error::last_os_error());
         let kept = Kept { address, length };
         // SAFETY: the mapping is its own and is advised and written within its bounds; nothing refers to what is in it.

@@ -155,7 +155,9 @@ fn understood(import: &mut Import<'_>, task: &Task, call: &Call<'_>) -> Clear<Me
                     .borrow_mut()
                     .retain(|descriptor, _| !closed.contains(&i64::from(*descriptor)));
             }
-            Draft { arg: Some(first), ..draft(posix::CLOSE_RANGE) }
+            let range = (first as u64 & 0xffff_ffff | (last as u64) << 32) as i64;
+            let flags = (flags.unwrap_or(0) as u16 & 0x7f) << flag::OP_SHIFT;
+            Draft { arg: Some(range), flags, ..draft(posix::CLOSE_RANGE) }
         }
         "dup" | "dup2" | "dup3" => {
             let open = some(import.file(task, call.arg(0)))?;

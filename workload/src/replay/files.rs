@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
+use std::ops::RangeInclusive;
 
 /// Descriptors that a hook has not seen opened are from here on, so that their numbers are not those of others before.
 const UNSEEN: c_int = 512;
@@ -118,6 +119,13 @@ impl Files {
         let free = open.descriptors.iter().rev().find(|fd| !owned.contains(&Some(**fd)));
         let fd = *free.or(open.descriptors.last())?;
         Some(self.closed(handle, fd))
+    }
+
+    /// The descriptors that are to be closed for these numbers of the trace.
+    pub(super) fn closing_numbers(&mut self, recorded: &RangeInclusive<i64>) -> Vec<c_int> {
+        let within = self.numbers.iter().filter(|(number, _)| recorded.contains(number));
+        let all: Vec<(u64, c_int)> = within.map(|(_, open)| *open).collect();
+        all.into_iter().map(|(handle, fd)| self.closed(handle, fd)).collect()
     }
 
     /// A descriptor leaves the table. The last of a file is its unseen one, if it has one, and is what is to be closed.

@@ -6,6 +6,7 @@ use crate::path::{Path, arg};
 use crate::real::{ErrorNumber, Offset, Returned, hook};
 use crate::request::{on_fd, on_fd_arg, on_path};
 use crate::table;
+use miot_proto::event::flag;
 use miot_tracer::op::posix;
 use miot_tracer::{Doing, Done, NONE, Op, end};
 use std::ffi::{c_int, c_uint};
@@ -36,7 +37,8 @@ hook!(close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int, |real| {
         table::forget_range(first, last);
     }
     if let Some(begun) = begun {
-        end(begun, Done { length: arg(first as c_int, last), ..Done::of(result) });
+        let flags = (flags as u16 & 0x7f) << flag::OP_SHIFT;
+        end(begun, Done { length: arg(first as c_int, last), flags, ..Done::of(result) });
     }
     returned
 });

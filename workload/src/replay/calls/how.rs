@@ -30,7 +30,6 @@ pub fn how(info: &OpInfo) -> Made {
         "fgets" | "getline" | "getdelim" | "fscanf" | "scanf" => Made::As("fread"),
         "puts" | "printf" => Made::As("fwrite"),
         "mknod" | "mknodat" | "mkfifo" | "mkfifoat" => Made::Not("special files"),
-        "close_range" => Made::Not("descriptors have other numbers here"),
         "popen" | "pclose" => Made::Not("commands"),
         "tmpfile" => Made::Not("its file has no name"),
         "ungetc" => Made::Not("pushes back what is not known"),

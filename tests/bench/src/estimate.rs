@@ -140,7 +140,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let applications = [
         Application::btio(disk, &["full"], bench.pick([96, 8], [96, 4], [24, 2]))?,
         Application::checkpoint(disk, bench.pick([4, 160], [4, 64], [2, 8]))?,
-        Application::btio(disk, &["simple"], bench.pick([144, 2], [48, 2], [24, 1]))?,
+        Application::btio(disk, &["simple"], bench.pick([96, 2], [48, 2], [24, 1]))?,
     ];
     let mut results = Vec::new();
     for application in applications {

@@ -115,7 +115,7 @@ impl Needs {
                 }
             }
             "fdopendir" | "rewinddir" => {
-                self.file(process, step.handle, Some(path));
+                self.opened_directory(process, step);
                 self.listed.insert((process, step.handle), 0);
             }
             "seekdir" => drop(self.listed.remove(&(process, step.handle))),
@@ -267,16 +267,20 @@ impl Needs {
         self.bind(to, Some(id));
     }
 
-    /// A listing has found an entry more: what no step has made was there before.
+    /// A listing may have found an entry more: what no step has made was there before.
     fn listed(&mut self, process: u64, step: &Step) {
-        let place = (process, step.handle);
-        if let (1, Some(listed), Some(id)) =
-            (step.result, self.listed.get_mut(&place), self.handles.get(&place))
-        {
+        let Some(id) = self.opened_directory(process, step) else { return };
+        if let (1, Some(listed)) = (step.result, self.listed.get_mut(&(process, step.handle))) {
             *listed += 1;
-            let entity = &mut self.entities[*id];
+            let entity = &mut self.entities[id];
             entity.entries = entity.entries.max(*listed - DOTS - entity.added);
         }
+    }
+
+    fn opened_directory(&mut self, process: u64, step: &Step) -> Option<usize> {
+        let id = self.file(process, step.handle, step.path.as_deref())?;
+        self.entities[id].directory = true;
+        Some(id)
     }
 
     /// From now on, this is what the name stands for.

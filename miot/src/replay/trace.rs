@@ -153,7 +153,11 @@ impl Steps {
                 let in_memory = path.starts_with(IN_MEMORY) || path == b"/dev/shm";
                 (outside && !in_memory).then(|| format!("{}: a file of the system", info.name))
             }
-            None if info.name == "sync" || info.name == "fflush" && event.handle.is_none() => None,
+            None if matches!(info.name, "sync" | "close_range")
+                || info.name == "fflush" && event.handle.is_none() =>
+            {
+                None
+            }
             None if info.class == Class::Copy && event.file2.is_some() => {
                 Some(format!("{}: what it copies to is no file", info.name))
             }

@@ -474,13 +474,13 @@ mod tests {
             list(1, "d/new", 2),
             vec![to(step("rename", "d/a", 0, 0), "a")],
             list(1, "d", 4),
-            list(1, "", 4),
+            list(1, "", 6),
             list(1, "empty", 3),
             vec![step("rmdir", "empty", 0, 0)],
         ]
         .concat();
         let expected = [
-            (".miot-entry-1", Some(0)),
+            (".miot-entry-2", Some(0)),
             ("d", None),
             ("d/.miot-entry-2", Some(0)),
             ("d/a", Some(0)),

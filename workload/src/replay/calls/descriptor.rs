@@ -32,9 +32,10 @@ impl Target {
                 // SAFETY: it has just left the table.
                 unsafe { rustix::io::close(fd) };
             }
-            // The request itself, on a range in which nothing is: descriptors have other numbers here.
-            // SAFETY: as it says.
-            return said(unsafe { libc::close_range(c_uint::MAX, c_uint::MAX, flags as c_int) });
+            // Descriptors have other numbers here; a range that ends before it begins is refused.
+            let first = c_uint::MAX - c_uint::from(step.result >= 0);
+            // SAFETY: nothing is that high.
+            return said(unsafe { libc::close_range(first, c_uint::MAX - 1, flags as c_int) });
         }
         if name == "close" {
             self.descriptor(step)?;

@@ -507,7 +507,7 @@ impl Buffer {
         let mut bytes = vec![0; length + 2 * ALIGNMENT];
         bytes.fill(1);
         let page = bytes.as_ptr().align_offset(ALIGNMENT);
-        let (start, step) = if aligned { (page, ALIGNMENT) } else { (page + UNALIGNED, 1) };
+        let (start, step) = if aligned { (page, ALIGNMENT) } else { (page + UNALIGNED, UNALIGNED) };
         Buffer { bytes, start, step, next: 0 }
     }
 

@@ -118,7 +118,7 @@ hook!(io_uring_get_events(ring: RingHandle) -> Negative, |real| looking(ring, re
 hook!(__io_uring_get_cqe(
     ring: RingHandle, completion: Pointer, submit: c_uint, count: c_uint, mask: Pointer,
 ) -> Negative, |real| {
-    calling(ring, real)
+    if submit > 0 { calling(ring, real) } else { looking(ring, real) }
 });
 // With a timeout, on kernels without `IORING_FEAT_EXT_ARG`, these two submit.
 hook!(io_uring_wait_cqes(

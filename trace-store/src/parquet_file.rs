@@ -44,12 +44,26 @@ pub(crate) fn properties(table: Table) -> WriterProperties {
 /// Opens a sealed file and checks that it is one of this table.
 pub(crate) fn open(table: Table, path: &Path) -> Result<ParquetRecordBatchReaderBuilder<File>, Error> {
     let file = File::open(path).map_err(Error::io("open", path))?;
+    let bytes = file.metadata().map_err(Error::io("look at", path))?.len();
     let builder = ParquetRecordBatchReaderBuilder::try_new(file)
         .map_err(|e| Error::damaged(path, format!("not a whole Parquet file ({e})")))?;
+    if !columns_are_within(builder.metadata(), bytes) {
+        return Err(Error::damaged(path, "a column does not lie in the file"));
+    }
     if !schema::fits(table, builder.schema().fields()) {
         return Err(Error::damaged(path, format!("it does not have the columns of table {table}")));
     }
     Ok(builder.with_batch_size(BATCH_ROWS))
+}
+
+/// Every column is said to be where the file has bytes. The reader takes that for granted.
+fn columns_are_within(metadata: &ParquetMetaData, bytes: u64) -> bool {
+    metadata.row_groups().iter().flat_map(|group| group.columns()).all(|column| {
+        let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+        let range = u64::try_from(start).ok().zip(u64::try_from(column.compressed_size()).ok());
+        let end = range.and_then(|(start, length)| start.checked_add(length));
+        end.is_some_and(|end| end <= bytes)
+    })
 }
 
 /// Which row groups of a sealed file are as they were written, and the metadata of the file. Files without checksums

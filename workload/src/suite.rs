@@ -326,7 +326,7 @@ impl Run {
         }
         if self.cache == Cache::Direct && !self.aligned {
             return wrong(
-                "`cache = \"direct\"` needs memory that begins at a page: leave out `aligned = false`",
+                "`cache = \"direct\"` needs memory that begins at a page: leave out `aligned = false` (--unaligned)",
             );
         }
         if self.together == 0 {

@@ -46,7 +46,7 @@ fn it_does_what_it_says() {
         ),
         (
             "f",
-            "pattern = 'strided'\nblock = '64 KiB'\ncount = 5\ncache = 'drop'\noperation = 'read'\nverify = 'all'",
+            "pattern = 'strided'\nblock = '64 KiB'\ncount = 5\ncache = 'drop'\naligned = false\noperation = 'read'\nverify = 'all'",
             (15 * 65536, 0, 15),
         ),
         (
@@ -330,11 +330,12 @@ fn computation_between_bursts_is_within_the_time() {
 #[test]
 fn what_cannot_be_measured_is_said_and_nothing_stays() {
     let dir = fresh("bench-wrong");
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 6] = [
         (&[], "nothing to measure"),
         (&["--pattern", "sequential"], "the same bytes"),
         (&["--pattern", "strided", "--stride", "1K"], "stride"),
         (&["--pattern", "segmented", "--block", "100", "--cache", "direct"], "4096"),
+        (&["--pattern", "segmented", "--cache", "direct", "--unaligned"], "begins at a page"),
         (&["none.toml"], "none.toml"),
     ];
     for (arguments, expected) in cases {

@@ -143,6 +143,8 @@ pub(crate) fn to_io(error: ParquetError) -> std::io::Error {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::columns_are_within;
     use parquet::arrow::ArrowWriter;
     use parquet::file::metadata::ParquetMetaData;

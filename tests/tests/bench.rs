@@ -7,6 +7,8 @@ use miot_tests::mpi::Mpi;
 use miot_tests::namespace::with_tmpfs;
 use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run, until};
+use miot_tests::trace::Row;
+use miot_tests::traced::{events, traced};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
@@ -84,6 +86,51 @@ fn it_does_what_it_says() {
         }
     }
     assert!(is_empty(&target), "what it made is removed");
+}
+
+/// Requests of five repetitions of two pieces of 4 KiB by one process, and of filling the file before them, seen by the hook; and how often it was made.
+#[test]
+fn phases_lie_in_one_file() {
+    const PIECE: i64 = 4096;
+    const MIB: i64 = 1 << 20;
+    let dir = fresh("bench-phases");
+    let (suite, target) = (dir.join("suite.toml"), dir.join("target"));
+    fs::create_dir(&target).unwrap();
+    let cases: [(&str, &str, [i64; 5], &[i64], usize); 6] = [
+        ("write", "", [0; 5], &[], 5),
+        ("write", "phases = 3", [0, 2 * PIECE, 4 * PIECE, 0, 2 * PIECE], &[], 2),
+        ("write", "phases = 2\nadvance = '1 MiB'", [0, MIB, 0, MIB, 0], &[], 3),
+        ("write", "phases = 9\nadvance = 0", [0; 5], &[], 1),
+        ("read", "phases = 4", [0, 2, 4, 6, 0].map(|piece| piece * PIECE), &[0, 2, 4, 6, 0], 2),
+        ("re-read", "", [0; 5], &[0; 5], 5),
+    ];
+    for (number, (operation, lines, begins, filled, files)) in cases.into_iter().enumerate() {
+        let settings = "pattern = 'segmented'\nblock = 4096\ncount = 2\nverify = 'none'";
+        let run = format!("[[run]]\nname = 'x'\n{settings}\noperation = '{operation}'\n{lines}\n");
+        fs::write(&suite, format!("processes = 1\nrepetitions = 5\nprecision = 1e-9\n{run}")).unwrap();
+        let trace = dir.join(format!("trace-{number}"));
+        let words = [built().miot.to_str().unwrap(), "bench", "--dir", "target", suite.to_str().unwrap()];
+        let _ = traced(&dir, &trace, &words).success();
+        let all = events(&trace);
+        let requests = |op: &str, length: i64| -> Vec<i64> {
+            let of = |row: &&Row| row.op == op && row.length == Some(length);
+            all.iter().filter(of).filter_map(|row| row.offset).collect()
+        };
+        let (op, times) = match operation {
+            "write" => ("pwrite", 1),
+            "read" => ("pread", 1),
+            _ => ("pread", 2),
+        };
+        let expected: Vec<i64> =
+            begins.iter().flat_map(|begin| [*begin, begin + PIECE].repeat(times)).collect();
+        assert_eq!(requests(op, PIECE), expected, "{operation} {lines}");
+        let filled: Vec<i64> = filled.iter().map(|piece| piece * PIECE).collect();
+        assert_eq!(requests("pwrite", 2 * PIECE), filled, "{lines}");
+        let is_removal =
+            |row: &&Row| row.op == "unlink" && row.path.as_ref().is_some_and(|path| path.ends_with("/file"));
+        assert_eq!(all.iter().filter(is_removal).count(), files, "{lines}");
+    }
+    assert!(is_empty(&target));
 }
 
 /// A suite with delays of known length in two ranks.
@@ -330,12 +377,15 @@ fn computation_between_bursts_is_within_the_time() {
 #[test]
 fn what_cannot_be_measured_is_said_and_nothing_stays() {
     let dir = fresh("bench-wrong");
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 9] = [
         (&[], "nothing to measure"),
         (&["--pattern", "sequential"], "the same bytes"),
         (&["--pattern", "strided", "--stride", "1K"], "stride"),
         (&["--pattern", "segmented", "--block", "100", "--cache", "direct"], "4096"),
         (&["--pattern", "segmented", "--cache", "direct", "--unaligned"], "begins at a page"),
+        (&["--pattern", "segmented", "--phases", "0"], "`phases` is at least 1"),
+        (&["--pattern", "segmented", "--phases", "9", "--advance", "2097152TiB"], "longer than 8 EiB"),
+        (&["--pattern", "segmented", "--cache", "direct", "--phases", "2", "--advance", "1000"], "4096"),
         (&["none.toml"], "none.toml"),
     ];
     for (arguments, expected) in cases {

@@ -33,15 +33,13 @@ pub struct Repetition {
     pub bandwidth: f64,
 }
 
-/// MiB per second of T alone, which is from the first begin to the last end of accesses as the time of a phase in a trace is: the median, as
-/// the first repetition in a new process takes longer than those after it.
+/// MiB per second of T alone, which is from the first begin to the last end of accesses as the time of a phase in a trace is: all bytes by all of
+/// the time, so that the time of many phases is as many times that of a repetition in the mean.
 #[must_use]
 pub fn within_t(repetitions: &[Repetition]) -> f64 {
-    let mib = |one: &Repetition| (one.read + one.written) as f64 / f64::from(1 << 20);
-    let mut all: Vec<f64> = repetitions.iter().map(|one| mib(one) / one.times.accesses).collect();
-    all.sort_by(f64::total_cmp);
-    let at = |place: usize| all.get(place).copied().unwrap_or(f64::NAN);
-    f64::midpoint(at(all.len().saturating_sub(1) / 2), at(all.len() / 2))
+    let bytes: u64 = repetitions.iter().map(|one| one.read + one.written).sum();
+    let seconds: f64 = repetitions.iter().map(|one| one.times.accesses).sum();
+    bytes as f64 / f64::from(1 << 20) / seconds
 }
 
 /// A measurement with all its repetitions.
@@ -167,7 +165,7 @@ impl Conductor {
     ) -> Result<Outcome, Failed> {
         let mut repetitions = Vec::new();
         loop {
-            let repetition = self.repeat(run)?;
+            let repetition = self.repeat(run, repetitions.len() as u64 % run.phases)?;
             tell(&repetition);
             repetitions.push(repetition);
             let bandwidths: Vec<f64> = repetitions.iter().map(|one| one.bandwidth).collect();
@@ -175,6 +173,7 @@ impl Conductor {
             let bandwidth = Sample::of(&bandwidths).ok_or_else(nothing)?;
             let is_precise = repetitions.len() >= LEAST_REPETITIONS && bandwidth.is_within(suite.precision);
             if is_precise || repetitions.len() >= suite.repetitions {
+                self.clear()?;
                 let shares = repetitions.iter().map(|one| one.times.barrier / one.times.aggregate);
                 let barrier_share = shares.sum::<f64>() / repetitions.len() as f64;
                 let processes = self.processes;
@@ -200,19 +199,20 @@ impl Conductor {
         loop {
             let mut bandwidths = Vec::new();
             let mut barrier = 0.0;
-            for _ in 0..LEAST_REPETITIONS {
-                let repetition = self.repeat(&fitting)?;
+            for number in 0..LEAST_REPETITIONS as u64 {
+                let repetition = self.repeat(&fitting, number % fitting.phases)?;
                 bandwidths.push(repetition.bandwidth);
                 barrier += repetition.times.barrier / repetition.times.aggregate / LEAST_REPETITIONS as f64;
             }
             let sure = Sample::of(&bandwidths).is_some_and(|sample| sample.is_within(suite.precision));
+            self.clear()?;
             if sure && barrier < NEGLIGIBLE {
                 return Ok(fitting);
             }
             let larger = Run { pattern: fitting.pattern.times(2), ..fitting.clone() };
             let (_, sharing) = larger.place(0, self.processes);
             let files = if larger.file_per_process { self.processes } else { 1 };
-            let bytes = larger.pattern.file_bytes(sharing).ok().and_then(|bytes| bytes.checked_mul(files));
+            let bytes = larger.file_bytes(sharing).ok().and_then(|bytes| bytes.checked_mul(files));
             match bytes {
                 Some(bytes) if bytes <= most => fitting = larger,
                 _ => return Ok(fitting),
@@ -220,24 +220,36 @@ impl Conductor {
         }
     }
 
-    fn repeat(&mut self, run: &Run) -> Result<Repetition, Failed> {
-        self.try_repeat(run).map_err(|lost| self.lost(lost))?
+    fn repeat(&mut self, run: &Run, phase: u64) -> Result<Repetition, Failed> {
+        if phase == 0 {
+            self.clear()?;
+        }
+        self.try_repeat(run, phase).map_err(|lost| self.lost(lost))?
+    }
+
+    /// Removes the files of a measurement.
+    fn clear(&self) -> Result<(), Failed> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Failed::Io { action: "remove", path, source }
+        };
+        for file in std::fs::read_dir(&self.directory).map_err(failed(&self.directory))? {
+            let path = file.map_err(failed(&self.directory))?.path();
+            std::fs::remove_file(&path).map_err(failed(&path))?;
+        }
+        Ok(())
     }
 
     /// In step with [`crate::rank`].
-    fn try_repeat(&mut self, run: &Run) -> Result<Result<Repetition, Failed>, Lost> {
-        let order = toml::to_string(run).map_err(|error| Lost::Conductor(io::Error::other(error)))?;
-        self.ranks.tell(&Order::Measure(order))?;
-        for _ in ["made", "filled", "opened", "shared"] {
+    fn try_repeat(&mut self, run: &Run, phase: u64) -> Result<Result<Repetition, Failed>, Lost> {
+        let run_text = toml::to_string(run).map_err(|error| Lost::Conductor(io::Error::other(error)))?;
+        self.ranks.tell(&Order::Measure { run: run_text, phase })?;
+        for _ in ["made", "filled", "opened", "shared", "ready"] {
             if let Err(why) = self.agree()? {
                 return Ok(Err(Failed::Rank(why)));
             }
         }
         self.ranks.barrier()?;
-        self.ranks.barrier()?;
-        if let Err(why) = self.agree()? {
-            return Ok(Err(Failed::Rank(why)));
-        }
         self.ranks.barrier()?;
         if let Err(why) = self.agree()? {
             return Ok(Err(Failed::Rank(why)));
@@ -311,14 +323,13 @@ mod tests {
     use crate::times::Times;
 
     #[test]
-    fn within_t_is_the_median_without_s_and_b() {
+    fn within_t_is_without_s_and_b() {
         let one = |accesses: f64| {
             let times = Times { start: 9.0, accesses, barrier: 9.0, aggregate: 18.0 + accesses };
             Repetition { times, read: 3 << 20, written: 1 << 20, calls: 1, bandwidth: 0.0 }
         };
         assert!((within_t(&[one(8.0)]) - 0.5).abs() < 1e-9);
-        assert!((within_t(&[one(8.0), one(1.0), one(2.0)]) - 2.0).abs() < 1e-9);
-        assert!((within_t(&[one(8.0), one(1.0), one(2.0), one(4.0)]) - 1.5).abs() < 1e-9);
+        assert!((within_t(&[one(8.0), one(1.0), one(3.0)]) - 1.0).abs() < 1e-9);
         assert!(within_t(&[]).is_nan());
     }
 }

@@ -157,17 +157,17 @@ pub enum Pattern {
     },
 }
 
-mod optional_bytes {
+pub(crate) mod optional_bytes {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
         match value {
             Some(value) => super::bytes::serialize(value, serializer),
             None => serializer.serialize_none(),
         }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
         #[derive(Deserialize)]
         struct Bytes(#[serde(with = "super::bytes")] u64);
         Ok(Option::<Bytes>::deserialize(deserializer)?.map(|Bytes(bytes)| bytes))

@@ -45,8 +45,13 @@ pub struct Done {
 /// What the conductor says before each repetition.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// Do this [`Run`], in TOML.
-    Measure(String),
+    /// Do this.
+    Measure {
+        /// A [`Run`], in TOML.
+        run: String,
+        /// Which of its phases, from 0.
+        phase: u64,
+    },
     /// There is nothing more.
     End,
 }
@@ -99,9 +104,9 @@ pub fn serve(mut place: Place) -> Result<(), Failed> {
     loop {
         match place.hear::<Order>()? {
             Order::End => return Ok(()),
-            Order::Measure(run) => {
+            Order::Measure { run, phase } => {
                 let run = toml::from_str(&run).map_err(|error| Lost::Conductor(io::Error::other(error)))?;
-                Measurement::of(&place, &job, &run)?.measure(&mut place)?;
+                Measurement::of(&place, &job, &run, phase)?.measure(&mut place)?;
             }
         }
     }
@@ -116,6 +121,7 @@ fn now() -> u64 {
 struct Measurement<'a> {
     rank: u64,
     run: &'a Run,
+    phase: u64,
     path: PathBuf,
     pieces: Vec<Piece>,
     /// What the file holds before, and what is written.
@@ -131,10 +137,12 @@ struct Measurement<'a> {
 const FILL: u64 = 1 << 20;
 
 impl<'a> Measurement<'a> {
-    fn of(place: &Place, job: &Job, run: &'a Run) -> Result<Measurement<'a>, Failed> {
+    fn of(place: &Place, job: &Job, run: &'a Run, phase: u64) -> Result<Measurement<'a>, Failed> {
         let rank = place.rank();
         let (part, sharing) = run.place(rank, job.processes);
-        let pieces: Vec<Piece> = run.pattern.pieces(part, sharing)?.collect();
+        let begin = run.begin(phase, sharing)?;
+        let shifted = |piece: Piece| Piece { offset: begin + piece.offset, ..piece };
+        let pieces: Vec<Piece> = run.pattern.pieces(part, sharing)?.map(shifted).collect();
         let longest = pieces.iter().map(|piece| piece.length).max().unwrap_or(0);
         let name = if run.file_per_process { format!("file-{rank}") } else { "file".to_owned() };
         let file = if run.file_per_process { rank } else { 0 };
@@ -152,16 +160,17 @@ impl<'a> Measurement<'a> {
         }
         let end = run.pattern.file_bytes(sharing)?;
         let is_whole = accessed == end && !run.pattern.overlaps();
-        let begin = |part: u64| (u128::from(end) * u128::from(part) / u128::from(sharing)) as u64;
+        let slice = |part: u64| begin + (u128::from(end) * u128::from(part) / u128::from(sharing)) as u64;
         Ok(Measurement {
             path: Path::new(OsStr::from_bytes(&job.directory)).join(name),
             before: Content::new(2 * file, longest.max(FILL)),
             after: Content::spread(2 * file + modified, longest, if writes { run.memory } else { 0 }),
             rank,
             run,
+            phase,
             pieces,
             calls: if run.collective { most.div_ceil(run.together as usize) } else { 0 },
-            part: is_whole.then(|| begin(part)..begin(part + 1)),
+            part: is_whole.then(|| slice(part)..slice(part + 1)),
         })
     }
 
@@ -179,6 +188,7 @@ impl<'a> Measurement<'a> {
         let staged = self.staged();
         let memory = if self.run.operation.reads() { self.run.memory } else { 0 };
         let mut buffer = Buffer::new(self.longest_call(), memory, self.run.aligned);
+        agree(place, self.ready(&file, &mut buffer))?;
         place.barrier()?;
         let ready = now();
         pause(&self.run.late, self.rank);
@@ -192,8 +202,6 @@ impl<'a> Measurement<'a> {
             self.check(&mut buffer).map(|()| accessed)
         });
         let accessed = agree(place, checked)?;
-        place.barrier()?;
-        agree(place, self.remove())?;
         let moments = Moments { ready, first: accessed.first, last: accessed.last, done };
         let moments = match place.member() {
             Some(member) if !member.shares_clock() => moments.since_ready(),
@@ -208,13 +216,13 @@ impl<'a> Measurement<'a> {
         Ok(())
     }
 
-    /// The one who makes and removes the file.
+    /// The one who makes the file.
     fn is_owner(&self) -> bool {
         self.run.file_per_process || self.rank == 0
     }
 
     fn make(&self) -> Result<(), Failed> {
-        if self.is_owner() {
+        if self.is_owner() && self.phase == 0 {
             File::create_new(&self.path).map_err(self.io("make"))?;
         }
         Ok(())
@@ -257,13 +265,7 @@ impl<'a> Measurement<'a> {
         let direct = if self.run.cache == Cache::Direct { OFlags::DIRECT } else { OFlags::empty() };
         let flags = OFlags::RDWR | OFlags::CLOEXEC | direct;
         let file = rustix::fs::open(&self.path, flags, Mode::empty());
-        let file = File::from(file.map_err(|errno| self.io("open")(errno.into()))?);
-        // Direct writes, too, would have to throw out what filling the file has left there.
-        if self.run.cache != Cache::Keep {
-            let dropped = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
-            dropped.map_err(|errno| self.io("drop the cache of")(errno.into()))?;
-        }
-        Ok(file)
+        Ok(File::from(file.map_err(|errno| self.io("open")(errno.into()))?))
     }
 
     /// Opens the file through MPI-IO, if that is wanted: a step of its own, as one that waits for all ranks.
@@ -277,6 +279,20 @@ impl<'a> Measurement<'a> {
             file.show(&self.pieces, self.run.together as usize).map_err(self.io("set the view of"))?;
         }
         Ok(Opened::MpiIo(file))
+    }
+
+    /// Caches are as they are wanted.
+    fn ready(&self, file: &Opened, buffer: &mut Buffer) -> Result<(), Failed> {
+        if self.run.operation == Operation::ReRead {
+            self.access(file, &[], buffer)?;
+        }
+        // Direct writes, too, would have to throw out what filling the file has left there.
+        if self.run.cache != Cache::Keep {
+            let file = File::open(&self.path).map_err(self.io("open"))?;
+            let dropped = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
+            dropped.map_err(|errno| self.io("drop the cache of")(errno.into()))?;
+        }
+        Ok(())
     }
 
     /// The pieces of each call.
@@ -430,10 +446,6 @@ impl<'a> Measurement<'a> {
             self.compare(content, piece.offset, found, Verify::All)?;
         }
         Ok(())
-    }
-
-    fn remove(&self) -> Result<(), Failed> {
-        if self.is_owner() { std::fs::remove_file(&self.path).map_err(self.io("remove")) } else { Ok(()) }
     }
 }
 

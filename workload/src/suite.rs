@@ -1,6 +1,6 @@
 //! A suite of measurements, as its configuration file says it.
 
-use crate::pattern::{Impossible, Pattern};
+use crate::pattern::{Impossible, Pattern, Piece, optional_bytes};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub enum Operation {
     ReWrite,
     /// For the first time since it was written.
     Read,
-    /// Once more.
+    /// Once more: the same accesses have been made before the clock runs.
     ReRead,
     /// Each piece is read and written.
     ReadModifyWrite,
@@ -150,6 +150,12 @@ pub struct Run {
     /// lets large arrays of programs begin, 16 bytes after that, which is faster for some processors.
     #[serde(default = "yes")]
     pub aligned: bool,
+    /// Repetitions in a row that access one file, as the phases of an application do; then there is a new one.
+    #[serde(default = "one")]
+    pub phases: u64,
+    /// Bytes from where a phase accesses the file to where the next does; `None`: behind all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_bytes")]
+    pub advance: Option<u64>,
     /// How long each process, by rank, waits between the first barrier and its first access; those beyond the end do not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<Pause>,
@@ -293,6 +299,8 @@ impl Run {
             together: one(),
             memory: 0,
             aligned: true,
+            phases: one(),
+            advance: None,
             late: Vec::new(),
             linger: Vec::new(),
         }
@@ -304,10 +312,32 @@ impl Run {
         if self.file_per_process { (0, 1) } else { (rank, processes) }
     }
 
+    /// Where the pieces of a phase, counted from 0, begin in a file that so many processes share.
+    ///
+    /// # Errors
+    /// [`Impossible`].
+    pub fn begin(&self, phase: u64, sharing: u64) -> Result<u64, Impossible> {
+        let bytes = self.pattern.file_bytes(sharing)?;
+        let begin = self.advance.unwrap_or(bytes).checked_mul(phase);
+        let fits = |begin: &u64| begin.checked_add(bytes).is_some_and(|end| i64::try_from(end).is_ok());
+        begin.filter(fits).ok_or(Impossible::TooLong)
+    }
+
+    /// Bytes of the file that so many processes share, after the last of its phases.
+    ///
+    /// # Errors
+    /// [`Impossible`].
+    pub fn file_bytes(&self, sharing: u64) -> Result<u64, Impossible> {
+        Ok(self.begin(self.phases.saturating_sub(1), sharing)? + self.pattern.file_bytes(sharing)?)
+    }
+
     fn check(&self, processes: u64) -> Result<(), Wrong> {
         let wrong = |why: &str| Err(Wrong::Run { run: self.name.clone(), why: why.to_owned() });
         let (_, sharing) = self.place(0, processes);
-        self.pattern.file_bytes(sharing).map_err(|why| Wrong::Pattern { run: self.name.clone(), why })?;
+        if self.phases == 0 {
+            return wrong("`phases` is at least 1");
+        }
+        self.file_bytes(sharing).map_err(|why| Wrong::Pattern { run: self.name.clone(), why })?;
         if self.operation.writes() && self.pattern.overlaps() && sharing > 1 {
             return wrong(
                 "several processes would write the same bytes: use `file-per-process = true`, a pattern without overlap, or an operation that reads",
@@ -349,7 +379,8 @@ impl Run {
         if self.cache == Cache::Direct {
             let pieces = (0..sharing).filter_map(|rank| self.pattern.pieces(rank, sharing).ok()).flatten();
             let page = crate::content::ALIGNMENT as u64;
-            if pieces.into_iter().any(|piece| piece.offset % page != 0 || piece.length % page != 0) {
+            let is_between = |piece: Piece| piece.offset % page != 0 || piece.length % page != 0;
+            if pieces.into_iter().any(is_between) || self.advance.is_some_and(|bytes| bytes % page != 0) {
                 return wrong(
                     "`cache = \"direct\"` needs pieces that begin and end at multiples of 4096 bytes",
                 );

@@ -49,6 +49,12 @@ pub(super) struct Chosen {
     /// Read into memory as arrays of programs have it, not from a page on
     #[arg(long)]
     unaligned: bool,
+    /// Repetitions in a row that access one file, each behind the one before
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    phases: u64,
+    /// With --phases: bytes from where one accesses the file to where the next does
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    advance: Option<u64>,
     /// Pieces in a row before the process computes
     #[arg(long, value_name = "N", default_value_t = 0, requires = "compute")]
     burst: u64,
@@ -105,6 +111,8 @@ impl Chosen {
             collective: self.collective,
             memory: self.memory,
             aligned: !self.unaligned,
+            phases: self.phases,
+            advance: self.advance,
             ..Run::new("", pattern)
         };
         Ok(Suite::of(vec![run]))

@@ -58,6 +58,8 @@ fn run(phase: &Phase, operation: &Operation, layer: &str, options: Options<'_>) 
         Direction::Read => Kind::Read,
         Direction::Write => Kind::Write,
     };
+    let distance = distance(phase, operation);
+    let is_own = matches!(pattern, Pattern::Looped { .. });
     Run {
         operation: kind,
         file_per_process: ior.file_per_process,
@@ -70,8 +72,19 @@ fn run(phase: &Phase, operation: &Operation, layer: &str, options: Options<'_>) 
         aligned: options.cache == Cache::Direct,
         // Within T it would count as access.
         verify: Verify::None,
+        phases: distance.map_or(1, |_| phase.count().min(options.repetitions as u64)),
+        advance: distance.filter(|_| is_own),
         ..Run::new(&format!("phase {}", phase.numbers), pattern)
     }
+}
+
+/// How far it is from phase to phase of a family in one file. Repetitions then lie in one file as well: what a file system puts off it has to do
+/// within some of them, as with the application, and not never, as it need not for a file that is removed.
+fn distance(phase: &Phase, operation: &Operation) -> Option<u64> {
+    let distance = operation.offset_per_phase.at(0);
+    let is_one = (1..phase.processes.len()).all(|place| operation.offset_per_phase.at(place) == distance);
+    let distance = u64::try_from(distance).ok().filter(|distance| *distance > 0)?;
+    (is_one && !phase.file_per_phase).then_some(distance)
 }
 
 /// The pieces of which a request consists, if they lie among those of the other processes.

@@ -138,7 +138,7 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     }
     let _kept = Kept::new(bench.pick(3072, 2048, 16))?;
     let applications = [
-        Application::btio(disk, &["full"], bench.pick([96, 8], [96, 4], [24, 2]))?,
+        Application::btio(disk, &["full"], bench.pick([96, 20], [96, 4], [24, 2]))?,
         Application::checkpoint(disk, bench.pick([4, 160], [4, 64], [2, 8]))?,
         Application::btio(disk, &["simple"], bench.pick([96, 2], [48, 2], [24, 1]))?,
     ];
@@ -176,6 +176,7 @@ fn compare(application: &Application, storages: &[(&str, &Path)], rounds: usize)
             };
             command
                 .args(["estimate", &application.model, "--mpi", LAUNCHER, "--format", "json"])
+                .args(["--repetitions", "20"])
                 .args(["--run", &format!("{name}={}", dir.display())])
                 .args(["--measured", &format!("{name}={}", trace.display())]);
             let text = said(&mut command)?;
@@ -228,19 +229,23 @@ pub(crate) fn table(results: &Value) -> String {
 fn of_application(results: &Value) -> String {
     let mut text = format!(
         "{}. Medians over the rounds; in brackets the least and the greatest error.\n\n\
-         | storage | phases | MiB | Time(CH) s | Time(MD) s | error % |\n|---|---|--:|--:|--:|--:|\n",
+         | storage | phases | MiB | Time(CH) s | Time(MD) s | share % | error % |\n|---|---|--:|--:|--:|--:|--:|\n",
         results["application"].as_str().unwrap_or("")
     );
-    for row in results["rows"].as_array().into_iter().flatten() {
+    let rows = results["rows"].as_array().map_or([].as_slice(), Vec::as_slice);
+    let measured = |row: &Value| row["measured_s"]["median"].as_f64().unwrap_or(f64::NAN);
+    for row in rows {
+        let all = rows.iter().find(|it| it["phases"] == "all" && it["storage"] == row["storage"]);
         let error = &row["error_percent"];
         let _ = writeln!(
             text,
-            "| {} | {} | {:.0} | {} | {} | {} ({} to {}) |",
+            "| {} | {} | {:.0} | {} | {} | {:.1} | {} ({} to {}) |",
             row["storage"].as_str().unwrap_or(""),
             row["phases"].as_str().unwrap_or(""),
             row["bytes"].as_f64().unwrap_or(0.0) / f64::from(1 << 20),
             number(&row["estimated_s"]["median"], 3),
             number(&row["measured_s"]["median"], 3),
+            100.0 * measured(row) / all.map_or(f64::NAN, measured),
             number(&error["median"], 1),
             number(&error["min"], 1),
             number(&error["max"], 1)

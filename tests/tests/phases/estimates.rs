@@ -1,7 +1,10 @@
 //! `miot estimate`: commands, times, errors and choice, worked out by hand.
 
 use crate::{miot, place};
+use miot_tests::built::built;
 use miot_tests::mpi::{compile, traced};
+use miot_tests::trace::Row;
+use miot_tests::traced as hooked;
 use miot_trace_analysis::model::estimate::Estimate;
 use serde_json::Value;
 use std::ffi::OsString;
@@ -139,6 +142,24 @@ fn phases_are_measured_where_asked() {
     let nowhere = format!("x={}", text(&place.join("nowhere")));
     let said = miot(&["estimate", text(&model), "--run", &nowhere]);
     assert!(said.code() == 1 && said.stderr.contains("nowhere"), "{}", said.stderr);
+}
+
+/// Three phases that write one file without gaps: so do three repetitions of their measurement.
+#[test]
+fn phases_of_a_family_are_measured_in_one_file() {
+    let [model, _] = files("one-file", "");
+    let place = model.parent().unwrap();
+    let trace = place.join("trace");
+    let run = format!("here={}", text(place));
+    let estimate = [text(&built().miot), "estimate", text(&model), "--run", &run, "--repetitions", "3"];
+    let _ = hooked::traced(place, &trace, &estimate).success();
+    let of_shared =
+        |row: &&Row| row.op == "pwrite" && row.path.as_ref().is_some_and(|path| path.ends_with("/file"));
+    let all = hooked::events(&trace);
+    let mut written: Vec<_> = all.iter().filter(of_shared).map(|row| (row.offset, row.length)).collect();
+    written.sort_unstable();
+    let expected: Vec<_> = (0..12).map(|nth| (Some(nth << 20), Some(1 << 20))).collect();
+    assert_eq!(written, expected);
 }
 
 /// From a program to the time that it would take elsewhere: BT-IO is traced, modelled, and its phases are measured under MPI with collective calls of pieces that

@@ -5,6 +5,7 @@
 
 use crate::apps::available;
 use crate::apps::mounts::Ext4;
+use crate::memory::Kept;
 use crate::process::said;
 use crate::report::{interval, number};
 use crate::stats::{Summary, median_with_interval};
@@ -209,6 +210,7 @@ fn compare(
 pub(crate) fn run(bench: &Bench) -> Result<Value> {
     let (disk, memory) = (bench.disk.path(), bench.memory.path());
     let rounds = bench.pick(15, 5, 1);
+    let _kept = Kept::new(bench.pick(3072, 2048, 16))?;
     let mut rows = Vec::new();
     println!("{:8} {:38} {:14} {:>10} {:>10} {:>7}", "on", "pattern", "beside", "miot", "other", "ratio");
     let mut add = |place: &str, what: &str, beside: &str, mut row: Value| {

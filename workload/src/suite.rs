@@ -379,8 +379,9 @@ impl Run {
         if self.cache == Cache::Direct {
             let pieces = (0..sharing).filter_map(|rank| self.pattern.pieces(rank, sharing).ok()).flatten();
             let page = crate::content::ALIGNMENT as u64;
-            let is_between = |piece: Piece| piece.offset % page != 0 || piece.length % page != 0;
-            if pieces.into_iter().any(is_between) || self.advance.is_some_and(|bytes| bytes % page != 0) {
+            let is_whole = |bytes: u64| bytes.is_multiple_of(page);
+            let is_aligned = |piece: Piece| is_whole(piece.offset) && is_whole(piece.length);
+            if !pieces.into_iter().all(is_aligned) || !self.advance.is_none_or(is_whole) {
                 return wrong(
                     "`cache = \"direct\"` needs pieces that begin and end at multiples of 4096 bytes",
                 );

@@ -3,6 +3,8 @@
 use crate::{phases, place};
 use miot_tests::mpi::Mpi;
 use miot_trace_analysis::model::{Direction, Mode, Model, Pointer, Sharing, Space, Ticks};
+use std::ffi::OsString;
+use std::path::Path;
 
 /// Cells along a side: a multiple of 2, 3 and 4.
 const N: u64 = 12;
@@ -11,18 +13,17 @@ const DUMPS: u64 = 4;
 /// Bytes of a dump.
 const WEIGHT: u64 = CELL * N * N * N;
 
+/// The program with what it is to do.
+pub(crate) fn command(mpi: Mpi, place: &Path, variant: &str) -> [OsString; 5] {
+    let program = mpi.compile(place, "btio", "btio.c", &["-lm"]);
+    let data = place.join("data");
+    [program.into(), variant.into(), data.into(), N.to_string().into(), DUMPS.to_string().into()]
+}
+
 fn btio(mpi: Mpi, variant: &str, ranks: u32) -> Model {
     let place = place(&format!("btio-{mpi:?}-{variant}-{ranks}"));
-    let program = mpi.compile(&place, "btio", "btio.c", &["-lm"]);
     let trace = place.join("trace");
-    let words = [
-        program.into_os_string(),
-        variant.into(),
-        place.join("data").into(),
-        N.to_string().into(),
-        DUMPS.to_string().into(),
-    ];
-    let _ = mpi.traced(&trace, ranks, &["--communication"], &words).success();
+    let _ = mpi.traced(&trace, ranks, &["--communication"], &command(mpi, &place, variant)).success();
     phases(&trace, &[])
 }
 
@@ -46,12 +47,14 @@ fn check(model: &Model, np: u64) {
     }
 }
 
-/// FULL: collective, through a view with all blocks of a rank, by elements of 40 bytes.
 fn full(mpi: Mpi, ranks: u32) {
-    let np = u64::from(ranks);
+    check_full(&btio(mpi, "full", ranks), u64::from(ranks));
+}
+
+/// FULL: collective, through a view with all blocks of a rank, by elements of 40 bytes.
+pub(crate) fn check_full(model: &Model, np: u64) {
     let rs = WEIGHT / np;
-    let model = btio(mpi, "full", ranks);
-    check(&model, np);
+    check(model, np);
     let [write, read] = [0, 1].map(|at| &model.phases[at].operations[0]);
     for operation in [write, read] {
         assert_eq!((operation.size, operation.etype, operation.collective), (rs, CELL, true));
@@ -84,13 +87,15 @@ fn rows(rank: u64, q: u64) -> Vec<i64> {
     rows
 }
 
-/// SIMPLE: a request for each row of each block.
 fn simple(mpi: Mpi, ranks: u32) {
-    let np = u64::from(ranks);
+    check_simple(&btio(mpi, "simple", ranks), u64::from(ranks));
+}
+
+/// SIMPLE: a request for each row of each block.
+pub(crate) fn check_simple(model: &Model, np: u64) {
     let q = np.isqrt();
     let side = N / q;
-    let model = btio(mpi, "simple", ranks);
-    check(&model, np);
+    check(model, np);
     let [write, read] = [0, 1].map(|at| &model.phases[at].operations[0]);
     let rep = q * side * side;
     for (operation, dumps) in [(write, 1), (read, DUMPS)] {

@@ -5,6 +5,7 @@
 mod bad_input;
 mod btio;
 mod estimates;
+mod hosts;
 mod models;
 mod patterns;
 

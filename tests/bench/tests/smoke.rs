@@ -113,7 +113,7 @@ fn parallel(results: &Value) {
 
 fn estimate(results: &Value) {
     let applications = rows(results, &[]);
-    assert_eq!(applications.len(), 2, "FULL and SIMPLE");
+    assert_eq!(applications.len(), 3, "FULL, checkpoints and SIMPLE");
     for application in applications {
         let rows = rows(&application["rows"], &["/estimated_s/median", "/measured_s/median"]);
         // Two storages; writes, reads, all.

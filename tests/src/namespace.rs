@@ -25,3 +25,10 @@ pub fn as_nobody(command: &mut Command) -> &mut Command {
     const NOBODY: u32 = 65_534;
     command.uid(NOBODY).gid(NOBODY)
 }
+
+/// Unmounts `mount` in a script. It is busy, too, for the moment in which somebody asks it how full it is, as the
+/// log-client of a test beside this one does.
+pub const UNMOUNT: &str = r#"
+until busy=$(umount mount 2>&1); do
+    case $busy in *busy*) ;; *) echo "$busy" >&2; exit 1 ;; esac
+done"#;

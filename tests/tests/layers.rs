@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::built::built;
+use miot_tests::namespace::UNMOUNT;
 use miot_tests::place::fresh;
 use miot_tests::process::run;
 use miot_tests::traced::{assert_good, traced};
@@ -33,7 +34,8 @@ fn posix_calls_have_the_requests_of_the_mount() {
     let script = format!(
         "{} source mount || exit 9
          dd if=/dev/zero of=mount/file bs=4096 count=8 2> /dev/null && dd if=mount/file of=/dev/null bs=4096 iflag=direct 2> /dev/null
-         code=$?; fusermount3 -u mount; exit $code",
+         code=$?; {UNMOUNT}
+         exit $code",
         fuse.display()
     );
     let trace = place.join("trace");

@@ -9,13 +9,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Unmounts `mount` in a script. It is busy, too, for the moment in which somebody asks it how full it is, as the
-/// log-client of a test beside this one does.
-pub(crate) const UNMOUNT: &str = r#"
-until busy=$(umount mount 2>&1); do
-    case $busy in *busy*) ;; *) echo "$busy" >&2; exit 1 ;; esac
-done"#;
-
 /// Two directories of a test, the second of which may be mounted and is not for long.
 #[derive(Debug)]
 pub(crate) struct Place {

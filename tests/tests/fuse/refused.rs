@@ -1,7 +1,8 @@
 //! What cannot be mounted is refused with a reason, and what is mounted ends as it is told.
 
-use crate::mounted::{Place, UNMOUNT, shell};
+use crate::mounted::{Place, shell};
 use miot_tests::built::built;
+use miot_tests::namespace::UNMOUNT;
 use miot_tests::process::{run, signal_id, until};
 use rustix::process::Signal;
 use std::fs;

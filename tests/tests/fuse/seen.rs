@@ -1,7 +1,8 @@
 //! What no preloaded library sees arrives in the layer `fuse`, with the thread that asked.
 
-use crate::mounted::{Place, UNMOUNT};
+use crate::mounted::Place;
 use miot_tests::built::built;
+use miot_tests::namespace::UNMOUNT;
 use miot_tests::process::{Ended, run};
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events, traced};

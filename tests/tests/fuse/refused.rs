@@ -70,7 +70,8 @@ fn a_signal_unmounts_and_lets_who_is_in_it_finish() {
         assert!(server.running());
         drop(open);
         until("miot-fuse ends", || !server.running());
-        assert!(server.stop(Signal::TERM).0.success());
+        let (status, printed) = server.stop(Signal::TERM);
+        assert!(status.success(), "{signal:?}: {status}\n{printed}");
     }
 }
 

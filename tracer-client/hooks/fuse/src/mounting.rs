@@ -35,9 +35,8 @@ impl Places {
             mountpoint: directory(&options.mountpoint, "MOUNTPOINT")?,
         };
         let Places { source, mountpoint } = &places;
-        let mounted = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
         ensure!(
-            !is_ours(&mounted, mountpoint),
+            !is_mounted(mountpoint),
             "{}: miot-fuse is mounted there already: umount it first",
             mountpoint.display()
         );
@@ -64,6 +63,10 @@ fn directory(path: &Path, role: &str) -> anyhow::Result<PathBuf> {
             Err(error).with_context(|| format!("{role} {shown} cannot be used: name a directory that exists"))
         }
     }
+}
+
+fn is_mounted(mountpoint: &Path) -> bool {
+    is_ours(&std::fs::read("/proc/self/mountinfo").unwrap_or_default(), mountpoint)
 }
 
 /// Whether a table in the form of `/proc/self/mountinfo` has a miot-fuse on top of this directory.
@@ -217,7 +220,13 @@ impl Mounted {
                 }
             }
         })?;
-        self.session.run().with_context(|| format!("serving {} failed", self.mountpoint.display()))
+        let served = self.session.run();
+        // How a connection ends is told in two ways, of which the session knows one (ENODEV).
+        let is_aborted = |error: &std::io::Error| Errno::from_io_error(error) == Some(Errno::CONNABORTED);
+        if served.as_ref().is_err_and(is_aborted) && !is_mounted(&self.mountpoint) {
+            return Ok(());
+        }
+        served.with_context(|| format!("serving {} failed", self.mountpoint.display()))
     }
 
     /// Takes the mount away that is not to be served after all.

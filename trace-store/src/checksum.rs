@@ -26,11 +26,18 @@ pub(crate) struct Summed {
     file: File,
     bytes: u64,
     crc: u32,
+    /// Of all bytes.
+    whole: u32,
 }
 
 impl Summed {
     pub(crate) fn new(file: File) -> Summed {
-        Summed { file, bytes: 0, crc: 0 }
+        Summed { file, bytes: 0, crc: 0, whole: 0 }
+    }
+
+    /// Bytes written, and their CRC-32C.
+    pub(crate) fn sum(&self) -> (u64, u32) {
+        (self.bytes, self.whole)
     }
 
     pub(crate) fn file(&self) -> &File {
@@ -42,6 +49,7 @@ impl Write for Summed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
         self.crc = crc32c::crc32c_append(self.crc, &bytes[..written]);
+        self.whole = crc32c::crc32c_append(self.whole, &bytes[..written]);
         self.bytes += written as u64;
         Ok(written)
     }
@@ -130,6 +138,11 @@ impl Checksums {
         writer.append_key_value_metadata(KeyValue::new(CHECKSUMS_KEY.to_owned(), self.text));
         Ok(())
     }
+}
+
+/// True if a file has checksums.
+pub(crate) fn are_there(metadata: &ParquetMetaData) -> bool {
+    value(metadata, CHECKSUMS_KEY).is_some()
 }
 
 /// For each row group, whether its bytes are what was written; `None` if the file has no checksums.

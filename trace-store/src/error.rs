@@ -66,6 +66,15 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A file that is being written was deleted, renamed, replaced or cut by somebody else. What was committed since the
+    /// last [commit](crate::Writer::commit) that succeeded is not in the trace.
+    #[error("{} is not the file any more that is being written: {what}", path.display())]
+    Gone {
+        /// The file.
+        path: PathBuf,
+        /// What happened to it.
+        what: String,
+    },
     /// The system refused a file operation.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {

@@ -7,6 +7,7 @@
 //!   account for nothing that is there.
 //! - Every process, stream and file that an event names is in its table, in the same part or an earlier one.
 //! - Every file can be read to its end, and its bytes are those that were written.
+//! - Every row that the ledger counts is there, and every stream goes as far as the ledger says it did.
 //!
 //! A live stream whose last message is not all there is normal: its writer is at work, or died. It is told,
 //! but it is no problem.
@@ -15,23 +16,27 @@ mod report;
 mod streams;
 
 pub(crate) use report::counted;
-pub use report::{Kind, Problem, Report};
+pub use report::{Gone, Kind, Problem, Report};
 
 use crate::error::Error;
-use crate::layout::Parts;
+use crate::layout::{Layout, Parts};
+use crate::ledger::{self, Ledger};
 use crate::live::Stop;
+use crate::manifest::{Counted, LEDGER_SCHEMA};
 use crate::parquet_file;
 use crate::reader::Reader;
-use crate::schema::{FILTERED, Table, column, text};
+use crate::schema::{DAMAGED, FILTERED, TABLES, Table, column, text};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{TimestampNanosecondType, UInt16Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
 use miot_proto::event::flag;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use streams::Streams;
 
+/// Begins what is told of a ledger that cannot be relied upon.
+const UNPROVEN: &str = "completeness cannot be proven";
 /// How often a trace is read again because retention removed parts meanwhile.
 const ATTEMPTS: u32 = 5;
 
@@ -43,6 +48,12 @@ pub fn check(dir: impl AsRef<Path>) -> Report {
     loop {
         attempts += 1;
         let mut check = Check::default();
+        // The ledger first: whatever it knows is in the trace that is read afterwards.
+        let layout = Layout::new(dir);
+        match layout.first().and_then(|first| Ledger::read(&layout, first)) {
+            Ok(ledger) => check.ledger = ledger,
+            Err(error) => check.report.add(Kind::Ledger, None, format!("{UNPROVEN}: {error}")),
+        }
         match Reader::open(dir) {
             Ok(reader) => {
                 check.run(&reader);
@@ -67,6 +78,9 @@ struct Check {
     files: HashMap<u64, u64>,
     streams: Streams,
     latest: i64,
+    ledger: Ledger,
+    /// Rows of the tables of each part, as they were read.
+    rows: BTreeMap<u64, [u64; TABLES]>,
 }
 
 impl Check {
@@ -75,6 +89,10 @@ impl Check {
         self.latest = i64::MIN;
         self.carried(reader);
         self.numbers(reader);
+        for part in self.ledger.parts().filter(|part| *part >= reader.first()).collect::<Vec<_>>() {
+            let Some(counts) = self.ledger.counts(part) else { continue };
+            counts.streams.iter().for_each(|(stream, span)| self.streams.known(*stream, span));
+        }
         for (part, sealed) in &parts {
             self.report.parts += 1;
             self.report.sealed_parts += u64::from(*sealed);
@@ -100,9 +118,82 @@ impl Check {
             Err(error) => drop(error),
         }
         // Without the oldest parts the beginnings of streams are missing.
-        let from_start = parts.first().is_none_or(|(first, _)| *first == reader.first());
+        let from_start = parts.first().is_none_or(|(first, _)| *first == reader.first())
+            || self.ledger.counts(reader.first()).is_some();
+        self.ledger(reader);
         self.report.streams = self.streams.len() as u64;
         self.streams.account(from_start, &mut self.report);
+    }
+
+    /// What the ledger knows is there, and it knows of everything.
+    fn ledger(&mut self, reader: &Reader) {
+        let ledger = std::mem::take(&mut self.ledger);
+        let parts: BTreeMap<u64, bool> = reader.parts().collect();
+        for (part, (path, damage)) in ledger.damaged.range(reader.first()..) {
+            let text = format!("{UNPROVEN}: {}: {damage}", path.display());
+            self.report.add(Kind::Ledger, Some(*part), text);
+        }
+        let missing = reader.missing_parts().unwrap_or_default();
+        for part in ledger.parts().filter(|part| *part >= reader.first()) {
+            let Some(counts) = ledger.counts(part) else { continue };
+            for table in Table::ALL.into_iter().filter(|table| *table != Table::Events) {
+                let rows = counts.gone[table as usize];
+                if rows > 0 {
+                    self.report.gone.push(Gone { part, table, rows });
+                }
+            }
+            let found = self.rows.get(&part);
+            if found.is_none()
+                && missing.ranges().iter().all(|range| !range.contains(&part))
+                && !counts.is_empty()
+            {
+                self.report.add(Kind::MissingPart, Some(part), "the ledger has it".to_owned());
+            }
+            for table in Table::ALL {
+                let has = found.map_or(0, |rows| rows[table as usize]);
+                let had = counts.rows[table as usize];
+                if has < had {
+                    let text = format!("{has} of {had} rows of {table} are there, as the ledger tells");
+                    self.report.add(Kind::Incomplete, Some(part), text);
+                }
+            }
+            if let Some(entry) = ledger.sealed.get(&part).filter(|_| parts.get(&part) == Some(&true)) {
+                self.sealed_files(reader, part, entry);
+            }
+        }
+        let Some(counted) = &reader.manifest().counted else {
+            self.report.unproven = Some(format!("completeness unknown before schema {LEDGER_SCHEMA}"));
+            return;
+        };
+        if counted.from > reader.first() && parts.keys().next().is_some_and(|part| *part < counted.from) {
+            let Counted { from, because } = counted;
+            self.report.unproven = Some(format!("completeness unknown before part {from}, {because}"));
+        }
+        for part in parts.keys().filter(|part| **part >= counted.from) {
+            let known = ledger.counts(*part).is_some() || ledger.damaged.contains_key(part);
+            let layout = reader.layout();
+            // It may have been begun since the ledger was read.
+            if !known && !layout.ledger_live(*part).exists() && !layout.ledger_sealed(*part).exists() {
+                let text = format!("{UNPROVEN}: the ledger has nothing of this part");
+                self.report.add(Kind::Ledger, Some(*part), text);
+            }
+        }
+    }
+
+    /// The files of a sealed part are those that were sealed.
+    fn sealed_files(&mut self, reader: &Reader, part: u64, entry: &ledger::Entry) {
+        for (table, known) in &entry.files {
+            let path = reader.layout().sealed(*table, part);
+            let text = match ledger::sum_of(&path) {
+                Ok((bytes, crc)) if (bytes, crc) == (known.bytes, known.crc32c) => continue,
+                Ok((bytes, _)) if bytes != known.bytes => {
+                    format!("{} has {bytes} bytes of {}", path.display(), known.bytes)
+                }
+                Ok(_) => format!("{} is not the file that was sealed", path.display()),
+                Err(error) => error.to_string(),
+            };
+            self.report.add(Kind::Altered, Some(part), text);
+        }
     }
 
     /// What is left of the parts that were removed.
@@ -167,6 +258,7 @@ impl Check {
             self.sums(table, Some(part), &path)?;
         }
         let mut row = 0;
+        self.rows.entry(part).or_default();
         for batch in reader.batches_of(part, table)? {
             let batch = batch?;
             match table {
@@ -174,6 +266,7 @@ impl Check {
                 _ => self.side(table, Some(part), &batch),
             }
             row += batch.num_rows() as u64;
+            self.rows.entry(part).or_default()[table as usize] = row;
         }
         Ok(())
     }
@@ -256,6 +349,9 @@ impl Check {
             let total =
                 if places.value(row) == FILTERED { &mut self.report.filtered } else { &mut self.report.lost };
             *total = total.saturating_add(count);
+            if places.value(row) == DAMAGED {
+                self.report.damaged = self.report.damaged.saturating_add(count);
+            }
             if stream.is_null(row) || first.is_null(row) || last.is_null(row) {
                 continue;
             }

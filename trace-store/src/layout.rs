@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// Folder of the live streams.
 pub(crate) const LIVE: &str = "live";
+/// Folder of the ledger.
+pub(crate) const LEDGER: &str = "ledger";
 /// Ending of a file that is being written and means nothing yet.
 const TMP: &str = ".tmp";
 
@@ -95,13 +97,42 @@ impl Layout {
         self.root.join(LIVE)
     }
 
+    pub(crate) fn ledger_folder(&self) -> PathBuf {
+        self.root.join(LEDGER)
+    }
+
+    /// What the ledger says of a live part.
+    pub(crate) fn ledger_live(&self, part: u64) -> PathBuf {
+        self.ledger_folder().join(format!("part-{part:06}.live"))
+    }
+
+    /// What the ledger says of a sealed part.
+    pub(crate) fn ledger_sealed(&self, part: u64) -> PathBuf {
+        self.ledger_folder().join(format!("part-{part:06}.sealed"))
+    }
+
+    /// The parts of which the ledger has a live file, and those of which it has a sealed one.
+    pub(crate) fn ledger_parts(&self) -> Result<(BTreeSet<u64>, BTreeSet<u64>), Error> {
+        let names = names(&self.ledger_folder())?;
+        let parts = |ending: &str| -> BTreeSet<u64> {
+            names
+                .iter()
+                .filter_map(|name| number(name.strip_prefix("part-")?.strip_suffix(ending)?))
+                .collect()
+        };
+        Ok((parts(".live"), parts(".sealed")))
+    }
+
     /// Asks whether everything may be written here, which otherwise only shows when there is something to write.
     ///
     /// # Errors
     /// [`Error::NotWritable`].
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
         let folders = Table::ALL.map(|table| self.folder(table));
-        let below = folders.into_iter().chain([self.live_folder()]).filter(|folder| folder.exists());
+        let below = folders
+            .into_iter()
+            .chain([self.live_folder(), self.ledger_folder()])
+            .filter(|folder| folder.exists());
         for dir in std::iter::once(self.root.clone()).chain(below) {
             if let Err(error) = access(&dir, Access::WRITE_OK | Access::EXEC_OK) {
                 return Err(Error::NotWritable { dir, source: error.into() });
@@ -186,6 +217,17 @@ impl Layout {
                 parts.live.insert(part);
             }
         }
+        let (live, sealed) = self.ledger_parts()?;
+        for part in live {
+            if part < parts.first || (parts.sealed.contains(&part) && sealed.contains(&part)) {
+                parts.leftovers.push(self.ledger_live(part));
+            }
+        }
+        let removed = sealed.range(..parts.first).map(|part| self.ledger_sealed(*part));
+        parts.leftovers.extend(removed);
+        let ledger = names(&self.ledger_folder())?;
+        let unfinished = ledger.iter().filter(|name| name.ends_with(TMP));
+        parts.leftovers.extend(unfinished.map(|name| self.ledger_folder().join(name)));
         Ok(parts)
     }
 }

@@ -7,6 +7,7 @@
 //! DIR/{processes,threads,files,losses,clocks,devices}/carried-000007.parquet   rows of parts that retention removed
 //! DIR/live/part-000001.events.arrows         Arrow IPC streams of the part being written,
 //! DIR/live/part-000001.files.arrows  …       one per table that has rows
+//! DIR/ledger/part-000000.{live,sealed}       how many rows there were, and how far each stream got
 //! ```
 //!
 //! Rules that every reader and writer keeps:
@@ -31,6 +32,8 @@
 //! | [`live`] | one Arrow IPC stream: appending, cutting a torn tail, reading |
 //! | `seal`, `sealer` | a live part becomes Parquet; the thread that does it |
 //! | `event_file` | the Parquet file of events, page by page |
+//! | `ledger`, `linked` | how many rows there were, apart from them; files that vanish under their writer |
+//! | `losses`, `ranges` | rows that tell of what is gone |
 //! | `retain`, `carried` | the oldest parts go; what is left of them |
 //! | [`writer`], `recover` | appending to a trace; what a restarted writer must know |
 //! | [`reader`], `scan`, [`rows`], [`follow`] | reading: each event once, some columns of some time, with names, and as they come |
@@ -46,10 +49,14 @@ mod event_file;
 pub mod follow;
 pub mod fsck;
 mod layout;
+mod ledger;
+mod linked;
 pub mod live;
+mod losses;
 mod manifest;
 mod missing;
 mod parquet_file;
+mod ranges;
 pub mod reader;
 mod recover;
 pub mod repair;

@@ -27,6 +27,7 @@ use encode::Encoder;
 use crate::damaged;
 use crate::error::Error;
 use crate::layout;
+use crate::linked;
 use crate::schema::{self, Table};
 use arrow_array::RecordBatch;
 use arrow_ipc::MetadataVersion;
@@ -139,10 +140,10 @@ impl LiveWriter {
                 damaged::keep_tail(path, good, &aside)?;
                 tracing::warn!(from = %path.display(), to = %aside.display(), "a damaged message, and what follows it, was moved aside");
             }
-            file.set_len(good)
-                .and_then(|()| file.sync_all())
-                .map_err(Error::io("cut the torn end of", path))?;
+            file.set_len(good).map_err(Error::io("cut the torn end of", path))?;
         }
+        // A writer that was killed may not have synced what can be read here, and it counts as durable from now on.
+        file.sync_all().map_err(Error::io("sync", path))?;
         if good > 0 {
             writer.encoded.clear();
         }
@@ -238,6 +239,15 @@ impl LiveWriter {
         self.synced += written as u64;
         self.encoded.drain(..written);
         Ok(())
+    }
+
+    /// The file is still in its place, and as long as it was written.
+    ///
+    /// # Errors
+    /// [`Error::Gone`], [`Error::Io`].
+    pub(crate) fn check_linked(&self) -> Result<(), Error> {
+        let bytes = self.synced + self.written as u64;
+        self.file.as_ref().map_or(Ok(()), |file| linked::check(file, &self.path, bytes))
     }
 
     /// Rows appended so far, written or not.

@@ -1,8 +1,9 @@
 //! The manifest: what makes a directory a trace.
 
 use crate::error::Error;
-use crate::layout::{LIVE, sync_folder};
+use crate::layout::{LEDGER, LIVE, sync_folder};
 use crate::schema;
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,8 +12,24 @@ use std::path::Path;
 /// Name of the manifest in the trace directory.
 pub const MANIFEST: &str = "miot-trace.json";
 const FORMAT: &str = "miot-trace";
+/// The first schema version with a ledger.
+pub(crate) const LEDGER_SCHEMA: u32 = 2;
 /// A manifest is a few lines; whatever is larger is something else.
 const MAX_BYTES: u64 = 64 << 10;
+
+/// From which part on the ledger counts everything, so that it can be proven that the trace is complete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// The part.
+    pub from: u64,
+    /// Why not before: `before schema 2`, or what has become of the ledger.
+    pub because: String,
+}
+
+/// Why what an earlier version wrote is not counted.
+pub(crate) fn before_ledger() -> String {
+    format!("before schema {LEDGER_SCHEMA}")
+}
 
 /// Contents of the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +42,9 @@ pub struct Manifest {
     pub created: String,
     /// Program that began it.
     pub writer: String,
+    /// See [`Counted`]; `None`: schema 1, which had no ledger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Counted>,
 }
 
 impl Manifest {
@@ -34,23 +54,46 @@ impl Manifest {
             schema: schema::VERSION,
             created: jiff::Timestamp::now().to_string(),
             writer: concat!("miot ", env!("CARGO_PKG_VERSION")).to_owned(),
+            counted: Some(Counted { from: 0, because: before_ledger() }),
         }
     }
 
+    /// Says from which part on the ledger counts everything. The lock goes over to the new file.
+    pub(crate) fn count_from(
+        &mut self,
+        dir: &Path,
+        from: u64,
+        because: String,
+        lock: &mut File,
+    ) -> Result<(), Error> {
+        self.schema = schema::VERSION;
+        self.counted = Some(Counted { from, because });
+        *lock = self.replace(dir)?;
+        Ok(())
+    }
+
     pub(crate) fn write(&self, dir: &Path) -> Result<(), Error> {
+        self.replace(dir).map(drop)
+    }
+
+    /// Writes it, and returns the file, which is locked.
+    fn replace(&self, dir: &Path) -> Result<File, Error> {
         let (path, tmp) = (dir.join(MANIFEST), dir.join(format!("{MANIFEST}.tmp")));
         let text = serde_json::to_string(self).map_err(|e| Error::damaged(&path, e))?;
         let written = File::create(&tmp).and_then(|mut file| {
             file.write_all(text.as_bytes())?;
             file.write_all(b"\n")?;
             file.sync_all()?;
-            fs::rename(&tmp, &path)
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            fs::rename(&tmp, &path)?;
+            Ok(file)
         });
-        if let Err(e) = written {
+        let file = written.map_err(|e| {
             let _ = fs::remove_file(&tmp);
-            return Err(Error::io("write", &path)(e));
-        }
-        sync_folder(dir)
+            Error::io("write", &path)(e)
+        })?;
+        sync_folder(dir)?;
+        Ok(file)
     }
 
     /// Reads and checks the manifest of a trace directory.
@@ -102,8 +145,9 @@ pub(crate) fn is_free(dir: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default();
-        let empty_live = || name == LIVE && fs::read_dir(&path).is_ok_and(|mut e| e.next().is_none());
-        if name != format!("{MANIFEST}.tmp").as_str() && !empty_live() {
+        let empty =
+            || (name == LIVE || name == LEDGER) && fs::read_dir(&path).is_ok_and(|mut e| e.next().is_none());
+        if name != format!("{MANIFEST}.tmp").as_str() && !empty() {
             return Ok(false);
         }
     }
@@ -154,7 +198,7 @@ mod tests {
         assert!(said(dir.path()).contains("does not say"));
         put(r#"{"format":"miot-trace","schema":7,"shape":"new"}"#);
         let newer = Manifest::read(dir.path()).unwrap_err();
-        assert!(matches!(newer, Error::NewerSchema { found: 7, supported: 1, .. }));
+        assert!(matches!(newer, Error::NewerSchema { found: 7, supported: 2, .. }));
         assert!(newer.to_string().contains("upgrade"));
         put(r#"{"format":"miot-trace","schema":1}"#);
         assert!(said(dir.path()).contains("incomplete"));

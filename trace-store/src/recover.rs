@@ -3,13 +3,16 @@
 use crate::carried::{self, Removed, value};
 use crate::error::Error;
 use crate::layout::Layout;
+use crate::ledger::Counts;
+use crate::losses::{self, Loss};
 use crate::parquet_file::{self, Batches};
-use crate::schema::{Table, column, text};
+use crate::ranges;
+use crate::schema::{DAMAGED, FILTERED, Table, column, text};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{TimestampNanosecondType, UInt32Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
 use parquet::file::statistics::Statistics;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -35,6 +38,8 @@ pub struct Recovered {
     pub last_time: i64,
     /// Torn ends that were cut off. What was committed is never among them.
     pub cut: Vec<Cut>,
+    /// Events that the live parts had and have no more, as the ledger tells; they have rows in `losses` now.
+    pub lost: u64,
     /// Parts that were waiting to be sealed; this goes on now.
     pub unsealed: Vec<u64>,
     /// What retention had removed.
@@ -178,6 +183,10 @@ pub(crate) struct Recovery {
     ends: StreamEnds,
     /// Stream, first and last number of each loss and record.
     accounted: Vec<(u64, u64, u64)>,
+    /// Between the events of the live part that is taken in.
+    gaps: Vec<(u64, u64, u64)>,
+    /// The ids after the largest that the ledger knows of: of a process, a stream, a file.
+    ids: [u64; 3],
     max_file: u64,
 }
 
@@ -249,6 +258,105 @@ impl Recovery {
         }
     }
 
+    /// Takes in a batch of a live part.
+    pub(crate) fn see_live(&mut self, table: Table, batch: &RecordBatch) {
+        if table == Table::Events
+            && let (Some(streams), Some(seqs)) =
+                (column::<UInt64Type>(batch, "stream"), column::<UInt64Type>(batch, "seq"))
+        {
+            for (stream, seq) in streams.values().iter().zip(seqs.values()) {
+                let next = self.ends.get(*stream);
+                if next < *seq {
+                    self.gaps.push((*stream, next, seq - 1));
+                }
+                self.ends.put(*stream, seq.saturating_add(1));
+            }
+        }
+        self.see(table, batch);
+    }
+
+    /// Takes in what the ledger says of a part that has been taken in, or that is not there.
+    pub(crate) fn known(&mut self, counts: &Counts) {
+        counts.streams.iter().for_each(|(stream, span)| self.ends.put(*stream, span.next));
+        self.known_ids(counts.ids);
+    }
+
+    pub(crate) fn known_ids(&mut self, ids: [u64; 3]) {
+        self.ids.iter_mut().zip(ids).for_each(|(id, known)| *id = known.max(*id));
+    }
+
+    /// A live part has been taken in.
+    pub(crate) fn end_of_part(&mut self) {
+        self.gaps.clear();
+    }
+
+    /// Takes out of the counts of a live part what stands beyond an event that is not durable yet: side tables become
+    /// durable before events.
+    pub(crate) fn cap(&mut self, counts: &mut Counts) {
+        self.accounted.sort_unstable();
+        counts.streams.retain(|stream, span| {
+            let mut next = self.ends.get(*stream);
+            let from = self.accounted.partition_point(|(id, _, _)| id < stream);
+            let of_stream = self.accounted[from..].iter().take_while(|(id, _, _)| id == stream);
+            for (_, first, last) in of_stream {
+                if *first <= next {
+                    next = next.max(last.saturating_add(1));
+                }
+            }
+            span.next = span.next.min(next);
+            span.first < span.next
+        });
+    }
+
+    /// Rows of `losses` for what the ledger knows of a live part and is not there; `None` if that is nothing.
+    pub(crate) fn gone(&mut self, known: &Counts, counts: &Counts) -> Result<Option<RecordBatch>, Error> {
+        let mut gaps: Vec<(u64, u64, u64)> = Vec::new();
+        for (stream, first, last) in &self.gaps {
+            if let Some(span) = known.streams.get(stream) {
+                gaps.push((*stream, (*first).max(span.first), (*last).min(span.next.saturating_sub(1))));
+            }
+        }
+        for (stream, span) in &known.streams {
+            let end = self.ends.get(*stream).max(span.first);
+            gaps.push((*stream, end, span.next.saturating_sub(1)));
+        }
+        gaps.retain(|(_, first, last)| first <= last);
+        let mut accounted: HashMap<u64, Vec<(u64, u64)>> =
+            gaps.iter().map(|(stream, _, _)| (*stream, Vec::new())).collect();
+        for (stream, first, last) in &self.accounted {
+            if let Some(ranges) = accounted.get_mut(stream) {
+                ranges.push((*first, *last));
+            }
+        }
+        accounted.values_mut().for_each(|ranges| *ranges = ranges::merged(std::mem::take(ranges)));
+        let mut of_stream: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+        for (stream, first, last) in gaps {
+            of_stream.entry(stream).or_default().push((first, last));
+        }
+        let owners: HashMap<u64, (u64, &str)> = self
+            .found
+            .streams
+            .iter()
+            .filter(|found| of_stream.contains_key(&found.stream))
+            .map(|found| (found.stream, (found.process, found.node.as_str())))
+            .collect();
+        let mut rows = Vec::new();
+        for (stream, gaps) in &of_stream {
+            let owner = owners.get(stream).copied();
+            let missing =
+                ranges::without(&ranges::merged(gaps.clone()), accounted.get(stream).map_or(&[], |r| r));
+            rows.extend(missing.into_iter().map(|range| Loss::of_stream(*stream, owner, range)));
+        }
+        rows.extend(Loss::unranged(DAMAGED, known.unranged.saturating_sub(counts.unranged)));
+        rows.extend(Loss::unranged(FILTERED, known.filtered.saturating_sub(counts.filtered)));
+        if rows.is_empty() {
+            return Ok(None);
+        }
+        let lost = rows.iter().filter(|row| row.place == DAMAGED).map(|row| row.count);
+        self.found.lost = lost.fold(self.found.lost, u64::saturating_add);
+        losses::batch(&rows).map(Some)
+    }
+
     fn see_accounted(&mut self, batch: &RecordBatch, first: &str, last: &str) {
         let [streams, firsts, lasts] = ["stream", first, last].map(|name| column::<UInt64Type>(batch, name));
         let (Some(streams), Some(firsts), Some(lasts)) = (streams, firsts, lasts) else { return };
@@ -316,9 +424,12 @@ impl Recovery {
         self.found.processes.sort_by_key(|p| p.process);
         let removed = self.found.removed;
         let (process, stream) = (self.found.processes.last(), self.found.streams.last());
-        self.found.next_process = process.map_or(1, |p| p.process + 1).max(removed.next_process);
-        self.found.next_stream = stream.map_or(1, |s| s.stream + 1).max(removed.next_stream);
-        self.found.next_file = (self.max_file + 1).max(removed.next_file);
+        // The rows of some may be gone whose ids are still named.
+        let [next_process, next_stream, next_file] = self.ids;
+        self.found.next_process =
+            process.map_or(1, |p| p.process + 1).max(removed.next_process).max(next_process);
+        self.found.next_stream = stream.map_or(1, |s| s.stream + 1).max(removed.next_stream).max(next_stream);
+        self.found.next_file = (self.max_file + 1).max(removed.next_file).max(next_file);
         self.found
     }
 }

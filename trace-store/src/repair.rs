@@ -11,31 +11,37 @@
 //! | a sealed or carried file is damaged | a new one of the row groups that are whole |
 //! | the events of a part are missing | an empty file, so that its side tables count and parts are numbered |
 //!
-//! Then the numbers that are missing in streams get a row in `losses`, place `damaged`, if events were lost here.
+//! A file that is what was written, but that this version cannot decode, stays: others may.
+//!
+//! Then the numbers that are missing in streams, as the ledger tells or the parts that were damaged here, get rows in
+//! `losses`, place `damaged`, and the ledger is brought up to date.
 
 use crate::carried::{self, Removed, value};
+use crate::checksum;
 use crate::damaged;
 use crate::error::Error;
 use crate::fsck::{self, Report};
-use crate::layout::{COMMITS, LIVE, Layout, sync_folder};
+use crate::layout::{COMMITS, LEDGER, LIVE, Layout, sync_folder};
+use crate::ledger::{self, Counts, Entry, FileEntry, Ledger, Log};
 use crate::live::{LiveReader, LiveWriter, Stop};
-use crate::manifest::{MANIFEST, Manifest};
+use crate::losses::{self, Loss};
+use crate::manifest::{Counted, MANIFEST, Manifest};
 use crate::missing::Missing;
 use crate::parquet_file::{self, Batches};
+use crate::ranges::{self, Range};
 use crate::reader::Reader;
 use crate::recover::{STREAMS_KEY, StreamEnds};
-use crate::schema::{self, DAMAGED, Table, column, text};
+use crate::schema::{DAMAGED, FILTERED, TABLES, Table, column, text};
 use crate::seal::{self, files::FILES_KEY};
 use crate::writer::lock;
+use arrow_array::RecordBatch;
 use arrow_array::types::UInt64Type;
-use arrow_array::{ArrayRef, RecordBatch, StringArray, TimestampNanosecondArray, UInt64Array};
 use parquet::file::metadata::{KeyValue, ParquetMetaData};
 use parquet::file::statistics::Statistics;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// One thing that was mended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -84,16 +90,29 @@ impl Repaired {
 /// [`Error::InUse`]; [`Error::NotATrace`], [`Error::NewerSchema`]; [`Error::Io`]: what was mended until then stands.
 pub fn repair(dir: impl AsRef<Path>) -> Result<Repaired, Error> {
     let dir = dir.as_ref();
-    let mut repair = Repair { layout: Layout::new(dir), mended: Vec::new(), short: BTreeSet::new() };
+    let layout = Layout::new(dir);
+    let mut repair = Repair { layout, mended: Vec::new(), short: BTreeSet::new(), ledger: Ledger::default() };
     repair.manifest(dir)?;
-    let _lock = lock(dir)?;
+    let mut lock = lock(dir)?;
+    repair.ledger = Ledger::read(&repair.layout, repair.layout.first()?)?;
     repair.carried()?;
     repair.sealed()?;
     repair.missing()?;
     repair.live()?;
     repair.leftovers()?;
-    repair.account(dir)?;
+    repair.account(dir, &mut lock)?;
     Ok(Repaired { mended: repair.mended, report: fsck::check(dir) })
+}
+
+/// A part as it is now.
+struct Recount {
+    sealed: bool,
+    /// Its files are those that the ledger knows.
+    same: bool,
+    /// What the ledger says of it.
+    known: Option<Counts>,
+    /// `None`: not everything can be decoded.
+    counts: Option<Counts>,
 }
 
 struct Repair {
@@ -101,6 +120,8 @@ struct Repair {
     mended: Vec<Mended>,
     /// Parts of which events were lost.
     short: BTreeSet<u64>,
+    /// As it was.
+    ledger: Ledger,
 }
 
 impl Repair {
@@ -135,7 +156,11 @@ impl Repair {
             self.move_aside(&path)?;
         }
         let created = begun.to_string();
-        Manifest { created, ..Manifest::new() }.write(dir)?;
+        let (live, sealed) = self.layout.ledger_parts()?;
+        let counted = live.first().into_iter().chain(sealed.first()).min();
+        let because = "before its ledger begins".to_owned();
+        let counted = counted.map(|from| Counted { from: *from, because });
+        Manifest { created, counted, ..Manifest::new() }.write(dir)?;
         let text = format!("the manifest was made anew, with the time of the oldest file: {error}");
         self.tell(None, text, None);
         Ok(())
@@ -146,7 +171,7 @@ impl Repair {
         let Ok(entries) = fs::read_dir(dir) else { return Ok(None) };
         let ours = |name: &str| {
             Table::from_name(name).is_some()
-                || [MANIFEST, damaged::FOLDER, LIVE].contains(&name)
+                || [MANIFEST, damaged::FOLDER, LIVE, LEDGER].contains(&name)
                 || name == format!("{MANIFEST}.tmp")
         };
         for entry in entries {
@@ -213,7 +238,7 @@ impl Repair {
             let live = self.layout.live(Table::Events, part).exists();
             for table in Table::ALL {
                 let path = self.layout.sealed(table, part);
-                if !path.exists() || whole(table, &path) {
+                if !path.exists() || whole(table, &path) || self.is_as_written(table, Some(part), &path) {
                     continue;
                 }
                 if live {
@@ -231,9 +256,23 @@ impl Repair {
         Ok(())
     }
 
+    /// True if a file is what was written, whether or not this version can decode it.
+    fn is_as_written(&self, table: Table, part: Option<u64>, path: &Path) -> bool {
+        match part.and_then(|part| self.ledger.sealed.get(&part)).and_then(|entry| entry.files.get(&table)) {
+            Some(known) => {
+                ledger::sum_of(path).is_ok_and(|(bytes, crc)| (bytes, crc) == (known.bytes, known.crc32c))
+            }
+            None => parquet_file::verify(table, path).is_ok_and(|(good, metadata)| {
+                metadata.num_row_groups() > 0
+                    && good.iter().all(|good| *good)
+                    && checksum::are_there(&metadata)
+            }),
+        }
+    }
+
     /// Puts a file with the row groups that are whole in the place of a damaged one.
     fn mend(&mut self, table: Table, part: Option<u64>, path: &Path) -> Result<(), Error> {
-        if whole(table, path) {
+        if whole(table, path) || self.is_as_written(table, part, path) {
             return Ok(());
         }
         let verified = parquet_file::verify(table, path).ok();
@@ -288,7 +327,11 @@ impl Repair {
     fn missing(&mut self) -> Result<(), Error> {
         let parts = self.layout.parts()?;
         let there = parts.all();
-        let Some(last) = there.last().max(parts.sides.last()).copied() else { return Ok(()) };
+        // The ledger has parts of which nothing is left.
+        let known =
+            self.ledger.parts().filter(|part| self.ledger.counts(*part).is_some_and(|c| !c.is_empty()));
+        let last = there.last().max(parts.sides.last()).copied().max(known.last());
+        let Some(last) = last else { return Ok(()) };
         let missing = Missing::between(parts.first, last, &there);
         if missing.count() > MOST_EMPTY {
             let reason = format!(
@@ -357,18 +400,115 @@ impl Repair {
         Ok(())
     }
 
-    /// Tells of the numbers that are missing now.
-    fn account(&mut self, dir: &Path) -> Result<(), Error> {
-        let Some(part) = self.short.last().copied() else { return Ok(()) };
+    /// Tells of what is missing now, and brings the ledger up to date.
+    fn account(&mut self, dir: &Path, lock: &mut File) -> Result<(), Error> {
         let report = fsck::check(dir);
-        let mut gaps = report.gaps;
         let reader = Reader::open(dir)?;
-        gaps.extend(self.lost_ends(&reader)?);
-        if gaps.is_empty() {
-            return Ok(());
+        let counted = reader.manifest().counted.clone();
+        let recounted = self.recount(&reader)?;
+        let mut gaps = if self.short.is_empty() && !report.known_gaps { Vec::new() } else { report.gaps };
+        if counted.as_ref().is_none_or(|counted| counted.from > reader.first()) {
+            gaps.extend(self.lost_ends(&reader)?);
         }
+        let gaps = self.without_undecodable(gaps, &recounted);
+        let mut rows = self.rows_of(&gaps, &reader)?;
+        let (mut unranged, mut filtered) = (0u64, 0u64);
+        for (known, found) in recounted.values().filter_map(|r| Some((r.known.as_ref()?, r.counts.as_ref()?)))
+        {
+            unranged = unranged.saturating_add(known.unranged).saturating_sub(found.unranged);
+            filtered = filtered.saturating_add(known.filtered).saturating_sub(found.filtered);
+        }
+        rows.extend(Loss::unranged(DAMAGED, unranged));
+        rows.extend(Loss::unranged(FILTERED, filtered));
+        let newest = self.short.last().copied().or_else(|| recounted.keys().next_back().copied());
+        let Some(part) = newest else { return Ok(()) };
+        let losses = if rows.is_empty() { None } else { Some(losses::batch(&rows)?) };
+        if let Some(losses) = &losses {
+            self.add_losses(part, losses, &reader)?;
+            let lost = rows.iter().filter(|row| row.place == DAMAGED).map(|row| row.count);
+            let count = lost.fold(0, u64::saturating_add);
+            let text = format!("{count} events that were in the trace are told in losses as `{DAMAGED}`");
+            self.tell(Some(part), text, Some(Lost::Rows(count)));
+        }
+        drop(reader);
+        self.update_ledger(dir, recounted, part, losses.as_ref(), counted, lock)
+    }
+
+    /// What the parts hold now, of which the ledger says something else, or nothing.
+    fn recount(&self, reader: &Reader) -> Result<BTreeMap<u64, Recount>, Error> {
+        let mut recounted = BTreeMap::new();
+        for (part, sealed) in reader.parts() {
+            let known =
+                if sealed { self.ledger.counts(part) } else { self.ledger.counts_of_live(part) }.cloned();
+            let files = self.files(part, sealed)?;
+            let same = match self.ledger.sealed.get(&part).filter(|_| sealed) {
+                Some(entry) => entry
+                    .files
+                    .iter()
+                    .map(|(table, file)| (*table, (file.bytes, file.crc32c)))
+                    .eq(files.iter().map(|(table, sum)| (*table, *sum))),
+                None => false,
+            };
+            let mut counts = Counts::default();
+            let mut decoded = true;
+            for table in Table::ALL {
+                match reader.batches_of(part, table) {
+                    Ok(mut batches) => {
+                        for batch in batches.by_ref() {
+                            match batch {
+                                Ok(batch) => counts.see(table, &batch),
+                                Err(_) => decoded = false,
+                            }
+                        }
+                    }
+                    Err(_) => decoded = false,
+                }
+            }
+            let counts = decoded.then_some(counts);
+            recounted.insert(part, Recount { sealed, same, known, counts });
+        }
+        Ok(recounted)
+    }
+
+    /// The files of a sealed part: their bytes and checksums.
+    fn files(&self, part: u64, sealed: bool) -> Result<BTreeMap<Table, (u64, u32)>, Error> {
+        let mut files = BTreeMap::new();
+        for table in Table::ALL.into_iter().filter(|_| sealed) {
+            let path = self.layout.sealed(table, part);
+            if path.exists() {
+                files.insert(table, ledger::sum_of(&path)?);
+            }
+        }
+        Ok(files)
+    }
+
+    /// Numbers that stand in a part that is as it was written, but that this version cannot decode, are not missing.
+    fn without_undecodable(
+        &self,
+        gaps: Vec<(u64, u64, u64)>,
+        recounted: &BTreeMap<u64, Recount>,
+    ) -> BTreeMap<u64, Vec<Range>> {
+        let mut of_stream: BTreeMap<u64, Vec<Range>> = BTreeMap::new();
+        let undecodable: Vec<&Recount> = recounted.values().filter(|r| r.counts.is_none()).collect();
+        if undecodable.iter().any(|r| r.known.is_none()) {
+            return of_stream;
+        }
+        for (stream, first, last) in gaps {
+            of_stream.entry(stream).or_default().push((first, last));
+        }
+        for (stream, gaps) in &mut of_stream {
+            let there = undecodable.iter().filter_map(|r| r.known.as_ref()?.streams.get(stream));
+            let there = ranges::merged(there.map(|span| (span.first, span.next.saturating_sub(1))).collect());
+            *gaps = ranges::without(&ranges::merged(std::mem::take(gaps)), &there);
+        }
+        of_stream
+    }
+
+    fn rows_of(&self, gaps: &BTreeMap<u64, Vec<Range>>, reader: &Reader) -> Result<Vec<Loss>, Error> {
         let mut streams: HashMap<u64, (u64, String)> = HashMap::new();
-        for batch in reader.table(Table::Threads)? {
+        for batch in reader.batches(Table::Threads) {
+            // What is damaged stays told of.
+            let Ok(batch) = batch else { break };
             let [ids, processes] = ["stream", "process"].map(|name| column::<UInt64Type>(&batch, name));
             if let (Some(ids), Some(processes), Some(nodes)) = (ids, processes, text(&batch, "node")) {
                 let rows = (0..batch.num_rows())
@@ -376,28 +516,89 @@ impl Repair {
                 streams.extend(rows);
             }
         }
-        gaps.retain(|gap| streams.contains_key(&gap.0));
-        let count: u64 = gaps.iter().map(|(_, first, last)| last - first + 1).sum();
-        let rows = losses(&gaps, &streams)?;
-        // Into the newest part that lost events; if that is live, into its stream.
+        let mut rows = Vec::new();
+        for (stream, ranges) in gaps {
+            let owner = streams.get(stream).map(|(process, node)| (*process, node.as_str()));
+            rows.extend(ranges.iter().map(|range| Loss::of_stream(*stream, owner, *range)));
+        }
+        Ok(rows)
+    }
+
+    /// Into a part: if that is live, into its stream.
+    fn add_losses(&self, part: u64, rows: &RecordBatch, reader: &Reader) -> Result<(), Error> {
         if reader.parts().any(|found| found == (part, true)) {
             let path = self.layout.sealed(Table::Losses, part);
             let mut all: Vec<RecordBatch> =
                 reader.batches_of(part, Table::Losses)?.collect::<Result<_, _>>()?;
-            all.push(rows);
+            all.push(rows.clone());
             carried::write(Table::Losses, &path, &all, Vec::new())?;
-        } else {
-            let (mut live, _) =
-                LiveWriter::recover(Table::Losses, &self.layout.live(Table::Losses, part), |_| Ok(()))?;
-            live.append(&rows)?;
-            live.write_out()?;
-            live.sync()?;
-            sync_folder(&self.layout.live_folder())?;
+            return sync_folder(&self.layout.folder(Table::Losses));
         }
-        sync_folder(&self.layout.folder(Table::Losses))
-            .or_else(|e| if e.is_not_found() { Ok(()) } else { Err(e) })?;
-        let text = format!("{count} missing numbers of streams are told in losses as `{DAMAGED}`");
-        self.tell(Some(part), text, Some(Lost::Rows(count)));
+        let path = self.layout.live(Table::Losses, part);
+        let (mut live, _) = LiveWriter::recover(Table::Losses, &path, |_| Ok(()))?;
+        live.append(rows)?;
+        live.write_out()?;
+        live.sync()?;
+        sync_folder(&self.layout.live_folder())
+    }
+
+    /// Has the ledger say what is there now, and what is gone.
+    fn update_ledger(
+        &mut self,
+        dir: &Path,
+        recounted: BTreeMap<u64, Recount>,
+        losses_in: u64,
+        losses: Option<&RecordBatch>,
+        counted: Option<Counted>,
+        lock: &mut File,
+    ) -> Result<(), Error> {
+        let from = counted.as_ref().map_or(u64::MAX, |counted| counted.from);
+        let mut unknown = None;
+        for (part, recount) in recounted {
+            let damaged = self.ledger.damaged.contains_key(&part)
+                && (!recount.sealed || !self.ledger.sealed.contains_key(&part));
+            let losses = losses.filter(|_| part == losses_in);
+            let Recount { sealed, same, known, counts } = recount;
+            let Some(mut counts) = counts else { continue };
+            let lacks = known.as_ref().is_some_and(|known| counts.lacks(known).is_some());
+            let is_known = known.is_some() && !damaged;
+            if from <= part && !is_known {
+                unknown = Some(part);
+            }
+            let good = if sealed { same } else { !lacks };
+            if losses.is_none() && is_known && good || counted.is_none() {
+                continue;
+            }
+            if let Some(known) = &known {
+                let found = counts.rows;
+                counts.limit(known);
+                for table in 0..TABLES {
+                    counts.gone[table] += known.rows[table].saturating_sub(found[table]);
+                }
+            }
+            if let Some(losses) = losses {
+                counts.see(Table::Losses, losses);
+            }
+            if sealed {
+                let sums = self.files(part, true)?;
+                let rows = counts.rows;
+                let files = sums.into_iter().map(|(table, (bytes, crc32c))| {
+                    (table, FileEntry { rows: rows[table as usize], bytes, crc32c })
+                });
+                Entry { counts, files: files.collect() }.write(&self.layout, part)?;
+                seal::remove(&self.layout.ledger_live(part))?;
+            } else {
+                Log::with(&self.layout, part, counts).rewrite()?;
+                seal::remove(&self.layout.ledger_sealed(part))?;
+            }
+            self.tell(Some(part), "the ledger was brought up to date".to_owned(), None);
+        }
+        if let Some(part) = unknown {
+            let because = "before the ledger was repaired".to_owned();
+            Manifest::read(dir)?.count_from(dir, part + 1, because, lock)?;
+            let text = "the ledger was damaged: whether rows are gone up to here cannot be known".to_owned();
+            self.tell(Some(part), text, Some(Lost::Unknown));
+        }
         Ok(())
     }
 
@@ -436,27 +637,6 @@ fn whole(table: Table, path: &Path) -> bool {
 fn cut(path: &Path, at: u64) -> Result<(), Error> {
     let file = File::options().write(true).open(path).map_err(Error::io("open", path))?;
     file.set_len(at).and_then(|()| file.sync_all()).map_err(Error::io("cut the torn end of", path))
-}
-
-fn losses(gaps: &[(u64, u64, u64)], streams: &HashMap<u64, (u64, String)>) -> Result<RecordBatch, Error> {
-    let n = gaps.len();
-    let now = jiff::Timestamp::now().as_nanosecond() as i64;
-    let of = |stream: &u64| streams.get(stream);
-    let numbers = |values: Vec<u64>| -> ArrayRef { Arc::new(UInt64Array::from(values)) };
-    let columns: Vec<ArrayRef> = vec![
-        Arc::new(TimestampNanosecondArray::from(vec![now; n]).with_timezone("UTC")),
-        Arc::new(StringArray::from_iter_values(
-            gaps.iter().map(|gap| of(&gap.0).map_or("", |s| s.1.as_str())),
-        )),
-        numbers(gaps.iter().map(|gap| of(&gap.0).map_or(0, |s| s.0)).collect()),
-        numbers(gaps.iter().map(|gap| gap.0).collect()),
-        Arc::new(StringArray::from(vec![DAMAGED; n])),
-        numbers(gaps.iter().map(|gap| gap.2 - gap.1 + 1).collect()),
-        numbers(gaps.iter().map(|gap| gap.1).collect()),
-        numbers(gaps.iter().map(|gap| gap.2).collect()),
-    ];
-    RecordBatch::try_new(schema::of(Table::Losses), columns)
-        .map_err(|e| Error::Encode { table: Table::Losses, reason: e.to_string() })
 }
 
 fn time(nanoseconds: i64) -> Result<jiff::Timestamp, jiff::Error> {

@@ -110,6 +110,7 @@ pub(crate) fn retain(layout: &Layout, order: &Retain, stop: &AtomicBool) -> Resu
         for table in Table::ALL {
             seal::remove(&layout.sealed(table, part))?;
         }
+        seal::remove(&layout.ledger_sealed(part))?;
     }
     for table in Table::SIDE.into_iter().filter(|_| parts.first > 0) {
         seal::remove(&layout.carried(table, parts.first))?;

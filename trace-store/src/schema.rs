@@ -126,8 +126,9 @@ pub const FILTERED: &str = "filtered";
 /// Place of the rows of `losses` that [`crate::repair`] adds: numbers that stood in files that were damaged.
 pub const DAMAGED: &str = "damaged";
 
-/// Version of these columns, in the manifest and in every sealed file.
-pub const VERSION: u32 = 1;
+/// Version of the trace directory, in the manifest and in every sealed file. 2: there is a ledger; the columns are those
+/// of 1.
+pub const VERSION: u32 = 2;
 
 /// How many tables there are.
 pub(crate) const TABLES: usize = 7;

@@ -3,10 +3,13 @@
 //! Order, so that a crash between any two steps leaves the part readable and the next writer finishes it:
 //!
 //! 1. each side table: write `.tmp`, sync, rename; then sync the folders
-//! 2. events: write `.tmp`, sync, rename, sync the folder: now the part is sealed
-//! 3. remove the live files
+//! 2. events: write `.tmp`, sync
+//! 3. read all of these back, and compare them with what was in the live files, and with the ledger
+//! 4. the ledger's entry of the part: write, sync, rename, sync the folder
+//! 5. events: rename, sync the folder: now the part is sealed
+//! 6. remove the live files
 //!
-//! Until step 2 the live files are the part, afterwards the sealed ones are.
+//! Until step 5 the live files are the part, afterwards the sealed ones are.
 //!
 //! Events in a sealed part are ordered by time. In the live part they are too, apart from late ones (see
 //! `miot_proto::event::flag::LATE`); these are put where they belong.
@@ -17,8 +20,9 @@ use crate::checksum::{Checksums, RowGroups, Summed};
 use crate::error::Error;
 use crate::event_file::EventWriter;
 use crate::layout::{Layout, make_folder, sync_folder};
+use crate::ledger::{self, Counts, Entry, FileEntry, Ledger};
 use crate::live::{LiveReader, Stop};
-use crate::parquet_file;
+use crate::parquet_file::{self, Batches};
 use crate::recover::{STREAMS_KEY, StreamEnds};
 use crate::schema::{self, Table};
 use arrow_array::cast::AsArray;
@@ -30,6 +34,7 @@ use files::{FILES_KEY, ForeignFiles};
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -37,6 +42,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Smaller batches are joined before they are encoded: a call per column costs as much as thousands of rows.
 const JOIN_ROWS: usize = 8192;
+
+/// Columns of events that are decoded when they are read back: which events these are, and those whose encoding
+/// depends on what other rows hold.
+const READ_BACK: [&str; 6] = ["time", "node", "layer", "op", "stream", "seq"];
 
 /// What a sealed part holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,10 +71,14 @@ pub(crate) fn seal(layout: &Layout, order: Order, stop: &AtomicBool) -> Result<O
     let part = order.part;
     let mut sealed = Sealed::default();
     let mut made = Vec::new();
+    let mut counts = Counts::default();
+    let mut files = BTreeMap::new();
     for table in Table::SIDE {
-        let Some(written) = write_table(layout, table, order, part == 0, stop)? else { return Ok(None) };
+        let written = write_table(layout, table, order, part == 0, &mut counts, stop)?;
+        let Some(written) = written else { return Ok(None) };
         if written.bytes > 0 {
             made.push(table);
+            files.insert(table, written);
             sealed.bytes += written.bytes;
         }
     }
@@ -75,15 +88,71 @@ pub(crate) fn seal(layout: &Layout, order: Order, stop: &AtomicBool) -> Result<O
     for table in &made {
         sync_folder(&layout.folder(*table))?;
     }
-    let Some(written) = write_table(layout, Table::Events, order, true, stop)? else { return Ok(None) };
+    let written = write_table(layout, Table::Events, order, true, &mut counts, stop)?;
+    let Some(written) = written else { return Ok(None) };
     sealed.bytes += written.bytes;
-    sealed.events = written.events;
+    sealed.events = written.rows;
+    files.insert(Table::Events, written);
+    let Some(entry) = verified(layout, part, files, counts, stop)? else { return Ok(None) };
+    entry.write(layout, part)?;
     rename(layout, Table::Events, part)?;
     sync_folder(&layout.folder(Table::Events))?;
     for table in Table::ALL {
         remove(&layout.live(table, part))?;
     }
+    remove(&layout.ledger_live(part))?;
     Ok(Some(sealed))
+}
+
+/// Reads back what was written. Whatever is not in it is still in the live files, which stay then.
+fn verified(
+    layout: &Layout,
+    part: u64,
+    files: BTreeMap<Table, FileEntry>,
+    mut counts: Counts,
+    stop: &AtomicBool,
+) -> Result<Option<Entry>, Error> {
+    let mut found = Counts::default();
+    for (table, written) in &files {
+        let path = match table {
+            Table::Events => layout.sealed_tmp(*table, part),
+            _ => layout.sealed(*table, part),
+        };
+        let (bytes, crc32c) = ledger::sum_of(&path)?;
+        if (bytes, crc32c) != (written.bytes, written.crc32c) {
+            return Err(Error::damaged(&path, "what was read back is not what was written"));
+        }
+        let batches = match table {
+            Table::Events => Batches::some(*table, &path, &READ_BACK, |_| true)?,
+            _ => Batches::all(*table, &path)?,
+        };
+        for batch in batches {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            found.see(*table, &batch?);
+        }
+        if found.rows[*table as usize] != written.rows {
+            let rows = found.rows[*table as usize];
+            return Err(Error::damaged(&path, format!("{rows} rows were read back of {}", written.rows)));
+        }
+    }
+    if found != counts {
+        let lacks = found.lacks(&counts).unwrap_or_else(|| "other numbers of streams".to_owned());
+        let path = layout.sealed_tmp(Table::Events, part);
+        return Err(Error::damaged(&path, format!("what was read back has {lacks}")));
+    }
+    if let Some(known) = Ledger::live(layout, part)? {
+        if let Some(lacks) = counts.lacks(&known) {
+            let path = layout.live(Table::Events, part);
+            return Err(Error::damaged(
+                &path,
+                format!("with its side tables it has {lacks}, as the ledger tells"),
+            ));
+        }
+        counts.limit(&known);
+    }
+    Ok(Some(Entry { counts, files }))
 }
 
 /// Removes a file that may not be there.
@@ -99,16 +168,18 @@ fn rename(layout: &Layout, table: Table, part: u64) -> Result<(), Error> {
     fs::rename(&from, &to).map_err(Error::io("rename to", &to))
 }
 
-/// Writes the `.tmp` file of a table. Nothing is written for a table without rows unless `empty_too`.
+/// Writes the `.tmp` file of a table, and counts its rows. Nothing is written for a table without rows unless
+/// `empty_too`.
 fn write_table(
     layout: &Layout,
     table: Table,
     order: Order,
     empty_too: bool,
+    counts: &mut Counts,
     stop: &AtomicBool,
-) -> Result<Option<Sealed>, Error> {
+) -> Result<Option<FileEntry>, Error> {
     let path = layout.sealed_tmp(table, order.part);
-    let written = try_write_table(layout, table, order, empty_too, stop, &path);
+    let written = try_write_table(layout, table, order, empty_too, counts, stop, &path);
     if !matches!(written, Ok(Some(_))) {
         // Gives the space back; what remains is removed by the next writer.
         let _ = fs::remove_file(&path);
@@ -121,15 +192,16 @@ fn try_write_table(
     table: Table,
     order: Order,
     empty_too: bool,
+    counts: &mut Counts,
     stop: &AtomicBool,
     path: &Path,
-) -> Result<Option<Sealed>, Error> {
+) -> Result<Option<FileEntry>, Error> {
     let source = layout.live(table, order.part);
     let late = if table == Table::Events && order.late { late_rows(&source, stop)? } else { None };
     let mut source = Source { reader: LiveReader::open(table, &source)?, waiting: None, table };
     let first = source.next()?;
     if first.is_none() && !empty_too {
-        return Ok(Some(Sealed::default()));
+        return Ok(Some(FileEntry::default()));
     }
     make_folder(&layout.folder(table))?;
     let file = File::create(path).map_err(Error::io("create", path))?;
@@ -147,6 +219,7 @@ fn try_write_table(
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
+        counts.see(table, &batch);
         if table == Table::Events {
             ends.see(&batch);
             foreign.see(&batch);
@@ -166,11 +239,11 @@ fn try_write_table(
         writer.append_key_value_metadata(KeyValue::new(STREAMS_KEY.to_owned(), ends.to_text()));
         writer.append_key_value_metadata(KeyValue::new(FILES_KEY.to_owned(), foreign.to_text()));
     }
-    let events = writer.finish().map_err(failed)?;
-    let file = writer.file();
-    file.sync_all().map_err(Error::io("sync", path))?;
-    let bytes = file.metadata().map_err(Error::io("read the size of", path))?.len();
-    Ok(Some(Sealed { events, bytes }))
+    let rows = writer.finish().map_err(failed)?;
+    let summed = writer.summed();
+    summed.file().sync_all().map_err(Error::io("sync", path))?;
+    let (bytes, crc32c) = summed.sum();
+    Ok(Some(FileEntry { rows, bytes, crc32c }))
 }
 
 /// Writes a Parquet file: of events in a way of its own.
@@ -200,10 +273,10 @@ impl TableWriter {
         Ok(metadata.file_metadata().num_rows() as u64)
     }
 
-    fn file(&self) -> &File {
+    fn summed(&self) -> &Summed {
         match self {
-            TableWriter::Events(writer) => writer.inner().file(),
-            TableWriter::Side(writer) => writer.inner().file(),
+            TableWriter::Events(writer) => writer.inner(),
+            TableWriter::Side(writer) => writer.inner(),
         }
     }
 }

@@ -3,6 +3,8 @@
 use crate::carried::Removed;
 use crate::error::Error;
 use crate::layout::{Layout, make_folder, sync_folder};
+use crate::ledger::{Counts, Ledger, Log};
+use crate::linked;
 use crate::live::LiveWriter;
 use crate::manifest::{self, MANIFEST, Manifest};
 use crate::recover::{Cut, Recovered, Recovery};
@@ -12,6 +14,7 @@ use crate::seal::{self, Order};
 use crate::sealer::Sealer;
 use arrow_array::RecordBatch;
 use rustix::fs::{FlockOperation, flock};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -94,11 +97,12 @@ pub struct Writer {
     begun: Option<Instant>,
     /// A live file was made and its name is not durable yet.
     unsynced_names: bool,
+    ledger: Log,
     sealer: Sealer,
     retention: Retention,
     /// Part 0 is sealed or being sealed, so that a trace without any event has files too.
     any_part: bool,
-    _lock: File,
+    lock: File,
 }
 
 impl Writer {
@@ -129,6 +133,7 @@ impl Writer {
         let layout = Layout::new(dir);
         layout.check_writable()?;
         make_folder(&layout.live_folder())?;
+        make_folder(&layout.ledger_folder())?;
         Manifest::new().write(dir)?;
         let lock = lock(dir)?;
         Writer::start(layout, options, lock, 0)
@@ -141,52 +146,57 @@ impl Writer {
     /// [`Error::NotATrace`], [`Error::NewerSchema`], [`Error::NotWritable`], [`Error::InUse`], [`Error::Damaged`],
     /// [`Error::Io`].
     pub fn open(dir: &Path, options: Options) -> Result<(Writer, Recovered), Error> {
-        Manifest::read(dir)?;
+        let mut manifest = Manifest::read(dir)?;
         let layout = Layout::new(dir);
         layout.check_writable()?;
-        let lock = lock(dir)?;
+        let mut lock = lock(dir)?;
         let parts = layout.parts()?;
         make_folder(&layout.live_folder())?;
+        make_folder(&layout.ledger_folder())?;
+        let ledger = Ledger::read(&layout, parts.first)?;
         let mut recovery = Recovery::default();
         recovery.carried(&layout, parts.first)?;
         for part in &parts.sealed {
             recovery.sealed(&layout, *part)?;
         }
+        for (part, entry) in &ledger.sealed {
+            if !parts.live.contains(part) {
+                recovery.known(&entry.counts);
+            }
+        }
         // Only now: what takes the place of these files can be read.
         for leftover in &parts.leftovers {
             seal::remove(leftover)?;
         }
+        // Also those whose live files are gone altogether.
+        let counted = ledger.live.iter().filter(|(part, counts)| {
+            !counts.is_empty() && !parts.sealed.contains(part) && !ledger.sealed.contains_key(part)
+        });
+        let live: BTreeSet<u64> = parts.live.iter().copied().chain(counted.map(|(part, _)| *part)).collect();
         // The newest part goes on if it is live. If a later one is sealed, which no crash can bring
         // about, a new part is begun, and the live one is sealed too.
-        let newest = parts.all().last().copied();
+        let sealed = parts.sealed.iter().chain(ledger.sealed.keys().filter(|part| !live.contains(part)));
+        let newest = live.iter().chain(sealed).max().copied();
         let current = match newest {
-            Some(part) if parts.live.contains(&part) => part,
+            Some(part) if live.contains(&part) => part,
             Some(part) => part + 1,
             None => parts.first,
         };
+        if manifest.counted.is_none() {
+            // What an earlier version wrote is not known to be all, and is in this part too.
+            let from = if newest.is_some() { current + 1 } else { current };
+            manifest.count_from(dir, from, manifest::before_ledger(), &mut lock)?;
+        }
         let mut writer = Writer::start(layout, options, lock, current)?;
-        writer.any_part = current > 0 || parts.all().len() > 1;
+        writer.any_part = current > 0 || live.len() + parts.sealed.len() > 1;
         let mut unsealed = Vec::new();
-        for part in &parts.live {
-            let (mut latest, mut late) = (i64::MIN, false);
-            for table in Table::ALL {
-                let path = writer.layout.live(table, *part);
-                let (live, bytes) = LiveWriter::recover(table, &path, |batch| {
-                    recovery.see(table, batch);
-                    late |= table == Table::Events && !seal::in_order(batch, &mut latest);
-                    Ok(())
-                })?;
-                if bytes > 0 {
-                    recovery.found.cut.push(Cut { path, bytes });
-                }
-                if *part == current {
-                    writer.live[table as usize] = live;
-                }
-            }
+        for part in &live {
+            let order = writer.recover_part(*part, ledger.counts_of_live(*part), &mut recovery)?;
             if *part == current {
-                (writer.latest, writer.late) = (latest, late);
+                writer.latest = order.1;
+                writer.late = order.0.late;
             } else {
-                unsealed.push(Order { part: *part, late });
+                unsealed.push(order.0);
             }
         }
         writer.begun = writer.live.iter().any(|l| l.rows() > 0).then(Instant::now);
@@ -199,6 +209,57 @@ impl Writer {
         Ok((writer, recovery.finish()))
     }
 
+    /// Takes in the live files of a part, tells of what is gone of them as losses, and brings the ledger up to date.
+    fn recover_part(
+        &mut self,
+        part: u64,
+        known: Option<&Counts>,
+        recovery: &mut Recovery,
+    ) -> Result<(Order, i64), Error> {
+        let (mut latest, mut late) = (i64::MIN, false);
+        let mut counts = Counts::default();
+        let mut live = streams(&self.layout, part)?;
+        for table in Table::ALL {
+            let path = self.layout.live(table, part);
+            let (recovered, bytes) = LiveWriter::recover(table, &path, |batch| {
+                counts.see(table, batch);
+                recovery.see_live(table, batch);
+                late |= table == Table::Events && !seal::in_order(batch, &mut latest);
+                Ok(())
+            })?;
+            if bytes > 0 {
+                recovery.found.cut.push(Cut { path, bytes });
+            }
+            live[table as usize] = recovered;
+        }
+        recovery.cap(&mut counts);
+        if let Some(known) = known {
+            counts.gone = known.gone;
+            for table in 0..TABLES {
+                counts.gone[table] += known.rows[table].saturating_sub(counts.rows[table]);
+            }
+            recovery.known_ids(known.ids);
+            if let Some(losses) = recovery.gone(known, &counts)? {
+                counts.see(Table::Losses, &losses);
+                recovery.see(Table::Losses, &losses);
+                let live = &mut live[Table::Losses as usize];
+                live.append(&losses)?;
+                live.write_out()?;
+                live.sync()?;
+            }
+        }
+        recovery.end_of_part();
+        sync_folder(&self.layout.live_folder())?;
+        let mut log = Log::with(&self.layout, part, counts);
+        if live.iter().any(|live| live.rows() > 0) {
+            log.rewrite()?;
+        }
+        if part == self.part {
+            (self.live, self.ledger) = (live, log);
+        }
+        Ok((Order { part, late }, latest))
+    }
+
     /// When parts are sealed and removed, from now on.
     pub fn set_options(&mut self, options: Options) {
         self.options = options;
@@ -207,6 +268,7 @@ impl Writer {
     fn start(layout: Layout, options: Options, lock: File, part: u64) -> Result<Writer, Error> {
         Ok(Writer {
             live: streams(&layout, part)?,
+            ledger: Log::new(&layout, part),
             sealer: Sealer::new(layout.clone()),
             retention: Retention { ready: true, ..Retention::default() },
             layout,
@@ -217,7 +279,7 @@ impl Writer {
             begun: None,
             unsynced_names: false,
             any_part: false,
-            _lock: lock,
+            lock,
         })
     }
 
@@ -232,6 +294,7 @@ impl Writer {
             self.commit()?;
         }
         self.live[table as usize].append(batch)?;
+        self.ledger.see(table, batch);
         if table == Table::Events {
             self.late |= !seal::in_order(batch, &mut self.latest);
         }
@@ -246,8 +309,9 @@ impl Writer {
     ///
     /// # Errors
     /// [`Error::Io`] (see [`Error::is_disk_full`]): what was committed before stands, what was appended since
-    /// is kept in memory; call again when the cause is gone.
+    /// is kept in memory; call again when the cause is gone. [`Error::Gone`]: only another writer can go on.
     pub fn commit(&mut self) -> Result<(), Error> {
+        self.ledger.begin()?;
         // Side tables first: they are durable before the first byte of an event that may need them.
         for table in Table::SIDE {
             self.unsynced_names |= self.live[table as usize].write_out()?;
@@ -259,7 +323,25 @@ impl Writer {
         let events = &mut self.live[Table::Events as usize];
         self.unsynced_names |= events.write_out()?;
         events.sync()?;
-        self.sync_names()
+        self.sync_names()?;
+        self.check_linked()?;
+        self.ledger.commit()
+    }
+
+    /// Rows are durable only in files that have a name in the trace.
+    fn check_linked(&self) -> Result<(), Error> {
+        linked::check(&self.lock, &self.layout.root().join(MANIFEST), 1)?;
+        self.live.iter().try_for_each(LiveWriter::check_linked)?;
+        self.ledger.check_linked()
+    }
+
+    /// Makes durable what the ledger has, if that has been put off long enough: to be called now and then while there is
+    /// nothing to commit.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn sync_ledger_if_due(&mut self) -> Result<(), Error> {
+        self.ledger.sync_if_due()
     }
 
     fn sync_names(&mut self) -> Result<(), Error> {
@@ -306,6 +388,7 @@ impl Writer {
         self.live = streams(&self.layout, self.part + 1)?;
         self.sealer.give(Order { part: self.part, late: self.late });
         self.part += 1;
+        self.ledger = Log::new(&self.layout, self.part);
         self.retention.known = self.retention.next.take();
         (self.retention.ready, self.retention.looked) = (true, None);
         (self.latest, self.late) = (i64::MIN, false);

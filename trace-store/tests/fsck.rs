@@ -127,6 +127,7 @@ fn damaged_and_missing_files_are_found() {
     let report = check(&dir);
     assert_eq!(report.count(Kind::MissingPart), 1, "{report}");
     assert_eq!(report.count(Kind::Duplicate), 30, "{report}");
+    assert_eq!(report.count(Kind::Ledger), 1, "a part that nobody has sealed: {report}");
     assert_eq!(report.problems.iter().filter(|p| p.kind == Kind::Duplicate).count(), 20);
     assert!(check(dir.join("events")).count(Kind::Unreadable) == 1);
     // A wrong name, not a million million lost parts.
@@ -153,7 +154,9 @@ fn a_damaged_message_of_the_live_part_is_found() {
     let last = bytes.len() - 9;
     bytes[last] ^= 1;
     std::fs::write(&live, &bytes).unwrap();
-    only(&check(&dir), Kind::Unreadable, 1);
+    let report = check(&dir);
+    assert_eq!((report.count(Kind::Unreadable), report.count(Kind::Incomplete)), (1, 1), "{report}");
+    assert_eq!(report.count(Kind::Gap), 3, "the tail of each stream: {report}");
     // Whole messages follow, so they are kept although the stream ends before.
     writer.append(Table::Events, &events(&turn(60, 66))).unwrap();
     writer.commit().unwrap();
@@ -164,9 +167,15 @@ fn a_damaged_message_of_the_live_part_is_found() {
     assert_eq!(recovered.cut.len(), 1);
     let aside = std::fs::metadata(again.join("damaged/live-part-000000.events.arrows")).unwrap();
     assert_eq!(aside.len(), recovered.cut[0].bytes);
+    assert_eq!(recovered.lost, 66);
+    let report = check(&again);
+    assert!(report.is_good(), "{report}");
+    assert_eq!((report.events, report.lost, report.damaged), (0, 66, 66), "{report}");
+    assert!(!report.to_string().contains("complete,"), "{report}");
+    // What was committed is not a torn end.
     std::fs::write(&live, &bytes[..last]).unwrap();
     let report = check(&dir);
-    assert!(report.is_good() && report.unfinished.len() == 1, "{report}");
+    assert!(report.unfinished.len() == 1 && report.count(Kind::Incomplete) == 1, "{report}");
 }
 
 /// Three parts of thirty events, three streams each, and a live part of nine.

@@ -2,11 +2,13 @@
 
 use crate::carried::Removed;
 use crate::recover::Cut;
+use crate::schema::Table;
 use serde::Serialize;
 use std::fmt;
 
 /// Problems told of one kind; the others are counted. One damaged part can make millions.
 const TOLD: u64 = 20;
+const KINDS: usize = 10;
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -26,10 +28,16 @@ pub enum Kind {
     Loss,
     /// Something refers to what is not there.
     Dangling,
+    /// Rows that a part had are not in it, as the ledger tells.
+    Incomplete,
+    /// A sealed file is not the one that was sealed.
+    Altered,
+    /// The ledger is damaged or missing, so that it cannot be proven that nothing else is.
+    Ledger,
 }
 
 impl Kind {
-    const ALL: [Kind; 7] = [
+    const ALL: [Kind; KINDS] = [
         Kind::Unreadable,
         Kind::MissingPart,
         Kind::Disorder,
@@ -37,6 +45,9 @@ impl Kind {
         Kind::Gap,
         Kind::Loss,
         Kind::Dangling,
+        Kind::Incomplete,
+        Kind::Altered,
+        Kind::Ledger,
     ];
 
     fn name(self) -> &'static str {
@@ -48,6 +59,9 @@ impl Kind {
             Kind::Gap => "gap",
             Kind::Loss => "loss",
             Kind::Dangling => "dangling",
+            Kind::Incomplete => "incomplete",
+            Kind::Altered => "altered",
+            Kind::Ledger => "ledger",
         }
     }
 }
@@ -63,6 +77,17 @@ pub struct Problem {
     pub text: String,
 }
 
+/// Rows that a part had once, of which a repair, or a writer that went on, has noted that they are gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Gone {
+    /// The part.
+    pub part: u64,
+    /// The table.
+    pub table: Table,
+    /// How many rows.
+    pub rows: u64,
+}
+
 /// What a check found. `Display` is for people, `Serialize` for programs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
@@ -76,6 +101,12 @@ pub struct Report {
     pub streams: u64,
     /// Events told as lost.
     pub lost: u64,
+    /// Of these, events that were in the trace and that damage cost.
+    pub damaged: u64,
+    /// Rows of side tables that damage cost.
+    pub gone: Vec<Gone>,
+    /// Why it cannot be known whether the trace is complete, if so.
+    pub unproven: Option<String>,
     /// Requests that were left out on purpose, by duration or sampling.
     pub filtered: u64,
     /// Events marked late.
@@ -89,8 +120,11 @@ pub struct Report {
     /// Stream, first and last number of each gap that nothing accounts for.
     #[serde(skip)]
     pub(crate) gaps: Vec<(u64, u64, u64)>,
+    /// The ledger knows of some of these.
+    #[serde(skip)]
+    pub(crate) known_gaps: bool,
     /// How many problems there are, by kind.
-    counts: [u64; 7],
+    counts: [u64; KINDS],
 }
 
 impl Report {
@@ -141,6 +175,14 @@ impl fmt::Display for Report {
                 cut.bytes
             )?;
         }
+        if self.damaged > 0 {
+            let events = counted(self.damaged, "event");
+            writeln!(f, "note: {events} of these were in the trace and are lost by damage")?;
+        }
+        for Gone { part, table, rows } in &self.gone {
+            let rows = counted(*rows, "row");
+            writeln!(f, "note: part {part}: {rows} of {table} lost by damage")?;
+        }
         for problem in &self.problems {
             match problem.part {
                 Some(part) => writeln!(f, "{}: part {part}: {}", problem.kind.name(), problem.text)?,
@@ -153,7 +195,16 @@ impl fmt::Display for Report {
             }
         }
         match self.counts.iter().sum::<u64>() {
-            0 => write!(f, "good: ordered, complete, every reference resolves"),
+            0 => {
+                let complete = match &self.unproven {
+                    Some(unproven) => unproven,
+                    None if self.damaged > 0 || !self.gone.is_empty() => {
+                        "complete but for what is told as lost"
+                    }
+                    None => "complete",
+                };
+                write!(f, "good: ordered, {complete}, every reference resolves")
+            }
             1 => write!(f, "1 problem"),
             n => write!(f, "{n} problems"),
         }

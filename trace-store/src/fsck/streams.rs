@@ -1,10 +1,9 @@
 //! Numbers of each stream: increasing, and every gap accounted for.
 
 use super::report::{Kind, Report};
+use crate::ledger::Span;
+use crate::ranges::{Range, merged, without};
 use std::collections::HashMap;
-
-/// First and last number, both included.
-type Range = (u64, u64);
 
 #[derive(Default)]
 struct Stream {
@@ -13,6 +12,8 @@ struct Stream {
     time: i64,
     /// What came before stood in parts that were removed.
     begin: u64,
+    /// Numbers that the trace has had, as the ledger tells: from which one on, and the one after.
+    known: Range,
     gaps: Vec<Range>,
     accounted: Vec<Range>,
 }
@@ -32,6 +33,13 @@ impl Streams {
     pub(super) fn begin(&mut self, stream: u64, next: u64) {
         let stream = self.streams.entry(stream).or_default();
         (stream.begin, stream.next) = (next, next);
+    }
+
+    /// The ledger says that the trace has had these numbers of a stream.
+    pub(super) fn known(&mut self, stream: u64, span: &Span) {
+        let known = &mut self.streams.entry(stream).or_default().known;
+        let first = if known.1 == 0 { span.first } else { known.0.min(span.first) };
+        *known = (first, known.1.max(span.next));
     }
 
     /// The next event of a stream, in the order of the trace.
@@ -60,6 +68,7 @@ impl Streams {
     }
 
     /// Reports gaps that nothing accounts for, and what is accounted for and is there.
+    /// `from_start`: it is known with which number each stream begins.
     pub(super) fn account(&mut self, from_start: bool, report: &mut Report) {
         let mut ids: Vec<u64> = self.streams.keys().copied().collect();
         ids.sort_unstable();
@@ -68,11 +77,19 @@ impl Streams {
             if !from_start && stream.gaps.first().is_some_and(|gap| gap.0 == 0) {
                 stream.gaps.remove(0);
             }
+            let end = stream.next.max(stream.known.0);
+            let behind = end < stream.known.1;
+            if behind {
+                stream.gaps.push((end, stream.known.1 - 1));
+            }
             let mut accounted = merged(std::mem::take(&mut stream.accounted));
             accounted.retain(|range| range.1 >= stream.begin);
             accounted.iter_mut().for_each(|range| range.0 = range.0.max(stream.begin));
             for (first, last) in without(&stream.gaps, &accounted) {
-                let text = format!("stream {id}: {} missing, numbers {first} to {last}", last - first + 1);
+                let known = if last < stream.known.1 { ", which the ledger has" } else { "" };
+                let text =
+                    format!("stream {id}: {} missing, numbers {first} to {last}{known}", last - first + 1);
+                report.known_gaps |= last < stream.known.1;
                 report.gaps.push((id, first, last));
                 report.add(Kind::Gap, None, text);
             }
@@ -89,68 +106,5 @@ impl Streams {
                 }
             }
         }
-    }
-}
-
-/// Sorted, overlapping and touching ranges joined.
-fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
-    ranges.sort_unstable();
-    let mut out: Vec<Range> = Vec::with_capacity(ranges.len());
-    for (first, last) in ranges {
-        match out.last_mut() {
-            Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
-            _ => out.push((first, last)),
-        }
-    }
-    out
-}
-
-/// What is in `ranges` and not in `others`; both sorted and without overlap.
-fn without(ranges: &[Range], others: &[Range]) -> Vec<Range> {
-    let mut out = Vec::new();
-    let mut skip = 0;
-    for (first, last) in ranges {
-        let mut first = *first;
-        while others.get(skip).is_some_and(|o| o.1 < first) {
-            skip += 1;
-        }
-        let mut covered = false;
-        for other in &others[skip..] {
-            if other.0 > *last {
-                break;
-            }
-            if other.0 > first {
-                out.push((first, other.0 - 1));
-            }
-            match other.1.checked_add(1) {
-                Some(next) if next <= *last => first = next,
-                _ => {
-                    covered = true;
-                    break;
-                }
-            }
-        }
-        if !covered {
-            out.push((first, *last));
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{merged, without};
-
-    #[test]
-    fn ranges_are_joined_and_taken_away() {
-        assert_eq!(merged(vec![(5, 6), (0, 1), (2, 3), (5, 9)]), [(0, 3), (5, 9)]);
-        assert_eq!(without(&[(0, 9), (20, 29)], &[]), [(0, 9), (20, 29)]);
-        assert_eq!(without(&[(0, 9), (20, 29)], &[(0, 9), (20, 40)]), []);
-        assert_eq!(
-            without(&[(0, 9), (20, 29)], &[(3, 4), (9, 21), (25, 25)]),
-            [(0, 2), (5, 8), (22, 24), (26, 29)]
-        );
-        assert_eq!(without(&[(3, 5)], &[(0, u64::MAX)]), []);
-        assert_eq!(without(&[(3, 5), (7, 7)], &[(0, 2), (6, 6)]), [(3, 5), (7, 7)]);
     }
 }

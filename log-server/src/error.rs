@@ -65,6 +65,14 @@ pub enum Error {
     Columns(#[from] arrow_schema::ArrowError),
 }
 
+impl Error {
+    /// True if the trace, or a file of it that was being written, was deleted, renamed or replaced.
+    #[must_use]
+    pub fn is_trace_gone(&self) -> bool {
+        matches!(self, Error::Trace(store::Error::Gone { .. }))
+    }
+}
+
 /// Why a peer is turned away. The text is for the people there.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {

@@ -1,20 +1,23 @@
 //! `log-server`: the daemon.
 
 use clap::Parser;
-use miot_log_server::{Config, Error, LogServer, Tuning};
+use miot_log_server::{Config, Error, Listening, LogServer, Tuning};
 use miot_proto::units;
 use miot_security::privileges::{create_dir_for, reduce_to};
 use miot_security::{Server, User};
 use miot_service::signals::{self, Reload};
-use miot_service::{Watchdog, logging, notify};
+use miot_service::{Heart, Watchdog, logging, notify};
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How often it is looked whether the certificate expires soon.
 const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Between two attempts to go on where the trace was taken away.
+const BEGIN_AGAIN: Duration = Duration::from_secs(1);
 
 const AFTER_HELP: &str = "\
 Settings come from the configuration file, overridden by environment variables (MIOT_SERVER_ and the key in
@@ -64,6 +67,8 @@ node_connections, rate, node_rate, seal_* and keep_*, and says which other keys 
 reads certificate, key and authority again, for connections from then on. After a mistake all stays as it is; --check
 says beforehand.
 SIGINT and SIGTERM stop it cleanly: what nodes have sent is put into the trace, acknowledged and sealed.
+If the trace directory, or a file in it that is being written, is deleted, renamed or replaced, it says so, acknowledges nothing
+more into it, and begins a new trace at the same place or continues what is left; the nodes send again what was not acknowledged.
 Exit codes: 0 stopped cleanly; 1 the trace could not be written or sealed at the end (nothing that was
 acknowledged is lost); 2 wrong options or configuration, address in use, or unusable trace directory.";
 
@@ -165,29 +170,53 @@ fn run(options: &Options) -> Result<(), (u8, Error)> {
         let mut watchdog = Watchdog::from_env();
         let listening = LogServer::listen(config.clone()).await.map_err(setup)?;
         reduce(&config).map_err(|reason| setup(Error::Privileges(reason)))?;
-        let server = listening.open().map_err(setup)?.watched_by(&mut watchdog);
-        let (tls, tuning) = (server.tls(), server.tuning());
-        if let Some(Err(error)) = tls.as_deref().map(Server::reload) {
+        let heart = watchdog.heart("store");
+        let mut server = listening.open().map_err(setup)?.with_heart(heart.clone());
+        let address = server.local_addr();
+        if let Some(Err(error)) = server.tls().as_deref().map(Server::reload) {
             tracing::warn!(%error, "as this user the key cannot be read again: to renew it, restart");
         }
-        notify::ready(&format!("serving {}, trace {}", server.local_addr(), config.trace.display()));
-        let stop = async {
+        notify::ready(&format!("serving {address}, trace {}", config.trace.display()));
+        let stopping = AtomicBool::new(false);
+        let mut stop = std::pin::pin!(async {
             stop.await;
+            stopping.store(true, Ordering::Relaxed);
             notify::stopping();
-        };
-        let mut running = std::pin::pin!(server.run(stop));
+        });
         let mut watching = std::pin::pin!(watchdog.watch());
         let report = loop {
-            tokio::select! {
-                report = &mut running => break report.map_err(|error| (1, error))?,
-                never = &mut watching => match never {},
-                () = hangup.wanted() => {
-                    let _reloading = notify::reloading();
-                    reload(options, &tuning);
-                    reload_tls(tls.as_deref());
+            let ended = {
+                let (tls, tuning) = (server.tls(), server.tuning());
+                let mut running = std::pin::pin!(server.run(stop.as_mut()));
+                loop {
+                    tokio::select! {
+                        ended = &mut running => break ended,
+                        never = &mut watching => match never {},
+                        () = hangup.wanted() => {
+                            let _reloading = notify::reloading();
+                            reload(options, &tuning);
+                            reload_tls(tls.as_deref());
+                        }
+                        () = tokio::time::sleep(DAY) => if let Some(tls) = &tls { tls.warn_of_end() },
+                    }
                 }
-                () = tokio::time::sleep(DAY) => if let Some(tls) = &tls { tls.warn_of_end() },
+            };
+            match ended {
+                Err(error) if error.is_trace_gone() && !stopping.load(Ordering::Relaxed) => tracing::error!(
+                    %error,
+                    "the trace was changed by somebody else; nothing since the last commit was acknowledged, so the nodes \
+                     keep it; what was acknowledged before is in the files that were taken away: put them back while \
+                     no log-server runs, or leave it; a new trace is begun, or what is left of this one continued"
+                ),
+                ended => break ended.map_err(|error| (1, error))?,
             }
+            let config = Config { listen: address.to_string(), ..config.clone() };
+            server = tokio::select! {
+                server = begin_again(&config, &heart) => server,
+                never = &mut watching => match never {},
+                () = &mut stop => return Ok(()),
+            };
+            reload(options, &server.tuning());
         };
         tracing::info!(
             events = report.events,
@@ -199,6 +228,26 @@ fn run(options: &Options) -> Result<(), (u8, Error)> {
         );
         Ok(())
     })
+}
+
+/// Listens again, and begins or continues the trace, as soon as that can be done.
+async fn begin_again(config: &Config, heart: &Heart) -> LogServer {
+    let mut said = String::new();
+    loop {
+        heart.beat();
+        let begun = LogServer::listen(config.clone()).await.and_then(Listening::open);
+        match begun {
+            Ok(server) => return server.with_heart(heart.clone()),
+            Err(error) => {
+                let why = error.to_string();
+                if why != said {
+                    tracing::error!(%error, "the trace cannot be gone on with; it is tried again every second");
+                }
+                said = why;
+            }
+        }
+        tokio::time::sleep(BEGIN_AGAIN).await;
+    }
 }
 
 /// From here on the daemon is an ordinary user, if it can be.

@@ -12,7 +12,7 @@ use crate::tuning::Tuning;
 use futures_core::future::BoxFuture;
 use miot_monitoring::Http;
 use miot_security::Server;
-use miot_service::Watchdog;
+use miot_service::{Heart, Watchdog};
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -93,6 +93,13 @@ impl LogServer {
         self
     }
 
+    /// The same with a heart that is watched already.
+    #[must_use]
+    pub fn with_heart(mut self, heart: Heart) -> LogServer {
+        self.store.give_heart(heart);
+        self
+    }
+
     /// Certificate and key, to read them again while it runs; `None` without TLS.
     #[must_use]
     pub fn tls(&self) -> Option<Arc<Server>> {
@@ -121,6 +128,8 @@ impl LogServer {
     /// trace, acknowledges it, and seals.
     ///
     /// # Errors
+    /// [`Error::Trace`] at any time if the directory or a file that is being written was taken away, see
+    /// [`Error::is_trace_gone`]: then nothing that is not in it was acknowledged, and another server can begin.
     /// [`Error::NotStored`], if the trace cannot be written at the end; [`Error::Trace`], if it cannot be
     /// sealed: then it is all there, and sealed by the next server.
     pub fn run<'a>(

@@ -101,6 +101,15 @@ fn open(config: &Config) -> Result<(Writer, Option<Recovered>), Error> {
                 trace = %config.trace.display(), processes = recovered.processes.len(),
                 streams = recovered.streams.len(), cut = recovered.cut.len(), "continuing a trace"
             );
+            for cut in &recovered.cut {
+                tracing::info!(file = %cut.path.display(), bytes = cut.bytes, "a torn end was cut off");
+            }
+            if recovered.lost > 0 {
+                tracing::warn!(
+                    events = recovered.lost,
+                    "a live file was damaged or is gone: events that were acknowledged are lost, `losses` tells which (`damaged`)"
+                );
+            }
             Ok((writer, Some(recovered)))
         }
         Err(error) => Err(error.into()),

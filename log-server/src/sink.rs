@@ -91,7 +91,7 @@ impl Sink {
     /// Makes durable what was given. Returns false if that is not possible at present.
     ///
     /// # Errors
-    /// As [`Sink::append`].
+    /// As [`Sink::append`]; [`Error::Gone`] if the trace was taken away.
     pub fn commit(&mut self) -> Result<bool, Error> {
         while let Some((table, batch)) = self.waiting.front() {
             match self.writer.append(*table, batch) {
@@ -105,9 +105,14 @@ impl Sink {
                 Err(error) => return Err(error),
             }
         }
-        if let Err(error) = self.writer.commit() {
-            self.fail(error);
-            return Ok(false);
+        match self.writer.commit() {
+            Ok(()) => {}
+            // Only another writer can go on.
+            Err(error @ Error::Gone { .. }) => return Err(error),
+            Err(error) => {
+                self.fail(error);
+                return Ok(false);
+            }
         }
         if self.failing.take().is_some() {
             tracing::info!(events = self.uncommitted, "the trace directory can be written again");
@@ -126,6 +131,16 @@ impl Sink {
     #[must_use]
     pub fn retry_due(&self, now: Instant) -> bool {
         self.failing.as_ref().is_some_and(|(_, at)| now >= *at)
+    }
+
+    /// Makes durable what the ledger has, if it is time.
+    pub fn sync_ledger_if_due(&mut self) {
+        if self.is_failing() {
+            return;
+        }
+        if let Err(error) = self.writer.sync_ledger_if_due() {
+            self.fail(error);
+        }
     }
 
     /// Seals the live part if it is time. `known` is asked then if old parts are to be removed some day.

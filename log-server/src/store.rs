@@ -301,6 +301,7 @@ impl Store {
             }
             self.sink.seal_if_due(|| self.catalog.known());
             self.sink.retain_if_due();
+            self.sink.sync_ledger_if_due();
             if self.told.elapsed() >= TELL_EVERY {
                 self.tell();
             }

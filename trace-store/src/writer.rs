@@ -136,7 +136,9 @@ impl Writer {
         make_folder(&layout.ledger_folder())?;
         Manifest::new().write(dir)?;
         let lock = lock(dir)?;
-        Writer::start(layout, options, lock, 0)
+        let writer = Writer::start(layout, options, lock, 0)?;
+        writer.ledger.create()?;
+        Ok(writer)
     }
 
     /// Continues a trace: cuts torn ends of live streams, removes what a broken-off seal left, goes on with
@@ -311,6 +313,7 @@ impl Writer {
     /// [`Error::Io`] (see [`Error::is_disk_full`]): what was committed before stands, what was appended since
     /// is kept in memory; call again when the cause is gone. [`Error::Gone`]: only another writer can go on.
     pub fn commit(&mut self) -> Result<(), Error> {
+        self.check_linked()?;
         self.ledger.begin()?;
         // Side tables first: they are durable before the first byte of an event that may need them.
         for table in Table::SIDE {

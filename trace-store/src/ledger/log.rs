@@ -98,9 +98,11 @@ impl Log {
 
     /// Makes sure that there is a file before there is a row.
     pub(crate) fn begin(&mut self) -> Result<(), Error> {
-        if self.file.is_some() || !self.dirty || self.path.exists() {
-            return Ok(());
-        }
+        if self.file.is_none() && self.dirty && !self.path.exists() { self.create() } else { Ok(()) }
+    }
+
+    /// Makes a file that counts nothing yet.
+    pub(crate) fn create(&self) -> Result<(), Error> {
         make_folder(&self.layout.ledger_folder())?;
         replace(&self.path, self.text(Counts::default().all())?.as_bytes())
     }

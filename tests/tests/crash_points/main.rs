@@ -95,7 +95,8 @@ fn go_on(trace: &Path, plan: &Plan, acked: usize, what: &str) {
     let printed = server.end();
     assert_eq!(reached, plan.batches.len(), "{what}: not everything was acknowledged\n{printed}");
     judge(trace, plan, reached, what);
-    assert!(fsck::check(trace).is_good(), "{what}");
+    let report = fsck::check(trace);
+    assert!(report.is_good() && report.to_string().contains("complete,"), "{what}: {report}");
     let reader = Reader::open(trace).unwrap();
     let rows: u64 = reader.count(Table::Events).unwrap().values().sum();
     let all: u64 = plan.ends(reached).values().sum();

@@ -96,8 +96,9 @@ pub fn repair(dir: impl AsRef<Path>) -> Result<Repaired, Error> {
     let mut lock = lock(dir)?;
     repair.ledger = Ledger::read(&repair.layout, repair.layout.first()?)?;
     repair.carried()?;
-    repair.sealed()?;
+    // Before the others: what is left of a part without events is looked at too.
     repair.missing()?;
+    repair.sealed()?;
     repair.live()?;
     repair.leftovers()?;
     repair.account(dir, &mut lock)?;

@@ -31,7 +31,7 @@ use crate::parquet_file::{self, Batches};
 use crate::ranges::{self, Range};
 use crate::reader::Reader;
 use crate::recover::{STREAMS_KEY, StreamEnds};
-use crate::schema::{DAMAGED, FILTERED, TABLES, Table, column, text};
+use crate::schema::{DAMAGED, FILTERED, Table, column, text};
 use crate::seal::{self, files::FILES_KEY};
 use crate::writer::lock;
 use arrow_array::RecordBatch;
@@ -571,11 +571,8 @@ impl Repair {
                 continue;
             }
             if let Some(known) = &known {
-                let found = counts.rows;
                 counts.limit(known);
-                for table in 0..TABLES {
-                    counts.gone[table] += known.rows[table].saturating_sub(found[table]);
-                }
+                counts.lose(known);
             }
             if let Some(losses) = losses {
                 counts.see(Table::Losses, losses);

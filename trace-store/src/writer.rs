@@ -237,9 +237,7 @@ impl Writer {
         recovery.cap(&mut counts);
         if let Some(known) = known {
             counts.gone = known.gone;
-            for table in 0..TABLES {
-                counts.gone[table] += known.rows[table].saturating_sub(counts.rows[table]);
-            }
+            counts.lose(known);
             recovery.known_ids(known.ids);
             if let Some(losses) = recovery.gone(known, &counts)? {
                 counts.see(Table::Losses, &losses);

@@ -394,10 +394,10 @@ fn whatever_is_damaged_the_sum_stays_the_same() {
             what += &format!("; {}: {how}", file.display());
         }
         let before = check(&dir);
-        if below(2) == 0 {
-            if let Ok((writer, _)) = Writer::open(&dir, Options::default()) {
-                drop(writer);
-            }
+        if below(2) == 0
+            && let Ok((writer, _)) = Writer::open(&dir, Options::default())
+        {
+            drop(writer);
         }
         let repaired = repair(&dir).unwrap();
         let lost = conserved(&dir, &what);

@@ -241,6 +241,13 @@ impl Counts {
         self.gone = ledger.gone;
     }
 
+    /// Notes the rows that are not among these although the ledger has them.
+    pub(crate) fn lose(&mut self, ledger: &Counts) {
+        for ((gone, has), had) in self.gone.iter_mut().zip(self.rows).zip(ledger.rows) {
+            *gone += had.saturating_sub(has);
+        }
+    }
+
     /// The first thing that these rows lack of what the ledger counts.
     pub(crate) fn lacks(&self, ledger: &Counts) -> Option<String> {
         for table in Table::ALL {

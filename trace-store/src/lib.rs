@@ -34,6 +34,8 @@
 //! | `retain`, `carried` | the oldest parts go; what is left of them |
 //! | [`writer`], `recover` | appending to a trace; what a restarted writer must know |
 //! | [`reader`], `scan`, [`rows`], [`follow`] | reading: each event once, some columns of some time, with names, and as they come |
+//! | `live_rows` | the rows of a live stream, as far as it is whole |
+//! | `unread` | what a reader could not read |
 //! | [`fsck`], [`repair`] | is this directory what it should be, and making it so |
 
 mod carried;
@@ -47,6 +49,7 @@ pub mod follow;
 pub mod fsck;
 mod layout;
 pub mod live;
+mod live_rows;
 mod manifest;
 mod missing;
 mod parquet_file;
@@ -59,6 +62,7 @@ mod scan;
 pub mod schema;
 mod seal;
 mod sealer;
+mod unread;
 pub mod writer;
 
 pub use carried::Removed;
@@ -74,4 +78,5 @@ pub use retain::Known;
 pub use rows::{FileNames, Names};
 pub use scan::{Scan, Select};
 pub use schema::Table;
+pub use unread::{Notes, Unread};
 pub use writer::{Options, Summary, Writer};

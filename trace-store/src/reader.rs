@@ -4,6 +4,7 @@ use crate::carried::{self, Removed};
 use crate::error::Error;
 use crate::layout::{Layout, Parts};
 use crate::live::{LiveReader, Stop};
+use crate::live_rows::LiveRows;
 use crate::manifest::Manifest;
 use crate::missing::Missing;
 use crate::parquet_file::{self, Batches};
@@ -11,6 +12,7 @@ use crate::recover::{Cut, StreamEnds};
 use crate::rows::{FileNames, Joiner};
 use crate::scan::{self, Piece, Scan, Select};
 use crate::schema::{TABLES, Table, column, text};
+use crate::unread::{Notes, OnDamage, Unread};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
 use arrow_array::{Array as _, PrimitiveArray, RecordBatch};
@@ -33,6 +35,7 @@ pub struct Reader {
     last_side: Option<u64>,
     parts: Vec<Part>,
     missed: Arc<AtomicU64>,
+    on_damage: OnDamage,
 }
 
 #[derive(Debug)]
@@ -55,7 +58,7 @@ type Run<'a> = ((&'a str, &'a str), (u64, i64));
 /// Where the rows of one table of one part come from.
 enum Source {
     Sealed(Batches),
-    Live(LiveReader),
+    Live(LiveRows),
     Nothing,
 }
 
@@ -65,7 +68,7 @@ impl Iterator for Source {
     fn next(&mut self) -> Option<Self::Item> {
         match self {
             Source::Sealed(batches) => batches.next(),
-            Source::Live(reader) => reader.next_batch().transpose(),
+            Source::Live(rows) => rows.next(),
             Source::Nothing => None,
         }
     }
@@ -93,7 +96,29 @@ impl Reader {
             last_side: sides.last().copied(),
             parts,
             missed: Arc::default(),
+            on_damage: OnDamage::Fail,
         })
+    }
+
+    /// Opens a trace to read of it what can be read: what is damaged or missing is passed over and noted, see [`Reader::notes`].
+    /// Rows are given only if they are as they were written.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn tolerant(dir: impl AsRef<Path>) -> Result<Reader, Error> {
+        let reader = Reader::open(dir)?;
+        let notes = Notes::default();
+        if let Some(said) = reader.missing_parts()?.said() {
+            let events = reader.layout.folder(Table::Events);
+            notes.add(Unread::new(&reader.layout, &events, said));
+        }
+        Ok(Reader { on_damage: OnDamage::Note(notes), ..reader })
+    }
+
+    /// What could not be read so far; nothing of a reader that is not [tolerant](Reader::tolerant).
+    #[must_use]
+    pub fn notes(&self) -> Notes {
+        self.on_damage.notes().cloned().unwrap_or_default()
     }
 
     /// What retention had removed when the reader was opened.
@@ -189,7 +214,7 @@ impl Reader {
             None => (!select.is_live()).then_some(Piece::Sealed(part.number)),
             Some(live) => live[Table::Events as usize].as_ref().map(|live| Piece::Live(live.again())),
         });
-        scan::start(&self.layout, pieces.collect(), select, &self.missed)
+        scan::start(&self.layout, pieces.collect(), select, &self.missed, &self.on_damage)
     }
 
     /// The rows of a table, in the order in which they were written; ends after an error. Those of a side table are
@@ -231,6 +256,21 @@ impl Reader {
         }
     }
 
+    fn carried_from(&self, table: Table, first: u64) -> Result<Vec<RecordBatch>, Error> {
+        if first == 0 {
+            return Ok(Vec::new());
+        }
+        let path = self.layout.carried(table, first);
+        let read = Batches::all(table, &path)
+            .and_then(|batches| batches.tolerant(&self.layout, &self.on_damage).collect());
+        match read {
+            // Removed once more since then: the caller looks.
+            Err(error) if error.is_not_found() && self.layout.first()? != first => Err(error),
+            Err(error) => self.on_damage.pass_over(&self.layout, &path, error).map(|()| Vec::new()),
+            read => read,
+        }
+    }
+
     /// Rows of a side table that were carried over from parts that were removed.
     pub(crate) fn carried(&self, table: Table) -> Result<impl Iterator<Item = RecordBatch>, Error> {
         carried::read(&self.layout, table, self.first).map(Vec::into_iter)
@@ -242,7 +282,7 @@ impl Reader {
     }
 
     fn side_from(&self, table: Table, first: u64) -> Result<Vec<RecordBatch>, Error> {
-        let mut all = carried::read(&self.layout, table, first)?;
+        let mut all = self.carried_from(table, first)?;
         for part in self.parts.iter().filter(|part| part.number >= first) {
             for batch in self.source(part, table)? {
                 all.push(batch?);
@@ -454,19 +494,34 @@ impl Reader {
 
     fn source(&self, part: &Part, table: Table) -> Result<Source, Error> {
         if let Some(live) = &part.live {
-            return Ok(live[table as usize].as_ref().map_or(Source::Nothing, |l| Source::Live(l.again())));
+            let rows = |live: &LiveReader| LiveRows::new(live.again(), &self.layout, &self.on_damage);
+            return Ok(live[table as usize].as_ref().map_or(Source::Nothing, |l| Source::Live(rows(l))));
         }
         let path = self.layout.sealed(table, part.number);
         if table != Table::Events && !path.exists() {
-            return Ok(Source::Nothing);
+            return self.without_side(part.number, table, &path);
         }
         match Batches::all(table, &path) {
+            Ok(batches) => Ok(Source::Sealed(batches.tolerant(&self.layout, &self.on_damage))),
             Err(error) if error.is_not_found() && self.layout.first()? > part.number => {
                 self.missed.fetch_add(1, Ordering::Relaxed);
                 Ok(Source::Nothing)
             }
-            opened => opened.map(Source::Sealed),
+            Err(error) => self.on_damage.pass_over(&self.layout, &path, error).map(|()| Source::Nothing),
         }
+    }
+
+    /// A part has no file of a side table: it had no rows for it, or the file is missing.
+    fn without_side(&self, part: u64, table: Table, path: &Path) -> Result<Source, Error> {
+        let Some(rows) = parquet_file::side_rows(&self.layout, part, table) else {
+            return Ok(Source::Nothing);
+        };
+        if self.layout.first()? > part {
+            return Ok(Source::Nothing);
+        }
+        let missing = Error::io("open", path)(std::io::ErrorKind::NotFound.into());
+        let noted = self.on_damage.pass_over_with(&self.layout, path, missing, |unread| unread.rows(rows));
+        noted.map(|()| Source::Nothing)
     }
 }
 

@@ -6,14 +6,15 @@
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::live::LiveReader;
+use crate::live_rows::LiveRows;
 use crate::parquet_file::Batches;
 use crate::schema::{self, Table, column};
+use crate::unread::OnDamage;
 use arrow_array::types::TimestampNanosecondType;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
-use std::cell::Cell;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -129,17 +130,11 @@ pub(crate) enum Piece {
     Live(LiveReader),
 }
 
-/// Opens the sealed events of a part, and tells how many rows it will give.
-fn open_sealed(path: &Path, select: &Select) -> Result<(Batches, u64), Error> {
+/// Opens the sealed events of a part.
+fn open_sealed(path: &Path, select: &Select) -> Result<Batches, Error> {
     let mut columns = select.columns.clone();
     columns.push("time");
-    let rows = Cell::new(0);
-    let batches = Batches::some(Table::Events, path, &columns, |group| {
-        let wanted = select.wants(group);
-        rows.set(rows.get() + if wanted { u64::try_from(group.num_rows()).unwrap_or(0) } else { 0 });
-        wanted
-    })?;
-    Ok((batches, rows.get()))
+    Batches::some(Table::Events, path, &columns, |group| select.wants(group))
 }
 
 /// Begins to read. Parts that retention removes before their turn are counted in `missed`.
@@ -148,6 +143,7 @@ pub(crate) fn start(
     pieces: Vec<Piece>,
     select: &Select,
     missed: &Arc<AtomicU64>,
+    on_damage: &OnDamage,
 ) -> Result<Scan, Error> {
     let failed = |source| Error::Io { action: "read events of", path: layout.root().to_owned(), source };
     let schema = select.schema().map_err(|error| failed(std::io::Error::other(error)))?;
@@ -156,8 +152,8 @@ pub(crate) fn start(
         if let Piece::Sealed(part) = piece {
             match open_sealed(&layout.sealed(Table::Events, *part), select) {
                 // The thread says what of it.
-                Err(error) if error.is_not_found() => {}
-                opened => rows += opened?.1,
+                Err(error) if error.is_not_found() || on_damage.notes().is_some() => {}
+                opened => rows += opened?.rows(),
             }
         }
     }
@@ -167,6 +163,7 @@ pub(crate) fn start(
         select: select.clone(),
         schema,
         missed: Arc::clone(missed),
+        on_damage: on_damage.clone(),
         to: sender,
     };
     let read = move || {
@@ -186,6 +183,7 @@ struct Work {
     select: Select,
     schema: SchemaRef,
     missed: Arc<AtomicU64>,
+    on_damage: OnDamage,
     to: SyncSender<Result<RecordBatch, Error>>,
 }
 
@@ -196,22 +194,25 @@ impl Work {
             Piece::Sealed(part) => {
                 let path = self.layout.sealed(Table::Events, part);
                 match open_sealed(&path, &self.select) {
-                    Ok((batches, _)) => self.send(&path, batches),
+                    Ok(batches) => self.send(&path, batches.tolerant(&self.layout, &self.on_damage)),
                     Err(error)
                         if error.is_not_found() && self.layout.first().is_ok_and(|first| first > part) =>
                     {
                         self.missed.fetch_add(1, Ordering::Relaxed);
                         true
                     }
-                    Err(error) => {
-                        let _ = self.to.send(Err(error));
-                        false
-                    }
+                    Err(error) => match self.on_damage.pass_over(&self.layout, &path, error) {
+                        Ok(()) => true,
+                        Err(error) => {
+                            let _ = self.to.send(Err(error));
+                            false
+                        }
+                    },
                 }
             }
-            Piece::Live(mut live) => {
+            Piece::Live(live) => {
                 let path = live.path().to_owned();
-                self.send(&path, std::iter::from_fn(|| live.next_batch().transpose()))
+                self.send(&path, LiveRows::new(live, &self.layout, &self.on_damage))
             }
         }
     }

@@ -29,7 +29,7 @@ use arrow_select::concat::concat_batches;
 use files::{FILES_KEY, ForeignFiles};
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
+use parquet::file::metadata::{KeyValue, RowGroupMetaData};
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -165,6 +165,7 @@ fn try_write_table(
     if table == Table::Events {
         writer.append_key_value_metadata(KeyValue::new(STREAMS_KEY.to_owned(), ends.to_text()));
         writer.append_key_value_metadata(KeyValue::new(FILES_KEY.to_owned(), foreign.to_text()));
+        writer.append_key_value_metadata(parquet_file::sides(layout, order.part)?);
     }
     let events = writer.finish().map_err(failed)?;
     let file = writer.file();
@@ -216,10 +217,10 @@ impl RowGroups for TableWriter {
         }
     }
 
-    fn count(&self) -> usize {
+    fn ended(&self) -> &[RowGroupMetaData] {
         match self {
-            TableWriter::Events(writer) => writer.count(),
-            TableWriter::Side(writer) => writer.count(),
+            TableWriter::Events(writer) => writer.ended(),
+            TableWriter::Side(writer) => writer.ended(),
         }
     }
 

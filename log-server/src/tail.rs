@@ -302,8 +302,13 @@ impl Thread {
 
     fn subscribe(&mut self, subscription: Subscription) {
         if self.joiner.is_none() {
-            match Reader::open(&self.trace).and_then(|reader| reader.joiner()) {
-                Ok(joiner) => self.joiner = Some(joiner),
+            match Reader::tolerant(&self.trace).and_then(|reader| Ok((reader.joiner()?, reader.notes()))) {
+                Ok((joiner, notes)) => {
+                    for unread in notes.all() {
+                        tracing::warn!(%unread, "not all names can be given to subscribers: miot fsck tells more");
+                    }
+                    self.joiner = Some(joiner);
+                }
                 Err(error) => {
                     self.subscribers.fetch_sub(1, Ordering::AcqRel);
                     let _ = subscription.cut.send(format!("the log-server cannot read its trace: {error}"));

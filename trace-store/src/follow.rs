@@ -195,19 +195,15 @@ impl Follow {
 
     fn events(&mut self) -> Result<Option<RecordBatch>, Error> {
         loop {
-            if let Some(place) = &mut self.place
+            if let Some(place) = &self.place
                 && self.part >= place.part
             {
-                let events = &mut self.live[Table::Events as usize];
-                return match (events, &mut place.live) {
-                    // Of the part that was live at that place, only what was there.
-                    (Some(events), Some(end)) if self.part == place.part => events.next_until(end),
-                    (events @ None, Some(_)) if self.part == place.part => {
-                        *events = place.live.as_ref().map(LiveReader::again);
-                        continue;
-                    }
-                    _ => Ok(None),
+                // Of the part that was live at that place, only what was there.
+                let Some(end) = place.live.as_ref().filter(|_| self.part == place.part) else {
+                    return Ok(None);
                 };
+                self.live[Table::Events as usize].get_or_insert_with(|| end.again()).stop_with(end);
+                return self.next_of(Table::Events);
             }
             if let Some(sealed) = &mut self.sealed {
                 match sealed.next() {

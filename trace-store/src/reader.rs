@@ -230,13 +230,23 @@ impl Reader {
             Some(Err(error)) => (Vec::new(), Some(Err(error))),
             None => (Vec::new(), None),
         };
-        let mut failed = false;
-        let events = parts.iter().map(move |part| self.source(part, table)).flat_map(|source| {
+        let (mut failed, mut is_given) = (false, false);
+        let mut events = parts.iter().map(move |part| self.source(part, table)).flat_map(|source| {
             let (source, error) = match source {
                 Ok(source) => (source, None),
                 Err(error) => (Source::Nothing, Some(Err(error))),
             };
             error.into_iter().chain(source)
+        });
+        let events = std::iter::from_fn(move || {
+            let next = events.next();
+            if next.is_none() && !is_given && table == Table::Events {
+                is_given = true;
+                // Nothing of what there should be is no result.
+                return self.on_damage.nothing_read(&self.layout).map(Err);
+            }
+            is_given = true;
+            next
         });
         let all = side_error.into_iter().chain(side.into_iter().map(Ok)).chain(events);
         all.take_while(move |batch| !std::mem::replace(&mut failed, batch.is_err()))

@@ -15,6 +15,7 @@ use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
+use std::cell::Cell;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -164,6 +165,7 @@ pub(crate) fn start(
         schema,
         missed: Arc::clone(missed),
         on_damage: on_damage.clone(),
+        given: Cell::new(false),
         to: sender,
     };
     let read = move || {
@@ -172,6 +174,7 @@ pub(crate) fn start(
                 return;
             }
         }
+        work.end();
     };
     thread::Builder::new().name("miot-scan".into()).spawn(read).map_err(failed)?;
     Ok(Scan { batches, rows })
@@ -184,6 +187,8 @@ struct Work {
     schema: SchemaRef,
     missed: Arc<AtomicU64>,
     on_damage: OnDamage,
+    /// A batch was given out.
+    given: Cell<bool>,
     to: SyncSender<Result<RecordBatch, Error>>,
 }
 
@@ -217,6 +222,15 @@ impl Work {
         }
     }
 
+    /// Nothing of what there should be is no result.
+    fn end(&self) {
+        if !self.given.get()
+            && let Some(error) = self.on_damage.nothing_read(&self.layout)
+        {
+            let _ = self.to.send(Err(error));
+        }
+    }
+
     fn send(&self, path: &Path, batches: impl Iterator<Item = Result<RecordBatch, Error>>) -> bool {
         for batch in batches {
             let batch = batch.and_then(|batch| {
@@ -227,6 +241,7 @@ impl Work {
             if batch.as_ref().is_ok_and(|batch| batch.num_rows() == 0) {
                 continue;
             }
+            self.given.set(true);
             if self.to.send(batch).is_err() || failed {
                 return false;
             }

@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::layout::Layout;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -63,15 +63,15 @@ impl fmt::Display for Unread {
     }
 }
 
-/// What was noted so far, shared between those who read and those who tell.
+/// What was noted so far, by file and reason; shared between those who read and those who tell.
 #[derive(Clone, Debug, Default)]
-pub struct Notes(Arc<Mutex<BTreeSet<Unread>>>);
+pub struct Notes(Arc<Mutex<BTreeMap<(String, String), Unread>>>);
 
 impl Notes {
     /// All of it, by file.
     #[must_use]
     pub fn all(&self) -> Vec<Unread> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// Everything could be read.
@@ -87,7 +87,8 @@ impl Notes {
     }
 
     pub(crate) fn add(&self, unread: Unread) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(unread);
+        let key = (unread.file.clone(), unread.reason.clone());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, unread);
     }
 }
 
@@ -107,6 +108,16 @@ impl OnDamage {
             OnDamage::Fail => None,
             OnDamage::Note(notes) => Some(notes),
         }
+    }
+
+    /// The error that nothing could be read of the events, for who got none of them; none if nothing of them is damaged.
+    pub(crate) fn nothing_read(&self, layout: &Layout) -> Option<Error> {
+        let is_events = |unread: &Unread| {
+            unread.file.starts_with("events/")
+                || (unread.file.starts_with("live/") && unread.file.ends_with(".events.arrows"))
+        };
+        let first = self.notes()?.all().into_iter().find(is_events)?;
+        Some(Error::damaged(&layout.root().join(&first.file), first.reason))
     }
 
     /// Notes an error that says that something is damaged, and gives back any other.

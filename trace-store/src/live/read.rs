@@ -90,13 +90,9 @@ impl LiveReader {
         Ok(())
     }
 
-    /// The next batch, but none beyond where another reader of the same file ends.
-    ///
-    /// # Errors
-    /// As [`LiveReader::next_batch`].
-    pub fn next_until(&mut self, end: &LiveReader) -> Result<Option<RecordBatch>, Error> {
-        self.limit = self.limit.min(end.limit);
-        self.next_batch()
+    /// Reads no further than another reader of the same file.
+    pub fn stop_with(&mut self, other: &LiveReader) {
+        self.limit = self.limit.min(other.limit);
     }
 
     /// Another reader of the same file from its start, up to the same end; also after the file was removed.

@@ -171,25 +171,24 @@ impl Reader {
         self.parts.iter().map(|p| (p.number, p.live.is_none()))
     }
 
-    /// The Parquet files of the events that were sealed when the reader was opened, in order, for other readers.
-    pub fn sealed(&self) -> impl Iterator<Item = PathBuf> + '_ {
+    /// The Parquet files of the events that were sealed when the reader was opened, by part, for other readers.
+    pub fn sealed(&self) -> impl Iterator<Item = (u64, PathBuf)> + '_ {
         let sealed = self.parts.iter().filter(|part| part.live.is_none());
-        sealed.map(|part| self.layout.sealed(Table::Events, part.number))
+        sealed.map(|part| (part.number, self.layout.sealed(Table::Events, part.number)))
     }
 
-    /// Compares these files with the checksums that were written with them: a bit that has changed may be read as another
-    /// value.
+    /// True if the Parquet file of the events of a part is all as it was written, by its checksums. Of another one [`Reader::scan`]
+    /// gives what is.
     ///
     /// # Errors
-    /// [`Error::Damaged`] for the first that is not what was written; [`Error::Io`].
-    pub fn verify_sealed(&self) -> Result<(), Error> {
-        for path in self.sealed() {
-            let (good, _) = parquet_file::verify(Table::Events, &path)?;
-            if let Some(group) = good.iter().position(|good| !good) {
-                return Err(Error::damaged(&path, format!("row group {group} is not what was written")));
-            }
+    /// [`Error::Io`], but for what is damage.
+    pub fn is_whole(&self, part: u64) -> Result<bool, Error> {
+        match parquet_file::verify(Table::Events, &self.layout.sealed(Table::Events, part)) {
+            Ok((good, _)) => Ok(good.iter().all(|good| *good)),
+            Err(Error::Damaged { .. }) => Ok(false),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 
     /// All rows of a table. For events see [`Reader::events`], which does not hold them all in memory.
@@ -211,7 +210,7 @@ impl Reader {
     /// [`Error::Io`], [`Error::Damaged`], also for a column that events do not have; the items too.
     pub fn scan(&self, select: &Select) -> Result<Scan, Error> {
         let pieces = self.parts.iter().filter_map(|part| match &part.live {
-            None => (!select.is_live()).then_some(Piece::Sealed(part.number)),
+            None => select.wants_sealed(part.number).then_some(Piece::Sealed(part.number)),
             Some(live) => live[Table::Events as usize].as_ref().map(|live| Piece::Live(live.again())),
         });
         scan::start(&self.layout, pieces.collect(), select, &self.missed, &self.on_damage)

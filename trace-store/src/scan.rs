@@ -16,6 +16,7 @@ use arrow_schema::{ArrowError, Schema, SchemaRef};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,14 +32,15 @@ const AHEAD: usize = 4;
 pub struct Select {
     columns: Vec<&'static str>,
     times: Range<i64>,
-    live: bool,
+    /// Of the sealed parts only these.
+    sealed: Option<BTreeSet<u64>>,
 }
 
 impl Select {
     /// These columns of all events; `time` is always among them.
     #[must_use]
     pub fn columns(columns: &[&'static str]) -> Select {
-        Select { columns: columns.to_vec(), times: i64::MIN..i64::MAX, live: false }
+        Select { columns: columns.to_vec(), times: i64::MIN..i64::MAX, sealed: None }
     }
 
     /// All columns of all events.
@@ -57,11 +59,17 @@ impl Select {
     /// Only those of parts that were not sealed when the reader was opened: for those who read sealed files otherwise.
     #[must_use]
     pub fn live(self) -> Select {
-        Select { live: true, ..self }
+        self.sealed(BTreeSet::new())
     }
 
-    pub(crate) fn is_live(&self) -> bool {
-        self.live
+    /// Of the parts that were sealed when the reader was opened, only these.
+    #[must_use]
+    pub fn sealed(self, parts: BTreeSet<u64>) -> Select {
+        Select { sealed: Some(parts), ..self }
+    }
+
+    pub(crate) fn wants_sealed(&self, part: u64) -> bool {
+        self.sealed.as_ref().is_none_or(|parts| parts.contains(&part))
     }
 
     fn wants(&self, group: &RowGroupMetaData) -> bool {
@@ -222,9 +230,10 @@ impl Work {
         }
     }
 
-    /// Nothing of what there should be is no result.
+    /// Nothing of what there should be is no result, unless others read the rest.
     fn end(&self) {
         if !self.given.get()
+            && self.select.sealed.is_none()
             && let Some(error) = self.on_damage.nothing_read(&self.layout)
         {
             let _ = self.to.send(Err(error));

@@ -253,7 +253,7 @@ impl LiveReader {
     fn cut_metadata(&self, left: u64) -> io::Result<Stop> {
         let mut meta = vec![0; left as usize - PREFIX];
         self.file.read_exact_at(&mut meta, self.position + PREFIX as u64)?;
-        let has_end = meta.chunks(ALIGNMENT).any(|word| word.starts_with(&CHECK_TAG));
+        let has_end = meta.chunks_exact(CHECK).any(|word| word.starts_with(&CHECK_TAG));
         Ok(if has_end { Stop::Bad } else { Stop::Partial })
     }
 

@@ -1,6 +1,7 @@
 //! Following a trace while it is written: new rows as they come.
 
 use crate::carried;
+use crate::checksum::Sums;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::live::{LiveReader, Stop};
@@ -329,9 +330,10 @@ impl Follow {
 fn sealed_before(layout: &Layout, part: u64, time: i64) -> Option<bool> {
     let path = layout.sealed(Table::Events, part);
     let metadata = parquet_file::open(Table::Events, &path).ok()?;
-    let groups = metadata.metadata().row_groups();
-    let latest = groups.iter().map(|group| match group.column(0).statistics() {
-        Some(Statistics::Int64(times)) => times.max_opt().copied(),
+    let sums = Sums::of(&path, metadata.metadata()).ok()?;
+    let groups = metadata.metadata().row_groups().iter().enumerate();
+    let latest = groups.map(|(number, group)| match group.column(0).statistics() {
+        Some(Statistics::Int64(times)) if sums.knows_ranges(number) => times.max_opt().copied(),
         _ => None,
     });
     latest.map(|latest| latest.map(|latest| latest < time)).try_fold(true, |all, before| Some(all && before?))

@@ -34,6 +34,7 @@
 //! | `retain`, `carried` | the oldest parts go; what is left of them |
 //! | [`writer`], `recover` | appending to a trace; what a restarted writer must know |
 //! | [`reader`], `scan`, [`rows`], [`follow`] | reading: each event once, some columns of some time, with names, and as they come |
+//! | `defined` | whether side tables define what the events of a live part use |
 //! | `live_rows` | the rows of a live stream, as far as it is whole |
 //! | `unread` | what a reader could not read |
 //! | [`fsck`], [`repair`] | is this directory what it should be, and making it so |
@@ -42,6 +43,7 @@ mod carried;
 mod checksum;
 pub mod clocks;
 mod damaged;
+mod defined;
 mod error;
 pub mod escape;
 mod event_file;

@@ -1,8 +1,10 @@
 //! The rows of a live stream, for those who read a trace: as far as it is whole.
 
+use crate::defined::Used;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::live::{LiveReader, Stop};
+use crate::schema::Table;
 use crate::unread::{OnDamage, Unread};
 use arrow_array::RecordBatch;
 
@@ -13,12 +15,19 @@ pub(crate) struct LiveRows {
     reader: LiveReader,
     layout: Layout,
     on_damage: OnDamage,
+    used: Used,
     ended: bool,
 }
 
 impl LiveRows {
     pub(crate) fn new(reader: LiveReader, layout: &Layout, on_damage: &OnDamage) -> LiveRows {
-        LiveRows { reader, layout: layout.clone(), on_damage: on_damage.clone(), ended: false }
+        LiveRows {
+            reader,
+            layout: layout.clone(),
+            on_damage: on_damage.clone(),
+            used: Used::default(),
+            ended: false,
+        }
     }
 
     fn end(&mut self) -> Result<(), Error> {
@@ -33,7 +42,7 @@ impl LiveRows {
             let unread = Unread::new(&self.layout, self.reader.path(), reason);
             notes.add(unread.bytes(self.reader.left()?));
         }
-        Ok(())
+        self.used.check(&self.layout, self.reader.path(), notes)
     }
 }
 
@@ -45,7 +54,12 @@ impl Iterator for LiveRows {
             return None;
         }
         match self.reader.next_batch() {
-            Ok(Some(batch)) => Some(Ok(batch)),
+            Ok(Some(batch)) => {
+                if self.reader.table() == Table::Events && self.on_damage.notes().is_some() {
+                    self.used.see(&batch);
+                }
+                Some(Ok(batch))
+            }
             Ok(None) => {
                 self.ended = true;
                 self.end().err().map(Err)

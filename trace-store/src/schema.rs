@@ -476,7 +476,10 @@ pub(crate) fn project(to: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch
 
 #[cfg(test)]
 mod tests {
-    use super::{Table, of, rows};
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use arrow_array::{ArrayRef, DictionaryArray, UInt64Array};
 
     #[test]
     fn tables_are_found_by_name_and_number() {
@@ -487,5 +490,39 @@ mod tests {
         let events = of(Table::Events);
         assert_eq!(events.fields().len(), 29);
         assert_eq!(rows().fields()[..29], events.fields()[..]);
+    }
+
+    /// Earlier versions had keys of 8 and 16 bits.
+    #[test]
+    fn names_with_narrower_keys_are_names() {
+        let narrow = |name: &str| match name {
+            "layer" => DataType::Dictionary(Box::new(DataType::UInt8), Box::new(Utf8)),
+            _ => DataType::Dictionary(Box::new(UInt16), Box::new(Utf8)),
+        };
+        let now = of(Table::Events);
+        let fields: Vec<Field> = now
+            .fields()
+            .iter()
+            .map(|field| match is_name(field.data_type()) {
+                true => field.as_ref().clone().with_data_type(narrow(field.name())),
+                false => field.as_ref().clone(),
+            })
+            .collect();
+        let fields = Fields::from(fields);
+        assert!(fits(Table::Events, &fields) && !is_present(Table::Events, &fields));
+        assert!(is_present(Table::Events, now.fields()));
+        let other = DataType::Dictionary(Box::new(Int64), Box::new(Utf8));
+        let other =
+            Fields::from(vec![fields[0].as_ref().clone(), fields[1].as_ref().clone(), col("node", other)]);
+        assert!(!fits(Table::Events, &other));
+
+        let layers: ArrayRef =
+            Arc::new(vec!["posix", "stdio", "posix"].into_iter().collect::<DictionaryArray<UInt8Type>>());
+        let wide = widened(&layers).unwrap();
+        assert_eq!(wide.data_type(), &name());
+        let wide = wide.as_dictionary::<NameKey>().downcast_dict::<StringArray>().unwrap();
+        assert_eq!(wide.into_iter().flatten().collect::<Vec<_>>(), ["posix", "stdio", "posix"]);
+        let numbers: ArrayRef = Arc::new(UInt64Array::from(vec![1]));
+        assert_eq!(widened(&numbers).unwrap().data_type(), &UInt64);
     }
 }

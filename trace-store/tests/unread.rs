@@ -282,3 +282,28 @@ fn what_is_not_read_is_told_with_its_rows() {
     let strict = Reader::open(&dir).unwrap();
     assert!(strict.events().any(|batch| matches!(batch, Err(Error::Damaged { .. }))));
 }
+
+/// Nothing says which files a live part has but the ids that its events use.
+#[test]
+fn a_live_side_table_that_is_gone_is_missed() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("trace");
+    let mut writer = Writer::create(&dir, Options::default()).unwrap();
+    sides(&mut writer);
+    writer.append(Table::Events, &events(&turn(0, 60))).unwrap();
+    writer.seal().unwrap();
+    let of_file = |file| turn(60, 90).into_iter().map(move |event| Ev { file: Some(file), ..event });
+    writer.append(Table::Files, &files(&[(2, None)])).unwrap();
+    writer.append(Table::Events, &events(&of_file(2).collect::<Vec<_>>())).unwrap();
+    writer.commit().unwrap();
+    let said = || -> Vec<String> {
+        let reader = Reader::tolerant(&dir).unwrap();
+        let rows: usize =
+            reader.scan(&Select::columns(&[])).unwrap().map(|batch| batch.unwrap().num_rows()).sum();
+        assert_eq!(rows, 90);
+        reader.notes().all().iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(said(), [""; 0]);
+    std::fs::remove_file(dir.join("live/part-000001.files.arrows")).unwrap();
+    assert_eq!(said(), ["live/part-000001.files.arrows: rows for file 2 to 2 are missing"]);
+}

@@ -161,7 +161,7 @@ pub(super) fn quality(model: &Model) -> Quality {
         ));
     }
     for unread in model.unread.iter().take(UNREAD) {
-        details.push(format!("{}: figures are lower bounds.", capital(&unread.to_string())));
+        details.push(format!("Not read: {unread}: figures are lower bounds."));
     }
     if model.unread.len() > UNREAD {
         details.push(format!("{} more files could not be read.", model.unread.len() - UNREAD));

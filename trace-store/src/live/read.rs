@@ -119,6 +119,12 @@ impl LiveReader {
         Ok(length.min(self.limit).saturating_sub(self.position))
     }
 
+    /// What its rows are.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        self.table
+    }
+
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -38,6 +38,7 @@ pub(crate) struct Options {
     pub(crate) no_verify: bool,
     /// What is done anyway, unless --no-verify
     #[arg(long, hide = true, conflicts_with = "no_verify")]
+    #[allow(dead_code, reason = "scripts of earlier versions give it")]
     verify: bool,
     /// Memory for sorting, grouping and joining, such as 512MiB; what needs more goes to a temporary file
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]

@@ -12,8 +12,8 @@ use datafusion::arrow::util::pretty::pretty_format_batches_with_options;
 use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::basic::{Compression, ZstdLevel};
 use datafusion::parquet::file::properties::WriterProperties;
-use miot_proto::text::{Escape, Escaping, printable_lines};
-use std::io::{self, BufWriter, IsTerminal as _, Write, stdout};
+use miot_proto::text::printable_lines;
+use std::io::{self, BufWriter, Write, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Standard output, which remembers that nobody reads it any longer.

@@ -98,11 +98,13 @@ impl Trace {
 
     /// What could not be read so far: said with the figures, which are without it.
     pub(crate) fn unread(&self) -> Vec<String> {
+        let mut all: Vec<String> = self.missing.said().into_iter().collect();
         match &self.place {
-            Place::Local(local) => local.unread().iter().map(ToString::to_string).collect(),
+            Place::Local(local) => all.extend(local.unread().iter().map(ToString::to_string)),
             #[cfg(feature = "remote")]
-            Place::Remote(_) => self.missing.said().into_iter().collect(),
+            Place::Remote(_) => {}
         }
+        all
     }
 
     /// Retention has removed parts since the trace was opened.

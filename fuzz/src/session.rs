@@ -26,6 +26,7 @@ use miot_proto::wire::{
 use miot_security::Certificate;
 use miot_trace_store::fsck;
 use miot_trace_store::reader::Reader;
+use miot_trace_store::schema::NameKey;
 use std::path::Path;
 
 /// Steps that are done.
@@ -281,7 +282,7 @@ impl<'a> Play<'a> {
         let mut streams = Vec::new();
         for batch in reader.events() {
             let batch = batch.unwrap_or_else(|error| panic!("{error}"));
-            let nodes = column(&batch, "node").as_dictionary::<UInt16Type>();
+            let nodes = column(&batch, "node").as_dictionary::<NameKey>();
             let names = nodes.values().as_string::<i32>();
             let seqs = column(&batch, "seq").as_primitive::<UInt64Type>();
             let ids = column(&batch, "stream").as_primitive::<UInt64Type>();

@@ -6,13 +6,13 @@
 
 use crate::Seed;
 use crate::input::Input;
-use arrow_array::types::{UInt8Type, UInt16Type};
 use arrow_array::{
     ArrayRef, BinaryArray, DictionaryArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray,
     UInt16Array, UInt32Array, UInt64Array,
 };
 use arrow_schema::DataType;
 use miot_trace_store::live::{LiveReader, LiveWriter};
+use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Table, schema};
 use std::fs::File;
 use std::io::Write;
@@ -94,10 +94,7 @@ fn column(data_type: &DataType) -> ArrayRef {
             TimestampNanosecondArray::from_iter_values(numbers.map(|n| n as i64)).with_timezone("UTC"),
         ),
         DataType::Binary => Arc::new(BinaryArray::from_iter_values(texts)),
-        DataType::Dictionary(key, _) if **key == DataType::UInt8 => {
-            Arc::new(texts.into_iter().collect::<DictionaryArray<UInt8Type>>())
-        }
-        DataType::Dictionary(..) => Arc::new(texts.into_iter().collect::<DictionaryArray<UInt16Type>>()),
+        DataType::Dictionary(..) => Arc::new(texts.into_iter().collect::<DictionaryArray<NameKey>>()),
         _ => Arc::new(StringArray::from_iter_values(texts)),
     }
 }

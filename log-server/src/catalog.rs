@@ -137,7 +137,7 @@ const PLACES: [&str; 4] = ["nested", "filtered", "no_lane", "abi_violation"];
 #[derive(Debug)]
 pub struct Catalog {
     pub(crate) nodes: Vec<Node>,
-    names: Names<u16>,
+    names: Names<u32>,
     pub(crate) processes: HashMap<u64, Process>,
     process_ids: HashMap<(usize, ProcessKey), u64>,
     pub(crate) streams: HashMap<u64, Stream>,
@@ -211,7 +211,7 @@ impl Catalog {
 
     /// The number of a node; `None` if the trace has as many names as it can hold.
     pub fn node(&mut self, name: &str) -> Option<usize> {
-        let node = usize::from(self.names.try_key(name)?);
+        let node = self.names.try_key(name)? as usize;
         if node == self.nodes.len() {
             self.nodes.push(Node { name: name.to_owned(), paths: Paths::new(KEEP_PATHS), live: [0; 2] });
         }

@@ -6,7 +6,7 @@ use crate::ops::{Ops, has};
 use crate::resolve::{Resolved, Sparse};
 use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt32Type, UInt64Type};
 use arrow_array::{
-    ArrayRef, DictionaryArray, Int64Array, PrimitiveArray, RecordBatch, TimestampNanosecondArray, UInt8Array,
+    ArrayRef, DictionaryArray, Int64Array, PrimitiveArray, RecordBatch, TimestampNanosecondArray,
     UInt16Array, UInt32Array, UInt64Array,
 };
 use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// What is the same in all rows of a source.
 #[derive(Clone, Copy, Default)]
 struct Constants {
-    node: u16,
+    node: u32,
     process: u64,
     pid: u32,
     tid: u32,
@@ -63,18 +63,18 @@ pub fn events(
         ),
         Arc::new(Int64Array::from_iter_values(durations)),
         Arc::new(DictionaryArray::try_new(
-            UInt16Array::from(of_source.constant(&constants, |c| c.node)),
+            UInt32Array::from(of_source.constant(&constants, |c| c.node)),
             catalog.node_names(),
         )?),
         Arc::new(UInt64Array::from(of_source.constant(&constants, |c| c.process))),
         Arc::new(UInt32Array::from(of_source.constant(&constants, |c| c.pid))),
         Arc::new(UInt32Array::from(of_source.constant(&constants, |c| c.tid))),
         Arc::new(DictionaryArray::try_new(
-            UInt8Array::from_iter_values(facts.iter().map(|f| f.layer)),
+            UInt32Array::from_iter_values(facts.iter().map(|f| u32::from(f.layer))),
             ops.layers(),
         )?),
         Arc::new(DictionaryArray::try_new(
-            UInt16Array::from_iter_values(facts.iter().map(|f| f.key)),
+            UInt32Array::from_iter_values(facts.iter().map(|f| u32::from(f.key))),
             ops.names(),
         )?),
         some_u64(files, |file| file != 0),
@@ -110,7 +110,7 @@ fn constants(catalog: &Catalog, stream: u64) -> Constants {
     let process = catalog.streams.get(&stream).and_then(|s| Some((s, catalog.processes.get(&s.process)?)));
     process.map_or(Constants { stream, ..Constants::default() }, |(s, process)| Constants {
         // Nodes are numbered by the keys of their dictionary.
-        node: process.node as u16,
+        node: process.node as u32,
         process: process.id,
         pid: process.key.pid,
         tid: s.tid,

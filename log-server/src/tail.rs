@@ -7,9 +7,7 @@
 
 use crate::config::Config;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{
-    ArrowDictionaryKeyType, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
-};
+use arrow_array::types::{TimestampNanosecondType, UInt32Type, UInt64Type};
 use arrow_array::{Array, BooleanArray, RecordBatch};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::ArrowError;
@@ -20,6 +18,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use miot_proto::op::{self, Layer};
 use miot_proto::wire::{MAX_FRAME, Message};
 use miot_trace_store::rows::Joiner;
+use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Reader, Table};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -111,9 +110,9 @@ impl Filter {
     /// None that inputs can bring about.
     pub fn apply(&mut self, rows: &RecordBatch) -> Result<Option<RecordBatch>, ArrowError> {
         let mut keep = vec![true; rows.num_rows()];
-        names::<UInt8Type>(&self.layers, rows, "layer", &mut keep);
-        names::<UInt16Type>(&self.ops, rows, "op", &mut keep);
-        names::<UInt16Type>(&self.nodes, rows, "node", &mut keep);
+        names(&self.layers, rows, "layer", &mut keep);
+        names(&self.ops, rows, "op", &mut keep);
+        names(&self.nodes, rows, "node", &mut keep);
         if !self.pids.is_empty()
             && let Some(pids) = rows.column_by_name("pid").and_then(|c| c.as_primitive_opt::<UInt32Type>())
         {
@@ -156,16 +155,13 @@ impl Filter {
 }
 
 /// Keeps the rows whose name is wanted: one look-up per name, not per row.
-fn names<K: ArrowDictionaryKeyType>(
-    wanted: &HashSet<String>,
-    rows: &RecordBatch,
-    column: &str,
-    keep: &mut [bool],
-) {
+fn names(wanted: &HashSet<String>, rows: &RecordBatch, column: &str, keep: &mut [bool]) {
     if wanted.is_empty() {
         return;
     }
-    let Some(column) = rows.column_by_name(column).and_then(|c| c.as_dictionary_opt::<K>()) else { return };
+    let Some(column) = rows.column_by_name(column).and_then(|c| c.as_dictionary_opt::<NameKey>()) else {
+        return;
+    };
     let Some(names) = column.values().as_string_opt::<i32>() else { return };
     let wanted: Vec<bool> = names.iter().map(|name| name.is_some_and(|name| wanted.contains(name))).collect();
     for (row, keep) in keep.iter_mut().enumerate() {
@@ -306,8 +302,13 @@ impl Thread {
 
     fn subscribe(&mut self, subscription: Subscription) {
         if self.joiner.is_none() {
-            match Reader::open(&self.trace).and_then(|reader| reader.joiner()) {
-                Ok(joiner) => self.joiner = Some(joiner),
+            match Reader::tolerant(&self.trace).and_then(|reader| Ok((reader.joiner()?, reader.notes()))) {
+                Ok((joiner, notes)) => {
+                    for unread in notes.all() {
+                        tracing::warn!(%unread, "not all names can be given to subscribers: miot fsck tells more");
+                    }
+                    self.joiner = Some(joiner);
+                }
                 Err(error) => {
                     self.subscribers.fetch_sub(1, Ordering::AcqRel);
                     let _ = subscription.cut.send(format!("the log-server cannot read its trace: {error}"));

@@ -170,11 +170,14 @@ impl Watcher {
     /// What the events to come may refer to.
     fn read_names(&mut self) {
         self.state.names_missed.store(false, Relaxed);
-        let read = Reader::open(&self.trace).and_then(|reader| {
+        let read = Reader::tolerant(&self.trace).and_then(|reader| {
             for table in [Table::Processes, Table::Files] {
                 for batch in reader.batches(table) {
                     self.activity.add(table, &batch?);
                 }
+            }
+            for unread in reader.notes().all() {
+                tracing::warn!(%unread, "not all names of processes and files can be read: miot fsck tells more");
             }
             Ok(())
         });

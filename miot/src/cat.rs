@@ -2,16 +2,16 @@
 
 use crate::check;
 use crate::filter::Filter;
-use crate::output::{Format, Printer};
-use crate::source;
+use crate::output::{Format, Out, Printer};
 use crate::tree::Trees;
+use crate::unread;
 use arrow_array::Array as _;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::UInt64Type;
 use clap::Args;
 use miot_trace_store::{Corrections, Reader, Table};
 use std::collections::HashSet;
-use std::io::{BufWriter, stdout};
+use std::io::BufWriter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -53,11 +53,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return check::check(&arguments.dir, arguments.format == Format::Json);
     }
     let mut matcher = arguments.filter.matcher()?;
-    let reader = source::open(&arguments.dir)?;
+    let reader = unread::open(&arguments.dir)?;
     if !arguments.job.is_empty() {
         matcher = matcher.of_processes(of_jobs(&reader, &arguments.job)?);
     }
-    let out = BufWriter::new(stdout().lock());
+    let out = BufWriter::new(Out::new(arguments.format == Format::Json));
     let node_times = if arguments.node_time { Some(Corrections::read(&reader)?) } else { None };
     let mut left = arguments.limit.unwrap_or(u64::MAX);
     if arguments.tree {

@@ -1,7 +1,7 @@
 //! `miot devices`: what disks and mounted network file systems did.
 
-use crate::output::{Format, duration, printable, records, table, time};
-use crate::source;
+use crate::output::{Format, Out, duration, printable, records, table, time};
+use crate::unread;
 use anyhow::Context as _;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
@@ -11,7 +11,7 @@ use miot_proto::units::format_bytes;
 use miot_trace_store::Table;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::io::{BufWriter, Write, stdout};
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -102,8 +102,8 @@ struct Total {
 const IDLE: f64 = 0.05;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let reader = source::open(&arguments.dir)?;
-    let mut out = BufWriter::new(stdout().lock());
+    let reader = unread::open(&arguments.dir)?;
+    let mut out = BufWriter::new(Out::new(arguments.format == Format::Json));
     let mut totals: BTreeMap<Name, Total> = BTreeMap::new();
     let mut rows = Vec::new();
     let parts: Vec<u64> = reader.parts().map(|(part, _)| part).collect();

@@ -4,7 +4,7 @@ mod measure;
 
 use crate::bench::chosen;
 use crate::model::read;
-use crate::output::{Format, records, table};
+use crate::output::{Format, Out, records, table};
 use crate::summary::bytes;
 use anyhow::Context as _;
 use clap::Args;
@@ -13,7 +13,7 @@ use miot_trace_analysis::model::{Model, Phase};
 use miot_workload::suite::{Cache, Sync};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::{Write, stdout};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         model.phases.retain(Phase::is_relevant);
     }
     anyhow::ensure!(!model.phases.is_empty(), "{} has no phases", arguments.model.display());
-    let mut out = stdout().lock();
+    let mut out = Out::new(arguments.format == Format::Json);
     if arguments.bandwidth.is_empty() && arguments.run.is_empty() {
         anyhow::ensure!(
             arguments.measured.is_empty(),

@@ -8,7 +8,6 @@ mod check;
 mod ctl;
 mod devices;
 mod doctor;
-mod errno;
 mod estimate;
 mod export;
 mod filter;
@@ -33,6 +32,7 @@ mod summary;
 mod tail;
 mod top;
 mod tree;
+mod unread;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::io::Write as _;
@@ -46,7 +46,7 @@ const EXIT_FAILED: u8 = 1;
     name = "miot",
     version,
     about = "Records every I/O request of programs and file-system clients as one ordered trace",
-    after_help = "Example:\n  miot run -- tar -cf /tmp/docs.tar docs     trace one command, no set-up\n  miot cat miot-trace                        print its events\n  miot query miot-trace                      ask it in SQL\n  miot tail -f server:4747                   follow what a cluster does\n  miot top --in-flight --min-age 1s          what hangs on this node\n  miot ctl off                               stop recording in running programs\n  miot pki init pki                          certificates for a cluster\n  miot fsstats /home                         what a file system holds: sizes, ages, names\n  miot export miot-trace --format ctf -o ctf  for babeltrace2 and Trace Compass\n  miot doctor                                is this node set up as it should be\n\nExit codes: 0 success, 1 failure, 2 wrong usage; `run` has its own, see `miot run --help`."
+    after_help = "Example:\n  miot run -- tar -cf /tmp/docs.tar docs     trace one command, no set-up\n  miot cat miot-trace                        print its events\n  miot query miot-trace                      ask it in SQL\n  miot tail -f server:4747                   follow what a cluster does\n  miot top --in-flight --min-age 1s          what hangs on this node\n  miot ctl off                               stop recording in running programs\n  miot pki init pki                          certificates for a cluster\n  miot fsstats /home                         what a file system holds: sizes, ages, names\n  miot export miot-trace --format ctf -o ctf  for babeltrace2 and Trace Compass\n  miot doctor                                is this node set up as it should be\n\nExit codes: 0 success, 1 failure, 2 wrong usage, 4 done, but part of the trace is damaged or missing and was not read (it is named on standard error); `run` has its own, see `miot run --help`."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -99,6 +99,7 @@ pub fn main() -> ExitCode {
     // SAFETY: restores the default action of a signal, before any thread exists.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     miot_log_server::keep_freed_memory();
+    let is_run = matches!(arguments.command, Command::Run(_));
     let (result, failed) = match arguments.command {
         Command::Run(arguments) => (run::run(&arguments), run::EXIT_FAILED),
         Command::Cat(arguments) => (cat::run(&arguments), EXIT_FAILED),
@@ -125,6 +126,13 @@ pub fn main() -> ExitCode {
         Command::ReplayProcess(arguments) => (replay::process(&arguments), EXIT_FAILED),
         Command::BenchRank(arguments) => (bench::rank(&arguments), EXIT_FAILED),
         Command::BenchSweep(arguments) => (bench::launched::sweep(&arguments), EXIT_FAILED),
+    };
+    let result = match result {
+        Ok(ExitCode::SUCCESS) if unread::tell() && !is_run => Ok(ExitCode::from(unread::EXIT_INCOMPLETE)),
+        other => {
+            unread::tell();
+            other
+        }
     };
     result.unwrap_or_else(|error| {
         // The terminal may be gone.

@@ -1,6 +1,5 @@
 //! Events as text, JSON lines or CSV.
 
-use crate::errno;
 use crate::filter::{Candidate, Matcher};
 use anyhow::Context as _;
 use arrow_array::cast::AsArray as _;
@@ -8,14 +7,16 @@ use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt8Type, UInt16Ty
 use arrow_array::{Array as _, PrimitiveArray, RecordBatch, StringArray};
 use clap::ValueEnum;
 use jiff::Timestamp;
+use miot_proto::errno;
 use miot_proto::event::flag;
+use miot_proto::text::{Escape, Escaping};
 use miot_trace_analysis::message::{message, prefix};
 use miot_trace_store::Corrections;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt;
-use std::io::Write;
+use std::io::{IsTerminal as _, LineWriter, StdoutLock, Write, stdout};
 use std::path::Path;
 
 /// A pipe, a device: no file that could be replaced.
@@ -185,7 +186,7 @@ fn object<'c, S: Serializer>(
 }
 
 /// Where rows go.
-enum Out<W: Write> {
+enum Rows<W: Write> {
     Text(W),
     Json(W),
     Csv(Box<csv::Writer<W>>),
@@ -193,7 +194,7 @@ enum Out<W: Write> {
 
 /// Prints batches of rows.
 pub(crate) struct Printer<W: Write> {
-    out: Out<W>,
+    out: Rows<W>,
     columns: Vec<&'static Column>,
     header_due: bool,
     /// Given: times are those of the nodes.
@@ -395,14 +396,39 @@ pub(crate) fn duration(nanoseconds: i64) -> String {
     }
 }
 
-/// Terminal control characters in names of files must not reach the terminal.
-pub(crate) fn printable(text: &str) -> std::borrow::Cow<'_, str> {
-    if text.contains(char::is_control) {
-        text.chars()
-            .flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] })
-            .collect()
-    } else {
-        text.into()
+pub(crate) use miot_proto::text::printable;
+
+/// Standard output. On a terminal, what names hold to steer it is shown and not obeyed, in every format.
+pub(crate) enum Out {
+    Plain(StdoutLock<'static>),
+    Terminal(Escaping<LineWriter<StdoutLock<'static>>>),
+}
+
+impl Out {
+    /// In this format. A JSON string stays the same string.
+    pub(crate) fn new(is_json: bool) -> Out {
+        let out = stdout();
+        if !out.is_terminal() {
+            return Out::Plain(out.lock());
+        }
+        let escape = if is_json { Escape::Json } else { Escape::Braces };
+        Out::Terminal(Escaping::new(LineWriter::new(out.lock()), escape))
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Out::Plain(out) => out.write(bytes),
+            Out::Terminal(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Out::Plain(out) => out.flush(),
+            Out::Terminal(out) => out.flush(),
+        }
     }
 }
 
@@ -412,7 +438,7 @@ pub(crate) struct Where<'a>(pub(crate) &'a Row<'a>);
 impl fmt::Display for Where<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Where(row) = self;
-        write!(out, "{} {} {}/{} ", time(row.time), row.node, row.pid, row.tid)
+        write!(out, "{} {} {}/{} ", time(row.time), printable(row.node), row.pid, row.tid)
     }
 }
 
@@ -422,7 +448,7 @@ pub(crate) struct What<'a>(pub(crate) &'a Row<'a>);
 impl fmt::Display for What<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let What(row) = self;
-        write!(out, "{:<6} {:<10} ", row.layer, row.op)?;
+        write!(out, "{:<6} {:<10} ", printable(row.layer), printable(row.op))?;
         if let Some(length) = row.length {
             write!(out, "{length}")?;
             if let Some(offset) = row.offset {
@@ -496,9 +522,9 @@ impl<W: Write> Printer<W> {
     /// `node_times`: print the nodes' own times instead of the merged ones.
     pub(crate) fn new(out: W, format: Format, node_times: Option<Corrections>) -> Self {
         let (out, is_csv) = match format {
-            Format::Text => (Out::Text(out), false),
-            Format::Json => (Out::Json(out), false),
-            Format::Csv => (Out::Csv(Box::new(csv::Writer::from_writer(out))), true),
+            Format::Text => (Rows::Text(out), false),
+            Format::Json => (Rows::Json(out), false),
+            Format::Csv => (Rows::Csv(Box::new(csv::Writer::from_writer(out))), true),
         };
         Printer { out, columns: COLUMNS.iter().collect(), header_due: is_csv, node_times }
     }
@@ -540,7 +566,7 @@ impl<W: Write> Printer<W> {
     /// The line before all others, if it is due.
     pub(crate) fn header(&mut self) -> anyhow::Result<()> {
         if std::mem::take(&mut self.header_due)
-            && let Out::Csv(lines) = &mut self.out
+            && let Rows::Csv(lines) = &mut self.out
         {
             lines.write_record(self.columns.iter().map(|column| column.name))?;
         }
@@ -549,13 +575,13 @@ impl<W: Write> Printer<W> {
 
     fn row(&mut self, row: &Row<'_>) -> anyhow::Result<()> {
         match &mut self.out {
-            Out::Text(out) => writeln!(out, "{}{}", Where(row), What(row))?,
-            Out::Json(out) => {
+            Rows::Text(out) => writeln!(out, "{}{}", Where(row), What(row))?,
+            Rows::Json(out) => {
                 let mut json = serde_json::Serializer::new(&mut *out);
                 object(row, self.columns.iter().copied(), &mut json)?;
                 writeln!(out)?;
             }
-            Out::Csv(lines) => {
+            Rows::Csv(lines) => {
                 let mut digits = itoa::Buffer::new();
                 for column in &self.columns {
                     match (column.cell)(row) {
@@ -573,8 +599,8 @@ impl<W: Write> Printer<W> {
 
     pub(crate) fn flush(&mut self) -> anyhow::Result<()> {
         match &mut self.out {
-            Out::Text(out) | Out::Json(out) => out.flush()?,
-            Out::Csv(lines) => lines.flush()?,
+            Rows::Text(out) | Rows::Json(out) => out.flush()?,
+            Rows::Csv(lines) => lines.flush()?,
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 mod plot;
 
-use crate::output::{Format, printable, records, table};
+use crate::output::{Format, Out, printable, records, table};
 use crate::source::Source;
 use crate::summary::bytes;
 use anyhow::Context as _;
@@ -14,7 +14,7 @@ use miot_trace_analysis::model::{Model, Operation, Phase, RELEVANT, Sharing, Spa
 use miot_trace_analysis::phases::{Options, Phases, columns};
 use miot_trace_store::Table;
 use serde::Serialize;
-use std::io::{Write, stdout};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         std::fs::write(file, plot::svg(&model))
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
-    let mut out = stdout().lock();
+    let mut out = Out::new(arguments.format == Format::Json);
     match arguments.format {
         Format::Text => text(&model, arguments.all, &mut out)?,
         Format::Json => {

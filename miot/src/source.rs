@@ -1,11 +1,12 @@
 //! Which events of which trace an analysis is about, the same options for all of them; reading them, with progress.
 
 use crate::filter::{moment, nanoseconds};
+use crate::unread;
 use arrow_array::RecordBatch;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
-use miot_trace_store::{Missing, Reader, Select};
+use miot_trace_store::{Reader, Select};
 use std::io::IsTerminal as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -35,9 +36,9 @@ impl Source {
         self.since.map_or(i64::MIN, nanoseconds)..self.until.map_or(i64::MAX, nanoseconds)
     }
 
-    /// Opens the trace; see [`open`].
+    /// Opens the trace; see [`unread::open`].
     pub(crate) fn open(&self) -> anyhow::Result<Reader> {
-        open(&self.dir)
+        unread::open(&self.dir)
     }
 
     /// These columns of the events, in order. On a terminal, a bar says how far it is.
@@ -63,23 +64,6 @@ impl Source {
             Ok(batch)
         }))
     }
-}
-
-/// Opens a trace; says on standard error which of its parts are missing.
-pub(crate) fn open(dir: &Path) -> anyhow::Result<Reader> {
-    let reader = Reader::open(dir)?;
-    if let Some(said) = lower_bounds(&reader.missing_parts()?) {
-        eprintln!(
-            "miot: {said}; miot fsck {} tells what else is wrong, --repair accounts for it",
-            dir.display()
-        );
-    }
-    Ok(reader)
-}
-
-/// What it means that parts are missing; nothing if none is.
-pub(crate) fn lower_bounds(missing: &Missing) -> Option<String> {
-    Some(format!("{}: figures are lower bounds", missing.said()?))
 }
 
 /// A bar on a terminal's standard error, gone when it is dropped; nothing elsewhere.

@@ -2,9 +2,10 @@
 
 use crate::output::{duration, printable};
 use crate::source::Source;
+use crate::unread;
 use miot_proto::units;
 use miot_trace_analysis::{Report, Summary};
-use miot_trace_store::{Reader, Removed, Table, schema::FILTERED};
+use miot_trace_store::{Removed, Table, Unread, schema::FILTERED};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -14,8 +15,8 @@ const ROWS: usize = 12;
 /// Columns a path may take; longer ones lose their beginning.
 const PATH_COLUMNS: usize = 60;
 
-/// Reads a whole trace into a report with the `files` slowest files.
-pub(crate) fn report(source: &Source, files: usize) -> anyhow::Result<Report> {
+/// Reads a whole trace into a report with the `files` slowest files, and what of the trace could not be read.
+pub(crate) fn report(source: &Source, files: usize) -> anyhow::Result<(Report, Vec<Unread>)> {
     let reader = source.open()?;
     let mut summary = Summary::new();
     for batch in source.scan(&reader, miot_trace_analysis::summary::COLUMNS)? {
@@ -24,17 +25,18 @@ pub(crate) fn report(source: &Source, files: usize) -> anyhow::Result<Report> {
     for losses in reader.table(Table::Losses)? {
         summary.add_losses(&losses);
     }
-    Ok(summary.finish(&reader.files()?, &reader.table(Table::Processes)?, files))
+    let report = summary.finish(&reader.files()?, &reader.table(Table::Processes)?, files);
+    Ok((report, reader.notes().all()))
 }
 
 /// What retention removed and the report does not cover; nothing if it covers everything.
 pub(crate) fn removed(dir: &Path) -> anyhow::Result<Option<Removed>> {
-    Ok(Some(Reader::open(dir)?.removed()?).filter(|removed| removed.parts > 0))
+    Ok(unread::open(dir)?.removed().ok().filter(|removed| removed.parts > 0))
 }
 
 /// Prints the summary of a trace.
 pub(crate) fn print(dir: &Path, out: &mut impl Write) -> anyhow::Result<()> {
-    let report = report(&Source::whole(dir), 8)?;
+    let (report, _) = report(&Source::whole(dir), 8)?;
     writeln!(out, "\ntrace: {}", dir.display())?;
     write(&report, out)
 }

@@ -1,14 +1,14 @@
 //! `miot tail`: the latest events of a trace, and those to come, from a directory or a log-server.
 
 use crate::filter::{Filter, Matcher, nanoseconds};
-use crate::output::{Format, Printer};
+use crate::output::{Format, Out, Printer};
 use crate::remote::{Tls, address, connect, receive, say};
+use crate::unread;
 use arrow_array::RecordBatch;
 use clap::Args;
 use miot_proto::wire::{Message, Role};
-use miot_trace_store::{Follow, Reader, follow};
+use miot_trace_store::follow;
 use std::collections::VecDeque;
-use std::io::{StdoutLock, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let matcher = arguments.filter.matcher()?;
-    let mut printer = Printer::new(stdout().lock(), arguments.format, None);
+    let mut printer = Printer::new(Out::new(arguments.format == Format::Json), arguments.format, None);
     match address(&arguments.source) {
         Some(address) => {
             anyhow::ensure!(
@@ -59,11 +59,11 @@ fn local(
     dir: &Path,
     arguments: &Arguments,
     matcher: &Matcher,
-    printer: &mut Printer<StdoutLock<'_>>,
+    printer: &mut Printer<Out>,
 ) -> anyhow::Result<ExitCode> {
     // Following starts before the last lines are read, so that nothing falls between the two; what both
     // see is printed once, by position.
-    let mut follower = if arguments.follow { Some(Follow::open(dir, follow::From::Start)?) } else { None };
+    let mut follower = if arguments.follow { Some(unread::follow(dir, follow::From::Start)?) } else { None };
     if let Some(follower) = &mut follower {
         let mut last = Last::new(arguments.lines);
         loop {
@@ -85,11 +85,12 @@ fn local(
                 printer.print(&batch, matcher, u64::MAX)?;
             }
             printer.flush()?;
+            unread::tell();
             std::thread::sleep(POLL);
         }
     }
     let mut last = Last::new(arguments.lines);
-    for batch in Reader::open(dir)?.rows()? {
+    for batch in unread::open(dir)?.rows()? {
         last.push(batch?);
     }
     last.print(matcher, printer)?;
@@ -119,7 +120,7 @@ impl Last {
         }
     }
 
-    fn print(mut self, matcher: &Matcher, printer: &mut Printer<StdoutLock<'_>>) -> anyhow::Result<()> {
+    fn print(mut self, matcher: &Matcher, printer: &mut Printer<Out>) -> anyhow::Result<()> {
         if let Some(first) = self.batches.front_mut() {
             let skip = self.rows.saturating_sub(self.lines).min(first.num_rows());
             *first = first.slice(skip, first.num_rows() - skip);
@@ -135,7 +136,7 @@ fn remote(
     address: &str,
     arguments: &Arguments,
     matcher: &Matcher,
-    printer: &mut Printer<StdoutLock<'_>>,
+    printer: &mut Printer<Out>,
 ) -> anyhow::Result<ExitCode> {
     let mut stream = connect(address, &arguments.tls, Role::Tail, None)?;
     let filter = &arguments.filter;

@@ -10,6 +10,8 @@
 //! | [`job`] | what a process belongs to: job, step, user, control group |
 //! | [`batch`] | consecutive records of one stream, by column, as they are shipped |
 //! | [`status`], [`steer`] | how a cluster is, and what it is told: JSON within messages and answers |
+//! | [`errno`] | names of error numbers |
+//! | [`text`] | names that a program chose, on a terminal |
 //! | [`units`] | sizes and durations in configuration files |
 //! | [`activity`] | what happens now, as the log-server tells `miot top` and its page |
 //! | [`wire`] | frames and messages between log-client, log-server and tail |
@@ -21,12 +23,14 @@ pub mod batch;
 mod bounded;
 pub mod control;
 pub mod debug;
+pub mod errno;
 pub mod event;
 pub mod job;
 pub mod op;
 pub mod segment;
 pub mod status;
 pub mod steer;
+pub mod text;
 pub mod units;
 mod varint;
 pub mod wire;

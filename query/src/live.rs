@@ -1,4 +1,4 @@
-//! Events of the part that is being written, as they are read.
+//! Events of the part that is being written, and of parts that are damaged, as they are read.
 
 use crate::convert;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -7,21 +7,23 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::PartitionStream;
 use miot_trace_store::{Reader, Select};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Batches that may be ready before they are asked for.
 const AHEAD: usize = 2;
 
-/// The events that were in live parts when the reader was opened.
+/// The events that were in live parts when the reader was opened, and of some sealed parts.
 #[derive(Debug)]
 pub(crate) struct Live {
     reader: Arc<Reader>,
+    sealed: BTreeSet<u64>,
     columns: SchemaRef,
 }
 
 impl Live {
-    pub(crate) fn new(reader: Arc<Reader>, columns: SchemaRef) -> Live {
-        Live { reader, columns }
+    pub(crate) fn new(reader: Arc<Reader>, sealed: BTreeSet<u64>, columns: SchemaRef) -> Live {
+        Live { reader, sealed, columns }
     }
 }
 
@@ -33,9 +35,10 @@ impl PartitionStream for Live {
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let mut builder = RecordBatchReceiverStream::builder(Arc::clone(&self.columns), AHEAD);
         let (to, reader) = (builder.tx(), Arc::clone(&self.reader));
+        let select = Select::all().sealed(self.sealed.clone());
         builder.spawn_blocking(move || {
             let external = |error| DataFusionError::External(Box::new(error));
-            for batch in reader.scan(&Select::all().live()).map_err(external)? {
+            for batch in reader.scan(&select).map_err(external)? {
                 let batch = batch.map_err(external).and_then(|batch| convert::batch(&batch));
                 // Nobody wants more.
                 if to.blocking_send(batch).is_err() {

@@ -13,7 +13,7 @@ const LEAST_MEMORY: usize = 16 << 20;
     name = "miot-query",
     bin_name = "miot query",
     version,
-    after_help = "Examples:\n  miot query miot-trace 'SELECT op, count(*) FROM events GROUP BY op'\n  miot query miot-trace                                 ask interactively\n  miot query miot-trace < report.sql                    several statements\n  miot query -t mon -t tue 'SELECT trace, sum(bytes) FROM io GROUP BY trace'\n  miot query miot-trace 'SELECT * FROM io' --format parquet -o io.parquet\n  miot query s3://traces/mon 'SELECT * FROM job_stats'  sealed parts only\n\nTables: events processes threads files losses clocks devices\nViews:  io file_stats job_stats paths\n\nExit codes: 0 success, 1 the trace or the query failed, 2 wrong usage, or SQL that is not understood."
+    after_help = "Examples:\n  miot query miot-trace 'SELECT op, count(*) FROM events GROUP BY op'\n  miot query miot-trace                                 ask interactively\n  miot query miot-trace < report.sql                    several statements\n  miot query -t mon -t tue 'SELECT trace, sum(bytes) FROM io GROUP BY trace'\n  miot query miot-trace 'SELECT * FROM io' --format parquet -o io.parquet\n  miot query s3://traces/mon 'SELECT * FROM job_stats'  sealed parts only\n\nTables: events processes threads files losses clocks devices\nViews:  io file_stats job_stats paths\n\nExit codes: 0 success, 1 the trace or the query failed, 2 wrong usage, or SQL that is not understood, 4 the figures are without what is damaged or missing in the trace (it is named on standard error)."
 )]
 pub(crate) struct Options {
     /// The trace: a directory, file://, s3://bucket/prefix, or http(s):// of a server that can list folders (WebDAV). With
@@ -32,9 +32,14 @@ pub(crate) struct Options {
     /// Into this file instead of standard output; it is there when it is complete
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Compare sealed events with their checksums first: a damaged page may give other values. Reads all of them
+    /// Do not compare sealed events with their checksums first, which reads all of them: a damaged page may then give other
+    /// values
     #[arg(long)]
-    pub(crate) verify: bool,
+    pub(crate) no_verify: bool,
+    /// What is done anyway, unless --no-verify
+    #[arg(long, hide = true, conflicts_with = "no_verify")]
+    #[allow(dead_code, reason = "scripts of earlier versions give it")]
+    verify: bool,
     /// Memory for sorting, grouping and joining, such as 512MiB; what needs more goes to a temporary file
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
     pub(crate) memory_limit: usize,

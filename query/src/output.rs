@@ -12,7 +12,7 @@ use datafusion::arrow::util::pretty::pretty_format_batches_with_options;
 use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::basic::{Compression, ZstdLevel};
 use datafusion::parquet::file::properties::WriterProperties;
-use std::borrow::Cow;
+use miot_proto::text::printable_lines;
 use std::io::{self, BufWriter, Write, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -131,7 +131,7 @@ fn table(out: &mut impl Write, schema: &SchemaRef, rows: &mut Vec<RecordBatch>) 
     }
     let options = FormatOptions::new().with_null("");
     let text = pretty_format_batches_with_options(&rows, &options).context("the rows cannot be shown")?;
-    Ok(writeln!(out, "{}", printable(&text.to_string()))?)
+    Ok(writeln!(out, "{}", printable_lines(&text.to_string()))?)
 }
 
 /// What `EXPLAIN` gives has lines of its own.
@@ -144,23 +144,10 @@ fn plans(out: &mut impl Write, rows: &[RecordBatch]) -> anyhow::Result<()> {
         };
         for (kind, plan) in kinds.iter().zip(plans) {
             let (kind, plan) = (kind.unwrap_or_default(), plan.unwrap_or_default());
-            writeln!(out, "{kind}:\n{}", printable(plan.trim_end()))?;
+            writeln!(out, "{kind}:\n{}", printable_lines(plan.trim_end()))?;
         }
     }
     Ok(())
-}
-
-/// Control characters are shown, not obeyed.
-fn printable(text: &str) -> Cow<'_, str> {
-    let obeyed = |c: char| c.is_control() && c != '\n';
-    if !text.contains(obeyed) {
-        return text.into();
-    }
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if obeyed(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
-    }
-    shown.into()
 }
 
 #[cfg(test)]

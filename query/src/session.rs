@@ -71,7 +71,7 @@ impl Session {
     pub(crate) async fn open(&self) -> anyhow::Result<Arc<Tables>> {
         let mut traces = Vec::new();
         for location in &self.locations {
-            traces.push(Trace::open(&self.context, location, self.options.verify).await?);
+            traces.push(Trace::open(&self.context, location, !self.options.no_verify).await?);
         }
         let tables = Arc::new(Tables::new(self.context.clone(), traces));
         let catalog = MemoryCatalogProvider::new();

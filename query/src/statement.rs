@@ -12,8 +12,9 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::sql::parser::Statement;
 use futures_util::TryStreamExt as _;
+use miot_proto::text::{Escape, Escaping};
 use miot_trace_store::schema::FILTERED;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal as _, Write, stdout};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ use std::sync::Arc;
 /// Wrong usage, or SQL that is not understood.
 const EXIT_USAGE: u8 = 2;
 const EXIT_FAILED: u8 = 1;
+/// The rows are without those that could not be read.
+const EXIT_INCOMPLETE: u8 = 4;
 /// As for SIGPIPE, which would leave temporary files.
 const EXIT_UNREAD: u8 = 141;
 /// How often a statement is begun again because parts were removed that it was about to read.
@@ -75,10 +78,11 @@ pub(crate) async fn all(session: &Session, sql: &str) -> Result<(), Failed> {
     for statement in statements {
         last = Some(one(session, statement).await?);
     }
-    if let Some(tables) = last {
-        notes(session, &tables).await?;
+    let Some(tables) = last else { return Ok(()) };
+    match notes(session, &tables).await? {
+        true => Ok(()),
+        false => Err(Failed { text: String::new(), code: EXIT_INCOMPLETE }),
     }
-    Ok(())
 }
 
 /// Runs a statement. It is begun again, with the parts that are left, if retention overtakes it before there was a row.
@@ -99,6 +103,10 @@ async fn one(session: &Session, statement: Statement) -> Result<Arc<Tables>, Fai
         }
     };
     let written = match &options.output {
+        None if stdout().is_terminal() => {
+            let escape = if options.format == Format::Json { Escape::Json } else { Escape::Braces };
+            write(options.format, BufWriter::new(Escaping::new(Out, escape)), first, rest).await
+        }
         None => write(options.format, BufWriter::new(Out), first, rest).await,
         Some(path) => to_file(options.format, path, first, rest).await,
     };
@@ -158,13 +166,15 @@ async fn to_file(
     Ok(())
 }
 
-/// Says what figures cannot show: events that were lost, parts that are not there.
-async fn notes(session: &Session, tables: &Tables) -> Result<(), Failed> {
+/// Says what figures cannot show: events that were lost, what could not be read. True if all could.
+async fn notes(session: &Session, tables: &Tables) -> Result<bool, Failed> {
     let several = tables.traces().len() > 1;
     let of = |name: &str| if several { format!("{name}: ") } else { String::new() };
+    let mut is_whole = true;
     for trace in tables.traces() {
-        if let Some(missing) = trace.missing.said() {
-            say(&format!("{}{missing}: figures are lower bounds; see miot fsck", of(&trace.name)));
+        for unread in trace.unread() {
+            is_whole = false;
+            say(&format!("{}{unread}: figures are lower bounds; see miot fsck", of(&trace.name)));
         }
     }
     let sql = format!(
@@ -182,5 +192,5 @@ async fn notes(session: &Session, tables: &Tables) -> Result<(), Failed> {
             }
         }
     }
-    Ok(())
+    Ok(is_whole)
 }

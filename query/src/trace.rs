@@ -22,8 +22,8 @@ use url::Url;
 pub(crate) struct Trace {
     /// The name of its directory.
     pub(crate) name: String,
-    /// Parts that should be there.
-    pub(crate) missing: Missing,
+    /// Parts that should be there, of a trace that is not in a directory.
+    missing: Missing,
     place: Place,
 }
 
@@ -84,13 +84,7 @@ impl Trace {
         verify: bool,
     ) -> anyhow::Result<Trace> {
         let (place, missing) = match location {
-            Location::Dir(dir) => {
-                let (local, missing) = local::Local::open(dir, verify)?;
-                (Place::Local(local), missing)
-            }
-            Location::Remote(url) if verify => {
-                anyhow::bail!("--verify is for directories, which {url} is not")
-            }
+            Location::Dir(dir) => (Place::Local(local::Local::open(dir, verify)?), Missing::default()),
             #[cfg(feature = "remote")]
             Location::Remote(url) => {
                 let (remote, missing) = remote::Remote::open(context, url).await?;
@@ -100,6 +94,17 @@ impl Trace {
             Location::Remote(url) => anyhow::bail!("{url}: not built for this"),
         };
         Ok(Trace { name: location.name(), missing, place })
+    }
+
+    /// What could not be read so far: said with the figures, which are without it.
+    pub(crate) fn unread(&self) -> Vec<String> {
+        let mut all: Vec<String> = self.missing.said().into_iter().collect();
+        match &self.place {
+            Place::Local(local) => all.extend(local.unread().iter().map(ToString::to_string)),
+            #[cfg(feature = "remote")]
+            Place::Remote(_) => {}
+        }
+        all
     }
 
     /// Retention has removed parts since the trace was opened.

@@ -389,7 +389,7 @@ fn a_part_of_a_trace_is_missing() {
     fs::remove_file(trace.join("events/part-000000.parquet")).unwrap();
     for words in commands {
         let ended = miot(words, &trace);
-        says(&ended, 0, &["part 0 of the trace is missing", "miot fsck"]);
+        says(&ended, 4, &["part 0 of the trace is missing", "miot fsck"]);
         assert_eq!(ended.stderr.matches("missing").count(), 1, "{words:?}: {}", ended.stderr);
     }
 }

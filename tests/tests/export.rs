@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use arrow_array::builder::StringDictionaryBuilder;
-use arrow_array::types::{UInt8Type, UInt16Type};
 use arrow_array::{
     ArrayRef, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt16Array, UInt32Array,
     UInt64Array, new_null_array,
@@ -15,6 +14,7 @@ use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run};
 use miot_tests::room::Room;
 use miot_tests::{mpi, traced};
+use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Options, Table, Writer, schema};
 use serde_json::Value;
 use std::fs;
@@ -353,9 +353,9 @@ fn forge(trace: &Path, events: &[(i64, &str, &str, u16)], losses: &[(i64, &str, 
         let columns = columns.into_iter().chain(missing).collect();
         writer.append(Table::Files, &RecordBatch::try_new(schema, columns).unwrap()).unwrap();
 
-        let mut node = StringDictionaryBuilder::<UInt16Type>::new();
-        let mut layer = StringDictionaryBuilder::<UInt8Type>::new();
-        let mut op = StringDictionaryBuilder::<UInt16Type>::new();
+        let mut node = StringDictionaryBuilder::<NameKey>::new();
+        let mut layer = StringDictionaryBuilder::<NameKey>::new();
+        let mut op = StringDictionaryBuilder::<NameKey>::new();
         for event in events {
             node.append_value(event.1);
             layer.append_value("posix");

@@ -8,6 +8,7 @@ use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt32T
 use arrow_array::{Array as _, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
 use miot_proto::event::flag;
 use miot_proto::op::{Class, Layer, OpInfo, Res};
+use miot_trace_store::schema::NameKey;
 
 /// The columns that [`Events`] needs, for [`miot_trace_store::Select`].
 pub const COLUMNS: &[&str] = &[
@@ -162,7 +163,7 @@ pub struct Events<'a> {
     numbers: Numbers<'a>,
     layers: Vec<Option<Layer>>,
     nodes: Vec<u32>,
-    node: &'a [u16],
+    node: &'a [u32],
     time: &'a [i64],
     duration: &'a [i64],
     process: &'a [u64],
@@ -192,7 +193,7 @@ impl<'a> Events<'a> {
         }
         let numbers = names.operations.of(batch)?;
         let layers = numbers.layers().iter().map(|name| Layer::from_name(name.unwrap_or(""))).collect();
-        let node = batch.column_by_name("node")?.as_dictionary_opt::<UInt16Type>()?;
+        let node = batch.column_by_name("node")?.as_dictionary_opt::<NameKey>()?;
         let node_names = node.values().as_string_opt::<i32>()?;
         Some(Events {
             rows: batch.num_rows(),
@@ -232,7 +233,7 @@ impl<'a> Events<'a> {
         Event {
             begin: end.saturating_sub(self.duration[row].max(0)),
             end,
-            node: self.nodes.get(usize::from(self.node[row])).copied().unwrap_or(u32::MAX),
+            node: self.nodes.get(self.node[row] as usize).copied().unwrap_or(u32::MAX),
             process: self.process[row],
             pid: self.pid[row],
             tid: self.tid[row],

@@ -1,9 +1,9 @@
 //! Layers and operations by name, as traces have them.
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{UInt8Type, UInt16Type};
-use arrow_array::{Array, DictionaryArray, RecordBatch, StringArray, types::ArrowDictionaryKeyType};
+use arrow_array::{Array, DictionaryArray, RecordBatch, StringArray};
 use miot_proto::op::{self, OpInfo};
+use miot_trace_store::schema::NameKey;
 use std::collections::HashMap;
 
 /// A layer and an operation by name, and what the operation table says of them.
@@ -26,8 +26,8 @@ impl Operations {
     /// The number of each row's operation, by layer key and operation key of this batch; `None` if the batch
     /// does not have the columns of events.
     pub(crate) fn of<'a>(&mut self, batch: &'a RecordBatch) -> Option<Numbers<'a>> {
-        let layers = batch.column_by_name("layer")?.as_dictionary_opt::<UInt8Type>()?;
-        let ops = batch.column_by_name("op")?.as_dictionary_opt::<UInt16Type>()?;
+        let layers = batch.column_by_name("layer")?.as_dictionary_opt::<NameKey>()?;
+        let ops = batch.column_by_name("op")?.as_dictionary_opt::<NameKey>()?;
         Some(Numbers {
             layers,
             ops,
@@ -39,7 +39,7 @@ impl Operations {
 
     /// The number of the operation of a row.
     pub(crate) fn number(&mut self, of: &mut Numbers<'_>, row: usize) -> usize {
-        let (layer, op) = (usize::from(of.layers.keys().value(row)), usize::from(of.ops.keys().value(row)));
+        let (layer, op) = (of.layer(row), of.ops.keys().value(row) as usize);
         let index = layer * of.op_names.len() + op;
         match of.numbers.get(index) {
             Some(&number) if number != usize::MAX => number,
@@ -68,8 +68,8 @@ impl Operations {
 /// The operations of one batch.
 #[derive(Debug)]
 pub(crate) struct Numbers<'a> {
-    layers: &'a DictionaryArray<UInt8Type>,
-    ops: &'a DictionaryArray<UInt16Type>,
+    layers: &'a DictionaryArray<NameKey>,
+    ops: &'a DictionaryArray<NameKey>,
     layer_names: &'a StringArray,
     op_names: &'a StringArray,
     /// By layer key and operation key; `usize::MAX`: not asked yet.
@@ -84,10 +84,10 @@ impl<'a> Numbers<'a> {
 
     /// Key of the layer of a row.
     pub(crate) fn layer(&self, row: usize) -> usize {
-        usize::from(self.layers.keys().value(row))
+        self.layers.keys().value(row) as usize
     }
 }
 
-fn names<K: ArrowDictionaryKeyType>(array: &DictionaryArray<K>) -> Option<&StringArray> {
+fn names(array: &DictionaryArray<NameKey>) -> Option<&StringArray> {
     array.values().as_string_opt::<i32>()
 }

@@ -10,13 +10,13 @@
 
 use crate::sort::{Record, Sorter};
 use arrow_array::builder::StringDictionaryBuilder;
-use arrow_array::types::{UInt8Type, UInt16Type};
 use arrow_array::{
     ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt16Array,
     UInt32Array, UInt64Array, new_null_array,
 };
 use arrow_schema::ArrowError;
 use miot_proto::op::{Layer, Op};
+use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Options, Summary, Table, Writer, escape, schema};
 use std::collections::HashMap;
 use std::io;
@@ -490,9 +490,9 @@ impl TraceBuilder {
     }
 
     fn batch(&mut self, rows: &[Record]) -> Result<RecordBatch, ArrowError> {
-        let mut nodes = StringDictionaryBuilder::<UInt16Type>::new();
-        let mut layers = StringDictionaryBuilder::<UInt8Type>::new();
-        let mut ops = StringDictionaryBuilder::<UInt16Type>::new();
+        let mut nodes = StringDictionaryBuilder::<NameKey>::new();
+        let mut layers = StringDictionaryBuilder::<NameKey>::new();
+        let mut ops = StringDictionaryBuilder::<NameKey>::new();
         let mut thread: [Vec<u64>; 4] = std::array::from_fn(|_| Vec::with_capacity(rows.len()));
         for row in rows {
             let stream = &mut self.threads[row[3] as usize - 1];

@@ -1,11 +1,12 @@
 //! Events with names, column by column: what exports of whole rows go by, so that they have every column there is.
 
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow_schema::{DataType, TimeUnit};
 use miot_trace_analysis::message::message;
 use miot_trace_store::schema;
+use miot_trace_store::schema::NameKey;
 use std::borrow::Cow;
 use std::io;
 
@@ -111,13 +112,8 @@ impl<'a> Rows<'a> {
         if let Some(plain) = column.as_string_opt::<i32>() {
             return plain.is_valid(row).then(|| plain.value(row));
         }
-        let (keys, values): (usize, &StringArray) = if let Some(of) = column.as_dictionary_opt::<UInt8Type>()
-        {
-            (of.key(row)?, of.values().as_string_opt()?)
-        } else {
-            let of = column.as_dictionary_opt::<UInt16Type>()?;
-            (of.key(row)?, of.values().as_string_opt()?)
-        };
+        let names = column.as_dictionary_opt::<NameKey>()?;
+        let (keys, values): (usize, &StringArray) = (names.key(row)?, names.values().as_string_opt()?);
         (keys < values.len() && values.is_valid(keys)).then(|| values.value(keys))
     }
 }

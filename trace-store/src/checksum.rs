@@ -1,23 +1,28 @@
-//! Checksums of sealed files. Parquet pages have none, so a changed bit could pass as another value.
+//! Checksums of sealed files: a changed bit could pass as another value.
 //!
 //! The metadata of a sealed file holds, for each row group, the byte after it and the CRC-32C of its bytes (for
-//! the first: from the start of the file): `1200:89abcdef 4711:00c0ffee`. What follows the last row group, indexes and
-//! metadata, has a structure of its own that a reader checks.
+//! the first: from the start of the file): `1200:89abcdef 4711:00c0ffee`; and a second list of two CRC-32C of what the metadata
+//! itself says of each row group: of its rows and places, and of the statistics by which readers pass over row groups. What
+//! else follows the last row group has a structure of its own that a reader checks.
 
 use crate::carried::value;
 use crate::error::Error;
-use crate::parquet_file::ROW_GROUP_ROWS;
+use crate::event_file::PAGE_ROWS;
 use arrow_array::RecordBatch;
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{KeyValue, ParquetMetaData};
+use parquet::file::metadata::{KeyValue, ParquetMetaData, RowGroupMetaData};
+use parquet::file::statistics::Statistics;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 /// Key of the checksums in the metadata of a sealed file.
 const CHECKSUMS_KEY: &str = "miot.checksums";
+/// Key of those of the metadata.
+const GROUPS_KEY: &str = "miot.groups";
 const BUFFER: usize = 256 << 10;
 
 /// A file that is written from its start, and what was written since the last mark.
@@ -64,7 +69,7 @@ pub(crate) trait RowGroups {
     /// Adds rows.
     fn add(&mut self, rows: &RecordBatch) -> Result<(), ParquetError>;
     /// Row groups that have ended.
-    fn count(&self) -> usize;
+    fn ended(&self) -> &[RowGroupMetaData];
     /// Ends the last row group.
     fn end(&mut self) -> Result<(), ParquetError>;
     /// The file, with all that was written of these.
@@ -78,8 +83,8 @@ impl RowGroups for ArrowWriter<Summed> {
         self.write(rows)
     }
 
-    fn count(&self) -> usize {
-        self.flushed_row_groups().len()
+    fn ended(&self) -> &[RowGroupMetaData] {
+        self.flushed_row_groups()
     }
 
     fn end(&mut self) -> Result<(), ParquetError> {
@@ -110,8 +115,8 @@ impl Checksums {
         writer: &mut impl RowGroups,
         rows: &RecordBatch,
     ) -> Result<(), ParquetError> {
-        for start in (0..rows.num_rows()).step_by(ROW_GROUP_ROWS) {
-            writer.add(&rows.slice(start, ROW_GROUP_ROWS.min(rows.num_rows() - start)))?;
+        for start in (0..rows.num_rows()).step_by(PAGE_ROWS) {
+            writer.add(&rows.slice(start, PAGE_ROWS.min(rows.num_rows() - start)))?;
             self.note(writer)?;
         }
         Ok(())
@@ -119,10 +124,10 @@ impl Checksums {
 
     /// Notes the row group that has ended, if one has.
     fn note(&mut self, writer: &mut impl RowGroups) -> Result<(), ParquetError> {
-        if writer.count() == self.groups {
+        if writer.ended().len() == self.groups {
             return Ok(());
         }
-        self.groups = writer.count();
+        self.groups = writer.ended().len();
         let summed = writer.written()?;
         let space = if self.text.is_empty() { "" } else { " " };
         // Writing to a String cannot fail.
@@ -136,6 +141,9 @@ impl Checksums {
         writer.end()?;
         self.note(writer)?;
         writer.append_key_value_metadata(KeyValue::new(CHECKSUMS_KEY.to_owned(), self.text));
+        let said: Vec<String> =
+            writer.ended().iter().map(|g| format!("{:08x}:{:08x}", places(g), ranges(g))).collect();
+        writer.append_key_value_metadata(KeyValue::new(GROUPS_KEY.to_owned(), said.join(" ")));
         Ok(())
     }
 }
@@ -145,32 +153,127 @@ pub(crate) fn are_there(metadata: &ParquetMetaData) -> bool {
     value(metadata, CHECKSUMS_KEY).is_some()
 }
 
-/// For each row group, whether its bytes are what was written; `None` if the file has no checksums.
-pub(crate) fn verify(path: &Path, metadata: &ParquetMetaData) -> Result<Option<Vec<bool>>, Error> {
-    let Some(text) = value(metadata, CHECKSUMS_KEY) else { return Ok(None) };
-    let mut file = BufReader::with_capacity(BUFFER, File::open(path).map_err(Error::io("open", path))?);
-    let (mut buffer, mut from, mut good) = (vec![0; BUFFER], 0u64, Vec::new());
-    for pair in text.split(' ').filter(|pair| !pair.is_empty()) {
-        let parsed = pair
-            .split_once(':')
-            .and_then(|(end, crc)| Some((end.parse().ok()?, u32::from_str_radix(crc, 16).ok()?)));
-        let Some((end, expected)) = parsed.filter(|(end, _): &(u64, u32)| *end >= from) else {
-            return Err(Error::damaged(path, format!("its checksums cannot be read ({CHECKSUMS_KEY})")));
-        };
-        let (mut left, mut crc) = (end - from, 0);
-        while left > 0 {
-            let most = usize::try_from(left).map_or(BUFFER, |left| left.min(BUFFER));
-            let read = file.read(&mut buffer[..most]).map_err(Error::io("read", path))?;
+/// What the metadata says of the rows of a row group, and of where they are.
+fn places(group: &RowGroupMetaData) -> u32 {
+    let mut crc = crc32c::crc32c(&group.num_rows().to_le_bytes());
+    for column in group.columns() {
+        let numbers = [
+            column.num_values(),
+            column.dictionary_page_offset().unwrap_or(-1),
+            column.data_page_offset(),
+            column.compressed_size(),
+            column.uncompressed_size(),
+        ];
+        crc = numbers.iter().fold(crc, |crc, number| crc32c::crc32c_append(crc, &number.to_le_bytes()));
+        let codec = format!("{:?}", column.compression());
+        // The level is not in the file.
+        crc = crc32c::crc32c_append(crc, codec.split('(').next().unwrap_or_default().as_bytes());
+    }
+    crc
+}
+
+/// The least and greatest values that the metadata has of a row group, in columns of wide numbers.
+fn ranges(group: &RowGroupMetaData) -> u32 {
+    let mut crc = 0;
+    for (place, column) in group.columns().iter().enumerate() {
+        if let Some(Statistics::Int64(found)) = column.statistics() {
+            for bound in [found.min_opt(), found.max_opt()] {
+                let (is_known, bound) = (u8::from(bound.is_some()), bound.copied().unwrap_or(0));
+                crc = crc32c::crc32c_append(crc, &(place as u64).to_le_bytes());
+                crc = crc32c::crc32c_append(crc, &[is_known]);
+                crc = crc32c::crc32c_append(crc, &bound.to_le_bytes());
+            }
+        }
+    }
+    crc
+}
+
+/// What a row group has to be.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    bytes: Option<(u64, u64, u32)>,
+    /// What the metadata says of it is what was written.
+    has_places: bool,
+    has_ranges: bool,
+}
+
+/// The checksums of a sealed file, as they are read.
+#[derive(Clone, Debug)]
+pub(crate) struct Sums {
+    groups: Vec<Group>,
+}
+
+impl Sums {
+    /// Those of a file with this metadata; files that an earlier version wrote have none, and are taken at their word.
+    pub(crate) fn of(path: &Path, metadata: &ParquetMetaData) -> Result<Sums, Error> {
+        let mut groups =
+            vec![Group { bytes: None, has_places: true, has_ranges: true }; metadata.num_row_groups()];
+        let unreadable = |key| Error::damaged(path, format!("its checksums cannot be read ({key})"));
+        if let Some(text) = value(metadata, CHECKSUMS_KEY) {
+            let mut pairs = text.split(' ').filter(|pair| !pair.is_empty());
+            let mut from = 0;
+            for group in &mut groups {
+                let parsed = pairs
+                    .next()
+                    .and_then(|pair| pair.split_once(':'))
+                    .and_then(|(end, crc)| Some((end.parse().ok()?, u32::from_str_radix(crc, 16).ok()?)));
+                let (end, crc) = parsed
+                    .filter(|(end, _): &(u64, u32)| *end >= from)
+                    .ok_or_else(|| unreadable(CHECKSUMS_KEY))?;
+                group.bytes = Some((from, end, crc));
+                from = end;
+            }
+            if pairs.next().is_some() {
+                return Err(unreadable(CHECKSUMS_KEY));
+            }
+        }
+        if let Some(text) = value(metadata, GROUPS_KEY) {
+            let said: Vec<&str> = text.split(' ').filter(|pair| !pair.is_empty()).collect();
+            if said.len() != groups.len() {
+                return Err(unreadable(GROUPS_KEY));
+            }
+            for ((group, said), found) in groups.iter_mut().zip(said).zip(metadata.row_groups()) {
+                let (at, values) = said.split_once(':').ok_or_else(|| unreadable(GROUPS_KEY))?;
+                let is = |said: &str, found: u32| u32::from_str_radix(said, 16) == Ok(found);
+                group.has_places = is(at, places(found));
+                group.has_ranges = is(values, ranges(found));
+            }
+        }
+        Ok(Sums { groups })
+    }
+
+    /// The statistics of a row group are those that were written.
+    pub(crate) fn knows_ranges(&self, group: usize) -> bool {
+        self.groups.get(group).is_some_and(|group| group.has_ranges)
+    }
+
+    /// A row group is as it was written, and where the metadata says.
+    pub(crate) fn is_good(&self, path: &Path, file: &File, group: usize) -> Result<bool, Error> {
+        let Some(group) = self.groups.get(group) else { return Ok(false) };
+        if !group.has_places {
+            return Ok(false);
+        }
+        let Some((from, end, expected)) = group.bytes else { return Ok(true) };
+        let most = usize::try_from(end - from).map_or(BUFFER, |length| length.min(BUFFER));
+        let (mut buffer, mut at, mut crc) = (vec![0; most], from, 0);
+        while at < end {
+            let most = usize::try_from(end - at).map_or(buffer.len(), |left| left.min(buffer.len()));
+            let read = file.read_at(&mut buffer[..most], at).map_err(Error::io("read", path))?;
             if read == 0 {
                 break;
             }
             crc = crc32c::crc32c_append(crc, &buffer[..read]);
-            left -= read as u64;
+            at += read as u64;
         }
-        good.push(left == 0 && crc == expected);
-        from = end;
+        Ok(at == end && crc == expected)
     }
-    Ok(Some(good))
+}
+
+/// For each row group, whether it is what was written.
+pub(crate) fn verify(path: &Path, metadata: &ParquetMetaData) -> Result<Vec<bool>, Error> {
+    let sums = Sums::of(path, metadata)?;
+    let file = File::open(path).map_err(Error::io("open", path))?;
+    (0..metadata.num_row_groups()).map(|group| sums.is_good(path, &file, group)).collect()
 }
 
 #[cfg(test)]
@@ -178,7 +281,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::parquet_file;
+    use crate::parquet_file::{self, ROW_GROUP_ROWS};
     use crate::schema::Table;
     use arrow_array::{ArrayRef, UInt64Array};
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -204,11 +307,11 @@ mod tests {
             Arc::clone(ParquetRecordBatchReaderBuilder::try_new(file).unwrap().metadata())
         };
         assert_eq!(metadata().num_row_groups(), 3);
-        assert_eq!(verify(&path, &metadata()).unwrap(), Some(vec![true; 3]));
+        assert_eq!(verify(&path, &metadata()).unwrap(), vec![true; 3]);
         let mut bytes = std::fs::read(&path).unwrap();
         let (start, length) = metadata().row_group(1).column(0).byte_range();
         bytes[(start + length / 2) as usize] ^= 1;
         std::fs::write(&path, bytes).unwrap();
-        assert_eq!(verify(&path, &metadata()).unwrap(), Some(vec![true, false, true]));
+        assert_eq!(verify(&path, &metadata()).unwrap(), vec![true, false, true]);
     }
 }

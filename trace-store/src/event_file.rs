@@ -23,17 +23,17 @@ mod tests;
 use crate::checksum::{RowGroups, Summed};
 use crate::parquet_file::{self, ROW_GROUP_ROWS};
 use crate::schema::{self, Table};
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, RecordBatch};
 use chunk::{Chunk, Finished, Scratch};
 use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
 use parquet::errors::Result;
-use parquet::file::metadata::{KeyValue, ParquetMetaData};
+use parquet::file::metadata::{KeyValue, ParquetMetaData, RowGroupMetaData};
 use parquet::file::writer::SerializedFileWriter;
 use std::io::Write;
 use std::sync::Arc;
 
 /// Rows of a page at most: the grain in which a reader skips.
-const PAGE_ROWS: usize = 1 << 16;
+pub(crate) const PAGE_ROWS: usize = 1 << 16;
 
 /// Writes the events of a part. Like [`parquet::arrow::ArrowWriter`].
 pub(crate) struct EventWriter<W: Write + Send> {
@@ -50,8 +50,8 @@ impl RowGroups for EventWriter<Summed> {
         self.write(rows)
     }
 
-    fn count(&self) -> usize {
-        self.file.flushed_row_groups().len()
+    fn ended(&self) -> &[RowGroupMetaData] {
+        self.file.flushed_row_groups()
     }
 
     fn end(&mut self) -> Result<()> {
@@ -91,8 +91,13 @@ impl<W: Write + Send> EventWriter<W> {
         let mut start = 0;
         while start < batch.num_rows() {
             let rows = (batch.num_rows() - start).min(PAGE_ROWS).min(self.most - self.rows);
-            for (chunk, column) in self.chunks.iter_mut().zip(batch.columns()) {
-                chunk.add(&column.slice(start, rows), &mut self.scratch)?;
+            let columns: Vec<ArrayRef> = batch.columns().iter().map(|c| c.slice(start, rows)).collect();
+            if !self.chunks.iter().zip(&columns).all(|(chunk, column)| chunk.has_room(column)) {
+                self.end_row_group()?;
+                continue;
+            }
+            for (chunk, column) in self.chunks.iter_mut().zip(&columns) {
+                chunk.add(column, &mut self.scratch)?;
             }
             start += rows;
             self.rows += rows;

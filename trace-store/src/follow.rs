@@ -1,13 +1,17 @@
 //! Following a trace while it is written: new rows as they come.
 
 use crate::carried;
+use crate::checksum::Sums;
 use crate::error::Error;
 use crate::layout::Layout;
-use crate::live::LiveReader;
+use crate::live::{LiveReader, Stop};
+use crate::live_rows::LiveRows;
 use crate::manifest::Manifest;
 use crate::parquet_file::{self, Batches};
+use crate::reader::Reader;
 use crate::rows::Joiner;
 use crate::schema::{TABLES, Table};
+use crate::unread::{Notes, OnDamage};
 use arrow_array::RecordBatch;
 use parquet::file::statistics::Statistics;
 use std::collections::BTreeSet;
@@ -59,6 +63,7 @@ pub struct Follow {
     /// Sealed parts before the live one are read one batch at a time.
     sealed: Option<Batches>,
     missed: u64,
+    on_damage: OnDamage,
     /// Where it ends.
     place: Option<Place>,
 }
@@ -72,8 +77,29 @@ impl Follow {
     /// # Errors
     /// [`Error::NotATrace`], [`Error::NewerSchema`], [`Error::Damaged`], [`Error::Io`].
     pub fn open(dir: impl AsRef<Path>, from: From) -> Result<Follow, Error> {
-        Manifest::read(dir.as_ref())?;
-        let layout = Layout::new(dir.as_ref());
+        Follow::begin(dir.as_ref(), from, OnDamage::Fail)
+    }
+
+    /// Opens a trace to read of it what can be read: what is damaged is passed over and noted, see [`Follow::notes`].
+    ///
+    /// # Errors
+    /// As [`Follow::open`].
+    pub fn tolerant(dir: impl AsRef<Path>, from: From) -> Result<Follow, Error> {
+        let notes = Notes::default();
+        let reader = Reader::tolerant(dir.as_ref())?;
+        reader.notes().all().into_iter().for_each(|missing| notes.add(missing));
+        Follow::begin(dir.as_ref(), from, OnDamage::Note(notes))
+    }
+
+    /// What could not be read so far; nothing if it is not [tolerant](Follow::tolerant).
+    #[must_use]
+    pub fn notes(&self) -> Notes {
+        self.on_damage.notes().cloned().unwrap_or_default()
+    }
+
+    fn begin(dir: &Path, from: From, on_damage: OnDamage) -> Result<Follow, Error> {
+        Manifest::read(dir)?;
+        let layout = Layout::new(dir);
         let parts = layout.parts()?;
         let all = parts.all();
         let begin = match from {
@@ -94,6 +120,7 @@ impl Follow {
             live: Table::ALL.map(|_| None),
             sealed: None,
             missed: 0,
+            on_damage,
             place: None,
         };
         follow.names_before()?;
@@ -152,8 +179,14 @@ impl Follow {
 
     fn names_from(&mut self, first: u64, parts: &BTreeSet<u64>) -> Result<(), Error> {
         for table in [Table::Threads, Table::Files] {
-            let carried = carried::read(&self.layout, table, first)?;
-            carried.iter().for_each(|batch| self.joiner.see(table, batch));
+            match carried::read(&self.layout, table, first) {
+                Ok(carried) => carried.iter().for_each(|batch| self.joiner.see(table, batch)),
+                Err(error) if error.is_not_found() => return Err(error),
+                Err(error) => {
+                    let path = self.layout.carried(table, first);
+                    self.on_damage.pass_over(&self.layout, &path, error)?;
+                }
+            }
             for part in parts.range(..self.part) {
                 self.names_of_sealed(table, *part)?;
             }
@@ -163,19 +196,15 @@ impl Follow {
 
     fn events(&mut self) -> Result<Option<RecordBatch>, Error> {
         loop {
-            if let Some(place) = &mut self.place
+            if let Some(place) = &self.place
                 && self.part >= place.part
             {
-                let events = &mut self.live[Table::Events as usize];
-                return match (events, &mut place.live) {
-                    // Of the part that was live at that place, only what was there.
-                    (Some(events), Some(end)) if self.part == place.part => events.next_until(end),
-                    (events @ None, Some(_)) if self.part == place.part => {
-                        *events = place.live.as_ref().map(LiveReader::again);
-                        continue;
-                    }
-                    _ => Ok(None),
+                // Of the part that was live at that place, only what was there.
+                let Some(end) = place.live.as_ref().filter(|_| self.part == place.part) else {
+                    return Ok(None);
                 };
+                self.live[Table::Events as usize].get_or_insert_with(|| end.again()).stop_with(end);
+                return self.next_of(Table::Events);
             }
             if let Some(sealed) = &mut self.sealed {
                 match sealed.next() {
@@ -200,9 +229,12 @@ impl Follow {
             // Asked again: live files are removed only when this one is there.
             if self.live[Table::Events as usize].is_none() && sealed.exists() {
                 match Batches::all(Table::Events, &sealed) {
-                    Ok(batches) => self.sealed = Some(batches),
+                    Ok(batches) => self.sealed = Some(batches.tolerant(&self.layout, &self.on_damage)),
                     Err(error) if error.is_not_found() => self.skip_removed()?,
-                    Err(error) => return Err(error),
+                    Err(error) => {
+                        self.on_damage.pass_over(&self.layout, &sealed, error)?;
+                        self.next_part();
+                    }
                 }
             } else if self.live[Table::Events as usize].is_none() && self.layout.first()? > self.part {
                 self.skip_removed()?;
@@ -219,7 +251,22 @@ impl Follow {
 
     fn next_live(&mut self) -> Result<Option<RecordBatch>, Error> {
         self.open_live(Table::Events)?;
-        self.live[Table::Events as usize].as_mut().map_or(Ok(None), LiveReader::next_batch)
+        self.next_of(Table::Events)
+    }
+
+    /// The next rows of a live stream. Where a message is damaged it ends: what comes after may mean something else without it.
+    fn next_of(&mut self, table: Table) -> Result<Option<RecordBatch>, Error> {
+        let Some(reader) = &mut self.live[table as usize] else { return Ok(None) };
+        let read = reader.next_batch();
+        let left = |reader: &LiveReader| reader.left().unwrap_or(0);
+        let damage = match read {
+            Ok(None) if reader.stop() == Stop::Bad => reader.damaged_here(),
+            Err(error) => error,
+            read => return read,
+        };
+        let (path, left) = (reader.path(), left(reader));
+        self.on_damage.pass_over_with(&self.layout, path, damage, |unread| unread.bytes(left))?;
+        Ok(None)
     }
 
     fn next_part(&mut self) {
@@ -239,13 +286,11 @@ impl Follow {
     fn names(&mut self) -> Result<(), Error> {
         for table in [Table::Threads, Table::Files] {
             self.open_live(table)?;
-            match &mut self.live[table as usize] {
-                Some(reader) => {
-                    while let Some(batch) = reader.next_batch()? {
-                        self.joiner.see(table, &batch);
-                    }
-                }
-                None => self.names_of_sealed(table, self.part)?,
+            if self.live[table as usize].is_none() {
+                self.names_of_sealed(table, self.part)?;
+            }
+            while let Some(batch) = self.next_of(table)? {
+                self.joiner.see(table, &batch);
             }
         }
         Ok(())
@@ -253,18 +298,29 @@ impl Follow {
 
     fn names_of_sealed(&mut self, table: Table, part: u64) -> Result<(), Error> {
         let path = self.layout.sealed(table, part);
-        let sealed = match Batches::all(table, &path) {
-            Err(error) if error.is_not_found() => None,
-            sealed => Some(sealed?),
-        };
-        if let Some(sealed) = sealed {
-            for batch in sealed {
+        match Batches::all(table, &path) {
+            Ok(sealed) => {
+                for batch in sealed.tolerant(&self.layout, &self.on_damage) {
+                    self.joiner.see(table, &batch?);
+                }
+            }
+            Err(error) if error.is_not_found() => self.names_of_unsealed(table, part, error)?,
+            Err(error) => self.on_damage.pass_over(&self.layout, &path, error)?,
+        }
+        Ok(())
+    }
+
+    /// There is no sealed side table: the part is live, had no rows for it, or the file is missing.
+    fn names_of_unsealed(&mut self, table: Table, part: u64, not_found: Error) -> Result<(), Error> {
+        if let Some(live) = LiveReader::open(table, &self.layout.live(table, part))? {
+            for batch in LiveRows::new(live, &self.layout, &self.on_damage) {
                 self.joiner.see(table, &batch?);
             }
-        } else if let Some(mut live) = LiveReader::open(table, &self.layout.live(table, part))? {
-            while let Some(batch) = live.next_batch()? {
-                self.joiner.see(table, &batch);
-            }
+        } else if let Some(rows) = parquet_file::side_rows(&self.layout, part, table)
+            && self.layout.first()? <= part
+        {
+            let path = self.layout.sealed(table, part);
+            self.on_damage.pass_over_with(&self.layout, &path, not_found, |unread| unread.rows(rows))?;
         }
         Ok(())
     }
@@ -274,9 +330,10 @@ impl Follow {
 fn sealed_before(layout: &Layout, part: u64, time: i64) -> Option<bool> {
     let path = layout.sealed(Table::Events, part);
     let metadata = parquet_file::open(Table::Events, &path).ok()?;
-    let groups = metadata.metadata().row_groups();
-    let latest = groups.iter().map(|group| match group.column(0).statistics() {
-        Some(Statistics::Int64(times)) => times.max_opt().copied(),
+    let sums = Sums::of(&path, metadata.metadata()).ok()?;
+    let groups = metadata.metadata().row_groups().iter().enumerate();
+    let latest = groups.map(|(number, group)| match group.column(0).statistics() {
+        Some(Statistics::Int64(times)) if sums.knows_ranges(number) => times.max_opt().copied(),
         _ => None,
     });
     latest.map(|latest| latest.map(|latest| latest < time)).try_fold(true, |all, before| Some(all && before?))

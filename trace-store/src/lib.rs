@@ -37,12 +37,16 @@
 //! | `retain`, `carried` | the oldest parts go; what is left of them |
 //! | [`writer`], `recover` | appending to a trace; what a restarted writer must know |
 //! | [`reader`], `scan`, [`rows`], [`follow`] | reading: each event once, some columns of some time, with names, and as they come |
+//! | `defined` | whether side tables define what the events of a live part use |
+//! | `live_rows` | the rows of a live stream, as far as it is whole |
+//! | `unread` | what a reader could not read |
 //! | [`fsck`], [`repair`] | is this directory what it should be, and making it so |
 
 mod carried;
 mod checksum;
 pub mod clocks;
 mod damaged;
+mod defined;
 mod error;
 pub mod escape;
 mod event_file;
@@ -52,6 +56,7 @@ mod layout;
 mod ledger;
 mod linked;
 pub mod live;
+mod live_rows;
 mod losses;
 mod manifest;
 mod missing;
@@ -66,6 +71,7 @@ mod scan;
 pub mod schema;
 mod seal;
 mod sealer;
+mod unread;
 pub mod writer;
 
 pub use carried::Removed;
@@ -81,4 +87,5 @@ pub use retain::Known;
 pub use rows::{FileNames, Names};
 pub use scan::{Scan, Select};
 pub use schema::Table;
+pub use unread::{Notes, Unread};
 pub use writer::{Options, Summary, Writer};

@@ -1,17 +1,22 @@
 //! Sealed files: how they are written, and opening them.
 
-use crate::checksum;
+use crate::checksum::{self, Sums};
 use crate::error::Error;
+use crate::layout::Layout;
 use crate::schema::{self, Table};
+use crate::unread::OnDamage;
 use arrow_array::RecordBatch;
+use arrow_schema::Schema;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{KeyValue, ParquetMetaData, SortingColumn};
+use parquet::file::metadata::{KeyValue, ParquetMetaData, RowGroupMetaData, SortingColumn};
 use parquet::file::properties::WriterProperties;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Rows in a row group at most: what a reader holds at once per column, and the grain of its statistics.
@@ -41,19 +46,31 @@ pub(crate) fn properties(table: Table) -> WriterProperties {
     .build()
 }
 
-/// Opens a sealed file and checks that it is one of this table.
+/// Opens a sealed file and checks that it is one of this table. Its rows have the types that the table has now.
 pub(crate) fn open(table: Table, path: &Path) -> Result<ParquetRecordBatchReaderBuilder<File>, Error> {
     let file = File::open(path).map_err(Error::io("open", path))?;
+    let metadata = metadata(table, path, &file)?;
+    Ok(ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata).with_batch_size(BATCH_ROWS))
+}
+
+fn metadata(table: Table, path: &Path, file: &File) -> Result<ArrowReaderMetadata, Error> {
     let bytes = file.metadata().map_err(Error::io("look at", path))?.len();
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file)
-        .map_err(|e| Error::damaged(path, format!("not a whole Parquet file ({e})")))?;
-    if !columns_are_within(builder.metadata(), bytes) {
+    let not_whole = |e: ParquetError| Error::damaged(path, format!("not a whole Parquet file ({e})"));
+    let found = ArrowReaderMetadata::load(file, ArrowReaderOptions::new()).map_err(not_whole)?;
+    if !columns_are_within(found.metadata(), bytes) {
         return Err(Error::damaged(path, "a column does not lie in the file"));
     }
-    if !schema::fits(table, builder.schema().fields()) {
+    let columns = found.schema().fields();
+    if !schema::fits(table, columns) {
         return Err(Error::damaged(path, format!("it does not have the columns of table {table}")));
     }
-    Ok(builder.with_batch_size(BATCH_ROWS))
+    if schema::is_present(table, columns) {
+        return Ok(found);
+    }
+    // Written by an earlier version, with narrower keys or fewer columns.
+    let now = schema::of(table).fields().iter().take(columns.len()).cloned().collect::<Vec<_>>();
+    let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(now)));
+    ArrowReaderMetadata::try_new(Arc::clone(found.metadata()), options).map_err(not_whole)
 }
 
 /// Every column is said to be where the file has bytes. The reader takes that for granted.
@@ -70,51 +87,132 @@ fn columns_are_within(metadata: &ParquetMetaData, bytes: u64) -> bool {
 /// are taken at their word.
 pub(crate) fn verify(table: Table, path: &Path) -> Result<(Vec<bool>, Arc<ParquetMetaData>), Error> {
     let builder = open(table, path)?;
-    let groups = builder.metadata().num_row_groups();
-    let mut good = checksum::verify(path, builder.metadata())?.unwrap_or_else(|| vec![true; groups]);
-    good.resize(groups, false);
-    Ok((good, Arc::clone(builder.metadata())))
+    Ok((checksum::verify(path, builder.metadata())?, Arc::clone(builder.metadata())))
 }
 
-/// Batches of a sealed file.
+/// Batches of a sealed file, row group by row group. A row group is compared with its checksum before it is decoded; ends after an
+/// error.
 #[derive(Debug)]
 pub(crate) struct Batches {
-    reader: ParquetRecordBatchReader,
-    table: Option<Table>,
-    path: std::path::PathBuf,
+    table: Table,
+    /// All columns are asked for, and those that the file does not have are null.
+    is_whole: bool,
+    file: File,
+    path: PathBuf,
+    metadata: ArrowReaderMetadata,
+    sums: Sums,
+    mask: ProjectionMask,
+    groups: std::vec::IntoIter<usize>,
+    /// The row group being read, and how many of its rows are still to come.
+    reader: Option<(ParquetRecordBatchReader, u64)>,
+    tolerant: Option<(Layout, OnDamage)>,
 }
 
 impl Batches {
+    fn new(table: Table, path: &Path) -> Result<Batches, Error> {
+        let file = File::open(path).map_err(Error::io("open", path))?;
+        let metadata = metadata(table, path, &file)?;
+        let sums = Sums::of(path, metadata.metadata())?;
+        let groups = (0..metadata.metadata().num_row_groups()).collect::<Vec<_>>().into_iter();
+        let path = path.to_owned();
+        let mask = ProjectionMask::all();
+        Ok(Batches {
+            table,
+            is_whole: true,
+            file,
+            path,
+            metadata,
+            sums,
+            mask,
+            groups,
+            reader: None,
+            tolerant: None,
+        })
+    }
+
     /// All columns of all rows.
     pub(crate) fn all(table: Table, path: &Path) -> Result<Batches, Error> {
-        let reader = open(table, path)?.build().map_err(|e| Error::damaged(path, e))?;
-        Ok(Batches { reader, table: Some(table), path: path.to_owned() })
+        Batches::new(table, path)
     }
 
     /// All columns of one row group.
     pub(crate) fn group(table: Table, path: &Path, group: usize) -> Result<Batches, Error> {
-        let builder = open(table, path)?.with_row_groups(vec![group]);
-        let reader = builder.build().map_err(|e| Error::damaged(path, e))?;
-        Ok(Batches { reader, table: Some(table), path: path.to_owned() })
+        Ok(Batches { groups: vec![group].into_iter(), ..Batches::new(table, path)? })
     }
 
-    /// Some columns of the row groups that `keep` wants.
+    /// Some columns of the row groups that `keep` wants, which is not asked about those whose statistics are damaged.
     pub(crate) fn some(
         table: Table,
         path: &Path,
         columns: &[&str],
-        keep: impl Fn(&parquet::file::metadata::RowGroupMetaData) -> bool,
+        keep: impl Fn(&RowGroupMetaData) -> bool,
     ) -> Result<Batches, Error> {
-        let builder = open(table, path)?;
-        let mask = ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied());
-        let groups = builder.metadata().row_groups().iter().enumerate();
-        let groups = groups.filter(|(_, g)| keep(g)).map(|(i, _)| i).collect();
-        let reader = builder
-            .with_projection(mask)
-            .with_row_groups(groups)
-            .build()
-            .map_err(|e| Error::damaged(path, e))?;
-        Ok(Batches { reader, table: None, path: path.to_owned() })
+        let all = Batches::new(table, path)?;
+        let parquet = all.metadata.metadata();
+        let mask = ProjectionMask::columns(parquet.file_metadata().schema_descr(), columns.iter().copied());
+        let wanted = |group: &usize| !all.sums.knows_ranges(*group) || keep(parquet.row_group(*group));
+        let groups = (0..parquet.num_row_groups()).filter(wanted).collect::<Vec<_>>().into_iter();
+        Ok(Batches { is_whole: false, mask, groups, ..all })
+    }
+
+    /// Passes over row groups that are damaged, and notes them.
+    pub(crate) fn tolerant(self, layout: &Layout, on_damage: &OnDamage) -> Batches {
+        Batches { tolerant: Some((layout.clone(), on_damage.clone())), ..self }
+    }
+
+    /// Rows of the row groups that were not begun yet.
+    pub(crate) fn rows(&self) -> u64 {
+        self.groups.as_slice().iter().map(|group| self.rows_of(*group)).sum()
+    }
+
+    fn rows_of(&self, group: usize) -> u64 {
+        u64::try_from(self.metadata.metadata().row_group(group).num_rows()).unwrap_or(0)
+    }
+
+    fn begin(&mut self, group: usize) -> Result<(), Error> {
+        let damaged = |path, reason: String| Err(Error::damaged(path, format!("row group {group} {reason}")));
+        if !self.sums.is_good(&self.path, &self.file, group)? {
+            return damaged(&self.path, "is not what was written".to_owned());
+        }
+        let file = self.file.try_clone().map_err(Error::io("open", &self.path))?;
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone());
+        let builder = builder.with_batch_size(BATCH_ROWS).with_projection(self.mask.clone());
+        match builder.with_row_groups(vec![group]).build() {
+            Ok(reader) => self.reader = Some((reader, self.rows_of(group))),
+            Err(error) => return damaged(&self.path, format!("cannot be read: {error}")),
+        }
+        Ok(())
+    }
+
+    fn try_next(&mut self) -> Result<Option<RecordBatch>, (Error, u64)> {
+        loop {
+            if let Some((reader, left)) = &mut self.reader {
+                let next = reader.next().map(|batch| match batch {
+                    Ok(batch) if self.is_whole => schema::complete(self.table, batch),
+                    batch => batch,
+                });
+                match next {
+                    Some(Ok(batch)) if batch.num_rows() as u64 <= *left => {
+                        *left -= batch.num_rows() as u64;
+                        return Ok(Some(batch));
+                    }
+                    None if *left == 0 => self.reader = None,
+                    wrong => {
+                        let left = *left;
+                        self.reader = None;
+                        let reason = match wrong {
+                            Some(Err(error)) => error.to_string(),
+                            _ => "a row group does not have the rows that it should have".to_owned(),
+                        };
+                        return Err((Error::damaged(&self.path, reason), left));
+                    }
+                }
+            }
+            let Some(group) = self.groups.next() else { return Ok(None) };
+            if let Err(error) = self.begin(group) {
+                return Err((error, self.rows_of(group)));
+            }
+        }
     }
 }
 
@@ -122,12 +220,47 @@ impl Iterator for Batches {
     type Item = Result<RecordBatch, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let batch = self.reader.next()?.map_err(|e| Error::damaged(&self.path, e));
-        Some(batch.and_then(|batch| match self.table {
-            Some(table) => schema::complete(table, batch).map_err(|e| Error::damaged(&self.path, e)),
-            None => Ok(batch),
-        }))
+        loop {
+            let (error, rows) = match self.try_next() {
+                Ok(batch) => return batch.map(Ok),
+                Err(failed) => failed,
+            };
+            let passed = match &self.tolerant {
+                Some((layout, on_damage)) => {
+                    on_damage.pass_over_with(layout, &self.path, error, |unread| unread.rows(rows))
+                }
+                None => Err(error),
+            };
+            if let Err(error) = passed {
+                self.groups = Vec::new().into_iter();
+                return Some(Err(error));
+            }
+        }
     }
+}
+
+/// Key of the side tables that a part has, in the metadata of its events: `processes:3 threads:8`.
+const SIDES_KEY: &str = "miot.sides";
+
+/// What the metadata of the events of a part says of its side tables, which are sealed by then.
+pub(crate) fn sides(layout: &Layout, part: u64) -> Result<KeyValue, Error> {
+    let mut text = Vec::new();
+    for table in Table::SIDE {
+        match open(table, &layout.sealed(table, part)) {
+            Ok(side) => text.push(format!("{table}:{}", side.metadata().file_metadata().num_rows())),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(KeyValue::new(SIDES_KEY.to_owned(), text.join(" ")))
+}
+
+/// Rows of a side table that a sealed part has, as its events say; `None` if they do not say that it has any.
+pub(crate) fn side_rows(layout: &Layout, part: u64, table: Table) -> Option<u64> {
+    let events = open(Table::Events, &layout.sealed(Table::Events, part)).ok()?;
+    let text = crate::carried::value(events.metadata(), SIDES_KEY)?;
+    let mut sides = text.split(' ').filter_map(|side| side.split_once(':'));
+    sides.find(|(name, _)| *name == table.name())?.1.parse().ok()
 }
 
 /// The system's error inside a Parquet one, so that a full disk is known as such.

@@ -4,6 +4,7 @@ use crate::carried::{self, Removed};
 use crate::error::Error;
 use crate::layout::{Layout, Parts};
 use crate::live::{LiveReader, Stop};
+use crate::live_rows::LiveRows;
 use crate::manifest::Manifest;
 use crate::missing::Missing;
 use crate::parquet_file::{self, Batches};
@@ -11,6 +12,7 @@ use crate::recover::{Cut, StreamEnds};
 use crate::rows::{FileNames, Joiner};
 use crate::scan::{self, Piece, Scan, Select};
 use crate::schema::{TABLES, Table, column, text};
+use crate::unread::{Notes, OnDamage, Unread};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
 use arrow_array::{Array as _, PrimitiveArray, RecordBatch};
@@ -33,6 +35,7 @@ pub struct Reader {
     last_side: Option<u64>,
     parts: Vec<Part>,
     missed: Arc<AtomicU64>,
+    on_damage: OnDamage,
 }
 
 #[derive(Debug)]
@@ -55,7 +58,7 @@ type Run<'a> = ((&'a str, &'a str), (u64, i64));
 /// Where the rows of one table of one part come from.
 enum Source {
     Sealed(Batches),
-    Live(LiveReader),
+    Live(LiveRows),
     Nothing,
 }
 
@@ -65,7 +68,7 @@ impl Iterator for Source {
     fn next(&mut self) -> Option<Self::Item> {
         match self {
             Source::Sealed(batches) => batches.next(),
-            Source::Live(reader) => reader.next_batch().transpose(),
+            Source::Live(rows) => rows.next(),
             Source::Nothing => None,
         }
     }
@@ -93,7 +96,29 @@ impl Reader {
             last_side: sides.last().copied(),
             parts,
             missed: Arc::default(),
+            on_damage: OnDamage::Fail,
         })
+    }
+
+    /// Opens a trace to read of it what can be read: what is damaged or missing is passed over and noted, see [`Reader::notes`].
+    /// Rows are given only if they are as they were written.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn tolerant(dir: impl AsRef<Path>) -> Result<Reader, Error> {
+        let reader = Reader::open(dir)?;
+        let notes = Notes::default();
+        if let Some(said) = reader.missing_parts()?.said() {
+            let events = reader.layout.folder(Table::Events);
+            notes.add(Unread::new(&reader.layout, &events, said));
+        }
+        Ok(Reader { on_damage: OnDamage::Note(notes), ..reader })
+    }
+
+    /// What could not be read so far; nothing of a reader that is not [tolerant](Reader::tolerant).
+    #[must_use]
+    pub fn notes(&self) -> Notes {
+        self.on_damage.notes().cloned().unwrap_or_default()
     }
 
     /// What retention had removed when the reader was opened.
@@ -146,25 +171,24 @@ impl Reader {
         self.parts.iter().map(|p| (p.number, p.live.is_none()))
     }
 
-    /// The Parquet files of the events that were sealed when the reader was opened, in order, for other readers.
-    pub fn sealed(&self) -> impl Iterator<Item = PathBuf> + '_ {
+    /// The Parquet files of the events that were sealed when the reader was opened, by part, for other readers.
+    pub fn sealed(&self) -> impl Iterator<Item = (u64, PathBuf)> + '_ {
         let sealed = self.parts.iter().filter(|part| part.live.is_none());
-        sealed.map(|part| self.layout.sealed(Table::Events, part.number))
+        sealed.map(|part| (part.number, self.layout.sealed(Table::Events, part.number)))
     }
 
-    /// Compares these files with the checksums that were written with them: a bit that has changed may be read as another
-    /// value.
+    /// True if the Parquet file of the events of a part is all as it was written, by its checksums. Of another one [`Reader::scan`]
+    /// gives what is.
     ///
     /// # Errors
-    /// [`Error::Damaged`] for the first that is not what was written; [`Error::Io`].
-    pub fn verify_sealed(&self) -> Result<(), Error> {
-        for path in self.sealed() {
-            let (good, _) = parquet_file::verify(Table::Events, &path)?;
-            if let Some(group) = good.iter().position(|good| !good) {
-                return Err(Error::damaged(&path, format!("row group {group} is not what was written")));
-            }
+    /// [`Error::Io`], but for what is damage.
+    pub fn is_whole(&self, part: u64) -> Result<bool, Error> {
+        match parquet_file::verify(Table::Events, &self.layout.sealed(Table::Events, part)) {
+            Ok((good, _)) => Ok(good.iter().all(|good| *good)),
+            Err(Error::Damaged { .. }) => Ok(false),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 
     /// All rows of a table. For events see [`Reader::events`], which does not hold them all in memory.
@@ -186,10 +210,10 @@ impl Reader {
     /// [`Error::Io`], [`Error::Damaged`], also for a column that events do not have; the items too.
     pub fn scan(&self, select: &Select) -> Result<Scan, Error> {
         let pieces = self.parts.iter().filter_map(|part| match &part.live {
-            None => (!select.is_live()).then_some(Piece::Sealed(part.number)),
+            None => select.wants_sealed(part.number).then_some(Piece::Sealed(part.number)),
             Some(live) => live[Table::Events as usize].as_ref().map(|live| Piece::Live(live.again())),
         });
-        scan::start(&self.layout, pieces.collect(), select, &self.missed)
+        scan::start(&self.layout, pieces.collect(), select, &self.missed, &self.on_damage)
     }
 
     /// The rows of a table, in the order in which they were written; ends after an error. Those of a side table are
@@ -205,13 +229,23 @@ impl Reader {
             Some(Err(error)) => (Vec::new(), Some(Err(error))),
             None => (Vec::new(), None),
         };
-        let mut failed = false;
-        let events = parts.iter().map(move |part| self.source(part, table)).flat_map(|source| {
+        let (mut failed, mut is_given) = (false, false);
+        let mut events = parts.iter().map(move |part| self.source(part, table)).flat_map(|source| {
             let (source, error) = match source {
                 Ok(source) => (source, None),
                 Err(error) => (Source::Nothing, Some(Err(error))),
             };
             error.into_iter().chain(source)
+        });
+        let events = std::iter::from_fn(move || {
+            let next = events.next();
+            if next.is_none() && !is_given && table == Table::Events {
+                is_given = true;
+                // Nothing of what there should be is no result.
+                return self.on_damage.nothing_read(&self.layout).map(Err);
+            }
+            is_given = true;
+            next
         });
         let all = side_error.into_iter().chain(side.into_iter().map(Ok)).chain(events);
         all.take_while(move |batch| !std::mem::replace(&mut failed, batch.is_err()))
@@ -231,6 +265,21 @@ impl Reader {
         }
     }
 
+    fn carried_from(&self, table: Table, first: u64) -> Result<Vec<RecordBatch>, Error> {
+        if first == 0 {
+            return Ok(Vec::new());
+        }
+        let path = self.layout.carried(table, first);
+        let read = Batches::all(table, &path)
+            .and_then(|batches| batches.tolerant(&self.layout, &self.on_damage).collect());
+        match read {
+            // Removed once more since then: the caller looks.
+            Err(error) if error.is_not_found() && self.layout.first()? != first => Err(error),
+            Err(error) => self.on_damage.pass_over(&self.layout, &path, error).map(|()| Vec::new()),
+            read => read,
+        }
+    }
+
     /// Rows of a side table that were carried over from parts that were removed.
     pub(crate) fn carried(&self, table: Table) -> Result<impl Iterator<Item = RecordBatch>, Error> {
         carried::read(&self.layout, table, self.first).map(Vec::into_iter)
@@ -242,7 +291,7 @@ impl Reader {
     }
 
     fn side_from(&self, table: Table, first: u64) -> Result<Vec<RecordBatch>, Error> {
-        let mut all = carried::read(&self.layout, table, first)?;
+        let mut all = self.carried_from(table, first)?;
         for part in self.parts.iter().filter(|part| part.number >= first) {
             for batch in self.source(part, table)? {
                 all.push(batch?);
@@ -454,19 +503,34 @@ impl Reader {
 
     fn source(&self, part: &Part, table: Table) -> Result<Source, Error> {
         if let Some(live) = &part.live {
-            return Ok(live[table as usize].as_ref().map_or(Source::Nothing, |l| Source::Live(l.again())));
+            let rows = |live: &LiveReader| LiveRows::new(live.again(), &self.layout, &self.on_damage);
+            return Ok(live[table as usize].as_ref().map_or(Source::Nothing, |l| Source::Live(rows(l))));
         }
         let path = self.layout.sealed(table, part.number);
         if table != Table::Events && !path.exists() {
-            return Ok(Source::Nothing);
+            return self.without_side(part.number, table, &path);
         }
         match Batches::all(table, &path) {
+            Ok(batches) => Ok(Source::Sealed(batches.tolerant(&self.layout, &self.on_damage))),
             Err(error) if error.is_not_found() && self.layout.first()? > part.number => {
                 self.missed.fetch_add(1, Ordering::Relaxed);
                 Ok(Source::Nothing)
             }
-            opened => opened.map(Source::Sealed),
+            Err(error) => self.on_damage.pass_over(&self.layout, &path, error).map(|()| Source::Nothing),
         }
+    }
+
+    /// A part has no file of a side table: it had no rows for it, or the file is missing.
+    fn without_side(&self, part: u64, table: Table, path: &Path) -> Result<Source, Error> {
+        let Some(rows) = parquet_file::side_rows(&self.layout, part, table) else {
+            return Ok(Source::Nothing);
+        };
+        if self.layout.first()? > part {
+            return Ok(Source::Nothing);
+        }
+        let missing = Error::io("open", path)(std::io::ErrorKind::NotFound.into());
+        let noted = self.on_damage.pass_over_with(&self.layout, path, missing, |unread| unread.rows(rows));
+        noted.map(|()| Source::Nothing)
     }
 }
 

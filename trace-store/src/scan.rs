@@ -6,14 +6,17 @@
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::live::LiveReader;
+use crate::live_rows::LiveRows;
 use crate::parquet_file::Batches;
 use crate::schema::{self, Table, column};
+use crate::unread::OnDamage;
 use arrow_array::types::TimestampNanosecondType;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,14 +32,15 @@ const AHEAD: usize = 4;
 pub struct Select {
     columns: Vec<&'static str>,
     times: Range<i64>,
-    live: bool,
+    /// Of the sealed parts only these.
+    sealed: Option<BTreeSet<u64>>,
 }
 
 impl Select {
     /// These columns of all events; `time` is always among them.
     #[must_use]
     pub fn columns(columns: &[&'static str]) -> Select {
-        Select { columns: columns.to_vec(), times: i64::MIN..i64::MAX, live: false }
+        Select { columns: columns.to_vec(), times: i64::MIN..i64::MAX, sealed: None }
     }
 
     /// All columns of all events.
@@ -55,11 +59,17 @@ impl Select {
     /// Only those of parts that were not sealed when the reader was opened: for those who read sealed files otherwise.
     #[must_use]
     pub fn live(self) -> Select {
-        Select { live: true, ..self }
+        self.sealed(BTreeSet::new())
     }
 
-    pub(crate) fn is_live(&self) -> bool {
-        self.live
+    /// Of the parts that were sealed when the reader was opened, only these.
+    #[must_use]
+    pub fn sealed(self, parts: BTreeSet<u64>) -> Select {
+        Select { sealed: Some(parts), ..self }
+    }
+
+    pub(crate) fn wants_sealed(&self, part: u64) -> bool {
+        self.sealed.as_ref().is_none_or(|parts| parts.contains(&part))
     }
 
     fn wants(&self, group: &RowGroupMetaData) -> bool {
@@ -129,17 +139,11 @@ pub(crate) enum Piece {
     Live(LiveReader),
 }
 
-/// Opens the sealed events of a part, and tells how many rows it will give.
-fn open_sealed(path: &Path, select: &Select) -> Result<(Batches, u64), Error> {
+/// Opens the sealed events of a part.
+fn open_sealed(path: &Path, select: &Select) -> Result<Batches, Error> {
     let mut columns = select.columns.clone();
     columns.push("time");
-    let rows = Cell::new(0);
-    let batches = Batches::some(Table::Events, path, &columns, |group| {
-        let wanted = select.wants(group);
-        rows.set(rows.get() + if wanted { u64::try_from(group.num_rows()).unwrap_or(0) } else { 0 });
-        wanted
-    })?;
-    Ok((batches, rows.get()))
+    Batches::some(Table::Events, path, &columns, |group| select.wants(group))
 }
 
 /// Begins to read. Parts that retention removes before their turn are counted in `missed`.
@@ -148,6 +152,7 @@ pub(crate) fn start(
     pieces: Vec<Piece>,
     select: &Select,
     missed: &Arc<AtomicU64>,
+    on_damage: &OnDamage,
 ) -> Result<Scan, Error> {
     let failed = |source| Error::Io { action: "read events of", path: layout.root().to_owned(), source };
     let schema = select.schema().map_err(|error| failed(std::io::Error::other(error)))?;
@@ -156,8 +161,8 @@ pub(crate) fn start(
         if let Piece::Sealed(part) = piece {
             match open_sealed(&layout.sealed(Table::Events, *part), select) {
                 // The thread says what of it.
-                Err(error) if error.is_not_found() => {}
-                opened => rows += opened?.1,
+                Err(error) if error.is_not_found() || on_damage.notes().is_some() => {}
+                opened => rows += opened?.rows(),
             }
         }
     }
@@ -167,6 +172,8 @@ pub(crate) fn start(
         select: select.clone(),
         schema,
         missed: Arc::clone(missed),
+        on_damage: on_damage.clone(),
+        given: Cell::new(false),
         to: sender,
     };
     let read = move || {
@@ -175,6 +182,7 @@ pub(crate) fn start(
                 return;
             }
         }
+        work.end();
     };
     thread::Builder::new().name("miot-scan".into()).spawn(read).map_err(failed)?;
     Ok(Scan { batches, rows })
@@ -186,6 +194,9 @@ struct Work {
     select: Select,
     schema: SchemaRef,
     missed: Arc<AtomicU64>,
+    on_damage: OnDamage,
+    /// A batch was given out.
+    given: Cell<bool>,
     to: SyncSender<Result<RecordBatch, Error>>,
 }
 
@@ -196,23 +207,36 @@ impl Work {
             Piece::Sealed(part) => {
                 let path = self.layout.sealed(Table::Events, part);
                 match open_sealed(&path, &self.select) {
-                    Ok((batches, _)) => self.send(&path, batches),
+                    Ok(batches) => self.send(&path, batches.tolerant(&self.layout, &self.on_damage)),
                     Err(error)
                         if error.is_not_found() && self.layout.first().is_ok_and(|first| first > part) =>
                     {
                         self.missed.fetch_add(1, Ordering::Relaxed);
                         true
                     }
-                    Err(error) => {
-                        let _ = self.to.send(Err(error));
-                        false
-                    }
+                    Err(error) => match self.on_damage.pass_over(&self.layout, &path, error) {
+                        Ok(()) => true,
+                        Err(error) => {
+                            let _ = self.to.send(Err(error));
+                            false
+                        }
+                    },
                 }
             }
-            Piece::Live(mut live) => {
+            Piece::Live(live) => {
                 let path = live.path().to_owned();
-                self.send(&path, std::iter::from_fn(|| live.next_batch().transpose()))
+                self.send(&path, LiveRows::new(live, &self.layout, &self.on_damage))
             }
+        }
+    }
+
+    /// Nothing of what there should be is no result, unless others read the rest.
+    fn end(&self) {
+        if !self.given.get()
+            && self.select.sealed.is_none()
+            && let Some(error) = self.on_damage.nothing_read(&self.layout)
+        {
+            let _ = self.to.send(Err(error));
         }
     }
 
@@ -226,6 +250,7 @@ impl Work {
             if batch.as_ref().is_ok_and(|batch| batch.num_rows() == 0) {
                 continue;
             }
+            self.given.set(true);
             if self.to.send(batch).is_err() || failed {
                 return false;
             }

@@ -114,9 +114,11 @@
 //! | `boot`, `uptime` | identity of the sample: boot id of the node, and nanoseconds since that boot at `time` |
 
 use arrow_array::cast::AsArray as _;
-use arrow_array::types::ArrowPrimitiveType;
-use arrow_array::{PrimitiveArray, RecordBatch, StringArray, new_null_array};
-use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
+use arrow_array::types::{ArrowDictionaryKeyType, ArrowPrimitiveType, UInt8Type, UInt16Type, UInt32Type};
+use arrow_array::{
+    Array as _, ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch, StringArray, new_null_array,
+};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -201,6 +203,10 @@ pub fn time_type() -> DataType {
     DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()))
 }
 
+/// Keys of the columns of names: `node`, `layer`, `op`. Wide enough for as many names as there may be events in memory; earlier
+/// versions had narrower keys, and a part with more names than these could be read by nobody.
+pub type NameKey = UInt32Type;
+
 /// Columns of a table.
 #[must_use]
 pub fn of(table: Table) -> SchemaRef {
@@ -265,20 +271,20 @@ fn null(name: &str, data_type: DataType) -> Field {
     Field::new(name, data_type, true)
 }
 
-fn name_of(key: DataType) -> DataType {
-    DataType::Dictionary(Box::new(key), Box::new(Utf8))
+fn name() -> DataType {
+    DataType::Dictionary(Box::new(NameKey::DATA_TYPE), Box::new(Utf8))
 }
 
 fn events() -> Vec<Field> {
     vec![
         col("time", time_type()),
         col("duration", Int64),
-        col("node", name_of(UInt16)),
+        col("node", name()),
         col("process", UInt64),
         col("pid", UInt32),
         col("tid", UInt32),
-        col("layer", name_of(DataType::UInt8)),
-        col("op", name_of(UInt16)),
+        col("layer", name()),
+        col("op", name()),
         null("file", UInt64),
         null("file2", UInt64),
         null("handle", UInt64),
@@ -411,15 +417,50 @@ pub(crate) fn fits(table: Table, found: &Fields) -> bool {
     let columns = all.fields().iter();
     found.len() <= columns.len()
         && columns.enumerate().all(|(at, column)| match found.get(at) {
-            Some(found) => found == column,
+            Some(found) => {
+                found.name() == column.name()
+                    && found.is_nullable() == column.is_nullable()
+                    && (found.data_type() == column.data_type()
+                        || (is_name(found.data_type()) && is_name(column.data_type())))
+            }
             None => column.is_nullable(),
         })
 }
 
-/// Rows of a table with the columns that this version has: those that are missing are null.
+/// True if the columns are those of this version, in all that [`complete`] would change.
+pub(crate) fn is_present(table: Table, found: &Fields) -> bool {
+    let all = of(table);
+    let same = |(found, column): (&FieldRef, &FieldRef)| found.data_type() == column.data_type();
+    found.len() == all.fields().len() && found.iter().zip(all.fields()).all(same)
+}
+
+/// Names out of a dictionary, whatever its keys.
+fn is_name(found: &DataType) -> bool {
+    let is_key = |key: &DataType| matches!(key, DataType::UInt8 | UInt16 | UInt32);
+    matches!(found, DataType::Dictionary(key, value) if is_key(key) && **value == Utf8)
+}
+
+/// A column of names with keys as wide as they are now; any other column as it is.
+fn widened(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    fn keys<K: ArrowDictionaryKeyType>(column: &ArrayRef) -> Option<Result<ArrayRef, ArrowError>>
+    where
+        K::Native: Into<u32>,
+    {
+        let names = column.as_dictionary_opt::<K>()?;
+        let keys = names.keys();
+        let wide = keys.values().iter().map(|key| (*key).into()).collect::<Vec<u32>>();
+        let wide = PrimitiveArray::<NameKey>::try_new(wide.into(), keys.nulls().cloned());
+        let wide = wide.and_then(|keys| DictionaryArray::try_new(keys, Arc::clone(names.values())));
+        Some(wide.map(|names| Arc::new(names) as ArrayRef))
+    }
+    keys::<UInt8Type>(column).or_else(|| keys::<UInt16Type>(column)).unwrap_or_else(|| Ok(Arc::clone(column)))
+}
+
+/// Rows of a table with the columns that this version has: those that are missing are null, keys of names are as wide as now.
 pub(crate) fn complete(table: Table, batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
     let all = of(table);
-    let (rows, mut columns) = (batch.num_rows(), batch.columns().to_vec());
+    let rows = batch.num_rows();
+    let mut columns = batch.columns().iter().map(widened).collect::<Result<Vec<_>, _>>()?;
     let missing = all.fields().iter().skip(columns.len());
     columns.extend(missing.map(|column| new_null_array(column.data_type(), rows)));
     RecordBatch::try_new(all, columns)
@@ -436,7 +477,10 @@ pub(crate) fn project(to: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch
 
 #[cfg(test)]
 mod tests {
-    use super::{Table, of, rows};
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use arrow_array::{ArrayRef, DictionaryArray, UInt64Array};
 
     #[test]
     fn tables_are_found_by_name_and_number() {
@@ -447,5 +491,39 @@ mod tests {
         let events = of(Table::Events);
         assert_eq!(events.fields().len(), 29);
         assert_eq!(rows().fields()[..29], events.fields()[..]);
+    }
+
+    /// Earlier versions had keys of 8 and 16 bits.
+    #[test]
+    fn names_with_narrower_keys_are_names() {
+        let narrow = |name: &str| match name {
+            "layer" => DataType::Dictionary(Box::new(DataType::UInt8), Box::new(Utf8)),
+            _ => DataType::Dictionary(Box::new(UInt16), Box::new(Utf8)),
+        };
+        let now = of(Table::Events);
+        let fields: Vec<Field> = now
+            .fields()
+            .iter()
+            .map(|field| match is_name(field.data_type()) {
+                true => field.as_ref().clone().with_data_type(narrow(field.name())),
+                false => field.as_ref().clone(),
+            })
+            .collect();
+        let fields = Fields::from(fields);
+        assert!(fits(Table::Events, &fields) && !is_present(Table::Events, &fields));
+        assert!(is_present(Table::Events, now.fields()));
+        let other = DataType::Dictionary(Box::new(Int64), Box::new(Utf8));
+        let other =
+            Fields::from(vec![fields[0].as_ref().clone(), fields[1].as_ref().clone(), col("node", other)]);
+        assert!(!fits(Table::Events, &other));
+
+        let layers: ArrayRef =
+            Arc::new(vec!["posix", "stdio", "posix"].into_iter().collect::<DictionaryArray<UInt8Type>>());
+        let wide = widened(&layers).unwrap();
+        assert_eq!(wide.data_type(), &name());
+        let wide = wide.as_dictionary::<NameKey>().downcast_dict::<StringArray>().unwrap();
+        assert_eq!(wide.into_iter().flatten().collect::<Vec<_>>(), ["posix", "stdio", "posix"]);
+        let numbers: ArrayRef = Arc::new(UInt64Array::from(vec![1]));
+        assert_eq!(widened(&numbers).unwrap().data_type(), &UInt64);
     }
 }

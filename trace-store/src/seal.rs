@@ -33,7 +33,7 @@ use arrow_select::concat::concat_batches;
 use files::{FILES_KEY, ForeignFiles};
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
+use parquet::file::metadata::{KeyValue, RowGroupMetaData};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -238,6 +238,7 @@ fn try_write_table(
     if table == Table::Events {
         writer.append_key_value_metadata(KeyValue::new(STREAMS_KEY.to_owned(), ends.to_text()));
         writer.append_key_value_metadata(KeyValue::new(FILES_KEY.to_owned(), foreign.to_text()));
+        writer.append_key_value_metadata(parquet_file::sides(layout, order.part)?);
     }
     let rows = writer.finish().map_err(failed)?;
     let summed = writer.summed();
@@ -289,10 +290,10 @@ impl RowGroups for TableWriter {
         }
     }
 
-    fn count(&self) -> usize {
+    fn ended(&self) -> &[RowGroupMetaData] {
         match self {
-            TableWriter::Events(writer) => writer.count(),
-            TableWriter::Side(writer) => writer.count(),
+            TableWriter::Events(writer) => writer.ended(),
+            TableWriter::Side(writer) => writer.ended(),
         }
     }
 

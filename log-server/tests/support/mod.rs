@@ -17,6 +17,7 @@ use miot_proto::wire::{
     self, FRAME_HEADER, GREETING, MAX_FRAME, Message, Process, ProcessKey, ProcessLoss, Role, Stream,
     StreamEnd, StreamKey, VERSION,
 };
+use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Reader, Table, fsck};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -189,7 +190,7 @@ pub fn rows(batch: &RecordBatch) -> Vec<Row> {
         column.is_valid(row).then(|| column.value(row).to_owned())
     };
     let key = |name: &str, row: usize| {
-        let column = column(name).as_dictionary::<UInt16Type>();
+        let column = column(name).as_dictionary::<NameKey>();
         column.values().as_string::<i32>().value(column.key(row).unwrap()).to_owned()
     };
     let offset = column("offset").as_primitive::<Int64Type>();

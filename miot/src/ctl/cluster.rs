@@ -2,7 +2,7 @@
 
 use super::Switch;
 use crate::numbers::bytes;
-use crate::output::{Format, records, table};
+use crate::output::{Format, Out, records, table};
 use crate::recorded::Recorded;
 use crate::remote::{Tls, ask, operator, strange};
 use anyhow::bail;
@@ -12,7 +12,7 @@ use miot_proto::status::{ClusterStatus, NodeStatus};
 use miot_proto::steer::{Action, Change, Errand, Order, Outcome, Reply, Request, Scope};
 use miot_proto::units::format_duration;
 use serde::Serialize;
-use std::io::{Write, stdout};
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Cluster {
     pub(super) fn status(&self, server: &str, format: Format) -> anyhow::Result<ExitCode> {
         let mut stream = operator(server, &self.tls, Duration::ZERO)?;
         let Reply::Status(status) = ask(&mut *stream, &Request::Status)? else { return Err(strange()) };
-        let mut out = stdout().lock();
+        let mut out = Out::new(format == Format::Json);
         match format {
             Format::Text => text(&status, &mut out)?,
             Format::Json => {
@@ -87,7 +87,7 @@ impl Cluster {
         };
         let rows: Vec<Said> =
             told.iter().map(|(node, outcome)| Said::of(node, outcome, remembered)).collect();
-        let mut out = stdout().lock();
+        let mut out = Out::new(format == Format::Json);
         match format {
             Format::Text => {
                 let width = rows.iter().map(|row| row.node.len()).max().unwrap_or(0);

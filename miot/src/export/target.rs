@@ -1,9 +1,10 @@
 //! Where an export goes: a file or a directory that is there when it is whole, or standard output.
 
+use crate::output::Out;
 use anyhow::Context as _;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write, stdout};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Bytes that are written at once.
@@ -46,7 +47,7 @@ impl Target {
     /// The file, or standard output, to be written once.
     pub(crate) fn file(&mut self) -> anyhow::Result<Box<dyn Write>> {
         let Some(place) = &mut self.place else {
-            return Ok(Box::new(BufWriter::with_capacity(BUFFER, stdout().lock())));
+            return Ok(Box::new(BufWriter::with_capacity(BUFFER, Out::new(true))));
         };
         let file = File::create_new(&place.partial).map_err(|error| place.not_made(error))?;
         place.made = true;

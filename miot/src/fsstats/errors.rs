@@ -1,6 +1,6 @@
 //! What could not be counted, and why.
 
-use crate::errno;
+use miot_proto::errno;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 

@@ -21,7 +21,7 @@ mod snapshot;
 mod walk;
 
 use crate::filter::moment;
-use crate::output::{Format, check_writable};
+use crate::output::{Format, Out, check_writable};
 use crate::source::bar;
 use anyhow::{Context as _, bail};
 use checkpoint::{Checkpoint, Identity};
@@ -33,7 +33,7 @@ use node::Opener;
 use pace::Pace;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, fstatfs, openat};
 use snapshot::Snapshot;
-use std::io::{Write as _, stdout};
+use std::io::Write as _;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -111,7 +111,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if let Some(path) = &arguments.output {
         snapshot.write(path)?;
     }
-    let mut out = stdout().lock();
+    let mut out = Out::new(arguments.format == Format::Json);
     match arguments.format {
         Format::Text => print::text(&snapshot, &mut out)?,
         Format::Json => {
@@ -131,7 +131,7 @@ fn compare(old: &Path, new: &Path, format: Format) -> anyhow::Result<ExitCode> {
     let (old, new) = (Snapshot::read(old)?, Snapshot::read(new)?);
     let seconds = new.as_of.as_second().saturating_sub(old.as_of.as_second());
     let growth = Growth::between(&old.contents, &new.contents, seconds);
-    let mut out = stdout().lock();
+    let mut out = Out::new(format == Format::Json);
     match format {
         Format::Text => print::growth([&old, &new], &growth, &mut out)?,
         Format::Json => {

@@ -179,7 +179,8 @@ impl Outcome {
             "results: {} failed here and not in the trace, {} failed in the trace and not here, {} differ otherwise",
             fidelity.failed_only_here, fidelity.failed_only_in_trace, fidelity.other_result
         )?;
-        let result = |value: i64| crate::errno::name(-value).map_or_else(|| value.to_string(), str::to_owned);
+        let result =
+            |value: i64| miot_proto::errno::name(-value).map_or_else(|| value.to_string(), str::to_owned);
         let header = ["  process", "operation", "path", "trace", "replay"].map(str::to_owned);
         let rows = fidelity.differences.iter().take(SHOWN).map(|one| {
             [

@@ -16,7 +16,7 @@ use miot_trace_analysis::programs::is_system;
 use miot_trace_analysis::timeline::{Course, Timeline};
 use miot_trace_analysis::{Outermost, Programs, Report, Summary};
 use miot_trace_store::clocks::{errors, pieces};
-use miot_trace_store::{FileNames, Missing, Reader, Removed, Table};
+use miot_trace_store::{FileNames, Missing, Reader, Removed, Table, Unread};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -77,6 +77,8 @@ pub(super) struct Model {
     pub(super) removed: Option<String>,
     /// Parts that ought to be there and are not.
     pub(super) missing_parts: Missing,
+    /// What could not be read, these parts among it.
+    pub(super) unread: Vec<Unread>,
 }
 
 /// Access sizes of a layer that moved bytes, in Darshan's ten bins.
@@ -287,8 +289,9 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
         accesses,
         nodes,
         clocks: clocks(&reader.table(Table::Clocks)?, &times),
-        removed: Some(reader.removed()?).filter(|removed: &Removed| removed.parts > 0).map(|r| r.to_string()),
+        removed: reader.removed().ok().filter(|removed: &Removed| removed.parts > 0).map(|r| r.to_string()),
         missing_parts: reader.missing_parts()?,
+        unread: reader.notes().all(),
         summary,
     })
 }

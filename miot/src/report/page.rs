@@ -72,7 +72,7 @@ fn head(html: &mut String, model: &Model, name: &str) {
 
 fn tiles(html: &mut String, model: &Model) {
     let totals = &model.summary.totals;
-    let bound = if totals.lost > 0 || !model.missing_parts.is_empty() { "≥ " } else { "" };
+    let bound = if totals.lost > 0 || !model.unread.is_empty() { "≥ " } else { "" };
     let tiles = [
         ("requests", "Requests", totals.requests, count(totals.requests as f64)),
         ("bytes_read", "Read", totals.bytes_read, bytes(totals.bytes_read as f64)),

@@ -3,7 +3,9 @@
 use super::model::Model;
 use super::times::moment;
 use crate::numbers::{bytes, count};
-use crate::source::lower_bounds;
+
+/// Files that could not be read and are named.
+const UNREAD: usize = 10;
 
 /// A duration with three digits and a unit.
 pub(super) fn span(nanoseconds: u64) -> String {
@@ -50,6 +52,7 @@ pub(super) fn headline(model: &Model) -> String {
         span(totals.wall),
         match totals.lost {
             0 if !model.missing_parts.is_empty() => "parts are missing".to_owned(),
+            0 if !model.unread.is_empty() => "not all could be read".to_owned(),
             0 => "nothing lost".to_owned(),
             lost => format!("{lost} events lost"),
         }
@@ -157,8 +160,14 @@ pub(super) fn quality(model: &Model) -> Quality {
             100.0 * of
         ));
     }
-    if let Some(missing) = lower_bounds(&model.missing_parts) {
-        details.push(format!("{}.", capital(&missing)));
+    for unread in model.unread.iter().take(UNREAD) {
+        details.push(format!("Not read: {unread}: figures are lower bounds."));
+    }
+    if model.unread.len() > UNREAD {
+        details.push(format!("{} more files could not be read.", model.unread.len() - UNREAD));
+    }
+    if !model.unread.is_empty() {
+        details.push(format!("`miot fsck {}` tells what else is wrong.", model.trace));
     }
     if let Some(removed) = &model.removed {
         details.push(format!("{removed}."));
@@ -176,13 +185,14 @@ pub(super) fn quality(model: &Model) -> Quality {
         ));
     }
     details.extend(clocks(model));
-    let complete = totals.lost == 0 && model.missing_parts.is_empty() && model.removed.is_none();
+    let complete = totals.lost == 0 && model.unread.is_empty() && model.removed.is_none();
     let title = match (complete, totals.lost) {
         (true, _) => "Complete: no event was lost".to_owned(),
         (false, 0) if !model.missing_parts.is_empty() => {
             let parts = counted(model.missing_parts.count(), "part is", "parts are");
             format!("Lower bounds: {parts} missing")
         }
+        (false, 0) if !model.unread.is_empty() => "Lower bounds: not all could be read".to_owned(),
         (false, 0) => "Not the whole trace".to_owned(),
         (false, lost) => format!("Lower bounds: {} lost", counted(lost, "event was", "events were")),
     };

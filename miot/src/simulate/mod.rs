@@ -9,6 +9,7 @@ mod rates;
 mod sweep;
 mod tables;
 
+use crate::output::Out;
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use figment::Figment;
@@ -17,7 +18,7 @@ use miot_trace_analysis::generate::MODELS;
 use miot_trace_analysis::simulate::{Config, presets, simulate_observed};
 use parameters::Vary;
 use std::collections::BTreeMap;
-use std::io::{BufWriter, Write as _, stdout};
+use std::io::{BufWriter, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -148,7 +149,7 @@ impl Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let (machines, vary) = arguments.machines()?;
-    let mut out = BufWriter::new(stdout().lock());
+    let mut out = BufWriter::new(Out::new(arguments.format == Format::Json));
     if arguments.print_config {
         ensure!(machines.len() == 1, "--print-config is for one storage");
         write!(out, "{}", parameters::toml(&machines[0])?)?;

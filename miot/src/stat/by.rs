@@ -4,6 +4,7 @@ use super::Format;
 use super::views::{self, View};
 use crate::cat::of_jobs;
 use crate::filter::Filter;
+use crate::output::Out;
 use crate::source::Source;
 use crate::summary;
 use anyhow::Context as _;
@@ -12,9 +13,9 @@ use miot_proto::op::Layer;
 use miot_proto::units::parse_bytes;
 use miot_trace_analysis::Missing;
 use miot_trace_analysis::characterize::{By, COLUMNS, Characterization, Characterize, Group, Row, Settings};
-use miot_trace_store::{Reader, Table};
+use miot_trace_store::{Reader, Table, Unread};
 use serde::Serialize;
-use std::io::{BufWriter, Write, stdout};
+use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
 /// Rows of a table for people.
@@ -154,6 +155,7 @@ struct Header<'a> {
     end: Option<i64>,
     missing: Missing,
     lower_bounds: bool,
+    unread: Vec<Unread>,
     block_size_assumed: bool,
     overwriting_incomplete: bool,
     folded_pairs: u64,
@@ -169,7 +171,7 @@ pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow:
     let order = order(&found, &groups, options)?;
     let shown = || order.iter().take(most).map(|group| found.row(&groups, group));
     let origin = if found.span.is_empty() { 0 } else { found.span.begin };
-    let mut out = BufWriter::new(stdout().lock());
+    let mut out = BufWriter::new(Out::new(format == Format::Json));
     match format {
         Format::Text => {
             let view = options.view.unwrap_or_default();
@@ -183,6 +185,7 @@ pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow:
                     "alignment of some files is assumed to be 4096 bytes, as the trace does not tell it: --block-size"
                 )?;
             }
+            super::tell_unread(&reader.notes().all(), &mut out)?;
             notes(&mut out, &found, missing)?;
             if let Some(removed) = summary::removed(&source.dir)? {
                 writeln!(out, "{removed}")?;
@@ -195,7 +198,8 @@ pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow:
                 begin: (!found.span.is_empty()).then_some(found.span.begin),
                 end: (!found.span.is_empty()).then_some(found.span.end),
                 missing,
-                lower_bounds: missing.lost > 0,
+                lower_bounds: missing.lost > 0 || !reader.notes().is_empty(),
+                unread: reader.notes().all(),
                 block_size_assumed: found.is_block_assumed,
                 overwriting_incomplete: found.is_overwriting_incomplete,
                 folded_pairs: found.folded,

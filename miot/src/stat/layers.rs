@@ -1,11 +1,11 @@
 //! What each layer of the I/O stack made of the requests of the layer above.
 
 use super::Format;
-use crate::output::{self, duration, records, table};
+use crate::output::{self, Out, duration, records, table};
 use crate::source::Source;
 use crate::summary::bytes;
 use miot_trace_analysis::{LayerRow, Layers};
-use std::io::{Write as _, stdout};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 pub(super) fn run(source: &Source, format: Format) -> anyhow::Result<ExitCode> {
@@ -15,7 +15,7 @@ pub(super) fn run(source: &Source, format: Format) -> anyhow::Result<ExitCode> {
         layers.add(&batch?);
     }
     let rows = layers.finish();
-    let mut out = stdout().lock();
+    let mut out = Out::new(format == Format::Json);
     let header =
         ["layer", "within", "calls", "per call", "to read", "read", "x", "to write", "written", "x", "time"];
     match format {

@@ -5,10 +5,14 @@ mod layers;
 mod show;
 mod views;
 
+use crate::output::Out;
 use crate::source::Source;
 use crate::summary;
 use clap::{Args, ValueEnum};
-use std::io::{Write as _, stdout};
+use miot_trace_analysis::Report;
+use miot_trace_store::Unread;
+use serde::Serialize;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Summarize a trace: operations, bytes, times, slowest files, losses; or tables by job, process, file, directory …
@@ -42,6 +46,19 @@ enum Format {
     Csv,
 }
 
+/// The summary, with what could not be read.
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    unread: &'a [Unread],
+}
+
+/// That figures are lower bounds, if something could not be read.
+fn tell_unread(unread: &[Unread], out: &mut impl Write) -> std::io::Result<()> {
+    unread.iter().try_for_each(|unread| writeln!(out, "not read: {unread}: figures are lower bounds"))
+}
+
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if let Some(what) = arguments.show.what {
         return show::run(what, arguments);
@@ -52,17 +69,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if arguments.by.is_asked() {
         return by::run(&arguments.source, &arguments.by, arguments.format);
     }
-    let report = summary::report(&arguments.source, arguments.files)?;
-    let mut out = stdout().lock();
+    let (report, unread) = summary::report(&arguments.source, arguments.files)?;
+    let mut out = Out::new(arguments.format == Format::Json);
     match arguments.format {
         Format::Text => {
             summary::write(&report, &mut out)?;
+            tell_unread(&unread, &mut out)?;
             if let Some(removed) = summary::removed(&arguments.source.dir)? {
                 writeln!(out, "{removed}")?;
             }
         }
         Format::Json => {
-            serde_json::to_writer_pretty(&mut out, &report)?;
+            serde_json::to_writer_pretty(&mut out, &Told { report: &report, unread: &unread })?;
             writeln!(out)?;
         }
         Format::Csv => {

@@ -7,14 +7,15 @@ mod idle;
 mod patterns;
 
 use super::Format;
+use crate::output::Out;
 use crate::source::Source;
 use arrow_array::RecordBatch;
 use clap::{Args, ValueEnum};
 use miot_proto::units;
 use miot_trace_analysis::{Missing, events};
-use miot_trace_store::{Reader, Table};
+use miot_trace_store::{Reader, Table, Unread};
 use serde::Serialize;
-use std::io::{Write, stdout};
+use std::io::Write;
 use std::process::ExitCode;
 
 #[derive(Args, Debug)]
@@ -58,7 +59,7 @@ pub(super) fn run(what: What, arguments: &super::Arguments) -> anyhow::Result<Ex
     };
     let reader = arguments.source.open()?;
     let missing = Missing::of(&reader.table(Table::Losses)?);
-    let mut out = stdout().lock();
+    let mut out = Out::new(arguments.format == Format::Json);
     view(&Asked { arguments, reader: &reader, missing }, &mut out)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -104,15 +105,18 @@ impl Asked<'_> {
         #[derive(Serialize)]
         struct Told<'a, T> {
             missing: Missing,
+            unread: Vec<Unread>,
             #[serde(flatten)]
             result: &'a T,
         }
-        serde_json::to_writer_pretty(&mut *out, &Told { missing: self.missing, result })?;
+        let unread = self.reader.notes().all();
+        serde_json::to_writer_pretty(&mut *out, &Told { missing: self.missing, unread, result })?;
         Ok(writeln!(out)?)
     }
 
     /// That figures are lower bounds, if they are.
     fn tell_missing(&self, out: &mut impl Write) -> std::io::Result<()> {
+        super::tell_unread(&self.reader.notes().all(), out)?;
         if self.missing.lost > 0 {
             writeln!(
                 out,

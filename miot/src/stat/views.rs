@@ -166,7 +166,7 @@ fn darshan(out: &mut impl Write, rows: &[Row], origin: i64) -> std::io::Result<(
                 Value::Float(value) if *value == 0.0 => {}
                 Value::Int(value) => writeln!(out, "  {name:<26} {value}")?,
                 Value::Float(value) => writeln!(out, "  {name:<26} {value:.9}")?,
-                Value::Text(value) => writeln!(out, "  {name:<26} {value}")?,
+                Value::Text(value) => writeln!(out, "  {name:<26} {}", printable(value))?,
             }
         }
     }

@@ -2,12 +2,13 @@
 
 use super::update::{Order, State, Trouble, Update};
 use crate::chain;
+use crate::unread;
 use anyhow::Context as _;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::TimestampNanosecondType;
 use miot_trace_analysis::activity::{Activity, Window};
-use miot_trace_store::{Follow, Reader, Table, follow};
+use miot_trace_store::{Follow, Table, follow};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
@@ -44,7 +45,7 @@ impl Replay {
         let from = since.map_or(follow::From::Start, follow::From::Time);
         let mut replay = Replay {
             dir: dir.to_owned(),
-            follow: Follow::open(dir, from)?,
+            follow: unread::follow(dir, from)?,
             since: since.unwrap_or(i64::MIN),
             activity: Activity::new(),
             waiting: VecDeque::new(),
@@ -205,7 +206,7 @@ impl Replay {
     /// Takes in what is known of processes, and the losses that are new.
     fn read_side(&mut self) -> anyhow::Result<()> {
         self.side_read = Some(Instant::now());
-        let reader = Reader::open(&self.dir).context("its processes cannot be read")?;
+        let reader = unread::open(&self.dir).context("its processes cannot be read")?;
         for batch in reader.table(Table::Processes)? {
             self.activity.add(Table::Processes, &batch);
         }

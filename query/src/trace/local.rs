@@ -8,13 +8,15 @@ use datafusion::catalog::streaming::StreamingTable;
 use datafusion::datasource::MemTable;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::prelude::SessionContext;
-use miot_trace_store::{Error, Missing, Reader, Table};
+use miot_trace_store::{Error, Reader, Table, Unread};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 use tokio::task::spawn_blocking;
 use url::Url;
 
-/// Events of sealed parts are read by the query engine, everything else by the trace store.
+/// Events of sealed parts that are whole are read by the query engine, everything else by the trace store.
 #[derive(Debug)]
 pub(crate) struct Local {
     dir: PathBuf,
@@ -25,13 +27,17 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// The trace, and which parts of it are missing. `verify`: sealed events are compared with their checksums before they are read.
-    pub(crate) fn open(dir: &Path, verify: bool) -> anyhow::Result<(Local, Missing)> {
+    /// The trace. `verify`: sealed events are compared with their checksums before they are read.
+    pub(crate) fn open(dir: &Path, verify: bool) -> anyhow::Result<Local> {
         let dir = std::path::absolute(dir)?;
-        let reader = Reader::open(&dir)?;
-        let removed = reader.removed()?.parts;
-        let missing = reader.missing_parts()?;
-        Ok((Local { dir, reader: Arc::new(reader), removed, verify }, missing))
+        let reader = Reader::tolerant(&dir)?;
+        let removed = reader.removed().map_or(0, |removed| removed.parts);
+        Ok(Local { dir, reader: Arc::new(reader), removed, verify })
+    }
+
+    /// What could not be read so far.
+    pub(crate) fn unread(&self) -> Vec<Unread> {
+        self.reader.notes().all()
     }
 
     pub(crate) fn overtaken(&self) -> bool {
@@ -48,17 +54,16 @@ impl Local {
         if table != Table::Events {
             return Ok(vec![self.side(table, columns).await?]);
         }
-        if self.verify {
-            self.blocking(Reader::verify_sealed).await?;
-        }
         let mut rows: Vec<Arc<dyn TableProvider>> = Vec::new();
-        let files: Result<Vec<Url>> = self.reader.sealed().map(|path| url(&path)).collect();
+        let damaged = if self.verify { self.blocking(damaged).await? } else { BTreeSet::new() };
+        let whole = self.reader.sealed().filter(|(part, _)| !damaged.contains(part));
+        let files: Result<Vec<Url>> = whole.map(|(_, path)| url(&path)).collect();
         let files = files?;
         if !files.is_empty() {
             rows.push(sealed::table(context, table, files, Arc::clone(&columns)).await?);
         }
-        if rows.is_empty() || self.reader.parts().any(|(_, sealed)| !sealed) {
-            let live = Arc::new(Live::new(Arc::clone(&self.reader), Arc::clone(&columns)));
+        if rows.is_empty() || !damaged.is_empty() || self.reader.parts().any(|(_, sealed)| !sealed) {
+            let live = Arc::new(Live::new(Arc::clone(&self.reader), damaged, Arc::clone(&columns)));
             rows.push(Arc::new(StreamingTable::try_new(columns, vec![live])?));
         }
         Ok(rows)
@@ -79,6 +84,26 @@ impl Local {
         let ended = ended.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
         ended.map_err(|error| DataFusionError::External(Box::new(error)))
     }
+}
+
+/// Sealed parts whose events are not what was written: the trace store reads what can be read of them. A file is compared once, as long as it is the same.
+fn damaged(reader: &Reader) -> Result<BTreeSet<u64>, Error> {
+    static WHOLE: Mutex<BTreeSet<(PathBuf, u64, Option<SystemTime>)>> = Mutex::new(BTreeSet::new());
+    let mut damaged = BTreeSet::new();
+    for (part, path) in reader.sealed() {
+        let found = std::fs::metadata(&path).ok();
+        let key = found.map(|found| (path, found.len(), found.modified().ok()));
+        let whole = || WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
+        if key.as_ref().is_some_and(|key| whole().contains(key)) {
+            continue;
+        }
+        if reader.is_whole(part)? {
+            whole().extend(key);
+        } else {
+            damaged.insert(part);
+        }
+    }
+    Ok(damaged)
 }
 
 fn url(path: &Path) -> Result<Url> {

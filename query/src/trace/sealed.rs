@@ -1,6 +1,6 @@
 //! Sealed parts, as the query engine reads Parquet.
 
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::file_format::FileFormat as _;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
@@ -60,11 +60,20 @@ fn damaged(path: &ListingTableUrl, reason: &str) -> DataFusionError {
     DataFusionError::Execution(format!("{path} is damaged: {reason}; `miot fsck` says what else is wrong"))
 }
 
+/// The same type, or names out of a dictionary whose keys an earlier version made narrower.
+fn is_alike(found: &DataType, wanted: &DataType) -> bool {
+    match (found, wanted) {
+        (DataType::Dictionary(_, found), DataType::Dictionary(_, wanted)) => found == wanted,
+        _ => found == wanted,
+    }
+}
+
 /// Columns are only appended, and those that are missing may be null.
 fn fits(columns: &Schema, found: &Schema) -> Result<(), String> {
     for (at, column) in columns.fields().iter().enumerate() {
         match found.fields().get(at) {
-            Some(found) if found.name() == column.name() && found.data_type() == column.data_type() => {}
+            Some(found)
+                if found.name() == column.name() && is_alike(found.data_type(), column.data_type()) => {}
             Some(found) => {
                 return Err(format!(
                     "`{}` {} is where `{}` {} should be",

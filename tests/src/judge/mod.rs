@@ -26,6 +26,7 @@ use arrow_array::types::{
 };
 use arrow_array::{Array as _, PrimitiveArray, RecordBatch};
 use miot_proto::event::flag;
+use miot_trace_store::schema::NameKey;
 use miot_trace_store::{FileNames, Reader, Table, fsck};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -414,18 +415,18 @@ pub fn placed(trace: &Path) -> Vec<Placed> {
 
 /// The dictionary of node names of a batch.
 struct Nodes<'a> {
-    keys: &'a PrimitiveArray<UInt16Type>,
+    keys: &'a PrimitiveArray<NameKey>,
     names: &'a arrow_array::StringArray,
 }
 
 impl Nodes<'_> {
     fn of(batch: &RecordBatch) -> Nodes<'_> {
-        let column = column(batch, "node").as_dictionary::<UInt16Type>();
+        let column = column(batch, "node").as_dictionary::<NameKey>();
         Nodes { keys: column.keys(), names: column.values().as_string() }
     }
 
     fn name(&self, row: usize) -> &str {
-        self.names.value(usize::from(self.keys.value(row)))
+        self.names.value(self.keys.value(row) as usize)
     }
 }
 

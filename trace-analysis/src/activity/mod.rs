@@ -25,11 +25,12 @@ pub use miot_proto::activity::{Group, History, Loss, MINUTE, Row, Snapshot, Wind
 use crate::ops::Operations;
 use crate::{column, text};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
 use history::Ring;
 use latencies::{RANGES, range};
 use miot_proto::op::{Class, Res};
+use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Table as TraceTable, schema::FILTERED};
 use recent::{Heap, Recent};
 use std::collections::{BTreeMap, VecDeque};
@@ -267,7 +268,7 @@ impl Activity {
         let pids = column::<UInt32Type>(batch, "pid")?.values();
         let (files, files2) = (column::<UInt64Type>(batch, "file")?, column::<UInt64Type>(batch, "file2")?);
         let enclosing = column::<UInt32Type>(batch, "enclosing")?;
-        let nodes = batch.column_by_name("node")?.as_dictionary_opt::<UInt16Type>()?;
+        let nodes = batch.column_by_name("node")?.as_dictionary_opt::<NameKey>()?;
         let node_names = nodes.values().as_string_opt::<i32>()?;
         let node_keys: Vec<u64> = node_names.iter().map(|name| self.text(name.unwrap_or(""))).collect();
         let nodes = nodes.keys().values();
@@ -310,10 +311,10 @@ impl Activity {
                 continue;
             }
             let process = processes[row];
-            let job = self.job(process, pids[row], node_names, usize::from(nodes[row]));
+            let job = self.job(process, pids[row], node_names, nodes[row] as usize);
             let present = &mut self.present;
             present.cluster.add(0, &tally, range);
-            let node = node_keys.get(usize::from(nodes[row])).copied().unwrap_or(0);
+            let node = node_keys.get(nodes[row] as usize).copied().unwrap_or(0);
             present.by[Kind::Node as usize].add(node, &tally, range);
             present.by[Kind::Job as usize].add(job, &tally, range);
             present.by[Kind::Process as usize].add(process, &tally, range);
@@ -374,7 +375,7 @@ impl Activity {
 
     /// Names of files out of rows that have them.
     fn paths(&mut self, rows: &RecordBatch) -> Option<()> {
-        let nodes = rows.column_by_name("node")?.as_dictionary_opt::<UInt16Type>()?;
+        let nodes = rows.column_by_name("node")?.as_dictionary_opt::<NameKey>()?;
         let node_names = nodes.values().as_string_opt::<i32>()?;
         for (id, path) in [("file", "path"), ("file2", "path2")] {
             let (ids, paths) = (column::<UInt64Type>(rows, id)?, text(rows, path)?);

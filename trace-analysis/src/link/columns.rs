@@ -6,6 +6,7 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{Array as _, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
 use miot_proto::event::flag;
+use miot_trace_store::schema::NameKey;
 use std::collections::HashMap;
 
 /// Gives each node a number.
@@ -36,7 +37,7 @@ impl Nodes {
 pub struct Requests<'a> {
     /// Number of the node by key.
     nodes: Vec<u32>,
-    node: &'a [u16],
+    node: &'a [u32],
     process: &'a [u64],
     tid: &'a [u32],
     number: &'a [u32],
@@ -55,7 +56,7 @@ impl<'a> Requests<'a> {
         fn values<'a, T: ArrowPrimitiveType>(batch: &'a RecordBatch, name: &str) -> Option<&'a [T::Native]> {
             column::<T>(batch, name).map(|column| column.values().as_ref())
         }
-        let node = batch.column_by_name("node")?.as_dictionary_opt::<UInt16Type>()?;
+        let node = batch.column_by_name("node")?.as_dictionary_opt::<NameKey>()?;
         let names = node.values().as_string_opt::<i32>()?;
         Some(Requests {
             nodes: names.iter().map(|name| nodes.number(name.unwrap_or(""))).collect(),
@@ -75,7 +76,7 @@ impl<'a> Requests<'a> {
 
     /// Number of the node of a row.
     pub(crate) fn node(&self, row: usize) -> u32 {
-        self.nodes.get(usize::from(self.node[row])).copied().unwrap_or(u32::MAX)
+        self.nodes.get(self.node[row] as usize).copied().unwrap_or(u32::MAX)
     }
 
     /// Thread that the request of a row was served for.

@@ -1,11 +1,11 @@
 //! Batches of events of which the tests know every row.
 
 use arrow_array::builder::StringDictionaryBuilder;
-use arrow_array::types::{UInt8Type, UInt16Type};
 use arrow_array::{
     ArrayRef, Int64Array, RecordBatch, TimestampNanosecondArray, UInt16Array, UInt32Array, UInt64Array,
     new_null_array,
 };
+use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Table, schema};
 use std::sync::Arc;
 
@@ -50,9 +50,9 @@ pub(crate) fn row(op: &'static str, file: u64, result: i64, begin: i64, took: i6
 }
 
 pub(crate) fn batch(rows: &[Row]) -> RecordBatch {
-    let mut layer = StringDictionaryBuilder::<UInt8Type>::new();
-    let mut op = StringDictionaryBuilder::<UInt16Type>::new();
-    let mut node = StringDictionaryBuilder::<UInt16Type>::new();
+    let mut layer = StringDictionaryBuilder::<NameKey>::new();
+    let mut op = StringDictionaryBuilder::<NameKey>::new();
+    let mut node = StringDictionaryBuilder::<NameKey>::new();
     for row in rows {
         layer.append_value(row.layer);
         op.append_value(row.op);

@@ -2,8 +2,9 @@
 
 use super::dictionary::Dictionary;
 use super::{delta, hybrid};
+use crate::schema::NameKey;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, StringArray};
 use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
@@ -17,7 +18,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, ColumnIndexBuilder, OffsetInd
 use parquet::file::statistics::{Statistics, ValueStatistics};
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Level of zstd: the columns are encoded to little before; higher levels cost more than they save.
 const LEVEL: i32 = 1;
@@ -85,6 +86,9 @@ struct Place {
     range: Option<(u64, u64)>,
 }
 
+/// Distinct names in a row group at most: what two bytes can tell apart.
+const MOST_NAMES: usize = 1 << 16;
+
 /// The distinct texts of a column of names.
 #[derive(Default)]
 struct Names {
@@ -135,6 +139,21 @@ impl Chunk {
         }
     }
 
+    /// False if these rows bring more names than the dictionary of this row group takes. That of a new one takes all names of
+    /// [`PAGE_ROWS`](super::PAGE_ROWS) rows.
+    pub(super) fn has_room(&self, rows: &ArrayRef) -> bool {
+        let Some((keys, names)) = keys_and_names(rows) else { return true };
+        let free = MOST_NAMES - self.names.texts.len();
+        if names.len().min(keys.len()) <= free {
+            return true;
+        }
+        let mut is_used = vec![false; names.len()];
+        keys.iter().for_each(|key| is_used[*key as usize] = true);
+        let used = names.iter().zip(is_used).filter(|(_, is_used)| *is_used).filter_map(|(name, _)| name);
+        let new: HashSet<&str> = used.filter(|name| !self.names.indices.contains_key(*name)).collect();
+        new.len() <= free
+    }
+
     /// Appends a page of these rows.
     pub(super) fn add(&mut self, rows: &ArrayRef, scratch: &mut Scratch) -> Result<()> {
         let nulls = rows.nulls().filter(|nulls| nulls.null_count() > 0);
@@ -160,23 +179,13 @@ impl Chunk {
     fn put_names(&mut self, rows: &ArrayRef, scratch: &mut Scratch) -> Result<Coded> {
         let indices = &mut scratch.indices;
         indices.clear();
-        let (keys, names): (Vec<u16>, &StringArray) = if let Some(array) =
-            rows.as_dictionary_opt::<UInt16Type>()
-        {
-            (array.keys().values().to_vec(), array.values().as_string())
-        } else if let Some(array) = rows.as_dictionary_opt::<UInt8Type>() {
-            (array.keys().values().iter().map(|key| u16::from(*key)).collect(), array.values().as_string())
-        } else {
-            return Err(unknown(rows));
-        };
+        let (keys, names) = keys_and_names(rows).ok_or_else(|| unknown(rows))?;
         let mut known: Vec<Option<u16>> = vec![None; names.len()];
         for key in keys {
-            let index = match known[usize::from(key)] {
+            let key = *key as usize;
+            let index = match known[key] {
                 Some(index) => index,
-                None => {
-                    let index = self.names.index_of(names.value(usize::from(key)))?;
-                    *known[usize::from(key)].insert(index)
-                }
+                None => *known[key].insert(self.names.index_of(names.value(key))?),
             };
             indices.push(index);
         }
@@ -424,6 +433,12 @@ impl Chunk {
         index.set_boundary_order(BoundaryOrder::ASCENDING);
         Ok(index)
     }
+}
+
+/// A column of names: what each row has, and the names by key.
+fn keys_and_names(rows: &ArrayRef) -> Option<(&[u32], &StringArray)> {
+    let array = rows.as_dictionary_opt::<NameKey>()?;
+    Some((array.keys().values(), array.values().as_string_opt()?))
 }
 
 fn unknown(rows: &ArrayRef) -> ParquetError {

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use super::EventWriter;
-use crate::schema::{self, Table};
+use crate::schema::{self, NameKey, Table};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{
     Array, ArrayRef, DictionaryArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray,
-    UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+    UInt16Array, UInt32Array, UInt64Array,
 };
 use arrow_schema::DataType;
 use arrow_select::concat::concat_batches;
@@ -87,28 +87,14 @@ impl Random {
             DataType::UInt16 => {
                 Arc::new(UInt16Array::from_iter(numbers.map(|number| number.map(|number| number as u16))))
             }
-            DataType::Dictionary(key, _) => {
+            DataType::Dictionary(..) => {
                 let names: Vec<String> =
                     (0..1 + self.below(200)).map(|n| format!("name {}", n * 7)).collect();
                 let count = names.len() as u64;
                 let keys = numbers.map(|number| number.unwrap_or(0) % count);
                 let names: ArrayRef = Arc::new(StringArray::from(names));
-                match **key {
-                    DataType::UInt8 => Arc::new(
-                        DictionaryArray::<UInt8Type>::try_new(
-                            UInt8Array::from_iter_values(keys.map(|key| key as u8)),
-                            names,
-                        )
-                        .unwrap(),
-                    ),
-                    _ => Arc::new(
-                        DictionaryArray::<UInt16Type>::try_new(
-                            UInt16Array::from_iter_values(keys.map(|key| key as u16)),
-                            names,
-                        )
-                        .unwrap(),
-                    ),
-                }
+                let keys = UInt32Array::from_iter_values(keys.map(|key| key as u32));
+                Arc::new(DictionaryArray::<NameKey>::try_new(keys, names).unwrap())
             }
             other => panic!("no events have a column of type {other}"),
         }
@@ -248,4 +234,29 @@ fn columns_of_few_values_take_little() {
     // Six columns of four bits a row; the others take some bytes each.
     let bytes = written(&[batch], 1 << 20).len();
     assert!(bytes < 6 * rows / 2 + 20_000, "{bytes} bytes");
+}
+
+/// Three layers times one hundred numbers have broken parts that had keys of eight bits; one row group takes 65,536 names.
+#[test]
+fn any_number_of_names_is_read_as_it_was_written() {
+    let mut random = Random(11);
+    let names = |from: usize, count: usize| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values((from..from + count).map(|n| format!("name {n}"))))
+    };
+    let batches: Vec<RecordBatch> = (0..4usize)
+        .map(|turn| {
+            let rows = 50_000;
+            let mut columns = random.batch(rows).columns().to_vec();
+            let mut put = |name: &str, names: ArrayRef, key: &dyn Fn(usize) -> usize| {
+                let keys = UInt32Array::from_iter_values((0..rows).map(|row| key(row) as u32));
+                let place = schema::of(Table::Events).index_of(name).unwrap();
+                columns[place] = Arc::new(DictionaryArray::<NameKey>::try_new(keys, names).unwrap());
+            };
+            put("layer", names(0, 300), &|row| row % 300);
+            put("op", names(turn * 50_000, 50_000), &|row| row);
+            put("node", names(0, 70_000), &|row| (turn * 50_000 + row) % 70_000);
+            RecordBatch::try_new(schema::of(Table::Events), columns).unwrap()
+        })
+        .collect();
+    check(&batches, 1 << 20);
 }

@@ -90,13 +90,9 @@ impl LiveReader {
         Ok(())
     }
 
-    /// The next batch, but none beyond where another reader of the same file ends.
-    ///
-    /// # Errors
-    /// As [`LiveReader::next_batch`].
-    pub fn next_until(&mut self, end: &LiveReader) -> Result<Option<RecordBatch>, Error> {
-        self.limit = self.limit.min(end.limit);
-        self.next_batch()
+    /// Reads no further than another reader of the same file.
+    pub fn stop_with(&mut self, other: &LiveReader) {
+        self.limit = self.limit.min(other.limit);
     }
 
     /// Another reader of the same file from its start, up to the same end; also after the file was removed.
@@ -123,6 +119,12 @@ impl LiveReader {
         Ok(length.min(self.limit).saturating_sub(self.position))
     }
 
+    /// What its rows are.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        self.table
+    }
+
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -141,10 +143,9 @@ impl LiveReader {
         self.stop
     }
 
-    /// True if what was read has fewer columns than the table has in this version.
+    /// True if what was read has fewer columns, or narrower keys of names, than the table has in this version.
     pub(crate) fn is_of_earlier_version(&self) -> bool {
-        let columns = schema::of(self.table).fields().len();
-        self.schema.as_ref().is_some_and(|found| found.fields().len() < columns)
+        self.schema.as_ref().is_some_and(|found| !schema::is_present(self.table, found.fields()))
     }
 
     /// The next batch, or `None` if there is no further whole message (see [`LiveReader::stop`]).
@@ -206,7 +207,7 @@ impl LiveReader {
             return Ok(Err(Stop::End));
         }
         if left < PREFIX as u64 {
-            return Ok(Err(Stop::Partial));
+            return Ok(Err(self.cut_prefix(left)?));
         }
         let mut prefix = [0; PREFIX];
         self.file.read_exact_at(&mut prefix, self.position)?;
@@ -219,20 +220,22 @@ impl LiveReader {
             return Ok(Err(Stop::Bad));
         }
         if left < (PREFIX + size) as u64 {
-            return Ok(Err(Stop::Partial));
+            return Ok(Err(self.cut_metadata(left)?));
         }
         let mut meta = vec![0; size];
         self.file.read_exact_at(&mut meta, self.position + PREFIX as u64)?;
         let (flat, check) = meta.split_at(size - CHECK);
-        let Some(body_length) = arrow_ipc::root_as_message(flat).ok().map(|m| m.bodyLength()) else {
+        let Ok(message) = arrow_ipc::root_as_message(flat) else {
             return Ok(Err(Stop::Bad));
         };
-        let Some(body_length) = u64::try_from(body_length).ok().filter(|l| *l <= MAX_BODY) else {
+        let Some(body_length) = u64::try_from(message.bodyLength()).ok().filter(|l| *l <= MAX_BODY) else {
             return Ok(Err(Stop::Bad));
         };
         let start = self.position + (PREFIX + size) as u64;
         if end - start < body_length {
-            return Ok(Err(Stop::Partial));
+            // Of a message that is being written the beginning is right.
+            let is_cut = check[..4] == CHECK_TAG && body_of(&message) == Some(body_length);
+            return Ok(Err(if is_cut { Stop::Partial } else { Stop::Bad }));
         }
         let mut body = MutableBuffer::from_len_zeroed(body_length as usize);
         self.file.read_exact_at(&mut body, start)?;
@@ -241,6 +244,23 @@ impl LiveReader {
             return Ok(Err(Stop::Bad));
         }
         Ok(Ok(Whole { meta, body: body.into(), next: start + body_length }))
+    }
+
+    /// Why there are fewer bytes than a message begins with.
+    fn cut_prefix(&self, left: u64) -> io::Result<Stop> {
+        let mut prefix = [0; PREFIX];
+        let prefix = &mut prefix[..left as usize];
+        self.file.read_exact_at(prefix, self.position)?;
+        let is_begin = prefix.iter().zip(CONTINUATION).all(|(found, expected)| *found == expected);
+        Ok(if is_begin { Stop::Partial } else { Stop::Bad })
+    }
+
+    /// Why there are fewer bytes than the metadata of a message is said to have. If its end is there, they are said wrongly.
+    fn cut_metadata(&self, left: u64) -> io::Result<Stop> {
+        let mut meta = vec![0; left as usize - PREFIX];
+        self.file.read_exact_at(&mut meta, self.position + PREFIX as u64)?;
+        let has_end = meta.chunks_exact(CHECK).any(|word| word.starts_with(&CHECK_TAG));
+        Ok(if has_end { Stop::Bad } else { Stop::Partial })
     }
 
     fn decode(&mut self, whole: &Whole) -> Result<Option<RecordBatch>, Error> {
@@ -279,4 +299,17 @@ impl LiveReader {
             other => Err(damaged(&format!("a message of kind {other:?}"))),
         }
     }
+}
+
+/// Bytes of the body by the places of its buffers, which are told apart from the whole.
+fn body_of(message: &Message<'_>) -> Option<u64> {
+    let rows = match message.header_type() {
+        MessageHeader::Schema => return Some(0),
+        MessageHeader::DictionaryBatch => message.header_as_dictionary_batch()?.data()?,
+        MessageHeader::RecordBatch => message.header_as_record_batch()?,
+        _ => return None,
+    };
+    let mut ends = rows.buffers()?.iter().map(|buffer| buffer.offset().checked_add(buffer.length()));
+    let last = ends.try_fold(0, |last, end| Some(end?.max(last)))?;
+    u64::try_from(last).ok()?.checked_next_multiple_of(ALIGNMENT as u64)
 }

@@ -3,12 +3,13 @@
 
 use arrow_array::builder::StringDictionaryBuilder;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{UInt8Type, UInt16Type, UInt64Type};
+use arrow_array::types::{UInt16Type, UInt64Type};
 use arrow_array::{
     ArrayRef, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt16Array, UInt32Array,
     UInt64Array, new_null_array,
 };
 use arrow_schema::DataType;
+use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Reader, Table, Writer, schema};
 use std::path::Path;
 use std::sync::Arc;
@@ -34,9 +35,9 @@ pub fn times(values: impl IntoIterator<Item = i64>) -> ArrayRef {
 /// Events of process 1 on node `n<stream % 3>`.
 pub fn events(rows: &[Ev]) -> RecordBatch {
     let n = rows.len();
-    let mut node = StringDictionaryBuilder::<UInt16Type>::new();
-    let mut layer = StringDictionaryBuilder::<UInt8Type>::new();
-    let mut op = StringDictionaryBuilder::<UInt16Type>::new();
+    let mut node = StringDictionaryBuilder::<NameKey>::new();
+    let mut layer = StringDictionaryBuilder::<NameKey>::new();
+    let mut op = StringDictionaryBuilder::<NameKey>::new();
     for row in rows {
         node.append_value(format!("n{}", row.stream % 3));
         layer.append_value("posix");

@@ -2,12 +2,12 @@
 //! active in turns. The same trace for the same length.
 
 use anyhow::Result;
-use arrow_array::types::{UInt8Type, UInt16Type};
 use arrow_array::{
     ArrayRef, DictionaryArray, Int64Array, PrimitiveArray, RecordBatch, StringArray,
     TimestampNanosecondArray, UInt16Array, UInt32Array, UInt64Array, new_null_array,
 };
 use miot_proto::event::flag;
+use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Options, Table, Writer, schema};
 use std::path::Path;
 use std::sync::Arc;
@@ -332,18 +332,18 @@ fn columns(rows: &[Row]) -> Result<RecordBatch> {
         Some(Arc::new(rows.iter().map(of).collect::<Int64Array>()))
     }
     let is_mpi = |row: &Row| matches!(row.op, Op::MpiRead | Op::MpiWrite);
-    let layers = rows.iter().map(|row| u8::from(is_mpi(row)));
-    let layers = DictionaryArray::<UInt8Type>::try_new(
+    let layers = rows.iter().map(|row| u32::from(is_mpi(row)));
+    let layers = DictionaryArray::<NameKey>::try_new(
         PrimitiveArray::from_iter_values(layers),
         Arc::new(StringArray::from(LAYERS.to_vec())),
     )?;
-    let ops = DictionaryArray::<UInt16Type>::try_new(
-        PrimitiveArray::from_iter_values(rows.iter().map(|row| row.op as u16)),
+    let ops = DictionaryArray::<NameKey>::try_new(
+        PrimitiveArray::from_iter_values(rows.iter().map(|row| row.op as u32)),
         Arc::new(StringArray::from(OPS.to_vec())),
     )?;
     let names: Vec<String> = (0..NODES).map(|node| format!("node{node}")).collect();
-    let nodes = DictionaryArray::<UInt16Type>::try_new(
-        PrimitiveArray::from_iter_values(rows.iter().map(|row| of_rank(row.rank).2 as u16)),
+    let nodes = DictionaryArray::<NameKey>::try_new(
+        PrimitiveArray::from_iter_values(rows.iter().map(|row| of_rank(row.rank).2 as u32)),
         Arc::new(StringArray::from(names)),
     )?;
     use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};

@@ -1,0 +1,16 @@
+/* Makes a request in each of as many layers as are asked for. */
+#include <miot.h>
+#include <stdlib.h>
+
+int main(int count, char **words)
+{
+    struct miot_done done = {0, 1, 2, 2, 0};
+    int layers = count > 1 ? atoi(words[1]) : 1;
+
+    for (int layer = 0; layer < layers; layer++) {
+        struct miot_request request = miot_begin(layer, 1);
+
+        miot_end(&request, &done);
+    }
+    return 0;
+}

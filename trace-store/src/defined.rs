@@ -1,0 +1,94 @@
+//! Whether the ids that the events of a live part use are defined in side tables. Sealed parts say which side tables they have, a
+//! live part cannot: a file of it that is gone shows only by what it defined.
+
+use crate::carried::Removed;
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::live::LiveReader;
+use crate::parquet_file;
+use crate::schema::{Table, column};
+use crate::unread::{Notes, Unread};
+use arrow_array::RecordBatch;
+use arrow_array::types::UInt64Type;
+use arrow_array::{Array as _, UInt64Array};
+use parquet::file::statistics::Statistics;
+use std::path::Path;
+
+/// Columns of events, and the tables that define what is in them; the id is the first column of each.
+const USES: [(&str, &str, Table); 3] = [
+    ("process", "process", Table::Processes),
+    ("stream", "stream", Table::Threads),
+    ("file", "file", Table::Files),
+];
+
+/// The greatest ids that events use: ids are given in order, so it is these that the youngest side tables define.
+#[derive(Debug, Default)]
+pub(crate) struct Used([u64; USES.len()]);
+
+impl Used {
+    pub(crate) fn see(&mut self, events: &RecordBatch) {
+        for (greatest, (name, ..)) in self.0.iter_mut().zip(USES) {
+            *greatest = (*greatest).max(column::<UInt64Type>(events, name).map_or(0, max));
+        }
+    }
+
+    /// Notes what no side table defines. `events`: the live file that was read.
+    pub(crate) fn check(&self, layout: &Layout, events: &Path, notes: &Notes) -> Result<(), Error> {
+        for (used, (_, id, table)) in self.0.iter().zip(USES) {
+            let defined = defined(layout, table, id, *used)?;
+            if defined < *used {
+                let name = events.file_name().unwrap_or_default().to_string_lossy();
+                let side = events.with_file_name(name.replace(Table::Events.name(), table.name()));
+                let reason = format!("rows for {id} {} to {used} are missing", defined + 1);
+                notes.add(Unread::new(layout, &side, reason));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn max(ids: &UInt64Array) -> u64 {
+    if ids.null_count() == 0 {
+        return ids.values().iter().copied().max().unwrap_or(0);
+    }
+    ids.iter().flatten().max().unwrap_or(0)
+}
+
+/// The greatest id that is defined, or one that is not less than `enough`. The youngest side tables first.
+fn defined(layout: &Layout, table: Table, id: &str, enough: u64) -> Result<u64, Error> {
+    let parts = layout.parts()?;
+    let mut greatest = 0;
+    for part in parts.live.iter().rev() {
+        if let Some(mut live) = LiveReader::open(table, &layout.live(table, *part))? {
+            while let Ok(Some(batch)) = live.next_batch() {
+                greatest = greatest.max(column::<UInt64Type>(&batch, id).map_or(0, max));
+            }
+        }
+        if greatest >= enough {
+            return Ok(greatest);
+        }
+    }
+    let carried = (parts.first > 0).then(|| layout.carried(table, parts.first));
+    let sealed = parts.sides.iter().rev().map(|part| layout.sealed(table, *part));
+    for path in sealed.chain(carried) {
+        let Ok(side) = parquet_file::open(table, &path) else { continue };
+        let groups = side.metadata().row_groups().iter();
+        let ids = groups.map(|group| match group.column(0).statistics() {
+            Some(Statistics::Int64(ids)) => ids.max_opt().map_or(u64::MAX, |id| *id as u64),
+            // It may be any.
+            _ => u64::MAX,
+        });
+        greatest = ids.fold(greatest, u64::max);
+        if greatest >= enough {
+            return Ok(greatest);
+        }
+    }
+    // Ids before these were given to rows that retention removed.
+    let removed = Removed::read(layout, parts.first).unwrap_or_default();
+    let next = match table {
+        Table::Processes => removed.next_process,
+        Table::Threads => removed.next_stream,
+        _ => removed.next_file,
+    };
+    Ok(greatest.max(next.saturating_sub(1)))
+}

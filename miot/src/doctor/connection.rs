@@ -17,7 +17,8 @@ const QUESTIONS: usize = 8;
 
 /// The log-server to be checked is the one to which the log-client that is at work sends, unless another is asked for.
 pub(super) fn compare(config: &mut Config, running: String, is_asked_for: bool, report: &mut Report) {
-    let addresses = |server: &str| server.to_socket_addrs().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
+    let addresses =
+        |server: &str| server.to_socket_addrs().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
     let known = addresses(&config.server);
     if running == config.server || addresses(&running).iter().any(|address| known.contains(address)) {
         return report.ok(

@@ -2,9 +2,10 @@
 //!
 //! `undefined N`: N requests of each of 256 layers, and N of an operation that no layer has, beside N that are defined.
 //! `past N`: N requests whose completion is told two seconds late.
+//! `notes N`: N notes of 4000 bytes that cannot be packed.
 //! `long-lived FILE N`: writes FILE N times, waits for a line, writes it N times again, and waits for another.
 
-use miot_tracer::{Done, Ext, Op, begin, end, op, record, ticks};
+use miot_tracer::{Done, Ext, Op, begin, end, note, op, record, ticks};
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
@@ -15,6 +16,7 @@ fn main() -> std::io::Result<()> {
     match words.first().map(String::as_str) {
         Some("undefined") => undefined(number(1)),
         Some("past") => past(number(1)),
+        Some("notes") => notes(number(1)),
         Some("long-lived") => return long_lived(&words[1], number(2)),
         _ => std::process::exit(2),
     }
@@ -34,6 +36,20 @@ fn undefined(count: u64) {
 fn make(op: Op) {
     if let Some(begun) = begin(op) {
         end(begun, Done { length: 2, ..Done::of(2) });
+    }
+}
+
+fn notes(count: u64) {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut text = [0; 4000];
+    for _ in 0..count {
+        for bytes in text.chunks_exact_mut(8) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            bytes.copy_from_slice(&(state | 0x0101_0101_0101_0101).to_le_bytes());
+        }
+        note(&text);
     }
 }
 

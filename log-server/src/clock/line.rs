@@ -85,7 +85,7 @@ impl Line {
     pub(super) fn convert(&mut self, rows: &mut Columns, latest: i64) -> usize {
         let mut cut = 0;
         let (mut piece, mut from, mut until) = (Piece::default(), i64::MAX, i64::MIN);
-        for ((time, flags), op) in rows.time.iter_mut().zip(&mut rows.flags).zip(&rows.op) {
+        for (row, (time, flags)) in rows.time.iter_mut().zip(&mut rows.flags).enumerate() {
             let node = *time;
             // Rows are in order and pieces long: nearly always it is the piece of the row before.
             if node < from || node >= until {
@@ -95,7 +95,8 @@ impl Line {
             // Only this side marks rows.
             *flags &= !(flag::TIE | flag::LATE);
             if merged > latest {
-                (*time, *flags) = (latest, *flags | flag::LATE | flag::moved(*op));
+                let moved = rows.op.get(row).map_or(flag::MOVED, |op| flag::moved(*op));
+                (*time, *flags) = (latest, *flags | flag::LATE | moved);
                 cut += 1;
                 continue;
             }

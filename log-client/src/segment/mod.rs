@@ -59,6 +59,8 @@ pub(crate) struct Round<'a> {
     pub(crate) watermark: i64,
     /// Number of the next stream.
     pub(crate) streams: &'a mut u32,
+    /// No stream gets this number, or a later one, in this sweep.
+    pub(crate) streams_until: u32,
     /// Whether producers may have been told to overwrite; once true, for ever.
     pub(crate) overwrites: &'a dyn Fn() -> bool,
     pub(crate) reads: Reads,

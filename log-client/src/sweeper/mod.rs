@@ -51,6 +51,10 @@ const ALIVE: Duration = Duration::from_secs(1);
 /// A process that has held the promise back so often for as long as it may does so no more.
 const MOST_GIVEN_UP: u32 = 3;
 
+/// Streams that are open at a time on a node: half of what a log-server takes of it (`node_streams`). Further lanes wait until others
+/// have ended, so that whoever claims more of them than a node can have keeps nobody else out of the trace.
+const MOST_STREAMS: u32 = 1 << 17;
+
 /// Pause while there is no memory to drain into.
 const NO_ROOM: Duration = Duration::from_millis(2);
 
@@ -62,6 +66,7 @@ macro_rules! round {
             latest: &ticks,
             clocks: &$sweeper.clocks,
             watermark: $sweeper.watermark,
+            streams_until: $sweeper.streams.wrapping_add(MOST_STREAMS.saturating_sub($sweeper.open_streams)),
             streams: &mut $sweeper.streams,
             overwrites: &|| $sweeper.home.control().overwrites(),
             reads: $sweeper.reads,
@@ -124,6 +129,8 @@ pub(crate) struct Sweeper {
     /// Segments of processes whose end is not written yet.
     leaving: Vec<(Name, u32)>,
     streams: u32,
+    /// Those that have not ended, as counted once a second, and those begun since.
+    open_streams: u32,
     scratch: Scratch,
     watermark: i64,
     /// The latest time that was sent.
@@ -173,6 +180,7 @@ impl Sweeper {
             tenants: Vec::new(),
             leaving: Vec::new(),
             streams: before.next_stream,
+            open_streams: 0,
             scratch: Scratch::default(),
             watermark: before.promised.unwrap_or(i64::MIN),
             newest: i64::MIN,
@@ -291,6 +299,7 @@ impl Sweeper {
                 tracing::debug!(name = tenant.name.as_str(), ?lost, "process ended");
             }
             behind |= tally.behind;
+            self.open_streams = self.open_streams.saturating_add(tally.streams as u32);
             effort.events += tally.events;
             effort.fullest = effort.fullest.max(tally.fullest);
             effort.rest |= tally.rest;
@@ -371,8 +380,9 @@ impl Sweeper {
     }
 
     /// Tells producers to claim no more memory while the node's budget is used up.
-    fn keep_budget(&self, sink: &dyn Sink) {
+    fn keep_budget(&mut self, sink: &dyn Sink) {
         let survey = self.survey(sink);
+        self.open_streams = u32::try_from(survey.lanes).unwrap_or(u32::MAX);
         let taken = survey.segment_bytes;
         *self.survey.lock().unwrap_or_else(PoisonError::into_inner) = survey;
         let is_full = taken >= self.node_bytes;

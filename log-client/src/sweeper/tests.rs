@@ -79,6 +79,18 @@ fn without_room_nothing_is_taken_and_nothing_promised() {
     assert_eq!(node.kept.attempts(), [0, 1]);
 }
 
+#[test]
+fn lanes_beyond_what_a_node_may_have_wait_and_nothing_of_them_is_lost() {
+    let mut node = Node::start();
+    node.push(0);
+    node.sweeper.open_streams = MOST_STREAMS;
+    node.sweep();
+    assert_eq!((node.kept.streams.len(), node.kept.attempts()), (0, vec![]));
+    node.sweeper.open_streams = MOST_STREAMS - 1;
+    node.sweep();
+    assert_eq!((node.kept.streams.len(), node.kept.attempts()), (1, vec![0]));
+}
+
 /// A clean stop: what stays in the lanes is for the log-client after this one, with its own time.
 #[test]
 fn a_stop_promises_no_more_than_the_lanes_have() {

@@ -177,7 +177,7 @@ pub(super) fn quality(model: &Model) -> Quality {
     }
     if totals.times_moved > 0 {
         details.push(format!(
-            "{} another time than that of its completion, and are marked (MOVED).",
+            "{} another time than that of the completion: marked MOVED in `flags`.",
             counted(totals.times_moved, "event has", "events have")
         ));
     }

@@ -11,7 +11,7 @@
 //! What was sent and not acknowledged may be given up as well. Whoever has it knows, so the server decides what is lost.
 
 use super::format::{self, HEADER, PROMISE};
-use super::ledger::{self, Tale};
+use super::ledger::Tale;
 use super::scan::{Found, Scan};
 use super::stretch::Stretch;
 use super::{Part, Spool};
@@ -170,7 +170,7 @@ impl Spool {
         let bytes = tale.bytes(self.salt);
         let file = self.open_file(UNFINISHED_LEDGER, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)?;
         file.write_all_at(&bytes, 0).inspect_err(|_| self.unlink(UNFINISHED_LEDGER))?;
-        Ok(ledger::bytes_of(bytes.len() as u64))
+        Ok(bytes.len() as u64)
     }
 
     fn scan(&self, part: Part, promised: &mut Option<i64>) -> io::Result<Sound> {

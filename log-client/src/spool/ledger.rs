@@ -35,8 +35,6 @@ const FRAME: [u8; 4] = *b"FRAM";
 const ENTRY: usize = 64;
 /// Entries are multiples of this.
 const STEP: usize = 8;
-/// Memory is counted in these.
-const PAGE: u64 = 4096;
 
 /// What was taken from a lane, up to the last record of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +89,7 @@ impl Ledger {
 
     /// Bytes it takes.
     pub(super) fn bytes(&self) -> u64 {
-        self.end.next_multiple_of(PAGE)
+        self.end
     }
 
     /// Notes what the message of this number tells, whose frame this is. `define` gives what defines its subject.
@@ -346,9 +344,4 @@ fn read_entry(bytes: &[u8; ENTRY], salt: u128) -> Option<(Taken, u64)> {
     let taken = Taken { stream, next: number(24)?, time: number(32)? as i64 };
     let last = number(16)?;
     (*bytes == entry(taken, last, salt)).then_some((taken, last))
-}
-
-/// Bytes that a ledger of this length takes.
-pub(super) fn bytes_of(length: u64) -> u64 {
-    length.next_multiple_of(PAGE)
 }

@@ -1,7 +1,7 @@
 //! What an earlier log-client left.
 
 use super::format::{self, HEADER, Header};
-use super::ledger::{self, Tale};
+use super::ledger::Tale;
 use super::scan::{Found, Scan};
 use super::{Heritage, Part, Spool, condense, random};
 use crate::error::Error;
@@ -115,8 +115,7 @@ fn ledgers_of(spool: &Spool, ledgers: &[u64], parts: &mut [Part]) -> Result<(Tal
         match parts.iter_mut().find(|part| part.file == number) {
             Some(part) => {
                 let stat = rustix::fs::statat(&spool.dir, &name, AtFlags::SYMLINK_NOFOLLOW);
-                part.ledger =
-                    stat.map_or(0, |stat| ledger::bytes_of(u64::try_from(stat.st_size).unwrap_or(0)));
+                part.ledger = stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
             }
             // Of a file for messages that never came.
             None if own.last == 0 => {

@@ -21,6 +21,8 @@ use std::sync::atomic::Ordering::Relaxed;
 const ROOM: u64 = 1 << 20;
 /// Space claimed at a time: batches are taken while so much is left of the bound, so that no file is claimed beyond it.
 pub(super) const CLAIM: u64 = 2 * ROOM;
+/// What the ledgers of all files take beyond their bytes: up to a page each. So much less is claimed.
+const PAGES: u64 = 128 << 10;
 /// The reader is woken within a sweep after so many bytes.
 const ANNOUNCE: u64 = 256 << 10;
 
@@ -447,7 +449,7 @@ fn claim(file: &File, at: u64) -> io::Result<u64> {
     // Beyond the end of the file: what is there after a death is no message.
     let claim =
         |bytes| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, at, bytes).map(|()| at + bytes);
-    match claim(CLAIM).or_else(|_| claim(ROOM)) {
+    match claim(CLAIM - PAGES).or_else(|_| claim(ROOM)) {
         Ok(claimed) => Ok(claimed),
         // Not every file system can; on such a one a full disk is noticed by a failed write.
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(u64::MAX),

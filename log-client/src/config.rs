@@ -128,6 +128,10 @@ pub struct Config {
     /// A clean stop leaves everything to the next log-client: programs go on recording, what is not acknowledged stays in
     /// the spool. For restarts and upgrades; [`LogClient::run`](crate::LogClient::run) without it ends recording. Default: false.
     pub hand_over: bool,
+    /// Programs of all users are recorded, whatever the MIOT directory: it is made, or opened, to all of them (mode 1777). The
+    /// daemon sets it when root starts it; in the default directory of root it is so in any case. No key of the file.
+    #[serde(skip)]
+    pub of_all_users: bool,
 }
 
 /// See [`Config::spool_full`].
@@ -179,6 +183,7 @@ impl Default for Config {
             dead_after: Duration::from_secs(30),
             stop: Duration::from_secs(10),
             hand_over: false,
+            of_all_users: false,
         }
     }
 }

@@ -201,6 +201,7 @@ fn run(options: &Options) -> Result<(), (u8, Error)> {
         // Nothing is to be recorded while the rest is delivered.
         (config.enabled, config.hand_over) = (false, false);
     }
+    config.of_all_users = rustix::process::geteuid().is_root();
     let user = config.user.as_deref().map(User::find).transpose();
     let reduced = user.and_then(|user| reduce_to(user.as_ref(), LOG_CLIENT));
     reduced.map_err(|reason| setup(Error::Privileges(reason)))?;

@@ -31,14 +31,15 @@
 //! A lane that stays marked, or that claims old times for ever, holds back the order of a whole cluster: by
 //! [`HELD_AT_MOST`] and no more. After that the node promises without it. Nobody else is harmed by that; what
 //! the lane had not committed by then, one record of a thread that was stopped in the middle of it, is delivered
-//! later with the time of the promise, as below. The wait begins again when there was no room for what the lanes
+//! later with the time of the promise and marked, as below. The wait begins again when there was no room for what the lanes
 //! hold, or nothing was to be read from them: then it is not their producers who are late.
 //!
 //! # What the promise does not rest on
 //!
 //! A producer that lies, or that records requests whose completion it learned late (`miot_tracer::record`),
 //! could still deliver an event from before the watermark. Such an event gets the time of the promise
-//! instead ([`SafeTime::admit`]) and is counted as clamped: the merge never sees the promise broken.
+//! instead ([`SafeTime::admit`]), is marked ([`miot_proto::event::flag::moved`]) and counted as clamped: the merge never
+//! sees the promise broken, and the trace says whose time is not when it completed.
 
 use std::time::Duration;
 

@@ -15,6 +15,7 @@
 //! so that nothing is acknowledged on the strength of a copy that is not durable.
 
 use miot_proto::batch::Columns;
+use miot_proto::event::flag;
 use miot_proto::wire::StreamEnd;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -222,7 +223,7 @@ impl<T> Merge<T> {
         self.add_stream(stream, first);
         let Some(lane) = self.lanes.get_mut(&stream) else { return 0 };
         let start = drop_seen(&mut columns, lane.next);
-        hold_back_times(&mut columns.time[start..], &mut lane.time);
+        hold_back_times(&mut columns, start, &mut lane.time);
         if let Some(last) = columns.attempt.last() {
             lane.next = lane.next.max(last + 1);
         }
@@ -239,7 +240,8 @@ impl<T> Merge<T> {
         self.add_stream(stream, 0);
         if let Some(lane) = self.lanes.get_mut(&stream) {
             let after = given_up.ranges.iter().map(|(_, last)| last.saturating_add(1)).max();
-            lane.next = lane.next.max(after.unwrap_or(0));
+            // Without ranges all below `after` was taken from the lane, and comes no more if it has not come.
+            lane.next = lane.next.max(after.unwrap_or(given_up.after));
             self.entries += 1;
             lane.queue.push_back(Entry { what: What::GivenUp(given_up), ticket });
         }
@@ -319,7 +321,7 @@ impl<T> Merge<T> {
                         }
                     }
                     What::GivenUp(GivenUp { after, ranges, time }) => {
-                        let first = ranges.first().map_or(0, |(first, _)| *first);
+                        let first = ranges.first().map_or(u64::MAX, |(first, _)| *first);
                         miss(
                             stream,
                             &mut lane.given,
@@ -426,15 +428,18 @@ fn drop_seen(columns: &mut Columns, next: u64) -> usize {
     columns.attempt.partition_point(|attempt| *attempt < next)
 }
 
-/// Makes times not decrease, from `last` on, and leaves the last one there.
-fn hold_back_times(times: &mut [i64], last: &mut i64) {
+/// Makes times not decrease, from row `start` and the time `last` on, and leaves the last one there. What is moved is marked.
+fn hold_back_times(columns: &mut Columns, start: usize, last: &mut i64) {
+    let times = &mut columns.time[start..];
     let Some((&first, &end)) = times.first().zip(times.last()) else { return };
     if first >= *last && times.is_sorted() {
         *last = end;
         return;
     }
-    for time in times {
-        *time = (*time).max(*last);
+    for ((time, flags), op) in times.iter_mut().zip(&mut columns.flags[start..]).zip(&columns.op[start..]) {
+        if *time < *last {
+            (*time, *flags) = (*last, *flags | flag::moved(*op));
+        }
         *last = *time;
     }
 }

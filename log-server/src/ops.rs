@@ -62,6 +62,8 @@ impl Ops {
     fn learn(&mut self, op: Op) -> OpFacts {
         let layer = match Layer::from_number(op.layer) {
             Some(layer) => self.layers.key(layer.name()),
+            // A key less than there are numbers: some have to share a name.
+            None if op.layer >= SHARED_NAME => self.layers.key("other"),
             None => self.layers.key(&op.layer.to_string()),
         };
         let info = op.info();
@@ -123,6 +125,9 @@ impl Ops {
     }
 }
 
+/// Layers from this number on, of which none is defined, have one name.
+const SHARED_NAME: u8 = 0xf0;
+
 fn index(op: Op) -> usize {
     usize::from(op.layer) << 8 | usize::from(op.number)
 }
@@ -147,7 +152,8 @@ impl<K: Copy + TryFrom<usize>> Names<K> {
         if let Some(key) = self.keys.get(name) {
             return Some(*key);
         }
-        let key = K::try_from(self.names.len()).ok()?;
+        // A dictionary as long as there are keys is one that readers refuse: the length has to fit a key as well.
+        let key = K::try_from(self.names.len() + 1).and_then(|_| K::try_from(self.names.len())).ok()?;
         self.keys.insert(name.to_owned(), key);
         self.names.push(name.to_owned());
         self.values = None;
@@ -182,6 +188,14 @@ mod tests {
     use arrow_array::cast::AsArray;
 
     #[test]
+    fn a_dictionary_is_shorter_than_there_are_keys() {
+        let mut names = Names::<u8>::default();
+        let given = (0..300).filter(|name: &u32| names.try_key(&name.to_string()).is_some()).count();
+        assert_eq!((given, names.values().len()), (255, 255));
+        assert_eq!(names.try_key("7"), Some(7), "what has one keeps it");
+    }
+
+    #[test]
     fn every_operation_has_a_key_and_its_name() {
         let mut ops = Ops::default();
         let facts = ops.of(posix::OPENAT);
@@ -196,7 +210,8 @@ mod tests {
             let name = op.name().map_or_else(|| format!("{}:{}", op.layer, op.number), str::to_owned);
             assert_eq!(names.value(all[index(op)].key.into()), name);
         }
-        assert_eq!(ops.layers().len(), 256);
+        // As many as the undefined ones that have names of their own, one for the others, and fewer than there are keys.
+        assert_eq!(ops.layers().len(), usize::from(SHARED_NAME) + 1);
         assert!(Arc::ptr_eq(&ops.names(), &ops.names()));
     }
 }

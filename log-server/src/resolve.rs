@@ -78,6 +78,11 @@ pub fn resolve<'a, T>(catalog: &mut Catalog, ops: &mut Ops, step: &'a Step<T>) -
         });
     }
     let mut walk = Walk { catalog, ops, out: Resolved::default() };
+    for cursor in cursors.iter().filter(|cursor| cursor.mixed) {
+        if let Some(process) = processes.get_mut(cursor.process) {
+            walk.names(cursor, process);
+        }
+    }
     walk.out.order.reserve_exact(step.order.len());
     walk.out.facts.reserve_exact(step.order.len());
     walk.out.files.reserve_exact(step.order.len());
@@ -157,6 +162,21 @@ impl<'a> Walk<'_, 'a> {
         }
     }
 
+    /// Handles that are named in this step and nowhere before: their requests may come earlier, where a lane has overwritten
+    /// the record that named them first. A handle is never used again, so it stands for the same file all the time.
+    fn names(&mut self, cursor: &Cursor<'a>, process: &mut Process) {
+        let columns = cursor.columns;
+        for ext in cursor.exts {
+            let (row, path) = (ext.row as usize, columns.paths(ext).0);
+            let handle = columns.handle[row];
+            let is_name = columns.kind[row] == Kind::File as u8 && is_handle(handle) && !path.is_empty();
+            if is_name && process.handles.get(handle).is_none() {
+                let file = self.intern_quietly(process.node, path).0;
+                process.handles.define(handle, file);
+            }
+        }
+    }
+
     /// A record that says what a handle stands for. Other kinds are of a later version and say nothing to us;
     /// they too must be accounted for.
     fn record(&mut self, cursor: &mut Cursor<'a>, process: &mut Process, row: usize) {
@@ -169,7 +189,9 @@ impl<'a> Walk<'_, 'a> {
         let path = ext.map_or(&[][..], |ext| columns.paths(&ext).0);
         let handle = cursor.columns.handle[row];
         let file = self.intern_quietly(process.node, path).0;
-        if cursor.columns.kind[row] == Kind::File as u8 && is_handle(handle) && !path.is_empty() {
+        let is_name = cursor.columns.kind[row] == Kind::File as u8 && is_handle(handle) && !path.is_empty();
+        // Named again: it may have been renamed meanwhile, and keeps the name that it had.
+        if is_name && process.handles.get(handle).is_none() {
             process.handles.define(handle, file);
         }
         let record = Some((cursor.stream, cursor.columns.attempt[row], handle));

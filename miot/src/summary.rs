@@ -73,6 +73,10 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> anyhow::Result<()>
         let interrupted = counted(totals.interrupted, "request");
         writeln!(out, "cut off by the end of their thread or process: {interrupted}")?;
     }
+    if totals.times_moved > 0 {
+        let moved = counted(totals.times_moved, "event");
+        writeln!(out, "with a time that was moved (MOVED in flags, docs/trace.md): {moved}")?;
+    }
     if !report.operations.is_empty() {
         writeln!(
             out,

@@ -110,13 +110,24 @@ pub mod flag {
     pub const DURATION_SATURATED: u16 = 1 << 6;
     /// Set by the log-server: the event came after its time had already been merged.
     pub const LATE: u16 = 1 << 7;
-    /// Bits 8-14 belong to the operation. `mmap`: PROT_READ, PROT_WRITE, PROT_EXEC, MAP_SHARED. `close_range`: its flags. Reads and writes:
+    /// Bits 8-13 belong to the operation, of the messages of a debug log bit 14, too. `mmap`: PROT_READ, PROT_WRITE, PROT_EXEC, MAP_SHARED. `close_range`: its flags. Reads and writes:
     /// [`UNALIGNED`].
     pub const OP_SHIFT: u32 = 8;
     /// Of reads and writes: the buffer (of several the first) does not begin at a multiple of [`MEMORY_ALIGNMENT`].
     pub const UNALIGNED: u16 = 1 << OP_SHIFT;
     /// Bytes; what Darshan takes if it was not built otherwise (`--with-mem-align`).
     pub const MEMORY_ALIGNMENT: usize = 8;
+    /// Set by the tiers, never by a producer: `time` is not when the request completed, see [`moved`].
+    pub const MOVED: u16 = 1 << 14;
+    /// The bit that says that the completion time of an event of this operation was moved: it lay before that of the event
+    /// before it in its stream, before what its node had promised, or in the future. [`MOVED`], but for the messages of a
+    /// debug log, whose bits 8-14 are in use: there it is bit 1, which says nothing of them otherwise.
+    #[inline]
+    #[must_use]
+    pub const fn moved(op: crate::op::Op) -> u16 {
+        let debug = crate::op::app::DEBUG;
+        if op.layer == debug.layer && op.number == debug.number { OFFSET_QUERIED } else { MOVED }
+    }
     /// Set by the log-server: two nanoseconds of the node's clock fall on one of the trace, and this event is of the
     /// later one. With it the node's own time can be had back exactly.
     pub const TIE: u16 = 1 << 15;

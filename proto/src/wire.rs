@@ -401,7 +401,8 @@ pub enum Message {
         /// See [`Message::Batch`].
         after: u64,
         /// First and last attempt numbers, ascending; what is missing between two ranges was lost in the lane. At most
-        /// [`MAX_RANGES`].
+        /// [`MAX_RANGES`]. None: nothing is given up, but what has not come below `after` was taken from the lane and does not
+        /// come any more, because the spool was damaged.
         ranges: Vec<(u64, u64)>,
         /// Completion of the last of them, node's nanoseconds since 1970.
         time: i64,

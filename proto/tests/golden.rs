@@ -112,7 +112,7 @@ fn layouts() {
     }
     words!("event", event, WORDS SLOT_BYTES MAX_PATH MAX_SLOTS NONE);
     words!("kind", event::Kind, Request File);
-    words!("flag", event::flag, PATH_CUT OFFSET_QUERIED ASYNC INTERRUPTED APPEND DIRECT DURATION_SATURATED LATE OP_SHIFT TIE);
+    words!("flag", event::flag, PATH_CUT OFFSET_QUERIED ASYNC INTERRUPTED APPEND DIRECT DURATION_SATURATED LATE OP_SHIFT MOVED TIE);
     words!("layer", op::Layer, App MpiIo Stdio Posix Fuse Client Block);
     words!("segment", segment, MAGIC MAJOR MINOR HEADER_BYTES LANE_BYTES MAX_LANES SLOTS_OFFSET MIN_LANE_SLOTS
         MAX_LANE_SLOTS MAX_SEGMENT_BYTES HEADER_STRINGS);

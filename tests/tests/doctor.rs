@@ -193,6 +193,24 @@ fn what_is_broken_is_named() {
     node.end();
 }
 
+/// The configuration was changed, and the log-client not started again.
+#[test]
+fn the_log_server_of_the_running_log_client_is_checked_and_another_in_the_configuration_named() {
+    let node = Node::new("other-server");
+    node.expect(&mut node.doctor(), "connection: log-server", "ok", "as configured");
+    let nobody = free_port();
+    let text = fs::read_to_string(&node.config).unwrap();
+    fs::write(&node.config, text.replace(&format!(":{}", node.port), &format!(":{nobody}"))).unwrap();
+    let mut doctor = node.doctor();
+    node.expect(&mut doctor, "connection: log-server", "warning", &format!("127.0.0.1:{}", node.port));
+    node.expect(&mut doctor, "connection: log-server", "warning", &format!("localhost:{nobody}"));
+    node.expect(&mut doctor, "connection: accepted", "ok", "served");
+    // What is asked for is what is checked.
+    let at = format!("localhost:{nobody}");
+    node.expect(node.doctor().args(["--server", &at]), "connection: reached", "problem", "firewall");
+    node.end();
+}
+
 #[test]
 fn certificates_that_do_not_fit_are_named() {
     let node = Node::new("certificates");

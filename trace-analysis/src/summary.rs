@@ -113,6 +113,8 @@ pub struct Summary {
     total: Tally,
     events: u64,
     interrupted: u64,
+    /// Events whose `time` is not when they completed.
+    moved: u64,
     first: Option<i64>,
     last: Option<i64>,
     losses: BTreeMap<String, (u64, u64)>,
@@ -152,6 +154,8 @@ impl Summary {
             self.last = Some(self.last.map_or(end, |last| last.max(end)));
             let number = self.operations.number(&mut numbers, row);
             let info = self.operations.get(number).info;
+            let mark = info.map_or(flag::MOVED, |info| flag::moved(info.op));
+            self.moved += u64::from(flags.value(row) & mark != 0);
             let moved = match info {
                 Some(info) if info.result == Res::Bytes => u64::try_from(result.value(row)).unwrap_or(0),
                 _ => 0,

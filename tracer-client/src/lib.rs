@@ -50,6 +50,8 @@ mod file;
 mod identity;
 mod lane;
 #[cfg(not(loom))]
+mod lap;
+#[cfg(not(loom))]
 mod node;
 #[cfg(not(loom))]
 mod process;
@@ -65,6 +67,8 @@ pub use identity::directory;
 pub use lane::Doing;
 #[cfg(all(any(test, feature = "testing"), not(loom)))]
 pub use lane::steps;
+#[cfg(not(loom))]
+pub use lap::{is_current, lap};
 pub use miot_proto::event::{Caller, Communicator, Ext, NONE, flag};
 pub use miot_proto::op::{self, Layer, Op};
 #[cfg(not(loom))]

@@ -43,6 +43,12 @@ const MOST_LOOKED_AT: usize = 1 << 14;
 /// the name of the node.
 const LOCK_FILE: &str = "lock";
 
+/// Mode of a directory in which everybody may make files, and remove only their own.
+const SHARED: u32 = 0o1777;
+
+/// Name of the file that says to which log-server the log-client that serves the directory sends; everybody may read it.
+pub(super) const SERVER_FILE: &str = "log-server";
+
 /// The directory, locked by this process.
 #[derive(Debug)]
 pub(crate) struct Home {
@@ -59,6 +65,9 @@ impl Home {
     pub(crate) fn prepare(config: &Config, tsc_hz: u64) -> Result<Home, Error> {
         let dir = open_dir(config)?;
         let lock = lock(&config.dir, &dir, &config.node)?;
+        if let Err(error) = tell_server(&dir, &config.server) {
+            tracing::warn!(%error, dir = %config.dir.display(), "cannot write down which log-server this is for");
+        }
         let control = Arc::new(Control::open(&config.dir, dir.as_fd(), config, tsc_hz)?);
         let home = Home { path: config.dir.clone(), dir, control, _lock: lock };
         home.show_life();
@@ -103,11 +112,12 @@ impl Home {
 fn open_dir(config: &Config) -> Result<OwnedFd, Error> {
     let path = config.dir.as_path();
     let user = rustix::process::geteuid().as_raw();
-    let node_wide = (user == 0 || config.user.is_some()) && path == Path::new(DEFAULT_DIR);
-    match rustix::fs::mkdir(path, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => {}
+    let is_default = (user == 0 || config.user.is_some()) && path == Path::new(DEFAULT_DIR);
+    let is_new = match rustix::fs::mkdir(path, Mode::RWXU) {
+        Ok(()) => true,
+        Err(Errno::EXIST) => false,
         Err(error) => return Err(Error::path("cannot create the MIOT directory", path, error)),
-    }
+    };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = rustix::fs::open(path, flags, Mode::empty())
         .map_err(|error| Error::path("cannot open the MIOT directory", path, error))?;
@@ -119,12 +129,46 @@ fn open_dir(config: &Config) -> Result<OwnedFd, Error> {
     if rustix::fs::fstatfs(&dir).is_ok_and(|stat| !IN_MEMORY.contains(&(stat.f_type as u64))) {
         tracing::warn!(dir = %path.display(), "the MIOT directory is not in memory: programs would wait for a disk; use /dev/shm/miot");
     }
-    if node_wide {
+    // A directory of something else is not opened to everybody because it was named by mistake.
+    if is_default || config.of_all_users && (is_new || is_miot_directory(&dir)) {
         // Every user's processes leave segments here; sticky, so that each can remove only its own.
-        rustix::fs::fchmod(&dir, Mode::from_raw_mode(0o1777))
+        rustix::fs::fchmod(&dir, Mode::from_raw_mode(SHARED))
             .map_err(|error| Error::path("cannot open the MIOT directory to all users", path, error))?;
+        warn_of_closed_way(path);
+    } else if config.of_all_users && stat.st_mode & SHARED != SHARED {
+        tracing::warn!(
+            dir = %path.display(),
+            mode = format!("{:04o}", stat.st_mode & 0o7777),
+            "the MIOT directory was there before, with other files in it, and stays as it is: programs of other users \
+             are not recorded; chmod 1777, or another `dir`"
+        );
     }
     Ok(dir)
+}
+
+/// True if nothing is in it, or an earlier log-client of this user has served it.
+fn is_miot_directory(dir: &OwnedFd) -> bool {
+    let look = |name: &str| rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+    if [LOCK_FILE, FILE].iter().all(|name| look(name).is_ok_and(|stat| is_our_file(&stat))) {
+        return true;
+    }
+    let Ok(entries) = Dir::read_from(dir) else { return false };
+    entries.map_while(Result::ok).all(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
+}
+
+/// Says which folder above keeps other users from getting there.
+fn warn_of_closed_way(path: &Path) {
+    let closed = path.ancestors().skip(1).find(|above| {
+        let stat = rustix::fs::stat(*above);
+        !above.as_os_str().is_empty() && stat.is_ok_and(|stat| stat.st_mode & 0o001 == 0)
+    });
+    if let Some(closed) = closed {
+        tracing::warn!(
+            dir = %path.display(),
+            folder = %closed.display(),
+            "users who may not pass through this folder do not get to the MIOT directory: their programs are not recorded"
+        );
+    }
 }
 
 fn lock(path: &Path, dir: &OwnedFd, node: &str) -> Result<File, Error> {
@@ -164,6 +208,20 @@ fn lock(path: &Path, dir: &OwnedFd, node: &str) -> Result<File, Error> {
         }
         Err(error) => Err(fail(error)),
     }
+}
+
+/// Writes down where events are sent, under another name until it is complete.
+fn tell_server(dir: &OwnedFd, server: &str) -> Result<(), Errno> {
+    let name = format!("{SERVER_FILE}.{}", rustix::process::getpid().as_raw_nonzero());
+    let _ = rustix::fs::unlinkat(dir, &name, AtFlags::empty());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(dir, &name, flags, Mode::RUSR | Mode::WUSR)?;
+    let written = rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))
+        .and_then(|()| rustix::io::write(&file, format!("{server}\n").as_bytes()))
+        .and_then(|_| rustix::fs::renameat(dir, &name, dir, SERVER_FILE));
+    written.inspect_err(|_| {
+        let _ = rustix::fs::unlinkat(dir, &name, AtFlags::empty());
+    })
 }
 
 /// True for a regular file that this user made and nobody else has a name for.

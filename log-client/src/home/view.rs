@@ -1,9 +1,10 @@
 //! The control page of a log-client that another user runs: to be looked at.
 
+use super::SERVER_FILE;
 use super::control::{LONGEST_SWEEP, Reader, Snapshots, check_magic, open_page};
 use super::error::ControlError;
 use miot_proto::control::{BYTES, FILE, Settings, word};
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -31,6 +32,19 @@ impl View {
         view.copy()?;
         check_magic(dir.join(FILE), view.get(word::MAGIC))?;
         Ok(view)
+    }
+
+    /// The log-server to which the log-client sends, if it says so.
+    #[must_use]
+    pub fn server(&self) -> Option<String> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::open(self.dir.join(SERVER_FILE), flags, Mode::empty()).ok()?;
+        // In a directory of all users others may have made it.
+        let (own, page) = (rustix::fs::fstat(&file).ok()?, rustix::fs::fstat(&self.file).ok()?);
+        let mut bytes = [0; 512];
+        let length = rustix::io::pread(&file, &mut bytes, 0).ok()?;
+        let text = std::str::from_utf8(&bytes[..length]).ok()?.trim_end();
+        (own.st_uid == page.st_uid && !text.is_empty()).then(|| text.to_owned())
     }
 
     /// What producers are told.

@@ -56,8 +56,19 @@ pub(super) fn deliver(
     columns.clear();
     let mut next = attempt;
     for (shown, enclosing) in shown.iter().filter_map(|(shown, number)| Some((shown.as_ref()?, *number))) {
-        let event = shown.event(enclosing, end, owner.created);
-        let time = open.progress.safe.admit(clock.time(end));
+        // Its producer could not have committed it either.
+        if !shown.op.is_defined() {
+            tally.violations += 1;
+            tally.undefined += 1;
+            continue;
+        }
+        let mut event = shown.event(enclosing, end, owner.created);
+        let noticed = clock.time(end);
+        let time = open.progress.safe.admit(noticed);
+        if time != noticed {
+            event.flags |= flag::moved(event.op);
+            tally.clamped += 1;
+        }
         // Numbers end where a producer claims so many losses.
         let Some(after) = next.checked_add(1) else { break };
         columns.push(Kind::Request as u8, next, time, clock.last().span(event.duration), &event, None);
@@ -65,6 +76,7 @@ pub(super) fn deliver(
     }
     if !columns.is_empty() {
         tally.events += columns.len() as u64;
+        tally.newest = tally.newest.max(columns.time.last().copied().unwrap_or(0));
         tally.interrupted += columns.len() as u64;
         round.sink.send(Fact::Batch { stream: open.stream, after: open.sent, columns });
         open.sent = next;

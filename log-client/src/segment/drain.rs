@@ -216,10 +216,13 @@ impl Open {
         let to_tail = copied.end == until;
         let parsed = parse(&buffer[overwritten..], to_tail, clock, now, &mut self.progress, columns);
         tally.events += columns.len() as u64;
-        tally.violations += parsed.violations;
+        // These cost no more to look at than others, so the lane is read on.
+        tally.violations += parsed.violations + parsed.undefined;
+        tally.undefined += parsed.undefined;
         tally.unknown += parsed.unknown;
         tally.clamped += parsed.clamped;
         if !columns.is_empty() {
+            tally.newest = tally.newest.max(columns.time.last().copied().unwrap_or(0));
             let last = columns.attempt.last().map_or(self.sent, |last| last.saturating_add(1));
             round.sink.send(Fact::Batch { stream: self.stream, after: self.sent, columns });
             self.sent = last;

@@ -230,6 +230,11 @@ impl Lane {
         round: &mut Round<'_>,
         tally: &mut Tally,
     ) -> Result<bool, Broken> {
+        if round.streams_until.wrapping_sub(*round.streams).cast_signed() <= 0 {
+            // There are as many as a node may have: later.
+            tally.rest = true;
+            return Ok(false);
+        }
         let entry = owner.reread()?;
         let state = word(&entry, at::STATE);
         if (state >> 32) as u32 != incarnation {

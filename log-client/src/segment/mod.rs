@@ -59,6 +59,8 @@ pub(crate) struct Round<'a> {
     pub(crate) watermark: i64,
     /// Number of the next stream.
     pub(crate) streams: &'a mut u32,
+    /// No stream gets this number, or a later one, in this sweep.
+    pub(crate) streams_until: u32,
     /// Whether producers may have been told to overwrite; once true, for ever.
     pub(crate) overwrites: &'a dyn Fn() -> bool,
     pub(crate) reads: Reads,
@@ -113,12 +115,16 @@ pub(crate) struct Tally {
     pub(crate) events: u64,
     pub(crate) streams: u64,
     pub(crate) violations: u64,
+    /// Requests of layers and operations that are not defined; among `violations`.
+    pub(crate) undefined: u64,
     pub(crate) unknown: u64,
     pub(crate) clamped: u64,
     /// Events made of requests that were cut off; among `events`.
     pub(crate) interrupted: u64,
     /// How full the fullest lane was, in 64ths.
     pub(crate) fullest: u32,
+    /// Completion of the latest event, nanoseconds since 1970.
+    pub(crate) newest: i64,
     /// Something was left for the next sweep.
     pub(crate) rest: bool,
     /// A lane has not got to where the snapshot wants it.
@@ -140,6 +146,8 @@ pub(crate) struct Segment<M> {
     first: usize,
     /// Violations so far.
     violations: u64,
+    /// Those among them that take no time from others.
+    undefined: u64,
     closed: bool,
     /// The file is shorter than its header says, or full of nonsense: nothing more is read from it.
     cut_off: bool,
@@ -175,6 +183,7 @@ impl<M: Memory> Segment<M> {
             lanes: Vec::new(),
             first: 0,
             violations: 0,
+            undefined: 0,
             closed: false,
             cut_off: false,
         }
@@ -204,7 +213,8 @@ impl<M: Memory> Segment<M> {
             self.cut_off = true;
         }
         self.violations += tally.violations;
-        if self.violations > MOST_VIOLATIONS && !self.cut_off {
+        self.undefined += tally.undefined;
+        if self.violations - self.undefined > MOST_VIOLATIONS && !self.cut_off {
             tracing::warn!(
                 pid = self.key.pid,
                 "a segment breaks the rules all the time: it is not read any more"
@@ -272,6 +282,7 @@ impl<M: Memory> Segment<M> {
         let why = if cut_off { Closing::Over } else { Closing::Stopped };
         let mut counters = [0; COUNTERS];
         let mut table = vec![0; self.lanes.len() * LANE_BYTES];
+        let before = tally.violations;
         // What cannot be read any more counts as nothing.
         let _ = self.memory.read(0, &mut counters);
         let _ = self.memory.read(HEADER_BYTES as u64, &mut table);
@@ -286,6 +297,7 @@ impl<M: Memory> Segment<M> {
             };
             lane.close(entry, why, &owner, round, tally);
         }
+        self.violations += tally.violations - before;
         let lost =
             ProcessLoss { no_lane: word(&counters, at::LOST_NO_LANE), abi_violations: self.violations };
         let now = round.clocks.of(self.header.clock).time((round.latest)(self.header.clock));

@@ -4,7 +4,7 @@ use crate::clock::Timeline;
 use crate::watermark::SafeTime;
 use miot_proto::batch::Columns;
 use miot_proto::event::{
-    Event, Kind, MAX_SLOTS, SLOT_BYTES, Slot, attempt_of, ext_from_bytes, kind_of, slots_of,
+    Event, Kind, MAX_SLOTS, SLOT_BYTES, Slot, attempt_of, ext_from_bytes, flag, kind_of, slots_of,
 };
 
 /// A step of the attempt number that cannot be a loss: it went backwards.
@@ -34,7 +34,9 @@ pub(super) struct Parsed {
     pub(super) violations: u64,
     /// Records of a kind this version does not know.
     pub(super) unknown: u64,
-    /// Records whose time was moved up to keep the order or the promise.
+    /// Requests of a layer or an operation that is not defined.
+    pub(super) undefined: u64,
+    /// Records whose time was moved to keep the order or the promise, and which are marked.
     pub(super) clamped: u64,
 }
 
@@ -82,17 +84,27 @@ pub(super) fn parse(
         };
         progress.next_attempt = attempt.saturating_add(1);
         progress.started = true;
-        if Kind::from_number(kind_of(&first)).is_none() {
+        let Some(kind) = Kind::from_number(kind_of(&first)) else {
             parsed.unknown += 1;
             continue;
+        };
+        let mut event = Event::from_slot(&first);
+        if kind == Kind::Request && !event.op.is_defined() {
+            parsed.undefined += 1;
+            continue;
         }
-        let event = Event::from_slot(&first);
         let ticks = event.end.clamp(progress.ticks, now.max(progress.ticks));
         progress.ticks = ticks;
         let time = if present.covers(ticks) { present.time(ticks) } else { clock.time(ticks) };
         let told = progress.safe.admit(time);
-        parsed.clamped += u64::from(ticks != event.end || told != time);
-        out.push(kind_of(&first), attempt, told, present.span(event.duration), &event, ext.as_ref());
+        // Producers have no say in it.
+        let mark = flag::moved(event.op);
+        event.flags &= !mark;
+        if ticks != event.end || told != time {
+            event.flags |= mark;
+            parsed.clamped += 1;
+        }
+        out.push(kind as u8, attempt, told, present.span(event.duration), &event, ext.as_ref());
     }
     parsed.slots = at;
     parsed

@@ -9,6 +9,8 @@ use super::{Header, Unfit, drain::COPY_SLOTS};
 use crate::segment::Bytes;
 use crate::testing::sweep_bytes;
 use crate::watermark::SLACK_NS;
+use miot_proto::event::flag;
+use miot_proto::op::Op;
 use miot_proto::segment::{
     HEADER_BYTES, LANE_BYTES, MAX_LANE_SLOTS, MAX_LANES, SLOTS_OFFSET, header, lane as at,
 };
@@ -178,6 +180,9 @@ fn times_of_a_lane_never_go_back_nor_into_the_future() {
     assert_eq!(reader.sweep_at(2_000_000, false).clamped, 3);
     // The reader's present is a second after the start of the sweep.
     assert_eq!(reader.kept.times(), [5_000, 5_000, 6_000, 1_002_000_000, 1_002_000_000]);
+    let flags = &reader.kept.batches[0].1.flags;
+    let moved = flag::MOVED;
+    assert_eq!(flags[..], [0, moved, 0, moved, moved], "and those that were moved are marked");
 }
 
 #[test]
@@ -187,6 +192,35 @@ fn an_event_below_the_promise_is_moved_up_to_it() {
     reader.edit(|made| made.push(0, 0, 1_000, b""));
     assert_eq!(reader.sweep_at(10_000, false).clamped, 1);
     assert_eq!(reader.kept.times(), [9_000]);
+    assert_eq!(reader.kept.batches[0].1.flags, [flag::MOVED]);
+}
+
+/// Whatever number a producer gives an operation: it is refused alone, however often it does that.
+#[test]
+fn operations_that_are_not_defined_are_refused_and_cost_nothing_else() {
+    const COUNT: u32 = 1 << 15;
+    let mut made = HandMade::with_lane(u64::from(COUNT));
+    let mut defined = 0;
+    for attempt in 0..COUNT {
+        made.push(0, attempt, 1000, b"");
+        let op = Op { layer: (attempt >> 8) as u8, number: attempt as u8 };
+        defined += u64::from(op.info().is_some());
+        assert_eq!(op.is_defined(), op.info().is_some());
+        let at = made.slot(0, attempt.into());
+        (made.bytes[at + 2], made.bytes[at + 3]) = (op.layer, op.number);
+    }
+    let mut reader = Reader::attach(&made);
+    let mut tally = reader.sweep();
+    while tally.rest {
+        let more = reader.sweep();
+        (tally.events, tally.violations, tally.rest) =
+            (tally.events + more.events, tally.violations + more.violations, more.rest);
+    }
+    assert_eq!((tally.events, tally.violations), (defined, u64::from(COUNT) - defined));
+    assert!(reader.kept.batches.iter().all(|(_, columns)| columns.op.iter().all(|op| op.is_defined())));
+    // The lane goes on.
+    reader.edit(|made| made.push(0, COUNT, 2000, b""));
+    assert_eq!((reader.sweep().events, reader.end().abi_violations), (1, tally.violations));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The sweeper's end: facts become messages in the spool.
 
 use crate::facts::{Fact, Sink};
-use crate::spool::Writer;
+use crate::spool::{Taken, Writer};
 use miot_proto::wire::Message;
 use std::collections::VecDeque;
 
@@ -112,7 +112,9 @@ impl Sink for Outbox {
                 encoded.clear();
                 columns.encode(&mut self.plain, &mut encoded);
                 let mut batch = Message::Batch { seq: 0, stream, after, columns: encoded };
-                self.write(&mut batch);
+                let next = columns.attempt.last().map_or(after, |last| last.saturating_add(1));
+                let taken = Taken { stream, next, time: latest };
+                self.shipped.bytes += self.spool.write_taken(&mut batch, Some(taken));
                 if let Message::Batch { columns, .. } = batch {
                     self.columns = columns;
                 }

@@ -11,6 +11,7 @@
 //! What was sent and not acknowledged may be given up as well. Whoever has it knows, so the server decides what is lost.
 
 use super::format::{self, HEADER, PROMISE};
+use super::ledger::Tale;
 use super::scan::{Found, Scan};
 use super::stretch::Stretch;
 use super::{Part, Spool};
@@ -24,6 +25,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Name of a file that is being made.
 pub(super) const UNFINISHED: &str = "unfinished";
+/// Name of a ledger that is being made.
+pub(super) const UNFINISHED_LEDGER: &str = "unfinished-ledger";
 
 /// Ranges told in one message: far fewer bytes than a frame may have.
 const MOST_RANGES: usize = 10_000;
@@ -48,7 +51,7 @@ struct Groups {
 impl Spool {
     /// Gives up the batches of the oldest file. False if there is none but that which is being written.
     pub(super) fn condense(&self) -> io::Result<bool> {
-        let (parts, acknowledged) = {
+        let (parts, acknowledged, retell) = {
             let state = self.state();
             let whole = state.parts.len().saturating_sub(1);
             let wanted = match state.parts.front() {
@@ -58,7 +61,7 @@ impl Spool {
             if whole < wanted {
                 return Ok(false);
             }
-            (state.parts.iter().take(wanted).copied().collect::<Vec<_>>(), state.acknowledged)
+            (state.parts.iter().take(wanted).copied().collect::<Vec<_>>(), state.acknowledged, state.retell)
         };
         let mut groups = Groups::default();
         for &part in &parts {
@@ -68,14 +71,20 @@ impl Spool {
         let file = self.open_file(UNFINISHED, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)?;
         file.write_all_at(&bytes, 0).inspect_err(|_| self.unlink(UNFINISHED))?;
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(false) };
+        let ledger = self
+            .condensed_ledger(&parts, if retell { 0 } else { acknowledged })
+            .inspect_err(|_| self.unlink(UNFINISHED))?;
         let mut state = self.state();
         let unchanged = parts.iter().zip(&state.parts).all(|(a, b)| (a.file, a.made) == (b.file, b.made));
         if !unchanged || state.parts.len() <= parts.len() {
             // Acknowledged meanwhile.
             drop(state);
             self.unlink(UNFINISHED);
+            self.unlink(UNFINISHED_LEDGER);
             return Ok(true);
         }
+        // First the ledger, which tells of all these files, then the file that takes their place.
+        rustix::fs::renameat(&self.dir, UNFINISHED_LEDGER, &self.dir, format::ledger_name(last.file))?;
         rustix::fs::renameat(&self.dir, UNFINISHED, &self.dir, format::name(last.file))?;
         let part = Part {
             file: last.file,
@@ -85,14 +94,17 @@ impl Spool {
             last: last.last,
             end: bytes.len() as u64,
             condensed: true,
+            ledger,
+            retold: parts.iter().all(|part| part.retold),
         };
         for old in state.parts.drain(..parts.len()) {
-            self.held.fetch_sub(old.end, Relaxed);
+            self.held.fetch_sub(old.end + old.ledger, Relaxed);
             if old.file != part.file {
+                self.unlink(&format::ledger_name(old.file));
                 self.unlink(&format::name(old.file));
             }
         }
-        self.held.fetch_add(part.end, Relaxed);
+        self.held.fetch_add(part.end + part.ledger, Relaxed);
         state.parts.push_front(part);
         drop(state);
         self.given_up.fetch_add(groups.events, Relaxed);
@@ -148,6 +160,17 @@ impl Spool {
         }
         bytes.extend(stretch.last().unwrap_or_default());
         Ok(bytes)
+    }
+
+    /// Makes the ledger of the file that takes the place of these. The bytes that it takes.
+    fn condensed_ledger(&self, parts: &[Part], acknowledged: u64) -> io::Result<u64> {
+        let mut tale = Tale::default();
+        parts.iter().try_for_each(|part| self.read_ledger(part.file, &mut tale))?;
+        tale.forget(acknowledged);
+        let bytes = tale.bytes(self.salt);
+        let file = self.open_file(UNFINISHED_LEDGER, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)?;
+        file.write_all_at(&bytes, 0).inspect_err(|_| self.unlink(UNFINISHED_LEDGER))?;
+        Ok(bytes.len() as u64)
     }
 
     fn scan(&self, part: Part, promised: &mut Option<i64>) -> io::Result<Sound> {

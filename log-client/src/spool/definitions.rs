@@ -1,6 +1,8 @@
 //! Processes and streams in force.
 
-use miot_proto::wire::{Message, ProcessKey};
+use super::format::Begins;
+use super::ledger::{Note, Taken};
+use miot_proto::wire::{Message, ProcessKey, Stream};
 use std::collections::{BTreeMap, HashMap};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +41,49 @@ impl Definitions {
     /// Appends them to `out`.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         self.frames.values().for_each(|frame| out.extend_from_slice(frame));
+    }
+
+    /// What defines the subject of a note: a process, and its stream.
+    pub(super) fn defining(&self, note: Note) -> Vec<u8> {
+        let frame = |subject| self.places.get(&subject).and_then(|place| self.frames.get(place));
+        let (process, stream) = match note {
+            Note::Nothing => return Vec::new(),
+            Note::Gone(key, _) => (Some(key), None),
+            Note::Taken(Taken { stream, .. }) | Note::End(stream) => {
+                let frame = frame(Subject::Stream(stream));
+                let read = frame.map(|frame| Begins::of(frame)).and_then(|begins| match begins {
+                    Begins::Frame(frame, _) => Message::from_payload(frame.payload, frame.crc).ok(),
+                    Begins::Part(_) | Begins::Nonsense => None,
+                });
+                match read {
+                    Some(Message::Stream { stream, .. }) => (Some(stream.key.process), frame),
+                    _ => (None, None),
+                }
+            }
+        };
+        let process = process.and_then(|key| frame(Subject::Process(key)));
+        process.into_iter().chain(stream).flatten().copied().collect()
+    }
+
+    pub(super) fn has_process(&self, key: ProcessKey) -> bool {
+        self.places.contains_key(&Subject::Process(key))
+    }
+
+    /// True if this very stream is in force.
+    pub(super) fn has_stream(&self, stream: &Stream) -> bool {
+        let place = self.places.get(&Subject::Stream(stream.number));
+        let frame = Message::Stream { seq: 0, stream: stream.clone() }.frame();
+        place.and_then(|place| self.frames.get(place)).is_some_and(|known| *known == frame)
+    }
+
+    /// It is not in force any more, though it has not ended.
+    pub(super) fn forget_stream(&mut self, number: u32) {
+        self.end(Subject::Stream(number));
+    }
+
+    /// See [`forget_stream`](Self::forget_stream).
+    pub(super) fn forget_process(&mut self, key: ProcessKey) {
+        self.end(Subject::Process(key));
     }
 
     fn define(&mut self, subject: Subject, frame: Vec<u8>) {

@@ -30,6 +30,8 @@ pub(super) const HEADER: u64 = 72;
 /// Place of the last promise.
 pub(super) const PROMISE: u64 = 56;
 const SUFFIX: &str = ".spool";
+/// Of the file beside it, see [`super::ledger`].
+const LEDGER_SUFFIX: &str = ".ledger";
 /// Digits in the name of a file: those of the largest number.
 const DIGITS: usize = 20;
 
@@ -115,9 +117,23 @@ pub(super) fn name(file: u64) -> String {
     format!("{file:0DIGITS$}{SUFFIX}")
 }
 
+/// Name of the ledger of the file of this number.
+pub(super) fn ledger_name(file: u64) -> String {
+    format!("{file:0DIGITS$}{LEDGER_SUFFIX}")
+}
+
 /// The number in a file's name, if it is one of ours.
 pub(super) fn parse_name(name: &[u8]) -> Option<u64> {
-    let digits = std::str::from_utf8(name).ok()?.strip_suffix(SUFFIX)?;
+    parse(name, SUFFIX)
+}
+
+/// The same of the name of a ledger.
+pub(super) fn parse_ledger_name(name: &[u8]) -> Option<u64> {
+    parse(name, LEDGER_SUFFIX)
+}
+
+fn parse(name: &[u8], suffix: &str) -> Option<u64> {
+    let digits = std::str::from_utf8(name).ok()?.strip_suffix(suffix)?;
     let sound = digits.len() == DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|_| sound)
 }

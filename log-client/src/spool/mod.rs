@@ -17,7 +17,8 @@
 //!
 //! `<number of the file>.spool`, each about a sixteenth of the bound, see [`format`]. A file reads like a
 //! connection: greeting, definitions, messages with their watermarks, so sending is copying, and a file can be
-//! understood without those before it. It is removed once all its messages are acknowledged.
+//! understood without those before it. It is removed once all its messages are acknowledged. Beside each stands its
+//! [`ledger`].
 //!
 //! # Writing
 //!
@@ -43,21 +44,25 @@
 //!
 //! Where a frame is damaged, reading goes on at the next mark ([`format`], [`stretch`]), which repeats what is not a batch. So
 //! damage costs batches, within 64 KiB or so, and the server sees which: each batch says with which attempt number it goes
-//! on. If damage is in more places than marks can bridge, batches and ends of streams that are not defined any more are left
+//! on. What damage took of streams that do not go on is told from files of their own ([`ledger`], [`retell`]): how far each
+//! was taken from its lane, and its end. If damage is in more places than marks can bridge, batches and ends of streams that are not defined any more are left
 //! out ([`known`]): the next file defines all that is in force.
 
 mod condense;
 mod definitions;
 mod format;
 mod known;
+mod ledger;
 mod reader;
 mod recover;
+mod retell;
 mod scan;
 mod stretch;
 #[cfg(test)]
 pub(crate) mod tests;
 mod writer;
 
+pub(crate) use ledger::Taken;
 pub(crate) use reader::Reader;
 pub(crate) use writer::Writer;
 
@@ -123,6 +128,10 @@ struct State {
     /// A promise made after all that was written, or that nobody is to wait.
     word: Option<Message>,
     ended: bool,
+    /// Something is damaged: what the ledgers say is to be told again, and until then nothing is removed.
+    retell: bool,
+    /// Numbers of ledgers whose files are gone, and that tell what was in them.
+    orphans: Vec<u64>,
 }
 
 /// A file.
@@ -142,6 +151,10 @@ struct Part {
     end: u64,
     /// It holds no batches any more.
     condensed: bool,
+    /// Bytes of its ledger.
+    ledger: u64,
+    /// What its ledger says was told again.
+    retold: bool,
 }
 
 /// What an earlier log-client left.
@@ -193,6 +206,8 @@ impl Spool {
                 unwritten: 0,
                 word: None,
                 ended: false,
+                retell: false,
+                orphans: Vec::new(),
             }),
             news: Notify::new(),
         };
@@ -266,7 +281,7 @@ impl Spool {
     /// Removes all files, if everything in them is acknowledged. False: there was none to remove.
     pub(crate) fn clear(&self) -> bool {
         let mut state = self.state();
-        let is_over = !state.parts.is_empty() && state.acknowledged >= state.last;
+        let is_over = !state.parts.is_empty() && state.acknowledged >= state.last && !state.retell;
         if is_over {
             state.parts.drain(..).for_each(|part| self.remove(part));
         }
@@ -324,7 +339,7 @@ impl Spool {
 
     /// From now on this file is written.
     fn begun(&self, part: Part) {
-        self.held.fetch_add(part.end, Relaxed);
+        self.held.fetch_add(part.end + part.ledger, Relaxed);
         let mut state = self.state();
         state.parts.push_back(part);
         self.drop_acknowledged(&mut state);
@@ -332,19 +347,23 @@ impl Spool {
 
     /// Removes the files that hold nothing but acknowledged messages, except the one that is being written.
     fn drop_acknowledged(&self, state: &mut State) {
-        while state.parts.len() > 1 {
+        while state.parts.len() > 1 && !state.retell {
             let Some(part) = state.parts.pop_front_if(|part| part.last <= state.acknowledged) else { break };
             self.remove(part);
         }
     }
 
     fn remove(&self, part: Part) {
-        self.held.fetch_sub(part.end, Relaxed);
+        self.held.fetch_sub(part.end + part.ledger, Relaxed);
+        // In this order: a ledger without its file says that the file is gone.
+        self.unlink(&format::ledger_name(part.file));
         self.unlink(&format::name(part.file));
     }
 
     fn unlink(&self, name: &str) {
-        if let Err(error) = rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()) {
+        if let Err(error) = rustix::fs::unlinkat(&self.dir, name, AtFlags::empty())
+            && error != Errno::NOENT
+        {
             tracing::error!(%error, path = %self.path.join(name).display(), "cannot remove a file of the spool");
         }
     }

@@ -157,7 +157,7 @@ impl Reader {
             self.scan = None;
         }
         let waits = self.spool.mark.load(Relaxed);
-        if next.is_none() && self.skipped && !waits && state.acknowledged >= self.sent {
+        if next.is_none() && self.skipped && !waits && !state.retell && state.acknowledged >= self.sent {
             // Nobody will acknowledge what is left out after the last message.
             state.acknowledged = state.last;
             self.spool.drop_acknowledged(&mut state);
@@ -236,6 +236,7 @@ impl Reader {
             after = self.read,
             "a file of the spool is damaged: events are lost, as the trace will tell (spool_damaged)"
         );
+        self.spool.want_retold(part.file, part.made);
         // If it is the one that is being written: at the next mark the reading goes on.
         self.spool.mark.store(true, Relaxed);
     }
@@ -250,6 +251,7 @@ impl Reader {
         );
         self.place = Place { file: part.file, made: part.made, at: u64::MAX };
         (self.scan, self.skipped, self.damaged) = (None, true, Some(part.file));
+        self.spool.want_retold(part.file, part.made);
         // If it is the one that is being written.
         self.spool.roll.store(true, Relaxed);
     }

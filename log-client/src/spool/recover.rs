@@ -1,6 +1,7 @@
 //! What an earlier log-client left.
 
 use super::format::{self, HEADER, Header};
+use super::ledger::Tale;
 use super::scan::{Found, Scan};
 use super::{Heritage, Part, Spool, condense, random};
 use crate::error::Error;
@@ -28,7 +29,7 @@ pub(super) fn recover(spool: &Spool) -> Result<Heritage, Error> {
     let mut parts: Vec<Part> = Vec::new();
     let mut newest = None;
     let (mut sound, mut made) = (true, 1);
-    let files = files(spool)?;
+    let (files, ledgers) = files(spool)?;
     for &number in &files {
         let name = format::name(number);
         let path = || spool.path.join(&name);
@@ -61,6 +62,7 @@ pub(super) fn recover(spool: &Spool) -> Result<Heritage, Error> {
         }
         // A file that was condensed together with those before it, which were not yet removed.
         while let Some(before) = parts.pop_if(|before| before.first >= part.first) {
+            spool.unlink(&format::ledger_name(before.file));
             spool.unlink(&format::name(before.file));
         }
         part.made = made;
@@ -73,6 +75,10 @@ pub(super) fn recover(spool: &Spool) -> Result<Heritage, Error> {
         }
         parts.push(part);
     }
+    let (tale, orphans) = ledgers_of(spool, &ledgers, &mut parts)?;
+    // What a ledger tells was in a file: it is written after that.
+    sound &= orphans.is_empty() && tale.last <= parts.last().map_or(0, |part| part.last);
+    heritage.next_stream = heritage.next_stream.max(tale.next_stream());
     if !sound {
         tracing::error!(
             dir = %spool.path.display(),
@@ -81,7 +87,8 @@ pub(super) fn recover(spool: &Spool) -> Result<Heritage, Error> {
     }
     let mut state = spool.state();
     state.made = made;
-    state.last_file = files.last().copied().unwrap_or(0);
+    state.last_file = files.last().max(ledgers.last()).copied().unwrap_or(0);
+    (state.retell, state.orphans) = (!sound, orphans);
     if let (Some(oldest), Some(newest)) = (parts.first(), parts.last()) {
         state.acknowledged = oldest.first - 1;
         state.last = newest.last;
@@ -92,25 +99,52 @@ pub(super) fn recover(spool: &Spool) -> Result<Heritage, Error> {
         Some((boot, session)) if boot == spool.boot && sound && !parts.is_empty() => session,
         _ => random()?,
     };
-    spool.held.store(parts.iter().map(|part| part.end).sum(), Relaxed);
+    spool.held.store(parts.iter().map(|part| part.end + part.ledger).sum(), Relaxed);
     state.parts = parts.into();
     Ok(heritage)
 }
 
-/// Numbers in the names of the files, in order.
-fn files(spool: &Spool) -> Result<Vec<u64>, Error> {
+/// Reads the ledgers of these numbers. What they tell, and those that tell of a file that is gone.
+fn ledgers_of(spool: &Spool, ledgers: &[u64], parts: &mut [Part]) -> Result<(Tale, Vec<u64>), Error> {
+    let (mut all, mut orphans) = (Tale::default(), Vec::new());
+    for &number in ledgers {
+        let name = format::ledger_name(number);
+        let mut own = Tale::default();
+        let read = spool.read_ledger(number, &mut own);
+        read.map_err(|error| Error::path("cannot read", spool.path.join(&name), error))?;
+        match parts.iter_mut().find(|part| part.file == number) {
+            Some(part) => {
+                let stat = rustix::fs::statat(&spool.dir, &name, AtFlags::SYMLINK_NOFOLLOW);
+                part.ledger = stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+            }
+            // Of a file for messages that never came.
+            None if own.last == 0 => {
+                spool.unlink(&name);
+                continue;
+            }
+            None => orphans.push(number),
+        }
+        spool.read_ledger(number, &mut all).unwrap_or_default();
+    }
+    Ok((all, orphans))
+}
+
+/// Numbers in the names of the files, and of the ledgers, in order.
+fn files(spool: &Spool) -> Result<(Vec<u64>, Vec<u64>), Error> {
     let fail = |error| Error::path("cannot read the spool's directory", &spool.path, error);
-    let mut files = Vec::new();
+    let (mut files, mut ledgers) = (Vec::new(), Vec::new());
     for entry in Dir::read_from(&spool.dir).map_err(fail)? {
         let entry = entry.map_err(fail)?;
         let name = entry.file_name();
         files.extend(format::parse_name(name.to_bytes()).filter(|first| *first > 0));
-        if name.to_bytes() == condense::UNFINISHED.as_bytes() {
+        ledgers.extend(format::parse_ledger_name(name.to_bytes()));
+        if [condense::UNFINISHED, condense::UNFINISHED_LEDGER].contains(&name.to_str().unwrap_or("")) {
             let _ = rustix::fs::unlinkat(&spool.dir, name, AtFlags::empty());
         }
     }
     files.sort_unstable();
-    Ok(files)
+    ledgers.sort_unstable();
+    Ok((files, ledgers))
 }
 
 /// Reads a file as far as it goes: `None` if it is hardly begun. False if something in it is damaged.
@@ -140,6 +174,8 @@ fn read(file: &File, number: u64) -> io::Result<(Option<Read>, bool)> {
             last: header.first - 1,
             end: scan.at(),
             condensed: false,
+            ledger: 0,
+            retold: false,
         },
         boot: header.boot,
         session,

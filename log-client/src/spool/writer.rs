@@ -2,6 +2,7 @@
 
 use super::definitions::Definitions;
 use super::format::{self, PROMISE};
+use super::ledger::{Ledger, Note, Taken};
 use super::stretch::Stretch;
 use super::{Part, Spool};
 use crate::config::SpoolFull;
@@ -20,20 +21,22 @@ use std::sync::atomic::Ordering::Relaxed;
 const ROOM: u64 = 1 << 20;
 /// Space claimed at a time: batches are taken while so much is left of the bound, so that no file is claimed beyond it.
 pub(super) const CLAIM: u64 = 2 * ROOM;
+/// What the ledgers of all files take beyond their bytes: up to a page each. So much less is claimed.
+const PAGES: u64 = 128 << 10;
 /// The reader is woken within a sweep after so many bytes.
 const ANNOUNCE: u64 = 256 << 10;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    spool: Arc<Spool>,
+    pub(super) spool: Arc<Spool>,
     file: Option<Current>,
     /// Number of the last message.
     number: u64,
-    definitions: Definitions,
+    pub(super) definitions: Definitions,
     frame: Vec<u8>,
     /// Could not be written, in order.
-    unwritten: VecDeque<(u64, Vec<u8>)>,
+    unwritten: VecDeque<Waiting>,
     /// Messages were written after the last promise among them.
     unpromised: bool,
     promised: Option<i64>,
@@ -41,6 +44,18 @@ pub(crate) struct Writer {
     unannounced: u64,
     /// It was said that nothing can be written.
     complained: bool,
+    /// It was said that a ledger cannot be written.
+    complained_of_ledger: bool,
+}
+
+/// A message that could not be written.
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    frame: Vec<u8>,
+    note: Note,
+    /// What defines the subject of the note.
+    definitions: Vec<u8>,
 }
 
 /// The file that is written.
@@ -55,6 +70,7 @@ struct Current {
     /// Bytes of messages written since, without their copies.
     fresh: u64,
     stretch: Stretch,
+    ledger: Option<Ledger>,
 }
 
 impl Writer {
@@ -72,6 +88,7 @@ impl Writer {
             promised,
             unannounced: 0,
             complained: false,
+            complained_of_ledger: false,
         };
         writer.make_room();
         writer
@@ -103,6 +120,7 @@ impl Writer {
             result = self.retry().and_then(|()| self.claim());
         }
         self.complain(result);
+        self.retell();
     }
 
     /// Number of the last message.
@@ -164,6 +182,11 @@ impl Writer {
 
     /// Gives a message of those that are numbered the next number, writes it, and returns its bytes.
     pub(crate) fn write(&mut self, message: &mut Message) -> u64 {
+        self.write_taken(message, None)
+    }
+
+    /// [`write`](Self::write) of a batch up to whose end a lane was taken.
+    pub(crate) fn write_taken(&mut self, message: &mut Message, taken: Option<Taken>) -> u64 {
         self.number += 1;
         match message.seq_mut() {
             Some(seq) => *seq = self.number,
@@ -173,7 +196,9 @@ impl Writer {
         frame.clear();
         message.put_frame(&mut frame);
         let bytes = frame.len() as u64;
-        let result = self.retry().and_then(|()| self.append(self.number, &frame));
+        let note = Note::of(message, taken);
+        let result = self.retry().and_then(|()| self.append(self.number, &frame, (note, None)));
+        let definitions = result.as_ref().map_or_else(|_| self.definitions.defining(note), |()| Vec::new());
         // A file that began with this message must not define what it defines.
         self.definitions.follow(message);
         match result {
@@ -184,7 +209,12 @@ impl Writer {
                 self.give_up(false);
             }
             Err(error) => {
-                self.unwritten.push_back((self.number, frame.clone()));
+                self.unwritten.push_back(Waiting {
+                    number: self.number,
+                    frame: frame.clone(),
+                    note,
+                    definitions,
+                });
                 self.spool.state().unwritten += 1;
                 self.complain(Err(error));
             }
@@ -206,7 +236,7 @@ impl Writer {
         // Among the messages, if there are new ones: so it is made as well when they are sent again.
         let written = self.unpromised && {
             let frame = Message::Heartbeat { watermark }.frame();
-            self.append(self.number, &frame).is_ok()
+            self.append(self.number, &frame, (Note::Nothing, None)).is_ok()
         };
         self.unpromised &= !written;
         self.spool.promise((!written).then_some(watermark));
@@ -257,9 +287,10 @@ impl Writer {
     }
 
     fn retry(&mut self) -> io::Result<()> {
-        while let Some((number, frame)) = self.unwritten.pop_front() {
-            if let Err(error) = self.append(number, &frame) {
-                self.unwritten.push_front((number, frame));
+        while let Some(waiting) = self.unwritten.pop_front() {
+            let Waiting { number, frame, note, definitions } = &waiting;
+            if let Err(error) = self.append(*number, frame, (*note, Some(definitions))) {
+                self.unwritten.push_front(waiting);
                 return Err(error);
             }
             self.unpromised = true;
@@ -268,8 +299,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends a frame after which `number` is the last one written.
-    fn append(&mut self, number: u64, frame: &[u8]) -> io::Result<()> {
+    /// Appends a frame after which `number` is the last one written, and notes what it tells, with what defines that if it
+    /// is not in force any more.
+    fn append(
+        &mut self,
+        number: u64,
+        frame: &[u8],
+        (note, definitions): (Note, Option<&Vec<u8>>),
+    ) -> io::Result<()> {
         self.roll(number)?;
         let Some(current) = &mut self.file else { return Err(io::Error::other("there is no file")) };
         current.file.write_all_at(frame, current.at)?;
@@ -288,7 +325,40 @@ impl Writer {
         if let Some(mark) = mark {
             self.put_mark(&mark);
         }
+        self.note(number, frame, note, definitions);
         Ok(())
+    }
+
+    /// Without the ledger the message is as sound as it was; only what damage takes of it could not be counted.
+    fn note(&mut self, number: u64, frame: &[u8], note: Note, definitions: Option<&Vec<u8>>) {
+        let Some(ledger) = self.file.as_mut().and_then(|current| current.ledger.as_mut()) else { return };
+        let before = ledger.bytes();
+        let known = &self.definitions;
+        let result =
+            ledger.note(note, number, frame, || definitions.map_or_else(|| known.defining(note), Vec::clone));
+        let grown = ledger.bytes() - before;
+        if grown > 0 {
+            self.spool.held.fetch_add(grown, Relaxed);
+            if let Some(part) = self.spool.state().parts.back_mut() {
+                part.ledger += grown;
+            }
+        }
+        self.complain_of_ledger(result);
+    }
+
+    fn complain_of_ledger(&mut self, result: io::Result<()>) {
+        match result {
+            Ok(()) => self.complained_of_ledger = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.complained_of_ledger, true) {
+                    tracing::warn!(
+                        %error,
+                        dir = %self.spool.path.display(),
+                        "the ledger of the spool cannot be written: should the spool be damaged, losses are counted too low"
+                    );
+                }
+            }
+        }
     }
 
     /// Begins another file for the message `number` if it is time for that.
@@ -318,7 +388,7 @@ impl Writer {
     }
 
     /// Makes the file whose first message is `first`.
-    fn begin(&self, first: u64) -> io::Result<Current> {
+    fn begin(&mut self, first: u64) -> io::Result<Current> {
         let (number, made) = self.spool.next_file();
         let salt = self.spool.salt;
         let name = format::name(number);
@@ -331,8 +401,29 @@ impl Writer {
         let end = head.len() as u64;
         let mut stretch = Stretch::new(salt);
         stretch.note(&head[definitions..]);
-        self.spool.begun(Part { file: number, made, salt, first, last: first - 1, end, condensed: false });
-        Ok(Current { file, at: end, claimed, head: end, fresh: 0, stretch })
+        let ledger = self
+            .spool
+            .open_file(&format::ledger_name(number), OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)
+            .map_err(io::Error::from)
+            .and_then(|file| Ledger::new(file, salt));
+        let (ledger, result) = match ledger {
+            Ok(ledger) => (Some(ledger), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        self.complain_of_ledger(result);
+        let part = Part {
+            file: number,
+            made,
+            salt,
+            first,
+            last: first - 1,
+            end,
+            condensed: false,
+            ledger: ledger.as_ref().map_or(0, Ledger::bytes),
+            retold: false,
+        };
+        self.spool.begun(part);
+        Ok(Current { file, at: end, claimed, head: end, fresh: 0, stretch, ledger })
     }
 
     /// Claims space, so that what comes next can be written.
@@ -358,7 +449,7 @@ fn claim(file: &File, at: u64) -> io::Result<u64> {
     // Beyond the end of the file: what is there after a death is no message.
     let claim =
         |bytes| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, at, bytes).map(|()| at + bytes);
-    match claim(CLAIM).or_else(|_| claim(ROOM)) {
+    match claim(CLAIM - PAGES).or_else(|_| claim(ROOM)) {
         Ok(claimed) => Ok(claimed),
         // Not every file system can; on such a one a full disk is noticed by a failed write.
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(u64::MAX),

@@ -24,7 +24,7 @@ use crate::home::Home;
 use crate::report::Survey;
 use crate::segment::{Reads, Round, Scratch, Segment, SegmentFile, Tally, horizon};
 use crate::ship::Shipped;
-use crate::watermark::{HELD_AT_MOST, SLACK_NS};
+use crate::watermark::HELD_AT_MOST;
 use life::Watch;
 use origin::Origins;
 use reception::{Guest, Reception};
@@ -51,6 +51,10 @@ const ALIVE: Duration = Duration::from_secs(1);
 /// A process that has held the promise back so often for as long as it may does so no more.
 const MOST_GIVEN_UP: u32 = 3;
 
+/// Streams that are open at a time on a node: half of what a log-server takes of it (`node_streams`). Further lanes wait until others
+/// have ended, so that whoever claims more of them than a node can have keeps nobody else out of the trace.
+const MOST_STREAMS: u32 = 1 << 17;
+
 /// Pause while there is no memory to drain into.
 const NO_ROOM: Duration = Duration::from_millis(2);
 
@@ -62,6 +66,7 @@ macro_rules! round {
             latest: &ticks,
             clocks: &$sweeper.clocks,
             watermark: $sweeper.watermark,
+            streams_until: $sweeper.streams.wrapping_add(MOST_STREAMS.saturating_sub($sweeper.open_streams)),
             streams: &mut $sweeper.streams,
             overwrites: &|| $sweeper.home.control().overwrites(),
             reads: $sweeper.reads,
@@ -124,8 +129,12 @@ pub(crate) struct Sweeper {
     /// Segments of processes whose end is not written yet.
     leaving: Vec<(Name, u32)>,
     streams: u32,
+    /// Those that have not ended, as counted once a second, and those begun since.
+    open_streams: u32,
     scratch: Scratch,
     watermark: i64,
+    /// The latest time that was sent.
+    newest: i64,
     told: Instant,
     /// When names were last looked for, nanoseconds since 1970.
     last_look: i64,
@@ -171,8 +180,10 @@ impl Sweeper {
             tenants: Vec::new(),
             leaving: Vec::new(),
             streams: before.next_stream,
+            open_streams: 0,
             scratch: Scratch::default(),
             watermark: before.promised.unwrap_or(i64::MIN),
+            newest: i64::MIN,
             told: Instant::now(),
             last_look: i64::MIN,
             withheld: Instant::now(),
@@ -208,10 +219,18 @@ impl Sweeper {
     pub(crate) fn finish(&mut self, sink: &mut dyn Sink, give_up: &dyn Fn() -> bool) -> Totals {
         self.home.control().close();
         self.stopping = true;
+        let mut sampled = false;
         loop {
             let effort = self.sweep(sink);
-            if effort.events == 0 && !effort.rest {
-                break;
+            let is_empty = effort.events == 0 && !effort.rest;
+            // The last events must not be left to the log-server's patience with silent nodes, and nothing may be promised
+            // that a lane does not keep: so it sweeps until what a sweep promises lies beyond them.
+            if is_empty && self.watermark > self.newest {
+                if std::mem::replace(&mut sampled, true) || !sink.has_room() {
+                    break;
+                }
+                self.sample_devices(sink);
+                continue;
             }
             if give_up() {
                 self.totals.left = effort.rest;
@@ -219,6 +238,8 @@ impl Sweeper {
             }
             if !sink.has_room() {
                 std::thread::sleep(NO_ROOM);
+            } else if is_empty {
+                std::thread::sleep(QUIET_WATERMARKS);
             }
         }
         // Those that live keep their segments: what they still commit is for the log-client after us.
@@ -227,13 +248,10 @@ impl Sweeper {
         for tenant in &mut tenants {
             tenant.segment.end(false, &mut round, &mut Tally::default());
         }
-        if sink.has_room() {
-            self.sample_devices(sink);
+        // After the ends, and no more than before: what is left in the lanes is for the log-client after this one.
+        if self.watermark > i64::MIN {
+            sink.send(Fact::Watermark(self.watermark));
         }
-        // The slack of a sweep's promise would leave the last events to the log-server's patience with silent
-        // nodes. This session sends no more, so it may promise all the time up to now.
-        let now = horizon(&self.clocks, Now::read()).saturating_add(SLACK_NS + 1);
-        self.promise(now, true, sink);
         self.totals
     }
 
@@ -281,9 +299,11 @@ impl Sweeper {
                 tracing::debug!(name = tenant.name.as_str(), ?lost, "process ended");
             }
             behind |= tally.behind;
+            self.open_streams = self.open_streams.saturating_add(tally.streams as u32);
             effort.events += tally.events;
             effort.fullest = effort.fullest.max(tally.fullest);
             effort.rest |= tally.rest;
+            self.newest = self.newest.max(tally.newest);
             self.totals.violations += tally.violations;
             self.totals.unknown += tally.unknown;
             self.totals.clamped += tally.clamped;
@@ -332,7 +352,10 @@ impl Sweeper {
 
     /// After the time that this sweep promises, and before any later promise.
     fn sample_devices(&mut self, sink: &mut dyn Sink) {
-        self.devices.sample().into_iter().for_each(|sample| sink.send(Fact::Devices(sample)));
+        if let Some(sample) = self.devices.sample() {
+            self.newest = self.newest.max(sample.time);
+            sink.send(Fact::Devices(sample));
+        }
     }
 
     /// As the control page says now, and before anything is read: what was committed before a snapshot was asked
@@ -357,8 +380,9 @@ impl Sweeper {
     }
 
     /// Tells producers to claim no more memory while the node's budget is used up.
-    fn keep_budget(&self, sink: &dyn Sink) {
+    fn keep_budget(&mut self, sink: &dyn Sink) {
         let survey = self.survey(sink);
+        self.open_streams = u32::try_from(survey.lanes).unwrap_or(u32::MAX);
         let taken = survey.segment_bytes;
         *self.survey.lock().unwrap_or_else(PoisonError::into_inner) = survey;
         let is_full = taken >= self.node_bytes;

@@ -4,6 +4,7 @@ use super::*;
 use crate::clock::Calibration;
 use crate::segment::hand_made::{HandMade, Kept};
 use crate::until::until;
+use crate::watermark::SLACK_NS;
 use miot_proto::segment::{MAJOR, header, lane as at};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -76,6 +77,46 @@ fn without_room_nothing_is_taken_and_nothing_promised() {
     node.kept.full = false;
     assert!(node.sweep() > promised);
     assert_eq!(node.kept.attempts(), [0, 1]);
+}
+
+#[test]
+fn lanes_beyond_what_a_node_may_have_wait_and_nothing_of_them_is_lost() {
+    let mut node = Node::start();
+    node.push(0);
+    node.sweeper.open_streams = MOST_STREAMS;
+    node.sweep();
+    assert_eq!((node.kept.streams.len(), node.kept.attempts()), (0, vec![]));
+    node.sweeper.open_streams = MOST_STREAMS - 1;
+    node.sweep();
+    assert_eq!((node.kept.streams.len(), node.kept.attempts()), (1, vec![0]));
+}
+
+/// A clean stop: what stays in the lanes is for the log-client after this one, with its own time.
+#[test]
+fn a_stop_promises_no_more_than_the_lanes_have() {
+    let mut node = Node::start();
+    node.push(0);
+    node.sweep();
+    node.push(1);
+    node.kept.full = true;
+    let promised = node.sweeper.watermark;
+    let totals = node.sweeper.finish(&mut node.kept, &|| true);
+    assert!(totals.left && node.kept.watermarks.iter().all(|told| *told <= promised));
+    assert_eq!((node.kept.attempts(), node.kept.ends.len()), (vec![0], 1));
+    // With room the last event is promised past, and nothing is left.
+    let mut node = Node::start();
+    node.push(0);
+    let totals = node.sweeper.finish(&mut node.kept, &|| false);
+    let last = node.kept.batches[0].1.time[0];
+    assert!(!totals.left && node.kept.watermarks.last().is_some_and(|told| *told > last));
+    // A thread that was stopped in the middle of a record is not promised past either.
+    let mut node = Node::start();
+    node.push(0);
+    let before = Now::read();
+    node.edit(|made| made.mark(0));
+    let _ = node.sweeper.finish(&mut node.kept, &|| true);
+    let promised = node.kept.watermarks.last().copied().unwrap_or(i64::MIN);
+    assert!(promised <= horizon(&node.sweeper.clocks, before) + SLACK_NS);
 }
 
 #[test]

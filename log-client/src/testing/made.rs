@@ -1,9 +1,10 @@
 //! Processes, streams and records of which only that is said what a test is about.
 
+use crate::spool::Taken;
 use miot_proto::batch::Columns;
 use miot_proto::event::Event;
 use miot_proto::op::posix;
-use miot_proto::wire::{Process, ProcessKey, Stream, StreamEnd, StreamKey};
+use miot_proto::wire::{Message, Process, ProcessKey, Stream, StreamEnd, StreamKey};
 
 /// A process of which nothing is known but its key.
 #[must_use]
@@ -49,4 +50,12 @@ pub fn packed(columns: &Columns) -> Vec<u8> {
     let (mut plain, mut packed) = (Vec::new(), Vec::new());
     columns.encode(&mut plain, &mut packed);
     packed
+}
+
+/// What a batch says of how far its lane was taken, if its bytes are records.
+pub(crate) fn taken(message: &Message) -> Option<Taken> {
+    let Message::Batch { stream, columns, .. } = message else { return None };
+    let columns = Columns::decode(columns).ok()?;
+    let (next, time) = (columns.attempt.last()?.checked_add(1)?, *columns.time.last()?);
+    Some(Taken { stream: *stream, next, time })
 }

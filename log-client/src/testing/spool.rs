@@ -3,6 +3,7 @@
 use crate::config::SpoolFull;
 use crate::error::Error;
 use crate::spool::{Reader, Spool, Writer};
+use crate::testing::made;
 use miot_proto::wire::Message;
 use std::path::Path;
 use std::sync::Arc;
@@ -73,7 +74,8 @@ impl Spooled {
 
     /// Writes a numbered message, and returns its number and where it ends in the files.
     pub fn write(&mut self, mut message: Message) -> (u64, Option<Place>) {
-        self.writer.write(&mut message);
+        let taken = made::taken(&message);
+        self.writer.write_taken(&mut message, taken);
         let place = self.writer.is_written().then(|| self.spool.end_of_last()).flatten();
         (self.writer.last(), place.map(|(file, end)| Place { file, end }))
     }

@@ -80,11 +80,12 @@ impl Line {
         time
     }
 
-    /// Converts the times of a batch. What lies after `latest` is cut to that, and marked late; how many there were.
+    /// Converts the times of a batch. What lies after `latest` is cut to that, and marked late and moved; how many there
+    /// were.
     pub(super) fn convert(&mut self, rows: &mut Columns, latest: i64) -> usize {
         let mut cut = 0;
         let (mut piece, mut from, mut until) = (Piece::default(), i64::MAX, i64::MIN);
-        for (time, flags) in rows.time.iter_mut().zip(&mut rows.flags) {
+        for (row, (time, flags)) in rows.time.iter_mut().zip(&mut rows.flags).enumerate() {
             let node = *time;
             // Rows are in order and pieces long: nearly always it is the piece of the row before.
             if node < from || node >= until {
@@ -94,7 +95,8 @@ impl Line {
             // Only this side marks rows.
             *flags &= !(flag::TIE | flag::LATE);
             if merged > latest {
-                (*time, *flags) = (latest, *flags | flag::LATE);
+                let moved = rows.op.get(row).map_or(flag::MOVED, |op| flag::moved(*op));
+                (*time, *flags) = (latest, *flags | flag::LATE | moved);
                 cut += 1;
                 continue;
             }

@@ -437,7 +437,7 @@ fn what_lies_in_the_future_is_cut_and_does_not_hold_back_the_clock() {
     let mut rows =
         Columns { time: vec![START, START + 90 * SECOND], flags: vec![0; 2], ..Columns::default() };
     assert_eq!(node.convert(&mut rows, START + 60 * SECOND), 1);
-    assert_eq!(rows.flags, [0, flag::LATE]);
+    assert_eq!(rows.flags, [0, flag::LATE | flag::MOVED]);
     assert_eq!(rows.time, [START, START + 60 * SECOND]);
     assert_eq!(node.line.free_from(), START + 1);
 }

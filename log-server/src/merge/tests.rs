@@ -259,6 +259,41 @@ fn extensions_stay_with_their_rows_when_others_are_dropped() {
 }
 
 #[test]
+fn a_row_whose_time_goes_back_gets_that_of_the_row_before_and_is_marked() {
+    let mut merge = Merge::new(None);
+    let mut columns = batch(&[(0, 10), (1, 7), (2, 12)]);
+    columns.op[1] = op::app::DEBUG;
+    merge.push(1, 0, columns, 1);
+    merge.push(1, 3, batch(&[(3, 11), (4, 13)]), 2);
+    let step: Step<u32> = merge.step(None, 100);
+    let rows = step.order.iter().map(|at| {
+        let columns = &step.sources[at.source as usize].columns;
+        (at.time, columns.flags[at.row as usize])
+    });
+    let marked = [(10, 0), (10, flag::OFFSET_QUERIED), (12, 0), (12, flag::MOVED), (13, 0)];
+    assert_eq!(rows.collect::<Vec<_>>(), marked);
+}
+
+/// What a node with a damaged spool tells again.
+#[test]
+fn what_was_taken_and_does_not_come_is_lost_and_only_once() {
+    let mut merge = Merge::new(None);
+    let mut out = Out::default();
+    let taken = |after, time| GivenUp { after, ranges: Vec::new(), time };
+    merge.push(1, 0, batch(&[(0, 10), (1, 11)]), 1);
+    for ticket in 2..4 {
+        merge.give_up(1, taken(5, 20), ticket);
+    }
+    merge.push(1, 5, batch(&[(5, 30)]), 4);
+    // An earlier word comes again later.
+    merge.give_up(1, taken(4, 20), 5);
+    out.drain(&mut merge, None, 100);
+    let lost = Gap { stream: 1, place: SPOOL_DAMAGED, time: 20, first: 2, last: 4 };
+    assert_eq!((out.gaps, out.tickets.len()), (vec![lost], 5));
+    assert_eq!(out.keys.len(), 3);
+}
+
+#[test]
 fn a_step_says_of_which_streams_nothing_waits_any_more() {
     let mut merge = Merge::new(None);
     merge.push(1, 0, batch(&[(0, 10)]), 1);

@@ -15,6 +15,31 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Questions for the time; the quickest answer counts.
 const QUESTIONS: usize = 8;
 
+/// The log-server to be checked is the one to which the log-client that is at work sends, unless another is asked for.
+pub(super) fn compare(config: &mut Config, running: String, is_asked_for: bool, report: &mut Report) {
+    let addresses =
+        |server: &str| server.to_socket_addrs().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
+    let known = addresses(&config.server);
+    if running == config.server || addresses(&running).iter().any(|address| known.contains(address)) {
+        return report.ok(
+            AREA,
+            "log-server",
+            format!("the running log-client sends to {running}, as configured"),
+        );
+    }
+    let (wanted, by) = match is_asked_for {
+        true => (&config.server, "--server"),
+        false => (&config.server, "the configuration"),
+    };
+    let found = format!("the running log-client sends to {running}, {by} says {wanted}");
+    let mend =
+        "systemctl restart miot-log-client, if the configuration is right; otherwise set `server` in it";
+    report.warning(AREA, "log-server", found, mend);
+    if !is_asked_for {
+        config.server = running;
+    }
+}
+
 /// Returns offset of this machine's clock and the shortest round trip, nanoseconds.
 pub(super) fn examine(config: &Config, tls: Option<&Client>, report: &mut Report) -> Option<(i64, i64)> {
     let server = config.server.as_str();

@@ -3,7 +3,6 @@
 use super::disk::{Room, room};
 use super::report::Report;
 use miot_log_client::{Config, ControlError, IN_MEMORY, View};
-use miot_proto::control::DEFAULT_DIR;
 use miot_proto::units::format_bytes;
 use rustix::fs::{Access, statfs};
 use std::os::unix::fs::MetadataExt as _;
@@ -17,10 +16,11 @@ const FIRST_PERSON: u32 = 1000;
 /// Everybody may make files here, and remove only their own.
 const SHARED: u32 = 0o1777;
 
-pub(super) fn examine(config: &Config, report: &mut Report) {
+/// Returns the log-server to which the log-client that is at work sends.
+pub(super) fn examine(config: &Config, report: &mut Report) -> Option<String> {
     mounted(config, report);
     open(config, report);
-    served(config, report);
+    served(config, report)
 }
 
 fn mounted(config: &Config, report: &mut Report) {
@@ -95,7 +95,7 @@ fn open(config: &Config, report: &mut Report) {
     } else if mode & 0o002 != 0 {
         let found = format!("{name} (mode {mode:04o}): users can remove each other's files");
         report.problem(AREA, "permissions", found, format!("chmod 1777 {name}"));
-    } else if metadata.uid() < FIRST_PERSON && dir == Path::new(DEFAULT_DIR) {
+    } else if metadata.uid() < FIRST_PERSON {
         let found =
             format!("{name} (mode {mode:04o}): only programs of user {} can be traced", metadata.uid());
         report.problem(AREA, "permissions", found, format!("chmod 1777 {name}"));
@@ -108,17 +108,19 @@ fn open(config: &Config, report: &mut Report) {
     }
 }
 
-fn served(config: &Config, report: &mut Report) {
+fn served(config: &Config, report: &mut Report) -> Option<String> {
     let dir = config.dir.as_path();
     let start = "systemctl start miot-log-client, or: log-client &";
     match View::of_node(dir) {
         Ok(mut view) => match view.check_reader() {
             Ok(reader) if view.settings().enabled => {
                 report.ok(AREA, "log-client", format!("at work (process {}), recording is on", reader.pid));
+                return view.server();
             }
             Ok(_) => {
                 let found = "at work, and recording is switched off";
                 report.warning(AREA, "log-client", found, format!("miot ctl --dir {} on", dir.display()));
+                return view.server();
             }
             Err(error) => report.problem(AREA, "log-client", error.to_string(), start),
         },
@@ -128,4 +130,5 @@ fn served(config: &Config, report: &mut Report) {
         }
         Err(error) => report.problem(AREA, "log-client", error.to_string(), start),
     }
+    None
 }

@@ -32,7 +32,8 @@ Examples:
   sudo -u miot miot doctor             what the user who runs the log-client may do
 
 It changes nothing. With /etc/miot/log-server.toml, or --server-config, the log-server's side is checked as well. Whether the log-server \
-would serve this node is asked over a connection of its own, which disturbs no other.
+would serve this node is asked over a connection of its own, which disturbs no other. The log-server is the one to which the running \
+log-client sends; where the configuration names another, it says so.
 
 Exit codes: 0 no problems (there may be warnings); 1 problems; 2 wrong usage.")]
 pub(crate) struct Arguments {
@@ -45,7 +46,7 @@ pub(crate) struct Arguments {
     /// MIOT directory of this node, instead of the configured one
     #[arg(long, value_name = "DIR", env = DIR_ENV)]
     dir: Option<PathBuf>,
-    /// The log-server, instead of the configured one
+    /// The log-server, instead of the one the running log-client sends to, or the configured one
     #[arg(long, value_name = "HOST:PORT")]
     server: Option<String>,
     /// How to print
@@ -68,8 +69,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 fn examine(arguments: &Arguments) -> Report {
     let mut report = Report::default();
-    let config = configuration(arguments, &mut report);
-    memory::examine(&config, &mut report);
+    let mut config = configuration(arguments, &mut report);
+    if let Some(running) = memory::examine(&config, &mut report) {
+        connection::compare(&mut config, running, arguments.server.is_some(), &mut report);
+    }
     limits::examine(&config, &mut report);
     library::examine(&mut report);
     versions::examine(&config, &mut report);

@@ -184,6 +184,12 @@ pub(super) fn quality(model: &Model) -> Quality {
             counted(totals.interrupted, "request was", "requests were")
         ));
     }
+    if totals.times_moved > 0 {
+        details.push(format!(
+            "{} another time than that of the completion: marked MOVED in `flags`.",
+            counted(totals.times_moved, "event has", "events have")
+        ));
+    }
     details.extend(clocks(model));
     let complete = totals.lost == 0 && model.unread.is_empty() && model.removed.is_none();
     let title = match (complete, totals.lost) {

@@ -55,6 +55,9 @@ pub struct Totals {
     pub filtered: u64,
     /// Events of requests that never completed: their thread or process died in them.
     pub interrupted: u64,
+    /// Events whose time is not when they completed: it would have broken the order of their stream or what their node had
+    /// promised, or lay in the future.
+    pub times_moved: u64,
 }
 
 /// One operation.
@@ -190,6 +193,7 @@ pub(super) fn finish(summary: Summary, names: &FileNames, processes: &[RecordBat
             lost,
             filtered,
             interrupted: summary.interrupted,
+            times_moved: summary.moved,
         },
         operations: by_operation,
         files: files.into_iter().map(|(id, tally)| file_row(id, &tally, names)).collect(),

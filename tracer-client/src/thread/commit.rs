@@ -3,7 +3,7 @@
 use super::{Begun, Done, Thread, care};
 use crate::clock::{self, counter, ticks};
 use crate::lane::{Lane, Producer, Slot};
-use crate::{node, tls};
+use crate::{lap, node, tls};
 use miot_proto::control::WhenFull;
 use miot_proto::event::{self, Event, Ext, Kind, MAX_DURATION};
 use miot_proto::segment::in_flight;
@@ -258,6 +258,7 @@ fn make_room(
         WhenFull::DropNewest => false,
         WhenFull::OverwriteOldest => {
             producer.overwrite(lane, room, slots);
+            lap::overwritten(lane, producer);
             true
         }
         WhenFull::Wait => {

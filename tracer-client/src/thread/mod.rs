@@ -183,6 +183,11 @@ impl Thread {
             && self.enclosing != request
     }
 
+    /// The lane, if there is one.
+    pub(crate) fn own_lane(&self) -> Option<*const Lane> {
+        self.valid().then_some(self.lane)
+    }
+
     /// # Safety
     /// The state must be [`valid`](Self::valid): then lane and slots lie in this process's segment.
     #[inline(always)]

@@ -125,6 +125,7 @@ fn given_up_at_random(random: &mut Random) {
     reader.spool().acknowledge(server.through);
     writer.end();
     assert!(reader.spool().is_done() && server.gone);
+    assert!(server.missed.is_empty(), "{:?}", server.missed);
     for (number, (next, count)) in &streams {
         let came = server.came.remove(number).unwrap_or_default();
         let lost = server.lost.remove(number).unwrap_or_default();

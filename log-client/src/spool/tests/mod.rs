@@ -4,6 +4,7 @@ mod continuity;
 mod damage;
 mod full;
 mod given_up;
+mod ledger;
 mod server;
 
 use super::{Heritage, Reader, Spool, Writer};
@@ -49,7 +50,8 @@ fn process_end() -> Message {
 
 fn write(writer: &mut Writer, messages: impl IntoIterator<Item = Message>) {
     for mut message in messages {
-        writer.write(&mut message);
+        let taken = made::taken(&message);
+        writer.write_taken(&mut message, taken);
     }
 }
 
@@ -100,6 +102,7 @@ fn sent(reader: &mut Reader, through: u64) -> Vec<String> {
 /// Files of the spool, in order.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_none_or(|extension| extension != "ledger"));
     files.sort();
     files
 }

@@ -10,6 +10,8 @@ pub(super) struct Server {
     pub(super) next: HashMap<u32, u64>,
     pub(super) came: HashMap<u32, BTreeSet<u64>>,
     pub(super) lost: HashMap<u32, BTreeSet<u64>>,
+    /// Taken from the lane, and did not come: `spool_damaged`.
+    pub(super) missed: HashMap<u32, BTreeSet<u64>>,
     pub(super) ended: HashMap<u32, u64>,
     pub(super) gone: bool,
     pub(super) through: u64,
@@ -28,8 +30,8 @@ impl Server {
                 Message::Batch { stream, after, columns, .. } => {
                     let stream = known[&stream];
                     let columns = Columns::decode(&columns).unwrap();
+                    self.miss(stream, after.min(columns.attempt.first().copied().unwrap_or(after)));
                     let next = self.next.entry(stream).or_default();
-                    assert!(after <= *next, "{stream}: {after} after {next}");
                     for attempt in columns.attempt.into_iter().filter(|attempt| attempt >= next) {
                         assert!(self.came.entry(stream).or_default().insert(attempt));
                     }
@@ -43,8 +45,8 @@ impl Server {
                 Message::GivenUp { stream, after, ranges, .. } => {
                     let stream = known[&stream];
                     assert!(ranges.is_sorted_by(|a, b| a.1 < b.0));
+                    self.miss(stream, ranges.first().map_or(after, |(first, _)| after.min(*first)));
                     let next = self.next.entry(stream).or_default();
-                    assert!(after <= *next, "{stream}: {after} after {next}");
                     for (first, last) in ranges {
                         self.lost.entry(stream).or_default().extend(first.max(*next)..=last);
                         *next = last.saturating_add(1).max(*next);
@@ -52,12 +54,22 @@ impl Server {
                 }
                 Message::StreamEnd { end, .. } => {
                     let stream = known[&end.stream];
+                    self.miss(stream, end.after);
                     assert_eq!(self.next.get(&stream).copied().unwrap_or(0), end.after);
                     self.ended.insert(stream, end.attempts);
                 }
                 Message::ProcessEnd { .. } => self.gone = true,
                 _ => {}
             }
+        }
+    }
+
+    /// What has not come below this number does not come any more.
+    fn miss(&mut self, stream: u32, after: u64) {
+        let next = self.next.entry(stream).or_default();
+        if after > *next {
+            self.missed.entry(stream).or_default().extend(*next..after);
+            *next = after;
         }
     }
 }

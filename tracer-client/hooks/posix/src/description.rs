@@ -55,6 +55,8 @@ pub(crate) struct Description {
     references: AtomicU32,
     /// Index of the next free description.
     next: AtomicU32,
+    /// The lap of the lane in which its name was recorded, see [`miot_tracer::lap`].
+    lap: AtomicU32,
 }
 
 // SAFETY: atomics only.
@@ -122,6 +124,7 @@ pub(crate) fn allocate(new: &New) -> Option<u32> {
     description.generation.store(new.generation, Relaxed);
     description.epoch.store(new.epoch, Relaxed);
     description.references.store(1, Relaxed);
+    description.named_now();
     description.state.store(new.state, Relaxed);
     Some(index)
 }
@@ -165,7 +168,18 @@ fn pop() -> Option<u32> {
 impl Description {
     #[inline(always)]
     pub(crate) fn ready(&self) -> bool {
-        self.state.load(Relaxed) & state::MASK == state::READY
+        self.state.load(Relaxed) & state::MASK == state::READY && self.is_named()
+    }
+
+    /// True unless the lane with its name has gone on since, overwriting its oldest records.
+    #[inline(always)]
+    pub(crate) fn is_named(&self) -> bool {
+        miot_tracer::is_current(self.lap.load(Relaxed))
+    }
+
+    /// Its name has just been recorded by this thread.
+    pub(crate) fn named_now(&self) {
+        self.lap.store(miot_tracer::lap(), Relaxed);
     }
 
     #[inline(always)]

@@ -81,7 +81,7 @@ fn prepare(op: Op, fd: c_int, special: bool) -> Option<&'static Description> {
         let recordable = file_type(fd).is_some_and(is_recordable);
         found.set(if recordable { state::CHECKED } else { state::CHECKED | state::SPECIAL });
     }
-    if !found.has(state::DEFINED) {
+    if !found.has(state::DEFINED) || !(found.is_named() || found.has(state::SPECIAL)) {
         define(fd, found);
     }
     (special || !found.has(state::SPECIAL)).then_some(found)
@@ -112,7 +112,8 @@ fn register(fd: c_int, found: u64, epoch: u32) -> Option<&'static Description> {
     (index != 0).then(|| description::get(index))
 }
 
-/// Names the handle of a file whose name could not be recorded so far.
+/// Names the handle of a file whose name could not be recorded so far, or has been overwritten. One that has no name any
+/// more is not asked for it again before the lane has gone on.
 fn define(fd: c_int, description: &Description) {
     let mut buffer = path::Buffer::new();
     if path::of_descriptor(fd, &mut buffer)
@@ -120,6 +121,7 @@ fn define(fd: c_int, description: &Description) {
     {
         description.set(state::DEFINED);
     }
+    description.named_now();
 }
 
 /// A file that has just been opened.

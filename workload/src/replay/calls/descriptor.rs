@@ -25,7 +25,7 @@ impl Target {
             return self.on_directory(name, step);
         }
         if name == "close_range" {
-            let flags = c_uint::from(step.flags >> flag::OP_SHIFT);
+            let flags = c_uint::from(step.flags >> flag::OP_SHIFT & 0x3f);
             let numbers = i64::from(step.arg as u32)..=step.arg >> 32 & i64::from(u32::MAX);
             let closes = step.result >= 0 && flags & libc::CLOSE_RANGE_CLOEXEC == 0;
             for fd in if closes { self.files().closing_numbers(&numbers) } else { Vec::new() } {

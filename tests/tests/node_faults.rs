@@ -1,0 +1,300 @@
+//! What goes wrong on a node, and what the trace says of it: a damaged spool, a stop with a full one, programs that record
+//! what is not defined or what is long past, users beside root, a flight recorder with old files.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use miot_proto::event::flag;
+use miot_tests::built::built;
+use miot_tests::daemons::{client_command, free_port, preloaded, server};
+use miot_tests::namespace::as_nobody;
+use miot_tests::place::fresh;
+use miot_tests::process::{Background, run, until};
+use miot_tests::traced::{assert_good, events};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A node whose daemons are started and killed by hand.
+struct Node {
+    place: PathBuf,
+    trace: PathBuf,
+    dir: PathBuf,
+    port: u16,
+    shared: tempfile::TempDir,
+}
+
+impl Node {
+    fn new(name: &str) -> Node {
+        let place = fresh(&format!("node-faults-{name}"));
+        let shared = tempfile::tempdir_in("/dev/shm").unwrap();
+        fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let (trace, dir) = (place.join("trace"), shared.path().join("miot"));
+        Node { place, trace, dir, port: free_port(), shared }
+    }
+
+    fn server(&self) -> Background {
+        server(self.port, &self.trace)
+    }
+
+    fn client(&self) -> Background {
+        let mut command = client_command(&format!("127.0.0.1:{}", self.port), "node", &self.dir);
+        command.args(["--when-full", "wait", "--spool-dir"]).arg(self.spool());
+        command.env("MIOT_CLIENT_SPOOL_BYTES", "16 MiB").env("MIOT_CLIENT_HTTP", "off");
+        // Until everything is delivered, on a busy machine too.
+        at_work(command.env("MIOT_CLIENT_STOP", "100s"))
+    }
+
+    fn recorder(&self) -> Background {
+        let mut command = client_command(&format!("127.0.0.1:{}", self.port), "node", &self.dir);
+        command.env("MIOT_CLIENT_FLIGHT_RECORDER", "true").env("MIOT_CLIENT_HTTP", "off");
+        at_work(&mut command)
+    }
+
+    /// One whose programs do not wait for room for long, and that stops soon.
+    fn impatient_client(&self) -> Background {
+        let mut command = client_command(&format!("127.0.0.1:{}", self.port), "node", &self.dir);
+        command.args(["--when-full", "wait", "--spool-dir"]).arg(self.spool());
+        command.env("MIOT_CLIENT_SPOOL_BYTES", "16 MiB").env("MIOT_CLIENT_HTTP", "off");
+        at_work(command.env("MIOT_CLIENT_WAIT", "2s").env("MIOT_CLIENT_STOP", "1s"))
+    }
+
+    fn spool(&self) -> PathBuf {
+        self.shared.path().join("spool")
+    }
+
+    fn spooled(&self) -> Vec<PathBuf> {
+        self.files(&self.spool(), "spool")
+    }
+
+    /// Segments of programs, which go when everything in them was taken.
+    fn segments(&self) -> Vec<PathBuf> {
+        self.files(&self.dir, "seg")
+    }
+
+    fn files(&self, folder: &Path, suffix: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut files: Vec<_> =
+            entries.filter(|path| path.extension().is_some_and(|of| of == suffix)).collect();
+        files.sort();
+        files
+    }
+
+    /// Records a number of requests on each of two threads, with an open each.
+    fn produce(&self, events: u64) -> u64 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_producer"));
+        let said = run(command.args(["2", &events.to_string()]).env("MIOT_DIR", &self.dir)).success().stdout;
+        assert_eq!(said.lines().filter(|line| line.ends_with(" 0")).count(), 2, "refused: {said}");
+        2 * (events + 1)
+    }
+
+    fn faulty(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_faulty"));
+        command.args(words).env("MIOT_DIR", &self.dir);
+        command
+    }
+
+    /// Totals of the trace, and what was lost by place.
+    fn stat(&self) -> (Value, BTreeMap<String, u64>) {
+        let mut stat = Command::new(&built().miot);
+        let said = run(stat.args(["stat", "--format", "json"]).arg(&self.trace)).success().stdout;
+        let report: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+        let mut lost = BTreeMap::new();
+        for row in report["losses"].as_array().unwrap() {
+            *lost.entry(row["place"].as_str().unwrap().to_owned()).or_default() +=
+                row["count"].as_u64().unwrap();
+        }
+        (report["totals"].clone(), lost)
+    }
+}
+
+/// A log-client that is started and reads. The control page of the one before it says nothing of that.
+fn at_work(command: &mut Command) -> Background {
+    let mut client = Background::start(command);
+    until("the log-client is at work", || {
+        assert!(client.running(), "log-client ended\n{}", client.printed());
+        client.printed().contains(" recording ")
+    });
+    client
+}
+
+/// Processes that have ended, in a spool that nobody has taken yet; then the log-client is killed and the spool damaged.
+#[test]
+fn what_a_damaged_spool_held_is_delivered_or_counted_to_the_event() {
+    type Harm = fn(&[PathBuf]);
+    fn largest(files: &[PathBuf]) -> &PathBuf {
+        files.iter().max_by_key(|file| file.metadata().unwrap().len()).unwrap()
+    }
+    let cut: Harm = |files| {
+        let last = largest(files);
+        let length = last.metadata().unwrap().len();
+        fs::File::options().write(true).open(last).unwrap().set_len(length / 2).unwrap();
+    };
+    let garbage: Harm = |files| {
+        let length = largest(files).metadata().unwrap().len();
+        let bytes: Vec<u8> = (0..length).map(|at| (at * 2_654_435_761 >> 7) as u8).collect();
+        fs::write(largest(files), bytes).unwrap();
+    };
+    let headless: Harm = |files| {
+        let file = fs::File::options().write(true).open(largest(files)).unwrap();
+        file.write_all_at(&[0; 72], 0).unwrap();
+    };
+    let gone: Harm = |files| files.iter().for_each(|file| fs::remove_file(file).unwrap());
+    for (name, harm) in [("cut", cut), ("garbage", garbage), ("headless", headless), ("gone", gone)] {
+        let node = Node::new(&format!("spool-{name}"));
+        let client = node.client();
+        let recorded: u64 = (0..3).map(|_| node.produce(20_000)).sum();
+        until("everything is in the spool", || node.segments().is_empty());
+        drop(client.stop(Signal::KILL));
+        harm(&node.spooled());
+        let server = node.server();
+        let client = node.client();
+        let said = client.end();
+        server.end();
+        let (totals, lost) = node.stat();
+        let arrived = totals["events"].as_u64().unwrap();
+        let places: Vec<&str> = lost.keys().map(String::as_str).collect();
+        assert_eq!(places, ["spool_damaged"], "{name}: {lost:?}");
+        assert_eq!(arrived + lost["spool_damaged"], recorded, "{name}: {arrived} arrived\n{said}");
+        assert!(said.contains("spool_damaged"), "{name}: {said}");
+        assert_good(&node.trace);
+    }
+}
+
+/// As long as nobody else has to tell anything, nothing of a clean stop with a full spool is late, and no time is moved.
+#[test]
+fn times_are_true_after_a_stop_with_a_full_spool() {
+    let node = Node::new("full-stop");
+    let client = node.impatient_client();
+    // More than the spool takes. The rest stays in the lanes, or is lost there.
+    let _ = run(&mut node.faulty(&["notes", "8000"])).success();
+    assert_eq!(node.segments().len(), 1, "its segment has not been read to the end");
+    let said_first = client.end();
+    assert!(said_first.contains("records are left in the lanes"), "{said_first}");
+    let server = node.server();
+    let client = node.client();
+    let said = client.end();
+    server.end();
+    let rows = events(&node.trace);
+    let mut at: HashMap<i64, u64> = HashMap::new();
+    rows.iter().for_each(|row| *at.entry(row.time).or_default() += 1);
+    let most = at.values().max().copied().unwrap();
+    let (totals, lost) = node.stat();
+    let lost: u64 = lost.values().sum();
+    assert_eq!(rows.len() as u64 + lost, 8000);
+    assert!(rows.len() > 3000, "{}", rows.len());
+    assert!(most < 10, "{most} events at one time\n{said}");
+    assert_eq!((totals["times_moved"].as_u64(), said.contains("clamped=0")), (Some(0), true), "{said}");
+    assert!(rows.iter().all(|row| row.flags & u64::from(flag::MOVED) == 0));
+}
+
+#[test]
+fn undefined_layers_and_operations_are_refused_and_harm_nobody_else() {
+    const COUNT: u64 = 300;
+    let node = Node::new("undefined");
+    let server = node.server();
+    let client = node.client();
+    let _ = run(&mut node.faulty(&["undefined", &COUNT.to_string()])).success();
+    let recorded = node.produce(5000);
+    until("everything was taken", || node.segments().is_empty());
+    client.end();
+    server.end();
+    assert_good(&node.trace);
+    let rows = events(&node.trace);
+    // Of 256 layers 7 are defined, each with an operation 1.
+    let of =
+        |own: bool| rows.iter().filter(|row| (row.path.is_some() || row.op == "open") == own).count() as u64;
+    assert_eq!(rows.len() as u64, recorded + COUNT * 8, "{} of the ordinary program", of(true));
+    let layers: std::collections::BTreeSet<&str> = rows.iter().map(|row| row.layer.as_str()).collect();
+    assert_eq!(layers.len(), 7, "{layers:?}");
+    let (_, lost) = node.stat();
+    assert_eq!(lost["abi_violation"], COUNT * (249 + 1), "{lost:?}");
+}
+
+#[test]
+fn an_event_whose_time_had_to_be_moved_is_marked_and_counted() {
+    let node = Node::new("moved");
+    let server = node.server();
+    let client = node.client();
+    let _ = run(&mut node.faulty(&["past", "50"])).success();
+    until("everything was taken", || node.segments().is_empty());
+    let said = client.end();
+    server.end();
+    assert_good(&node.trace);
+    let marked = events(&node.trace).iter().filter(|row| row.flags & u64::from(flag::MOVED) != 0).count();
+    let (totals, _) = node.stat();
+    assert_eq!((marked, totals["times_moved"].as_u64()), (50, Some(50)), "{said}");
+    let mut stat = Command::new(&built().miot);
+    let text = run(stat.arg("stat").arg(&node.trace)).success().stdout;
+    assert!(text.contains("with a time that was moved") && text.contains(": 50 events"), "{text}");
+}
+
+#[test]
+fn a_log_client_of_root_records_other_users_in_whatever_directory() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: needs root");
+        return;
+    }
+    let node = Node::new("users");
+    let server = node.server();
+    let client = node.client();
+    let mode = || fs::metadata(&node.dir).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(), 0o1777);
+    let mut command = node.faulty(&["undefined", "1"]);
+    let _ = run(as_nobody(&mut command)).success();
+    until("everything was taken", || node.segments().is_empty());
+    client.end();
+    // As an earlier version left it.
+    fs::set_permissions(&node.dir, fs::Permissions::from_mode(0o700)).unwrap();
+    let client = node.client();
+    assert_eq!(mode(), 0o1777);
+    client.end();
+    server.end();
+    assert_eq!(events(&node.trace).len(), 8);
+
+    // A folder of something else stays as it is.
+    let other = node.shared.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("secret"), "").unwrap();
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o700)).unwrap();
+    let mut command = client_command(&format!("127.0.0.1:{}", node.port), "node", &other);
+    let said = at_work(command.env("MIOT_CLIENT_HTTP", "off").env("MIOT_CLIENT_STOP", "1s")).end();
+    assert_eq!(fs::metadata(&other).unwrap().permissions().mode() & 0o7777, 0o700);
+    assert!(said.contains("programs of other users are not recorded"), "{said}");
+}
+
+#[test]
+fn a_flight_recorder_knows_files_that_were_opened_long_ago() {
+    let node = Node::new("recorder");
+    let server = node.server();
+    let client = node.recorder();
+    let file = node.place.join("long-lived");
+    let mut command = preloaded(env!("CARGO_BIN_EXE_faulty"), &node.dir);
+    command.arg("long-lived").arg(&file).arg("5000").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = command.spawn().unwrap();
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
+    let mut stdin = program.stdin.take().unwrap();
+    let mut snapshot = |go_on: bool| {
+        let _ = lines.next().unwrap().unwrap();
+        let mut ctl = Command::new(&built().miot);
+        let _ = run(ctl.args(["ctl", "--dir"]).arg(&node.dir).arg("snapshot")).success();
+        if go_on {
+            stdin.write_all(b"go on\n").unwrap();
+        }
+    };
+    snapshot(true);
+    snapshot(true);
+    assert!(program.wait().unwrap().success());
+    until("everything was taken", || node.segments().is_empty());
+    client.end();
+    server.end();
+    let rows: Vec<_> = events(&node.trace).into_iter().filter(|row| row.op == "pwrite").collect();
+    let nameless = rows.iter().filter(|row| row.path.is_none()).count();
+    assert!((700..=1024).contains(&rows.len()), "two snapshots of a lane: {}", rows.len());
+    assert_eq!(nameless, 0, "of {}", rows.len());
+    assert!(rows.iter().all(|row| row.path.as_deref() == file.to_str()));
+}

@@ -22,6 +22,7 @@ packages=(
     python3-bt2 # what babeltrace2 finds in an export
     iproute2 prometheus # networks of tests' own; promtool
     glusterfs-server glusterfs-client libglusterfs-dev liburcu-dev uuid-dev # a file system with a client to trace
+    openssh-server openssh-client chrony vsftpd bubblewrap file man-db groff-base # programs that confine themselves
     debootstrap systemd-container dpkg-dev   # packages, installed into a Debian that is booted
 )
 command -v git > /dev/null || packages+=(git)
@@ -34,7 +35,14 @@ if [ ${#wanted[@]} -gt 0 ]; then
     case " ${wanted[*]} " in *" prometheus "*)
         [ ! -d /run/systemd/system ] || as_root systemctl disable --quiet --now prometheus ;;
     esac
-    # Tests start a management daemon of their own.
+    # Tests start servers of their own.
+    for server in ssh chrony vsftpd; do
+        case "$server: ${wanted[*]} " in
+            ssh:*" openssh-server "* | chrony:*" chrony "* | vsftpd:*" vsftpd "*)
+                [ ! -d /run/systemd/system ] || as_root systemctl disable --quiet --now "$server" ;;
+        esac
+    done
+    # The same of a management daemon.
     case " ${wanted[*]} " in *" glusterfs-server "*)
         [ ! -d /run/systemd/system ] || as_root systemctl disable --quiet --now glusterd ;;
     esac

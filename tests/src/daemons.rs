@@ -83,5 +83,15 @@ pub fn sweeps(dir: &Path) -> u64 {
 pub fn preloaded(program: &str, dir: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", &built().hook).env(control::DIR_ENV, dir);
+    if is_confined() {
+        // By whoever runs the tests, who has let them make all system calls there are.
+        command.env("MIOT_SECCOMP", "record");
+    }
     command
+}
+
+/// True if these tests run under a filter of seccomp, as in a container.
+fn is_confined() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status.lines().any(|line| line.starts_with("Seccomp:") && !line.ends_with('0'))
 }

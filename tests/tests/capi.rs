@@ -160,3 +160,75 @@ fn the_header_is_valid_c_and_cpp() {
         let _ = run(&mut cc).success();
     }
 }
+
+/// A program of the tests, linked with the shared library.
+fn linked(place: &Path, source: &str) -> PathBuf {
+    let program = place.join("program");
+    let mut cc = Command::new("cc");
+    cc.args(["-Wall", "-Wextra", "-Werror", "-Wno-nonnull", "-Wno-format", "-Wno-format-overflow", "-o"]);
+    cc.arg(&program).arg(root().join("tests/programs").join(source));
+    let _ = run(cc.args(pkg_config(place, &["--cflags", "--libs"]))).success();
+    program
+}
+
+#[test]
+fn each_pointer_may_be_null_dormant_and_recording() {
+    let place = fresh("capi-null");
+    let program = linked(&place, "nulls.c");
+    let mut alone = Command::new(&program);
+    alone.env("MIOT_DIR", place.join("none")).env("LD_LIBRARY_PATH", &built().library);
+    assert_eq!(run(&mut alone).success().stdout, "0\n");
+
+    let trace = place.join("trace");
+    let mut miot = command(&place, &trace, &[&program]);
+    let ended = run(miot.env("LD_LIBRARY_PATH", &built().library)).success();
+    assert_eq!(ended.stdout, "14\n");
+    let rows = events(&trace);
+    let of = |layer: &str, op: &str| rows.iter().filter(|row| row.layer == layer && row.op == op).count();
+    assert_eq!((of("client", "write"), of("client", "open"), of("client", "close")), (10, 1, 1), "{rows:#?}");
+    assert_eq!((of("app", "note"), of("app", "debug")), (2, 2));
+    let nothing_said = |row: &&Row| (row.offset, row.length, row.result) == (None, None, 0);
+    assert_eq!(rows.iter().filter(|row| row.op == "write").filter(nothing_said).count(), 5);
+}
+
+#[test]
+fn what_a_thread_has_recorded_with_is_not_unloaded_before_it_ends() {
+    let place = fresh("capi-unload");
+    let host = miot_tests::compile::compile(&place, "host", &["unload_host.c"], &["-ldl"]);
+    let plugin = |name: &str, libraries: &[String]| {
+        let plugin = place.join(name);
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", "-o"]).arg(&plugin).arg(root().join("tests/programs/unload_plugin.c"));
+        cc.args(pkg_config(&place, &["--cflags"])).args(libraries);
+        let _ = run(&mut cc).success();
+        plugin
+    };
+    let shared = plugin("shared.so", &pkg_config(&place, &["--libs"]));
+    // As `-lmiot` is where only the static library is installed.
+    let private = pkg_config(&place, &["--static", "--libs"]);
+    let archive = built().library.join("libmiot.a").to_str().unwrap().to_owned();
+    let private: Vec<String> =
+        private.into_iter().map(|flag| if flag == "-lmiot" { archive.clone() } else { flag }).collect();
+    let own = plugin("static.so", &private);
+    for (plugin, hook) in [(&shared, true), (&own, true), (&shared, false), (&own, false)] {
+        let trace = place.join("trace");
+        let _ = fs::remove_dir_all(&trace);
+        let words = [host.as_os_str(), plugin.as_os_str()];
+        let mut miot = command(&place, &trace, &words);
+        if !hook {
+            // The library's own tracer, and not the one that it borrows of the hook.
+            let words = ["env", "-u", "LD_PRELOAD", host.to_str().unwrap(), plugin.to_str().unwrap()];
+            miot = command(&place, &trace, &words);
+        }
+        let ended = run(miot.env("LD_LIBRARY_PATH", &built().library)).success();
+        assert_eq!(ended.stdout, "recorded 1\nfine\n", "{}, hook {hook}", plugin.display());
+        let reads = events(&trace).iter().filter(|row| row.layer == "client" && row.op == "read").count();
+        assert_eq!(reads, 1, "{}, hook {hook}", plugin.display());
+    }
+    // Nor is any other library of ours, whoever has opened it.
+    for library in ["libmiot.so", "libmiot_posix.so", "libmiot_mpi.so"] {
+        let mut opened = Command::new(&host);
+        let ended = run(opened.arg(built().library.join(library)).arg("stays"));
+        assert_eq!(ended.stdout, "stays\n", "{library}: {}", ended.stderr);
+    }
+}

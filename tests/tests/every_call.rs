@@ -34,6 +34,7 @@ const NOT_CALLED: &[(&str, &str)] = &[
     ("lio_", "asynchronous I/O: tests/tests/asynchronous"),
     ("aio_", "asynchronous I/O: tests/tests/asynchronous"),
     ("syscall", "asynchronous I/O without a library: tests/tests/asynchronous"),
+    ("prctl", "no event of its own: tests/tests/sandboxed"),
     ("llseek", "an old name that the linker no longer offers"),
     ("closefrom", "would close the notes of this program; like close_range"),
 ];

@@ -330,7 +330,7 @@ struct miot_request miot_begin_enclosing_on(uint8_t layer,
  Forgets a request that is not to be recorded after all. Every request of miot_begin needs this or an end.
 
  # Safety
- The pointer points to a valid structure.
+ The pointer is null or points to a valid structure.
  */
 void miot_cancel(const struct miot_request *request);
 
@@ -339,7 +339,7 @@ void miot_cancel(const struct miot_request *request);
  not (nothing records, or it was dropped and counted).
 
  # Safety
- Both pointers point to valid structures.
+ Both pointers are null or point to valid structures.
  */
 int miot_end(const struct miot_request *request, const struct miot_done *done);
 
@@ -348,7 +348,7 @@ int miot_end(const struct miot_request *request, const struct miot_done *done);
  a C string or NULL. Paths longer than 4096 bytes are cut and flagged.
 
  # Safety
- The first two pointers point to valid structures, the others are null or C strings.
+ The first two pointers are null or point to valid structures, the others are null or C strings.
  */
 int miot_end_paths(const struct miot_request *request,
                    const struct miot_done *done,
@@ -359,7 +359,7 @@ int miot_end_paths(const struct miot_request *request,
  Ends a request that has more than paths.
 
  # Safety
- All pointers point to valid structures, those in the last to C strings or nothing.
+ All pointers are null or point to valid structures, those in the last to C strings or nothing.
  */
 int miot_end_ext(const struct miot_request *request,
                  const struct miot_done *done,
@@ -377,7 +377,7 @@ struct miot_request miot_submit(uint8_t layer,
  MIOT_FLAG_ASYNC. Returns as miot_end does.
 
  # Safety
- The first two pointers point to valid structures, the third to one or nothing; those in it to C strings or nothing.
+ All pointers are null or point to valid structures, those in the last to C strings or nothing.
  */
 int miot_complete(const struct miot_request *request,
                   const struct miot_done *done,
@@ -387,7 +387,7 @@ int miot_complete(const struct miot_request *request,
  Records a request whose times are known, in ticks of miot_ticks. Call it soon after the completion.
 
  # Safety
- `done` points to a valid structure, `path` is null or a C string.
+ `done` is null or points to a valid structure, `path` is null or a C string.
  */
 int miot_record(uint8_t layer,
                 uint8_t op,
@@ -430,6 +430,12 @@ int miot_close(uint64_t handle);
  `text` is null or a C string.
  */
 int miot_note(const char *text);
+
+/*
+ To be called before the program installs a filter of system calls (seccomp), unless libmiot_posix.so is preloaded, which
+ sees it: sets up what recording needs. From then on MIOT makes no system call of its own in this process.
+ */
+void miot_confine(void);
 
 /*
  The time in raw ticks.

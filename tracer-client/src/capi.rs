@@ -1,7 +1,8 @@
 //! The C interface, declared in `miot.h` (generated from here by `tests/header.rs`).
 //!
 //! Every function may be called from any thread, from signal handlers and between `fork` and `exec`. None
-//! allocates, blocks (apart from the policy `wait`) or changes `errno`.
+//! allocates, blocks (apart from the policy `wait`) or changes `errno`. Each pointer may be null: a request that is not
+//! there is not recorded, a result that is not there is a success without file, offset and length, a text is empty.
 
 use crate::lane::Doing;
 use crate::thread::{Begun, Done, Submitted};
@@ -80,8 +81,15 @@ pub const MIOT_NOBODY: u32 = 0xffff_ffff;
 
 impl miot_ext {
     /// # Safety
+    /// `at` is null or points to a valid structure that outlives the result, its paths are null or C strings that do.
+    unsafe fn ext<'a>(at: *const miot_ext) -> Ext<'a> {
+        // SAFETY: by the contract of this function.
+        unsafe { at.as_ref() }.map_or_else(Ext::default, |ext| unsafe { ext.some() })
+    }
+
+    /// # Safety
     /// Both paths are null or C strings that outlive the result.
-    unsafe fn ext(&self) -> Ext<'_> {
+    unsafe fn some(&self) -> Ext<'_> {
         let some = |word: u64| Some(word).filter(|word| *word != NONE);
         let caller = Caller { tid: self.caller_tid, uid: self.caller_uid };
         let communicator = Communicator { rank: self.mpi_rank, size: self.mpi_size };
@@ -113,26 +121,36 @@ impl miot_request {
         })
     }
 
-    fn submitted(&self) -> Option<Submitted> {
-        let op = Op { layer: self.layer, number: self.op };
-        (self.number != 0).then(|| Submitted::from_parts(self.begin, op))
+    /// # Safety
+    /// `at` is null or points to a valid structure.
+    unsafe fn submitted(at: *const miot_request) -> Option<Submitted> {
+        // SAFETY: by the contract of this function.
+        let request = unsafe { at.as_ref() }.filter(|request| request.number != 0)?;
+        Some(Submitted::from_parts(request.begin, Op { layer: request.layer, number: request.op }))
     }
 
-    fn begun(&self) -> Option<Begun> {
-        let op = Op { layer: self.layer, number: self.op };
-        (self.number != 0).then(|| Begun::from_parts(self.begin, op, self.number, self.enclosing))
+    /// # Safety
+    /// `at` is null or points to a valid structure.
+    unsafe fn begun(at: *const miot_request) -> Option<Begun> {
+        // SAFETY: by the contract of this function.
+        let request = unsafe { at.as_ref() }.filter(|request| request.number != 0)?;
+        let op = Op { layer: request.layer, number: request.op };
+        Some(Begun::from_parts(request.begin, op, request.number, request.enclosing))
     }
 }
 
 impl miot_done {
-    fn done(&self) -> Done {
-        Done {
-            handle: self.handle,
-            offset: self.offset,
-            length: self.length,
-            result: self.result,
-            flags: self.flags,
-        }
+    /// # Safety
+    /// `at` is null or points to a valid structure.
+    unsafe fn done(at: *const miot_done) -> Done {
+        // SAFETY: by the contract of this function.
+        unsafe { at.as_ref() }.map_or(Done::of(0), |done| Done {
+            handle: done.handle,
+            offset: done.offset,
+            length: done.length,
+            result: done.result,
+            flags: done.flags,
+        })
     }
 }
 
@@ -180,11 +198,11 @@ pub extern "C" fn miot_begin_enclosing_on(
 /// Forgets a request that is not to be recorded after all. Every request of miot_begin needs this or an end.
 ///
 /// # Safety
-/// The pointer points to a valid structure.
+/// The pointer is null or points to a valid structure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn miot_cancel(request: *const miot_request) {
     // SAFETY: by the contract of this function.
-    if let Some(begun) = unsafe { &*request }.begun() {
+    if let Some(begun) = unsafe { miot_request::begun(request) } {
         crate::cancel(begun);
     }
 }
@@ -193,19 +211,19 @@ pub unsafe extern "C" fn miot_cancel(request: *const miot_request) {
 /// not (nothing records, or it was dropped and counted).
 ///
 /// # Safety
-/// Both pointers point to valid structures.
+/// Both pointers are null or point to valid structures.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn miot_end(request: *const miot_request, done: *const miot_done) -> c_int {
     // SAFETY: by the contract of this function.
-    let (request, done) = unsafe { (&*request, &*done) };
-    c_int::from(request.begun().is_some_and(|begun| crate::end(begun, done.done())))
+    let (begun, done) = unsafe { (miot_request::begun(request), miot_done::done(done)) };
+    c_int::from(begun.is_some_and(|begun| crate::end(begun, done)))
 }
 
 /// Ends a request that has one or two paths (the second of a rename, or the name of an attribute), each
 /// a C string or NULL. Paths longer than 4096 bytes are cut and flagged.
 ///
 /// # Safety
-/// The first two pointers point to valid structures, the others are null or C strings.
+/// The first two pointers are null or point to valid structures, the others are null or C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn miot_end_paths(
     request: *const miot_request,
@@ -214,15 +232,17 @@ pub unsafe extern "C" fn miot_end_paths(
     second: *const c_char,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    let (request, done, path1, path2) = unsafe { (&*request, &*done, bytes(path), bytes(second)) };
+    let (begun, done) = unsafe { (miot_request::begun(request), miot_done::done(done)) };
+    // SAFETY: by the contract of this function.
+    let (path1, path2) = unsafe { (bytes(path), bytes(second)) };
     let ext = Ext { path1, path2, ..Ext::default() };
-    c_int::from(request.begun().is_some_and(|begun| crate::end_with(begun, done.done(), &ext)))
+    c_int::from(begun.is_some_and(|begun| crate::end_with(begun, done, &ext)))
 }
 
 /// Ends a request that has more than paths.
 ///
 /// # Safety
-/// All pointers point to valid structures, those in the last to C strings or nothing.
+/// All pointers are null or point to valid structures, those in the last to C strings or nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn miot_end_ext(
     request: *const miot_request,
@@ -230,8 +250,10 @@ pub unsafe extern "C" fn miot_end_ext(
     ext: *const miot_ext,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    let (request, done, ext) = unsafe { (&*request, &*done, (*ext).ext()) };
-    c_int::from(request.begun().is_some_and(|begun| crate::end_with(begun, done.done(), &ext)))
+    let (begun, done) = unsafe { (miot_request::begun(request), miot_done::done(done)) };
+    // SAFETY: by the contract of this function.
+    let ext = unsafe { miot_ext::ext(ext) };
+    c_int::from(begun.is_some_and(|begun| crate::end_with(begun, done, &ext)))
 }
 
 /// Begins a request that is served elsewhere: any thread may end it with miot_complete, or none. It is not shown
@@ -248,7 +270,7 @@ pub extern "C" fn miot_submit(layer: u8, op: u8) -> miot_request {
 /// MIOT_FLAG_ASYNC. Returns as miot_end does.
 ///
 /// # Safety
-/// The first two pointers point to valid structures, the third to one or nothing; those in it to C strings or nothing.
+/// All pointers are null or point to valid structures, those in the last to C strings or nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn miot_complete(
     request: *const miot_request,
@@ -256,16 +278,16 @@ pub unsafe extern "C" fn miot_complete(
     ext: *const miot_ext,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    let (request, done, ext) = unsafe { (&*request, &*done, ext.as_ref()) };
+    let (submitted, done) = unsafe { (miot_request::submitted(request), miot_done::done(done)) };
     // SAFETY: by the contract of this function.
-    let ext = ext.map_or_else(Ext::default, |ext| unsafe { ext.ext() });
-    c_int::from(request.submitted().is_some_and(|submitted| crate::complete(submitted, done.done(), &ext)))
+    let ext = unsafe { miot_ext::ext(ext) };
+    c_int::from(submitted.is_some_and(|submitted| crate::complete(submitted, done, &ext)))
 }
 
 /// Records a request whose times are known, in ticks of miot_ticks. Call it soon after the completion.
 ///
 /// # Safety
-/// `done` points to a valid structure, `path` is null or a C string.
+/// `done` is null or points to a valid structure, `path` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn miot_record(
     layer: u8,
@@ -276,9 +298,9 @@ pub unsafe extern "C" fn miot_record(
     path: *const c_char,
 ) -> c_int {
     // SAFETY: by the contract of this function.
-    let (done, path1) = unsafe { (&*done, bytes(path)) };
+    let (done, path1) = unsafe { (miot_done::done(done), bytes(path)) };
     let ext = Ext { path1, ..Ext::default() };
-    c_int::from(crate::record(Op { layer, number: op }, begin_ticks, end_ticks, done.done(), &ext))
+    c_int::from(crate::record(Op { layer, number: op }, begin_ticks, end_ticks, done, &ext))
 }
 
 /// Opens a file: records its path under a new handle and returns the handle, 0 if nothing records now.
@@ -329,7 +351,7 @@ pub unsafe extern "C" fn miot_note(text: *const c_char) -> c_int {
 /// miot_debug with a va_list, and a character that says what kind of message it is ('D', 'E', ...).
 ///
 /// # Safety
-/// As of `vprintf`: `format` is a C string, and `list` has what it asks for.
+/// As of `vprintf`: `format` is a C string, and `list` has what it asks for; or one of them is null, and nothing is recorded.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn miot_vdebug(
     mask: u64,
@@ -339,6 +361,14 @@ pub unsafe extern "C" fn miot_vdebug(
 ) -> c_int {
     // SAFETY: by the contract of this function.
     unsafe { crate::debug::take(mask, prefix, format, list) }
+}
+
+/// To be called before the program installs a filter of system calls (seccomp), unless libmiot_posix.so is preloaded, which
+/// sees it: sets up what recording needs. From then on MIOT makes no system call of its own in this process.
+#[unsafe(no_mangle)]
+pub extern "C" fn miot_confine() {
+    crate::prepare_for_filter();
+    crate::gate::close();
 }
 
 /// The time in raw ticks.

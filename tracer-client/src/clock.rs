@@ -1,5 +1,6 @@
 //! Raw time: the processor's time stamp counter where it is invariant, else `CLOCK_MONOTONIC_RAW`.
 
+use crate::gate::{self, Calls};
 use miot_proto::segment::Clock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -7,6 +8,20 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 #[unsafe(link_section = ".data.miot")]
 static USE_MONOTONIC: AtomicBool =
     AtomicBool::new(!cfg!(any(target_arch = "x86_64", target_arch = "aarch64")));
+
+/// New threads may not read the counter.
+#[unsafe(link_section = ".data.miot")]
+static BLOCKED: AtomicBool = AtomicBool::new(false);
+
+/// Says whether threads that have not recorded yet may read the clock.
+pub(crate) fn block(blocked: bool) {
+    BLOCKED.store(blocked, Relaxed);
+}
+
+/// True if a thread that has not recorded yet may not read the clock. One that is not the counter may take a system call.
+pub(crate) fn is_blocked() -> bool {
+    BLOCKED.load(Relaxed) || !is_tsc() && !gate::is_unasked() && !gate::may(Calls::CLOCK)
+}
 
 /// The time in raw ticks of this machine's clock.
 ///
@@ -52,13 +67,14 @@ fn monotonic() -> u64 {
     nanoseconds(now)
 }
 
-/// CPU time of the calling thread, nanoseconds. Always a system call.
+/// CPU time of the calling thread, nanoseconds. Always a system call; `None` where it is denied.
 #[cold]
-pub(crate) fn thread_cpu() -> u64 {
+pub(crate) fn thread_cpu() -> Option<u64> {
+    let _pass = gate::pass(Calls::CLOCK)?;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: an out-pointer of the right type.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    nanoseconds(time)
+    Some(nanoseconds(time))
 }
 
 /// `CLOCK_BOOTTIME`, nanoseconds.

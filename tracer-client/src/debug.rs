@@ -150,9 +150,12 @@ impl Known {
 /// Begins a message: says what its arguments are. 0: it is not to be recorded.
 ///
 /// # Safety
-/// `message` points to a [`Message`] of zeros, `format` is a C string.
+/// `message` points to a [`Message`] of zeros, `format` is null or a C string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn miot_debug_begin(message: *mut Message, format: *const c_char) -> c_int {
+    if format.is_null() {
+        return 0;
+    }
     let Some(begun) = thread::begin(op::app::DEBUG) else { return 0 };
     // SAFETY: by the contract of this function.
     let (message, found) = unsafe { (&mut *message, Format::find(format)) };
@@ -214,8 +217,11 @@ pub(crate) type VaList = *mut std::ffi::c_void;
 /// Records a message.
 ///
 /// # Safety
-/// As of `vprintf`: `format` is a C string, and `list` has what it asks for.
+/// As of `vprintf`: `format` is a C string, and `list` has what it asks for; or one of them is null, and nothing is recorded.
 pub(crate) unsafe fn take(mask: u64, prefix: c_char, format: *const c_char, list: VaList) -> c_int {
+    if list.is_null() {
+        return 0;
+    }
     // SAFETY: by the contract of this function.
     unsafe { miot_debug_take(mask, prefix, format, list) }
 }

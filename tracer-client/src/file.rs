@@ -1,7 +1,7 @@
-//! Files of our own, opened and closed by raw system calls.
+//! Files of our own, opened and closed by raw system calls, which the caller has leave for (`gate`).
 
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use std::ffi::CStr;
 
 /// Closes without libc: dropping an `OwnedFd` may call libc's `close`, which a hook in this very library
@@ -10,7 +10,9 @@ pub(crate) struct File(Option<OwnedFd>);
 
 impl File {
     pub(crate) fn open(path: &CStr, flags: OFlags, mode: Mode) -> rustix::io::Result<File> {
-        rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, mode).map(|fd| File(Some(fd)))
+        // `openat`, as the loader: a filter may allow one and not the other.
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::openat(CWD, path, flags, mode).map(|fd| File(Some(fd)))
     }
 
     /// `None` never happens while the file is open, which it is until dropped.

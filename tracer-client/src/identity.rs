@@ -5,6 +5,7 @@
 //! first look there makes the kernel build the folder, which is most of what a short program pays.
 
 use crate::file::File;
+use crate::gate::{self, Calls};
 use miot_proto::control::{DEFAULT_DIR, DIR_ENV};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::{CStr, c_char, c_int};
@@ -47,6 +48,9 @@ const RANK_ENV: [&[u8]; 8] = [
 /// A batch script has it too, though it is no rank: it says 0 there. Only a step has this:
 const SLURM_RANK: &[u8] = b"SLURM_PROCID";
 const SLURM_STEP: &[u8] = b"SLURM_STEP_ID";
+
+/// Says that inherited filters of seccomp are no reason not to record.
+const SECCOMP_ENV: &[u8] = b"MIOT_SECCOMP";
 
 /// First letters of the variables that are looked for.
 const INITIALS: &[u8] = b"CFJLMOPS";
@@ -96,6 +100,10 @@ struct Environment {
     rank: u64,
     /// The command line at the start, arguments ended by NUL; empty if it is not known.
     line: Text<MAX_LINE>,
+    /// Somebody vouches for filters that the process inherits.
+    under_filters: bool,
+    /// This process is there to find out whether they allow our calls.
+    tries: bool,
 }
 
 static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
@@ -105,10 +113,13 @@ static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
 #[unsafe(link_section = ".text.startup")]
 extern "C" fn capture(count: c_int, arguments: *const *const c_char, env: *const *const c_char) {
     // SAFETY: the loader passes arguments and environment of the process; nothing runs beside a constructor.
-    ENVIRONMENT.get_or_init(|| unsafe {
+    let environment = ENVIRONMENT.get_or_init(|| unsafe {
         let line = if env.is_null() { Text::new() } else { read_line(count, arguments) };
         Environment { line, ..read_environment(env) }
     });
+    if environment.tries {
+        gate::try_all();
+    }
 }
 
 #[used]
@@ -135,7 +146,14 @@ unsafe fn read_line(count: c_int, arguments: *const *const c_char) -> Text<MAX_L
 /// `env` is null, or a null-terminated array of C strings that nobody changes meanwhile.
 #[unsafe(link_section = ".text.startup")]
 unsafe fn read_environment(env: *const *const c_char) -> Environment {
-    let mut found = Environment { dir: Text::new(), job: Text::new(), rank: 0, line: Text::new() };
+    let mut found = Environment {
+        dir: Text::new(),
+        job: Text::new(),
+        rank: 0,
+        line: Text::new(),
+        under_filters: false,
+        tries: false,
+    };
     // Values by preference; those that are never used cost a look.
     let (mut jobs, mut steps) = ([None; JOB_ENV.len()], [None; STEP_ENV.len()]);
     let mut ranks = [None; RANK_ENV.len()];
@@ -159,6 +177,9 @@ unsafe fn read_environment(env: *const *const c_char) -> Environment {
         if name == DIR_ENV.as_bytes() {
             found.dir = Text::new();
             found.dir.push(value);
+        } else if name == SECCOMP_ENV {
+            found.under_filters = value == b"record";
+            found.tries = value == b"try";
         } else if let Some(i) = JOB_ENV.iter().position(|(n, _)| *n == name) {
             jobs[i] = Some(value);
         } else if let Some(i) = STEP_ENV.iter().position(|n| *n == name) {
@@ -229,6 +250,11 @@ pub(crate) fn job_id() -> &'static [u8] {
     miot_proto::job::Job::read(job()).id
 }
 
+/// True if the environment says that a filter of seccomp that the process has inherited allows what recording takes.
+pub(crate) fn records_under_filters() -> bool {
+    environment().under_filters
+}
+
 /// MPI rank + 1, 0 if none.
 pub(crate) fn rank() -> u64 {
     environment().rank
@@ -236,7 +262,7 @@ pub(crate) fn rank() -> u64 {
 
 /// /proc/self is empty once the main thread has ended, and /proc/thread-self costs the kernel one folder more.
 fn own<'a>(of_process: &'a CStr, of_thread: &'a CStr) -> &'a CStr {
-    let main = rustix::thread::gettid() == rustix::process::getpid();
+    let main = asked(libc::SYS_gettid) == asked(libc::SYS_getpid);
     if main { of_process } else { of_thread }
 }
 
@@ -290,8 +316,32 @@ pub(crate) fn pid_namespace() -> u64 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// The name of the calling thread.
+/// The answer of a call without arguments, which cannot fail but where a filter makes it.
+pub(crate) fn asked(call: libc::c_long) -> Option<u32> {
+    // SAFETY: the caller passes a call without arguments. `errno` is put back.
+    unsafe {
+        let before = *libc::__errno_location();
+        let answer = libc::syscall(call);
+        *libc::__errno_location() = before;
+        u32::try_from(answer).ok()
+    }
+}
+
+/// The number of the calling thread. Where the call is denied, the one that libc knows: `pthread_getcpuclockid` puts it into
+/// what it returns, and asks nobody.
+pub(crate) fn tid() -> u64 {
+    if let Some(_pass) = gate::pass(Calls::TID) {
+        return u64::from(asked(libc::SYS_gettid).unwrap_or(0));
+    }
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: the calling thread, and an out-pointer of the right type.
+    let failed = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) };
+    if failed == 0 { u64::from(!(clock >> 3) as u32) } else { 0 }
+}
+
+/// The name of the calling thread; zeros where the call is denied.
 pub(crate) fn comm() -> [u64; 2] {
+    let Some(_pass) = gate::pass(Calls::NAME) else { return [0; 2] };
     let mut name = [0u8; 16];
     // SAFETY: PR_GET_NAME writes at most 16 bytes to the buffer. It cannot fail, so that `errno` stays.
     unsafe { libc::syscall(libc::SYS_prctl, libc::PR_GET_NAME, name.as_mut_ptr()) };
@@ -365,7 +415,7 @@ mod tests {
     #[test]
     fn no_variable_is_passed_over() {
         let jobs = JOB_ENV.iter().map(|(name, _)| *name);
-        let names = jobs.chain(STEP_ENV).chain(RANK_ENV).chain([DIR_ENV.as_bytes()]);
+        let names = jobs.chain(STEP_ENV).chain(RANK_ENV).chain([DIR_ENV.as_bytes(), SECCOMP_ENV]);
         assert_eq!(names.filter(|name| !INITIALS.contains(&name[0])).count(), 0);
     }
 

@@ -20,6 +20,7 @@
 //! | `thread` | what a thread keeps between two events; [`begin`] and [`end`] |
 //! | `process` | the segment of this process: creation, claiming lanes, `fork` |
 //! | `node` | the control page of the node's log-client |
+//! | [`gate`] | which system calls of our own the program may make: filters of seccomp |
 //! | `identity` | who this process is: executable, job, rank |
 //! | `tls`, `clock`, `file` | the thread's state, the time, files: without libc |
 //! | `debug` | messages of a printf-style debug call, recorded raw |
@@ -46,6 +47,8 @@ mod clock;
 mod debug;
 #[cfg(not(loom))]
 mod file;
+#[cfg(not(loom))]
+pub mod gate;
 #[cfg(not(loom))]
 mod identity;
 mod lane;
@@ -76,5 +79,5 @@ pub use process::{epoch, new_handle};
 #[cfg(not(loom))]
 pub use thread::{
     Begun, Done, Submitted, active, begin, begin_enclosing, begin_enclosing_on, begin_on, cancel, close,
-    complete, dormant, end, end_with, file, note, open, record, submit,
+    complete, dormant, end, end_with, file, forbid_clock, note, open, prepare_for_filter, record, submit,
 };

@@ -5,6 +5,7 @@
 
 use crate::clock;
 use crate::file::File;
+use crate::gate::{self, Calls};
 use crate::identity;
 use crate::process;
 use miot_proto::control::{
@@ -28,14 +29,29 @@ pub(crate) struct Control([AtomicU64; BYTES / 8]);
 #[unsafe(link_section = ".data.miot")]
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(std::ptr::null_mut());
 
+/// What it takes to map the page.
+const ATTACH: Calls =
+    Calls::OPEN.and(Calls::CLOSE).and(Calls::STAT).and(Calls::MAP).and(Calls::UNMAP).and(Calls::CLOCK);
+
+/// True if there is a control page to look at. Makes no call that the loader has not made before.
+#[cold]
+pub(crate) fn is_there() -> bool {
+    current().is_some() || gate::may_ask() && open().is_some()
+}
+
+fn open() -> Option<File> {
+    let path = identity::path_in_dir(FILE.as_bytes());
+    File::open(path.as_c_str()?, OFlags::RDONLY, Mode::empty()).ok()
+}
+
 /// The control page, mapped now if it was not yet. `None`: no log-client on this node.
 #[cold]
 pub(crate) fn attach() -> Option<&'static Control> {
     if let Some(control) = current() {
         return Some(control);
     }
-    let path = identity::path_in_dir(FILE.as_bytes());
-    let file = File::open(path.as_c_str()?, OFlags::RDONLY, Mode::empty()).ok()?;
+    let _pass = gate::pass(ATTACH)?;
+    let file = open()?;
     let stat = rustix::fs::fstat(file.fd()?).ok()?;
     if stat.st_size < BYTES as i64 || !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
         return None;
@@ -238,10 +254,13 @@ impl Control {
         leaves_out(&list[..length.min(MAX_LEFT_OUT)], exe(), user)
     }
 
-    /// Wakes the log-client if it sleeps. A system call if it does, a load if not.
+    /// Wakes the log-client if it sleeps, and if the call is allowed; else it comes by itself, later. A system call if it
+    /// sleeps, a load if not.
     pub(crate) fn ring(&self) {
         let sleeping = &self.0[word::SLEEPING / 8];
-        if sleeping.load(Relaxed) != 0 {
+        if sleeping.load(Relaxed) != 0
+            && let Some(_pass) = gate::pass(Calls::WAKE)
+        {
             // SAFETY: the low half of a live `u64` atomic is four aligned bytes, which hold the futex.
             let futex = unsafe { &*std::ptr::from_ref(sleeping).cast::<AtomicU32>() };
             let _ = rustix::thread::futex::wake(futex, rustix::thread::futex::Flags::empty(), 1);

@@ -8,6 +8,7 @@
 //! Everything here is the slow path: it may make system calls, never libc calls that can be hooked.
 
 use crate::file::File;
+use crate::gate::{self, Calls, Pass, SET_UP};
 use crate::identity::{self, Text};
 use crate::lane::{Identity, Lane, Producer, Slot};
 use crate::{clock, node::Control};
@@ -15,7 +16,8 @@ use miot_proto::segment::{
     HEADER_BYTES, LANE_BYTES, MAGIC, MAJOR, MAX_LANE_SLOTS, MAX_LANES, MIN_LANE_SLOTS, MINOR, SLOTS_OFFSET,
     SUFFIX, fit_strings, header,
 };
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fd::BorrowedFd;
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64,
@@ -125,6 +127,11 @@ pub(crate) fn epoch_word() -> u64 {
     PROCESS.epoch.load(Relaxed)
 }
 
+/// True if this process image has a segment.
+pub(crate) fn has_segment() -> bool {
+    PROCESS.epoch.load(Acquire) != 0
+}
+
 /// A new file handle: counts up from 1 in each process image; 0 as long as children would repeat it.
 #[must_use]
 pub fn new_handle() -> u64 {
@@ -149,8 +156,9 @@ pub(crate) fn is_left_out(control: &Control) -> bool {
     let Some(process) = own_page() else { return false };
     match process.judged.load(Relaxed) {
         0 => {
+            let Some(_pass) = gate::pass(SET_UP) else { return true };
             let mut room = [0; 1024];
-            let user = rustix::process::geteuid().as_raw();
+            let Some(user) = identity::asked(libc::SYS_geteuid) else { return true };
             let left_out = control.leaves_out(|| identity::exe(&mut room), user);
             process.judged.store(if left_out { LEFT_OUT } else { RECORDED }, Relaxed);
             left_out
@@ -161,25 +169,26 @@ pub(crate) fn is_left_out(control: &Control) -> bool {
 
 /// Claims a lane of at least `wanted` slots, creating the segment if there is none yet.
 ///
-/// `None` if memory, the budget or the number of lanes does not allow it; that is counted in the segment
-/// where there is one.
+/// `None` if memory, the budget or the number of lanes does not allow it, or system calls are denied and no lane is in
+/// reserve; that is counted in the segment where there is one.
 #[cold]
 pub(crate) fn claim_lane(control: &Control, wanted: u64) -> Option<Claimed> {
     let wanted = wanted.clamp(MIN_LANE_SLOTS, MAX_LANE_SLOTS).next_power_of_two();
     let process = own_page()?;
     let _guard = Guard::lock(&process.lock);
+    let pass = gate::pass(SET_UP);
     let created = if process.base.load(Relaxed).is_null() {
+        let _allowed = pass.as_ref()?;
         Some(create_segment(process, control, wanted)?)
     } else {
         None
     };
-    let who = Identity {
-        tid: rustix::thread::gettid().as_raw_nonzero().get() as u64,
-        comm: identity::comm(),
-        ticks: clock::ticks(),
+    let who = Identity { tid: identity::tid(), comm: identity::comm(), ticks: clock::ticks() };
+    let place = || {
+        let _allowed = pass.as_ref()?;
+        if control.is_full() { None } else { place(process, wanted, created) }
     };
-    let place = || if control.is_full() { None } else { place(process, wanted, created) };
-    let lane = reuse(process, wanted).or_else(place)?;
+    let lane = reuse(process, wanted).or_else(place).or_else(|| spare(process, wanted))?;
     let (at, slots) = lane.geometry();
     let producer = lane.claim(&who);
     // SAFETY: `place` checked that the lane's slots lie in the claimed part of the mapping, which is never
@@ -188,6 +197,23 @@ pub(crate) fn claim_lane(control: &Control, wanted: u64) -> Option<Claimed> {
         std::slice::from_raw_parts(process.base.load(Relaxed).add(at as usize).cast::<Slot>(), slots as usize)
     };
     Some(Claimed { lane, slots, producer })
+}
+
+/// Keeps lanes ready for threads that will not be able to make the calls that a new one takes.
+#[cold]
+pub(crate) fn reserve(control: &Control) {
+    let (Some(process), Some(_pass)) = (own_page(), gate::pass(SET_UP)) else { return };
+    let _guard = Guard::lock(&process.lock);
+    if process.base.load(Relaxed).is_null() {
+        return;
+    }
+    let slots = RESERVED_SLOTS.clamp(control.lane_slots().0, control.lane_slots().1).next_power_of_two();
+    let ready = (0..process.lanes.load(Relaxed) as usize).filter(|at| lane_at(process, *at).is_unclaimed());
+    for _ in ready.count()..RESERVED_LANES {
+        if control.is_full() || place(process, slots, None).is_none() {
+            return;
+        }
+    }
 }
 
 /// Counts a record of a thread that has no lane. A process that never gets a segment has nowhere to report it.
@@ -208,6 +234,7 @@ fn header_word(process: &Process, at: usize) -> Option<&'static AtomicU64> {
 fn own_page() -> Option<&'static Process> {
     if !WIPED.load(Relaxed) {
         let page = (&raw const PROCESS).cast_mut().cast();
+        let _pass = gate::pass(Calls::ADVISE)?;
         // SAFETY: a whole page that starts as zero, so it is anonymous memory, which is what the kernel asks for. It
         // holds nothing but atomics, for which zero is a value.
         unsafe { madvise(page, PAGE, Advice::LinuxWipeOnFork).ok()? };
@@ -215,6 +242,10 @@ fn own_page() -> Option<&'static Process> {
     }
     Some(&PROCESS)
 }
+
+/// Lanes kept ready before a filter is installed, and their slots: for what a confined program may start threads for.
+const RESERVED_LANES: usize = 4;
+const RESERVED_SLOTS: u64 = 2048;
 
 /// Holds the lock of the slow path. Its thread has its [`SignalsOff`], so the holder is always another thread that
 /// makes progress.
@@ -228,10 +259,10 @@ impl Guard {
         let mut looked = 0;
         while lock.compare_exchange_weak(false, true, Acquire, Relaxed).is_err() {
             looked += 1;
-            if looked < PATIENCE {
-                rustix::thread::sched_yield();
-            } else {
-                let _ = rustix::thread::nanosleep(&NAP);
+            match gate::pass(Calls::YIELD | Calls::NAP) {
+                Some(_pass) if looked < PATIENCE => rustix::thread::sched_yield(),
+                Some(_pass) => _ = rustix::thread::nanosleep(&NAP),
+                None => std::hint::spin_loop(),
             }
         }
         Guard(lock)
@@ -246,19 +277,24 @@ impl Drop for Guard {
 
 /// Keeps all signals off the calling thread until it is dropped: a handler that leaves by `siglongjmp`, or an
 /// asynchronous cancellation, would leave the lock of the slow path behind, and with it all threads that come after.
+///
+/// Where the call is denied, they stay on.
 pub(crate) struct SignalsOff {
-    before: u64,
+    before: Option<(u64, Pass)>,
 }
 
 impl SignalsOff {
     pub(crate) fn new() -> SignalsOff {
-        SignalsOff { before: set_signals(u64::MAX) }
+        // Kept: who has put them off can also put them on again.
+        SignalsOff { before: gate::pass(Calls::SIGNALS).map(|pass| (set_signals(u64::MAX), pass)) }
     }
 }
 
 impl Drop for SignalsOff {
     fn drop(&mut self) {
-        set_signals(self.before);
+        if let Some((before, _)) = &self.before {
+            set_signals(*before);
+        }
     }
 }
 
@@ -307,7 +343,7 @@ fn create_segment(process: &Process, control: &Control, first_lane: u64) -> Opti
     let mut random = [0u8; 8];
     rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty()).ok()?;
     let nonce = u64::from_ne_bytes(random);
-    let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
+    let pid = identity::asked(libc::SYS_getpid)?;
 
     let needed = SLOTS_OFFSET as u64 + first_lane * SLOT;
     let mapped =
@@ -318,7 +354,7 @@ fn create_segment(process: &Process, control: &Control, first_lane: u64) -> Opti
         File::open(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR).ok()?;
     let base = map(&file, mapped);
     let Some(base) = base else {
-        let _ = rustix::fs::unlink(path);
+        let _ = rustix::fs::unlinkat(CWD, path, AtFlags::empty());
         return None;
     };
     process.size.store(FIRST_BYTES, Relaxed);
@@ -334,14 +370,14 @@ fn create_segment(process: &Process, control: &Control, first_lane: u64) -> Opti
     word(header::VERSION, u64::from(MAJOR) << 32 | u64::from(MINOR));
     word(header::NONCE, nonce);
     word(header::PID, u64::from(pid));
-    word(header::PPID, rustix::process::getppid().map_or(0, |p| p.as_raw_nonzero().get() as u64));
+    word(header::PPID, u64::from(identity::asked(libc::SYS_getppid).unwrap_or(0)));
     word(header::CLOCK, clock as u64);
     word(header::CREATED_TICKS, created);
     word(header::CREATED_BOOT_NS, clock::boottime());
     word(header::RANK, identity::rank());
     word(header::PID_NAMESPACE, identity::pid_namespace());
     word(header::LOST_NO_LANE, process.lost_early.swap(0, Relaxed));
-    word(header::UID, u64::from(rustix::process::geteuid().as_raw()));
+    word(header::UID, u64::from(identity::asked(libc::SYS_geteuid)?));
     write_strings(base);
 
     let epoch = EPOCHS.fetch_add(1, Relaxed) + 1;
@@ -355,7 +391,7 @@ fn create_segment(process: &Process, control: &Control, first_lane: u64) -> Opti
 /// Maps the file and claims its first pages.
 fn map(file: &File, mapped: u64) -> Option<*mut u8> {
     let fd = file.fd()?;
-    rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, FIRST_BYTES).ok()?;
+    allocate(fd, 0, FIRST_BYTES)?;
     // SAFETY: a new mapping at an address the kernel chooses. It is longer than the file; what lies past
     // the end is not touched before `place` has claimed it. Nobody truncates the file: it is ours, mode
     // 0600, and whoever can is this user.
@@ -378,6 +414,23 @@ fn map(file: &File, mapped: u64) -> Option<*mut u8> {
         }
     }
     Some(base.cast())
+}
+
+/// Claims memory for a part of the file. Not where the program's limit of file sizes forbids it: the kernel would send it
+/// SIGXFSZ.
+fn allocate(fd: BorrowedFd<'_>, at: u64, bytes: u64) -> Option<()> {
+    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    let none = std::ptr::null::<libc::rlimit64>();
+    // SAFETY: an out-pointer of the right type. A failure leaves a limit of zero; `errno` is put back.
+    unsafe {
+        let before = *libc::__errno_location();
+        libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_FSIZE, none, &raw mut limit);
+        *libc::__errno_location() = before;
+    }
+    if at + bytes > limit.rlim_cur {
+        return None;
+    }
+    rustix::fs::fallocate(fd, FallocateFlags::empty(), at, bytes).ok()
 }
 
 fn write_strings(base: *mut u8) {
@@ -412,6 +465,14 @@ fn reuse(process: &Process, wanted: u64) -> Option<&'static Lane> {
         .find(|lane| lane.reusable())
 }
 
+/// A lane that was [`reserve`]d, or any retired one: where no other is to be had.
+fn spare(process: &Process, wanted: u64) -> Option<&'static Lane> {
+    (0..process.lanes.load(Relaxed) as usize)
+        .map(|index| lane_at(process, index))
+        .filter(|lane| lane.geometry().1 >= wanted)
+        .find(|lane| lane.is_unclaimed() || lane.reusable())
+}
+
 /// Claims memory for a new lane at the end of the file, so that a full file system is an error here and
 /// not a SIGBUS later. `created`: the file, if it is open already.
 fn place(process: &Process, slots: u64, created: Option<File>) -> Option<&'static Lane> {
@@ -431,9 +492,9 @@ fn place(process: &Process, slots: u64, created: Option<File>) -> Option<&'stati
     let table_at = HEADER_BYTES + index * LANE_BYTES;
     // The first page of the table comes with the header.
     if index != 0 && index.is_multiple_of(LANES_PER_PAGE) {
-        rustix::fs::fallocate(file.fd()?, FallocateFlags::empty(), table_at as u64, PAGE as u64).ok()?;
+        allocate(file.fd()?, table_at as u64, PAGE as u64)?;
     }
-    rustix::fs::fallocate(file.fd()?, FallocateFlags::empty(), at, end - at).ok()?;
+    allocate(file.fd()?, at, end - at)?;
     // SAFETY: inside the mapping (checked above) and inside the file (claimed above). Only touches the pages
     // now, so that the first events do not pay for it; failing to is no harm.
     unsafe {

@@ -1,6 +1,7 @@
 //! `miot run`: all three tiers around one command.
 
 mod command;
+mod confined;
 pub(crate) mod hook;
 mod own_dir;
 mod signals;
@@ -231,6 +232,9 @@ async fn run_command(
     let hooks = libraries.iter().map(|library| library.as_os_str()).collect::<Vec<_>>().join(OsStr::new(":"));
     command.env("LD_PRELOAD", joined(&hooks, std::env::var_os("LD_PRELOAD").as_deref()));
     command.env(DIR_ENV, shared);
+    if let Some(word) = confined::word(&hooks) {
+        command.env(confined::SECCOMP_ENV, word);
+    }
     if arguments.communication {
         command.env("MIOT_MPI_COMMUNICATION", "1");
     }

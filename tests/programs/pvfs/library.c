@@ -4,6 +4,7 @@
  *
  *   PVFS_STANDIN_DIR         folder of the files
  *   PVFS_STANDIN_MASK        mask of the debug log (PVFS_STANDIN_LOG: its file), 0: none
+ *   PVFS_STANDIN_HANGS       a file: while it is there, a read or write at offset 8192 is not served
  *   PVFS_STANDIN_LINES       lines of a read or write under the masks 1 << 26 (io) and all others, "32,290"
  */
 #define _GNU_SOURCE
@@ -191,6 +192,9 @@ static PVFS_error serve(struct request *r)
         for (unsigned i = io_lines + 3; i < all_lines; i++)
             gossip_debug(1ull << 40, "[SM Entering]: (%p) %s:%s (status: %d)\n", (void *)r, "pvfs2_client_io_sm",
                          "io_datafile_post_msgpairs", 0);
+        const char *hangs = getenv("PVFS_STANDIN_HANGS");
+        while (hangs && r->offset == 8192 && access(hangs, F_OK) == 0)
+            usleep(1000);
         ssize_t moved = fd < 0 ? -1 : r->write ? pwrite(fd, r->buffer, r->length, (off_t)r->offset)
                                                : pread(fd, r->buffer, r->length, (off_t)r->offset);
         if (moved < 0)

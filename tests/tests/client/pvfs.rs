@@ -1,10 +1,13 @@
 //! The hook of PVFS clients, on a stand-in for their library with the same symbols and signatures.
 
+use miot_proto::event::flag;
 use miot_tests::built::{built, root};
+use miot_tests::node::Node;
 use miot_tests::place::fresh;
-use miot_tests::process::{Ended, run};
+use miot_tests::process::{Background, Ended, run, until};
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, command, events};
+use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -132,6 +135,9 @@ fn each_request_of_the_library_is_recorded_once() {
     assert!(
         created.iter().any(|row| path(row) == "pvfs2:9:1048576/f1" && row.result == -i64::from(libc::EEXIST))
     );
+    // As everywhere: what the link says comes first, the link itself second.
+    let [symlink] = of("symlink")[..] else { panic!("one symlink") };
+    assert_eq!((path(symlink).as_str(), symlink.path2.as_deref()), ("f0", Some("pvfs2:9:1048576/l")));
     let [rename] = of("rename")[..] else { panic!("one rename") };
     assert_eq!(
         (path(rename).as_str(), rename.path2.as_deref()),
@@ -171,4 +177,36 @@ fn the_log_recorded_raw_says_what_the_formatted_one_does() {
     site.steer(&mut alone, u64::MAX, "record");
     let _ = run(alone.args(&words[1..]).env("MIOT_DIR", site.place.join("none"))).success();
     assert!(site.log().len() > 1000);
+}
+
+#[test]
+fn a_request_that_hangs_is_shown_with_its_object_and_a_kill_makes_it_an_event() {
+    let site = Site::new("client-pvfs-hangs");
+    let shared = tempfile::tempdir_in("/dev/shm").unwrap();
+    let node = Node::start(&site.place, shared.path());
+    let hangs = site.place.join("hangs");
+    fs::write(&hangs, "").unwrap();
+    let words = site.words(10);
+    let mut program = Command::new(&words[0]);
+    site.steer(&mut program, 0, "record");
+    program.args(&words[1..]).env("MIOT_DIR", &node.dir).env("PVFS_STANDIN_HANGS", &hangs);
+    let program = Background::start(&mut program);
+    let mut shown = None;
+    until("the write is shown in flight", || {
+        shown = node.in_flight(&[]).into_iter().find(|row| row["op"] == "write" && row["layer"] == "client");
+        shown.is_some()
+    });
+    let shown = shown.unwrap();
+    assert_eq!((&shown["offset"], &shown["length"]), (&8192.into(), &4096.into()), "{shown}");
+    let object = "pvfs2:9:1048577:f0";
+    // The file's name is that of the handle, in the trace: it is no file of this node.
+    assert!(shown["handle"].as_u64().is_some_and(|handle| handle != 0), "{shown}");
+    let pid = program.id();
+    let _ = program.stop(Signal::KILL);
+    let cut_off = |row: &&Row| row.pid == pid && row.flags & u64::from(flag::INTERRUPTED) != 0;
+    until("it is in the trace", || node.so_far().iter().any(|row| cut_off(&row)));
+    let rows = node.end();
+    let [row] = rows.iter().filter(cut_off).collect::<Vec<_>>()[..] else { panic!("one is cut off") };
+    assert_eq!((row.op.as_str(), row.offset, row.length), ("write", Some(8192), Some(4096)));
+    assert_eq!((row.path.as_deref(), row.result), (Some(object), -i64::from(libc::EINTR)));
 }

@@ -16,6 +16,8 @@ fn main() -> std::io::Result<()> {
         .link_lib_modifier("+whole-archive")
         .compile("miot_mpi_unwind");
     let argument = |text: &str| println!("cargo:rustc-cdylib-link-arg={text}");
+    // Never unloaded: threads that have recorded run code of the library when they end.
+    argument("-Wl,-z,nodelete");
     argument("-Wl,-Bsymbolic-functions");
     argument("-Wl,-z,keep-text-section-prefix");
     argument("-Wl,-z,separate-loadable-segments");

@@ -20,6 +20,8 @@ fn main() -> std::io::Result<()> {
     let argument = |text: &str| println!("cargo:rustc-cdylib-link-arg={text}");
     // The bounds of the list of hooks are for this library only: a second copy has its own.
     argument("-Wl,-z,start-stop-visibility=hidden");
+    // Never unloaded: threads that have recorded run code of the library when they end.
+    argument("-Wl,-z,nodelete");
     // What the library calls of its own names is its own: nothing for the loader to look up.
     argument("-Wl,-Bsymbolic-functions");
     // What runs at the start of a program lies together, and no segment shares a page with another: fewer pages to touch.

@@ -122,8 +122,10 @@ struct about {
     PVFS_object_ref ref; /* the object, or the directory of `name` */
     const char *name, *second;
     PVFS_object_ref second_ref; /* directory of `second` */
+    const char *target; /* of a symbolic link: it comes first, and the link's name second, as everywhere */
     int text_second; /* `second` is no name in a directory */
     uint64_t offset, length;
+    uint64_t handle; /* of the object in the trace, if it is known before the request is made */
     const PVFS_credential *credential;
     const PVFS_object_ref *made; /* what the request finds or makes */
     const void *count; /* what it moved or found: of type io an int64_t, else a uint32_t */
@@ -146,29 +148,40 @@ static int64_t result_of(PVFS_error error)
     return number > 0 && number < 4096 ? -number : -EIO;
 }
 
-/* The handle of an object in the trace; `name` is how it was found or made. */
-static uint64_t traced(PVFS_object_ref ref, const char *name)
+static size_t place_of(PVFS_object_ref ref)
 {
-    if (!ref.handle)
-        return 0;
-    size_t at = (size_t)((ref.handle ^ (uint64_t)ref.fs_id << 40) * 0x9e3779b97f4a7c15ull >> 52) % OBJECTS;
-    uint64_t known = 0;
-    if (locked()) {
+    return (size_t)((ref.handle ^ (uint64_t)ref.fs_id << 40) * 0x9e3779b97f4a7c15ull >> 52) % OBJECTS;
+}
+
+/* The handle of an object in the trace, 0 if it has no name there yet. */
+static uint64_t known(PVFS_object_ref ref)
+{
+    size_t at = place_of(ref);
+    uint64_t traced = 0;
+    if (ref.handle && locked()) {
         if (objects[at].handle == ref.handle && objects[at].fs_id == ref.fs_id)
-            known = objects[at].traced;
+            traced = objects[at].traced;
         unlock();
     }
-    if (known)
-        return known;
+    return traced;
+}
+
+/* The same, and now it has a name; `name` is how it was found or made. */
+static uint64_t traced(PVFS_object_ref ref, const char *name)
+{
+    size_t at = place_of(ref);
+    uint64_t traced = known(ref);
+    if (traced || !ref.handle)
+        return traced;
     char path[320];
     snprintf(path, sizeof path, "pvfs2:%d:%llu%s%.255s", ref.fs_id, (unsigned long long)ref.handle, name ? ":" : "",
              name ? name : "");
-    known = miot_name(path);
-    if (known && locked()) {
-        objects[at].handle = ref.handle, objects[at].fs_id = ref.fs_id, objects[at].traced = known;
+    traced = miot_name(path);
+    if (traced && locked()) {
+        objects[at].handle = ref.handle, objects[at].fs_id = ref.fs_id, objects[at].traced = traced;
         unlock();
     }
-    return known;
+    return traced;
 }
 
 /* A name in a directory, or from the root of a file system. */
@@ -191,12 +204,16 @@ static void describe(struct posted *to, const struct about *about)
         path_of(to->path, sizeof to->path, about->ref, about->name);
         snprintf(to->name, sizeof to->name, "%s", about->name);
     } else {
-        to->done.handle = traced(about->ref, NULL);
+        to->done.handle = about->handle ? about->handle : traced(about->ref, NULL);
     }
     if (about->second && about->text_second)
         snprintf(to->second, sizeof to->second, "%s", about->second);
     else if (about->second)
         path_of(to->second, sizeof to->second, about->second_ref, about->second);
+    if (about->target) {
+        memcpy(to->second, to->path, sizeof to->second);
+        snprintf(to->path, sizeof to->path, "%s", about->target);
+    }
 }
 
 /* Fills in what its end has told. */
@@ -289,6 +306,21 @@ static void completed(PVFS_sys_op_id id, int error)
     }
 }
 
+/* Begins a blocking call, so that one that hangs is seen with its object, offset and length. */
+static struct miot_request begin(struct about *about)
+{
+    about->handle = about->name ? 0 : known(about->ref);
+    struct miot_request request =
+        miot_begin_enclosing_on(MIOT_LAYER_CLIENT, about->op, about->handle, about->offset, about->length);
+    if (request.number && !about->name && !about->handle && about->ref.handle) {
+        /* It has no name in the trace yet: that is recorded first. */
+        miot_cancel(&request);
+        about->handle = traced(about->ref, NULL);
+        request = miot_begin_enclosing_on(MIOT_LAYER_CLIENT, about->op, about->handle, about->offset, about->length);
+    }
+    return request;
+}
+
 /* A blocking call: `call` uses `real`. */
 #define BLOCKING(name, call, ...)                                                          \
     {                                                                                      \
@@ -299,7 +331,7 @@ static void completed(PVFS_sys_op_id id, int error)
             return call;                                                                   \
         struct about about = { .offset = MIOT_NONE, .length = MIOT_NONE, __VA_ARGS__ };    \
         struct posted request;                                                             \
-        request.request = miot_begin_enclosing(MIOT_LAYER_CLIENT, about.op);               \
+        request.request = begin(&about);                                                   \
         inside = 1;                                                                        \
         PVFS_error error = call;                                                           \
         inside = 0;                                                                        \
@@ -392,7 +424,7 @@ BOTH(mkdir, LIST(char *name, PVFS_REF, PVFS_sys_attr attr, PVFS_CREDENTIAL, PVFS
      LIST(name, ref, attr, credential, resp), .op = MIOT_CLIENT_MKDIR, .ref = ref, .name = name, .made = &resp->ref)
 BOTH(symlink, LIST(char *name, PVFS_REF, char *target, PVFS_sys_attr attr, PVFS_CREDENTIAL, PVFS_sysresp_symlink *resp),
      LIST(name, ref, target, attr, credential, resp), .op = MIOT_CLIENT_SYMLINK, .ref = ref, .name = name,
-     .second = target, .text_second = 1, .made = &resp->ref)
+     .target = target, .made = &resp->ref)
 BOTH(remove, LIST(char *name, PVFS_REF, PVFS_CREDENTIAL), LIST(name, ref, credential), .op = MIOT_CLIENT_UNLINK,
      .ref = ref, .name = name)
 BOTH(rename, LIST(char *name, PVFS_REF, char *new_name, PVFS_object_ref new_ref, PVFS_CREDENTIAL),

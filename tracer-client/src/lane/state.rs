@@ -152,6 +152,11 @@ impl Lane {
         (self.slots_at.load(Relaxed), self.slots.load(Relaxed))
     }
 
+    /// True if nobody has claimed it yet.
+    pub(crate) fn is_unclaimed(&self) -> bool {
+        self.state.load(Relaxed) == LaneState::Free as u64
+    }
+
     /// True if the lane was retired and the consumer has drained it to its end.
     pub(crate) fn reusable(&self) -> bool {
         let state = self.state.load(Relaxed);

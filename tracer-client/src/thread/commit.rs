@@ -2,8 +2,9 @@
 
 use super::{Begun, Done, Thread, care};
 use crate::clock::{self, counter, ticks};
+use crate::gate::{self, Calls};
 use crate::lane::{Lane, Producer, Slot};
-use crate::{lap, node, tls};
+use crate::{lap, node, process, tls};
 use miot_proto::control::WhenFull;
 use miot_proto::event::{self, Event, Ext, Kind, MAX_DURATION};
 use miot_proto::segment::in_flight;
@@ -14,7 +15,7 @@ pub(super) fn put(kind: Kind, begun: Begun, mut done: Done, at: Option<u64>, ext
     done.flags |= cut1 | cut2;
     // SAFETY: the calling thread's own state.
     let wanted = unsafe { (*tls::thread()).wants_cpu_time(kind, &done) };
-    let cpu_time = ext.cpu_time.or_else(|| wanted.then(clock::thread_cpu));
+    let cpu_time = ext.cpu_time.or_else(|| wanted.then(clock::thread_cpu).flatten());
     let ext = Ext { path1, path2, cpu_time, ..*ext };
     let slots = event::slots_for(&ext) as u64;
     commit(kind, begun, done, slots, at, |producer, room| {
@@ -132,6 +133,10 @@ unsafe fn with_care(
     }
     if !thread.valid() {
         // The process forked between begin and end, or the thread is being torn down.
+        return false;
+    }
+    if thread.has_no_clock() {
+        process::count_no_lane();
         return false;
     }
     // SAFETY: valid.
@@ -278,6 +283,7 @@ fn wait(producer: &mut Producer, lane: &Lane, control: &node::Control, slots: u6
     let mut waited = 0;
     // All of it may change meanwhile: whoever finds programs waiting chooses another policy.
     while control.when_full() == WhenFull::Wait && waited < control.wait_ns() && !control.closed() {
+        let Some(_pass) = gate::pass(Calls::NAP) else { return false };
         let nap = rustix::thread::Timespec { tv_sec: 0, tv_nsec: NAP_NS as i64 };
         let _ = rustix::thread::nanosleep(&nap);
         waited += NAP_NS;

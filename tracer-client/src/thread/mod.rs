@@ -25,6 +25,7 @@ use miot_proto::event::{Ext, Kind, NONE, flag};
 use miot_proto::op::{self, Op};
 use miot_proto::segment::in_flight;
 use prepare::{Wanted, prepare};
+pub use prepare::{forbid_clock, prepare_for_filter};
 
 /// Set in [`Thread::skip`] when nothing is missing but a log-client.
 const NO_LOG_CLIENT: u32 = 1 << 31;
@@ -39,6 +40,8 @@ mod care {
     pub(super) const FILTER: u8 = 4;
     /// Requests are recorded with the thread's CPU time.
     pub(super) const CPU_TIME: u8 = 8;
+    /// The thread may not read the clock.
+    pub(super) const NO_CLOCK: u8 = 16;
 }
 
 /// A thread's state, in thread-local storage that starts as zero.
@@ -391,7 +394,9 @@ fn begin_file() -> Option<Begun> {
     let thread = tls::thread();
     // SAFETY: the calling thread's own state.
     unsafe {
-        if (!(*thread).valid() || (*thread).producer.needs_care()) && !prepare(thread, Wanted::File) {
+        let set_up =
+            (*thread).valid() && !(*thread).producer.needs_care() && (*thread).care & care::NO_CLOCK == 0;
+        if !set_up && !prepare(thread, Wanted::File) {
             return None;
         }
         let begin = ticks();

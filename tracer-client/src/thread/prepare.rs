@@ -2,7 +2,7 @@
 
 use super::{NO_LOG_CLIENT, Thread, care};
 use crate::lane::{Lane, Producer};
-use crate::{clock, node, process};
+use crate::{clock, gate, node, process};
 use miot_proto::control::WhenFull;
 use miot_proto::op::Op;
 use std::sync::atomic::{
@@ -28,6 +28,8 @@ pub(super) enum Wanted {
     Request(Op),
     /// A record that names a file.
     File,
+    /// Whatever may come, recorded now or later: afterwards no lane may be to be had.
+    Anything,
 }
 
 impl Wanted {
@@ -35,6 +37,7 @@ impl Wanted {
         match self {
             Wanted::Request(op) => control.wants(op),
             Wanted::File => control.is_on(),
+            Wanted::Anything => !control.closed(),
         }
     }
 }
@@ -50,6 +53,13 @@ pub(super) fn prepare(thread: *mut Thread, wanted: Wanted) -> bool {
             // SAFETY: valid.
             unsafe { thread.lane().0.count_nested() };
         }
+        return false;
+    }
+    if thread.has_no_clock() {
+        process::count_no_lane();
+        return false;
+    }
+    if !thread.valid() && !thread.may_set_up() {
         return false;
     }
     // Not for each request of a thread that a filter sends here.
@@ -95,7 +105,9 @@ fn prepare_locked(thread: &mut Thread, wanted: Wanted) -> bool {
         thread.rest();
         return false;
     }
-    match process::claim_lane(control, control.lane_slots().0) {
+    let (first, largest) = control.lane_slots();
+    let slots = if matches!(wanted, Wanted::Anything) { CONFINED_SLOTS.clamp(first, largest) } else { first };
+    match process::claim_lane(control, slots) {
         Some(claimed) => {
             // What enclosed the next request did so in the parent's thread, or in another life of this one.
             thread.enclosing = 0;
@@ -121,8 +133,36 @@ impl Thread {
         self.skip = 0;
         self.tag = process::epoch_word();
         let clock = if clock::is_tsc() { 0 } else { care::OTHER_CLOCK };
-        self.care = self.care & care::BUSY | clock;
+        self.care = self.care & (care::BUSY | care::NO_CLOCK) | clock;
         self.follow(control);
+    }
+
+    /// True if the time cannot be asked for: it is forbidden, or takes a system call that is denied.
+    pub(super) fn has_no_clock(&self) -> bool {
+        self.care & care::NO_CLOCK != 0
+            || self.care & care::OTHER_CLOCK != 0 && !gate::may(gate::Calls::CLOCK)
+    }
+
+    /// True if there may be something to record with: a log-client, and no filter that forbids the calls it takes. Asks, if
+    /// nobody did; nothing has been called that the loader did not call before.
+    #[cold]
+    fn may_set_up(&mut self) -> bool {
+        if clock::is_blocked() {
+            process::count_no_lane();
+            return false;
+        }
+        if gate::is_unasked() {
+            if !node::is_there() {
+                self.rest();
+                return false;
+            }
+            gate::ask();
+        }
+        if gate::may(gate::SET_UP) || process::has_segment() {
+            return true;
+        }
+        self.rest();
+        false
     }
 
     /// There is no log-client: lets requests pass until it is worth another look.
@@ -168,8 +208,12 @@ impl Thread {
         if self.grown || self.producer.capacity() >= largest || control.is_full() {
             return false;
         }
+        self.move_to_lane_of((self.producer.capacity() * 4).min(largest), lane, control)
+    }
+
+    fn move_to_lane_of(&mut self, slots: u64, lane: &Lane, control: &node::Control) -> bool {
         let _signals = process::SignalsOff::new();
-        let claimed = process::claim_lane(control, (self.producer.capacity() * 4).min(largest));
+        let claimed = process::claim_lane(control, slots);
         match claimed {
             Some(claimed) => {
                 lane.move_to(claimed.lane, &self.producer);
@@ -189,9 +233,58 @@ impl Thread {
     }
 }
 
+/// Slots of a confined thread's lane: it can neither grow nor wake the log-client, which comes by itself some times a second.
+const CONFINED_SLOTS: u64 = 8192;
+
+/// Gets the process ready for a filter that may deny all that takes a system call: finds out whether it is under one
+/// already, and sets up what recording needs, for this thread and some others.
+#[cold]
+pub fn prepare_for_filter() {
+    let thread = crate::tls::thread();
+    gate::ask();
+    if !prepare(thread, Wanted::Anything) {
+        return;
+    }
+    // SAFETY: the calling thread's own state; `BUSY` keeps its signal handlers out. A state that is prepared is valid.
+    unsafe {
+        let thread = &mut *thread;
+        let control = &*thread.control;
+        thread.care |= care::BUSY;
+        compiler_fence(SeqCst);
+        let (lane, _) = thread.lane();
+        let slots = CONFINED_SLOTS.min(control.lane_slots().1);
+        if thread.producer.capacity() < slots && !control.is_full() {
+            thread.move_to_lane_of(slots, lane, control);
+        }
+        compiler_fence(SeqCst);
+        thread.care &= !care::BUSY;
+        let _signals = process::SignalsOff::new();
+        process::reserve(control);
+    }
+}
+
+/// Says whether the calling thread may read the time stamp counter: the kernel can forbid it, in strict mode and by
+/// `PR_SET_TSC`, and kills whoever reads it. Threads that it will make cannot either.
+#[cold]
+pub fn forbid_clock(forbidden: bool, for_new_threads: bool) {
+    // SAFETY: the calling thread's own state.
+    let thread = unsafe { &mut *crate::tls::thread() };
+    if forbidden {
+        thread.care |= care::NO_CLOCK;
+    } else {
+        thread.care &= !care::NO_CLOCK;
+    }
+    if for_new_threads {
+        clock::block(forbidden);
+    }
+}
+
 /// The pthread key whose destructor retires a thread's lane; 0 = none yet, else key + 1.
 #[unsafe(link_section = ".data.miot")]
 static KEY: AtomicU32 = AtomicU32::new(0);
+
+/// Keys whose values each thread has room for.
+const INLINE_KEYS: u32 = 32;
 
 fn retire_at_exit(thread: &mut Thread) {
     let mut key = KEY.load(Relaxed);
@@ -210,6 +303,10 @@ fn retire_at_exit(thread: &mut Thread) {
                 other
             }
         };
+    }
+    // libc allocates room for the values of further keys.
+    if key > INLINE_KEYS && !gate::may(gate::Calls::MAP | gate::Calls::BREAK) {
+        return;
     }
     // SAFETY: an existing key; the value is this thread's block, which outlives its destructors.
     unsafe { libc::pthread_setspecific(key - 1, std::ptr::from_mut(thread).cast()) };

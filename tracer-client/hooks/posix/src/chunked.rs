@@ -1,5 +1,6 @@
 //! An array of a million elements whose memory comes as it is needed.
 
+use miot_tracer::gate::{self, Calls};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::sync::atomic::{
     AtomicPtr,
@@ -53,6 +54,7 @@ impl<T: Zeroed> Chunked<T> {
             return Some(element);
         }
         let slot = self.rest.get(index / CHUNK)?;
+        let _pass = gate::pass(Calls::MAP | Calls::UNMAP)?;
         let bytes = CHUNK * size_of::<T>();
         // SAFETY: a new mapping at an address the kernel chooses; unmapped only if nobody has seen it.
         unsafe {

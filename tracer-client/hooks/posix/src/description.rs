@@ -6,6 +6,7 @@
 //! made another one (then the [`generation`] has moved on), and writes to files opened with `O_APPEND`.
 
 use crate::chunked::{Chunked, MAX, Zeroed};
+use miot_tracer::gate::{self, Calls};
 use miot_tracer::{Doing, NONE, flag};
 use rustix::fd::BorrowedFd;
 use rustix::fs::SeekFrom;
@@ -310,7 +311,10 @@ impl Description {
                 return true;
             }
             if found == RENEWING {
-                rustix::thread::sched_yield();
+                match gate::pass(Calls::YIELD) {
+                    Some(_pass) => rustix::thread::sched_yield(),
+                    None => std::hint::spin_loop(),
+                }
                 continue;
             }
             if self.epoch.compare_exchange(found, RENEWING, AcqRel, Relaxed).is_ok() {
@@ -326,6 +330,7 @@ impl Description {
 }
 
 fn kernel_position(fd: c_int) -> Option<u64> {
+    let _pass = gate::pass(Calls::SEEK)?;
     // SAFETY: used only for the call, during which the application has it open; if it has not, EBADF.
     let fd = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })?;
     rustix::fs::seek(fd, SeekFrom::Current(0)).ok()

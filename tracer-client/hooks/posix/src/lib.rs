@@ -12,6 +12,7 @@
 //! | `files`, `table`, `description`, `chunked` | descriptors, what they refer to, handles and positions |
 //! | `path`, `cwd`, `filter` | paths: made absolute, left out |
 //! | `pending`, `memory` | requests between their submission and their completion; memory that only the kernel is meant to read |
+//! | `confine` | programs that install a filter of system calls |
 //! | `vfork`, `process` | children in borrowed memory; the start; calls that make processes |
 //! | `open`, `data`, `descriptor`, `attributes`, `names`, `directories`, `xattr`, `mappings`, `copies` | hooks of the layer `posix` |
 //! | `aio`, `libaio`, `uring`, `syscall` | hooks of asynchronous I/O |
@@ -24,7 +25,8 @@
 //! left so, or by `siglongjmp`, is not recorded; one on a stream stays the encloser of what its thread does next.) No hook
 //! allocates, takes a lock or makes a system call of its own, with these exceptions: the first request of a
 //! thread or on a descriptor that is not known yet, relative paths after a `chdir`, paths relative to a
-//! descriptor (one `readlink` of `/proc/self/fd`), and shared positions (one `lseek`). A path that has to be
+//! descriptor (one `readlink` of `/proc/self/fd`), and shared positions (one `lseek`). None of them is made where a filter of
+//! the program does not allow it; then a path stays as given and an offset unknown. A path that has to be
 //! put together takes 4 KiB of stack.
 //!
 //! # What is seen
@@ -67,6 +69,7 @@
 mod aio;
 mod attributes;
 mod chunked;
+mod confine;
 mod copies;
 mod cwd;
 mod data;

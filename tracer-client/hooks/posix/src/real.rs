@@ -275,7 +275,7 @@ macro_rules! hook_one {
                 // - the arguments are the caller's own, passed on as they came.
                 unsafe {
                     let function = std::mem::transmute::<*mut std::ffi::c_void, Prototype>(REAL.get::<$ret>(NAME));
-                    recorded($($arg,)* function)
+                    if $crate::vfork::is_no_thread() { function($($arg),*) } else { recorded($($arg,)* function) }
                 }
             }
             // SAFETY: null, or as above.
@@ -284,7 +284,7 @@ macro_rules! hook_one {
             unsafe {
                 match known {
                     None => first_call($($arg),*),
-                    Some(function) if miot_tracer::dormant() => function($($arg),*),
+                    Some(function) if $crate::vfork::is_no_thread() || miot_tracer::dormant() => function($($arg),*),
                     Some(function) => recorded($($arg,)* function),
                 }
             }

@@ -1,13 +1,14 @@
 //! `syscall(2)` with the numbers of asynchronous I/O: programs that go without libaio and liburing (libuv, nginx, Rust's
 //! `io-uring`) call the kernel so.
 //!
-//! Every other number is passed on by a jump, after nine instructions: nothing is on the stack that was not there, so that calls
+//! So are those that install filters of system calls (`confine`). Every other number is passed on by a jump, after thirteen
+//! instructions: nothing is on the stack that was not there, so that calls
 //! which return twice, or on another stack, return to the program.
 
 #[cfg(target_arch = "x86_64")]
 mod arch {
     use crate::real::{Early, Long, Real, Returned};
-    use crate::{libaio, uring};
+    use crate::{confine, libaio, uring};
     use std::cell::Cell;
     use std::ffi::{c_int, c_uint};
 
@@ -74,6 +75,10 @@ mod arch {
             "jbe {seen}",
             "cmp rdi, {pgetevents}",
             "je {seen}",
+            "cmp rdi, {prctl}",
+            "je {seen}",
+            "cmp rdi, {seccomp}",
+            "je {seen}",
             "mov rax, qword ptr [rip + {real}]",
             "test rax, rax",
             "jz {seen}",
@@ -83,6 +88,8 @@ mod arch {
             uring = const libc::SYS_io_uring_setup,
             urings = const count(libc::SYS_io_uring_setup, libc::SYS_io_uring_register),
             pgetevents = const PGETEVENTS,
+            prctl = const libc::SYS_prctl,
+            seccomp = const libc::SYS_seccomp,
             real = sym REAL,
             seen = sym seen,
         )
@@ -107,6 +114,11 @@ mod arch {
             let function = std::mem::transmute::<*mut std::ffi::c_void, Prototype>(REAL.get::<Long>(NAME));
             function(number, a, b, c, d, e, f)
         };
+        match number {
+            libc::SYS_prctl => return confine::by_prctl(a as c_int, b as usize, c, real),
+            libc::SYS_seccomp => return confine::by_seccomp(a, b as usize, c, real),
+            _ => {}
+        }
         if is_within().get() != 0 || miot_tracer::dormant() {
             return real();
         }

@@ -43,6 +43,16 @@ mod arch {
         count
     }
 
+    #[inline(always)]
+    pub(super) fn thread_block() -> usize {
+        let at: usize;
+        // SAFETY: reads the first word of what the thread's register points to.
+        unsafe {
+            std::arch::asm!("mov {0}, qword ptr fs:[0]", out(reg) at, options(readonly, nostack, preserves_flags));
+        }
+        at
+    }
+
     /// # Safety
     /// As `vfork` itself.
     #[unsafe(naked)]
@@ -84,6 +94,17 @@ mod arch {
     pub(super) fn borrowed() -> u32 {
         0
     }
+
+    pub(super) fn thread_block() -> usize {
+        1
+    }
+}
+
+/// True in a child that was made with `clone` and memory full of zeros in the place of libc's thread block, as Chromium does
+/// for a child that only changes its root: it has no thread-local storage, and nothing of ours may be looked at.
+#[inline(always)]
+pub(crate) fn is_no_thread() -> bool {
+    arch::thread_block() == 0
 }
 
 /// True in a child that borrows its parent's memory.

@@ -1,0 +1,51 @@
+//! Programs that confine themselves with seccomp live with the hook as they do without it, whether a log-client is there or
+//! not, and what can be recorded of them is recorded.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod filters;
+mod programs;
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::UInt64Type;
+use miot_tests::node::Node;
+use miot_tests::place::fresh;
+use miot_trace_store::{Reader, Table};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+struct Place {
+    /// On disk.
+    path: PathBuf,
+    /// In shared memory; goes away with the test.
+    shared: tempfile::TempDir,
+}
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let shared = tempfile::tempdir_in("/dev/shm").unwrap();
+        Place { path: fresh(&format!("sandboxed-{name}")), shared }
+    }
+
+    fn node(&self) -> Node {
+        Node::start(&self.path, self.shared.path())
+    }
+
+    /// A MIOT directory that no log-client has made.
+    fn nobody(&self) -> PathBuf {
+        self.shared.path().join("nobody")
+    }
+}
+
+/// What was lost, by place.
+fn losses(trace: &Path) -> HashMap<String, u64> {
+    let mut lost = HashMap::new();
+    for batch in Reader::open(trace).unwrap().table(Table::Losses).unwrap() {
+        let counts = batch.column_by_name("count").unwrap().as_primitive::<UInt64Type>();
+        let places = batch.column_by_name("place").unwrap().as_string::<i32>();
+        for row in 0..batch.num_rows() {
+            *lost.entry(places.value(row).to_owned()).or_default() += counts.value(row);
+        }
+    }
+    lost
+}

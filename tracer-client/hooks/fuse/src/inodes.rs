@@ -60,6 +60,15 @@ impl Table {
     }
 }
 
+/// What was freed here and there goes back to the kernel.
+fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it may be called at any time from any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 impl Inodes {
     /// With the root alone.
     pub(crate) fn new(root: OwnedFd, stat: &Stat, budget: Budget) -> rustix::io::Result<Inodes> {
@@ -165,12 +174,16 @@ impl Inodes {
         }
         // Closed outside the lock.
         let gone = table.nodes.remove(&node);
-        if table.nodes.capacity() > ROOMY && table.nodes.len() < table.nodes.capacity() / 4 {
+        let empty = table.nodes.capacity() > ROOMY && table.nodes.len() < table.nodes.capacity() / 4;
+        if empty {
             table.nodes.shrink_to(2 * table.nodes.len());
             table.files.shrink_to(2 * table.nodes.len());
         }
         drop(guard);
         drop(gone);
+        if empty {
+            give_back_memory();
+        }
     }
 
     /// Where the file of a name in a directory is from now on, if the kernel knows it.

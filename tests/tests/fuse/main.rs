@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod alike;
+mod descriptors;
 mod mounted;
 mod programs;
 mod refused;

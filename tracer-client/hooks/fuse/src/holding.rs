@@ -149,8 +149,7 @@ impl Holding {
                 turns -= 1;
                 let Some(next) = self.queue().pop_front() else { return };
                 let Some(inode) = next.upgrade() else { continue };
-                let mark =
-                    |fd: rustix::fd::BorrowedFd<'_>| self.handles.mark(fd, &inode.place, inode.is_directory);
+                let mark = |fd: BorrowedFd<'_>| self.handles.mark(fd, &inode.place, inode.is_directory);
                 if inode.close(anyway, mark) == Closed::No {
                     self.queue().push_back(next);
                 }

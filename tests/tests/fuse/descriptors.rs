@@ -145,6 +145,26 @@ fn who_opens_more_than_there_are_descriptors_is_refused_and_others_are_not() {
 }
 
 #[test]
+fn one_file_can_be_opened_more_often_than_there_are_descriptors() {
+    with_few("fuse-few-shared", |mounted, _| {
+        let path = mounted.place.mount.join("file");
+        let write = || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let open: Vec<File> = (0..3 * LIMIT).map(|_| write().unwrap()).collect();
+        for (n, file) in open.iter().enumerate() {
+            file.write_all_at(&[n as u8], n as u64).unwrap();
+        }
+        let expected: Vec<u8> = (0..3 * LIMIT).map(|n| n as u8).collect();
+        // There is none to share for who only reads.
+        assert_eq!(fs::read(&path).unwrap_err().raw_os_error(), Some(Errno::NFILE.raw_os_error()));
+        assert_eq!(fs::read(mounted.place.source.join("file")).unwrap(), expected);
+        let truncated = OpenOptions::new().read(true).write(true).truncate(true).open(&path).unwrap();
+        assert_eq!(truncated.metadata().unwrap().len(), 0);
+        drop((open, truncated));
+        until("the kernel has closed them", || fs::read(&path).is_ok());
+    });
+}
+
+#[test]
 fn what_was_removed_stays_what_it_was_for_who_has_it() {
     with_few("fuse-few-removed", |mounted, _| {
         let at = |name: &str| mounted.place.mount.join(name);

@@ -4,6 +4,7 @@
 
 mod alike;
 mod descriptors;
+mod foreign;
 mod mounted;
 mod programs;
 mod refused;

@@ -5,6 +5,7 @@ use crate::handle::{Handles, Mark};
 use crate::inode::{Closed, Held, Inode};
 use crate::place::Place;
 use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
@@ -161,11 +162,11 @@ impl Holding {
     pub(crate) fn opened(
         &self,
         inode: &Inode,
+        flags: OFlags,
         open: impl FnMut() -> Result<OwnedFd, Errno>,
     ) -> Result<Arc<Descriptor>, Errno> {
-        self.reserve(1)?;
-        let fd = Arc::new(self.counted(self.with_room(open)?));
-        inode.opened(&fd);
+        let fd = Arc::new(self.beside(open)?);
+        inode.opened(flags, &fd);
         Ok(fd)
     }
 

@@ -8,7 +8,7 @@ use crate::descriptors::Descriptor;
 use crate::handle::Mark;
 use crate::place::Place;
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::fs::Stat;
+use rustix::fs::{OFlags, Stat};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
@@ -40,8 +40,8 @@ pub(crate) struct Inode {
 pub(crate) struct State {
     /// `O_PATH`.
     path: Option<Arc<Descriptor>>,
-    /// Of those who have it open.
-    opened: Vec<Weak<Descriptor>>,
+    /// Of those who have it open, with the flags.
+    opened: Vec<(OFlags, Weak<Descriptor>)>,
     /// Of the last time it had no descriptor.
     mark: Option<Arc<Mark>>,
     nameless: bool,
@@ -152,12 +152,18 @@ impl Inode {
     }
 
     /// Somebody has it open, and so it has a descriptor.
-    pub(crate) fn opened(&self, fd: &Arc<Descriptor>) {
+    pub(crate) fn opened(&self, flags: OFlags, fd: &Arc<Descriptor>) {
         let mut state = self.state();
         if state.opened.len() == state.opened.capacity() {
-            state.opened.retain(|opened| opened.strong_count() > 0);
+            state.opened.retain(|(_, opened)| opened.strong_count() > 0);
         }
-        state.opened.push(Arc::downgrade(fd));
+        state.opened.push((flags, Arc::downgrade(fd)));
+    }
+
+    /// What somebody else has open with the same flags.
+    pub(crate) fn open_with(&self, flags: OFlags) -> Option<Arc<Descriptor>> {
+        let state = self.state();
+        state.opened.iter().filter(|(with, _)| *with == flags).find_map(|(_, opened)| opened.upgrade())
     }
 
     /// Closes the descriptor that was not used of late, with a mark to find it again. `anyway`: what was used, and what may not
@@ -189,6 +195,6 @@ impl Inode {
 
 impl State {
     fn descriptor(&self) -> Option<Arc<Descriptor>> {
-        self.path.clone().or_else(|| self.opened.iter().find_map(Weak::upgrade))
+        self.path.clone().or_else(|| self.opened.iter().find_map(|(_, opened)| opened.upgrade()))
     }
 }

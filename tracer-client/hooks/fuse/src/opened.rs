@@ -112,7 +112,9 @@ impl OpenFile {
             // First, because it may be refused and must not truncate.
             let _ = direct.set(holding.beside(|| reopen(inode, access | OFlags::DIRECT))?);
         }
-        let fd = holding.opened(inode, || reopen(inode, kept))?;
+        let fd = holding
+            .opened(inode, lasting(kept), || reopen(inode, kept))
+            .or_else(|errno| share(inode, kept, errno))?;
         Ok(OpenFile { fd, direct, access, traced: Traced::new(inode.inode().clone(), flags) })
     }
 
@@ -123,13 +125,13 @@ impl OpenFile {
         flags: i32,
         fd: Descriptor,
     ) -> Result<OpenFile, Errno> {
-        let (_, access) = kept(flags);
+        let (kept, access) = kept(flags);
         let direct = OnceLock::new();
         if flags & libc::O_DIRECT != 0 {
             let _ = direct.set(holding.beside(|| reopen(&fd, access | OFlags::DIRECT))?);
         }
         let fd = Arc::new(fd);
-        inode.opened(&fd);
+        inode.opened(lasting(kept), &fd);
         Ok(OpenFile { fd, direct, access, traced: Traced::new(inode, flags) })
     }
 
@@ -149,6 +151,22 @@ pub(crate) fn kept(flags: i32) -> (OFlags, OFlags) {
     let left_out = libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_APPEND | libc::O_DIRECT;
     let kept = OFlags::from_bits_retain((flags & !left_out) as u32) | OFlags::CLOEXEC | OFlags::NOCTTY;
     (kept, OFlags::from_bits_retain((flags & libc::O_ACCMODE) as u32) | OFlags::CLOEXEC)
+}
+
+/// What of these flags matters after the open.
+fn lasting(kept: OFlags) -> OFlags {
+    kept.difference(OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOCTTY)
+}
+
+/// Where there are no descriptors left: that of another open with the same flags. Reads and writes say where, so that it has no
+/// position that matters.
+fn share(inode: &Inode, kept: OFlags, errno: Errno) -> Result<Arc<Descriptor>, Errno> {
+    let short = matches!(errno, Errno::MFILE | Errno::NFILE);
+    let shared = inode.open_with(lasting(kept)).filter(|_| short).ok_or(errno)?;
+    if kept.contains(OFlags::TRUNC) {
+        rustix::fs::ftruncate(&*shared, 0).map_err(|_| errno)?;
+    }
+    Ok(shared)
 }
 
 /// The path under which the kernel gives the file of a descriptor once more, whatever became of its name.
@@ -196,7 +214,7 @@ impl OpenDirectory {
     pub(crate) fn open(holding: &Holding, inode: &Held) -> Result<OpenDirectory, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = || rustix::fs::openat(inode, c".", flags, rustix::fs::Mode::empty());
-        let fd = holding.opened(inode, open)?;
+        let fd = holding.opened(inode, flags, open)?;
         let traced = Traced::new(inode.inode().clone(), 0);
         Ok(OpenDirectory { fd, reading: Mutex::default(), traced })
     }

@@ -101,6 +101,12 @@ impl Holding {
         kept
     }
 
+    pub(crate) fn keep_if_needed(&self, inode: &Arc<Inode>, fd: OwnedFd) {
+        if !inode.has_path() {
+            self.keep(inode, &Arc::new(self.counted(fd)));
+        }
+    }
+
     /// A file has a descriptor from now on.
     pub(crate) fn entered(&self, inode: &Arc<Inode>) {
         let mut queue = self.queue();

@@ -113,6 +113,15 @@ impl Inode {
         self.state().descriptor()
     }
 
+    pub(crate) fn has_descriptor(&self) -> bool {
+        self.state().descriptor().is_some()
+    }
+
+    /// It has a descriptor that no program's close takes away.
+    pub(crate) fn has_path(&self) -> bool {
+        self.state().path.is_some()
+    }
+
     /// What it is found by without a descriptor.
     pub(crate) fn mark(&self) -> Option<Arc<Mark>> {
         self.state().mark.clone()

@@ -120,40 +120,46 @@ impl Inodes {
         directory: &Arc<Place>,
         name: &OsStr,
     ) -> Result<Arc<Inode>, Errno> {
-        let fd = Arc::new(self.holding.counted(fd));
+        // Whether a file without a descriptor is the same was asked outside the lock: it takes calls.
+        let mut compared: Option<(Arc<Inode>, bool)> = None;
         loop {
-            let found = self.of(stat);
-            // Outside the lock: it may take a call.
-            let same = found.as_ref().filter(|inode| inode.is_of(&*fd));
-            let mut table = self.write();
-            let unchanged = match (&found, table.of(&file(stat))) {
-                (None, None) => true,
-                (Some(found), Some(now)) => Arc::ptr_eq(found, now),
-                _ => false,
-            };
-            if !unchanged {
-                continue;
-            }
-            if let Some(inode) = same {
-                if inode.node == ROOT {
+            let mut guard = self.write();
+            let table = &mut *guard;
+            let node = table.files.get(&file(stat)).copied();
+            if let Some(known) = node.and_then(|node| table.nodes.get_mut(&node)) {
+                let same = match &compared {
+                    Some((inode, same)) if Arc::ptr_eq(inode, &known.inode) => Some(*same),
+                    // Which is why nothing else has the number.
+                    _ => known.inode.has_descriptor().then_some(true),
+                };
+                let Some(same) = same else {
+                    let inode = known.inode.clone();
+                    drop(guard);
+                    let same = inode.is_of(&fd);
+                    compared = Some((inode, same));
+                    continue;
+                };
+                if same && known.inode.node == ROOT {
                     return Err(Errno::LOOP);
                 }
-                if let Some(known) = table.nodes.get_mut(&inode.node) {
+                if same {
                     known.lookups += 1;
+                    let inode = known.inode.clone();
+                    drop(guard);
+                    inode.place.set(directory, name);
+                    if stat.st_nlink > 0 && !inode.is_directory {
+                        inode.named();
+                    }
+                    self.holding.keep_if_needed(&inode, fd);
+                    return Ok(inode);
                 }
-                drop(table);
-                inode.place.set(directory, name);
-                if stat.st_nlink > 0 && !inode.is_directory {
-                    inode.named();
-                }
-                self.holding.keep(inode, &fd);
-                return Ok(inode.clone());
             }
             let node = table.number_for(stat, self.device);
+            let fd = Arc::new(self.holding.counted(fd));
             let inode = Arc::new(Inode::new(node, stat, Place::of(directory, name), fd));
             table.nodes.insert(node, Known { inode: inode.clone(), lookups: 1 });
             table.files.insert(file(stat), node);
-            drop(table);
+            drop(guard);
             self.holding.entered(&inode);
             return Ok(inode);
         }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need and is not there yet: Debian packages, Python packages in an environment of
-# their own, three cargo tools, a small Debian to boot. Can be run again at any time; does nothing when nothing is
+# their own, five cargo tools, a small Debian to boot. Can be run again at any time; does nothing when nothing is
 # missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,6 +17,7 @@ packages=(
     librsvg2-bin # plots of a report as pictures
     mpich environment-modules e2fsprogs # jobs, ways to trace a node, devices
     libaio-dev liburing-dev # asynchronous I/O
+    dbench stress-ng acl # other people's tests of file systems
     libmpich-dev openmpi-bin libopenmpi-dev gfortran # MPI programs in C and Fortran
     lttng-tools liblttng-ust-dev babeltrace2 # the benchmarks' peers
     python3-bt2 # what babeltrace2 finds in an export
@@ -76,6 +77,9 @@ tool() {
 tool cargo-deny 0.20.2
 tool cargo-nextest 0.9.143
 tool cargo-deb 3.8.0
+# Other people's tests of file systems.
+tool fsx 0.3.2
+tool pjdfstest 0.2.2
 
 # --- a small Debian to boot ---------------------------------------------------------------------------
 bash tests/debian-root.sh || say "target/debian-root could not be made: the packages are not tested" >&2

@@ -1,6 +1,7 @@
 //! The same cases on the source's file system and through the mount, as root and as a user with a group: the same comes of
 //! them.
 
+use crate::descriptors::{FEW, FEW_WITHOUT_HANDLES};
 use crate::mounted::{Mounted, Place};
 use miot_tests::process::run;
 use std::collections::BTreeSet;
@@ -86,6 +87,16 @@ fn without_a_cache_the_mount_is_like_its_source() {
 #[test]
 fn with_everything_cached_the_mount_is_like_its_source() {
     alike("fuse-alike-always", &["-o", "cache=always,threads=2"]);
+}
+
+#[test]
+fn with_few_descriptors_the_mount_is_like_its_source() {
+    for (name, starter) in [("fuse-alike-few", FEW), ("fuse-alike-few-no-handles", FEW_WITHOUT_HANDLES)] {
+        let mounted = Place::new(name).mounted_by(starter, &["--cache", "none", "--threads", "2"]);
+        compare(&mounted, true);
+        compare(&mounted, false);
+        mounted.end();
+    }
 }
 
 #[test]

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod alike;
+mod descriptors;
+mod foreign;
 mod mounted;
 mod programs;
 mod refused;

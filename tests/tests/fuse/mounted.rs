@@ -38,7 +38,15 @@ impl Place {
 
     /// Mounts, in the foreground of a process of the test's own.
     pub(crate) fn mounted(self, options: &[&str]) -> Mounted {
-        let mut command = Command::new(built().folder.join("miot-fuse"));
+        self.mounted_by(&[], options)
+    }
+
+    /// The same through a program that starts another, and takes something from it before.
+    pub(crate) fn mounted_by(self, starter: &[&str], options: &[&str]) -> Mounted {
+        let program = built().folder.join("miot-fuse");
+        let mut words = starter.iter().map(OsStr::new).chain([program.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words);
         command.args(["-f", "--allow-other"]).args(options).arg(&self.source).arg(&self.mount);
         let mut server = Background::start(&mut command);
         until("mounted", || self.is_mounted() || !server.running());
@@ -67,6 +75,11 @@ impl Mounted {
             .unwrap_or_else(|e| panic!("{e}: {}", server.printed()));
         until("miot-fuse ends with its mount", || !server.running());
         assert_eq!(server.printed(), "");
+    }
+
+    /// The process that serves.
+    pub(crate) fn id(&self) -> u32 {
+        self.server.as_ref().unwrap().id()
     }
 
     pub(crate) fn server(&mut self) -> Background {

@@ -1,6 +1,7 @@
 //! Many threads at names and data for some seconds; then the mount and its source are the same.
 
-use crate::mounted::{Place, shell};
+use crate::descriptors::{FEW, FEW_WITHOUT_HANDLES};
+use crate::mounted::{Mounted, Place, shell};
 use miot_tests::process::run;
 use miot_tests::random::{Random, seed};
 use std::fs::{self, File, OpenOptions};
@@ -17,23 +18,38 @@ const NAMES: u64 = 40;
 #[test]
 fn after_a_storm_both_trees_are_the_same() {
     for (name, options) in [("fuse-storm", [].as_slice()), ("fuse-storm-uncached", &["--cache", "none"])] {
-        let mounted = Place::new(name).mounted(options);
-        let seed = seed(name);
-        let (done, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let (mount, done, failed) = (&mounted.place.mount, &done, &failed);
-                scope.spawn(move || storm(mount, thread, Random::of(seed + thread), done, failed));
-            }
-        });
-        println!("{} operations done, {} refused", done.load(Relaxed), failed.load(Relaxed));
-        assert!(done.load(Relaxed) > 1000 && failed.load(Relaxed) > 10);
-        let tree = "find . -type f -exec sha256sum {} + | sort -k 2; find . -printf '%p %y %m %s %n %l %i\\n' | grep -v '^\\. ' | sort";
-        let through = run(&mut shell(&mounted.place.mount, tree)).success().stdout;
-        let below = run(&mut shell(&mounted.place.source, tree)).success().stdout;
-        assert!(through == below, "the trees differ: see {}", mounted.place.dir.display());
-        mounted.end();
+        after_a_storm(name, Place::new(name).mounted(options));
     }
+}
+
+#[test]
+fn after_a_storm_with_few_descriptors_both_trees_are_the_same() {
+    for (name, starter) in [("fuse-storm-few", FEW), ("fuse-storm-few-no-handles", FEW_WITHOUT_HANDLES)] {
+        // Each thread has two files open, and the kernel closes them later than they do.
+        let starter: Vec<&str> = starter
+            .iter()
+            .map(|word| if word.starts_with("--nofile") { "--nofile=128:128" } else { *word })
+            .collect();
+        after_a_storm(name, Place::new(name).mounted_by(&starter, &["--cache", "none", "--threads", "2"]));
+    }
+}
+
+fn after_a_storm(name: &str, mounted: Mounted) {
+    let seed = seed(name);
+    let (done, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (mount, done, failed) = (&mounted.place.mount, &done, &failed);
+            scope.spawn(move || storm(mount, thread, Random::of(seed + thread), done, failed));
+        }
+    });
+    println!("{} operations done, {} refused", done.load(Relaxed), failed.load(Relaxed));
+    assert!(done.load(Relaxed) > 1000 && failed.load(Relaxed) > 10);
+    let tree = "find . -type f -exec sha256sum {} + | sort -k 2; find . -printf '%p %y %m %s %n %l %i\\n' | grep -v '^\\. ' | sort";
+    let through = run(&mut shell(&mounted.place.mount, tree)).success().stdout;
+    let below = run(&mut shell(&mounted.place.source, tree)).success().stdout;
+    assert!(through == below, "the trees differ: see {}", mounted.place.dir.display());
+    mounted.end();
 }
 
 fn storm(mount: &Path, thread: u64, mut random: Random, done: &AtomicU64, failed: &AtomicU64) {
@@ -79,7 +95,7 @@ fn storm(mount: &Path, thread: u64, mut random: Random, done: &AtomicU64, failed
         let counter = match result {
             Ok(()) => done,
             Err(error) => {
-                let odd = ["Input/output", "Stale", "not implemented", "Bad file"];
+                let odd = ["Input/output", "Stale", "not implemented", "Bad file", "Too many open"];
                 assert!(
                     !odd.iter().any(|word| error.to_string().contains(word)),
                     "{error} of {}",

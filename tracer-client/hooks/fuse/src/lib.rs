@@ -10,7 +10,9 @@
 //! | `mounting` | what is refused; mounting, serving, unmounting |
 //! | `passthrough` | the requests: begun, made, ended, answered |
 //! | `source` | what each does to the directory |
-//! | `inodes`, `place` | files the kernel knows, and their paths |
+//! | `inodes`, `inode`, `place` | files the kernel knows, and their paths |
+//! | `holding`, `descriptors` | which of them have a descriptor, and how many there may be |
+//! | `handle` | what finds those without one |
 //! | `opened`, `buffer` | open files and directories; data on its way |
 //! | `caller` | making things as the caller |
 //! | `attributes` | what `stat` says, in the words of FUSE |
@@ -29,6 +31,10 @@
 mod attributes;
 mod buffer;
 mod caller;
+mod descriptors;
+mod handle;
+mod holding;
+mod inode;
 mod inodes;
 pub mod mounting;
 mod opened;

@@ -1,14 +1,14 @@
 //! Mounting, serving, and ending.
 
 use crate::Passthrough;
+use crate::descriptors::Budget;
 use crate::options::{Flags, Options};
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, Error, bail, ensure};
 use fuser::{Config, MountOption, Session, SessionACL};
 use rustix::fd::{AsRawFd as _, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
-use rustix::process::{Resource, Rlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::{CString, OsStr};
@@ -113,16 +113,16 @@ pub struct Mounted {
 /// # Errors
 /// If the kernel does not.
 pub fn mount(options: &Options, flags: &Flags, places: Places) -> anyhow::Result<Mounted> {
-    most_descriptors();
+    let budget = Budget::of_this_process(options.threads(), options.threads.is_some()).map_err(Error::msg)?;
     let Places { source, mountpoint } = places;
     let opened = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(&source, opened, Mode::empty())
         .with_context(|| format!("SOURCE {} cannot be opened", source.display()))?;
-    let files = Passthrough::new(root, &mountpoint, options.cache)
+    let files = Passthrough::new(root, &mountpoint, options.cache, budget)
         .with_context(|| format!("SOURCE {} cannot be served", source.display()))?;
     let name = flags.fsname.as_deref().map_or(source.as_os_str(), OsStr::new);
     let mut config = Config::default();
-    config.n_threads = Some(options.threads());
+    config.n_threads = Some(budget.threads);
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     let session = if rustix::process::geteuid().is_root() {
         let device = device(options, flags, name, &mountpoint)?;
@@ -133,19 +133,6 @@ pub fn mount(options: &Options, flags: &Flags, places: Places) -> anyhow::Result
     };
     let session = session.with_context(|| format!("{} cannot be mounted", mountpoint.display()))?;
     Ok(Mounted { session, mountpoint })
-}
-
-/// Each file the kernel knows is an open descriptor.
-fn most_descriptors() {
-    let limit = rustix::process::getrlimit(Resource::Nofile);
-    let most: Option<u64> =
-        std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|n| n.trim().parse().ok());
-    // Root may have more than its limit.
-    if rustix::process::setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).is_err()
-        || most.is_none()
-    {
-        let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-    }
 }
 
 /// Mounts as root: without a helper, and without fuser's unmounting, which at the end would take away whatever else is

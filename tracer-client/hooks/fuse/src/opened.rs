@@ -1,6 +1,8 @@
 //! Open files and directories.
 
-use crate::inodes::Inode;
+use crate::descriptors::Descriptor;
+use crate::holding::Holding;
+use crate::inode::{Held, Inode};
 use miot_tracer::flag;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags, RawDir, SeekFrom};
@@ -88,9 +90,9 @@ impl Traced {
 pub(crate) struct OpenFile {
     /// Without `O_APPEND` and `O_DIRECT`: the kernel writes pages of mappings through any descriptor that is open for
     /// writing, and means the offset it says, however little it is aligned.
-    fd: OwnedFd,
+    fd: Arc<Descriptor>,
     /// With `O_DIRECT`, once asked for.
-    direct: OnceLock<OwnedFd>,
+    direct: OnceLock<Descriptor>,
     access: OFlags,
     pub(crate) traced: Traced,
 }
@@ -103,32 +105,42 @@ impl AsFd for OpenFile {
 
 impl OpenFile {
     /// Opens a file with the flags of the caller's open.
-    pub(crate) fn open(inode: Arc<Inode>, flags: i32) -> Result<OpenFile, Errno> {
+    pub(crate) fn open(holding: &Holding, inode: &Held, flags: i32) -> Result<OpenFile, Errno> {
         let (kept, access) = kept(flags);
         let direct = OnceLock::new();
         if flags & libc::O_DIRECT != 0 {
             // First, because it may be refused and must not truncate.
-            let _ = direct.set(reopen(&inode, access | OFlags::DIRECT)?);
+            let _ = direct.set(holding.beside(|| reopen(inode, access | OFlags::DIRECT))?);
         }
-        let fd = reopen(&inode, kept)?;
-        Ok(OpenFile { fd, direct, access, traced: Traced::new(inode, flags) })
+        let fd = holding
+            .opened(inode, lasting(kept), || reopen(inode, kept))
+            .or_else(|errno| share(inode, kept, errno))?;
+        Ok(OpenFile { fd, direct, access, traced: Traced::new(inode.inode().clone(), flags) })
     }
 
     /// A file that was just made with [`kept`] flags.
-    pub(crate) fn made(inode: Arc<Inode>, flags: i32, fd: OwnedFd) -> Result<OpenFile, Errno> {
-        let (_, access) = kept(flags);
+    pub(crate) fn made(
+        holding: &Holding,
+        inode: Arc<Inode>,
+        flags: i32,
+        fd: Descriptor,
+    ) -> Result<OpenFile, Errno> {
+        let (kept, access) = kept(flags);
         let direct = OnceLock::new();
         if flags & libc::O_DIRECT != 0 {
-            let _ = direct.set(reopen(&inode, access | OFlags::DIRECT)?);
+            let _ = direct.set(holding.beside(|| reopen(&fd, access | OFlags::DIRECT))?);
         }
+        let fd = Arc::new(fd);
+        inode.opened(lasting(kept), &fd);
         Ok(OpenFile { fd, direct, access, traced: Traced::new(inode, flags) })
     }
 
     /// The descriptor that goes past the page cache.
-    pub(crate) fn direct(&self) -> Result<BorrowedFd<'_>, Errno> {
+    pub(crate) fn direct(&self, holding: &Holding) -> Result<BorrowedFd<'_>, Errno> {
         if self.direct.get().is_none() {
             // Set by fcntl after the open.
-            let _ = self.direct.set(reopen(&self.traced.inode, self.access | OFlags::DIRECT)?);
+            let direct = holding.beside(|| reopen(&self.fd, self.access | OFlags::DIRECT))?;
+            let _ = self.direct.set(direct);
         }
         self.direct.get().map(AsFd::as_fd).ok_or(Errno::INVAL)
     }
@@ -139,6 +151,22 @@ pub(crate) fn kept(flags: i32) -> (OFlags, OFlags) {
     let left_out = libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_APPEND | libc::O_DIRECT;
     let kept = OFlags::from_bits_retain((flags & !left_out) as u32) | OFlags::CLOEXEC | OFlags::NOCTTY;
     (kept, OFlags::from_bits_retain((flags & libc::O_ACCMODE) as u32) | OFlags::CLOEXEC)
+}
+
+/// What of these flags matters after the open.
+fn lasting(kept: OFlags) -> OFlags {
+    kept.difference(OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOCTTY)
+}
+
+/// Where there are no descriptors left: that of another open with the same flags. Reads and writes say where, so that it has no
+/// position that matters.
+fn share(inode: &Inode, kept: OFlags, errno: Errno) -> Result<Arc<Descriptor>, Errno> {
+    let short = matches!(errno, Errno::MFILE | Errno::NFILE);
+    let shared = inode.open_with(lasting(kept)).filter(|_| short).ok_or(errno)?;
+    if kept.contains(OFlags::TRUNC) {
+        rustix::fs::ftruncate(&*shared, 0).map_err(|_| errno)?;
+    }
+    Ok(shared)
 }
 
 /// The path under which the kernel gives the file of a descriptor once more, whatever became of its name.
@@ -163,7 +191,7 @@ pub(crate) struct Entry {
 /// An open directory.
 #[derive(Debug)]
 pub(crate) struct OpenDirectory {
-    fd: OwnedFd,
+    fd: Arc<Descriptor>,
     reading: Mutex<Reading>,
     pub(crate) traced: Traced,
 }
@@ -183,10 +211,12 @@ impl AsFd for OpenDirectory {
 }
 
 impl OpenDirectory {
-    pub(crate) fn open(inode: Arc<Inode>) -> Result<OpenDirectory, Errno> {
+    pub(crate) fn open(holding: &Holding, inode: &Held) -> Result<OpenDirectory, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&*inode, c".", flags, rustix::fs::Mode::empty())?;
-        Ok(OpenDirectory { fd, reading: Mutex::default(), traced: Traced::new(inode, 0) })
+        let open = || rustix::fs::openat(inode, c".", flags, rustix::fs::Mode::empty());
+        let fd = holding.opened(inode, flags, open)?;
+        let traced = Traced::new(inode.inode().clone(), 0);
+        Ok(OpenDirectory { fd, reading: Mutex::default(), traced })
     }
 
     /// Gives entries from a position on to `take` until it has no room (false) or there are no more. Says how many it took.
@@ -200,7 +230,7 @@ impl OpenDirectory {
     ) -> Result<u64, Errno> {
         let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         if position != reading.position {
-            rustix::fs::seek(&self.fd, SeekFrom::Start(position))?;
+            rustix::fs::seek(&*self.fd, SeekFrom::Start(position))?;
             *reading = Reading { entries: VecDeque::new(), position };
         }
         let mut taken = 0;
@@ -229,7 +259,7 @@ impl OpenDirectory {
 
     fn more(&self) -> Result<VecDeque<Entry>, Errno> {
         let mut buffer = vec![MaybeUninit::uninit(); ENTRIES_BYTES];
-        let mut directory = RawDir::new(&self.fd, &mut buffer);
+        let mut directory = RawDir::new(&*self.fd, &mut buffer);
         let mut entries = VecDeque::new();
         while let Some(entry) = directory.next() {
             let entry = entry?;

@@ -5,6 +5,7 @@
 
 use crate::attributes::{attributes, kind};
 use crate::buffer;
+use crate::descriptors::Budget;
 use crate::opened::{OpenDirectory, OpenFile, Table};
 use crate::options::Cache;
 use crate::record::{Recorded, argument, doing, doing_nothing, done, done_with};
@@ -74,13 +75,18 @@ fn named(parent: INodeNo, name: &OsStr) -> Name<'_> {
 }
 
 impl Passthrough {
-    /// The directory `source` as it is to appear at `mount`.
+    /// The directory `source` as it is to appear at `mount`, with so many descriptors.
     ///
     /// # Errors
     /// If the directory cannot be looked at.
-    pub fn new(source: OwnedFd, mount: &Path, cache: Cache) -> rustix::io::Result<Passthrough> {
+    pub fn new(
+        source: OwnedFd,
+        mount: &Path,
+        cache: Cache,
+        budget: Budget,
+    ) -> rustix::io::Result<Passthrough> {
         Ok(Passthrough {
-            source: Source::new(source)?,
+            source: Source::new(source, budget)?,
             files: Table::default(),
             directories: Table::default(),
             cache,
@@ -105,11 +111,11 @@ impl Passthrough {
     }
 
     fn path(&self, node: INodeNo) -> Vec<u8> {
-        self.source.inodes.get(node.0).map(|inode| inode.place.path(&self.mount)).unwrap_or_default()
+        self.source.inodes.known(node.0).map(|inode| inode.place.path(&self.mount)).unwrap_or_default()
     }
 
     fn path_of(&self, at: Name<'_>) -> Vec<u8> {
-        let directory = self.source.inodes.get(at.parent);
+        let directory = self.source.inodes.known(at.parent);
         directory.map(|directory| directory.place.path_of(&self.mount, at.name)).unwrap_or_default()
     }
 
@@ -445,7 +451,7 @@ impl Filesystem for Passthrough {
 
     fn opendir(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let recorded = Recorded::begin(op::OPENDIR, request);
-        let result = self.source.inodes.get(node.0).and_then(OpenDirectory::open);
+        let result = self.source.open_directory(node.0);
         let handle = result.as_ref().map_or(0, |directory| directory.traced.handle);
         if let Ok(directory) = &result {
             directory.traced.set_named(recorded.is_some());
@@ -500,7 +506,7 @@ impl Filesystem for Passthrough {
                     here.ino = INodeNo(entry.number);
                     return Ok(!reply.add(here.ino, entry.next, name, &ttl, &here, GENERATION));
                 }
-                match self.source.enter(&directory.traced.inode, name) {
+                match self.source.enter(directory, &directory.traced.inode.place, name) {
                     Ok((inode, found)) => {
                         let full = reply.add(found.ino, entry.next, name, &ttl, &found, GENERATION);
                         if full {

@@ -25,12 +25,24 @@ impl Place {
     pub(crate) fn set(self: &Arc<Place>, directory: &Arc<Place>, name: &OsStr) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *known {
-            Some((old, old_name)) if Arc::ptr_eq(old, directory) && **old_name == *name.as_bytes() => {}
+            Some((at, is)) if Arc::ptr_eq(at, directory) && **is == *name.as_bytes() => {}
             // A directory that is said to be in itself, by a tree that changes behind our back.
             _ if Arc::ptr_eq(self, directory) => {}
             Some(known) => *known = (directory.clone(), name.as_bytes().into()),
             None => {}
         }
+    }
+
+    /// The directory; `None` for the root.
+    pub(crate) fn directory(&self) -> Option<Arc<Place>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.as_ref().map(|(directory, _)| directory.clone())
+    }
+
+    /// Whether the file was last seen under this name.
+    pub(crate) fn is(&self, directory: &Arc<Place>, name: &OsStr) -> bool {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.as_ref().is_some_and(|(at, is)| Arc::ptr_eq(at, directory) && **is == *name.as_bytes())
     }
 
     /// The path below `mount`, which does not end in a slash unless it is the root directory.

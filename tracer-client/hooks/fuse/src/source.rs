@@ -3,12 +3,15 @@
 use crate::attributes::{attributes, device_of, to_set};
 use crate::buffer;
 use crate::caller::Server;
-use crate::inodes::{Inode, Inodes, ROOT};
-use crate::opened::{OpenFile, kept, link_of, reopen};
+use crate::descriptors::Budget;
+use crate::inode::{Held, Inode};
+use crate::inodes::{Inodes, ROOT};
+use crate::opened::{OpenDirectory, OpenFile, kept, link_of, reopen};
+use crate::place::Place;
 use fuser::{FileAttr, Request, TimeOrNow, WriteFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, RenameFlags, SeekFrom, StatVfs, Timestamps, Uid,
+    AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, StatVfs, Timestamps, Uid,
     XattrFlags,
 };
 use rustix::io::{Errno, ReadWriteFlags};
@@ -51,35 +54,51 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(crate) fn new(root: OwnedFd) -> Answer<Source> {
+    pub(crate) fn new(root: OwnedFd, budget: Budget) -> Answer<Source> {
         let stat = rustix::fs::fstat(&root)?;
-        Ok(Source { inodes: Inodes::new(root, &stat), server: Server::new()? })
+        Ok(Source { inodes: Inodes::new(root, &stat, budget)?, server: Server::new()? })
     }
 
     pub(crate) fn is_root(&self) -> bool {
         self.server.is_root()
     }
 
-    /// Finds a name, and counts that the kernel is told of it.
-    pub(crate) fn enter(&self, directory: &Inode, name: &OsStr) -> Answer<(Arc<Inode>, FileAttr)> {
+    fn find(&self, directory: impl AsFd, name: &OsStr) -> Answer<(OwnedFd, Stat)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+        let directory = directory.as_fd();
+        let fd =
+            self.inodes.holding.with_room(|| rustix::fs::openat(directory, name, flags, Mode::empty()))?;
         let stat = rustix::fs::fstat(&fd)?;
-        let inode = self.inodes.enter(fd, &stat, directory, name)?;
+        Ok((fd, stat))
+    }
+
+    /// Finds a name in a directory at `place`, and counts that the kernel is told of it.
+    pub(crate) fn enter(
+        &self,
+        directory: impl AsFd,
+        place: &Arc<Place>,
+        name: &OsStr,
+    ) -> Answer<(Arc<Inode>, FileAttr)> {
+        let (fd, stat) = self.find(directory, name)?;
+        let inode = self.inodes.enter(fd, &stat, place, name)?;
         let attributes = attributes(inode.node, &stat);
         Ok((inode, attributes))
     }
 
+    fn enter_held(&self, directory: &Held, name: &OsStr) -> Answer<(Arc<Inode>, FileAttr)> {
+        self.enter(directory, &directory.place, name)
+    }
+
     pub(crate) fn look_up(&self, at: Name<'_>) -> Answer<FileAttr> {
         let directory = self.inodes.get(at.parent)?;
-        self.enter(&directory, at.name).map(|(_, attributes)| attributes)
+        self.enter_held(&directory, at.name).map(|(_, attributes)| attributes)
     }
 
     pub(crate) fn attributes(&self, node: u64) -> Answer<FileAttr> {
-        self.stat(&*self.inodes.get(node)?)
+        self.stat(&self.inodes.get(node)?)
     }
 
-    fn stat(&self, inode: &Inode) -> Answer<FileAttr> {
+    fn stat(&self, inode: &Held) -> Answer<FileAttr> {
         let stat = rustix::fs::fstat(inode)?;
         Ok(attributes(if inode.node == ROOT { stat.st_ino } else { inode.node }, &stat))
     }
@@ -92,11 +111,11 @@ impl Source {
         file: Option<&OpenFile>,
     ) -> Answer<FileAttr> {
         let inode = self.inodes.get(node)?;
-        let link = link_of(&*inode);
+        let link = link_of(&inode);
         if to.uid.is_some() || to.gid.is_some() {
             let (uid, gid) = (to.uid.map(Uid::from_raw), to.gid.map(Gid::from_raw));
             let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
-            rustix::fs::chownat(&*inode, c"", uid, gid, flags)?;
+            rustix::fs::chownat(&inode, c"", uid, gid, flags)?;
         }
         if let Some(mode) = to.mode {
             // After a change of owner, which takes bits away.
@@ -107,7 +126,11 @@ impl Source {
             self.server.keep_bits(request.uid() == 0);
             match file {
                 Some(file) => rustix::fs::ftruncate(file, size)?,
-                None => rustix::fs::ftruncate(reopen(&*inode, OFlags::WRONLY | OFlags::CLOEXEC)?, size)?,
+                None => {
+                    let write = OFlags::WRONLY | OFlags::CLOEXEC;
+                    let file = self.inodes.holding.with_room(|| reopen(&inode, write))?;
+                    rustix::fs::ftruncate(file, size)?;
+                }
             }
         }
         if to.atime.is_some() || to.mtime.is_some() {
@@ -118,7 +141,7 @@ impl Source {
     }
 
     pub(crate) fn read_link(&self, node: u64) -> Answer<Vec<u8>> {
-        let target = rustix::fs::readlinkat(&*self.inodes.get(node)?, c"", Vec::new())?;
+        let target = rustix::fs::readlinkat(self.inodes.get(node)?, c"", Vec::new())?;
         Ok(target.into_bytes())
     }
 
@@ -128,11 +151,11 @@ impl Source {
         request: &Request,
         at: Name<'_>,
         mask: u32,
-        make: impl FnOnce(&Inode) -> Answer<()>,
+        make: impl FnOnce(&Held) -> Answer<()>,
     ) -> Answer<FileAttr> {
         let directory = self.inodes.get(at.parent)?;
         self.server.making(request, mask, || make(&directory))?;
-        self.enter(&directory, at.name).map(|(_, attributes)| attributes)
+        self.enter_held(&directory, at.name).map(|(_, attributes)| attributes)
     }
 
     pub(crate) fn make_node(
@@ -162,34 +185,58 @@ impl Source {
     }
 
     pub(crate) fn remove(&self, at: Name<'_>, flags: AtFlags) -> Answer<()> {
-        rustix::fs::unlinkat(&*self.inodes.get(at.parent)?, at.name, flags)
+        let directory = self.inodes.get(at.parent)?;
+        let removed = self.losing(&directory, at.name);
+        rustix::fs::unlinkat(&directory, at.name, flags)?;
+        self.lost(removed, &directory, at.name);
+        Ok(())
     }
 
     pub(crate) fn rename(&self, old: Name<'_>, new: Name<'_>, flags: RenameFlags) -> Answer<()> {
         let (from, to) = (self.inodes.get(old.parent)?, self.inodes.get(new.parent)?);
-        rustix::fs::renameat_with(&*from, old.name, &*to, new.name, flags)?;
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let replaced = if exchange { None } else { self.losing(&to, new.name) };
+        let _change = self.inodes.holding.names_change();
+        rustix::fs::renameat_with(&from, old.name, &to, new.name, flags)?;
+        self.lost(replaced, &to, new.name);
         self.moved(&to, new.name);
-        if flags.contains(RenameFlags::EXCHANGE) {
+        if exchange {
             self.moved(&from, old.name);
         }
         Ok(())
     }
 
-    fn moved(&self, directory: &Inode, name: &OsStr) {
+    fn moved(&self, directory: &Held, name: &OsStr) {
         if let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-            self.inodes.moved(&stat, directory, name);
+            self.inodes.moved(&stat, &directory.place, name);
+        }
+    }
+
+    /// What has a name that is about to go, if the kernel knows it.
+    fn losing(&self, directory: &Held, name: &OsStr) -> Option<Held> {
+        let (fd, stat) = self.find(directory, name).ok()?;
+        self.inodes.losing(fd, &stat)
+    }
+
+    fn lost(&self, file: Option<Held>, directory: &Held, name: &OsStr) {
+        if let Some(file) = file {
+            self.inodes.lost(&file, &directory.place, name);
         }
     }
 
     pub(crate) fn link(&self, node: u64, at: Name<'_>) -> Answer<FileAttr> {
         let (inode, directory) = (self.inodes.get(node)?, self.inodes.get(at.parent)?);
-        rustix::fs::linkat(CWD, &*link_of(&*inode), &*directory, at.name, AtFlags::SYMLINK_FOLLOW)?;
-        self.enter(&directory, at.name).map(|(_, attributes)| attributes)
+        rustix::fs::linkat(CWD, &*link_of(&inode), &directory, at.name, AtFlags::SYMLINK_FOLLOW)?;
+        self.enter_held(&directory, at.name).map(|(_, attributes)| attributes)
     }
 
     pub(crate) fn open(&self, request: &Request, node: u64, flags: i32) -> Answer<OpenFile> {
         self.server.keep_bits(request.uid() == 0);
-        OpenFile::open(self.inodes.get(node)?, flags)
+        OpenFile::open(&self.inodes.holding, &self.inodes.get(node)?, flags)
+    }
+
+    pub(crate) fn open_directory(&self, node: u64) -> Answer<OpenDirectory> {
+        OpenDirectory::open(&self.inodes.holding, &self.inodes.get(node)?)
     }
 
     pub(crate) fn create(
@@ -202,19 +249,23 @@ impl Source {
         let directory = self.inodes.get(at.parent)?;
         let exclusive = OFlags::from_bits_retain((flags & libc::O_EXCL) as u32);
         let below = kept(flags).0 | OFlags::CREATE | OFlags::NOFOLLOW | exclusive;
-        let fd = self
-            .server
-            .making(request, mask, || rustix::fs::openat(&*directory, at.name, below, permissions(mode)))?;
-        let (inode, attributes) = self.enter(&directory, at.name)?;
-        let file =
-            OpenFile::made(inode, flags, fd).inspect_err(|_| self.inodes.forget(attributes.ino.0, 1))?;
+        let holding = &self.inodes.holding;
+        // Before the server is the caller.
+        holding.reserve(1)?;
+        let fd = self.server.making(request, mask, || {
+            holding.with_room(|| rustix::fs::openat(&directory, at.name, below, permissions(mode)))
+        })?;
+        let fd = holding.counted(fd);
+        let (inode, attributes) = self.enter_held(&directory, at.name)?;
+        let file = OpenFile::made(holding, inode, flags, fd)
+            .inspect_err(|_| self.inodes.forget(attributes.ino.0, 1))?;
         Ok((file, attributes))
     }
 
     /// Reads as far as the file goes: to the kernel a short read is the end of the file.
     pub(crate) fn read(&self, file: &OpenFile, buffer: &mut [u8], offset: u64, flags: i32) -> Answer<usize> {
         if flags & libc::O_DIRECT != 0 {
-            return rustix::io::pread(file.direct()?, buffer, offset);
+            return rustix::io::pread(file.direct(&self.inodes.holding)?, buffer, offset);
         }
         let mut read = 0;
         while read < buffer.len() {
@@ -244,7 +295,12 @@ impl Source {
         if direct && !of_mapping {
             buffer::with(data.len(), |aligned| {
                 aligned.copy_from_slice(data);
-                rustix::io::pwritev2(file.direct()?, &[IoSlice::new(aligned)], offset, way)
+                rustix::io::pwritev2(
+                    file.direct(&self.inodes.holding)?,
+                    &[IoSlice::new(aligned)],
+                    offset,
+                    way,
+                )
             })
         } else if way.is_empty() {
             rustix::io::pwrite(file, data, offset)
@@ -255,7 +311,7 @@ impl Source {
 
     /// A close of a duplicate: what a network file system does at a close it does now, and may fail.
     pub(crate) fn flush(&self, file: &OpenFile) -> Answer<()> {
-        let copy = rustix::io::fcntl_dupfd_cloexec(file, 0)?;
+        let copy = self.inodes.holding.with_room(|| rustix::io::fcntl_dupfd_cloexec(file, 0))?;
         // SAFETY: the descriptor is owned, and used no more.
         unsafe { rustix::io::try_close(rustix::fd::IntoRawFd::into_raw_fd(copy)) }
     }
@@ -265,20 +321,20 @@ impl Source {
     }
 
     pub(crate) fn usage(&self, node: u64) -> Answer<StatVfs> {
-        rustix::fs::fstatvfs(&*self.inodes.get(node)?)
+        rustix::fs::fstatvfs(self.inodes.get(node)?)
     }
 
     pub(crate) fn set_xattr(&self, node: u64, name: &OsStr, value: &[u8], flags: i32) -> Answer<()> {
         let inode = self.inodes.get(node)?;
         self.server.keep_bits(true);
         let flags = XattrFlags::from_bits_retain(flags as u32);
-        rustix::fs::setxattr(&*link_of(&*inode), name, value, flags)
+        rustix::fs::setxattr(&*link_of(&inode), name, value, flags)
     }
 
     /// The value, or with a `size` of 0 its length alone.
     pub(crate) fn xattr(&self, node: u64, name: &OsStr, size: u32) -> Answer<(Vec<u8>, usize)> {
         let inode = self.inodes.get(node)?;
-        sized(size, |value| rustix::fs::getxattr(&*link_of(&*inode), name, value)).map_err(|errno| {
+        sized(size, |value| rustix::fs::getxattr(&*link_of(&inode), name, value)).map_err(|errno| {
             // A file system without access control lists has none; the kernel would refuse all access.
             let list = name.as_bytes().starts_with(b"system.posix_acl_");
             if list && errno == Errno::OPNOTSUPP { Errno::NODATA } else { errno }
@@ -288,11 +344,11 @@ impl Source {
     /// The names, or with a `size` of 0 their length alone.
     pub(crate) fn xattrs(&self, node: u64, size: u32) -> Answer<(Vec<u8>, usize)> {
         let inode = self.inodes.get(node)?;
-        sized(size, |names| rustix::fs::listxattr(&*link_of(&*inode), names))
+        sized(size, |names| rustix::fs::listxattr(&*link_of(&inode), names))
     }
 
     pub(crate) fn remove_xattr(&self, node: u64, name: &OsStr) -> Answer<()> {
-        rustix::fs::removexattr(&*link_of(&*self.inodes.get(node)?), name)
+        rustix::fs::removexattr(&*link_of(self.inodes.get(node)?), name)
     }
 
     pub(crate) fn allocate(

@@ -12,7 +12,7 @@ use arrow_array::{
 use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
 use miot_proto::batch::Columns;
-use miot_proto::event::{NONE, flag, word};
+use miot_proto::event::{Caller, NONE, flag, word};
 use miot_trace_store::{Table, schema};
 use std::sync::Arc;
 
@@ -96,7 +96,9 @@ pub fn events(
         },
         sparse_i64(rows, &words[word::CPU_TIME]),
         half(rows, &words[word::CALLER], |caller| Some(caller as u32).filter(|tid| *tid != 0)),
-        half(rows, &words[word::CALLER], |caller| Some((caller >> 32) as u32)),
+        half(rows, &words[word::CALLER], |caller| {
+            Some((caller >> 32) as u32).filter(|uid| *uid != Caller::UNKNOWN)
+        }),
         half(rows, &words[word::COMMUNICATOR], |communicator| Some(communicator as u32)),
         half(rows, &words[word::COMMUNICATOR], |communicator| Some((communicator >> 32) as u32)),
         sparse_i64(rows, &words[word::ETYPES]),

@@ -170,7 +170,7 @@ pub struct Ext<'a> {
     pub offset2: Option<u64>,
     /// Bit 2: CPU time of the thread at completion, nanoseconds.
     pub cpu_time: Option<u64>,
-    /// Bit 3: on whose behalf a file-system client served the request.
+    /// Bit 3: on whose behalf the request was made: by a file-system client, or by a library in another thread or later.
     pub caller: Option<Caller>,
     /// Bit 4: the communicator that the file was opened with (MPI-IO).
     pub communicator: Option<Communicator>,
@@ -192,7 +192,7 @@ pub struct Ext<'a> {
 pub struct Caller {
     /// Thread id (what the kernel tells a FUSE file system), 0 if it is not known.
     pub tid: u32,
-    /// User id.
+    /// User id, [`Caller::UNKNOWN`] if it is not known.
     pub uid: u32,
 }
 
@@ -206,6 +206,9 @@ pub struct Communicator {
 }
 
 impl Caller {
+    /// User that is not known.
+    pub const UNKNOWN: u32 = u32::MAX;
+
     /// The word of the extension: thread in the low half, user in the high one.
     #[must_use]
     pub const fn word(self) -> u64 {

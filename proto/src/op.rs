@@ -188,6 +188,15 @@ impl Op {
         self.layer == Layer::MpiIo as u8 && self.number >= mpi_io::COMM_SEND.number
     }
 
+    /// True for the end of a split collective of MPI-IO.
+    #[must_use]
+    pub const fn ends_split(self) -> bool {
+        let first = mpi_io::READ_AT_ALL_END.number;
+        let is_one = self.number >= first && self.number <= mpi_io::WRITE_ORDERED_END.number;
+        // Each begin is followed by its end.
+        self.layer == Layer::MpiIo as u8 && is_one && (self.number - first).is_multiple_of(2)
+    }
+
     /// Data or metadata; unknown operations count as metadata.
     #[must_use]
     pub fn class(self) -> Class {

@@ -160,12 +160,52 @@ static void streams(void)
 	CHECK(fwrite(buffer, 1, 77, file) == 77 && fclose(file) == 0);
 }
 
+static void pipes(void)
+{
+	/* A listing finds what was made by other calls than open. */
+	CHECK(mkdir("p", 0755) == 0 && mkfifo("p/pipe", 0600) == 0 && mkfifo("p/pipe", 0600) == -1);
+	CHECK(mknod("p/node", S_IFIFO | 0600, 0) == 0 && mknod("p/file", S_IFREG | 0600, 0) == 0);
+	CHECK(mkfifoat(AT_FDCWD, "p/other", 0600) == 0 && mknodat(AT_FDCWD, "p/socket", S_IFSOCK | 0600, 0) == 0);
+	DIR *directory = opendir("p");
+	while (readdir(directory))
+		;
+	CHECK(closedir(directory) == 0 && access("p/pipe", R_OK) == 0 && rename("p/other", "p/another") == 0);
+	int reads = open("p/pipe", O_RDONLY | O_NONBLOCK), writes = open("p/pipe", O_WRONLY);
+	CHECK(reads >= 0 && writes >= 0 && close(writes) == 0 && close(reads) == 0);
+	/* Each waits for the other end. */
+	pid_t child = fork();
+	if (child == 0) {
+		int end = open("p/node", O_RDONLY);
+		CHECK(end >= 0 && close(end) == 0);
+		_exit(0);
+	}
+	int end = open("p/node", O_WRONLY), status;
+	CHECK(end >= 0 && close(end) == 0 && waitpid(child, &status, 0) == child && status == 0);
+	CHECK(unlink("p/pipe") == 0 && unlink("p/node") == 0 && unlink("p/another") == 0);
+	CHECK(unlink("p/file") == 0 && remove("p/socket") == 0 && rmdir("p") == 0);
+}
+
+/* What a child inherits has no name any more, or was made by a call that is not recorded. */
+static void inherited(void)
+{
+	int gone = open("gone", O_RDWR | O_CREAT, 0600), memory = shm_open("/miot-replayed", O_RDWR | O_CREAT, 0600), status;
+	CHECK(gone >= 0 && memory >= 0 && unlink("gone") == 0);
+	pid_t child = fork();
+	if (child == 0) {
+		struct stat stat;
+		CHECK(fstat(gone, &stat) == 0 && ftruncate(gone, 100) == 0 && pwrite(gone, buffer, 10, 5) == 10);
+		CHECK(close(gone) == 0 && close(memory) == 0);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0 && shm_unlink("/miot-replayed") == 0);
+}
+
 int main(int count, char **words)
 {
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} modes[] = {{"threads", threads}, {"maps", maps}, {"aio", asynchronous}, {"descriptors", descriptors}, {"ranges", ranges}, {"sizes", sizes}, {"streams", streams}};
+	} modes[] = {{"threads", threads}, {"maps", maps}, {"aio", asynchronous}, {"descriptors", descriptors}, {"ranges", ranges}, {"sizes", sizes}, {"streams", streams}, {"pipes", pipes}, {"inherited", inherited}};
 	CHECK(count == 3 && chdir(words[2]) == 0);
 	for (unsigned i = 0; i < sizeof modes / sizeof *modes; i++)
 		if (strcmp(words[1], modes[i].name) == 0) {

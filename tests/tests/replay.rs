@@ -6,7 +6,7 @@ use arrow_array::types::UInt64Type;
 use miot_tests::built::built;
 use miot_tests::compile::compile;
 use miot_tests::losses::lose;
-use miot_tests::mpi;
+use miot_tests::mpi::{self, Mpi};
 use miot_tests::namespace::with_tmpfs;
 use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run, until};
@@ -236,6 +236,42 @@ fn sizes_names_and_failures() {
 #[test]
 fn streams() {
     of_program("streams", "2x");
+}
+
+#[test]
+fn named_pipes_and_nodes_whoever_waits_for_them() {
+    of_program("pipes", "original");
+    of_program("pipes", "fast");
+}
+
+/// The replay has it under no name, or under another one.
+#[test]
+fn inherited_files_whose_names_are_gone() {
+    let (dir, work) = prepared("replay-inherited");
+    let program = compile(&dir, "replayed", &["replayed.c"], &[]);
+    let words = [program.to_str().unwrap(), "inherited", work.to_str().unwrap()];
+    let _ = traced(&dir, &dir.join("A"), &words).success();
+    let closes = events(&dir.join("A")).into_iter().filter(|row| row.op == "close");
+    assert!(
+        closes.filter(|row| row.path.as_deref().is_some_and(|path| path.contains("miot-replayed"))).count()
+            > 0
+    );
+    let said = json(&run(&mut replay(&dir, &["--format", "json"])).success());
+    for what in ["failed_only_here", "failed_only_in_trace", "other_result"] {
+        assert_eq!(said[what], 0, "{said:#}");
+    }
+    assert!(is_empty(&dir.join("into")));
+}
+
+#[test]
+fn ranks_of_open_mpi() {
+    let dir = fresh("replay-openmpi");
+    let program = Mpi::OpenMpi.compile(&dir, "forms", "forms.c", &[]);
+    let words = [program.to_str().unwrap(), dir.join("data").to_str().unwrap()].map(ToOwned::to_owned);
+    let _ = Mpi::OpenMpi.traced(&dir.join("A"), 2, &[], &words).success();
+    let said = json(&run(&mut replay(&dir, &["--format", "json"])).success());
+    assert_eq!(said["failed_only_here"], 0, "{said:#}");
+    assert_eq!(said["bytes"], said["recorded_bytes"], "{said:#}");
 }
 
 /// Many processes, each of which needs what others have made.

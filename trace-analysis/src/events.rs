@@ -34,6 +34,8 @@ pub const COLUMNS: &[&str] = &[
     "cpu_time",
     "caller_tid",
     "mpi_rank",
+    "etypes",
+    "type_extent",
 ];
 
 /// One completed request.
@@ -85,6 +87,10 @@ pub struct Event {
     pub caller: Option<u32>,
     /// Rank in the communicator of an MPI file.
     pub mpi_rank: Option<u32>,
+    /// Offset in elementary types of the view (MPI-IO).
+    pub etypes: Option<i64>,
+    /// Extent of the file type of a view that is set.
+    pub type_extent: Option<i64>,
 }
 
 impl Event {
@@ -183,6 +189,8 @@ pub struct Events<'a> {
     cpu_time: &'a PrimitiveArray<Int64Type>,
     caller: &'a PrimitiveArray<UInt32Type>,
     mpi_rank: &'a PrimitiveArray<UInt32Type>,
+    etypes: &'a PrimitiveArray<Int64Type>,
+    type_extent: &'a PrimitiveArray<Int64Type>,
 }
 
 impl<'a> Events<'a> {
@@ -221,6 +229,8 @@ impl<'a> Events<'a> {
             cpu_time: column(batch, "cpu_time")?,
             caller: column(batch, "caller_tid")?,
             mpi_rank: column(batch, "mpi_rank")?,
+            etypes: column(batch, "etypes")?,
+            type_extent: column(batch, "type_extent")?,
         })
     }
 
@@ -254,6 +264,8 @@ impl<'a> Events<'a> {
             cpu_time: value(self.cpu_time, row),
             caller: value(self.caller, row),
             mpi_rank: value(self.mpi_rank, row),
+            etypes: value(self.etypes, row),
+            type_extent: value(self.type_extent, row),
         }
     }
 }
@@ -301,6 +313,8 @@ pub(crate) mod tests {
             cpu_time: None,
             caller: None,
             mpi_rank: None,
+            etypes: None,
+            type_extent: None,
         }
     }
 }

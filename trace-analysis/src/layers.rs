@@ -1,12 +1,15 @@
 //! What each layer of the I/O stack made of the requests of the layer above: calls per call, and bytes moved for bytes
 //! asked.
 
+mod parents;
+
 use crate::column;
 use crate::link::{Linker, Nodes, Requests, Tree};
 use crate::ops::Operations;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, RecordBatch};
 use miot_proto::op::{Args, Class, Layer, OpInfo, Res};
+use parents::Parents;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -106,6 +109,7 @@ pub struct Layers {
     nodes: Nodes,
     linker: Linker<Call>,
     complete: Vec<Tree<Call>>,
+    parents: Parents,
     /// By the operation within which it was called, and its own.
     calls: HashMap<(Option<usize>, usize), Tally>,
 }
@@ -117,6 +121,7 @@ impl Default for Layers {
             nodes: Nodes::default(),
             linker: Linker::new(WAITING),
             complete: Vec::new(),
+            parents: Parents::default(),
             calls: HashMap::new(),
         }
     }
@@ -140,17 +145,28 @@ impl Layers {
             let time = u64::try_from(duration.value(row)).unwrap_or(0);
             let length = length.is_valid(row).then(|| length.value(row));
             let tally = Tally::of(info, length, result.value(row), time);
-            self.linker.push(requests.request(row), (number, tally), &mut self.complete);
-            self.complete.drain(..).for_each(|tree| count(&mut self.calls, None, &tree));
+            let request = requests.request(row);
+            if request.is_mpi {
+                self.parents.add(&request, number, info.is_some_and(|info| info.name.ends_with("_begin")));
+            }
+            self.linker.push(request, (number, tally), &mut self.complete);
+            self.count();
         }
         Some(())
+    }
+
+    fn count(&mut self) {
+        for tree in self.complete.drain(..) {
+            let above = self.parents.of(&tree.request);
+            count(&mut self.calls, above, &tree);
+        }
     }
 
     /// The result: layers from the application downwards, each by the layers above it.
     #[must_use]
     pub fn finish(mut self) -> Vec<LayerRow> {
-        self.linker.finish(&mut self.complete);
-        self.complete.drain(..).for_each(|tree| count(&mut self.calls, None, &tree));
+        std::mem::replace(&mut self.linker, Linker::new(0)).finish(&mut self.complete);
+        self.count();
         let layer = |operation: usize| self.operations.get(operation).layer.as_str();
         let mut rows: BTreeMap<(Option<&str>, &str), Tally> = BTreeMap::new();
         let mut totals: BTreeMap<&str, Tally> = BTreeMap::new();

@@ -21,6 +21,7 @@
 //! | [`phases`] | I/O phases of a parallel application: `miot phases` |
 //! | [`model`] | its I/O as an abstract model: `miot model`, `miot estimate`, benchmarks, replays |
 //! | [`view`] | which bytes of a file an MPI-IO request touches, by its view |
+//! | [`place`] | the same for each event, as views are set: patterns, counters and findings ask it |
 //! | [`contents`] | what a file system holds: `miot fsstats` |
 //! | [`generate`] | models of the programs that Miller traced in 1990: `miot generate` |
 //! | [`simulate`] | programs on processors, caches and disks: `miot simulate` |
@@ -50,6 +51,7 @@ mod ops;
 pub mod outermost;
 pub mod patterns;
 pub mod phases;
+pub mod place;
 pub mod programs;
 mod recent;
 pub mod simulate;
@@ -64,6 +66,7 @@ pub use layers::{LayerRow, Layers};
 pub use link::{Linker, Nodes, Requests, Tree};
 pub use missing::Missing;
 pub use outermost::Outermost;
+pub use place::{Place, Places};
 pub use programs::Programs;
 pub use summary::{FileRow, OperationRow, ProcessRow, Report, Summary, Totals};
 

@@ -4,6 +4,7 @@
 //! are one mark. So none is left out, and memory is bounded: the fields grow with the file and with the time.
 
 use crate::events::Event;
+use crate::place::Place;
 use miot_proto::op::Class;
 use serde::Serialize;
 
@@ -69,25 +70,28 @@ pub struct Grid {
 
 impl Grid {
     /// Marks what an event did; nothing if it moved no bytes, or it is not known where.
-    pub fn add(grid: &mut Option<Grid>, event: &Event) {
-        let Some(offset) = event.offset.filter(|offset| *offset >= 0) else { return };
-        let bytes = i64::try_from(event.moved()).unwrap_or(i64::MAX);
+    pub fn add(grid: &mut Option<Grid>, event: &Event, place: &Place) {
         let mark = match event.class() {
             Class::Read => READ,
             Class::Write | Class::Copy => WRITTEN,
             Class::Sync | Class::Meta => return,
         };
-        if bytes == 0 {
-            return;
+        let before = grid.as_ref().map_or(0, |grid| grid.requests);
+        for piece in place.pieces(event.offset, event.moved()).filter(|piece| piece.bytes > 0) {
+            let Ok(offset) = i64::try_from(piece.offset) else { continue };
+            let last = offset.saturating_add(i64::try_from(piece.bytes - 1).unwrap_or(i64::MAX));
+            let grid = grid.get_or_insert_with(|| Grid {
+                time: Axis::new(COLUMNS, event.begin),
+                offset: Axis::new(ROWS, offset),
+                fields: vec![0; COLUMNS * ROWS],
+                requests: 0,
+            });
+            grid.mark(event.begin, event.end, offset, last, mark);
         }
-        let last = offset.saturating_add(bytes - 1);
-        grid.get_or_insert_with(|| Grid {
-            time: Axis::new(COLUMNS, event.begin),
-            offset: Axis::new(ROWS, offset),
-            fields: vec![0; COLUMNS * ROWS],
-            requests: 0,
-        })
-        .mark(event.begin, event.end, offset, last, mark);
+        if let Some(grid) = grid {
+            // A request in pieces is one.
+            grid.requests = grid.requests.min(before + 1);
+        }
     }
 
     fn mark(&mut self, begin: i64, end: i64, offset: i64, last: i64, mark: u8) {

@@ -15,7 +15,8 @@
 //!
 //! **Order**: each access of a process to a file is compared with the one before in the same direction. It is consecutive if
 //! it begins where that one ended, forward if it begins behind that. The distance between the begins of two accesses is a
-//! stride (pio-bench; Darshan's stride is the gap between them). Strided accesses are those with the two most frequent
+//! stride (pio-bench; Darshan's stride is the gap between them). Of a request through a view of MPI-IO ([`crate::place`]) each piece
+//! of the file is such an access. Strided accesses are those with the two most frequent
 //! forward distances that are not consecutive (two, because of nested strides). The order of the file is that of the first
 //! kind with at least [`ORDERED`] of the accesses that have one before them: consecutive, strided, sequential (consecutive
 //! or forward), else random.
@@ -30,6 +31,7 @@
 use crate::by_id::ById;
 use crate::events::{Event, Events, Names};
 use crate::outermost::Outermost;
+use crate::place::{Place, Places};
 use crate::programs::{Member, Program, Programs, is_system};
 use crate::recent::Recent;
 use arrow_array::RecordBatch;
@@ -138,6 +140,8 @@ pub struct Patterns {
     pub files_left_out: u64,
     /// Members of shared files that were not told apart, because there were too many.
     pub sharers_left_out: u64,
+    /// Requests through views of MPI-IO whose blocks the trace does not have: they are in no order.
+    pub views_unknown: u64,
 }
 
 /// How the members of a program share its files.
@@ -200,7 +204,7 @@ pub struct FilePattern {
     pub bytes_written: u64,
     /// Reads and writes that moved data.
     pub accesses: u64,
-    /// Those with one before them, of which the following are counts.
+    /// Those with one before them, each piece by itself, of which the following are counts.
     pub followed: u64,
     /// Begin where the one before ended.
     pub consecutive: u64,
@@ -248,6 +252,7 @@ struct Access {
 pub struct Accesses {
     names: Names,
     outermost: Outermost,
+    places: Places,
     programs: Programs,
     /// By file, once asked.
     left_out: ById<Option<bool>>,
@@ -258,6 +263,7 @@ pub struct Accesses {
     sharers: usize,
     files_left_out: HashSet<(usize, u64)>,
     sharers_left_out: u64,
+    views_unknown: u64,
 }
 
 impl Accesses {
@@ -267,6 +273,7 @@ impl Accesses {
         Accesses {
             names: Names::default(),
             outermost: Outermost::default(),
+            places: Places::default(),
             programs,
             left_out: ById::default(),
             files: HashMap::new(),
@@ -275,6 +282,7 @@ impl Accesses {
             sharers: 0,
             files_left_out: HashSet::new(),
             sharers_left_out: 0,
+            views_unknown: 0,
         }
     }
 
@@ -282,15 +290,16 @@ impl Accesses {
     pub fn add(&mut self, batch: &RecordBatch, paths: &FileNames) {
         let mut names = std::mem::take(&mut self.names);
         for event in Events::of(batch, &mut names).into_iter().flatten() {
+            let place = self.places.of(&event, paths);
             if self.outermost.is(&event) {
-                self.request(&event, paths);
+                self.request(&event, &place, paths);
             }
         }
         self.names = names;
     }
 
     /// Takes in an outermost request.
-    pub fn request(&mut self, event: &Event, paths: &FileNames) {
+    fn request(&mut self, event: &Event, place: &Place, paths: &FileNames) {
         let moved = event.moved();
         if moved == 0 || event.layer == Some(Layer::App) {
             return;
@@ -298,10 +307,10 @@ impl Accesses {
         let class = event.class();
         if let Some(file) = event.file {
             let is_write = class != Class::Read;
-            self.access(event, file, is_write, event.offset, moved, paths);
+            self.access(event, file, is_write, place, moved, paths);
         }
         if let (Class::Copy, Some(source)) = (class, event.file2) {
-            self.access(event, source, false, None, moved, paths);
+            self.access(event, source, false, &Place::Unknown, moved, paths);
         }
     }
 
@@ -310,7 +319,7 @@ impl Accesses {
         event: &Event,
         file: u64,
         is_write: bool,
-        offset: Option<i64>,
+        place: &Place,
         moved: u64,
         paths: &FileNames,
     ) {
@@ -341,10 +350,21 @@ impl Accesses {
             }
             Sharers::Many(many) => self.sharers_left_out += u64::from(!many.contains(&member.member)),
         }
-        if let Some(begin) = offset {
-            let end = begin.saturating_add_unsigned(moved);
-            let before = self.positions.get((event.process, file, is_write)).replace((begin, end));
-            if let Some(before) = before {
+        let position = self.positions.get((event.process, file, is_write));
+        if event.layer == Some(Layer::MpiIo) && *place == Place::Unknown {
+            self.views_unknown += 1;
+            *position = None;
+        }
+        let whole = event.offset.filter(|_| *place == Place::Whole).map(|begin| (begin, moved));
+        let pieces = match place {
+            Place::Pieces(pieces) => pieces.as_slice(),
+            _ => &[],
+        };
+        let pieces =
+            pieces.iter().map(|piece| (i64::try_from(piece.offset).unwrap_or(i64::MAX), piece.bytes));
+        for (begin, bytes) in whole.into_iter().chain(pieces) {
+            let end = begin.saturating_add_unsigned(bytes);
+            if let Some(before) = position.replace((begin, end)) {
                 access.follow(before, begin);
             }
         }
@@ -377,6 +397,7 @@ impl Accesses {
                 .collect(),
             files_left_out: self.files_left_out.len() as u64,
             sharers_left_out: self.sharers_left_out,
+            views_unknown: self.views_unknown,
         }
     }
 }

@@ -56,6 +56,19 @@ impl View {
         (size > 0).then_some(View { displacement, etype, extent, blocks, size })
     }
 
+    /// Each byte of the file follows the one before: offsets in bytes say where requests are.
+    #[must_use]
+    pub fn is_contiguous(&self) -> bool {
+        matches!(self.blocks.as_slice(), [(block, _)] if block.bytes == self.extent)
+    }
+
+    /// No request for so many bytes has more pieces.
+    #[must_use]
+    pub fn most_pieces(&self, bytes: u64) -> u64 {
+        // One that is begun and one that is not ended.
+        (bytes / self.size).saturating_add(2).saturating_mul(self.blocks.len() as u64)
+    }
+
     /// The bytes of the file that a request for `bytes` bytes at `etypes` elementary types touches, in the order of the
     /// program's buffer, neighbours joined. `None` where they do not fit 64 bits.
     #[must_use]
@@ -69,11 +82,7 @@ impl View {
             let (block, before) = self.blocks[at];
             let into = within - before;
             // Repetitions of a type that is one block without a gap are one block.
-            let room = if block.bytes == self.extent && self.blocks.len() == 1 {
-                u64::MAX
-            } else {
-                block.bytes - into
-            };
+            let room = if self.is_contiguous() { u64::MAX } else { block.bytes - into };
             let taken = left.min(room);
             let start = self.displacement.checked_add(repetition.checked_mul(self.extent)?)?;
             let offset = start.checked_add(block.offset)?.checked_add(into)?;

@@ -212,7 +212,11 @@ struct miot_request {
   /*
    Zero.
    */
-  uint8_t reserved[6];
+  uint8_t reserved[2];
+  /**
+   * Of a request of miot_submit: the thread of the enclosing request, 0 if there is none.
+   */
+  uint32_t thread;
 };
 
 /*

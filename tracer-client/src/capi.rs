@@ -5,7 +5,7 @@
 //! there is not recorded, a result that is not there is a success without file, offset and length, a text is empty.
 
 use crate::lane::Doing;
-use crate::thread::{Begun, Done, Submitted};
+use crate::thread::{Begun, Done, Submitted, Within};
 use miot_proto::event::{Caller, Communicator, Ext, NONE};
 use miot_proto::op::Op;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -29,7 +29,9 @@ pub struct miot_request {
     /// Operation.
     pub op: u8,
     /// Zero.
-    pub reserved: [u8; 6],
+    pub reserved: [u8; 2],
+    /// Of a request of miot_submit: the thread of the enclosing request, 0 if there is none.
+    pub thread: u32,
 }
 
 /// How a request ended.
@@ -112,12 +114,12 @@ impl miot_ext {
 
 impl miot_request {
     const NOTHING: miot_request =
-        miot_request { begin: 0, number: 0, enclosing: 0, layer: 0, op: 0, reserved: [0; 6] };
+        miot_request { begin: 0, number: 0, enclosing: 0, layer: 0, op: 0, reserved: [0; 2], thread: 0 };
 
     fn of(begun: Option<Begun>) -> miot_request {
         begun.map_or(miot_request::NOTHING, |begun| {
             let (begin, op, number, enclosing) = begun.into_parts();
-            miot_request { begin, number, enclosing, layer: op.layer, op: op.number, reserved: [0; 6] }
+            miot_request { begin, number, enclosing, layer: op.layer, op: op.number, ..miot_request::NOTHING }
         })
     }
 
@@ -126,7 +128,10 @@ impl miot_request {
     unsafe fn submitted(at: *const miot_request) -> Option<Submitted> {
         // SAFETY: by the contract of this function.
         let request = unsafe { at.as_ref() }.filter(|request| request.number != 0)?;
-        Some(Submitted::from_parts(request.begin, Op { layer: request.layer, number: request.op }))
+        let op = Op { layer: request.layer, number: request.op };
+        // Of a request of miot_begin the number counts, and the enclosing one is of its thread.
+        let enclosing = if request.thread == 0 { 0 } else { request.enclosing };
+        Some(Submitted::from_parts(request.begin, op, Within { tid: request.thread, request: enclosing }))
     }
 
     /// # Safety
@@ -261,8 +266,17 @@ pub unsafe extern "C" fn miot_end_ext(
 #[unsafe(no_mangle)]
 pub extern "C" fn miot_submit(layer: u8, op: u8) -> miot_request {
     crate::submit(Op { layer, number: op }).map_or(miot_request::NOTHING, |submitted| {
-        let (begin, op) = submitted.into_parts();
-        miot_request { begin, number: 1, layer: op.layer, op: op.number, ..miot_request::NOTHING }
+        let (begin, op, within) = submitted.into_parts();
+        let Within { tid: thread, request: enclosing } = within;
+        miot_request {
+            begin,
+            number: 1,
+            enclosing,
+            layer: op.layer,
+            op: op.number,
+            thread,
+            ..miot_request::NOTHING
+        }
     })
 }
 

@@ -80,4 +80,5 @@ pub use process::{epoch, new_handle};
 pub use thread::{
     Begun, Done, Submitted, active, begin, begin_enclosing, begin_enclosing_on, begin_on, cancel, close,
     complete, dormant, end, end_with, file, forbid_clock, note, open, prepare_for_filter, record, submit,
+    within_mpi,
 };

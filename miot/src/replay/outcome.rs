@@ -170,6 +170,13 @@ impl Outcome {
 
     fn print_differences(&self, out: &mut impl Write) -> anyhow::Result<()> {
         let fidelity = &self.fidelity;
+        if fidelity.exchanged > 0 {
+            writeln!(
+                out,
+                "{} pairs of requests for the same at once went the other way round",
+                fidelity.exchanged
+            )?;
+        }
         if fidelity.differ() == 0 {
             writeln!(out, "results: all as in the trace")?;
             return Ok(());

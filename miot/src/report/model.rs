@@ -14,7 +14,7 @@ use miot_trace_analysis::idle::{Idle, Silence};
 use miot_trace_analysis::offsets::{Accesses, Grid};
 use miot_trace_analysis::programs::is_system;
 use miot_trace_analysis::timeline::{Course, Timeline};
-use miot_trace_analysis::{Outermost, Programs, Report, Summary};
+use miot_trace_analysis::{Outermost, Place, Places, Programs, Report, Summary};
 use miot_trace_store::clocks::{errors, pieces};
 use miot_trace_store::{FileNames, Missing, Reader, Removed, Table, Unread};
 use serde::Serialize;
@@ -118,6 +118,8 @@ pub(super) struct Notes {
     pub(super) block_size_assumed: bool,
     /// Bytes written again are a lower bound.
     pub(super) overwriting_incomplete: bool,
+    /// Requests through views of MPI-IO whose blocks the trace does not have: they are where no offset is needed only.
+    pub(super) views_unknown: u64,
     /// Pairs of process and file that were folded together.
     pub(super) folded_pairs: u64,
 }
@@ -170,14 +172,14 @@ struct Files {
 }
 
 impl Files {
-    fn add(&mut self, event: &Event) {
+    fn add(&mut self, event: &Event, place: &Place) {
         let is_data = matches!(event.class(), Class::Read | Class::Write | Class::Copy);
         let (Some(file), true, moved @ 1..) = (event.file, is_data, event.moved()) else { return };
         let of = self.by_id.entry(file).or_default();
         of.bytes = of.bytes.saturating_add(moved);
         if of.grid.is_some() || self.grids < GRIDS {
             let before = of.grid.is_some();
-            Grid::add(&mut of.grid, event);
+            Grid::add(&mut of.grid, event, place);
             self.grids += usize::from(!before && of.grid.is_some());
         }
     }
@@ -225,10 +227,10 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
             let _ = sender.send(batch.clone());
             collector.add(batch, &names);
         };
-        each(source, &reader, &mut others, &mut |event, outermost| {
+        each(source, &reader, &mut others, &mut |event, place, outermost| {
             timeline.add(event, outermost);
             if outermost {
-                files.add(event);
+                files.add(event, place);
                 spread.request(event);
                 silence.request(event);
             }
@@ -241,9 +243,9 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
     if shown.iter().any(|file| files.by_id[file].grid.is_none()) {
         files.by_id.retain(|file, _| shown.contains(file));
         files.by_id.values_mut().for_each(|of| of.grid = None);
-        each(source, &reader, &mut |_| (), &mut |event, outermost| {
+        each(source, &reader, &mut |_| (), &mut |event, place, outermost| {
             let of = event.file.filter(|_| outermost).and_then(|file| files.by_id.get_mut(&file));
-            of.into_iter().for_each(|of| Grid::add(&mut of.grid, event));
+            of.into_iter().for_each(|of| Grid::add(&mut of.grid, event, place));
         })?;
     }
     let accesses = shown.iter().filter_map(|file| {
@@ -284,6 +286,7 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
         notes: Notes {
             block_size_assumed: found.is_block_assumed,
             overwriting_incomplete: found.is_overwriting_incomplete,
+            views_unknown: found.views_unknown,
             folded_pairs: found.folded,
         },
         accesses,
@@ -301,14 +304,16 @@ fn each(
     source: &Source,
     reader: &Reader,
     batches: &mut dyn FnMut(&RecordBatch),
-    events: &mut dyn FnMut(&Event, bool),
+    events: &mut dyn FnMut(&Event, &Place, bool),
 ) -> anyhow::Result<()> {
     let (mut names, mut outermost) = (Names::default(), Outermost::default());
+    let (mut places, paths) = (Places::default(), reader.files()?);
     for batch in source.scan(reader, COLUMNS)? {
         let batch = batch?;
         batches(&batch);
         for event in Events::of(&batch, &mut names).into_iter().flatten() {
-            events(&event, outermost.is(&event));
+            let place = places.of(&event, &paths);
+            events(&event, &place, outermost.is(&event));
         }
     }
     Ok(())

@@ -298,6 +298,12 @@ fn notes(model: &Model) -> String {
     if model.notes.block_size_assumed {
         notes.push("Misaligned is what does not begin at a multiple of the block size of its file system, or of 4096 bytes where the trace does not tell it.".to_owned());
     }
+    if model.notes.views_unknown > 0 {
+        notes.push(format!(
+            "{} requests went through views of MPI-IO whose blocks the trace does not have: they are in no figure that needs an offset.",
+            model.notes.views_unknown
+        ));
+    }
     if model.notes.folded_pairs > 0 {
         notes.push(format!(
             "{} pairs of process and file that moved few bytes stand in one row.",

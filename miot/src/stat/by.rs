@@ -158,6 +158,7 @@ struct Header<'a> {
     unread: Vec<Unread>,
     block_size_assumed: bool,
     overwriting_incomplete: bool,
+    views_unknown: u64,
     folded_pairs: u64,
 }
 
@@ -202,6 +203,7 @@ pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow:
                 unread: reader.notes().all(),
                 block_size_assumed: found.is_block_assumed,
                 overwriting_incomplete: found.is_overwriting_incomplete,
+                views_unknown: found.views_unknown,
                 folded_pairs: found.folded,
             };
             json(&mut out, &header, shown(), origin)?;
@@ -293,6 +295,9 @@ fn notes(out: &mut impl Write, found: &Characterization, missing: Missing) -> st
             out,
             "files were written in too many ranges to remember all: bytes written again are a lower bound"
         )?;
+    }
+    if found.views_unknown > 0 {
+        writeln!(out, "{}", super::unknown_views(found.views_unknown))?;
     }
     if found.folded > 0 {
         let folded = found.folded;

@@ -15,6 +15,14 @@ use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
 
+/// What tables say of requests that are in no figure that needs an offset.
+fn unknown_views(requests: u64) -> String {
+    format!(
+        "{requests} requests went through views of MPI-IO whose blocks the trace does not have: they are in no figure that \
+         needs an offset"
+    )
+}
+
 /// Summarize a trace: operations, bytes, times, slowest files, losses; or tables by job, process, file, directory …
 #[derive(Args, Debug)]
 #[command(

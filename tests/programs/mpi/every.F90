@@ -42,9 +42,11 @@ program every
   call MPI_Info_create(info, e)
   call MPI_File_set_info(f, info, e)
   call MPI_File_get_info(f, info2, e)
+#if !defined(NO_ATOMIC)
   call MPI_File_set_atomicity(f, .true., e)
   call MPI_File_get_atomicity(f, flag, e)
   call MPI_File_set_atomicity(f, .false., e)
+#endif
   call MPI_Type_contiguous(1, MPI_INTEGER, one, e)
   call MPI_Type_create_resized(one, int(0, MPI_ADDRESS_KIND), int(4 * ranks, MPI_ADDRESS_KIND), type, e)
   call MPI_Type_commit(type, e)

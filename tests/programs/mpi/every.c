@@ -34,9 +34,11 @@ int main(int argc, char **argv)
 	DO(MPI_Info_create(&info));
 	DO(MPI_File_set_info(f, info));
 	DO(MPI_File_get_info(f, &info2));
+#ifndef NO_ATOMIC
 	DO(MPI_File_set_atomicity(f, 1));
 	DO(MPI_File_get_atomicity(f, &flag));
 	DO(MPI_File_set_atomicity(f, 0));
+#endif
 
 	DO(MPI_Type_contiguous(1, MPI_INT, &one));
 	DO(MPI_Type_create_resized(one, 0, 4 * ranks, &type));

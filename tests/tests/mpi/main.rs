@@ -5,6 +5,7 @@
 mod communication;
 mod errors;
 mod every;
+mod forms;
 mod layers;
 mod loading;
 mod views;

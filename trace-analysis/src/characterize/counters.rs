@@ -94,6 +94,8 @@ impl Timer {
 pub(super) struct Access {
     /// Where in the file; `None` if the trace does not say, or it cannot be.
     pub(super) offset: Option<i64>,
+    /// Its last byte in the file and the highest one, where they are not those that follow from its offset and size.
+    pub(super) last: Option<(i64, i64)>,
     /// Bytes moved.
     pub(super) bytes: u64,
     pub(super) begin: i64,
@@ -119,6 +121,8 @@ pub struct Side {
     pub consecutive: u64,
     /// At an offset above the last byte of the one before, which counts as 0 before the first (`SEQ_READS`).
     pub sequential: u64,
+    /// Without a known offset: neither of the two.
+    pub without_offset: u64,
     /// By size, see [`BINS`] (`SIZE_READ_*`).
     pub sizes: [u64; 10],
     /// Time (`F_READ_TIME`); of writes that of syncs as well.
@@ -146,8 +150,12 @@ impl Side {
                 stride = offset.abs_diff(last) - 1;
             }
             let bytes = i64::try_from(access.bytes).unwrap_or(i64::MAX);
-            self.last_byte = offset.saturating_add(bytes).saturating_sub(1);
-            self.max_byte = self.max_byte.max(u64::try_from(self.last_byte).unwrap_or(0));
+            let last = offset.saturating_add(bytes).saturating_sub(1);
+            let (last, highest) = access.last.unwrap_or((last, last));
+            self.last_byte = last;
+            self.max_byte = self.max_byte.max(u64::try_from(highest).unwrap_or(0));
+        } else {
+            self.without_offset += 1;
         }
         self.count += 1;
         self.bytes = self.bytes.saturating_add(access.bytes);
@@ -170,6 +178,7 @@ impl Side {
         self.max_byte = self.max_byte.max(other.max_byte);
         self.consecutive += other.consecutive;
         self.sequential += other.sequential;
+        self.without_offset += other.without_offset;
         self.sizes.iter_mut().zip(other.sizes).for_each(|(size, other)| *size += other);
         self.time.merge(other.time);
         if other.longest > self.longest {

@@ -278,13 +278,17 @@ impl Side {
     /// Share of the requests at an offset above the last byte of the one before.
     #[must_use]
     pub fn sequential_share(&self) -> Option<f64> {
-        ratio(self.sequential as f64, self.count as f64)
+        ratio(self.sequential as f64, self.placed())
     }
 
     /// Share of the requests right after the one before.
     #[must_use]
     pub fn consecutive_share(&self) -> Option<f64> {
-        ratio(self.consecutive as f64, self.count as f64)
+        ratio(self.consecutive as f64, self.placed())
+    }
+
+    fn placed(&self) -> f64 {
+        (self.count - self.without_offset) as f64
     }
 }
 

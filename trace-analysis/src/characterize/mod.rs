@@ -42,6 +42,8 @@ pub use table::{By, Group, Row};
 use crate::block_sizes::{ASSUMED_BLOCK, BlockSizes};
 use crate::by_id::ById;
 use crate::events::{Event, Events, Names};
+use crate::place::{Place, Places};
+use crate::view::Range;
 use arrow_array::RecordBatch;
 use counters::{Access, MetaKind};
 use facts::{Files, Processes};
@@ -143,6 +145,8 @@ struct Thread {
 pub struct Characterize {
     settings: Settings,
     names: Names,
+    places: Places,
+    views_unknown: u64,
     kinds: Vec<Kind>,
     processes: Processes,
     files: Files,
@@ -171,6 +175,8 @@ pub struct Characterization {
     pub folded: u64,
     /// More ranges were written than are remembered: bytes written again are a lower bound.
     pub is_overwriting_incomplete: bool,
+    /// Requests through views of MPI-IO whose blocks the trace does not have: they count as without an offset.
+    pub views_unknown: u64,
     /// Of some files the alignment is [`ASSUMED_BLOCK`], because the trace does not tell it.
     pub is_block_assumed: bool,
     lives: HashMap<u64, Life>,
@@ -189,6 +195,8 @@ impl Characterize {
             is_block_assumed: false,
             settings,
             names: Names::default(),
+            places: Places::default(),
+            views_unknown: 0,
             kinds: Vec::new(),
             processes: Processes::of(processes),
             files: Files::of(files),
@@ -219,6 +227,7 @@ impl Characterize {
     }
 
     fn event(&mut self, event: &Event) {
+        let place = self.places.of(event, &self.files.names);
         let kind = match self.kinds.get(event.op) {
             Some(kind) => *kind,
             None => {
@@ -242,11 +251,11 @@ impl Characterize {
         match kind {
             Kind::Note => {}
             Kind::Copy => self.copy(event, layer),
-            _ => self.request(event, layer, kind),
+            _ => self.request(event, &place, layer, kind),
         }
     }
 
-    fn request(&mut self, event: &Event, layer: u8, kind: Kind) {
+    fn request(&mut self, event: &Event, place: &Place, layer: u8, kind: Kind) {
         let Some(pair) = self.pair((event.process, event.file.unwrap_or(0), layer)) else { return };
         let pair = &mut self.pairs[pair as usize];
         let counters = &mut pair.counters;
@@ -258,13 +267,14 @@ impl Characterize {
         }
         self.memory += match kind {
             Kind::Read | Kind::Write => {
-                let access = access(event, event.offset, pair.block);
-                let overwritten = match (kind, access.offset) {
-                    (Kind::Write, Some(offset)) => {
-                        self.written.write(pair.written, offset.unsigned_abs(), access.bytes)
+                self.views_unknown += u64::from(*place == Place::Unknown);
+                let access = placed(event, place, pair.block);
+                let mut overwritten = 0;
+                if kind == Kind::Write {
+                    for piece in place.pieces(event.offset, access.bytes) {
+                        overwritten += self.written.write(pair.written, piece.offset, piece.bytes);
                     }
-                    _ => 0,
-                };
+                }
                 counters.access(kind == Kind::Write, &access, overwritten)
             }
             Kind::Sync(kind) => counters.sync(kind, begin, end),
@@ -424,6 +434,7 @@ impl Characterize {
             span,
             folded: self.folded,
             is_overwriting_incomplete: self.written.is_incomplete,
+            views_unknown: self.views_unknown,
             lives,
             cpu: cpu_by_process(self.threads),
             processes: self.processes,
@@ -432,9 +443,25 @@ impl Characterize {
     }
 }
 
+/// A read or a write, where it is in the file.
+fn placed(event: &Event, place: &Place, block: u32) -> Access {
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    match place {
+        Place::Whole => access(event, event.offset, block),
+        Place::Unknown => access(event, None, block),
+        Place::Pieces(pieces) => {
+            let last = |piece: &Range| signed((piece.offset + piece.bytes).saturating_sub(1));
+            let first = pieces.first().map(|piece| signed(piece.offset));
+            let ends = pieces.last().map(last).zip(pieces.iter().map(last).max());
+            Access { last: ends, ..access(event, first, block) }
+        }
+    }
+}
+
 fn access(event: &Event, offset: Option<i64>, block: u32) -> Access {
     Access {
         offset: offset.filter(|offset| *offset >= 0),
+        last: None,
         bytes: event.moved(),
         begin: event.begin,
         end: event.end,

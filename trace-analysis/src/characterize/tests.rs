@@ -17,6 +17,7 @@ fn of(is_write: bool, accesses: &[(i64, u64)]) -> Counters {
 fn at(begin: i64, took: i64, offset: Option<i64>, bytes: u64) -> Access {
     Access {
         offset,
+        last: None,
         bytes,
         begin,
         end: begin + took,

@@ -8,6 +8,7 @@ use crate::block_sizes::{ASSUMED_BLOCK, BlockSizes};
 use crate::by_id::ById;
 use crate::events::{Event, Events, Names};
 use crate::outermost::Outermost;
+use crate::place::{Place, Places};
 use crate::programs::{Member, Programs, is_system};
 use crate::recent::Recent;
 use arrow_array::RecordBatch;
@@ -90,6 +91,7 @@ struct Together {
 pub struct Collector {
     names: Names,
     outermost: Outermost,
+    places: Places,
     programs: Programs,
     blocks: BlockSizes,
     /// By number of the operation.
@@ -110,6 +112,7 @@ impl Collector {
         Collector {
             names: Names::default(),
             outermost: Outermost::default(),
+            places: Places::default(),
             programs,
             blocks,
             kinds: Vec::new(),
@@ -127,15 +130,16 @@ impl Collector {
     pub fn add(&mut self, batch: &RecordBatch, paths: &FileNames) {
         let mut names = std::mem::take(&mut self.names);
         for event in Events::of(batch, &mut names).into_iter().flatten() {
+            let place = self.places.of(&event, paths);
             if self.outermost.is(&event) {
-                self.request(&event, paths);
+                self.request(&event, &place, paths);
             }
         }
         self.names = names;
     }
 
     /// Takes in an outermost request.
-    pub fn request(&mut self, event: &Event, paths: &FileNames) {
+    fn request(&mut self, event: &Event, place: &Place, paths: &FileNames) {
         let Some(file) = event.file.filter(|_| event.layer != Some(Layer::App)) else { return };
         let is_system =
             *self.is_system.get(file).get_or_insert_with(|| paths.get(file).is_some_and(is_system));
@@ -160,7 +164,7 @@ impl Collector {
             FileFacts { block: block.unwrap_or(ASSUMED_BLOCK), ..FileFacts::default() }
         });
         match event.class() {
-            Class::Read | Class::Write | Class::Copy => self.data(event, file, member, kind),
+            Class::Read | Class::Write | Class::Copy => self.data(event, place, file, member, kind),
             Class::Sync | Class::Meta => self.other(event, file, member, kind),
         }
     }
@@ -183,7 +187,7 @@ impl Collector {
         (span.begin, span.end) = (span.begin.min(event.begin), span.end.max(event.end));
     }
 
-    fn data(&mut self, event: &Event, file: u64, member: Member, kind: Kind) {
+    fn data(&mut self, event: &Event, place: &Place, file: u64, member: Member, kind: Kind) {
         let (moved, time) = (event.moved(), event.duration());
         let is_write = event.class() != Class::Read;
         let is_direct = event.layer != Some(Layer::Stdio) && kind != Kind::Collective;
@@ -202,17 +206,15 @@ impl Collector {
         of.bytes = of.bytes.saturating_add(moved);
         of.is_shared |= *of.member.get_or_insert(member.member) != member.member;
         if is_direct {
-            self.size(event, file, member, is_write, block);
+            self.size(event, place, file, member, is_write, block);
         }
-        // Where a view is set, the bytes that MPI-IO requests touch are not all that follow their offset.
-        if let Some(offset) = event.offset.and_then(|offset| u64::try_from(offset).ok())
-            && event.layer != Some(Layer::MpiIo)
-        {
-            self.ranges(event, file, member, is_write, offset..offset.saturating_add(moved));
+        for piece in place.pieces(event.offset, moved) {
+            let range = piece.offset..piece.offset.saturating_add(piece.bytes);
+            self.ranges(event, file, member, is_write, range);
         }
     }
 
-    fn size(&mut self, event: &Event, file: u64, member: Member, is_write: bool, block: u64) {
+    fn size(&mut self, event: &Event, place: &Place, file: u64, member: Member, is_write: bool, block: u64) {
         let (moved, time) = (event.moved(), event.duration());
         let facts = self.by_program.entry(member.program).or_default();
         let sizes: &mut Sizes = if is_write { &mut facts.writes } else { &mut facts.reads };
@@ -224,7 +226,8 @@ impl Collector {
             sizes.small_bytes = sizes.small_bytes.saturating_add(moved);
             sizes.small_time = sizes.small_time.saturating_add(time);
         }
-        let is_block = moved >= block;
+        // A request in pieces is as aligned as its file type.
+        let is_block = moved >= block && *place == Place::Whole;
         facts.blocks += u64::from(is_block);
         facts.block = facts.block.max(block);
         let is_misaligned =

@@ -6,6 +6,7 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{Array as _, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
 use miot_proto::event::flag;
+use miot_proto::op::Layer;
 use miot_trace_store::schema::NameKey;
 use std::collections::HashMap;
 
@@ -32,6 +33,17 @@ impl Nodes {
     }
 }
 
+/// Which rows are of MPI-IO.
+fn of_mpi(batch: &RecordBatch) -> Option<Vec<bool>> {
+    let layers = batch.column_by_name("layer")?.as_any_dictionary_opt()?;
+    let names = layers.values().as_string_opt::<i32>()?;
+    let is_mpi: Vec<bool> = names.iter().map(|name| name == Some(Layer::MpiIo.name())).collect();
+    if !is_mpi.contains(&true) {
+        return Some(vec![false; batch.num_rows()]);
+    }
+    Some(layers.normalized_keys().into_iter().map(|key| is_mpi[key]).collect())
+}
+
 /// The requests of a batch of events.
 #[derive(Debug)]
 pub struct Requests<'a> {
@@ -44,6 +56,8 @@ pub struct Requests<'a> {
     time: &'a [i64],
     duration: &'a [i64],
     flags: &'a [u16],
+    /// Rows of MPI-IO.
+    is_mpi: Vec<bool>,
     enclosing: &'a PrimitiveArray<UInt32Type>,
     caller: &'a PrimitiveArray<UInt32Type>,
     offset: &'a PrimitiveArray<Int64Type>,
@@ -67,6 +81,7 @@ impl<'a> Requests<'a> {
             time: values::<TimestampNanosecondType>(batch, "time")?,
             duration: values::<Int64Type>(batch, "duration")?,
             flags: values::<UInt16Type>(batch, "flags")?,
+            is_mpi: of_mpi(batch)?,
             enclosing: column(batch, "enclosing")?,
             caller: column(batch, "caller_tid")?,
             offset: column(batch, "offset")?,
@@ -104,6 +119,7 @@ impl<'a> Requests<'a> {
             caller: self.caller(row),
             time: end.saturating_sub(self.duration[row])..end,
             is_async: self.flags[row] & flag::ASYNC != 0,
+            is_mpi: self.is_mpi[row],
             bytes,
         }
     }

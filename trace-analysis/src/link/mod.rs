@@ -5,18 +5,26 @@
 //! node during which it ran. A request that completes asynchronously is served while its thread does other things, so
 //! there the part of the file must agree as well.
 //!
+//! MPI carries out a request in whichever call finds something to do, or in a thread of its own: such a request is recorded
+//! for the thread that opened the file, and belongs to the request of MPI-IO of the same process that wanted its bytes.
+//!
 //! Requests come in order of completion, so those within a request come before it. They wait until it comes, or until
 //! their thread makes a request of its own that began after they had ended: then what enclosed them was not recorded.
+//! In a program with MPI-IO that does not follow, as a non-blocking request ends after others that began later: there
+//! they wait as long as there are not too many.
 
 mod columns;
 
 pub use columns::{Nodes, Requests};
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// Levels of a tree. What a broken producer nests deeper stands for itself.
 const DEEPEST: u32 = 64;
+
+/// Requests of a thread that may wait in a program with MPI-IO.
+const LASTING: usize = 8192;
 
 /// What is to be known of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +45,8 @@ pub struct Request {
     pub time: Range<i64>,
     /// The request completed asynchronously.
     pub is_async: bool,
+    /// It is of MPI-IO.
+    pub is_mpi: bool,
     /// Bytes of the file that were asked for, where it is known.
     pub bytes: Option<Range<i64>>,
 }
@@ -87,6 +97,8 @@ struct Waiting<T> {
 pub struct Linker<T> {
     /// By node and thread.
     threads: HashMap<(u32, u32), Waiting<T>>,
+    /// Nodes and processes with MPI-IO, and the threads for which they have made requests.
+    mpi: HashMap<(u32, u64), HashSet<u32>>,
     waiting: usize,
     most: usize,
 }
@@ -95,12 +107,16 @@ impl<T> Linker<T> {
     /// `most`: requests that may wait; if there are more, all that wait are given out as they are.
     #[must_use]
     pub fn new(most: usize) -> Linker<T> {
-        Linker { threads: HashMap::new(), waiting: 0, most }
+        Linker { threads: HashMap::new(), mpi: HashMap::new(), waiting: 0, most }
     }
 
     /// Takes in a request, the next in order of completion, and gives out the trees that are complete.
     pub fn push(&mut self, request: Request, value: T, out: &mut Vec<Tree<T>>) {
         let mut children = Vec::new();
+        if request.is_mpi {
+            self.of_other_threads(&request, &mut children);
+        }
+        let lasts = self.mpi.contains_key(&(request.node, request.process));
         if let Some(thread) = self.threads.get_mut(&(request.node, request.tid)) {
             let within = |tree: &Tree<T>| tree.depth + 1 < DEEPEST;
             take(&mut thread.own, &mut children, |own| {
@@ -109,24 +125,36 @@ impl<T> Linker<T> {
                     && within(own)
             });
             take(&mut thread.served, &mut children, |served| {
-                served.request.served(&request) && within(served)
+                // What MPI makes for itself is made for none of the program's other requests.
+                let is_meant = !lasts || request.is_mpi || served.request.process != request.process;
+                is_meant && served.request.served(&request) && within(served)
             });
-            self.waiting -= children.len();
-            if request.is_outermost() && !request.is_async {
-                let before = out.len();
-                for waiting in [&mut thread.own, &mut thread.served] {
+            let before = out.len();
+            for waiting in [&mut thread.own, &mut thread.served] {
+                if !request.is_outermost() || request.is_async {
+                    continue;
+                }
+                if lasts {
+                    // The older half.
+                    let excess = if waiting.len() > LASTING { LASTING / 2 } else { 0 };
+                    out.extend(waiting.drain(..excess));
+                } else {
                     take(waiting, out, |tree| tree.request.time.end <= request.time.start);
                 }
-                self.waiting -= out.len() - before;
             }
+            self.waiting -= out.len() - before;
             if thread.own.is_empty() && thread.served.is_empty() {
                 self.threads.remove(&(request.node, request.tid));
             }
         }
+        self.waiting -= children.len();
         children.sort_by_key(|child| child.request.time.start);
         let depth = children.iter().map(|child| child.depth + 1).max().unwrap_or(0);
         let tree = Tree { request, value, children, depth };
-        let Request { node, tid, enclosing, caller, .. } = tree.request;
+        let Request { node, process, tid, enclosing, caller, .. } = tree.request;
+        if let (Some(threads), None, Some(caller)) = (self.mpi.get_mut(&(node, process)), enclosing, caller) {
+            threads.insert(caller);
+        }
         match (enclosing, caller) {
             (Some(_), _) => self.thread(node, tid).own.push(tree),
             (None, Some(caller)) => self.thread(node, caller).served.push(tree),
@@ -135,6 +163,23 @@ impl<T> Linker<T> {
         self.waiting += 1;
         if self.waiting > self.most {
             self.give_up(out);
+        }
+    }
+
+    /// Requests that the process has made for other threads than the one of this request of MPI-IO, which it has ended:
+    /// a thread may end what another one has begun.
+    fn of_other_threads(&mut self, request: &Request, children: &mut Vec<Tree<T>>) {
+        let threads = self.mpi.entry((request.node, request.process)).or_default();
+        if request.is_async {
+            for tid in threads.iter().filter(|tid| **tid != request.tid) {
+                if let Some(thread) = self.threads.get_mut(&(request.node, *tid)) {
+                    take(&mut thread.served, children, |served| {
+                        served.request.process == request.process
+                            && served.request.served(request)
+                            && served.depth + 1 < DEEPEST
+                    });
+                }
+            }
         }
     }
 
@@ -174,6 +219,7 @@ mod tests {
             caller: None,
             time: time.0..time.1,
             is_async: false,
+            is_mpi: false,
             bytes: None,
         }
     }
@@ -259,6 +305,55 @@ mod tests {
             ("waits", request(1, 5, 4, (5, 6))),
         ];
         assert_eq!(linked(10, requests), "orphan unseen next waits");
+    }
+
+    fn mpi(tid: u32, number: u32, time: (i64, i64), bytes: std::ops::Range<i64>) -> Request {
+        Request { is_async: true, is_mpi: true, bytes: Some(bytes), ..request(tid, number, 0, time) }
+    }
+
+    #[test]
+    fn a_nonblocking_request_has_what_it_did_before_others_that_ended_first() {
+        let open = Request { is_mpi: true, ..request(1, 1, 0, (0, 1)) };
+        let requests = vec![
+            ("open", open),
+            ("pwrite", request(1, 3, 2, (2, 3))),
+            ("other", request(1, 4, 0, (4, 5))),
+            ("iwrite", mpi(1, 2, (2, 6), 0..1)),
+        ];
+        assert_eq!(linked(10, requests), "open other iwrite(pwrite)");
+    }
+
+    #[test]
+    fn what_mpi_does_later_or_elsewhere_belongs_to_the_request_that_wants_the_bytes() {
+        let open = Request { is_mpi: true, ..request(1, 1, 0, (0, 1)) };
+        let later =
+            |tid, time, bytes| Request { caller: Some(1), bytes: Some(bytes), ..request(tid, 9, 0, time) };
+        let requests = vec![
+            ("open", open),
+            // In a call that waits, in a thread of MPI, and in the thread that ends the third.
+            ("a", later(1, (4, 5), 0..10)),
+            ("own", request(1, 10, 0, (3, 6))),
+            ("b", later(7, (5, 6), 10..20)),
+            ("c", later(8, (6, 7), 20..30)),
+            ("second", mpi(1, 3, (2, 8), 10..20)),
+            ("third", mpi(8, 11, (2, 9), 20..30)),
+            ("first", mpi(1, 2, (2, 10), 0..10)),
+        ];
+        assert_eq!(linked(20, requests), "open own second(b) third(c) first(a)");
+    }
+
+    #[test]
+    fn what_waits_in_vain_in_a_program_with_mpi_is_bounded() {
+        let (mut linker, mut out) = (Linker::new(1 << 20), Vec::new());
+        linker.push(Request { is_mpi: true, ..request(1, 1, 0, (0, 1)) }, 0, &mut out);
+        for i in 0..20_000 {
+            linker.push(request(1, 3, 2, (i, i + 1)), i + 1, &mut out);
+            linker.push(request(1, 4, 0, (i, i + 1)), 0, &mut out);
+        }
+        assert!(out.iter().filter(|tree| tree.value != 0).count() > 10_000);
+        linker.finish(&mut out);
+        let values: Vec<i64> = out.iter().map(|tree| tree.value).filter(|value| *value != 0).collect();
+        assert_eq!(values, (1..=20_000).collect::<Vec<_>>(), "each once, in order");
     }
 
     #[test]

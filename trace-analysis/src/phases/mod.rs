@@ -28,7 +28,7 @@ use miot_trace_store::schema::FILTERED;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Columns that [`Phases`] needs beside those of [`events::COLUMNS`].
-const MORE: [&str; 4] = ["mpi_size", "etypes", "type_size", "type_extent"];
+const MORE: [&str; 2] = ["mpi_size", "type_size"];
 
 /// Times of phases that are kept one by one; of more, only sums are known.
 const MOST_TIMES: usize = 1 << 20;

@@ -205,6 +205,8 @@ mod tests {
             cpu_time: None,
             caller: None,
             mpi_rank: None,
+            etypes: None,
+            type_extent: None,
         }
     }
 

@@ -147,6 +147,11 @@ impl Lane {
         self.slots.store(slots, Relaxed);
     }
 
+    /// Thread that has claimed it.
+    pub(crate) fn tid(&self) -> u32 {
+        self.tid.get() as u32
+    }
+
     /// Where the slots are: offset in the segment, number.
     pub(crate) fn geometry(&self) -> (u64, u64) {
         (self.slots_at.load(Relaxed), self.slots.load(Relaxed))

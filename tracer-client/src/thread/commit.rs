@@ -129,7 +129,7 @@ unsafe fn with_care(
     }
     let encloses = thread.enclosing == begun.request && begun.request != 0;
     if encloses {
-        thread.enclosing = begun.enclosing;
+        thread.leave(&begun);
     }
     if !thread.valid() {
         // The process forked between begin and end, or the thread is being torn down.

@@ -21,8 +21,8 @@ use crate::clock::{counter, ticks};
 use crate::lane::{Doing, Lane, Producer, Slot};
 use crate::{node, process, tls};
 use commit::{commit, put};
-use miot_proto::event::{Ext, Kind, NONE, flag};
-use miot_proto::op::{self, Op};
+use miot_proto::event::{Caller, Ext, Kind, NONE, flag};
+use miot_proto::op::{self, Layer, Op};
 use miot_proto::segment::in_flight;
 use prepare::{Wanted, prepare};
 pub use prepare::{forbid_clock, prepare_for_filter};
@@ -58,12 +58,16 @@ pub(crate) struct Thread {
     request: u32,
     /// Number of the request that encloses the next one, 0 if none.
     enclosing: u32,
+    /// Number of the outermost request of MPI-IO that is under way, 0 if none.
+    mpi: u32,
     /// Requests to let pass before the next look for what is missing, and [`NO_LOG_CLIENT`].
     skip: u32,
     /// How many requests passed between the last two looks for a log-client.
     patience: u32,
     /// Bits of [`care`].
     care: u8,
+    /// Operation of `mpi`.
+    mpi_op: u8,
     /// A larger lane was refused; do not ask again.
     grown: bool,
     /// There is a log-client, but no lane was to be had: requests count as lost.
@@ -113,6 +117,13 @@ impl Begun {
     #[must_use]
     pub fn ticks(&self) -> u64 {
         self.begin
+    }
+
+    /// True if no other request of the thread encloses it.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_outermost(&self) -> bool {
+        self.enclosing == 0
     }
 
     pub(crate) fn into_parts(self) -> (u64, Op, u32, u32) {
@@ -191,6 +202,23 @@ impl Thread {
         self.valid().then_some(self.lane)
     }
 
+    /// A request that may enclose others begins.
+    #[inline(always)]
+    fn enter(&mut self, op: Op, request: u32) {
+        self.enclosing = request;
+        if op.layer == Layer::MpiIo as u8 && self.mpi == 0 {
+            (self.mpi, self.mpi_op) = (request, op.number);
+        }
+    }
+
+    /// It is over.
+    fn leave(&mut self, begun: &Begun) {
+        self.enclosing = begun.enclosing;
+        if self.mpi == begun.request {
+            self.mpi = 0;
+        }
+    }
+
     /// # Safety
     /// The state must be [`valid`](Self::valid): then lane and slots lie in this process's segment.
     #[inline(always)]
@@ -257,7 +285,7 @@ fn start<const ENCLOSES: bool>(op: Op, doing: Option<&Doing>) -> Option<Begun> {
             lane.in_flight.show(in_flight::word(op, request, Some(tail)), begin, doing);
         }
         if ENCLOSES {
-            thread.enclosing = request;
+            thread.enter(op, request);
         }
         Some(Begun { op, request, enclosing, begin })
     }
@@ -270,7 +298,7 @@ pub fn cancel(begun: Begun) {
     unsafe {
         let encloses = (*thread).enclosing == begun.request;
         if encloses {
-            (*thread).enclosing = begun.enclosing;
+            (*thread).leave(&begun);
         }
         if (*thread).valid() {
             let lane = &*(*thread).lane;
@@ -333,6 +361,16 @@ pub fn record(op: Op, begin_ticks: u64, end_ticks: u64, done: Done, ext: &Ext<'_
 pub struct Submitted {
     begin: u64,
     op: Op,
+    within: Within,
+}
+
+/// The request within which another one was submitted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Within {
+    /// Thread, 0 if it was submitted within none.
+    pub(crate) tid: u32,
+    /// Number of the request in that thread.
+    pub(crate) request: u32,
 }
 
 impl Submitted {
@@ -342,12 +380,18 @@ impl Submitted {
         self.begin
     }
 
-    pub(crate) fn into_parts(self) -> (u64, Op) {
-        (self.begin, self.op)
+    /// True if it was submitted within no other request.
+    #[must_use]
+    pub fn is_outermost(&self) -> bool {
+        self.within.tid == 0
     }
 
-    pub(crate) fn from_parts(begin: u64, op: Op) -> Submitted {
-        Submitted { begin, op }
+    pub(crate) fn into_parts(self) -> (u64, Op, Within) {
+        (self.begin, self.op, self.within)
+    }
+
+    pub(crate) fn from_parts(begin: u64, op: Op, within: Within) -> Submitted {
+        Submitted { begin, op, within }
     }
 }
 
@@ -363,21 +407,43 @@ pub fn submit(op: Op) -> Option<Submitted> {
         if !(*thread).ready(op) && ((*thread).passes(op) || !prepare(thread, Wanted::Request(op))) {
             return None;
         }
+        let request = (*thread).enclosing;
+        let tid = if request == 0 { 0 } else { (*(*thread).lane).tid() };
+        Some(Submitted { begin: ticks(), op, within: Within { tid, request } })
     }
-    Some(Submitted { begin: ticks(), op })
 }
 
 /// Ends a request of [`submit`], which may be another thread's: takes the completion time and commits the event to the lane
 /// of the calling thread, with the flag [`ASYNC`](miot_proto::event::flag::ASYNC). False: dropped, and counted; or tracing has been switched off.
+///
+/// What was submitted within another request names it; where another thread did so, which has its own numbers, that
+/// thread is its caller. The end of a split collective of MPI-IO encloses what its begin has submitted.
 pub fn complete(submitted: Submitted, mut done: Done, ext: &Ext<'_>) -> bool {
     done.flags |= flag::ASYNC;
-    match begin(submitted.op) {
-        Some(begun) => {
-            let begun = Begun { begin: submitted.begin, enclosing: 0, ..begun };
-            put(Kind::Request, begun, done, None, ext)
-        }
-        None => false,
-    }
+    let Some(begun) = begin(submitted.op) else { return false };
+    let Within { tid, request } = submitted.within;
+    let thread = tls::thread();
+    // SAFETY: the calling thread's own state, which has a lane as the request has begun.
+    let (own, split_end) = unsafe {
+        let mpi = Op { layer: Layer::MpiIo as u8, number: (*thread).mpi_op };
+        let is_split_end = (*thread).mpi != 0 && mpi.ends_split();
+        ((*(*thread).lane).tid(), is_split_end.then_some((*thread).mpi))
+    };
+    let (enclosing, caller) = match tid {
+        0 => (0, ext.caller),
+        tid if tid == own => (split_end.unwrap_or(request), ext.caller),
+        tid => (0, ext.caller.or(Some(Caller { tid, uid: Caller::UNKNOWN }))),
+    };
+    let begun = Begun { begin: submitted.begin, enclosing, ..begun };
+    put(Kind::Request, begun, done, None, &Ext { caller, ..*ext })
+}
+
+/// Thread id of the caller if it is within a request of MPI-IO, else 0.
+#[must_use]
+pub fn within_mpi() -> u32 {
+    let thread = tls::thread();
+    // SAFETY: the calling thread's own state, and its lane if it is valid.
+    unsafe { if (*thread).valid() && (*thread).mpi != 0 { (*(*thread).lane).tid() } else { 0 } }
 }
 
 /// Names a handle: a file that was open before it could be seen to be opened.

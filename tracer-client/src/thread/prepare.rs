@@ -110,7 +110,7 @@ fn prepare_locked(thread: &mut Thread, wanted: Wanted) -> bool {
     match process::claim_lane(control, slots) {
         Some(claimed) => {
             // What enclosed the next request did so in the parent's thread, or in another life of this one.
-            thread.enclosing = 0;
+            (thread.enclosing, thread.mpi) = (0, 0);
             thread.adopt(claimed, control);
             retire_at_exit(thread);
             true

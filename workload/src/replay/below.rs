@@ -27,7 +27,7 @@ pub fn name_below(name: &[u8]) -> Vec<u8> {
 pub struct Unseen(RawFd);
 
 impl Unseen {
-    fn of(descriptor: OwnedFd) -> Unseen {
+    pub(super) fn of(descriptor: OwnedFd) -> Unseen {
         Unseen(descriptor.into_raw_fd())
     }
 }

@@ -112,6 +112,7 @@ pub fn conduct(
             Err(_) => break,
         }
     }
+    report.fidelity.settle();
     result.map(|start| (report.fidelity, (report.ended - start).max(0)))
 }
 

@@ -52,6 +52,8 @@ pub struct Fidelity {
     pub failed_only_here: u64,
     /// Requests that failed or succeeded in both, with another result.
     pub other_result: u64,
+    /// Pairs of requests of two processes for the same, at the same time, of which each went as the other did in the trace.
+    pub exchanged: u64,
     /// The first of all these.
     pub differences: Vec<Difference>,
     /// How late steps began after their time: nanoseconds, as far as they can be told from others, and how many.
@@ -126,11 +128,39 @@ impl Fidelity {
         self.failed_only_in_trace += other.failed_only_in_trace;
         self.failed_only_here += other.failed_only_here;
         self.other_result += other.other_result;
+        self.exchanged += other.exchanged;
         self.differences.extend(other.differences);
         self.differences.truncate(EXAMPLES);
         for (late, count) in other.late_counts {
             *self.late_counts.entry(late).or_default() += count;
         }
+    }
+
+    /// Of two that wanted the same at once, such as to remove a file, either may be the one that succeeds: what was ordered in
+    /// the trace is ordered here.
+    pub(super) fn settle(&mut self) {
+        let mut left: Vec<Difference> = Vec::new();
+        for one in std::mem::take(&mut self.differences) {
+            let twin = left.iter().position(|other| {
+                let is_same = (&one.operation, &one.path) == (&other.operation, &other.path);
+                let is_turned = (one.recorded, one.replayed) == (other.replayed, other.recorded);
+                is_same
+                    && is_turned
+                    && !one.path.is_empty()
+                    && one.pid != other.pid
+                    && (one.recorded < 0) != (one.replayed < 0)
+            });
+            match twin {
+                Some(twin) => {
+                    left.remove(twin);
+                    self.failed_only_here -= 1;
+                    self.failed_only_in_trace -= 1;
+                    self.exchanged += 1;
+                }
+                None => left.push(one),
+            }
+        }
+        self.differences = left;
     }
 
     /// How late steps began; `None` where they had no time.
@@ -158,6 +188,29 @@ mod tests {
     use super::{Difference, Fidelity, Late};
 
     #[test]
+    fn of_two_that_wanted_the_same_either_succeeds() {
+        let removes = |path: &str, pid, recorded, replayed| Difference {
+            operation: "remove".into(),
+            path: path.into(),
+            pid,
+            recorded,
+            replayed,
+        };
+        let mut all = Fidelity::default();
+        all.differs(removes("a", 1, 0, -2));
+        all.differs(removes("b", 2, -2, 0));
+        all.differs(removes("a", 2, -2, 0));
+        all.differs(removes("b", 2, 0, -2));
+        all.settle();
+        assert_eq!((all.exchanged, all.failed_only_here, all.failed_only_in_trace), (1, 1, 1));
+        assert_eq!(
+            all.differences,
+            [removes("b", 2, -2, 0), removes("b", 2, 0, -2)],
+            "of one process: in order"
+        );
+    }
+
+    #[test]
     fn parts_are_added_up() {
         let mut all = Fidelity::default();
         assert_eq!(all.late(), None);
@@ -179,6 +232,8 @@ mod tests {
         }
         assert_eq!((all.requests, all.differ(), all.differences.len()), (1000, 40, 40));
         assert_eq!((all.failed_only_in_trace, all.failed_only_here, all.other_result), (10, 10, 20));
+        all.settle();
+        assert_eq!((all.differ(), all.exchanged), (40, 0));
         let late = all.late().unwrap();
         for (found, expected) in [(late.p50, 500), (late.p90, 900), (late.p99, 990), (late.max, 1000)] {
             assert!(found.abs_diff(expected) <= expected / 50, "{late:?}");

@@ -5,9 +5,10 @@
 //! the hook has not seen opened, so that it asks the kernel.
 
 use super::Below;
+use super::below::Unseen;
 use miot_proto::event::flag;
 use rustix::fd::{BorrowedFd, IntoRawFd as _};
-use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
@@ -69,7 +70,7 @@ impl Files {
     }
 
     /// The descriptor to make a request on. A file that was open before the trace begins, or in the process that started this
-    /// one, is opened by its name, past the hook.
+    /// one, is opened by its name, past the hook; one whose name is gone is an empty file without a name.
     pub(super) fn descriptor(
         &mut self,
         handle: u64,
@@ -86,8 +87,13 @@ impl Files {
         let more = |has: u16, flag: OFlags| if flags & has != 0 { flag } else { OFlags::empty() };
         let more = more(flag::APPEND, OFlags::APPEND) | more(flag::DIRECT, OFlags::DIRECT);
         let open = |access| below.open_at(path, access | more, Mode::empty());
-        let opened = open(OFlags::RDWR).or_else(|_| open(OFlags::RDONLY))?;
-        let fd = unseen(&opened)?;
+        let opened = open(OFlags::RDWR).or_else(|_| open(OFlags::RDONLY));
+        let fd = match opened {
+            Ok(opened) => unseen(&opened)?,
+            // The name may be gone, or there never was one that the trace knows; the open file is there all the same.
+            Err(Errno::NOENT) => unseen(&nameless(below)?)?,
+            Err(errno) => return Err(errno),
+        };
         let open = self.open.entry(handle).or_default();
         open.descriptors.push(fd);
         open.unseen = Some(fd);
@@ -174,6 +180,14 @@ impl Files {
         let (_, address, bytes) = if removes { self.mappings.remove(at) } else { self.mappings[at] };
         Some((address, bytes))
     }
+}
+
+/// An empty file without a name: in the directory, unless its file system has none.
+fn nameless(below: &Below) -> Result<Unseen, Errno> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    below
+        .open_at(b"", OFlags::TMPFILE | OFlags::RDWR, mode)
+        .or_else(|_| rustix::fs::memfd_create(c"nameless", MemfdFlags::CLOEXEC).map(Unseen::of))
 }
 
 /// Another descriptor of the same open file, past the hook.

@@ -133,6 +133,7 @@ impl Needs {
                 self.bind(path, None);
             }
             "mkdir" | "mkdirat" | "mkdtemp" => _ = self.made(path, true),
+            "mkfifo" | "mkfifoat" | "mknod" | "mknodat" => _ = self.made(path, false),
             "rename" | "renameat" | "renameat2" => {
                 if let Some(to) = step.path2.as_deref() {
                     self.renamed(path, to);
@@ -165,7 +166,9 @@ impl Needs {
                 _ = self.names.entry(path.to_vec()).or_insert(None)
             }
             libc::EEXIST if name.starts_with("mkdir") => _ = self.directory(path),
-            libc::EEXIST if name.starts_with("open") => _ = self.exists(path),
+            libc::EEXIST if ["open", "mkfifo", "mknod"].iter().any(|made| name.starts_with(made)) => {
+                _ = self.exists(path);
+            }
             libc::EISDIR => _ = self.directory(path),
             _ => {}
         }
@@ -273,6 +276,10 @@ impl Needs {
         if let (1, Some(listed)) = (step.result, self.listed.get_mut(&(process, step.handle))) {
             *listed += 1;
             let entity = &mut self.entities[id];
+            // Nothing was in a directory that a step has made: the trace does not know who has made it since.
+            if entity.exact {
+                return;
+            }
             entity.entries = entity.entries.max(*listed - DOTS - entity.added);
         }
     }

@@ -77,6 +77,8 @@ pub(super) struct Process {
     /// Open files that a step has opened or named: their paths, and how many descriptors they have.
     open: HashMap<u64, (Vec<u8>, u32)>,
     by_path: HashMap<Vec<u8>, u64>,
+    /// By handle: the step that opened it, then the last one of each other thread. Thread, and number of the step in it.
+    used: HashMap<u64, Vec<(u32, u32)>>,
 }
 
 /// Makes a plan.
@@ -150,6 +152,7 @@ impl Planner {
         let all_uses = through.iter().chain([&step]).flat_map(|step| uses(step, is_new));
         let waits = self.order.add(at, &all_uses.collect::<Vec<_>>());
         step.waits.extend(waits);
+        step.waits.extend(process.uses_handle(&step, (slot, thread.done)));
         self.links.add(&step);
         process.name(&mut step);
         self.steps += 1;
@@ -280,6 +283,24 @@ impl Process {
         self.numbers.1 < other.comes_with
     }
 
+    /// The steps of other threads that one on an open file waits for: who opened it, and if it closes it whoever used it.
+    fn uses_handle(&mut self, step: &Step, this: (u32, u32)) -> Vec<(u32, u32)> {
+        let Some(info) = step.info().filter(|_| step.handle != 0) else { return Vec::new() };
+        let used = self.used.entry(step.handle).or_default();
+        let closes = matches!(info.name, "close" | "fclose" | "closedir");
+        let of_others = used.iter().filter(|(thread, _)| *thread != this.0);
+        let waits = of_others.take(if closes { usize::MAX } else { 1 }).copied().collect();
+        if closes {
+            self.used.remove(&step.handle);
+            return waits;
+        }
+        match used.iter_mut().skip(1).find(|(thread, _)| *thread == this.0) {
+            Some(last) => *last = this,
+            None => used.push(this),
+        }
+        waits
+    }
+
     /// Leaves a step that moves data its path only where the process cannot know it, and finds the source of a copy.
     fn name(&mut self, step: &mut Step) {
         let (Some(info), handle) = (step.info(), step.handle) else { return };
@@ -355,7 +376,7 @@ fn uses(step: &Step, is_new: bool) -> Vec<(&[u8], Use)> {
         (
             _,
             "creat" | "unlink" | "unlinkat" | "remove" | "rmdir" | "mkdir" | "mkdirat" | "mkstemp"
-            | "mkdtemp" | "mknod" | "mknodat",
+            | "mkdtemp" | "mknod" | "mknodat" | "mkfifo" | "mkfifoat",
         ) => named(path, true),
         (_, "rename" | "renameat" | "renameat2" | "link" | "linkat") => {
             named(path, true);

@@ -93,6 +93,9 @@ fn text(patterns: &Patterns, out: &mut impl Write) -> std::io::Result<()> {
         let left_out = patterns.files_left_out;
         writeln!(out, "at least {left_out} more files were not looked at: figures are lower bounds")?;
     }
+    if patterns.views_unknown > 0 {
+        writeln!(out, "{}", super::super::unknown_views(patterns.views_unknown))?;
+    }
     if patterns.sharers_left_out > 0 {
         writeln!(out, "shared files have more members than told")?;
     }

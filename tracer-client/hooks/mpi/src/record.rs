@@ -115,7 +115,7 @@ pub(crate) fn submitted(
     unsafe { (tracer().cancel)(&raw const request) };
     let name = accepted(mpi, &mut event);
     if let Some(homeless) = requests::add(name, Pending { request, event, thread: this_thread() }) {
-        complete(&homeless, 0);
+        complete(&homeless, homeless.unknown());
     }
     returned
 }

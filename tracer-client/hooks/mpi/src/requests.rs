@@ -2,7 +2,7 @@
 
 use crate::abi::Handle;
 use crate::record::Event;
-use miot_tracer::capi::miot_request;
+use miot_tracer::capi::{MIOT_NONE, miot_request};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -18,6 +18,14 @@ pub(crate) struct Pending {
     pub(crate) event: Event,
     /// See [`this_thread`].
     pub(crate) thread: u64,
+}
+
+impl Pending {
+    /// The result where nobody learns how it ends: all that it asks for, which MPI goes on to move.
+    pub(crate) fn unknown(&self) -> i64 {
+        let length = self.event.done.length;
+        if length == MIOT_NONE { 0 } else { i64::try_from(length).unwrap_or(0) }
+    }
 }
 
 // SAFETY: the pointers of an event's extension are null in what is pending.

@@ -261,9 +261,8 @@ hook! { "Request_free", if requests::any() => |real| (request: *mut c_void) {
     let name = mpi().map(|mpi| unsafe { mpi.abi.read_handle(request) });
     // SAFETY: the caller's arguments.
     let returned = unsafe { real(request) };
-    // Nobody will learn how it ends.
     if let (SUCCESS, Some(pending)) = (returned, name.and_then(requests::take)) {
-        complete(&pending, 0);
+        complete(&pending, pending.unknown());
     }
     returned
 } }

@@ -2,9 +2,9 @@
 
 use crate::files::{begin_on, tracked};
 use crate::real::{Offset, Returned, hook};
-use crate::request::{at_offset, at_position, unaligned};
+use crate::request::{at_offset, at_position, end_on, unaligned};
 use miot_tracer::op::{Class, posix};
-use miot_tracer::{Doing, Done, NONE, Op, end};
+use miot_tracer::{Doing, Done, NONE, Op};
 use std::ffi::{c_int, c_void};
 
 type Buffer = *mut c_void;
@@ -87,6 +87,6 @@ fn vectored(
         Some(offset) => (offset as u64, file.flags()),
         None => file.advance(fd, result, op.class() == Class::Write),
     };
-    end(begun, Done { handle: file.handle(), offset, length, result, flags: flags | more });
+    end_on(begun, file, Done { handle: file.handle(), offset, length, result, flags: flags | more });
     returned
 }

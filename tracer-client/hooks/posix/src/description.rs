@@ -7,7 +7,7 @@
 
 use crate::chunked::{Chunked, MAX, Zeroed};
 use miot_tracer::gate::{self, Calls};
-use miot_tracer::{Doing, NONE, flag};
+use miot_tracer::{Caller, Doing, NONE, flag};
 use rustix::fd::BorrowedFd;
 use rustix::fs::SeekFrom;
 use std::ffi::c_int;
@@ -54,6 +54,8 @@ pub(crate) struct Description {
     epoch: AtomicU32,
     /// Descriptors that refer to it.
     references: AtomicU32,
+    /// Thread that opened it within a request of MPI-IO, 0 if the program opened it.
+    mpi: AtomicU32,
     /// Index of the next free description.
     next: AtomicU32,
     /// The lap of the lane in which its name was recorded, see [`miot_tracer::lap`].
@@ -95,6 +97,7 @@ pub(crate) struct New {
     pub(crate) generation: u32,
     pub(crate) stream: u64,
     pub(crate) epoch: u32,
+    pub(crate) mpi: u32,
 }
 
 /// The description of this index; index 0 stands in where there is none.
@@ -124,6 +127,7 @@ pub(crate) fn allocate(new: &New) -> Option<u32> {
     description.handle.store(new.handle, Relaxed);
     description.generation.store(new.generation, Relaxed);
     description.epoch.store(new.epoch, Relaxed);
+    description.mpi.store(new.mpi, Relaxed);
     description.references.store(1, Relaxed);
     description.named_now();
     description.state.store(new.state, Relaxed);
@@ -186,6 +190,14 @@ impl Description {
     #[inline(always)]
     pub(crate) fn handle(&self) -> u64 {
         self.handle.load(Relaxed)
+    }
+
+    /// For whom requests on it are made: the thread that had MPI open it. MPI makes them in whichever call of the program
+    /// finds something to do, or in a thread of its own. `None`: for the thread that makes them.
+    #[inline(always)]
+    pub(crate) fn caller(&self) -> Option<Caller> {
+        let tid = self.mpi.load(Relaxed);
+        (tid != 0).then_some(Caller { tid, uid: Caller::UNKNOWN })
     }
 
     /// Flags of its events.
@@ -320,6 +332,7 @@ impl Description {
             if self.epoch.compare_exchange(found, RENEWING, AcqRel, Relaxed).is_ok() {
                 self.handle.store(new_handle(), Relaxed);
                 self.generation.store(SHARED, Relaxed);
+                self.mpi.store(0, Relaxed);
                 self.clear(state::DEFINED);
                 self.epoch.store(epoch, std::sync::atomic::Ordering::Release);
                 return true;
@@ -342,7 +355,7 @@ mod tests {
     use std::collections::HashSet;
 
     fn new() -> New {
-        New { handle: 7, state: state::READY, generation: generation(), stream: UNASKED, epoch: 1 }
+        New { handle: 7, state: state::READY, generation: generation(), stream: UNASKED, epoch: 1, mpi: 0 }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::description::{self, Description, New, SHARED, UNASKED, state};
 use crate::{filter, path, table, vfork};
 use miot_tracer::gate::{self, Calls};
 use miot_tracer::op::posix;
-use miot_tracer::{Begun, Doing, Op, cancel, flag, new_handle};
+use miot_tracer::{Begun, Doing, Op, cancel, flag, new_handle, within_mpi};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, OFlags};
 use std::ffi::c_int;
@@ -116,7 +116,8 @@ fn register(fd: c_int, found: u64, epoch: u32) -> Option<&'static Description> {
     let handle = new_handle();
     let defined = miot_tracer::file(handle, flags, buffer.bytes());
     let state = u32::from(flags) | state::CHECKED | if defined { state::DEFINED } else { 0 };
-    let index = description::allocate(&New { handle, state, generation: SHARED, stream: UNASKED, epoch })?;
+    let new = New { handle, state, generation: SHARED, stream: UNASKED, epoch, mpi: 0 };
+    let index = description::allocate(&new)?;
     if table::replace(fd, found, table::word(epoch, index)) {
         return Some(description::get(index));
     }
@@ -163,7 +164,8 @@ impl Opened {
             state |= state::DEFINED;
         }
         let (handle, epoch) = (self.handle, miot_tracer::epoch());
-        let new = New { handle, state, generation: self.generation, stream: self.stream, epoch };
+        let (generation, stream, mpi) = (self.generation, self.stream, within_mpi());
+        let new = New { handle, state, generation, stream, epoch, mpi };
         let Some(index) = description::allocate(&new) else {
             table::forget(self.fd);
             return;

@@ -12,7 +12,7 @@ use crate::description::Description;
 use crate::request::unaligned;
 use crate::vfork;
 use miot_tracer::op::Class;
-use miot_tracer::{Done, Ext, NONE, Op, Submitted, complete, epoch, flag, record, submit, ticks};
+use miot_tracer::{Caller, Done, Ext, NONE, Op, Submitted, complete, epoch, flag, record, submit, ticks};
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::sync::atomic::{
@@ -61,6 +61,8 @@ pub(crate) struct Request {
     /// Second file; [`NONE`] if none.
     pub(crate) handle2: u64,
     pub(crate) offset2: u64,
+    /// For whom it is made, if it was submitted within no other request.
+    pub(crate) caller: Option<Caller>,
 }
 
 impl Request {
@@ -69,7 +71,9 @@ impl Request {
         let (handle, flags) = (file.handle(), file.flags());
         let appends = op.class() == Class::Write && flags & flag::APPEND != 0;
         let offset = if appends { NONE } else { offset };
-        Some(Request { handle, offset, length, flags, ..Request::of(op)? })
+        let request = Request::of(op)?;
+        let caller = file.caller().filter(|_| request.submitted.is_outermost());
+        Some(Request { handle, offset, length, flags, caller, ..request })
     }
 
     /// The same, from or to a buffer at this address.
@@ -90,6 +94,7 @@ impl Request {
             flags: 0,
             handle2: NONE,
             offset2: NONE,
+            caller: None,
         };
         submitted.map(none)
     }
@@ -102,7 +107,8 @@ impl Request {
     /// The request has been seen to be complete.
     pub(crate) fn complete(&self, result: i64) {
         let second = |word: u64| (self.handle2 != NONE).then_some(word);
-        let ext = Ext { handle2: second(self.handle2), offset2: second(self.offset2), ..Ext::default() };
+        let (handle2, offset2) = (second(self.handle2), second(self.offset2));
+        let ext = Ext { handle2, offset2, caller: self.caller, ..Ext::default() };
         complete(self.submitted, self.done(result), &ext);
     }
 

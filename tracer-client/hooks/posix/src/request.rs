@@ -8,7 +8,7 @@ use crate::files::{begin, begin_on, tracked};
 use crate::filter;
 use crate::path::Path;
 use crate::real::Returned;
-use miot_tracer::{Begun, Doing, Done, Ext, NONE, Op, cancel, end, end_with, flag};
+use miot_tracer::{Begun, Caller, Doing, Done, Ext, NONE, Op, cancel, end, end_with, flag};
 use std::ffi::{c_int, c_void};
 
 /// A request on a descriptor whose offset, if any, is an argument.
@@ -18,8 +18,24 @@ pub(crate) fn on_fd<R: Returned>(op: Op, fd: c_int, offset: u64, length: u64, re
     let handle = file.handle();
     let Some(begun) = begin_on(op, Doing { handle, offset, length }) else { return real() };
     let returned = real();
-    end(begun, Done { handle, offset, length, result: returned.result(), flags: file.flags() });
+    end_on(begun, file, Done { handle, offset, length, result: returned.result(), flags: file.flags() });
     returned
+}
+
+/// Ends a request on a file.
+#[inline(always)]
+pub(crate) fn end_on(begun: Begun, file: &Description, done: Done) {
+    match file.caller() {
+        Some(caller) if begun.is_outermost() => end_for(begun, done, caller),
+        _ => _ = end(begun, done),
+    }
+}
+
+/// Ends a request that was made for another one.
+#[cold]
+#[inline(never)]
+fn end_for(begun: Begun, done: Done, caller: Caller) {
+    end_with(begun, done, &Ext { caller: Some(caller), ..Ext::default() });
 }
 
 /// [`flag::UNALIGNED`] if it is true of this buffer.
@@ -43,7 +59,7 @@ pub(crate) fn at_offset<R: Returned>(
     let Some(begun) = begin_on(op, Doing { handle, offset, length }) else { return real() };
     let returned = real();
     let flags = file.flags() | unaligned(buffer);
-    end(begun, Done { handle, offset, length, result: returned.result(), flags });
+    end_on(begun, file, Done { handle, offset, length, result: returned.result(), flags });
     returned
 }
 
@@ -71,7 +87,7 @@ pub(crate) fn at_position<R: Returned>(
     let result = returned.result();
     let (offset, flags) = file.advance(fd, result, appends);
     let flags = flags | unaligned(buffer);
-    end(begun, Done { handle: doing.handle, offset, length, result, flags });
+    end_on(begun, file, Done { handle: doing.handle, offset, length, result, flags });
     returned
 }
 

@@ -29,7 +29,6 @@ pub fn how(info: &OpInfo) -> Made {
         "mkdtemp" => Made::As("mkdir"),
         "fgets" | "getline" | "getdelim" | "fscanf" | "scanf" => Made::As("fread"),
         "puts" | "printf" => Made::As("fwrite"),
-        "mknod" | "mknodat" | "mkfifo" | "mkfifoat" => Made::Not("special files"),
         "popen" | "pclose" => Made::Not("commands"),
         "tmpfile" => Made::Not("its file has no name"),
         "ungetc" => Made::Not("pushes back what is not known"),

@@ -4,8 +4,9 @@ use super::said::{Result, last_error, said};
 use super::{Buffer, Target, mode, text};
 use crate::replay::Step;
 use crate::replay::below::relative;
+use rustix::fs::FileType;
 use rustix::io::Errno;
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
 
 unsafe extern "C" {
@@ -89,6 +90,10 @@ impl Target {
                 "mkdir" => said(libc::mkdir(whole, mode(low))),
                 "mkdtemp" => said(libc::mkdir(whole, 0o700)),
                 "mkdirat" => said(libc::mkdirat(at, whole, mode(low))),
+                "mkfifo" => said(libc::mkfifo(whole, mode(low))),
+                "mkfifoat" => said(libc::mkfifoat(at, whole, mode(low))),
+                "mknod" => said(libc::mknod(whole, node(low), 0)),
+                "mknodat" => said(libc::mknodat(at, whole, node(low), 0)),
                 "rmdir" => said(libc::rmdir(whole)),
                 "unlink" => said(libc::unlink(whole)),
                 "unlinkat" => said(libc::unlinkat(at, whole, low)),
@@ -129,7 +134,13 @@ impl Target {
     }
 
     fn open(&self, name: &str, step: &Step, path: *const c_char) -> Result<i64> {
-        let (flags, bits) = (step.arg as c_int, mode((step.arg >> 32) as c_int));
+        let (mut flags, bits) = (step.arg as c_int, mode((step.arg >> 32) as c_int));
+        // SAFETY: a string that outlives the call.
+        if name != "opendir" && unsafe { is_pipe(path) } {
+            // Who opens the other end may not be in the trace: to read and write, it waits for nobody.
+            let access = if step.result < 0 { flags & libc::O_ACCMODE } else { libc::O_RDWR };
+            flags = flags & !libc::O_ACCMODE | access | libc::O_NONBLOCK;
+        }
         // SAFETY: a string that outlives the call.
         unsafe {
             if name == "opendir" {
@@ -166,11 +177,31 @@ impl Target {
     }
 }
 
+/// What `mknod` is to make: a device, of which the trace does not say which one, is a file here.
+fn node(recorded: c_int) -> c_uint {
+    let kind = recorded as c_uint & libc::S_IFMT;
+    let kind = if matches!(kind, libc::S_IFIFO | libc::S_IFSOCK) { kind } else { libc::S_IFREG };
+    kind | mode(recorded)
+}
+
+/// The name is that of a named pipe. Asked past the hook.
+///
+/// # Safety
+/// `path` is a C string.
+pub(super) unsafe fn is_pipe(path: *const c_char) -> bool {
+    // SAFETY: by the contract of this function.
+    let path = unsafe { CStr::from_ptr(path) };
+    let kind = rustix::fs::stat(path).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    kind == Ok(FileType::Fifo)
+}
+
 /// Whether a call goes on where a symbolic link leads.
 fn follows(name: &str, low: c_int, high: c_int) -> bool {
     match name {
         "unlink" | "unlinkat" | "remove" | "rmdir" | "rename" | "renameat" | "renameat2" | "readlink"
-        | "readlinkat" | "mkdir" | "mkdirat" | "mkdtemp" => false,
+        | "readlinkat" | "mkdir" | "mkdirat" | "mkdtemp" | "mkfifo" | "mkfifoat" | "mknod" | "mknodat" => {
+            false
+        }
         "fstatat" | "statx" | "fchownat" | "utimensat" => low & libc::AT_SYMLINK_NOFOLLOW == 0,
         "fchmodat" | "faccessat" => high & libc::AT_SYMLINK_NOFOLLOW == 0,
         // `link`, `linkat`, `lstat`, `lchown` and the others of this kind.

@@ -1,5 +1,6 @@
 //! Requests of the layer stdio.
 
+use super::name::is_pipe;
 use super::said::{Result, last_error, said};
 use super::{Buffer, Target};
 use crate::replay::Step;
@@ -16,7 +17,11 @@ impl Target {
         if matches!(name, "fopen" | "freopen") {
             let path = self.name(step.path.as_deref(), true)?;
             // SAFETY: strings that outlive the call.
-            let stream = unsafe { libc::fopen64(path.as_ptr(), mode_of(low).as_ptr()) };
+            let stream = unsafe {
+                // To read and write, a named pipe waits for nobody.
+                let mode = if is_pipe(path.as_ptr()) { c"r+" } else { mode_of(low) };
+                libc::fopen64(path.as_ptr(), mode.as_ptr())
+            };
             if stream.is_null() {
                 return Err(last_error());
             }

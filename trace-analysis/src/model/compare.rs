@@ -87,6 +87,11 @@ impl Found {
         self.see("nonblocking", &one.nonblocking, &other.nonblocking);
         self.see("etype", &one.etype, &other.etype);
         self.see("piece", &one.piece, &other.piece);
+        if one.pieces != other.pieces {
+            let count = |op: &Operation| op.pieces.iter().map(|it| it.count()).sum::<u64>().to_string();
+            self.push("pieces", &count(one), &count(other));
+        }
+        self.see("unplaced", &one.unplaced, &other.unplaced);
         self.see("space", &one.space, &other.space);
         self.see("displacement", &one.displacement, &other.displacement);
         if one.restarts != other.restarts {

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`Set`] | which processes, which phases |
 //! | [`Numbers`] | numbers by process: nested loops, or a list |
+//! | [`Pieces`] | which bytes of the file a request touches |
 //! | `check`, `file` | what a model must fulfil; its file |
 //! | [`compare()`] | two models side by side |
 //! | [`estimate`] | benchmark parameters, estimated times, errors |
@@ -18,15 +19,18 @@ mod compare;
 pub mod estimate;
 mod file;
 mod numbers;
+mod ranges;
 mod set;
 #[cfg(test)]
 mod tests;
 
 pub use crate::phases::access::{Direction, Pointer};
 pub use crate::phases::nest::{Loop, Nest};
+pub use crate::phases::pieces::Unplaced;
 pub use check::Invalid;
 pub use compare::{Difference, compare};
 pub use numbers::Numbers;
+pub use ranges::{Pieces, Unknown};
 pub use set::Set;
 
 use crate::phases::nest::distance;
@@ -69,6 +73,8 @@ pub struct Model {
 pub enum Ticks {
     /// Calls of MPI that communicate.
     Communication,
+    /// Collective calls of MPI-IO that move no data: the trace has no other communication.
+    Collective,
     /// Requests: no communication was traced.
     #[default]
     Requests,
@@ -175,6 +181,12 @@ pub struct Operation {
     /// Bytes that lie in a row in the file, the mean, where a view makes several pieces of a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub piece: Option<u64>,
+    /// The pieces of a request in the file, by their length; empty: it lies in a row.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pieces: Vec<Pieces>,
+    /// Why nobody knows where a request lies in the file; offsets then count what the view shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unplaced: Option<Unplaced>,
     /// What offsets count.
     #[serde(default, skip_serializing_if = "is_default")]
     pub space: Space,
@@ -198,8 +210,8 @@ pub enum Space {
     /// Bytes of the file.
     #[default]
     File,
-    /// Bytes of the file, if what a process's view shows in one repetition lay in one piece, in order of the processes. Their
-    /// views cover all of the file together, so that these pieces do as well.
+    /// Bytes of the file, if a request lay in one piece and those of all processes one behind the other, in their order: together they
+    /// are a part of the file without gaps.
     Pieces,
     /// Bytes that the view of the process shows.
     View,

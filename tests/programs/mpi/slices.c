@@ -5,9 +5,9 @@
  * gaps: as columns, but rows have 30 bytes that nobody has
  * offsets, views: each rank writes 1000 bytes of each of STEPS strips; by explicit offsets after a barrier, or through a view set for
  *   the strip (as PnetCDF and HDF5 do)
- * variables: STEPS records of 3 variables of 8 rows of 40 x RANKS bytes; a view is set for each variable of each record
+ * variables: STEPS records of 3 variables of 8 rows of 40 x RANKS bytes, not evenly apart; a view is set for each variable of each record
  * uneven: blocks of 100 and 30 bytes in turn, STEPS times
- * scattered: 600 blocks of 10 bytes, not evenly apart, in one request
+ * scattered: STEPS blocks of 10 bytes, not evenly apart, in one request
  * own: each rank writes a file in each step, and reads it back in every second
  * pairs: each step has a shared file in which two requests are made with a barrier between, and which is read back
  * matrix: a part of a matrix of 64-bit numbers with 1000 rows for each rank, made of a subarray */
@@ -119,7 +119,7 @@ int main(int argc, char **argv)
 				int sizes[] = { 8, row }, parts[] = { 8, 40 }, starts[] = { 0, 40 * rank };
 				MPI_Datatype type;
 				DO(MPI_Type_create_subarray(2, sizes, parts, starts, MPI_ORDER_C, MPI_BYTE, &type));
-				show(f, 100 + (MPI_Offset)(step * 3 + i) * variable, type);
+				show(f, (MPI_Offset)step * 4 * variable + i * variable + i * i * 50, type);
 				put(f, 0, 320);
 			}
 	} else if (!strcmp(mode, "uneven")) {
@@ -131,15 +131,15 @@ int main(int argc, char **argv)
 		for (step = 0; step < steps; step++)
 			put(f, step * 130, 130);
 	} else if (!strcmp(mode, "scattered")) {
-		static int lengths[600], places[600];
+		int *lengths = malloc(steps * sizeof *lengths), *places = malloc(steps * sizeof *places);
 		MPI_Datatype type;
-		for (i = 0; i < 600; i++) {
+		for (i = 0; i < steps; i++) {
 			lengths[i] = 10;
-			places[i] = 10000 * i + 10 * (i * 7919 % 601);
+			places[i] = 1000 * i + i * i % 601;
 		}
-		DO(MPI_Type_indexed(600, lengths, places, MPI_BYTE, &type));
-		show(f, rank * 6000000, type);
-		put(f, 0, 6000);
+		DO(MPI_Type_indexed(steps, lengths, places, MPI_BYTE, &type));
+		show(f, (MPI_Offset)rank * steps * 1000, type);
+		put(f, 0, 10 * steps);
 	} else if (!strcmp(mode, "matrix")) {
 		int sizes[] = { 1000, 10 * ranks }, parts[] = { 1000, 10 }, starts[] = { 0, 10 * rank };
 		MPI_Datatype type;

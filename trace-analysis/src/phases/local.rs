@@ -166,6 +166,10 @@ pub(crate) struct Local {
     pub(crate) runs: Vec<Run>,
     /// The last run of each kind of unit.
     last: HashMap<Vec<Key>, usize>,
+    /// The tick of the last request.
+    tick: Option<u64>,
+    /// Some requests have other ticks than those before them.
+    pub(crate) has_ticks: bool,
     /// What had no room.
     pub(crate) rest: Option<Tally>,
 }
@@ -173,6 +177,7 @@ pub(crate) struct Local {
 impl Local {
     /// The next request. `room` is how many more times may be kept.
     pub(crate) fn add(&mut self, request: &Request, room: &mut usize) {
+        self.has_ticks |= self.tick.replace(request.tick).is_some_and(|last| last != request.tick);
         self.order += 1;
         let order = self.order;
         let tally = Tally {

@@ -64,6 +64,8 @@ struct Kind {
 pub(super) fn finish(mut phases: Phases<'_>, layer: Layer) -> Result<Model, Error> {
     let mut reasons = Vec::new();
     let there = present(&phases, layer);
+    let local = |process: &super::Process| process.layers.get(&(layer as u8)).is_some_and(|it| it.has_ticks);
+    let has_ticks = phases.processes.values().any(local);
     let (members, application) = members(&mut phases, layer, &mut reasons)?;
     let np = phases.world.max(phases.largest).max(members.iter().map(|m| m.rank + 1).max().unwrap_or(0));
     let missing: Set = if phases.has_ranks {
@@ -75,7 +77,7 @@ pub(super) fn finish(mut phases: Phases<'_>, layer: Layer) -> Result<Model, Erro
     if !missing.is_empty() {
         reasons.push(format!("of {np} ranks, {missing} left no events"));
     }
-    let ticks = match (phases.has_communication, phases.has_ticks) {
+    let ticks = match (phases.has_communication, has_ticks) {
         (true, _) => Ticks::Communication,
         (false, true) => Ticks::Collective,
         (false, false) => Ticks::Requests,
@@ -182,7 +184,7 @@ fn members(
     }
     let mut members: Vec<Member> = members.into_iter().map(|(member, _)| member).collect();
     for member in &mut members {
-        member.runs = series::transposed(std::mem::take(&mut member.runs));
+        member.runs = series::found(std::mem::take(&mut member.runs));
     }
     Ok((members, application))
 }

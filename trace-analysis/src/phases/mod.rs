@@ -102,8 +102,6 @@ struct Process {
     /// Communication events so far; collective calls of all processes.
     ticks: u64,
     epoch: u64,
-    /// The tick of the last request that moved data.
-    last_tick: Option<u64>,
     /// End of the last of them.
     last: i64,
     is_interrupted: bool,
@@ -141,8 +139,6 @@ pub struct Phases<'a> {
     /// The largest communicator that a file was opened with.
     largest: u64,
     has_communication: bool,
-    /// Something lay between requests: communication, or collective calls of MPI-IO.
-    has_ticks: bool,
     /// Processes that lost events; `None`: some process.
     lossy: BTreeSet<Option<u64>>,
     room: usize,
@@ -187,7 +183,6 @@ impl<'a> Phases<'a> {
             end: i64::MIN,
             largest: 0,
             has_communication: false,
-            has_ticks: false,
             lossy: BTreeSet::new(),
             room: MOST_TIMES,
         }
@@ -330,7 +325,6 @@ impl<'a> Phases<'a> {
         {
             local.close_all(&mut self.room);
         }
-        self.has_ticks |= process.last_tick.replace(process.ticks).is_some_and(|last| last != process.ticks);
         process.last = process.last.max(event.end);
         let request = Request {
             key: Key { file, access, size: Some(asked), etype, lie },

@@ -1,7 +1,7 @@
 //! What a program does again and again to another place, or to another file: steps of a computation that write several
 //! variables each, checkpoints with files of their own.
 
-use super::local::{Key, Pattern, Run, Tally, When};
+use super::local::{Key, Pattern, Run, Shape, Tally, When};
 use super::merge::{Family, template};
 use crate::model::{Numbers, Set};
 use std::collections::HashMap;
@@ -12,9 +12,95 @@ const MOST_PHASES: u64 = 64;
 /// Families on the same files that are looked at for one that goes on.
 const LOOKED_AT: usize = 16;
 
+/// Units of a process as runs of those that come again, whatever comes between them.
+pub(super) fn found(runs: Vec<Run>) -> Vec<Run> {
+    transposed(chained(runs))
+}
+
+/// Units before one that are looked at for those that it goes on from.
+const LOOKED_BACK: usize = 64;
+
+/// Runs of one unit, or of two that came one after the other, taken apart and put together as units of which at least three are
+/// evenly apart: a program that writes several variables in each step has the first of each step, the second of each step, and so on.
+fn chained(runs: Vec<Run>) -> Vec<Run> {
+    let (mut all, mut kinds): (Vec<Run>, HashMap<Kind, Vec<Run>>) = (Vec::new(), HashMap::new());
+    for run in runs {
+        if run.count > 2 || run.times.len() as u64 != run.count {
+            all.push(run);
+            continue;
+        }
+        let of_kind = kinds.entry(kind(&run)).or_default();
+        of_kind.extend((0..run.count).map(|nth| across(&[&run], nth)));
+    }
+    all.extend(kinds.into_values().flat_map(chains));
+    sort(&mut all);
+    all
+}
+
+/// What units that may be of one run have in common.
+type Kind = Vec<(Key, Shape, u64)>;
+
+fn kind(run: &Run) -> Kind {
+    let of = |it: &Pattern| (it.key, it.shape.clone(), it.tally.requests / run.count.max(1));
+    run.patterns.iter().map(of).collect()
+}
+
+/// Where a pattern begins, if that says where it goes on.
+fn start(pattern: &Pattern) -> i64 {
+    match pattern.shape {
+        Shape::Loops(_) | Shape::Scattered(..) => pattern.start,
+        Shape::Irregular { .. } | Shape::Unknown => 0,
+    }
+}
+
+fn sort(runs: &mut [Run]) {
+    runs.sort_by_key(|run| run.patterns[0].tally.when.order);
+}
+
+/// Puts units of one kind together.
+fn chains(mut units: Vec<Run>) -> Vec<Run> {
+    sort(&mut units);
+    let starts: Vec<Vec<i64>> = units.iter().map(|unit| unit.patterns.iter().map(start).collect()).collect();
+    // Where one comes next that is as far from the later of two as that from the earlier.
+    let next = |earlier: usize, later: usize| -> Option<Vec<i64>> {
+        let pairs = starts[earlier].iter().zip(&starts[later]);
+        pairs.map(|(a, b)| b.checked_sub(*a)?.checked_add(*b)).collect()
+    };
+    let mut chains: Vec<Vec<usize>> = Vec::new();
+    let mut expected: HashMap<Vec<i64>, usize> = HashMap::new();
+    let mut alone: Vec<usize> = Vec::new();
+    for at in 0..units.len() {
+        if let Some(chain) = expected.remove(&starts[at]) {
+            let before = chains[chain].last().copied();
+            chains[chain].push(at);
+            expected.extend(before.and_then(|before| next(before, at)).map(|next| (next, chain)));
+            continue;
+        }
+        let recent = &alone[alone.len().saturating_sub(LOOKED_BACK)..];
+        let mut pairs = recent.iter().enumerate().rev().filter_map(|(nth, later)| {
+            // The one before is as far behind the later as this one is ahead.
+            let before = next(at, *later)?;
+            recent[..nth].iter().rev().find(|it| starts[**it] == before).map(|earlier| (*earlier, *later))
+        });
+        match pairs.next() {
+            Some((earlier, later)) => {
+                alone.retain(|it| ![earlier, later].contains(it));
+                expected.extend(next(later, at).map(|next| (next, chains.len())));
+                chains.push(vec![earlier, later, at]);
+            }
+            None => alone.push(at),
+        }
+    }
+    // Two make a run if nothing of the kind came between them.
+    chains.extend(
+        alone.chunk_by(|one, other| one + 1 == *other).flat_map(|row| row.chunks(2)).map(<[usize]>::to_vec),
+    );
+    chains.iter().map(|chain| across(&chain.iter().map(|at| &units[*at]).collect::<Vec<_>>(), 0)).collect()
+}
+
 /// Runs that are as far apart each time as runs across them: a step that writes so many variables of the same kind is a run of its own, so of
 /// more steps than variables each variable is a run.
-pub(super) fn transposed(runs: Vec<Run>) -> Vec<Run> {
+fn transposed(runs: Vec<Run>) -> Vec<Run> {
     let mut kinds: HashMap<(Vec<Key>, Vec<i64>, u64), Vec<usize>> = HashMap::new();
     for (at, run) in runs.iter().enumerate() {
         let is_whole = run.times.len() as u64 == run.count;
@@ -43,7 +129,7 @@ pub(super) fn transposed(runs: Vec<Run>) -> Vec<Run> {
     }
     let kept = runs.into_iter().zip(is_used).filter(|(_, is_used)| !is_used).map(|(run, _)| run);
     let mut all: Vec<Run> = kept.chain(made).collect();
-    all.sort_by_key(|run| run.patterns[0].tally.when.order);
+    sort(&mut all);
     all
 }
 
@@ -86,7 +172,7 @@ fn across(steps: &[&Run], nth: u64) -> Run {
         tally: tally(of),
         ..pattern.clone()
     };
-    let distance = |(pattern, other): (&Pattern, &Pattern)| other.start.saturating_sub(pattern.start);
+    let distance = |(pattern, other): (&Pattern, &Pattern)| start(other).saturating_sub(start(pattern));
     Run {
         patterns: first.patterns.iter().zip(&first.strides).enumerate().map(pattern).collect(),
         strides: match steps.get(1) {
@@ -194,4 +280,78 @@ fn is_next(before: &Family, family: &Family) -> bool {
         && before.path != family.path
         && is_alike(before, family)
         && half <= begins
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::access::{Access, Direction, Pointer};
+    use super::super::local::{Key, Local, Request, Run};
+    use super::super::pieces::Lie;
+    use super::found;
+
+    /// The runs of requests of 10 bytes at these offsets, with communication after each.
+    fn runs(offsets: impl IntoIterator<Item = i64>) -> Vec<Run> {
+        let (mut local, mut room) = (Local::default(), usize::MAX);
+        for (nth, offset) in offsets.into_iter().enumerate() {
+            let access = Access {
+                direction: Direction::Write,
+                pointer: Pointer::Explicit,
+                is_collective: true,
+                is_blocking: true,
+            };
+            let request = Request {
+                key: Key { file: 1, access, size: Some(10), etype: 1, lie: Lie::Together },
+                offset: Some(offset),
+                moved: 10,
+                asked: 10,
+                begin: nth as i64,
+                end: nth as i64 + 1,
+                tick: nth as u64,
+                epoch: nth as u64,
+            };
+            local.add(&request, &mut room);
+            local.close_all(&mut room);
+        }
+        found(local.runs)
+    }
+
+    /// Units of each run, where it begins, how far apart its units are, when each was.
+    fn said(runs: &[Run]) -> Vec<(u64, i64, i64, Vec<u64>)> {
+        let of = |run: &Run| {
+            let times = run.times.iter().map(|when| when.epoch).collect();
+            (run.count, run.patterns[0].start, run.strides[0], times)
+        };
+        runs.iter().map(of).collect()
+    }
+
+    #[test]
+    fn each_variable_of_many_steps_is_a_run() {
+        let steps = |places: &'static [i64], count: i64| {
+            (0..count).flat_map(move |step| places.iter().map(move |it| it + 1000 * step))
+        };
+        for places in [&[0, 70][..], &[0, 70, 500], &[5, 700, 120, 300, 310]] {
+            let variables = places.len() as u64;
+            let expected: Vec<_> = (0..variables)
+                .map(|nth| {
+                    (7, places[nth as usize], 1000, (0..7).map(|step| step * variables + nth).collect())
+                })
+                .collect();
+            let found = runs(steps(places, 7));
+            assert_eq!(said(&found), expected, "{places:?}");
+            assert!(found.iter().all(|run| run.patterns[0].tally.moved == 70), "{found:?}");
+        }
+        // Evenly apart: a step is a run, unless there are more steps than variables.
+        let expected: Vec<_> = (0..4)
+            .map(|nth| (9, 10 * nth, 1000, (0..9).map(|step| step * 4 + nth as u64).collect()))
+            .collect();
+        assert_eq!(said(&runs(steps(&[0, 10, 20, 30], 9))), expected);
+        assert_eq!(runs(steps(&[0, 10, 20, 30], 2)).len(), 2);
+    }
+
+    #[test]
+    fn what_is_nowhere_evenly_apart_stays_as_it_was() {
+        assert_eq!(said(&runs([0, 10, 500])), [(2, 0, 10, vec![0, 1]), (1, 500, 0, vec![2])]);
+        let all = runs((0..200).map(|i| i * i * i));
+        assert_eq!(all.iter().map(|run| run.count).sum::<u64>(), 200);
+    }
 }

@@ -152,7 +152,10 @@ fn differs(operation: &Operation) -> impl Iterator<Item = &'static str> + use<> 
         (is_random, "at a place drawn by lot, as the model has no offsets"),
         (lacks_pieces, "through a view whose pieces the model does not have, in one piece"),
         (has_pieces, "through a view, a call for each piece"),
-        (operation.sizes.is_some(), "of the mean size, as the model has no other"),
+        (
+            operation.sizes.is_some() && operation.size_by_process.is_none(),
+            "of the mean size, as the model has no other",
+        ),
         (operation.repetitions_between.is_some(), "as often as the mean of the processes says"),
     ];
     all.into_iter().filter(|(differs, _)| *differs).map(|(_, what)| what)

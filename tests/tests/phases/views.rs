@@ -198,7 +198,8 @@ fn check_estimate(mpi: Mpi, mode: &str) {
     launcher.truncate(launcher.len() - 2);
     let (run, launcher) = (format!("here={}", text(&here)), launcher.join(" "));
     let words = [text(&built().miot), "estimate", text(&trace), "--mpi", &launcher, "--run", &run];
-    let words = [&words[..], &["--repetitions", &STEPS.to_string()]].concat();
+    let steps = STEPS.to_string();
+    let words = [&words[..], &["--repetitions", &steps]].concat();
     let _ = traced_alone(place, &again, &words).success();
     let (original, estimated) = (together(by_process(&trace, "data")), together(by_process(&again, "file")));
     assert_eq!(estimated, original, "{mpi:?}, {mode}");
@@ -297,4 +298,31 @@ fn checkpoints_that_are_read_back_are_families() {
     let expected =
         [family("1-16:3", "1000*p"), family("2-17:3", "3000 + 1000*p"), family("3-18:3", "2000*p")];
     assert_eq!(said, expected, "{model:?}");
+}
+
+/// PnetCDF sets a view for each request: two variables of BT-IO's kind, a record after the other, are a family each. Their header and the
+/// number of records are the library's. The replay writes the same bytes.
+#[test]
+fn variables_that_pnetcdf_writes_are_families() {
+    let place = place("netcdf");
+    let program = Mpi::OpenMpi.compile(&place, "netcdf", "netcdf.c", &["-lpnetcdf"]);
+    let (trace, data, file) = (place.join("trace"), place.join("data"), place.join("model.toml"));
+    let words = [text(&program), text(&data), "6", "16"];
+    let _ = Mpi::OpenMpi.traced(&trace, 4, &["--communication"], &words).success();
+    let model = phases(&trace, &["--all"]);
+    let of_all = model.phases.iter().filter(|phase| phase.processes.len() == 4);
+    let said: Vec<_> = of_all.map(|phase| (phase.weight, phase.count())).collect();
+    let cells = 16 * 16 * 16;
+    assert_eq!(said, [(8 * cells, 6), (4 * cells, 6), (8 * cells, 6)], "{model:#?}");
+    assert_eq!(model.phases.len(), 5, "and the header, and the number of records: {model:#?}");
+
+    let (into, again) = (place.join("into"), place.join("replay"));
+    std::fs::create_dir(&into).unwrap();
+    let _ = miot(&["model", "save", text(&trace), "-o", text(&file)]).success();
+    let words =
+        [text(&built().miot), "replay", text(&file), "--into", text(&into), "--pace", "fast", "--keep"];
+    let _ = traced_alone(&place, &again, &words).success();
+    assert_eq!(together(by_process(&again, "data")), together(by_process(&trace, "data")));
+    let made = into.join(data.strip_prefix("/").unwrap());
+    assert_eq!(made.metadata().unwrap().len(), data.metadata().unwrap().len());
 }

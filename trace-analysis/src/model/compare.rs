@@ -79,6 +79,7 @@ impl Found {
         self.see("direction", &one.direction, &other.direction);
         self.see("size", &one.size, &other.size);
         self.see("sizes", &one.sizes, &other.sizes);
+        self.see("size_by_process", &one.size_by_process, &other.size_by_process);
         self.see("repetitions", &one.repetitions, &other.repetitions);
         self.see("repetitions_between", &one.repetitions_between, &other.repetitions_between);
         self.see("mode", &one.mode, &other.mode);

@@ -160,6 +160,9 @@ pub struct Operation {
     /// Smallest and largest, where they differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<(u64, u64)>,
+    /// Bytes of a request by place of the process, where each process has one size and they differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_by_process: Option<Numbers>,
     /// Requests of a process in a phase (rep); the mean, rounded up, where they differ.
     pub repetitions: u64,
     /// Fewest and most, where processes differ.
@@ -281,8 +284,10 @@ impl Operation {
     /// One of [`requests`](Self::requests), by its number from 0.
     #[must_use]
     pub fn request(&self, place: u64, phase: u64, nth: u64) -> Step {
+        let own = self.size_by_process.as_ref().and_then(|sizes| u64::try_from(sizes.at(place)).ok());
+        let size = own.unwrap_or(self.size);
         if matches!(self.mode, Mode::Random | Mode::Unknown) {
-            return Step { offset: None, size: self.size };
+            return Step { offset: None, size };
         }
         let times = i64::try_from(phase).unwrap_or(i64::MAX);
         let start =
@@ -290,7 +295,7 @@ impl Operation {
         let loops = &self.displacement;
         let distance = if loops.is_empty() && self.restarts.is_empty() {
             // Nearly sequential.
-            i64::try_from(nth.saturating_mul(self.size)).unwrap_or(i64::MAX)
+            i64::try_from(nth.saturating_mul(size)).unwrap_or(i64::MAX)
         } else if self.restarts.is_empty() {
             distance(loops, nth)
         } else {
@@ -298,7 +303,7 @@ impl Operation {
             let restart = usize::try_from(nth / inner).ok().and_then(|at| self.restarts.get(at));
             distance(loops, nth % inner).saturating_add(restart.map_or(0, |it| it.at(place)))
         };
-        Step { offset: Some(start.saturating_add(distance)), size: self.size }
+        Step { offset: Some(start.saturating_add(distance)), size }
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) fn phase(number: u64, processes: u64, size: u64, repetitions: u64) ->
             direction: Direction::Write,
             size,
             sizes: None,
+            size_by_process: None,
             repetitions,
             repetitions_between: None,
             mode: Mode::Sequential,

@@ -431,6 +431,8 @@ fn operation(rows: &[Row<'_>]) -> Operation {
         .fold(0, u64::saturating_add);
     let sizes = rows.iter().map(|row| row.pattern.tally.sizes);
     let sizes = sizes.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or((0, 0));
+    let own: Option<Vec<i64>> =
+        rows.iter().map(|row| row.pattern.key.size.and_then(|size| i64::try_from(size).ok())).collect();
     let counts = rows.iter().map(|row| row.repetitions);
     let (fewest, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
     let placed = place(rows);
@@ -439,6 +441,7 @@ fn operation(rows: &[Row<'_>]) -> Operation {
         direction: access.direction,
         size: asked.div_ceil(requests.max(1)),
         sizes: (sizes.0 != sizes.1).then_some(sizes),
+        size_by_process: own.filter(|_| sizes.0 != sizes.1).map(|own| Numbers::of(&own)),
         repetitions: requests.div_ceil(rows.len() as u64),
         repetitions_between: (fewest != most).then_some((fewest, most)),
         mode: mode(first),

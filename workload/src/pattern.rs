@@ -53,8 +53,30 @@ impl Part {
     }
 
     fn end(&self, rank: usize) -> Result<u64, Impossible> {
-        let last = self.starts[rank].iter().copied().max().unwrap_or(0);
-        sum(&[last, span(&self.loops)?, self.block])
+        match self.starts[rank].iter().max() {
+            Some(last) => sum(&[*last, span(&self.loops)?, self.block]),
+            None => Ok(0),
+        }
+    }
+}
+
+/// Pieces of a request, of the rank that has the most.
+fn parts_of_request(parts: &[Part], ranks: usize) -> usize {
+    let of = |rank: usize| parts.iter().map(|part| part.begins(rank as u64).count()).sum();
+    (0..ranks).map(of).max().unwrap_or(0)
+}
+
+/// Divides the longest pieces until there are so many, so that all ranks have as many in a request.
+fn divided(pieces: &mut Vec<Piece>, count: usize) {
+    while pieces.len() < count {
+        let longest = pieces.iter().enumerate().max_by_key(|(_, piece)| piece.length);
+        let Some((at, Piece { offset, length })) = longest.map(|(at, piece)| (at, *piece)) else { return };
+        if length < 2 {
+            return;
+        }
+        let half = length / 2;
+        pieces[at].length = half;
+        pieces.insert(at + 1, Piece { offset: offset + half, length: length - half });
     }
 }
 
@@ -543,6 +565,7 @@ impl Pattern {
                     .flat_map(|part| part.begins(rank).map(|begin| at(begin, part.block)))
                     .collect();
                 all.sort_unstable();
+                divided(&mut all, parts_of_request(parts, starts.len()));
                 Box::new(begins.into_iter().flat_map(move |begin| {
                     let moved = move |piece: Piece| Piece { offset: begin + piece.offset, ..piece };
                     all.clone().into_iter().map(moved)
@@ -676,6 +699,18 @@ mod tests {
         assert_eq!(pieces(&viewed, 1, 2)[..2], [(1010, 10), (1030, 10)]);
         assert_eq!(viewed.file_bytes(2), Ok(1155));
         assert_eq!(viewed.file_bytes(3), Err(Impossible::Starts { found: 2, processes: 3 }));
+        // A rank that has its bytes in a row has them in as many pieces.
+        let uneven = Pattern::Viewed {
+            requests: Vec::new(),
+            starts: vec![vec![0], vec![0]],
+            parts: vec![
+                Part { block: 10, loops: Vec::new(), starts: vec![vec![0, 40], Vec::new()] },
+                Part { block: 20, loops: Vec::new(), starts: vec![Vec::new(), vec![10]] },
+            ],
+        };
+        assert_eq!(pieces(&uneven, 0, 2), [(0, 10), (40, 10)]);
+        assert_eq!(pieces(&uneven, 1, 2), [(10, 10), (20, 10)]);
+        assert_eq!(uneven.file_bytes(2), Ok(50));
         let text = toml::to_string(&viewed).unwrap();
         assert_eq!(toml::from_str::<Pattern>(&text).unwrap(), viewed, "{text}");
     }

@@ -37,7 +37,7 @@ fn run(phase: &Phase, operation: &Operation, layer: &str, options: Options<'_>) 
     let pattern = if operation.mode == Mode::Random {
         Pattern::Unstructured { vertices: count, record: block, seed: 0 }
     } else if let (Some(viewed), true) = (viewed(phase, operation, ior.file_per_process), is_mpi_io) {
-        together = operation.pieces_of_request();
+        together = operation.most_pieces();
         viewed
     } else if let (Some(piece), true) = (dividing(operation), is_mpi_io) {
         together = block / piece;
@@ -98,7 +98,7 @@ fn dividing(operation: &Operation) -> Option<u64> {
 
 /// The very offsets of the first phase of a family, where it has one size and all processes as many requests.
 fn looped(phase: &Phase, operation: &Operation, file_per_process: bool) -> Option<Pattern> {
-    if operation.space != Space::File || !operation.pieces.is_empty() {
+    if operation.space != Space::File || !operation.pieces.is_empty() || operation.sizes.is_some() {
         return None;
     }
     let (loops, starts) = requests(phase, operation, file_per_process)?;
@@ -107,12 +107,15 @@ fn looped(phase: &Phase, operation: &Operation, file_per_process: bool) -> Optio
 
 /// The very pieces of the requests of the first phase of a family.
 fn viewed(phase: &Phase, operation: &Operation, file_per_process: bool) -> Option<Pattern> {
-    if operation.pieces.is_empty() {
+    // Each process has as many pieces, for which it needs as many bytes.
+    let has_sizes = operation.sizes.is_none() || operation.size_by_process.is_some();
+    let least = operation.sizes.map_or(operation.size, |(least, _)| least);
+    if operation.pieces.is_empty() || !has_sizes || least < operation.most_pieces() {
         return None;
     }
     let (requests, starts) = requests(phase, operation, file_per_process)?;
     let part = |pieces: &Pieces| -> Option<Part> {
-        let begin = |place| pieces.begins.iter().map(|it| u64::try_from(it.at(place)).ok()).collect();
+        let begin = |place| pieces.begins_of(place).map(|it| u64::try_from(it).ok()).collect();
         let starts = (0..starts.len() as u64).map(begin).collect::<Option<_>>()?;
         Some(Part { block: pieces.bytes, loops: levels(&pieces.loops)?, starts })
     };

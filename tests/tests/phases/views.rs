@@ -10,6 +10,7 @@ use miot_trace_analysis::model::{Model, Sharing, Ticks};
 use miot_trace_analysis::view::Range;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const RANKS: u64 = 3;
 const STEPS: u64 = 6;
@@ -20,7 +21,10 @@ fn text(path: &Path) -> &str {
 
 /// Runs `slices.c`, traced; where its trace is, and its file.
 fn ran(mpi: Mpi, mode: &str, steps: u64) -> (PathBuf, PathBuf) {
-    let place = place(&format!("{mode}-{steps}-{mpi:?}"));
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // Two tests may run the same at once.
+    let test = std::thread::current().name().unwrap_or_default().replace("::", "-");
+    let place = place(&format!("{test}-{}-{mode}-{mpi:?}", NEXT.fetch_add(1, Ordering::Relaxed)));
     let program = mpi.compile(&place, "slices", "slices.c", &[]);
     let (trace, data) = (place.join("trace"), place.join("data"));
     let words = [text(&program), mode, text(&data), &steps.to_string()].map(str::to_owned);

@@ -70,9 +70,10 @@ impl Operation {
         ensure(self.repetitions > 0, || "repetitions must be at least 1".into())?;
         ensure(self.etype > 0, || "etype must be at least 1".into())?;
         ensure(self.piece != Some(0), || "piece must be at least 1".into())?;
-        let bytes = self.pieces.iter().map(|it| it.total()).fold(0, u64::saturating_add);
-        ensure(self.pieces.is_empty() || bytes == self.size, || {
-            format!("its pieces have {bytes} bytes, size is {}", self.size)
+        let shares = self.shares();
+        let wrong = shares.values().find(|(_, bytes)| *bytes != self.size).filter(|_| self.sizes.is_none());
+        ensure(wrong.is_none(), || {
+            format!("its pieces have {} bytes, size is {}", wrong.map_or(0, |(_, bytes)| *bytes), self.size)
         })?;
         let places = |loops: &[Loop]| loops.iter().fold(1u64, |all, it| all.saturating_mul(it.count));
         let made = places(&self.displacement).saturating_mul((self.restarts.len() as u64).max(1));

@@ -89,7 +89,7 @@ impl Found {
         self.see("etype", &one.etype, &other.etype);
         self.see("piece", &one.piece, &other.piece);
         if one.pieces != other.pieces {
-            let count = |op: &Operation| op.pieces.iter().map(|it| it.count()).sum::<u64>().to_string();
+            let count = |op: &Operation| op.most_pieces().to_string();
             self.push("pieces", &count(one), &count(other));
         }
         self.see("unplaced", &one.unplaced, &other.unplaced);

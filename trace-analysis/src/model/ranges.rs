@@ -1,9 +1,10 @@
 //! Which bytes of the file a request of a model touches.
 
-use super::{Loop, Mode, Model, Numbers, Operation, Space};
+use super::{Loop, Mode, Model, Numbers, Operation, Set, Space};
 use crate::phases::nest::distance;
 use crate::view::Range;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Pieces of one length of a request through a view. They count from the offset of the request; in [`Space::Pieces`] from
@@ -18,6 +19,9 @@ pub struct Pieces {
     pub loops: Vec<Loop>,
     /// Where these loops begin, one after the other, by place of the process.
     pub begins: Vec<Numbers>,
+    /// Places of the processes that have them, from 0, where others have other pieces; places in `begins` are those among these. Empty: all.
+    #[serde(default, skip_serializing_if = "Set::is_empty")]
+    pub places: Set,
 }
 
 impl Pieces {
@@ -38,9 +42,20 @@ impl Pieces {
         self.loops.iter().fold(1, |all, it| all.saturating_mul(it.count))
     }
 
+    /// The place among the processes that have these pieces.
+    fn among(&self, place: u64) -> Option<u64> {
+        if self.places.is_empty() { Some(place) } else { self.places.place(place) }
+    }
+
+    /// Where the loops begin for the process at a place; none: it has no such pieces.
+    pub fn begins_of(&self, place: u64) -> impl Iterator<Item = i64> + '_ {
+        let among = self.among(place);
+        self.begins.iter().filter_map(move |begin| among.map(|among| begin.at(among)))
+    }
+
     /// Begins, from what they count.
     fn offsets(&self, place: u64) -> impl Iterator<Item = i64> + '_ {
-        let all = self.begins.iter().map(move |begin| begin.at(place));
+        let all = self.begins_of(place);
         all.flat_map(|begin| (0..self.each()).map(move |at| (begin, at)))
             .map(|(begin, at)| begin.saturating_add(distance(&self.loops, at)))
     }
@@ -96,10 +111,21 @@ impl Operation {
         }
     }
 
-    /// Pieces of a request.
+    /// Pieces and bytes of a request, for each group of processes that have the same.
+    pub(super) fn shares(&self) -> BTreeMap<Set, (u64, u64)> {
+        let mut shares = BTreeMap::new();
+        for it in &self.pieces {
+            let (count, bytes) = shares.entry(it.places.clone()).or_insert((0u64, 0u64));
+            *count = count.saturating_add(it.count());
+            *bytes = bytes.saturating_add(it.total());
+        }
+        shares
+    }
+
+    /// Pieces of a request, of the process that has the most.
     #[must_use]
-    pub fn pieces_of_request(&self) -> u64 {
-        self.pieces.iter().map(Pieces::count).sum::<u64>().max(1)
+    pub fn most_pieces(&self) -> u64 {
+        self.shares().into_values().map(|(count, _)| count).max().unwrap_or(1)
     }
 
     /// The bytes of the file that one request touches, in their order; see [`request`](Self::request). `None`: nobody knows, as its offset is
@@ -129,7 +155,7 @@ impl Operation {
 mod tests {
     use super::Pieces;
     use crate::model::tests::{bt_io, phase};
-    use crate::model::{Loop, Model, Numbers, Space, Unplaced};
+    use crate::model::{Loop, Model, Numbers, Set, Space, Unplaced};
     use crate::view::Range;
 
     /// Two processes whose requests have rows of 10 bytes in turn, twice.
@@ -140,6 +166,7 @@ mod tests {
                 bytes: 10,
                 loops: vec![Loop { count: 2, stride: 20 }],
                 begins: vec![Numbers::of(&[0, 10])],
+                places: Set::default(),
             }];
         }
         model
@@ -160,7 +187,14 @@ mod tests {
         own.pieces = write.pieces.clone();
         own.pieces[0].begins = vec![Numbers::constant(0)];
         assert_eq!(own.ranges(1, 0, 0), Some(vec![range(20), range(40)]));
-        assert_eq!(own.pieces_of_request(), 2);
+        assert_eq!(own.most_pieces(), 2);
+        // The second process has its bytes in a row.
+        let mut one = own.pieces[0].clone();
+        (own.pieces[0].places, one.places) = (Set::range(0, 1), Set::range(1, 1));
+        (one.bytes, one.loops) = (20, Vec::new());
+        own.pieces.push(one);
+        assert_eq!(own.ranges(0, 0, 0), Some(vec![range(0), range(20)]));
+        assert_eq!(own.ranges(1, 0, 0), Some(vec![Range { offset: 20, bytes: 20 }]));
     }
 
     #[test]

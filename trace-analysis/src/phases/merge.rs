@@ -24,6 +24,9 @@ const MOST_RESTARTS: usize = 1 << 13;
 /// Pieces of one request of all processes together that are looked at for gaps between them.
 const MOST_PIECES: u64 = 1 << 20;
 
+/// Processes of a phase that have pieces of other lengths or numbers than the others.
+const MOST_CLASSES: usize = 64;
+
 /// Runs of a process that are looked at for one that is similar.
 const LOOKED_AT: usize = 16;
 
@@ -275,10 +278,8 @@ fn families(members: &[Member], phases: &Phases<'_>) -> Vec<Family> {
             family.path = path(members[parts[0].member].runs[parts[0].run].patterns[0].key.file);
             let names: HashSet<String> =
                 parts.iter().map(|c| path(members[c.member].runs[c.run].patterns[0].key.file)).collect();
-            family.phase.file = match (names.len(), names.into_iter().next()) {
-                (1, Some(name)) => name,
-                _ => kind.name.clone(),
-            };
+            family.phase.file =
+                names.into_iter().reduce(|one, other| series::common_name(&one, &other)).unwrap_or_default();
             families.push(family);
             for (i, at) in chosen {
                 cursors[i][at].used += count;
@@ -318,10 +319,8 @@ fn is_similar(
     views: &Views,
 ) -> bool {
     let (one, other) = (&members[member].runs[run], &members[cursor.member].runs[cursor.run]);
-    let is_same_lie = |a: &Pattern, b: &Pattern| match (views.pieces(a.key.lie), views.pieces(b.key.lie)) {
-        (Some(one), Some(other)) => a.key.lie == b.key.lie || one.is_like(other),
-        _ => a.key.lie == b.key.lie,
-    };
+    let has_pieces = |it: &Pattern| views.pieces(it.key.lie).is_some();
+    let is_same_lie = |a: &Pattern, b: &Pattern| a.key.lie == b.key.lie || (has_pieces(a) && has_pieces(b));
     let similar = |a: &Pattern, b: &Pattern| {
         let size = |pattern: &Pattern| pattern.tally.asked / pattern.tally.requests.max(1);
         let is_same_size = a.key.size == b.key.size;
@@ -511,7 +510,7 @@ fn place(rows: &[Row<'_>]) -> Placed {
             next = next.saturating_add(size(row));
         }
     }
-    match groups(&pieces, &shifts) {
+    match classes(&pieces, &shifts) {
         Some(groups) => placed.pieces = groups,
         None => (placed.space, placed.unplaced) = (Space::View, Some(Unplaced::TooMany)),
     }
@@ -547,6 +546,28 @@ fn begin_without_gaps(rows: &[Row<'_>], pieces: &[&Pieces], placed: &Placed) -> 
 }
 
 /// The pieces of a request of all processes, as far from its offset as `shifts` says; `None`: there are too many.
+fn classes(pieces: &[&Pieces], shifts: &[i64]) -> Option<Vec<model::Pieces>> {
+    let mut classes: Vec<Vec<usize>> = Vec::new();
+    for (place, it) in pieces.iter().enumerate() {
+        match classes.iter().position(|class| pieces[class[0]].is_like(it)) {
+            Some(class) => classes[class].push(place),
+            None if classes.len() == MOST_CLASSES => return None,
+            None => classes.push(vec![place]),
+        }
+    }
+    let is_one = classes.len() == 1;
+    let mut all = Vec::new();
+    for class in classes {
+        let of = |all: &[i64]| class.iter().map(|at| all[*at]).collect::<Vec<_>>();
+        let places: Set = class.iter().map(|at| *at as u64).filter(|_| !is_one).collect();
+        let own: Vec<&Pieces> = class.iter().map(|at| pieces[*at]).collect();
+        let groups = groups(&own, &of(shifts))?.into_iter();
+        all.extend(groups.map(|group| model::Pieces { places: places.clone(), ..group }));
+    }
+    Some(all)
+}
+
+/// The same of processes with as many pieces of each length.
 fn groups(pieces: &[&Pieces], shifts: &[i64]) -> Option<Vec<model::Pieces>> {
     let of_group = |nth: usize| -> Option<model::Pieces> {
         let first = pieces[0].groups.get(nth)?;
@@ -574,6 +595,7 @@ fn groups(pieces: &[&Pieces], shifts: &[i64]) -> Option<Vec<model::Pieces>> {
             bytes: first.bytes,
             loops: shape[..depth].to_vec(),
             begins: (0..count).map(of_all).collect(),
+            places: Set::default(),
         })
     };
     (0..pieces[0].groups.len()).map(of_group).collect()

@@ -194,7 +194,7 @@ pub(super) fn joined(families: Vec<Family>) -> Vec<Family> {
         let of_same = of_files.entry(files(&family)).or_default();
         let before = of_same.iter().rev().take(LOOKED_AT).find(|at| is_next(&joined[**at], &family));
         if let Some(before) = before.map(|at| &mut joined[*at]) {
-            before.phase.file = template(&family.phase.file);
+            before.phase.file = common_name(&before.phase.file, &family.phase.file);
             before.phase.file_per_phase = true;
             before.path = family.path;
             before.count += family.count;
@@ -210,6 +210,26 @@ pub(super) fn joined(families: Vec<Family>) -> Vec<Family> {
         joined.push(family);
     }
     joined
+}
+
+/// Two names that differ in digits only, with `*` for those that differ.
+pub(super) fn common_name(one: &str, other: &str) -> String {
+    let is_number = |c: char| c.is_ascii_digit() || c == '*';
+    let parts = |name: &str| -> Vec<String> {
+        let mut parts: Vec<String> = Vec::new();
+        let mut was_number = None;
+        for c in name.chars() {
+            match parts.last_mut() {
+                Some(last) if was_number == Some(is_number(c)) => last.push(c),
+                _ => parts.push(c.to_string()),
+            }
+            was_number = Some(is_number(c));
+        }
+        parts
+    };
+    let (one, other) = (parts(one), parts(other));
+    let both = one.iter().zip(&other);
+    both.map(|(a, b)| if a == b { a.as_str() } else { "*" }).collect()
 }
 
 /// The files of a family without their numbers, and who uses them.
@@ -287,7 +307,7 @@ mod tests {
     use super::super::access::{Access, Direction, Pointer};
     use super::super::local::{Key, Local, Request, Run};
     use super::super::pieces::Lie;
-    use super::found;
+    use super::{common_name, found};
 
     /// The runs of requests of 10 bytes at these offsets, with communication after each.
     fn runs(offsets: impl IntoIterator<Item = i64>) -> Vec<Run> {
@@ -346,6 +366,18 @@ mod tests {
             .collect();
         assert_eq!(said(&runs(steps(&[0, 10, 20, 30], 9))), expected);
         assert_eq!(runs(steps(&[0, 10, 20, 30], 2)).len(), 2);
+    }
+
+    #[test]
+    fn digits_that_are_the_same_stay() {
+        for (one, other, expected) in [
+            ("/run7/data.1", "/run7/data.2", "/run7/data.*"),
+            ("/run7/data.*", "/run7/data.12", "/run7/data.*"),
+            ("/a/1.2", "/a/1.3", "/a/1.*"),
+            ("/a", "/a", "/a"),
+        ] {
+            assert_eq!(common_name(one, other), expected);
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ const TOLERANCE: f64 = 0.2;
 const MOST_RESTARTS: usize = 1 << 13;
 
 /// Pieces of one request of all processes together that are looked at for gaps between them.
-const MOST_PIECES: u64 = 1 << 20;
+const MOST_PIECES: u64 = 1 << 22;
 
 /// Processes of a phase that have pieces of other lengths or numbers than the others.
 const MOST_CLASSES: usize = 64;
@@ -510,7 +510,7 @@ fn place(rows: &[Row<'_>]) -> Placed {
             next = next.saturating_add(size(row));
         }
     }
-    match classes(&pieces, &shifts) {
+    match shared(&pieces, &shifts) {
         Some(groups) => placed.pieces = groups,
         None => (placed.space, placed.unplaced) = (Space::View, Some(Unplaced::TooMany)),
     }
@@ -546,10 +546,22 @@ fn begin_without_gaps(rows: &[Row<'_>], pieces: &[&Pieces], placed: &Placed) -> 
 }
 
 /// The pieces of a request of all processes, as far from its offset as `shifts` says; `None`: there are too many.
-fn classes(pieces: &[&Pieces], shifts: &[i64]) -> Option<Vec<model::Pieces>> {
+fn shared(pieces: &[&Pieces], shifts: &[i64]) -> Option<Vec<model::Pieces>> {
+    classes(pieces, shifts, Pieces::is_like).or_else(|| {
+        let by_shape: Vec<Pieces> = pieces.iter().map(|it| it.by_shape()).collect();
+        classes(&by_shape.iter().collect::<Vec<_>>(), shifts, Pieces::has_shapes_of)
+    })
+}
+
+/// The same by processes that have the same kind of pieces.
+fn classes(
+    pieces: &[&Pieces],
+    shifts: &[i64],
+    is_same: impl Fn(&Pieces, &Pieces) -> bool,
+) -> Option<Vec<model::Pieces>> {
     let mut classes: Vec<Vec<usize>> = Vec::new();
     for (place, it) in pieces.iter().enumerate() {
-        match classes.iter().position(|class| pieces[class[0]].is_like(it)) {
+        match classes.iter().position(|class| is_same(pieces[class[0]], it)) {
             Some(class) => classes[class].push(place),
             None if classes.len() == MOST_CLASSES => return None,
             None => classes.push(vec![place]),
@@ -700,4 +712,35 @@ fn number(mut families: Vec<Family>, span: f64, ticks: Ticks) -> Vec<Phase> {
         });
     }
     families.into_iter().map(|family| family.phase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::nest::{Loop, Nest};
+    use super::super::pieces::{Group, Pieces};
+    use super::shared;
+
+    /// Rows of a part of an array; of the second process the last row of each half goes on in what follows, and is of another length.
+    #[test]
+    fn many_rows_are_few_shapes() {
+        let rows = |start, loops: &[(u64, i64)]| Nest {
+            start,
+            loops: loops.iter().map(|&(count, stride)| Loop { count, stride }).collect(),
+        };
+        let whole = Group { bytes: 10, nests: vec![rows(0, &[(200, 100), (100, 100_000)])] };
+        let most = Group {
+            bytes: 10,
+            nests: vec![rows(0, &[(200, 100), (99, 100_000)]), rows(9_900_000, &[(199, 100)])],
+        };
+        let last = Group { bytes: 20, nests: vec![rows(9_919_900, &[])] };
+        let pieces = [Pieces { groups: vec![whole] }, Pieces { groups: vec![most, last] }];
+        let found = shared(&[&pieces[0], &pieces[1]], &[0, 7]).unwrap();
+        let said: Vec<_> =
+            found.iter().map(|it| (it.places.to_string(), it.bytes, it.count(), it.begins.len())).collect();
+        let of = |places: &str, bytes, count| (places.to_owned(), bytes, count, 1);
+        let expected = [of("0", 10, 20_000), of("1", 10, 19_800), of("1", 10, 199), of("1", 20, 1)];
+        assert_eq!(said, expected);
+        assert_eq!(found[3].begins_of(1).collect::<Vec<_>>(), [9_919_907]);
+        assert_eq!(found[3].begins_of(0).count(), 0);
+    }
 }

@@ -102,6 +102,27 @@ impl Pieces {
         })
     }
 
+    /// The same with a group for each shape of loops: few, where parts of arrays are cut in the middle of a plane.
+    pub(crate) fn by_shape(&self) -> Pieces {
+        let mut groups: Vec<Group> = Vec::new();
+        for group in &self.groups {
+            for nest in &group.nests {
+                let is_same = |it: &&mut Group| it.bytes == group.bytes && it.nests[0].loops == nest.loops;
+                match groups.iter_mut().find(is_same) {
+                    Some(same) => same.nests.push(nest.clone()),
+                    None => groups.push(Group { bytes: group.bytes, nests: vec![nest.clone()] }),
+                }
+            }
+        }
+        Pieces { groups }
+    }
+
+    /// True if another request has pieces of the same shapes, made by [`by_shape`](Self::by_shape) as these.
+    pub(crate) fn has_shapes_of(&self, other: &Pieces) -> bool {
+        let same = |(a, b): (&Group, &Group)| a.nests[0].loops == b.nests[0].loops;
+        self.is_like(other) && self.groups.iter().zip(&other.groups).all(same)
+    }
+
     /// True if those of another request may be of the same operation: as many of each length.
     pub(crate) fn is_like(&self, other: &Pieces) -> bool {
         self.groups.len() == other.groups.len()

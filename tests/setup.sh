@@ -19,6 +19,7 @@ packages=(
     libaio-dev liburing-dev # asynchronous I/O
     dbench stress-ng acl # other people's tests of file systems
     libmpich-dev openmpi-bin libopenmpi-dev gfortran # MPI programs in C and Fortran
+    libpnetcdf-dev # a library that sets a view for each request
     lttng-tools liblttng-ust-dev babeltrace2 # the benchmarks' peers
     python3-bt2 # what babeltrace2 finds in an export
     iproute2 prometheus # networks of tests' own; promtool

@@ -74,6 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         model.phases.retain(Phase::is_relevant);
     }
     anyhow::ensure!(!model.phases.is_empty(), "{} has no phases", arguments.model.display());
+    model.placed().context("cannot be estimated")?;
     let mut out = Out::new(arguments.format == Format::Json);
     if arguments.bandwidth.is_empty() && arguments.run.is_empty() {
         anyhow::ensure!(

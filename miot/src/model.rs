@@ -77,6 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match &arguments.command {
         Command::Save { source, choice, output, abstract_only } => {
             let mut model = phases::model(source, choice)?;
+            model.placed().with_context(|| format!("cannot save a model of {}", source.dir.display()))?;
             if *abstract_only {
                 model.measured_seconds = None;
                 model.phases.iter_mut().for_each(|phase| phase.measured = None);

@@ -82,14 +82,14 @@ pub(crate) fn model(source: &Source, choice: &Choice) -> anyhow::Result<Model> {
         files: wanted,
         gap: choice.gap.map(|gap| u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX)),
     };
-    let mut phases = Phases::new(options, &reader.table(Table::Processes)?);
+    let mut phases = Phases::new(options, &reader.table(Table::Processes)?, &files);
     for losses in reader.table(Table::Losses)? {
         phases.add_losses(&losses);
     }
     for batch in source.scan(&reader, &columns())? {
         phases.add(&batch?)?;
     }
-    phases.finish(&files).with_context(|| source.dir.display().to_string())
+    phases.finish().with_context(|| source.dir.display().to_string())
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -125,12 +125,17 @@ fn text(model: &Model, all: bool, out: &mut impl Write) -> anyhow::Result<()> {
         "{}",
         match model.ticks {
             Ticks::Communication => "logical time: communication of MPI",
+            Ticks::Collective =>
+                "logical time: collective calls of MPI-IO, the only communication in the trace (miot run --communication records all of it)",
             Ticks::Requests =>
                 "logical time: requests by process and time, since no communication was traced (miot run --communication)",
         }
     )?;
     for reason in &model.uncertain {
         writeln!(out, "uncertain: {reason}")?;
+    }
+    for unknown in model.unplaced() {
+        writeln!(out, "incomplete: {unknown}")?;
     }
     let (shown, hidden): (Vec<&Phase>, Vec<&Phase>) =
         model.phases.iter().partition(|phase| all || phase.is_relevant());

@@ -103,7 +103,7 @@ fn through(view: &View, event: &Event) -> Place {
         return Place::Whole;
     }
     let etypes = event.etypes.and_then(|etypes| u64::try_from(etypes).ok());
-    let pieces = etypes.filter(|_| view.most_pieces(moved) <= PIECES).and_then(|at| view.ranges(at, moved));
+    let pieces = etypes.filter(|_| view.most_ranges(moved) <= PIECES).and_then(|at| view.ranges(at, moved));
     pieces.map_or(Place::Unknown, Place::Pieces)
 }
 

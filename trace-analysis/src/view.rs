@@ -4,7 +4,7 @@
 //! elementary types through the bytes that the type covers, one repetition after the other (MPI 3.1, section 13.3).
 
 /// Consecutive bytes of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Range {
     /// From the begin of the file, bytes.
     pub offset: u64,
@@ -12,8 +12,37 @@ pub struct Range {
     pub bytes: u64,
 }
 
+/// Blocks of a file type that are taken into memory: 24 MiB.
+const MOST_BLOCKS: usize = 1 << 20;
+
+/// The blocks that `OFFSET:BYTES`, or `OFFSET:BYTES*COUNT+STRIDE…` with the innermost loop first, stands for; `None` for
+/// more than `room`.
+fn group_of(text: &str, room: usize) -> Option<Vec<Range>> {
+    let (offset, rest) = text.split_once(':')?;
+    let mut parts = rest.split('*');
+    let first = Range { offset: offset.parse().ok()?, bytes: parts.next()?.parse().ok()? };
+    let mut ranges = vec![first];
+    for level in parts {
+        let (count, stride) = level.split_once('+')?;
+        let (count, stride): (usize, u64) = (count.parse().ok()?, stride.parse().ok()?);
+        let inner = ranges.len();
+        if count == 0 || inner.checked_mul(count)? > room {
+            return None;
+        }
+        for turn in 1..count as u64 {
+            let distance = stride.checked_mul(turn)?;
+            for at in 0..inner {
+                let Range { offset, bytes } = ranges[at];
+                ranges.push(Range { offset: offset.checked_add(distance)?, bytes });
+            }
+        }
+    }
+    let is_valid = |range: &Range| range.offset.checked_add(range.bytes).is_some();
+    (ranges.len() <= room && ranges.iter().all(is_valid)).then_some(ranges)
+}
+
 /// A view as an event of `set_view` has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct View {
     displacement: u64,
     etype: u64,
@@ -46,12 +75,11 @@ impl View {
         let (_, map) = text.split_once(' ')?;
         let mut size = 0u64;
         let mut blocks = Vec::new();
-        for block in map.split(',') {
-            let (offset, bytes) = block.split_once(':')?;
-            let range = Range { offset: offset.parse().ok()?, bytes: bytes.parse().ok()? };
-            range.offset.checked_add(range.bytes)?;
-            blocks.push((range, size));
-            size = size.checked_add(range.bytes)?;
+        for group in map.split(',') {
+            for range in group_of(group, MOST_BLOCKS.checked_sub(blocks.len())?)? {
+                blocks.push((range, size));
+                size = size.checked_add(range.bytes)?;
+            }
         }
         (size > 0).then_some(View { displacement, etype, extent, blocks, size })
     }
@@ -62,10 +90,30 @@ impl View {
         matches!(self.blocks.as_slice(), [(block, _)] if block.bytes == self.extent)
     }
 
-    /// No request for so many bytes has more pieces.
+    /// The same view with its first byte at the begin of the file.
     #[must_use]
-    pub fn most_pieces(&self, bytes: u64) -> u64 {
-        // One that is begun and one that is not ended.
+    pub(crate) fn at_begin(mut self) -> View {
+        let first = self.blocks.iter().map(|(block, _)| block.offset).min().unwrap_or(0);
+        self.displacement = 0;
+        self.blocks.iter_mut().for_each(|(block, _)| block.offset -= first);
+        self
+    }
+
+    /// Blocks of one repetition of the file type.
+    #[must_use]
+    pub(crate) fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Bytes that one repetition of the file type shows.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// How many ranges a request for so many bytes has at most.
+    #[must_use]
+    pub fn most_ranges(&self, bytes: u64) -> u64 {
         (bytes / self.size).saturating_add(2).saturating_mul(self.blocks.len() as u64)
     }
 

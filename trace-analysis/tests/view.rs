@@ -59,6 +59,17 @@ proptest! {
 }
 
 #[test]
+fn blocks_in_loops_are_blocks() {
+    let view = |text: &str| View::new(100, 1, 1000, &format!("native {text}")).unwrap();
+    let (short, long) = (view("8:4*3+10*2+100,300:7"), view("8:4,18:4,28:4,108:4,118:4,128:4,300:7"));
+    assert_eq!(short, long);
+    assert_eq!(short.ranges(30, 2).unwrap()[0].offset, 100 + 306);
+    for text in ["0:4*0+8", "0:4*3", "0:4*3+", "0:4*2000000+8", "0:4*3+18446744073709551615"] {
+        assert_eq!(View::new(0, 1, 1000, &format!("native {text}")), None, "{text}");
+    }
+}
+
+#[test]
 fn a_file_without_a_view_shows_its_bytes() {
     let ranges = View::default().ranges(1 << 40, 1 << 40).unwrap();
     assert_eq!(ranges, [Range { offset: 1 << 40, bytes: 1 << 40 }]);

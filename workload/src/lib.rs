@@ -26,5 +26,5 @@ pub mod suite;
 pub mod times;
 pub mod world;
 
-pub use pattern::{Impossible, Level, Pattern, Piece};
+pub use pattern::{Impossible, Level, Part, Pattern, Piece};
 pub use suite::{Run, Suite};

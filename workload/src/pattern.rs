@@ -31,6 +31,85 @@ pub struct Level {
     pub stride: u64,
 }
 
+/// Pieces of one length of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// Bytes of a piece.
+    #[serde(with = "bytes")]
+    pub block: u64,
+    /// Innermost first; none: one piece from each start.
+    #[serde(default)]
+    pub loops: Vec<Level>,
+    /// Where the loops begin, counted from the begin of the request, by rank.
+    pub starts: Vec<Vec<u64>>,
+}
+
+impl Part {
+    /// Begins of the pieces of a rank.
+    fn begins(&self, rank: u64) -> impl Iterator<Item = u64> + '_ {
+        let own = self.starts.get(rank as usize).map_or([].as_slice(), Vec::as_slice);
+        own.iter().flat_map(|start| turns(&self.loops).map(move |distance| start + distance))
+    }
+
+    fn end(&self, rank: usize) -> Result<u64, Impossible> {
+        match self.starts[rank].iter().max() {
+            Some(last) => sum(&[*last, span(&self.loops)?, self.block]),
+            None => Ok(0),
+        }
+    }
+}
+
+/// Pieces of a request, of the rank that has the most.
+fn parts_of_request(parts: &[Part], ranks: usize) -> usize {
+    let of = |rank: usize| parts.iter().map(|part| part.begins(rank as u64).count()).sum();
+    (0..ranks).map(of).max().unwrap_or(0)
+}
+
+/// Divides the longest pieces until there are so many, so that all ranks have as many in a request.
+fn divided(pieces: &mut Vec<Piece>, count: usize) {
+    while pieces.len() < count {
+        let longest = pieces.iter().enumerate().max_by_key(|(_, piece)| piece.length);
+        let Some((at, Piece { offset, length })) = longest.map(|(at, piece)| (at, *piece)) else { return };
+        if length < 2 {
+            return;
+        }
+        let half = length / 2;
+        pieces[at].length = half;
+        pieces.insert(at + 1, Piece { offset: offset + half, length: length - half });
+    }
+}
+
+/// From the first turn of nested loops to each.
+fn turns(loops: &[Level]) -> impl Iterator<Item = u64> + '_ {
+    let all = loops.iter().map(|level| level.count).product();
+    (0..all).map(move |number| turn(loops, number))
+}
+
+/// From the first turn of nested loops to the one of this number.
+fn turn(loops: &[Level], mut number: u64) -> u64 {
+    let level = |level: &Level| {
+        let digit = number % level.count;
+        number /= level.count;
+        digit * level.stride
+    };
+    loops.iter().map(level).sum()
+}
+
+/// From the first turn of nested loops to the last.
+fn span(loops: &[Level]) -> Result<u64, Impossible> {
+    loops.iter().try_fold(0, |all, level| {
+        at_least_one(&[("count", level.count)])?;
+        sum(&[all, product(&[level.count - 1, level.stride])?])
+    })
+}
+
+/// Lists by rank are for these processes.
+fn by_rank(lists: &[Vec<u64>], processes: u64) -> Result<(), Impossible> {
+    let found = lists.len();
+    if found as u64 == processes { Ok(()) } else { Err(Impossible::Starts { found, processes }) }
+}
+
 /// A spatial pattern. `n` processes have ranks `r` from 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "pattern", rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
@@ -147,6 +226,17 @@ pub enum Pattern {
         /// Where each process begins the loops, in order, by rank.
         starts: Vec<Vec<u64>>,
     },
+    /// As models have requests through a view: each process makes requests in nested loops, from starts of its own, and each request has
+    /// the same parts. In a measurement `together` is the number of pieces of a request.
+    Viewed {
+        /// Innermost first; none: one request from each start.
+        #[serde(default)]
+        requests: Vec<Level>,
+        /// Where each process begins the loops, in order, by rank.
+        starts: Vec<Vec<u64>>,
+        /// Of one request.
+        parts: Vec<Part>,
+    },
     /// The process of rank 0 accesses everything, `count·n` pieces, the others nothing.
     RankZero {
         /// Bytes of a piece.
@@ -257,6 +347,7 @@ impl Pattern {
             Pattern::Unstructured { .. } => "unstructured",
             Pattern::Flash { .. } => "flash",
             Pattern::Looped { .. } => "looped",
+            Pattern::Viewed { .. } => "viewed",
             Pattern::RankZero { .. } => "rank-zero",
         }
     }
@@ -276,7 +367,7 @@ impl Pattern {
             Pattern::Unstructured { vertices, .. } => vertices,
             Pattern::Flash { variables, .. } => variables,
             // That of a model is what it is.
-            Pattern::Looped { .. } => return more,
+            Pattern::Looped { .. } | Pattern::Viewed { .. } => return more,
         };
         *number = number.saturating_mul(factor);
         more
@@ -362,15 +453,24 @@ impl Pattern {
             }
             Pattern::Looped { block, ref loops, ref starts } => {
                 at_least_one(&[("block", block)])?;
-                if starts.len() as u64 != processes {
-                    return Err(Impossible::Starts { found: starts.len(), processes });
+                by_rank(starts, processes)?;
+                sum(&[starts.iter().flatten().copied().max().unwrap_or(0), span(loops)?, block])
+            }
+            Pattern::Viewed { ref requests, ref starts, ref parts } => {
+                by_rank(starts, processes)?;
+                at_least_one(&[("parts", parts.len() as u64)])?;
+                for part in parts {
+                    at_least_one(&[("block", part.block)])?;
+                    by_rank(&part.starts, processes)?;
                 }
-                let mut length = block;
-                for level in loops {
-                    at_least_one(&[("count", level.count)])?;
-                    length = sum(&[length, product(&[level.count - 1, level.stride])?])?;
-                }
-                sum(&[starts.iter().flatten().copied().max().unwrap_or(0), length])
+                let last = span(requests)?;
+                let end = |(rank, own): (usize, &Vec<u64>)| -> Result<u64, Impossible> {
+                    let ends = parts.iter().map(|part| part.end(rank));
+                    let end = ends.collect::<Result<Vec<u64>, _>>()?.into_iter().max().unwrap_or(0);
+                    sum(&[own.iter().copied().max().unwrap_or(0), last, end])
+                };
+                let ends = starts.iter().enumerate().map(end).collect::<Result<Vec<u64>, _>>()?;
+                Ok(ends.into_iter().max().unwrap_or(0))
             }
         }
     }
@@ -448,19 +548,28 @@ impl Pattern {
                 Box::new((0..variables).map(move |v| at((v * processes + rank) * own, own)))
             }
             Pattern::Looped { block, ref loops, ref starts } => {
-                let loops = loops.clone();
+                let (loops, own) = (loops.clone(), starts[rank as usize].clone());
                 let all = loops.iter().map(|level| level.count).product();
-                let distance = move |mut number: u64| {
-                    let level = |level: &Level| {
-                        let digit = number % level.count;
-                        number /= level.count;
-                        digit * level.stride
-                    };
-                    loops.iter().map(level).sum::<u64>()
-                };
-                let own = starts[rank as usize].clone();
                 let places = own.into_iter().flat_map(move |start| (0..all).map(move |i| (start, i)));
-                Box::new(places.map(move |(start, i)| at(start + distance(i), block)))
+                Box::new(places.map(move |(start, i)| at(start + turn(&loops, i), block)))
+            }
+            Pattern::Viewed { ref requests, ref starts, ref parts } => {
+                let own = &starts[rank as usize];
+                let begins: Vec<u64> = own
+                    .iter()
+                    .flat_map(|start| turns(requests).map(move |distance| start + distance))
+                    .collect();
+                // MPI wants the blocks of a file type in ascending order.
+                let mut all: Vec<Piece> = parts
+                    .iter()
+                    .flat_map(|part| part.begins(rank).map(|begin| at(begin, part.block)))
+                    .collect();
+                all.sort_unstable();
+                divided(&mut all, parts_of_request(parts, starts.len()));
+                Box::new(begins.into_iter().flat_map(move |begin| {
+                    let moved = move |piece: Piece| Piece { offset: begin + piece.offset, ..piece };
+                    all.clone().into_iter().map(moved)
+                }))
             }
             Pattern::RankZero { block, count } => {
                 let count = if rank == 0 { count * processes } else { 0 };
@@ -472,7 +581,7 @@ impl Pattern {
 
 #[cfg(test)]
 mod tests {
-    use super::{Impossible, Level, Pattern, Piece};
+    use super::{Impossible, Level, Part, Pattern, Piece};
     use proptest::prelude::*;
 
     fn pieces(pattern: &Pattern, rank: u64, processes: u64) -> Vec<(u64, u64)> {
@@ -572,6 +681,38 @@ mod tests {
         assert_eq!(offsets, [7, 17, 107, 117, 1000, 1010, 1100, 1110]);
         assert_eq!(looped.file_bytes(2), Ok(1115));
         assert_eq!(looped.file_bytes(3), Err(Impossible::Starts { found: 2, processes: 3 }));
+    }
+
+    /// Two processes with a column of two blocks of a matrix each; and a last row that is shorter.
+    #[test]
+    fn requests_through_a_view_have_their_parts_in_order() {
+        let part = |block, count: u64, starts: [u64; 2]| {
+            let loops = if count > 1 { vec![Level { count, stride: 20 }] } else { Vec::new() };
+            Part { block, loops, starts: starts.map(|start| vec![start]).to_vec() }
+        };
+        let viewed = Pattern::Viewed {
+            requests: vec![Level { count: 2, stride: 100 }],
+            starts: vec![vec![0], vec![1000]],
+            parts: vec![part(5, 1, [40, 50]), part(10, 2, [0, 10])],
+        };
+        assert_eq!(pieces(&viewed, 0, 2), [(0, 10), (20, 10), (40, 5), (100, 10), (120, 10), (140, 5)]);
+        assert_eq!(pieces(&viewed, 1, 2)[..2], [(1010, 10), (1030, 10)]);
+        assert_eq!(viewed.file_bytes(2), Ok(1155));
+        assert_eq!(viewed.file_bytes(3), Err(Impossible::Starts { found: 2, processes: 3 }));
+        // A rank that has its bytes in a row has them in as many pieces.
+        let uneven = Pattern::Viewed {
+            requests: Vec::new(),
+            starts: vec![vec![0], vec![0]],
+            parts: vec![
+                Part { block: 10, loops: Vec::new(), starts: vec![vec![0, 40], Vec::new()] },
+                Part { block: 20, loops: Vec::new(), starts: vec![Vec::new(), vec![10]] },
+            ],
+        };
+        assert_eq!(pieces(&uneven, 0, 2), [(0, 10), (40, 10)]);
+        assert_eq!(pieces(&uneven, 1, 2), [(10, 10), (20, 10)]);
+        assert_eq!(uneven.file_bytes(2), Ok(50));
+        let text = toml::to_string(&viewed).unwrap();
+        assert_eq!(toml::from_str::<Pattern>(&text).unwrap(), viewed, "{text}");
     }
 
     proptest! {

@@ -4,10 +4,10 @@ use crate::bench;
 use crate::bench::launched;
 use anyhow::Context as _;
 use miot_trace_analysis::model::estimate::{Bandwidth, Ior};
-use miot_trace_analysis::model::{Direction, Mode, Model, Operation, Phase, Space};
+use miot_trace_analysis::model::{Direction, Loop, Mode, Model, Operation, Phase, Pieces, Space};
 use miot_workload::conduct::within_t;
 use miot_workload::suite::{Cache, Interface, Operation as Kind, Sync, Verify};
-use miot_workload::{Level, Pattern, Run, Suite};
+use miot_workload::{Level, Part, Pattern, Run, Suite};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::path::Path;
@@ -36,6 +36,9 @@ fn run(phase: &Phase, operation: &Operation, layer: &str, options: Options<'_>) 
     let mut together = 1;
     let pattern = if operation.mode == Mode::Random {
         Pattern::Unstructured { vertices: count, record: block, seed: 0 }
+    } else if let (Some(viewed), true) = (viewed(phase, operation, ior.file_per_process), is_mpi_io) {
+        together = operation.most_pieces();
+        viewed
     } else if let (Some(piece), true) = (dividing(operation), is_mpi_io) {
         together = block / piece;
         Pattern::NestedStrided {
@@ -59,7 +62,7 @@ fn run(phase: &Phase, operation: &Operation, layer: &str, options: Options<'_>) 
         Direction::Write => Kind::Write,
     };
     let distance = distance(phase, operation);
-    let is_own = matches!(pattern, Pattern::Looped { .. });
+    let is_own = matches!(pattern, Pattern::Looped { .. } | Pattern::Viewed { .. });
     Run {
         operation: kind,
         file_per_process: ior.file_per_process,
@@ -95,8 +98,43 @@ fn dividing(operation: &Operation) -> Option<u64> {
 
 /// The very offsets of the first phase of a family, where it has one size and all processes as many requests.
 fn looped(phase: &Phase, operation: &Operation, file_per_process: bool) -> Option<Pattern> {
-    let is_known = operation.space == Space::File
-        && operation.mode != Mode::Unknown
+    if operation.space != Space::File || !operation.pieces.is_empty() || operation.sizes.is_some() {
+        return None;
+    }
+    let (loops, starts) = requests(phase, operation, file_per_process)?;
+    Some(Pattern::Looped { block: operation.size, loops, starts })
+}
+
+/// The very pieces of the requests of the first phase of a family.
+fn viewed(phase: &Phase, operation: &Operation, file_per_process: bool) -> Option<Pattern> {
+    // Each process has as many pieces, for which it needs as many bytes.
+    let has_sizes = operation.sizes.is_none() || operation.size_by_process.is_some();
+    let least = operation.sizes.map_or(operation.size, |(least, _)| least);
+    if operation.pieces.is_empty() || !has_sizes || least < operation.most_pieces() {
+        return None;
+    }
+    let (requests, starts) = requests(phase, operation, file_per_process)?;
+    let part = |pieces: &Pieces| -> Option<Part> {
+        let begin = |place| pieces.begins_of(place).map(|it| u64::try_from(it).ok()).collect();
+        let starts = (0..starts.len() as u64).map(begin).collect::<Option<_>>()?;
+        Some(Part { block: pieces.bytes, loops: levels(&pieces.loops)?, starts })
+    };
+    let parts = operation.pieces.iter().map(part).collect::<Option<_>>()?;
+    Some(Pattern::Viewed { requests, starts, parts })
+}
+
+fn levels(loops: &[Loop]) -> Option<Vec<Level>> {
+    let level = |it: &Loop| Some(Level { count: it.count, stride: u64::try_from(it.stride).ok()? });
+    loops.iter().map(level).collect()
+}
+
+/// The loops of requests, and where each process begins them, where they are known.
+fn requests(
+    phase: &Phase,
+    operation: &Operation,
+    file_per_process: bool,
+) -> Option<(Vec<Level>, Vec<Vec<u64>>)> {
+    let is_known = operation.mode != Mode::Unknown
         && operation.sizes.is_none()
         && operation.repetitions_between.is_none();
     let has_pattern =
@@ -104,19 +142,17 @@ fn looped(phase: &Phase, operation: &Operation, file_per_process: bool) -> Optio
     if !is_known || !has_pattern {
         return None;
     }
-    let level = |it: &miot_trace_analysis::model::Loop| {
-        Some(Level { count: it.count, stride: u64::try_from(it.stride).ok()? })
-    };
-    let loops: Vec<Level> = operation.displacement.iter().map(level).collect::<Option<_>>()?;
     let processes = if file_per_process { 1 } else { phase.processes.len() };
     let start = |place: u64| -> Option<Vec<u64>> {
-        let first = operation.offset.at(place);
-        let distances = operation.restarts.iter().map(|it| it.at(place));
+        // Pieces of requests that lie among those of the others count from the first process's.
+        let from = if operation.space == Space::Pieces { 0 } else { place };
+        let first = operation.offset.at(from);
+        let distances = operation.restarts.iter().map(|it| it.at(from));
         let all: Vec<i64> = if operation.restarts.is_empty() { vec![0] } else { distances.collect() };
         all.into_iter().map(|it| u64::try_from(first.checked_add(it)?).ok()).collect()
     };
     let starts = (0..processes).map(start).collect::<Option<_>>()?;
-    Some(Pattern::Looped { block: operation.size, loops, starts })
+    Some((levels(&operation.displacement)?, starts))
 }
 
 /// The bandwidths that the phases of a model reach in a directory.

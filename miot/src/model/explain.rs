@@ -3,8 +3,13 @@
 use crate::output::printable;
 use crate::phases::{formula, name};
 use crate::summary::bytes;
-use miot_trace_analysis::model::{Loop, Mode, Model, Operation, Phase, Pointer, Sharing, Space, Ticks};
+use miot_trace_analysis::model::{
+    Loop, Mode, Model, Operation, Phase, Pieces, Pointer, Sharing, Space, Ticks,
+};
 use std::io::{self, Write};
+
+/// Begins of pieces that are listed.
+const SHOWN: usize = 4;
 
 pub(crate) fn write(model: &Model, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{} ran as {} processes.", printable(&model.application), model.processes)?;
@@ -12,6 +17,10 @@ pub(crate) fn write(model: &Model, out: &mut impl Write) -> io::Result<()> {
         Ticks::Communication => {
             writeln!(out, "Its phases are what lies between two communications of a process.")?
         }
+        Ticks::Collective => writeln!(
+            out,
+            "Its phases are what lies between two collective calls of MPI-IO of a process; no other communication is in the trace."
+        )?,
         Ticks::Requests => writeln!(
             out,
             "No communication was recorded: its phases are what has the same pattern, and some may be several in truth."
@@ -19,6 +28,9 @@ pub(crate) fn write(model: &Model, out: &mut impl Write) -> io::Result<()> {
     }
     for reason in &model.uncertain {
         writeln!(out, "Uncertain: {reason}.")?;
+    }
+    for unknown in model.unplaced() {
+        writeln!(out, "Incomplete: {unknown}.")?;
     }
     model.phases.iter().try_for_each(|phase| explain(phase, out))
 }
@@ -51,6 +63,9 @@ fn explain(phase: &Phase, out: &mut impl Write) -> io::Result<()> {
         )?;
         writeln!(out, "  within      {}", within(operation))?;
         writeln!(out, "  begins      {}", begins(operation))?;
+        for pieces in &operation.pieces {
+            writeln!(out, "  pieces      {}", shown(pieces))?;
+        }
     }
     let operations: Vec<String> =
         phase.operations.iter().map(|op| format!("{np} x {} x {}", op.repetitions, op.size)).collect();
@@ -106,6 +121,21 @@ fn within(operation: &Operation) -> String {
         parts.push(format!("begun again at {} places", operation.restarts.len()));
     }
     parts.join("; ")
+}
+
+/// The pieces of a request through a view.
+fn shown(pieces: &Pieces) -> String {
+    let level = |it: &Loop| format!("{} x {}", it.count, it.stride);
+    let loops: Vec<String> = pieces.loops.iter().map(level).collect();
+    let apart = if loops.is_empty() { String::new() } else { format!(", {} bytes apart", loops.join(", ")) };
+    let begins: Vec<String> = pieces.begins.iter().take(SHOWN).map(|it| format!("({it})")).collect();
+    let more = if pieces.begins.len() > SHOWN { " ..." } else { "" };
+    format!(
+        "a request is {} of {} bytes{apart}, from {}{more}",
+        pieces.count(),
+        pieces.bytes,
+        begins.join(" ")
+    )
 }
 
 fn begins(operation: &Operation) -> String {

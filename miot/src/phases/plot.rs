@@ -30,6 +30,7 @@ pub(crate) fn svg(model: &Model) -> String {
     plot.keys = vec![Key::Area("read", "read"), Key::Area("written", "written")];
     let time = match model.ticks {
         Ticks::Communication => "logical time (communication)",
+        Ticks::Collective => "logical time (collective calls)",
         Ticks::Requests => "logical time (requests)",
     };
     plot.axes = (time.to_owned(), "file offset".to_owned());
@@ -89,6 +90,12 @@ fn touched(operation: &Operation, place: u64, nth: u64) -> (f64, f64) {
     let step = operation.repetitions.div_ceil(LOOKED_AT).max(1);
     let (mut low, mut high) = (f64::MAX, 0f64);
     for request in (0..last).step_by(step as usize).chain([last]) {
+        if let Some(ranges) = operation.ranges(place, nth, request) {
+            let (first, last) = (ranges.first(), ranges.last());
+            low = first.map_or(low, |range| low.min(range.offset as f64));
+            high = last.map_or(high, |range| high.max((range.offset + range.bytes) as f64));
+            continue;
+        }
         let request = operation.request(place, nth, request);
         let offset = request.offset.unwrap_or(0).max(0) as f64;
         (low, high) = (low.min(offset), high.max(offset + request.size as f64));

@@ -4,17 +4,20 @@ use super::Task;
 use anyhow::{Context as _, ensure};
 use miot_proto::op::posix;
 use miot_trace_analysis::Missing;
-use miot_trace_analysis::model::{Direction, Model, Operation, Phase, Sharing};
+use miot_trace_analysis::model::{Direction, Mode, Model, Operation, Phase, Sharing, Space};
+use miot_trace_analysis::view::Range;
 use miot_workload::replay::{Needs, Planner, Step, Who, name_below};
 use std::collections::{BTreeMap, HashMap};
 
 pub(super) fn task(model: &Model) -> anyhow::Result<Task> {
+    model.placed().context("the model cannot be replayed")?;
     let mut made = Maker {
         model,
         planner: Planner::new().context("cannot plan")?,
         needs: Needs::default(),
         handles: HashMap::new(),
         now: 0,
+        made_otherwise: BTreeMap::new(),
     };
     let mut phases: Vec<(u64, &Phase, u64)> = Vec::new();
     for family in &model.phases {
@@ -25,11 +28,10 @@ pub(super) fn task(model: &Model) -> anyhow::Result<Task> {
         made.phase(family, nth)?;
     }
     made.close_all()?;
-    let Maker { planner, needs, .. } = made;
+    let Maker { planner, needs, made_otherwise, .. } = made;
     let plan = planner.finish().context("cannot write the plan")?;
     ensure!(plan.steps > 0, "the model has no phases, so there is nothing to replay");
-    let (not_replayed, made_otherwise) = (BTreeMap::new(), BTreeMap::new());
-    Ok(Task { plan, needs, not_replayed, made_otherwise, missing: Missing::default() })
+    Ok(Task { plan, needs, not_replayed: BTreeMap::new(), made_otherwise, missing: Missing::default() })
 }
 
 struct Maker<'a> {
@@ -40,6 +42,8 @@ struct Maker<'a> {
     handles: HashMap<(u64, Vec<u8>), u64>,
     /// Nanoseconds since the begin of the application.
     now: i64,
+    /// Requests that are not those of the application, by what is different.
+    made_otherwise: BTreeMap<String, u64>,
 }
 
 impl Maker<'_> {
@@ -61,9 +65,13 @@ impl Maker<'_> {
                         continue;
                     }
                     let handle = self.open(*rank, &path, begin, &mut waits)?;
-                    let step = request(operation, (place, ranks.len() as u64), nth, number);
-                    let step = Step { handle, path: Some(path.clone()), begin, end: begin, ..step };
-                    self.add(*rank, Step { waits: std::mem::take(&mut waits), ..step })?;
+                    for what in differs(operation) {
+                        *self.made_otherwise.entry(what.to_owned()).or_default() += 1;
+                    }
+                    for step in steps(operation, (place, ranks.len() as u64), nth, number) {
+                        let step = Step { handle, path: Some(path.clone()), begin, end: begin, ..step };
+                        self.add(*rank, Step { waits: std::mem::take(&mut waits), ..step })?;
+                    }
                 }
             }
         }
@@ -135,20 +143,44 @@ fn path(family: &Phase, rank: u64, nth: u64) -> Vec<u8> {
     name_below(name.as_bytes())
 }
 
-/// The request of the process at a place, of so many, in a phase of the family.
-fn request(operation: &Operation, (place, places): (u64, u64), phase: u64, number: u64) -> Step {
-    let request = operation.request(place, phase, number);
+/// In what the requests of an operation are not those of the application.
+fn differs(operation: &Operation) -> impl Iterator<Item = &'static str> + use<> {
+    let is_random = matches!(operation.mode, Mode::Random | Mode::Unknown);
+    let has_pieces = !operation.pieces.is_empty();
+    let lacks_pieces = operation.space == Space::Pieces && !has_pieces;
+    let all = [
+        (is_random, "at a place drawn by lot, as the model has no offsets"),
+        (lacks_pieces, "through a view whose pieces the model does not have, in one piece"),
+        (has_pieces, "through a view, a call for each piece"),
+        (
+            operation.sizes.is_some() && operation.size_by_process.is_none(),
+            "of the mean size, as the model has no other",
+        ),
+        (operation.repetitions_between.is_some(), "as often as the mean of the processes says"),
+    ];
+    all.into_iter().filter(|(differs, _)| *differs).map(|(_, what)| what)
+}
+
+/// A request of the process at a place, of so many, in a phase of the family: a call for each of its pieces.
+fn steps(operation: &Operation, (place, places): (u64, u64), phase: u64, number: u64) -> Vec<Step> {
     let op = match operation.direction {
         Direction::Read => posix::PREAD,
         Direction::Write => posix::PWRITE,
     };
-    let size = i64::try_from(request.size).unwrap_or(i64::MAX);
-    let offset = request.offset.unwrap_or_else(|| {
-        // By lot: Weyl's sequence goes to each piece of the file about once.
-        let pieces = operation.repetitions.saturating_mul(places).max(1);
-        let turn = (number * places + place).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
-        i64::try_from(turn % pieces).unwrap_or(0).saturating_mul(size)
+    let ranges = operation.ranges(place, phase, number).unwrap_or_else(|| {
+        let request = operation.request(place, phase, number);
+        let offset = request.offset.map(|offset| offset.max(0).unsigned_abs()).unwrap_or_else(|| {
+            // By lot: Weyl's sequence goes to each piece of the file about once.
+            let pieces = operation.repetitions.saturating_mul(places).max(1);
+            let turn = (number * places + place).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
+            (turn % pieces).saturating_mul(request.size)
+        });
+        vec![Range { offset, bytes: request.size }]
     });
-    let (offset, length) = (Some(offset.max(0)), Some(size));
-    Step { op: (op.layer, op.number), offset, length, result: size, ..Step::default() }
+    let step = |Range { offset, bytes }| {
+        let [offset, size] = [offset, bytes].map(|value| i64::try_from(value).unwrap_or(i64::MAX));
+        let op = (op.layer, op.number);
+        Step { op, offset: Some(offset), length: Some(size), result: size, ..Step::default() }
+    };
+    ranges.into_iter().map(step).collect()
 }

@@ -8,6 +8,7 @@ mod estimates;
 mod hosts;
 mod models;
 mod patterns;
+mod views;
 
 use miot_tests::built::built;
 use miot_tests::mpi::{compile, traced};

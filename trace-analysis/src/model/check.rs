@@ -48,7 +48,7 @@ impl Phase {
             format!("process {last}, but the application has {processes} (0-{})", processes.saturating_sub(1))
         })?;
         ensure(!self.operations.is_empty(), || "it has no operation".into())?;
-        self.operations.iter().try_for_each(Operation::check)?;
+        self.operations.iter().try_for_each(|operation| operation.check(self.processes.len()))?;
         let is_exact =
             self.operations.iter().all(|op| op.sizes.is_none() && op.repetitions_between.is_none());
         let sum = self
@@ -62,11 +62,19 @@ impl Phase {
 }
 
 impl Operation {
-    fn check(&self) -> Result<(), Invalid> {
+    fn check(&self, processes: u64) -> Result<(), Invalid> {
         ensure(self.size > 0, || "size must be at least 1".into())?;
+        let sizes = self.size_by_process.iter();
+        let least = sizes.flat_map(|sizes| (0..processes).map(|place| sizes.at(place))).min();
+        ensure(least.is_none_or(|least| least > 0), || "size_by_process must be at least 1".into())?;
         ensure(self.repetitions > 0, || "repetitions must be at least 1".into())?;
         ensure(self.etype > 0, || "etype must be at least 1".into())?;
         ensure(self.piece != Some(0), || "piece must be at least 1".into())?;
+        let shares = self.shares();
+        let wrong = shares.values().find(|(_, bytes)| *bytes != self.size).filter(|_| self.sizes.is_none());
+        ensure(wrong.is_none(), || {
+            format!("its pieces have {} bytes, size is {}", wrong.map_or(0, |(_, bytes)| *bytes), self.size)
+        })?;
         let places = |loops: &[Loop]| loops.iter().fold(1u64, |all, it| all.saturating_mul(it.count));
         let made = places(&self.displacement).saturating_mul((self.restarts.len() as u64).max(1));
         let has_pattern = !self.displacement.is_empty() || !self.restarts.is_empty();

@@ -79,6 +79,7 @@ impl Found {
         self.see("direction", &one.direction, &other.direction);
         self.see("size", &one.size, &other.size);
         self.see("sizes", &one.sizes, &other.sizes);
+        self.see("size_by_process", &one.size_by_process, &other.size_by_process);
         self.see("repetitions", &one.repetitions, &other.repetitions);
         self.see("repetitions_between", &one.repetitions_between, &other.repetitions_between);
         self.see("mode", &one.mode, &other.mode);
@@ -87,6 +88,11 @@ impl Found {
         self.see("nonblocking", &one.nonblocking, &other.nonblocking);
         self.see("etype", &one.etype, &other.etype);
         self.see("piece", &one.piece, &other.piece);
+        if one.pieces != other.pieces {
+            let count = |op: &Operation| op.most_pieces().to_string();
+            self.push("pieces", &count(one), &count(other));
+        }
+        self.see("unplaced", &one.unplaced, &other.unplaced);
         self.see("space", &one.space, &other.space);
         self.see("displacement", &one.displacement, &other.displacement);
         if one.restarts != other.restarts {

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`Set`] | which processes, which phases |
 //! | [`Numbers`] | numbers by process: nested loops, or a list |
+//! | [`Pieces`] | which bytes of the file a request touches |
 //! | `check`, `file` | what a model must fulfil; its file |
 //! | [`compare()`] | two models side by side |
 //! | [`estimate`] | benchmark parameters, estimated times, errors |
@@ -18,15 +19,18 @@ mod compare;
 pub mod estimate;
 mod file;
 mod numbers;
+mod ranges;
 mod set;
 #[cfg(test)]
 mod tests;
 
 pub use crate::phases::access::{Direction, Pointer};
 pub use crate::phases::nest::{Loop, Nest};
+pub use crate::phases::pieces::Unplaced;
 pub use check::Invalid;
 pub use compare::{Difference, compare};
 pub use numbers::Numbers;
+pub use ranges::{Pieces, Unknown};
 pub use set::Set;
 
 use crate::phases::nest::distance;
@@ -69,6 +73,8 @@ pub struct Model {
 pub enum Ticks {
     /// Calls of MPI that communicate.
     Communication,
+    /// Collective calls of MPI-IO that move no data: the trace has no other communication.
+    Collective,
     /// Requests: no communication was traced.
     #[default]
     Requests,
@@ -154,6 +160,9 @@ pub struct Operation {
     /// Smallest and largest, where they differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<(u64, u64)>,
+    /// Bytes of a request by place of the process, where each process has one size and they differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_by_process: Option<Numbers>,
     /// Requests of a process in a phase (rep); the mean, rounded up, where they differ.
     pub repetitions: u64,
     /// Fewest and most, where processes differ.
@@ -175,6 +184,12 @@ pub struct Operation {
     /// Bytes that lie in a row in the file, the mean, where a view makes several pieces of a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub piece: Option<u64>,
+    /// The pieces of a request in the file, by their length; empty: it lies in a row.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pieces: Vec<Pieces>,
+    /// Why nobody knows where a request lies in the file; offsets then count what the view shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unplaced: Option<Unplaced>,
     /// What offsets count.
     #[serde(default, skip_serializing_if = "is_default")]
     pub space: Space,
@@ -198,8 +213,8 @@ pub enum Space {
     /// Bytes of the file.
     #[default]
     File,
-    /// Bytes of the file, if what a process's view shows in one repetition lay in one piece, in order of the processes. Their
-    /// views cover all of the file together, so that these pieces do as well.
+    /// Bytes of the file, if a request lay in one piece and those of all processes one behind the other, in their order: together they
+    /// are a part of the file without gaps.
     Pieces,
     /// Bytes that the view of the process shows.
     View,
@@ -269,8 +284,10 @@ impl Operation {
     /// One of [`requests`](Self::requests), by its number from 0.
     #[must_use]
     pub fn request(&self, place: u64, phase: u64, nth: u64) -> Step {
+        let own = self.size_by_process.as_ref().and_then(|sizes| u64::try_from(sizes.at(place)).ok());
+        let size = own.unwrap_or(self.size);
         if matches!(self.mode, Mode::Random | Mode::Unknown) {
-            return Step { offset: None, size: self.size };
+            return Step { offset: None, size };
         }
         let times = i64::try_from(phase).unwrap_or(i64::MAX);
         let start =
@@ -278,7 +295,7 @@ impl Operation {
         let loops = &self.displacement;
         let distance = if loops.is_empty() && self.restarts.is_empty() {
             // Nearly sequential.
-            i64::try_from(nth.saturating_mul(self.size)).unwrap_or(i64::MAX)
+            i64::try_from(nth.saturating_mul(size)).unwrap_or(i64::MAX)
         } else if self.restarts.is_empty() {
             distance(loops, nth)
         } else {
@@ -286,7 +303,7 @@ impl Operation {
             let restart = usize::try_from(nth / inner).ok().and_then(|at| self.restarts.get(at));
             distance(loops, nth % inner).saturating_add(restart.map_or(0, |it| it.at(place)))
         };
-        Step { offset: Some(start.saturating_add(distance)), size: self.size }
+        Step { offset: Some(start.saturating_add(distance)), size }
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) fn phase(number: u64, processes: u64, size: u64, repetitions: u64) ->
             direction: Direction::Write,
             size,
             sizes: None,
+            size_by_process: None,
             repetitions,
             repetitions_between: None,
             mode: Mode::Sequential,
@@ -29,6 +30,8 @@ pub(crate) fn phase(number: u64, processes: u64, size: u64, repetitions: u64) ->
             nonblocking: false,
             etype: 1,
             piece: None,
+            pieces: Vec::new(),
+            unplaced: None,
             space: Space::File,
             displacement: if repetitions > 1 {
                 vec![Loop { count: repetitions, stride: size as i64 }]

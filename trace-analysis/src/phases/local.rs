@@ -6,6 +6,7 @@
 
 use super::access::Access;
 use super::nest::{Loop, MOST_SAME, Nest, Sequence, Sum, Term};
+use super::pieces::Lie;
 use std::collections::HashMap;
 
 /// Requests of another kind after which a pattern is over, if its own came in bursts at least as long.
@@ -32,8 +33,8 @@ pub(crate) struct Key {
     pub(crate) size: Option<u64>,
     /// Bytes of an elementary type.
     pub(crate) etype: u64,
-    /// Number of the view, if it leaves out parts of the file.
-    pub(crate) view: Option<u32>,
+    /// How the bytes of a request lie.
+    pub(crate) lie: Lie,
 }
 
 /// When something happened, nanoseconds since 1970, and in which order.
@@ -109,9 +110,8 @@ pub(crate) enum Shape {
 pub(crate) struct Pattern {
     pub(crate) key: Key,
     pub(crate) shape: Shape,
-    /// The first offset, in the data that the view shows, and in the file.
+    /// The first offset.
     pub(crate) start: i64,
-    pub(crate) file_start: i64,
     pub(crate) tally: Tally,
 }
 
@@ -122,7 +122,6 @@ pub(crate) struct Run {
     pub(crate) patterns: Vec<Pattern>,
     /// From unit to unit, for each pattern; 0 in a run of one.
     pub(crate) strides: Vec<i64>,
-    pub(crate) file_strides: Vec<Option<i64>>,
     pub(crate) count: u64,
     /// When each was, the first ones; fewer than `count` in a trace with very many.
     pub(crate) times: Vec<When>,
@@ -132,8 +131,8 @@ pub(crate) struct Run {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) key: Key,
-    /// In the data that the view shows, and in the file; `None`: not known.
-    pub(crate) offset: Option<(i64, i64)>,
+    /// In the file, or, if nobody knows where that is, in the data that the view shows; `None`: not known either.
+    pub(crate) offset: Option<i64>,
     pub(crate) moved: u64,
     pub(crate) asked: u64,
     pub(crate) begin: i64,
@@ -146,7 +145,7 @@ pub(crate) struct Request {
 #[derive(Debug)]
 struct Open {
     offsets: Sequence<Tally>,
-    starts: Option<(i64, i64)>,
+    start: Option<i64>,
     /// Where the last request ended.
     next: i64,
     requests: u64,
@@ -167,6 +166,10 @@ pub(crate) struct Local {
     pub(crate) runs: Vec<Run>,
     /// The last run of each kind of unit.
     last: HashMap<Vec<Key>, usize>,
+    /// The tick of the last request.
+    tick: Option<u64>,
+    /// Some requests have other ticks than those before them.
+    pub(crate) has_ticks: bool,
     /// What had no room.
     pub(crate) rest: Option<Tally>,
 }
@@ -174,6 +177,7 @@ pub(crate) struct Local {
 impl Local {
     /// The next request. `room` is how many more times may be kept.
     pub(crate) fn add(&mut self, request: &Request, room: &mut usize) {
+        self.has_ticks |= self.tick.replace(request.tick).is_some_and(|last| last != request.tick);
         self.order += 1;
         let order = self.order;
         let tally = Tally {
@@ -193,7 +197,7 @@ impl Local {
         let key = self.key(request.key);
         let open = self.open.entry(key).or_insert_with(|| Open {
             offsets: Sequence::default(),
-            starts: request.offset,
+            start: request.offset,
             next: i64::MIN,
             requests: 0,
             sequential: 0,
@@ -201,7 +205,7 @@ impl Local {
             last: 0,
             mark: order,
         });
-        let (offset, _) = request.offset.unwrap_or_default();
+        let offset = request.offset.unwrap_or_default();
         open.offsets.push(offset, tally);
         open.sequential += u64::from(offset == open.next);
         open.next = offset.saturating_add(i64::try_from(request.asked).unwrap_or(i64::MAX));
@@ -331,7 +335,6 @@ impl Local {
         *room = room.saturating_sub(1);
         self.runs.push(Run {
             strides: vec![0; unit.len()],
-            file_strides: vec![Some(0); unit.len()],
             patterns: unit,
             count: 1,
             times: if kept { vec![when] } else { Vec::new() },
@@ -361,10 +364,6 @@ impl Run {
             })
             .collect();
         let Some(strides) = strides else { return false };
-        for ((first, now), in_file) in self.patterns.iter().zip(unit).zip(&mut self.file_strides) {
-            let found = in_file.and_then(|stride| distance(now.file_start, first.file_start, stride));
-            *in_file = found.filter(|found| self.count == 1 || Some(*found) == *in_file);
-        }
         self.strides = strides;
         self.count += 1;
         self.patterns.iter_mut().zip(unit).for_each(|(first, now)| first.tally.add(&now.tally));
@@ -374,22 +373,16 @@ impl Run {
 
 /// What has come to an end as patterns: one, unless it consists of few long pieces of different shapes.
 fn patterns(key: Key, open: Open) -> Vec<Pattern> {
-    let Open { offsets, starts, requests, sequential, .. } = open;
-    let (start, file_start) = starts.unwrap_or_default();
+    let Open { offsets, start: known, requests, sequential, .. } = open;
+    let start = known.unwrap_or_default();
     let terms = offsets.terms;
     let pieces = terms.len();
-    if starts.is_some() && !offsets.is_irregular && pieces > 0 {
+    if known.is_some() && !offsets.is_irregular && pieces > 0 {
         let inner = inner(&terms);
         let is_split = (2..=MOST_PIECES).contains(&pieces) && terms.iter().all(|t| t.nest.len() >= BURST);
         if pieces == 1 || (is_split && inner == 0) {
             let pattern = |term: Term<Tally>| Pattern {
                 key,
-                // The same distance from the data of the view holds only for the first.
-                file_start: if key.view.is_none() || term.nest.start == start {
-                    file_start.saturating_add(term.nest.start.saturating_sub(start))
-                } else {
-                    term.nest.start
-                },
                 start: term.nest.start,
                 shape: Shape::Loops(term.nest.loops),
                 tally: term.sum,
@@ -405,18 +398,18 @@ fn patterns(key: Key, open: Open) -> Vec<Pattern> {
             let begins: Vec<i64> = begins.take(MOST_SAME + 1).collect();
             if begins.len() <= MOST_SAME {
                 let shape = Shape::Scattered(loops, begins);
-                return vec![Pattern { key, shape, start, file_start, tally: total(terms) }];
+                return vec![Pattern { key, shape, start, tally: total(terms) }];
             }
         }
     }
-    let shape = match starts {
+    let shape = match known {
         // Nine of ten: a program that skips a little is no program that jumps about.
         Some(_) => Shape::Irregular {
             is_sequential: requests > 1 && u128::from(sequential) * 10 >= u128::from(requests - 1) * 9,
         },
         None => Shape::Unknown,
     };
-    vec![Pattern { key, shape, start, file_start, tally: total(terms) }]
+    vec![Pattern { key, shape, start, tally: total(terms) }]
 }
 
 /// How many of the inner loops all terms have.
@@ -445,14 +438,15 @@ fn total(terms: Vec<Term<Tally>>) -> Tally {
 #[cfg(test)]
 mod tests {
     use super::super::access::{Access, Direction, Pointer};
+    use super::super::pieces::Lie;
     use super::{Key, Local, MOST_RUNS, MOST_SIZES, Request, Run, Shape};
 
     fn request(direction: Direction, file: u64, size: u64, offset: i64) -> Request {
         let access =
             Access { direction, pointer: Pointer::Explicit, is_collective: false, is_blocking: true };
         Request {
-            key: Key { file, access, size: Some(size), etype: 1, view: None },
-            offset: Some((offset, offset)),
+            key: Key { file, access, size: Some(size), etype: 1, lie: Lie::Together },
+            offset: Some(offset),
             moved: size,
             asked: size,
             begin: offset,
@@ -497,7 +491,7 @@ mod tests {
         });
         let runs = runs(requests);
         assert_eq!(said(&runs), [(10_000, 1, 1_000_000)]);
-        assert_eq!((runs[0].strides[0], runs[0].file_strides[0]), (1000, Some(1000)));
+        assert_eq!(runs[0].strides[0], 1000);
     }
 
     #[test]

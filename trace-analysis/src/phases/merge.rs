@@ -7,10 +7,12 @@
 use super::access::Access;
 use super::local::{Pattern, Run, Shape, When};
 use super::nest::{Loop, Nest};
-use super::{Error, Phases, View};
-use crate::model::{FORMAT, Measured, Mode, Model, Numbers, Operation, Phase, Set, Sharing, Space, Ticks};
+use super::pieces::{Lie, Pieces, Unplaced, Views};
+use super::{Error, Phases, series};
+use crate::model::{
+    self, FORMAT, Measured, Mode, Model, Numbers, Operation, Phase, Set, Sharing, Space, Ticks,
+};
 use miot_proto::op::Layer;
-use miot_trace_store::FileNames;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// By how much sizes and counts of similar patterns may differ.
@@ -18,6 +20,12 @@ const TOLERANCE: f64 = 0.2;
 
 /// Places where the loops of a process begin again that are listed.
 const MOST_RESTARTS: usize = 1 << 13;
+
+/// Pieces of one request of all processes together that are looked at for gaps between them.
+const MOST_PIECES: u64 = 1 << 22;
+
+/// Processes of a phase that have pieces of other lengths or numbers than the others.
+const MOST_CLASSES: usize = 64;
 
 /// Runs of a process that are looked at for one that is similar.
 const LOOKED_AT: usize = 16;
@@ -37,12 +45,15 @@ struct Cursor {
 }
 
 /// Phases that are the same, before they have numbers.
-struct Family {
-    phase: Phase,
+#[derive(Clone)]
+pub(super) struct Family {
+    pub(super) phase: Phase,
     /// When each phase was; fewer than there are if the trace has very many.
-    times: Vec<When>,
-    count: u64,
-    request_seconds: f64,
+    pub(super) times: Vec<When>,
+    pub(super) count: u64,
+    pub(super) request_seconds: f64,
+    /// The file of its first process; of files one after the other, that of the last.
+    pub(super) path: String,
 }
 
 /// What runs that may belong together have in common.
@@ -50,12 +61,14 @@ struct Family {
 struct Kind {
     name: String,
     is_shared: bool,
-    operations: Vec<(Access, bool)>,
+    operations: Vec<(Access, u8)>,
 }
 
-pub(super) fn finish(mut phases: Phases, layer: Layer, files: &FileNames) -> Result<Model, Error> {
+pub(super) fn finish(mut phases: Phases<'_>, layer: Layer) -> Result<Model, Error> {
     let mut reasons = Vec::new();
     let there = present(&phases, layer);
+    let local = |process: &super::Process| process.layers.get(&(layer as u8)).is_some_and(|it| it.has_ticks);
+    let has_ticks = phases.processes.values().any(local);
     let (members, application) = members(&mut phases, layer, &mut reasons)?;
     let np = phases.world.max(phases.largest).max(members.iter().map(|m| m.rank + 1).max().unwrap_or(0));
     let missing: Set = if phases.has_ranks {
@@ -67,17 +80,20 @@ pub(super) fn finish(mut phases: Phases, layer: Layer, files: &FileNames) -> Res
     if !missing.is_empty() {
         reasons.push(format!("of {np} ranks, {missing} left no events"));
     }
-    let has_communication = phases.has_communication;
-    let mut families = families(&members, &phases, files);
-    join(&mut families);
+    let ticks = match (phases.has_communication, has_ticks) {
+        (true, _) => Ticks::Communication,
+        (false, true) => Ticks::Collective,
+        (false, false) => Ticks::Requests,
+    };
+    let families = series::joined(families(&members, &phases));
     let span = phases.end.saturating_sub(phases.begin).max(1) as f64 / 1e9;
-    let phases = number(families, span, has_communication);
+    let phases = number(families, span, ticks);
     Ok(Model {
         format: FORMAT,
         application,
         layer: layer.name().to_owned(),
         processes: np,
-        ticks: if has_communication { Ticks::Communication } else { Ticks::Requests },
+        ticks,
         phases: phases
             .into_iter()
             .map(|phase| Phase { uncertain: phase.uncertain || !missing.is_empty(), ..phase })
@@ -88,7 +104,7 @@ pub(super) fn finish(mut phases: Phases, layer: Layer, files: &FileNames) -> Res
 }
 
 /// Ranks that left events: of MPI-IO, where that is what phases are made of, since all ranks open the files that they share.
-fn present(phases: &Phases, layer: Layer) -> HashSet<u64> {
+fn present(phases: &Phases<'_>, layer: Layer) -> HashSet<u64> {
     let is_there = |id: &u64| {
         layer != Layer::MpiIo || phases.processes.get(id).is_some_and(|process| process.has_mpi_io)
     };
@@ -98,7 +114,7 @@ fn present(phases: &Phases, layer: Layer) -> HashSet<u64> {
 
 /// The processes with requests on the layer, by rank; and the command line of the first.
 fn members(
-    phases: &mut Phases,
+    phases: &mut Phases<'_>,
     layer: Layer,
     reasons: &mut Vec<String>,
 ) -> Result<(Vec<Member>, String), Error> {
@@ -169,11 +185,15 @@ fn members(
             "{without_room} requests have so many different patterns that they are not in any phase"
         ));
     }
-    Ok((members.into_iter().map(|(member, _)| member).collect(), application))
+    let mut members: Vec<Member> = members.into_iter().map(|(member, _)| member).collect();
+    for member in &mut members {
+        member.runs = series::found(std::mem::take(&mut member.runs));
+    }
+    Ok((members, application))
 }
 
 /// Digits that differ from process to process, or from checkpoint to checkpoint.
-fn template(path: &str) -> String {
+pub(super) fn template(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for c in path.chars() {
         match c {
@@ -185,8 +205,8 @@ fn template(path: &str) -> String {
     out
 }
 
-fn families(members: &[Member], phases: &Phases, files: &FileNames) -> Vec<Family> {
-    let path = |file: u64| files.get(file).map_or_else(|| format!("file {file}"), str::to_owned);
+fn families(members: &[Member], phases: &Phases<'_>) -> Vec<Family> {
+    let path = |file: u64| phases.files.get(file).map_or_else(|| format!("file {file}"), str::to_owned);
     let mut users: HashMap<String, (usize, bool)> = HashMap::new();
     for (number, member) in members.iter().enumerate() {
         for file in member.runs.iter().map(|run| run.patterns[0].key.file).collect::<HashSet<_>>() {
@@ -203,7 +223,7 @@ fn families(members: &[Member], phases: &Phases, files: &FileNames) -> Vec<Famil
             let is_shared = users.get(&name).is_some_and(|(_, is_shared)| *is_shared);
             let name = if is_shared { name } else { template(&name) };
             let operations =
-                run.patterns.iter().map(|pattern| (pattern.key.access, pattern.key.view.is_some())).collect();
+                run.patterns.iter().map(|pattern| (pattern.key.access, pattern.key.lie.kind())).collect();
             let cursors = kinds.entry(Kind { name, is_shared, operations }).or_default();
             if cursors.last().is_none_or(|last| last[0].member != number) {
                 cursors.push(Vec::new());
@@ -251,16 +271,15 @@ fn families(members: &[Member], phases: &Phases, files: &FileNames) -> Vec<Famil
             };
             let count = (1..count).find(|nth| !in_step(*nth)).unwrap_or(count);
             let parts: Vec<&Cursor> = chosen.iter().map(|(i, at)| &cursors[*i][*at]).collect();
-            let mut family = family(members, &parts, count, phases, files);
+            let mut family = family(members, &parts, count, phases);
             if !kind.is_shared {
                 family.phase.sharing = Sharing::Unique;
             }
+            family.path = path(members[parts[0].member].runs[parts[0].run].patterns[0].key.file);
             let names: HashSet<String> =
                 parts.iter().map(|c| path(members[c.member].runs[c.run].patterns[0].key.file)).collect();
-            family.phase.file = match (names.len(), names.into_iter().next()) {
-                (1, Some(name)) => name,
-                _ => kind.name.clone(),
-            };
+            family.phase.file =
+                names.into_iter().reduce(|one, other| series::common_name(&one, &other)).unwrap_or_default();
             families.push(family);
             for (i, at) in chosen {
                 cursors[i][at].used += count;
@@ -297,22 +316,22 @@ fn is_similar(
     members: &[Member],
     (member, run, _): (usize, usize, u64),
     cursor: &Cursor,
-    views: &[View],
+    views: &Views,
 ) -> bool {
     let (one, other) = (&members[member].runs[run], &members[cursor.member].runs[cursor.run]);
-    let inner = |it: &Loop, pattern: &Pattern| {
-        view(pattern, views).map_or(Some(it.stride), |view| stride_in_file(it.stride, view))
-    };
+    let has_pieces = |it: &Pattern| views.pieces(it.key.lie).is_some();
+    let is_same_lie = |a: &Pattern, b: &Pattern| a.key.lie == b.key.lie || (has_pieces(a) && has_pieces(b));
     let similar = |a: &Pattern, b: &Pattern| {
         let size = |pattern: &Pattern| pattern.tally.asked / pattern.tally.requests.max(1);
         let is_same_size = a.key.size == b.key.size;
         a.key.etype == b.key.etype
+            && is_same_lie(a, b)
             && near(size(a), size(b))
             && near(a.tally.requests / one.count.max(1), b.tally.requests / other.count.max(1))
             && match (loops(a), loops(b)) {
                 // Where the loops begin again may depend on the process.
                 (Some(x), Some(y)) => match (x.first(), y.first()) {
-                    (Some(x), Some(y)) => !is_same_size || inner(x, a) == inner(y, b),
+                    (Some(x), Some(y)) => !is_same_size || x.stride == y.stride,
                     (x, y) => x.is_none() && y.is_none(),
                 },
                 _ => a.shape == b.shape,
@@ -322,15 +341,6 @@ fn is_similar(
         && one.patterns.iter().zip(&other.patterns).all(|(a, b)| similar(a, b))
 }
 
-/// Distances in the data that a view shows as distances in the file, where each is of whole repetitions of the view.
-fn stride_in_file(stride: i64, view: &View) -> Option<i64> {
-    (stride % view.size == 0).then(|| (stride / view.size).saturating_mul(view.extent))
-}
-
-fn view<'a>(pattern: &Pattern, views: &'a [View]) -> Option<&'a View> {
-    views.get(pattern.key.view? as usize)
-}
-
 fn loops(pattern: &Pattern) -> Option<&[Loop]> {
     match &pattern.shape {
         Shape::Loops(loops) | Shape::Scattered(loops, _) => Some(loops),
@@ -338,7 +348,7 @@ fn loops(pattern: &Pattern) -> Option<&[Loop]> {
     }
 }
 
-fn family(members: &[Member], parts: &[&Cursor], count: u64, phases: &Phases, files: &FileNames) -> Family {
+fn family(members: &[Member], parts: &[&Cursor], count: u64, phases: &Phases<'_>) -> Family {
     let run = |cursor: &Cursor| &members[cursor.member].runs[cursor.run];
     let first = run(parts[0]);
     let operations: Vec<Operation> = (0..first.patterns.len())
@@ -349,20 +359,16 @@ fn family(members: &[Member], parts: &[&Cursor], count: u64, phases: &Phases, fi
                     let run = run(cursor);
                     let used = i64::try_from(cursor.used).unwrap_or(i64::MAX);
                     let (pattern, stride) = (&run.patterns[nth], run.strides[nth]);
-                    let file_stride = run.file_strides[nth];
-                    let shift = |start: i64, stride: i64| start.saturating_add(stride.saturating_mul(used));
                     Row {
                         pattern,
                         repetitions: pattern.tally.requests / run.count.max(1),
-                        start: shift(pattern.start, stride),
+                        start: pattern.start.saturating_add(stride.saturating_mul(used)),
                         stride,
-                        file_start: file_stride.map(|stride| shift(pattern.file_start, stride)),
-                        file_stride,
-                        view: view(pattern, &phases.views),
+                        pieces: phases.views.pieces(pattern.key.lie),
                     }
                 })
                 .collect();
-            operation(&rows, files)
+            operation(&rows)
         })
         .collect();
     let share = |cursor: &Cursor, of_run: u64| of_run as f64 / run(cursor).count as f64;
@@ -388,6 +394,7 @@ fn family(members: &[Member], parts: &[&Cursor], count: u64, phases: &Phases, fi
         count,
         times,
         request_seconds,
+        path: String::new(),
         phase: Phase {
             numbers: Set::default(),
             file: String::new(),
@@ -408,12 +415,10 @@ struct Row<'a> {
     repetitions: u64,
     start: i64,
     stride: i64,
-    file_start: Option<i64>,
-    file_stride: Option<i64>,
-    view: Option<&'a View>,
+    pieces: Option<&'a Pieces>,
 }
 
-fn operation(rows: &[Row<'_>], files: &FileNames) -> Operation {
+fn operation(rows: &[Row<'_>]) -> Operation {
     let first = &rows[0];
     let (pattern, access) = (first.pattern, first.pattern.key.access);
     let requests: u64 = rows.iter().map(|row| row.repetitions).sum();
@@ -425,6 +430,8 @@ fn operation(rows: &[Row<'_>], files: &FileNames) -> Operation {
         .fold(0, u64::saturating_add);
     let sizes = rows.iter().map(|row| row.pattern.tally.sizes);
     let sizes = sizes.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or((0, 0));
+    let own: Option<Vec<i64>> =
+        rows.iter().map(|row| row.pattern.key.size.and_then(|size| i64::try_from(size).ok())).collect();
     let counts = rows.iter().map(|row| row.repetitions);
     let (fewest, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
     let placed = place(rows);
@@ -433,14 +440,17 @@ fn operation(rows: &[Row<'_>], files: &FileNames) -> Operation {
         direction: access.direction,
         size: asked.div_ceil(requests.max(1)),
         sizes: (sizes.0 != sizes.1).then_some(sizes),
+        size_by_process: own.filter(|_| sizes.0 != sizes.1).map(|own| Numbers::of(&own)),
         repetitions: requests.div_ceil(rows.len() as u64),
         repetitions_between: (fewest != most).then_some((fewest, most)),
-        mode: mode(first, files),
+        mode: mode(first),
         pointer: access.pointer,
         collective: access.is_collective,
         nonblocking: !access.is_blocking,
         etype: pattern.key.etype,
-        piece: piece(first, files),
+        piece: first.pieces.zip(pattern.key.size).map(|(pieces, size)| (size / pieces.count().max(1)).max(1)),
+        pieces: placed.pieces,
+        unplaced: placed.unplaced,
         space: placed.space,
         displacement,
         restarts,
@@ -458,53 +468,149 @@ struct Placed {
     laid: Vec<Laid>,
     starts: Vec<i64>,
     strides: Vec<i64>,
+    pieces: Vec<model::Pieces>,
+    unplaced: Option<Unplaced>,
 }
 
-/// The loops of a pattern with each distance converted.
-fn laid(pattern: &Pattern, convert: impl Fn(i64) -> Option<i64>) -> Option<Laid> {
-    let (loops, distances) = match &pattern.shape {
-        Shape::Loops(loops) => (loops.as_slice(), [0].as_slice()),
-        Shape::Scattered(loops, distances) => (loops.as_slice(), distances.as_slice()),
-        Shape::Irregular { .. } | Shape::Unknown => ([].as_slice(), [0].as_slice()),
-    };
-    let loops = loops.iter().map(|it| Some(Loop { stride: convert(it.stride)?, ..*it }));
-    Some((loops.collect::<Option<_>>()?, distances.iter().map(|it| convert(*it)).collect::<Option<_>>()?))
+fn laid(pattern: &Pattern) -> Laid {
+    match &pattern.shape {
+        Shape::Loops(loops) => (loops.clone(), vec![0]),
+        Shape::Scattered(loops, distances) => (loops.clone(), distances.clone()),
+        Shape::Irregular { .. } | Shape::Unknown => (Vec::new(), vec![0]),
+    }
 }
 
 fn place(rows: &[Row<'_>]) -> Placed {
-    let as_they_are = |space: Space| Placed {
-        space,
-        laid: rows.iter().filter_map(|row| laid(row.pattern, Some)).collect(),
+    let mut placed = Placed {
+        space: Space::File,
+        laid: rows.iter().map(|row| laid(row.pattern)).collect(),
         starts: rows.iter().map(|row| row.start).collect(),
         strides: rows.iter().map(|row| row.stride).collect(),
+        pieces: Vec::new(),
+        unplaced: rows.iter().find_map(|row| match row.pattern.key.lie {
+            Lie::Unknown(why) => Some(why),
+            Lie::Together | Lie::Pieces(_) => None,
+        }),
     };
-    let Some(views) = rows.iter().map(|row| row.view).collect::<Option<Vec<&View>>>() else {
-        return as_they_are(Space::File);
+    if placed.unplaced.is_some() {
+        placed.space = Space::View;
+        return placed;
+    }
+    let Some(pieces) = rows.iter().map(|row| row.pieces).collect::<Option<Vec<&Pieces>>>() else {
+        return placed;
     };
-    let all = || rows.iter().zip(&views);
-    let converted: Option<Vec<Laid>> =
-        all().map(|(row, view)| laid(row.pattern, |stride| stride_in_file(stride, view))).collect();
-    let strides: Option<Vec<i64>> = all().map(|(row, view)| stride_in_file(row.stride, view)).collect();
-    let (Some(laid), Some(strides)) = (converted, strides) else { return as_they_are(Space::View) };
-    let covered = views.iter().fold(0i64, |sum, view| sum.saturating_add(view.size));
-    let is_common =
-        views.iter().all(|v| (v.displacement, v.extent) == (views[0].displacement, views[0].extent));
-    if is_common && covered == views[0].extent {
-        let mut before = 0;
-        let starts = all().map(|(row, view)| {
-            let whole = row.start.div_euclid(view.size).saturating_mul(view.extent);
-            let start = view.displacement.saturating_add(before).saturating_add(whole);
-            before = i64::saturating_add(before, view.size);
-            start.saturating_add(row.start.rem_euclid(view.size))
-        });
-        return Placed { space: Space::Pieces, laid, starts: starts.collect(), strides };
+    // From what the pieces of each process count: its own first byte, or that of all processes.
+    let mut shifts = vec![0; rows.len()];
+    if let Some(begin) = begin_without_gaps(rows, &pieces, &placed) {
+        placed.space = Space::Pieces;
+        shifts = placed.starts.iter().map(|start| start.saturating_sub(begin)).collect();
+        let mut next = begin;
+        for (start, row) in placed.starts.iter_mut().zip(rows) {
+            *start = next;
+            next = next.saturating_add(size(row));
+        }
     }
-    let starts: Option<Vec<i64>> = rows.iter().map(|row| row.file_start).collect();
-    let in_file: Option<Vec<i64>> = rows.iter().map(|row| row.file_stride).collect();
-    match (starts, in_file) {
-        (Some(starts), Some(strides)) => Placed { space: Space::File, laid, starts, strides },
-        _ => as_they_are(Space::View),
+    match shared(&pieces, &shifts) {
+        Some(groups) => placed.pieces = groups,
+        None => (placed.space, placed.unplaced) = (Space::View, Some(Unplaced::TooMany)),
     }
+    placed
+}
+
+fn size(row: &Row<'_>) -> i64 {
+    row.pattern.key.size.and_then(|size| i64::try_from(size).ok()).unwrap_or(0)
+}
+
+/// The first byte, if the pieces of all processes together are a part of the file without gaps, and go on as far apart.
+fn begin_without_gaps(rows: &[Row<'_>], pieces: &[&Pieces], placed: &Placed) -> Option<i64> {
+    let is_common = placed.laid.iter().all(|laid| *laid == placed.laid[0])
+        && placed.strides.iter().all(|stride| *stride == placed.strides[0]);
+    let count = pieces.iter().map(|it| it.count()).fold(0, u64::saturating_add);
+    if !is_common || count > MOST_PIECES || rows.len() < 2 {
+        return None;
+    }
+    let all = pieces.iter().zip(&placed.starts);
+    let mut ranges: Vec<(i64, u64)> = all
+        .flat_map(|(it, start)| it.all().map(|(offset, bytes)| (start.saturating_add(offset), bytes)))
+        .collect();
+    ranges.sort_unstable();
+    let begin = ranges.first()?.0;
+    let mut end = begin;
+    for (offset, bytes) in ranges {
+        if offset != end {
+            return None;
+        }
+        end = end.checked_add(i64::try_from(bytes).ok()?)?;
+    }
+    Some(begin)
+}
+
+/// The pieces of a request of all processes, as far from its offset as `shifts` says; `None`: there are too many.
+fn shared(pieces: &[&Pieces], shifts: &[i64]) -> Option<Vec<model::Pieces>> {
+    classes(pieces, shifts, Pieces::is_like).or_else(|| {
+        let by_shape: Vec<Pieces> = pieces.iter().map(|it| it.by_shape()).collect();
+        classes(&by_shape.iter().collect::<Vec<_>>(), shifts, Pieces::has_shapes_of)
+    })
+}
+
+/// The same by processes that have the same kind of pieces.
+fn classes(
+    pieces: &[&Pieces],
+    shifts: &[i64],
+    is_same: impl Fn(&Pieces, &Pieces) -> bool,
+) -> Option<Vec<model::Pieces>> {
+    let mut classes: Vec<Vec<usize>> = Vec::new();
+    for (place, it) in pieces.iter().enumerate() {
+        match classes.iter().position(|class| is_same(pieces[class[0]], it)) {
+            Some(class) => classes[class].push(place),
+            None if classes.len() == MOST_CLASSES => return None,
+            None => classes.push(vec![place]),
+        }
+    }
+    let is_one = classes.len() == 1;
+    let mut all = Vec::new();
+    for class in classes {
+        let of = |all: &[i64]| class.iter().map(|at| all[*at]).collect::<Vec<_>>();
+        let places: Set = class.iter().map(|at| *at as u64).filter(|_| !is_one).collect();
+        let own: Vec<&Pieces> = class.iter().map(|at| pieces[*at]).collect();
+        let groups = groups(&own, &of(shifts))?.into_iter();
+        all.extend(groups.map(|group| model::Pieces { places: places.clone(), ..group }));
+    }
+    Some(all)
+}
+
+/// The same of processes with as many pieces of each length.
+fn groups(pieces: &[&Pieces], shifts: &[i64]) -> Option<Vec<model::Pieces>> {
+    let of_group = |nth: usize| -> Option<model::Pieces> {
+        let first = pieces[0].groups.get(nth)?;
+        let shape = &first.nests.first()?.loops;
+        let nests = || pieces.iter().filter_map(|it| it.groups.get(nth)).flat_map(|group| &group.nests);
+        let is_common = |depth: usize| nests().all(|nest| nest.loops.get(depth) == shape.get(depth));
+        let depth = (0..shape.len()).take_while(|depth| is_common(*depth)).count();
+        let begins = |(it, shift): (&&Pieces, &i64)| -> Option<Vec<i64>> {
+            let outer = |nest: &Nest| Nest { start: nest.start, loops: nest.loops[depth..].to_vec() };
+            let outer: Vec<Nest> = it.groups.get(nth)?.nests.iter().map(outer).collect();
+            let count = outer.iter().map(Nest::len).fold(0, u64::saturating_add);
+            if count > MOST_RESTARTS as u64 {
+                return None;
+            }
+            let all = outer.iter().flat_map(|nest| (0..nest.len()).map(|at| nest.at(at)));
+            Some(all.map(|begin| begin.saturating_add(*shift)).collect())
+        };
+        let begins: Vec<Vec<i64>> = pieces.iter().zip(shifts).map(begins).collect::<Option<_>>()?;
+        let count = begins[0].len();
+        if begins.iter().any(|all| all.len() != count) {
+            return None;
+        }
+        let of_all = |at: usize| Numbers::of(&begins.iter().map(|all| all[at]).collect::<Vec<_>>());
+        Some(model::Pieces {
+            bytes: first.bytes,
+            loops: shape[..depth].to_vec(),
+            begins: (0..count).map(of_all).collect(),
+            places: Set::default(),
+        })
+    };
+    (0..pieces[0].groups.len()).map(of_group).collect()
 }
 
 /// The inner loops that all processes have, and where each begins them again, if they are not all there is.
@@ -532,7 +638,7 @@ fn common(laid: &[Laid]) -> (Vec<Loop>, Vec<Numbers>) {
 }
 
 /// How the requests of a process lie in the file.
-fn mode(row: &Row<'_>, files: &FileNames) -> Mode {
+fn mode(row: &Row<'_>) -> Mode {
     let size = i64::try_from(row.pattern.key.size.unwrap_or(0)).unwrap_or(i64::MAX);
     let local = match &row.pattern.shape {
         Shape::Unknown => return Mode::Unknown,
@@ -546,81 +652,25 @@ fn mode(row: &Row<'_>, files: &FileNames) -> Mode {
             _ => Mode::Nested,
         },
     };
-    let Some(view) = row.view else { return local };
-    let offsets = blocks(view, files).map(|blocks| blocks.map(|(offset, _)| offset).collect::<Vec<_>>());
-    let within = offsets.map_or_else(|| Some(Nest::default()), Nest::of);
-    let is_one_stride = within.is_some_and(|nest| match nest.loops.as_slice() {
-        [] => true,
-        [one] => {
-            i64::try_from(one.count).is_ok_and(|count| count.checked_mul(one.stride) == Some(view.extent))
-        }
-        _ => false,
-    });
-    if is_one_stride && local == Mode::Sequential { Mode::Strided } else { Mode::Nested }
-}
-
-/// Begins and bytes of the blocks of a view, as far as the trace has them.
-fn blocks(view: &View, files: &FileNames) -> Option<impl Iterator<Item = (i64, u64)>> {
-    let (_, map) = view.map.and_then(|map| files.get(map))?.split_once(' ')?;
-    Some(map.split(',').filter_map(|block| {
-        let (offset, bytes) = block.split_once(':')?;
-        Some((offset.parse().ok()?, bytes.parse().ok()?))
-    }))
-}
-
-/// The mean of the blocks of a view, if a request is several of them.
-fn piece(row: &Row<'_>, files: &FileNames) -> Option<u64> {
-    let mut lengths: Vec<u64> = blocks(row.view?, files)?.map(|(_, bytes)| bytes).collect();
-    // Of a text that was too long for the record the last number may have lost its end.
-    if lengths.len() > 1 {
-        lengths.pop();
+    let pieces = match (row.pattern.key.lie, row.pieces) {
+        (Lie::Together, _) => return local,
+        (_, Some(pieces)) => pieces,
+        (_, None) => return Mode::Nested,
+    };
+    // One distance from piece to piece, also from the last of a request to the first of the next.
+    let [group] = pieces.groups.as_slice() else { return Mode::Nested };
+    let [nest] = group.nests.as_slice() else { return Mode::Nested };
+    let [one] = nest.loops.as_slice() else { return Mode::Nested };
+    let next = i64::try_from(one.count).ok().and_then(|count| count.checked_mul(one.stride));
+    match &row.pattern.shape {
+        Shape::Loops(loops) if loops.is_empty() => Mode::Strided,
+        Shape::Loops(loops) if loops.len() == 1 && Some(loops[0].stride) == next => Mode::Strided,
+        _ => Mode::Nested,
     }
-    let mean = lengths.iter().copied().fold(0, u64::saturating_add).checked_div(lengths.len() as u64)?;
-    (mean > 0 && mean < row.pattern.key.size?).then_some(mean)
-}
-
-/// Makes one family of phases that do the same to one file after the other.
-fn join(families: &mut Vec<Family>) {
-    families.sort_by_key(|family| family.times.first().map_or(i64::MAX, |when| when.begin));
-    let mut last: HashMap<(String, Set), usize> = HashMap::new();
-    let mut joined: Vec<Family> = Vec::new();
-    for family in families.drain(..) {
-        let name = (template(&family.phase.file), family.phase.processes.clone());
-        if let Some(before) = last.get(&name).map(|at| &mut joined[*at])
-            && is_next(before, &family)
-        {
-            before.phase.file = name.0;
-            before.phase.file_per_phase = true;
-            before.count += family.count;
-            before.times.extend(family.times);
-            before.request_seconds += family.request_seconds;
-            before.phase.uncertain |= family.phase.uncertain;
-            if let (Some(sum), Some(more)) = (&mut before.phase.measured, family.phase.measured) {
-                sum.bytes_moved = sum.bytes_moved.saturating_add(more.bytes_moved);
-            }
-            continue;
-        }
-        last.insert(name, joined.len());
-        joined.push(family);
-    }
-    *families = joined;
-}
-
-fn is_next(before: &Family, family: &Family) -> bool {
-    // Processes need not wait for each other; but files that are in use at once are no series.
-    let half = before.times.last().map(|when| when.begin.midpoint(when.end));
-    let begins = family.times.iter().map(|when| when.begin).min();
-    family.count == 1
-        && (before.count == 1 || before.phase.file_per_phase)
-        && before.phase.file != family.phase.file
-        && before.phase.sharing == family.phase.sharing
-        && before.phase.weight == family.phase.weight
-        && before.phase.operations == family.phase.operations
-        && half <= begins
 }
 
 /// Gives phases their numbers, in the order in which they began, and says how long they took.
-fn number(mut families: Vec<Family>, span: f64, has_communication: bool) -> Vec<Phase> {
+fn number(mut families: Vec<Family>, span: f64, ticks: Ticks) -> Vec<Phase> {
     /// A family, a moment, how many of its phases begin there.
     struct Begin(i64, i64, usize, u64);
     let mut begins = Vec::new();
@@ -645,7 +695,7 @@ fn number(mut families: Vec<Family>, span: f64, has_communication: bool) -> Vec<
     for ((family, numbers), pause) in families.iter_mut().zip(numbers).zip(pauses) {
         let known = family.times.len() as f64;
         let all: f64 = family.times.iter().map(seconds).sum::<f64>() * family.count as f64 / known.max(1.0);
-        let ticks = |when: &When| if has_communication { when.ticks } else { when.order };
+        let ticks = |when: &When| if ticks == Ticks::Requests { when.order } else { when.ticks };
         let moved = family.phase.measured.map_or(0, |measured| measured.bytes_moved);
         family.phase.numbers = numbers.into_iter().collect();
         family.phase.measured = Some(Measured {
@@ -662,4 +712,35 @@ fn number(mut families: Vec<Family>, span: f64, has_communication: bool) -> Vec<
         });
     }
     families.into_iter().map(|family| family.phase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::nest::{Loop, Nest};
+    use super::super::pieces::{Group, Pieces};
+    use super::shared;
+
+    /// Rows of a part of an array; of the second process the last row of each half goes on in what follows, and is of another length.
+    #[test]
+    fn many_rows_are_few_shapes() {
+        let rows = |start, loops: &[(u64, i64)]| Nest {
+            start,
+            loops: loops.iter().map(|&(count, stride)| Loop { count, stride }).collect(),
+        };
+        let whole = Group { bytes: 10, nests: vec![rows(0, &[(200, 100), (100, 100_000)])] };
+        let most = Group {
+            bytes: 10,
+            nests: vec![rows(0, &[(200, 100), (99, 100_000)]), rows(9_900_000, &[(199, 100)])],
+        };
+        let last = Group { bytes: 20, nests: vec![rows(9_919_900, &[])] };
+        let pieces = [Pieces { groups: vec![whole] }, Pieces { groups: vec![most, last] }];
+        let found = shared(&[&pieces[0], &pieces[1]], &[0, 7]).unwrap();
+        let said: Vec<_> =
+            found.iter().map(|it| (it.places.to_string(), it.bytes, it.count(), it.begins.len())).collect();
+        let of = |places: &str, bytes, count| (places.to_owned(), bytes, count, 1);
+        let expected = [of("0", 10, 20_000), of("1", 10, 19_800), of("1", 10, 199), of("1", 20, 1)];
+        assert_eq!(said, expected);
+        assert_eq!(found[3].begins_of(1).collect::<Vec<_>>(), [9_919_907]);
+        assert_eq!(found[3].begins_of(0).count(), 0);
+    }
 }

@@ -4,6 +4,7 @@
 //! | step | module |
 //! |---|---|
 //! | requests of a process become local patterns, units and runs | `local`, `nest` |
+//! | where the bytes of a request through a view lie | `pieces` |
 //! | runs of all processes become phases, in families | `merge` |
 //! | which operation accesses data how | [`access`] |
 //!
@@ -14,6 +15,8 @@ pub mod access;
 mod local;
 mod merge;
 pub mod nest;
+pub(crate) mod pieces;
+mod series;
 
 use crate::events::{self, Event, Events, Names};
 use crate::model::Model;
@@ -22,9 +25,11 @@ use access::{Access, is_collective};
 use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};
 use arrow_array::{Array as _, PrimitiveArray, RecordBatch};
 use local::{Key, Local, Request};
+use miot_proto::event::flag;
 use miot_proto::op::{Layer, mpi_io};
 use miot_trace_store::FileNames;
 use miot_trace_store::schema::FILTERED;
+use pieces::{Lie, Set, Shown, Views};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Columns that [`Phases`] needs beside those of [`events::COLUMNS`].
@@ -89,18 +94,6 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The view of an open MPI file that leaves out parts of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct View {
-    pub(crate) displacement: i64,
-    pub(crate) etype: u64,
-    /// Bytes that the file type covers, and from one repetition of it to the next.
-    pub(crate) size: i64,
-    pub(crate) extent: i64,
-    /// File whose path tells the blocks of the file type.
-    pub(crate) map: Option<u64>,
-}
-
 /// A process of the application.
 #[derive(Debug, Default)]
 struct Process {
@@ -109,8 +102,6 @@ struct Process {
     /// Communication events so far; collective calls of all processes.
     ticks: u64,
     epoch: u64,
-    /// Requests that moved data.
-    requests: u64,
     /// End of the last of them.
     last: i64,
     is_interrupted: bool,
@@ -131,18 +122,18 @@ struct Known {
 
 /// Finds the phases of a trace: [`add`](Phases::add) its events, in order, then [`finish`](Phases::finish).
 #[derive(Debug)]
-pub struct Phases {
+pub struct Phases<'a> {
     options: Options,
+    files: &'a FileNames,
     names: Names,
     known: HashMap<u64, Known>,
     has_ranks: bool,
     /// Processes of the application, by the highest rank.
     world: u64,
     processes: HashMap<u64, Process>,
-    views: Vec<View>,
-    view_numbers: HashMap<View, u32>,
-    /// The view of each open file of each process.
-    handles: HashMap<(u64, u64), (u64, Option<u32>)>,
+    views: Views,
+    /// The elementary type and the view of each open file of each process.
+    handles: HashMap<(u64, u64), (u64, Shown)>,
     begin: i64,
     end: i64,
     /// The largest communicator that a file was opened with.
@@ -153,10 +144,10 @@ pub struct Phases {
     room: usize,
 }
 
-impl Phases {
-    /// Of a trace with this table of processes.
+impl<'a> Phases<'a> {
+    /// Of a trace with this table of processes, and these paths.
     #[must_use]
-    pub fn new(options: Options, processes: &[RecordBatch]) -> Phases {
+    pub fn new(options: Options, processes: &[RecordBatch], files: &'a FileNames) -> Phases<'a> {
         let mut known = HashMap::new();
         for batch in processes {
             let (Some(ids), Some(ranks)) =
@@ -180,13 +171,13 @@ impl Phases {
         let last = known.values().filter_map(|it: &Known| it.rank).max();
         Phases {
             options,
+            files,
             names: Names::default(),
             has_ranks: last.is_some(),
             world: last.map_or(0, |last| u64::from(last) + 1),
             known,
             processes: HashMap::new(),
-            views: Vec::new(),
-            view_numbers: HashMap::new(),
+            views: Views::default(),
             handles: HashMap::new(),
             begin: i64::MAX,
             end: i64::MIN,
@@ -288,18 +279,15 @@ impl Phases {
     fn set_view(&mut self, event: &Event, more: More) {
         let Some(handle) = event.handle else { return };
         let etype = event.length.and_then(|length| u64::try_from(length).ok()).unwrap_or(1).max(1);
-        let view = match (event.offset, more.type_size, more.type_extent) {
-            (Some(displacement), Some(size), Some(extent)) if size > 0 && extent > size => {
-                let view = View { displacement, etype, size, extent, map: event.file2 };
-                let next = self.views.len() as u32;
-                Some(*self.view_numbers.entry(view).or_insert_with(|| {
-                    self.views.push(view);
-                    next
-                }))
-            }
-            _ => None,
+        let bytes = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
+        let set = Set {
+            map: event.file2,
+            is_cut: event.flags & flag::PATH_CUT != 0,
+            size: bytes(more.type_size),
+            extent: bytes(more.type_extent),
         };
-        self.handles.insert((event.process, handle), (etype, view));
+        let shown = self.views.set(set, self.files);
+        self.handles.insert((event.process, handle), (etype, shown));
     }
 
     fn data(&mut self, event: &Event, more: More, layer: Layer) {
@@ -320,10 +308,15 @@ impl Phases {
             return;
         }
         let handle = event.handle.unwrap_or(0);
-        let (etype, view) = self.handles.get(&(event.process, handle)).copied().unwrap_or((1, None));
-        let offset = event.offset.and_then(|in_file| match view {
-            None => Some((in_file, in_file)),
-            Some(_) => Some((more.etypes?.saturating_mul(etype as i64), in_file)),
+        let known = self.handles.get(&(event.process, handle)).copied();
+        let (etype, shown) = known.unwrap_or((1, Shown::File));
+        let in_view =
+            more.etypes.map(|etypes| etypes.saturating_mul(i64::try_from(etype).unwrap_or(i64::MAX)));
+        let position = in_view.and_then(|position| u64::try_from(position).ok());
+        let lie = self.views.lie(shown, position, asked);
+        let offset = event.offset.and_then(|in_file| match lie {
+            Lie::Together | Lie::Pieces(_) => Some(in_file),
+            Lie::Unknown(_) => in_view,
         });
         let Some(process) = self.processes.get_mut(&event.process) else { return };
         let local = process.layers.entry(layer as u8).or_default();
@@ -332,10 +325,9 @@ impl Phases {
         {
             local.close_all(&mut self.room);
         }
-        process.requests += 1;
         process.last = process.last.max(event.end);
         let request = Request {
-            key: Key { file, access, size: Some(asked), etype, view },
+            key: Key { file, access, size: Some(asked), etype, lie },
             offset,
             moved,
             asked,
@@ -347,11 +339,11 @@ impl Phases {
         local.add(&request, &mut self.room);
     }
 
-    /// The model. `files` are the paths of the trace.
+    /// The model.
     ///
     /// # Errors
     /// [`Error::Nothing`], [`Error::SameRank`].
-    pub fn finish(mut self, files: &FileNames) -> Result<Model, Error> {
+    pub fn finish(mut self) -> Result<Model, Error> {
         for process in self.processes.values_mut() {
             process.layers.values_mut().for_each(|local| local.close_all(&mut self.room));
         }
@@ -367,7 +359,7 @@ impl Phases {
         let Some(layer) = wanted.into_iter().find(|layer| has(*layer)) else {
             return Err(Error::Nothing(self.options.layer));
         };
-        merge::finish(self, layer, files)
+        merge::finish(self, layer)
     }
 }
 

@@ -11,6 +11,13 @@ pub(crate) struct Block {
     pub(crate) bytes: u64,
 }
 
+/// Blocks of one length in nested loops, innermost first: how often, and how far from one to the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Term {
+    pub(crate) first: Block,
+    pub(crate) loops: Vec<(u64, i64)>,
+}
+
 /// Elements from `start` on, `count` of them.
 pub(crate) type Run = (i64, i64);
 
@@ -43,10 +50,13 @@ pub(crate) struct Layout {
     dense: Option<Block>,
 }
 
-/// Blocks in the order of the type's bytes, neighbours joined.
+/// Blocks in the order of the type's bytes, neighbours joined, and what is evenly apart made loops: a part of a matrix is
+/// one term, however many rows it has.
 #[derive(Debug)]
 struct Blocks {
-    blocks: Vec<Block>,
+    terms: Vec<Term>,
+    /// The last one, which may go on.
+    block: Option<Block>,
     most: usize,
     /// Steps left: a type may have more empty parts than bytes.
     steps: usize,
@@ -57,7 +67,7 @@ impl Blocks {
     const STEPS: usize = 1 << 18;
 
     fn new(most: usize) -> Blocks {
-        Blocks { blocks: Vec::new(), most, steps: Blocks::STEPS }
+        Blocks { terms: Vec::new(), block: None, most, steps: Blocks::STEPS }
     }
 
     /// False: too many steps.
@@ -68,13 +78,49 @@ impl Blocks {
 
     /// False: enough.
     fn push(&mut self, offset: i64, bytes: u64) -> bool {
-        let full = self.blocks.len() == self.most;
-        match self.blocks.last_mut() {
-            _ if bytes == 0 => {}
-            Some(last) if last.offset.wrapping_add_unsigned(last.bytes) == offset => last.bytes += bytes,
-            _ if full => return false,
-            _ => self.blocks.push(Block { offset, bytes }),
+        if bytes == 0 {
+            return true;
         }
+        match &mut self.block {
+            Some(last) if last.offset.wrapping_add_unsigned(last.bytes) == offset => {
+                last.bytes += bytes;
+                true
+            }
+            block => {
+                let over = block.replace(Block { offset, bytes });
+                over.is_none_or(|over| self.end(over))
+            }
+        }
+    }
+
+    /// Takes in a block that does not go on. False: enough.
+    fn end(&mut self, block: Block) -> bool {
+        self.terms.push(Term { first: block, loops: Vec::new() });
+        while self.join() {}
+        if self.terms.len() > self.most {
+            self.terms.truncate(self.most);
+            return false;
+        }
+        true
+    }
+
+    /// Joins the last two terms if they are part of a loop.
+    fn join(&mut self) -> bool {
+        let [.., before, last] = self.terms.as_mut_slice() else { return false };
+        let depth = last.loops.len();
+        if before.first.bytes != last.first.bytes || before.loops.get(..depth) != Some(last.loops.as_slice())
+        {
+            return false;
+        }
+        let distance = last.first.offset.wrapping_sub(before.first.offset);
+        match before.loops.get(depth..) {
+            Some([]) if distance > 0 => before.loops.push((2, distance)),
+            Some([(count, stride)]) if stride.checked_mul(*count as i64) == Some(distance) => {
+                before.loops[depth].0 += 1;
+            }
+            _ => return false,
+        }
+        self.terms.pop();
         true
     }
 }
@@ -82,9 +128,9 @@ impl Blocks {
 impl Layout {
     pub(crate) fn new(kind: Kind, extent: i64) -> Layout {
         let mut layout = Layout { kind, extent, dense: None };
-        let (blocks, whole) = layout.blocks(1);
-        layout.dense =
-            blocks.first().copied().filter(|only| whole && i64::try_from(only.bytes) == Ok(extent));
+        let mut found = Blocks::new(0);
+        let whole = layout.flatten(0, &mut found);
+        layout.dense = found.block.filter(|only| whole && i64::try_from(only.bytes) == Ok(extent));
         layout
     }
 
@@ -93,11 +139,13 @@ impl Layout {
         self.extent
     }
 
-    /// At most so many blocks, and whether they are all.
-    pub(crate) fn blocks(&self, most: usize) -> (Vec<Block>, bool) {
+    /// At most so many terms, and whether they are all.
+    pub(crate) fn terms(&self, most: usize) -> (Vec<Term>, bool) {
         let mut found = Blocks::new(most);
         let whole = self.flatten(0, &mut found);
-        (found.blocks, whole)
+        let last = found.block.take();
+        let whole = last.is_none_or(|last| found.end(last)) && whole;
+        (found.terms, whole)
     }
 
     fn flatten(&self, at: i64, into: &mut Blocks) -> bool {
@@ -155,7 +203,7 @@ pub(crate) fn dealt(size: i64, block: i64, processes: i64, process: i64) -> Vec<
 
 #[cfg(test)]
 mod tests {
-    use super::{Block, Dimension, Kind, Layout, dealt};
+    use super::{Block, Dimension, Kind, Layout, Term, dealt};
     use proptest::prelude::*;
     use std::rc::Rc;
 
@@ -228,23 +276,46 @@ mod tests {
         fn blocks_are_the_bytes_of_the_type(layout in layouts()) {
             let mut expected = Vec::new();
             each(&layout, 0, &mut expected);
-            let (blocks, whole) = layout.blocks(usize::MAX);
+            let (terms, whole) = layout.terms(usize::MAX);
             prop_assert!(whole);
-            let found: Vec<i64> = blocks
+            let found: Vec<i64> = terms
                 .iter()
-                .flat_map(|block| (0..block.bytes as i64).map(|byte| block.offset + byte))
+                .flat_map(blocks)
+                .flat_map(|block| (0..block.bytes as i64).map(move |byte| block.offset + byte))
                 .collect();
             prop_assert_eq!(found, expected);
         }
     }
 
     #[test]
+    fn rows_of_a_part_of_an_array_are_one_term() {
+        let dimension = |size, start, count| Dimension { size, runs: vec![(start, count)] };
+        let dimensions = vec![dimension(100, 10, 30), dimension(200, 50, 40), dimension(64, 16, 8)];
+        let (terms, whole) = Layout::new(Kind::Array { dimensions, of: bytes(8, 8) }, 0).terms(1024);
+        let first = Block { offset: 8 * (16 + 64 * (50 + 200 * 10)), bytes: 64 };
+        assert!(whole);
+        assert_eq!(terms, [Term { first, loops: vec![(40, 64 * 8), (30, 200 * 64 * 8)] }]);
+    }
+
+    #[test]
     fn a_type_of_more_parts_than_wanted_is_cut() {
+        let indexed = |count: i64| Kind::Blocks((0..count).map(|i| (i * i * 8, 1, bytes(4, 4))).collect());
+        let (terms, whole) = Layout::new(indexed(100), i64::MAX).terms(3);
+        assert!(terms.len() == 3 && !whole, "{terms:?}");
         let vector = Kind::Strided { count: 1 << 40, length: 1, stride: 8, of: bytes(4, 4) };
-        let (blocks, whole) = Layout::new(vector, i64::MAX).blocks(3);
-        assert_eq!(blocks.last(), Some(&Block { offset: 16, bytes: 4 }));
-        assert!(blocks.len() == 3 && !whole);
+        assert!(!Layout::new(vector, i64::MAX).terms(3).1);
         let nothing = Kind::Strided { count: 1 << 40, length: 0, stride: 8, of: bytes(4, 4) };
-        assert!(!Layout::new(nothing, 0).blocks(3).1);
+        assert!(!Layout::new(nothing, 0).terms(3).1);
+    }
+
+    /// The blocks that a term stands for.
+    fn blocks(term: &Term) -> Vec<Block> {
+        term.loops.iter().fold(vec![term.first], |inner, (count, stride)| {
+            let moved = |turn: u64| {
+                let distance = turn as i64 * stride;
+                inner.iter().map(move |block| Block { offset: block.offset + distance, ..*block })
+            };
+            (0..*count).flat_map(moved).collect()
+        })
     }
 }

@@ -281,19 +281,22 @@ fn view(mpi: &Mpi, etype: Handle, filetype: Handle, event: &mut Event) {
     event.ext.type_extent = mpi.extent(filetype).map_or(MIOT_NONE, |extent| extent as u64);
 }
 
-/// `REPRESENTATION OFFSET:BYTES,…` as far as a record has room, and whether these are all blocks.
+/// `REPRESENTATION OFFSET:BYTES*COUNT+STRIDE…,…` as far as a record has room, and whether these are all blocks.
 fn view_text(mpi: &Mpi, representation: &str, filetype: Handle) -> (String, bool) {
-    /// Shortest text of a block, with its comma.
+    /// Shortest text of a term, with its comma.
     const SHORTEST: usize = 4;
     let mut text = format!("{representation} ");
-    let Some((blocks, mut whole)) = layout(mpi, filetype).map(|layout| layout.blocks(MAX_PATH / SHORTEST))
+    let Some((terms, mut whole)) = layout(mpi, filetype).map(|layout| layout.terms(MAX_PATH / SHORTEST))
     else {
         return (text, false);
     };
-    for (i, block) in blocks.iter().enumerate() {
+    for (i, term) in terms.iter().enumerate() {
         let fits = text.len();
         let comma = if i == 0 { "" } else { "," };
-        let _ = write!(text, "{comma}{}:{}", block.offset, block.bytes);
+        let _ = write!(text, "{comma}{}:{}", term.first.offset, term.first.bytes);
+        for (count, stride) in &term.loops {
+            let _ = write!(text, "*{count}+{stride}");
+        }
         if text.len() > MAX_PATH {
             text.truncate(fits);
             whole = false;

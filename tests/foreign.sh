@@ -4,6 +4,7 @@
 #   tests/foreign.sh --short            what runs on every change, in little time
 #   tests/foreign.sh git postgresql     only these; also with --short
 #   tests/foreign.sh --list             their names
+#   tests/foreign.sh --present ...      installs nothing
 # MIOT_BIN: folder of the binaries; without it they are built. MIOT_FOREIGN_KEEP=yes leaves traces and outputs.
 #
 # A program is a file tests/foreign/NAME.sh, which sets:
@@ -22,19 +23,21 @@ say() { echo "foreign: $*"; }
 . tests/packages.sh
 
 FOREIGN_SHORT=no
+FOREIGN_PRESENT=no
 names=()
 for word; do
     case "$word" in
         --short) FOREIGN_SHORT=yes ;;
+        --present) FOREIGN_PRESENT=yes ;;
         --list) basename -s .sh tests/foreign/*.sh; exit ;;
         -*) say "unknown option $word; see the head of tests/foreign.sh" >&2; exit 2 ;;
         *) [ -f "tests/foreign/$word.sh" ] || { say "there is no $word; see --list" >&2; exit 2; }
             names+=("$word") ;;
     esac
 done
-export FOREIGN_SHORT
+export FOREIGN_SHORT FOREIGN_PRESENT
 # Made here once per clone: Python environments, programs built from source.
-export FOREIGN_TOOLS=$root/target/foreign
+export FOREIGN_TOOLS=$root/target/tools
 if [ ${#names[@]} -eq 0 ]; then
     for file in tests/foreign/*.sh; do
         [ "$FOREIGN_SHORT" = no ] || grep -q '^in_short=yes' "$file" || continue
@@ -45,12 +48,16 @@ fi
 # --- what is needed -----------------------------------------------------------------------------------
 mapfile -t wanted < <(for name in "${names[@]}"; do (. "tests/foreign/$name.sh"; printf '%s\n' "${packages[@]}"); done | sort -u)
 mapfile -t wanted < <(missing "${wanted[@]}")
-if [ ${#wanted[@]} -gt 0 ]; then
+if [ ${#wanted[@]} -gt 0 ] && [ "$FOREIGN_PRESENT" = no ]; then
     say "installing ${wanted[*]}"
-    update && install "${wanted[@]}" || say "could not be installed: ${wanted[*]}" >&2
+    if update && install "${wanted[@]}"; then
+        stop_services "${wanted[@]}"
+    else
+        say "could not be installed: ${wanted[*]}" >&2
+    fi
 fi
 if [ -z "${MIOT_BIN:-}" ]; then
-    cargo build --workspace --lib --bins --locked --quiet
+    cargo build --workspace --exclude miot-query --lib --bins --locked --quiet
     MIOT_BIN=$root/target/debug
 fi
 
@@ -60,7 +67,9 @@ keep() { [ "${MIOT_FOREIGN_KEEP:-no}" = yes ]; }
 trap 'keep || rm -rf "$top"' EXIT
 chmod 755 "$top"
 mkdir "$top/bin"
-cp "$MIOT_BIN/miot" "$MIOT_BIN"/libmiot_{posix,mpi}.so "$top/bin/"
+# Links, where the file system allows: debug builds are large.
+cp --link "$MIOT_BIN/miot" "$MIOT_BIN"/libmiot_{posix,mpi}.so "$top/bin/" 2> /dev/null ||
+    cp "$MIOT_BIN/miot" "$MIOT_BIN"/libmiot_{posix,mpi}.so "$top/bin/"
 cp -r tests/foreign "$top/programs"
 
 # --- one run ------------------------------------------------------------------------------------------

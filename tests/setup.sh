@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need and is not there yet: Debian packages, Python packages in an environment of
-# their own, three cargo tools, a small Debian to boot. Can be run again at any time; does nothing when nothing is
+# their own, some cargo tools, a small Debian to boot. Can be run again at any time; does nothing when nothing is
 # missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,6 +22,7 @@ packages=(
     python3-bt2 # what babeltrace2 finds in an export
     iproute2 prometheus # networks of tests' own; promtool
     glusterfs-server glusterfs-client libglusterfs-dev liburcu-dev uuid-dev # a file system with a client to trace
+    postgresql redis-server nginx-light wrk curl stress-ng libpython3.11-testsuite # programs of other people
     debootstrap systemd-container dpkg-dev   # packages, installed into a Debian that is booted
 )
 command -v git > /dev/null || packages+=(git)
@@ -30,14 +31,7 @@ if [ ${#wanted[@]} -gt 0 ]; then
     say "installing ${wanted[*]}"
     update
     install "${wanted[@]}"
-    # Only its promtool is wanted.
-    case " ${wanted[*]} " in *" prometheus "*)
-        [ ! -d /run/systemd/system ] || as_root systemctl disable --quiet --now prometheus ;;
-    esac
-    # Tests start a management daemon of their own.
-    case " ${wanted[*]} " in *" glusterfs-server "*)
-        [ ! -d /run/systemd/system ] || as_root systemctl disable --quiet --now glusterd ;;
-    esac
+    stop_services "${wanted[@]}"
 fi
 
 # --- Python -------------------------------------------------------------------------------------------
@@ -68,6 +62,7 @@ tool() {
 tool cargo-deny 0.20.2
 tool cargo-nextest 0.9.143
 tool cargo-deb 3.8.0
+tool fsx 0.3.2
 
 # --- a small Debian to boot ---------------------------------------------------------------------------
 bash tests/debian-root.sh || say "target/debian-root could not be made: the packages are not tested" >&2

@@ -5,7 +5,8 @@ in_short=yes
 fsx_version=0.3.2
 
 ready() {
-    [ -x "$FOREIGN_TOOLS/bin/fsx" ] && return
+    [ ! -x "$FOREIGN_TOOLS/bin/fsx" ] || return 0
+    [ "$FOREIGN_PRESENT" = no ] || { echo "fsx is not in target/tools"; return 1; }
     cargo install --quiet --locked fsx --version "$fsx_version" --root "$FOREIGN_TOOLS"
 }
 

@@ -10,6 +10,7 @@ ready() {
     for mpi in mpich openmpi; do
         dir=$FOREIGN_TOOLS/mpi4py-$mpi
         [ "$(cat "$dir/wanted" 2> /dev/null)" != "$mpi4py_version" ] || continue
+        [ "$FOREIGN_PRESENT" = no ] || { echo "$dir is missing"; return 1; }
         rm -rf "$dir"
         python3 -m venv "$dir"
         MPICC=mpicc.$mpi "$dir/bin/pip" install --quiet --disable-pip-version-check --no-binary mpi4py "mpi4py==$mpi4py_version"

@@ -44,8 +44,8 @@ work() {
     grep -q 'automatic recovery in progress' log && echo recovered
     holds
     query "vacuum full" > /dev/null
-    pg_amcheck --all
-    pg_dump -t pgbench_tellers --schema-only | sha256sum
+    query 'create extension amcheck' && pg_amcheck
+    pg_dump -t pgbench_tellers --schema-only | grep -vE '^(--|\\\\)' | sha256sum
     query "select 'after the crash: ' || (count(*) > $before) from pgbench_history"
     pg_ctl -D data -s -m fast stop
     pg_controldata data | grep 'cluster state'

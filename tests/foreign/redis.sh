@@ -5,7 +5,7 @@ in_short=yes
 
 cli() { redis-cli -s "$PWD/socket" "$@"; }
 start() {
-    redis-server --port 0 --unixsocket "$PWD/socket" --dir "$PWD" --appendonly yes --appendfsync always \
+    redis-server --port 0 --unixsocket "$PWD/socket" --dir "$PWD" --appendonly yes --appendfsync everysec \
         --enable-debug-command yes --daemonize yes --pidfile "$PWD/pid" --logfile "$PWD/log" > /dev/null
     until [ "$(cli ping 2> /dev/null)" = PONG ]; do sleep 0.05; done
 }

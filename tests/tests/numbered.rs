@@ -20,7 +20,7 @@ fn oracle(options: &[&str]) {
 /// Each of the three policies once.
 #[test]
 fn each_write_is_there_once_or_counted() {
-    oracle(&["--seconds", "36", "--round", "12"]);
+    oracle(&["--seconds", "30", "--round", "10"]);
 }
 
 #[test]

@@ -15,6 +15,9 @@ from judge import Judge
 
 POLICIES = ("drop-newest", "overwrite-oldest", "wait")
 DISKS = (None, "trace", "spool")
+# Number of the round, a brief one without damage, whose trace is judged with one thing wrong after the other.
+MUTANTS = -1
+MUTANTS_SECONDS = 2
 # Exit codes of `miot fsck --repair`: nothing was wrong or all is repaired; repaired, and events are lost.
 REPAIRED = (0, 3)
 
@@ -42,6 +45,8 @@ def main():
     print(f"oracle: MIOT_SEED={options.seed}, {options.seconds} s in rounds of {options.round} s")
     rounds = max(1, options.seconds // options.round)
     failed = 0
+    if options.only is None:
+        failed += not play(options, MUTANTS, mounts)
     for number in range(rounds) if options.only is None else [options.only]:
         failed += not play(options, number, mounts)
     print(f"oracle: {rounds} rounds, {failed} failed; MIOT_SEED={options.seed}")
@@ -60,8 +65,9 @@ def enter_mount_namespace():
 def play(options, number, mounts):
     """One round. True if all was well."""
     chance = random.Random(f"{options.seed} {number}")
-    when_full = POLICIES[number % len(POLICIES)]
-    full = DISKS[(number // len(POLICIES) + number) % len(DISKS)] if mounts else None
+    when_full = POLICIES[number % len(POLICIES)] if number != MUTANTS else POLICIES[0]
+    # Each policy with each of them, in turn.
+    full = DISKS[(number // len(POLICIES) + number) % len(DISKS)] if mounts and number != MUTANTS else None
     place = tempfile.mkdtemp(prefix="miot-oracle-")
     shared = tempfile.mkdtemp(prefix="miot-oracle-", dir="/dev/shm")
     problems, field, judge = [], None, None
@@ -69,14 +75,15 @@ def play(options, number, mounts):
         program = f"{place}/numbered"
         source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "numbered.c")
         subprocess.run(["gcc", "-O1", "-pthread", "-o", program, source], check=True)
-        field = Field(options.bin, program, place, shared, when_full, full, options.damage)
-        field.run(chance, options.round)
-        if options.damage:
+        damages = options.damage and number != MUTANTS
+        field = Field(options.bin, program, place, shared, when_full, full, damages)
+        field.run(chance, options.round if number != MUTANTS else MUTANTS_SECONDS)
+        if damages:
             field.damage_at_rest(chance)
         problems += checked(options.bin, field)
         judge = Judge(field.trace, field.programs, when_full, bool(field.damaged))
         problems += judge.judge()
-        if number == 0 and not problems and not field.damaged:
+        if number == MUTANTS and not problems:
             problems += mutants.unnoticed(field.trace, field.programs, when_full)
     except AssertionError as error:
         problems.append(str(error))

@@ -18,7 +18,7 @@ WATCHDOG = 240
 WRITER = {"live": (5, 3000), "still": (1, 1500)}
 CLIENT = {"live": (300, 4000), "dead": (0, 400), "still": (10, 2000)}
 SERVER = {"live": (500, 6000), "dead": (0, 600), "still": (10, 2000)}
-WRITERS_PER_NODE = 3
+WRITERS_PER_NODE = 2
 
 
 def free_port():
@@ -120,9 +120,9 @@ class Writer:
         self.notes = f"{field.place}/notes-{number}"
         with open(self.notes, "wb") as file:
             file.truncate(notes.BYTES)
-        places, lives = random.randrange(1, 4), random.randrange(1, notes.MOST_LIVES + 1)
+        places, lives = random.randrange(1, 4), random.randrange(1, 25)
         # Some overflow their lanes, most do not.
-        writes, pause = random.choice(((200, 2000), (5000, 5000), (100000, 10000), (20000, 3000), (3000, 0)))
+        writes, pause = random.choice(((200, 5000), (5000, 10000), (100000, 20000), (20000, 5000), (3000, 0)))
         command = [field.program, str(number), str(places), str(lives), str(writes), str(pause), self.notes, field.files]
         environment = {"LD_PRELOAD": field.hook, "MIOT_DIR": node.dir}
         self.process = subprocess.Popen(command, env=os.environ | environment, stdin=subprocess.DEVNULL)

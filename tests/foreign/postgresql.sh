@@ -45,7 +45,7 @@ work() {
     holds
     query "vacuum full" > /dev/null
     query 'create extension amcheck' && pg_amcheck
-    pg_dump -t pgbench_tellers --schema-only | grep -vE '^(--|\\\\)' | sha256sum
+    pg_dump -t pgbench_tellers --schema-only | grep -vE '^(--|\\)' | sha256sum
     query "select 'after the crash: ' || (count(*) > $before) from pgbench_history"
     pg_ctl -D data -s -m fast stop
     pg_controldata data | grep 'cluster state'

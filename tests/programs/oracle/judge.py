@@ -21,9 +21,7 @@ import pyarrow.parquet
 
 from notes import LENGTHS, MOST_LIVES
 
-INTERRUPTED, LATE, TIE = 1 << 3, 1 << 7, 1 << 15
-# Marks of times that are not those of the node's clock.
-MOVED = LATE
+INTERRUPTED, LATE, MOVED = 1 << 3, 1 << 7, 1 << 14
 # A log-client converts ticks by pairs of readings of two clocks.
 SLACK_NS = 100_000
 EVENTS = ["time", "process", "pid", "tid", "op", "file", "offset", "length", "result", "flags", "stream", "seq", "node"]
@@ -213,7 +211,7 @@ class Judge:
         self.sql.execute(
             """create table missing as select program, sum(done - present)::bigint as least,
             sum(begun - done - in_flight)::bigint as unsure, count(*) as threads,
-            sum(1 - opened)::bigint as unopened, sum(done)::bigint as written from counts group by 1"""
+            sum(greatest(0, 1 - opened))::bigint as unopened, sum(done)::bigint as written from counts group by 1"""
         )
         self.sql.execute(
             """create table lost as select program, sum(count)::bigint as lost from losses left join programs using (process) group by 1"""
@@ -256,7 +254,7 @@ class Judge:
         self.sql.execute(
             f"""create table errors as select greatest(before - rows.time, rows.time - after, 0) as error, clocks.uncertainty, flags, rows.tag, number
             from rows join samples using (tag, number) asof left join clocks on rows.node = clocks.node and rows.time >= clocks.time
-            where not cut_off and flags & {MOVED} = 0"""
+            where not cut_off and flags & {LATE | MOVED} = 0"""
         )
         self.wrong(
             "further off than the trace states (thread, request, error, uncertainty, flags)",

@@ -31,12 +31,15 @@ work() {
     for mpi in mpich openmpi; do
         for ranks in 1 2 3; do
             launcher=mpiexec.$mpi
-            timeout 900 "$launcher" -n "$ranks" "$FOREIGN_TOOLS/mpi4py-$mpi/bin/python" "$FOREIGN_TOOLS/mpi4py-$mpi/source/test/main.py" \
-                -v -e test_spawn -e test_dynproc "${rest[@]}" > "output-$mpi-$ranks" 2>&1 && echo "ok $mpi, $ranks ranks" ||
+            # A file for each rank: their lines would mix.
+            # shellcheck disable=SC2016
+            timeout 900 "$launcher" -n "$ranks" sh -c 'exec "$@" > "$0.$$" 2>&1' "output-$mpi-$ranks" \
+                "$FOREIGN_TOOLS/mpi4py-$mpi/bin/python" "$FOREIGN_TOOLS/mpi4py-$mpi/source/test/main.py" \
+                -v -e test_spawn -e test_dynproc "${rest[@]}" && echo "ok $mpi, $ranks ranks" ||
                 echo "exit code $?: $mpi, $ranks ranks"
-            # Each rank says it.
-            grep -aoE '^test[A-Za-z0-9_]+ \([A-Za-z0-9_.]+\).* \.\.\. ok$' "output-$mpi-$ranks" |
-                sed "s/ \.\.\. ok$//; s/^/ok $mpi $ranks: /" | sort -u
+            # What is good in every rank.
+            cat "output-$mpi-$ranks".* | grep -aoE '^test[A-Za-z0-9_]+ \([A-Za-z0-9_.]+\) \.\.\. ok$' | sort | uniq -c |
+                awk -v ranks="$ranks" -v mpi="$mpi" '$1 == ranks { print "ok", mpi, ranks ":", $2, $3 }'
         done
     done
 }

@@ -22,3 +22,20 @@ update() { as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq; }
 install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" > /dev/null
 }
+
+# Stops the services that came with these packages, just installed: tests start their own.
+stop_services() {
+    [ -d /run/systemd/system ] || return 0
+    local package service
+    for package; do
+        case "$package" in
+            prometheus | postgresql | redis-server) service=$package ;;
+            glusterfs-server) service=glusterd ;;
+            nginx-light) service=nginx ;;
+            openssh-server) service=ssh ;;
+            chrony | vsftpd) service=$package ;;
+            *) continue ;;
+        esac
+        as_root systemctl disable --quiet --now "$service"
+    done
+}

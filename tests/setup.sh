@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need and is not there yet: Debian packages, Python packages in an environment of
-# their own, five cargo tools, a small Debian to boot. Can be run again at any time; does nothing when nothing is
+# their own, some cargo tools, a small Debian to boot. Can be run again at any time; does nothing when nothing is
 # missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,6 +25,7 @@ packages=(
     iproute2 prometheus # networks of tests' own; promtool
     glusterfs-server glusterfs-client libglusterfs-dev liburcu-dev uuid-dev # a file system with a client to trace
     openssh-server openssh-client chrony vsftpd bubblewrap file man-db groff-base # programs that confine themselves
+    postgresql redis-server nginx-light wrk curl libpython3.11-testsuite # programs of other people
     debootstrap systemd-container dpkg-dev   # packages, installed into a Debian that is booted
 )
 command -v git > /dev/null || packages+=(git)
@@ -33,21 +34,7 @@ if [ ${#wanted[@]} -gt 0 ]; then
     say "installing ${wanted[*]}"
     update
     install "${wanted[@]}"
-    # Only its promtool is wanted.
-    case " ${wanted[*]} " in *" prometheus "*)
-        [ ! -d /run/systemd/system ] || as_root systemctl disable --quiet --now prometheus ;;
-    esac
-    # Tests start servers of their own.
-    for server in ssh chrony vsftpd; do
-        case "$server: ${wanted[*]} " in
-            ssh:*" openssh-server "* | chrony:*" chrony "* | vsftpd:*" vsftpd "*)
-                [ ! -d /run/systemd/system ] || as_root systemctl disable --quiet --now "$server" ;;
-        esac
-    done
-    # The same of a management daemon.
-    case " ${wanted[*]} " in *" glusterfs-server "*)
-        [ ! -d /run/systemd/system ] || as_root systemctl disable --quiet --now glusterd ;;
-    esac
+    stop_services "${wanted[@]}"
 fi
 
 # --- Python -------------------------------------------------------------------------------------------

@@ -1,0 +1,23 @@
+# shellcheck shell=bash disable=SC2034
+# CPython's own tests.
+packages=(libpython3.11-testsuite python3.11)
+compare=tests
+in_short=yes
+
+work() {
+    local tests=(test_os test_io test_subprocess test_shutil test_mmap test_socket test_threading test_signal test_asyncio
+        test_multiprocessing_fork test_multiprocessing_spawn test_multiprocessing_forkserver test_posix test_fileio test_file
+        test_largefile test_tempfile test_select test_selectors test_fcntl test_pty test_pathlib test_glob test_zipfile
+        test_tarfile test_sqlite3 test_dbm test_mailbox test_concurrent_futures)
+    [ "$FOREIGN_SHORT" = no ] || tests=(test_os test_posix test_shutil test_fileio test_fcntl test_selectors)
+    # Tests may fail plain as well: what counts is which.
+    python3.11 -m test --junit-xml results.xml --timeout 900 "${tests[@]}" > output 2>&1 || true
+    python3.11 - results.xml <<'END'
+import sys
+import xml.etree.ElementTree as tree
+
+for case in tree.parse(sys.argv[1]).iter("testcase"):
+    bad = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
+    print(bad[0] if bad else "ok", case.get("name"))
+END
+}

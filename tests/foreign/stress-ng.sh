@@ -1,0 +1,30 @@
+# shellcheck shell=bash disable=SC2034
+# stress-ng: everything it has for file systems, I/O and descriptors, one after the other; a few at once when it is to be brief.
+packages=(stress-ng)
+compare=tests
+in_short=yes
+
+stress() {
+    local code=0
+    mkdir "t-$1"
+    timeout 60 stress-ng --temp-path "t-$1" "--$1" 1 --timeout 1s --oomable > /dev/null 2>> "output-$1" || code=$?
+    case $code in
+        0) echo "ok $1" ;;
+        *) echo "exit code $code: $1" ;;
+    esac
+}
+
+work() {
+    local name
+    if [ "$FOREIGN_SHORT" = yes ]; then
+        for name in access aio dentry dup fallocate fcntl filename getdent hdd iomix lease lockofd open readahead rename revio seek \
+            sendfile splice sync-file utime vm-splice xattr eventfd; do stress $name & done
+        wait
+        return
+    fi
+    # Without what changes the machine for others or needs a device of its own.
+    for name in $(for class in filesystem io pipe; do stress-ng --class "$class?" | sed 's/.*: //'; done | tr ' ' '\n' | sort -u |
+        grep -vxE 'bind-mount|binderfs|rawdev|ioprio') mmap mmapfork msync poll epoll sockfd socket sock mq inotify; do
+        stress "$name"
+    done
+}

@@ -21,16 +21,15 @@
 //! or forward), else random.
 //!
 //! Only outermost requests count ([`crate::outermost`]), so collective MPI-IO is seen as the ranks asked for it, not as
-//! aggregators carried it out. Files of the system are left out ([`crate::programs::is_system`]), and so are failed
-//! requests.
+//! aggregators carried it out. Files of the system are left out ([`crate::programs::is_system`])
+//! unless asked for, and counted; failed requests are left out.
 //!
 //! Memory grows with the number of members, and of files up to [`FILES`]; of files that are shared, with the members that
 //! share them up to [`SHARERS`] in all.
 
-use crate::by_id::ById;
 use crate::events::{Event, Events, Names};
 use crate::outermost::Outermost;
-use crate::programs::{Member, Program, Programs, is_system};
+use crate::programs::{LeftOut, Member, Program, Programs, SystemFiles};
 use crate::recent::Recent;
 use arrow_array::RecordBatch;
 use miot_proto::op::{Class, Layer};
@@ -138,6 +137,8 @@ pub struct Patterns {
     pub files_left_out: u64,
     /// Members of shared files that were not told apart, because there were too many.
     pub sharers_left_out: u64,
+    /// Requests to files of the operating system and its programs that were not looked at by choice.
+    pub system_files_left_out: LeftOut,
 }
 
 /// How the members of a program share its files.
@@ -249,8 +250,7 @@ pub struct Accesses {
     names: Names,
     outermost: Outermost,
     programs: Programs,
-    /// By file, once asked.
-    left_out: ById<Option<bool>>,
+    system_files: SystemFiles,
     files: HashMap<(usize, u64), Access>,
     members: HashMap<Member, u64>,
     /// Begin and end of the last access, by process, file and direction.
@@ -268,7 +268,7 @@ impl Accesses {
             names: Names::default(),
             outermost: Outermost::default(),
             programs,
-            left_out: ById::default(),
+            system_files: SystemFiles::default(),
             files: HashMap::new(),
             members: HashMap::new(),
             positions: Recent::new(POSITIONS),
@@ -276,6 +276,12 @@ impl Accesses {
             files_left_out: HashSet::new(),
             sharers_left_out: 0,
         }
+    }
+
+    /// Requests to files of the operating system and its programs are taken in as well.
+    #[must_use]
+    pub fn with_system_files(self, are_included: bool) -> Accesses {
+        Accesses { system_files: SystemFiles::new(are_included), ..self }
     }
 
     /// Takes in events, in order, with the paths of their files. A batch without [`crate::events::COLUMNS`] adds nothing.
@@ -314,9 +320,7 @@ impl Accesses {
         moved: u64,
         paths: &FileNames,
     ) {
-        let is_left_out =
-            self.left_out.get(file).get_or_insert_with(|| paths.get(file).is_some_and(is_system));
-        if *is_left_out {
+        if self.system_files.leave_out(file, moved, paths) {
             return;
         }
         let member = self.programs.member(event.process);
@@ -377,6 +381,7 @@ impl Accesses {
                 .collect(),
             files_left_out: self.files_left_out.len() as u64,
             sharers_left_out: self.sharers_left_out,
+            system_files_left_out: self.system_files.left_out,
         }
     }
 }

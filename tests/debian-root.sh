@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Makes target/debian-root, once: the small Debian that tests boot (systemd-nspawn) and install packages into. Needs
-# root, debootstrap, and the Debian mirror of this machine.
+# Makes a small Debian in a folder, once: tests boot it (systemd-nspawn) and install packages into it. Needs root,
+# debootstrap, and the Debian mirror of this machine.
+#   tests/debian-root.sh FOLDER
 set -euo pipefail
 cd "$(dirname "$0")/.."
-root=target/debian-root
-[ -e $root/made ] && exit
+root=${1:?the folder}
+[ -e "$root/made" ] && exit
 say() { echo "debian-root: $*"; }
 # shellcheck source=packages.sh
 . tests/packages.sh
@@ -13,11 +14,11 @@ mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Cr
     awk '$2 == "bookworm" && $3 == "main" { print $1; exit }')
 [ -n "$mirror" ] || { say "this machine has no mirror of Debian 12 (bookworm)" >&2 && exit 1; }
 say "making $root (a minute, once)"
-as_root rm -rf $root
-as_root debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus bookworm $root "$mirror" > target/debian-root.log 2>&1 ||
-    { tail -5 target/debian-root.log >&2 && exit 1; }
-as_root rm -rf $root/var/cache/apt/archives $root/var/lib/apt/lists
-echo '127.0.0.1 localhost' | as_root tee $root/etc/hosts > /dev/null
+as_root rm -rf "$root"
+as_root debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus bookworm "$root" "$mirror" > "$root.log" 2>&1 ||
+    { tail -5 "$root.log" >&2 && exit 1; }
+as_root rm -rf "$root/var/cache/apt/archives" "$root/var/lib/apt/lists"
+echo '127.0.0.1 localhost' | as_root tee "$root/etc/hosts" > /dev/null
 # A machine is named by whoever boots it.
-as_root rm -f $root/etc/hostname $root/etc/machine-id
-as_root touch $root/etc/machine-id $root/made
+as_root rm -f "$root/etc/hostname" "$root/etc/machine-id"
+as_root touch "$root/etc/machine-id" "$root/made"

@@ -16,9 +16,6 @@ targets=(batch control dxt lane miller segment session spool strace trace wire)
 export RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=target/fuzz
 export RUSTFLAGS="--cfg fuzzing -Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer"
 export RUSTC_WORKSPACE_WRAPPER=$PWD/tests/fuzz-rustc.sh
-export MIOT_COVERAGE="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
-    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
-    -Cllvm-args=-sanitizer-coverage-trace-compares"
 binaries=(--bin seeds)
 for target in "${targets[@]}"; do binaries+=(--bin "$target"); done
 cargo build --quiet --locked --profile fuzz --package miot-fuzz --features libfuzzer --target "$host" "${binaries[@]}"
@@ -34,18 +31,21 @@ if [ -e "$seconds" ]; then
     exit
 fi
 "$bin/seeds" "$CARGO_TARGET_DIR/seeds"
-for target in "${targets[@]}"; do
-    seed=${MIOT_SEED:-$((RANDOM * 32768 + RANDOM))}
-    corpus=$CARGO_TARGET_DIR/corpus/$target artifacts=$CARGO_TARGET_DIR/artifacts/$target/
+# One target from its seeds. Prints when it has ended, as several run beside one another.
+run_target() {
+    local target=$1 seed=${MIOT_SEED:-$((RANDOM * 32768 + RANDOM))}
+    local corpus=$CARGO_TARGET_DIR/corpus/$target artifacts=$CARGO_TARGET_DIR/artifacts/$target/
     mkdir -p "$corpus" "$artifacts"
-    echo "fuzz: $target for $seconds s, MIOT_SEED=$seed"
     if ! "$bin/$target" "$corpus" "$CARGO_TARGET_DIR/seeds/$target" -seed="$seed" -max_total_time="$seconds" \
         -max_len=16384 -len_control=20 -timeout=20 -rss_limit_mb=2048 -artifact_prefix="$artifacts" \
         -print_final_stats=1 > "$artifacts/log" 2>&1; then
         tail -n 60 "$artifacts/log"
         echo "fuzz: $target failed with MIOT_SEED=$seed; the input is in $artifacts" >&2
-        exit 1
+        return 1
     fi
-    grep -E 'stat::(number_of_executed_units|average_exec)|^#[0-9]+.*DONE' "$artifacts/log" | tr '\n' ' '
-    echo
-done
+    echo "fuzz: $target for $seconds s, MIOT_SEED=$seed:" \
+        "$(grep -E 'stat::(number_of_executed_units|average_exec)|^#[0-9]+.*DONE' "$artifacts/log" | tr '\n' ' ')"
+}
+export -f run_target
+export bin seconds
+printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I '{}' bash -c 'run_target {}'

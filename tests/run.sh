@@ -1,16 +1,41 @@
 #!/usr/bin/env bash
-# All checks and tests of MIOT, with nothing to set up before. Needs cargo, and root or sudo the first time.
+# All checks and tests of MIOT; installs what they need. Needs cargo, and root or sudo the first time.
 #   tests/run.sh                   everything
 #   tests/run.sh truth order       only the tests whose names contain one of the words
+# At the end: minutes per step, the twenty slowest tests, the summary of the test runner.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/target/tools/bin:$PATH"
 
-# A build server builds everything once: it neither needs what makes the next build short, nor has room for it.
+# A build server builds everything once: incremental files cost time, and old targets cost disk space.
 if [ "${CI:-}" = true ]; then export CARGO_INCREMENTAL=0; fi
-used_up() { [ "${CI:-}" != true ] || rm -rf "$@"; }
+discard() { [ "${CI:-}" != true ] || rm -rf "$@"; }
 
-step() { printf '\n== %s ==\n' "$*"; }
+minutes=() name='' began=0
+end_step() {
+    [ -z "$name" ] || minutes+=("$(awk -v s=$((SECONDS - began)) 'BEGIN { printf "%6.1f", s / 60 }')  $name")
+}
+step() {
+    end_step
+    name=$* began=$SECONDS
+    printf '\n== %s ==\n' "$*"
+}
+log=target/nextest/default
+report() {
+    end_step
+    printf '\n== minutes per step ==\n'
+    printf '%s\n' "${minutes[@]}"
+    awk -v s=$SECONDS 'BEGIN { printf "%6.1f  in all\n", s / 60 }'
+    if [ -s $log/junit.xml ]; then
+        printf '\n== the twenty slowest tests, seconds ==\n'
+        # A here-document, and not a pipe into `head`, which would end `sort` with a signal.
+        sed -n 's/.*<testcase name="\([^"]*\)" classname="\([^"]*\)".* time="\([0-9.]*\)".*/\3  \2 \1/p' $log/junit.xml |
+            sort -rn | awk 'NR <= 20 { printf "%7.1f  %s %s\n", $1, $2, $3 }'
+    fi
+    # The runner's own last lines, last.
+    [ ! -s $log/output ] || { echo && sed -n '/^ *Summary /,$p; /^test result: /p' $log/output; }
+}
+trap report EXIT
 
 step "what the tests need"
 bash tests/setup.sh
@@ -19,19 +44,16 @@ if [ $# = 0 ]; then
     step "format"
     cargo fmt --all --check
 
-    step "lints"
-    cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
-
     step "the lane in a model checker, and mutants of its memory orders"
     tests/loom.sh
-    used_up target/loom
+    discard target/loom
 
     step "hostile bytes, and steps of lanes beside their oracle: a short run of each fuzz target"
     tests/fuzz.sh all 10
 
     step "threads and memory under the compiler's sanitizers"
     tests/sanitizers.sh
-    used_up target/fuzz target/thread
+    discard target/fuzz target/thread
 
     step "licences, bans, sources of the dependencies"
     if command -v cargo-deny > /dev/null; then
@@ -40,9 +62,15 @@ if [ $# = 0 ]; then
     else
         echo "SKIPPED: cargo-deny is not here and could not be built"
     fi
-fi
 
-step "build"
+    step "build, with lints"
+    # Clippy is a compiler: called by cargo in its place it checks and builds at once, where `cargo clippy` would go
+    # through all dependencies a second time. The variables are those with which `cargo clippy` calls it.
+    RUSTC_WORKSPACE_WRAPPER=$(dirname "$(rustup which rustc 2> /dev/null || command -v rustc)")/clippy-driver
+    export RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
+else
+    step "build"
+fi
 # As the tests are built below: other targets have other features, and everything would be built twice.
 cargo build --workspace --lib --bins --tests --examples --locked --quiet
 export MIOT_TESTS_BUILT=1
@@ -53,9 +81,12 @@ if [ $# = 0 ]; then
 fi
 
 step "tests"
+rm -rf $log
+mkdir -p $log
 if cargo nextest --version > /dev/null 2>&1; then
-    cargo nextest run --workspace --locked --no-fail-fast --config-file tests/nextest.toml "$@"
+    runner=(cargo nextest run --workspace --locked --no-fail-fast --config-file tests/nextest.toml "$@")
 else
     echo "cargo-nextest is not here: cargo test"
-    cargo test --workspace --locked --no-fail-fast -- "$@"
+    runner=(cargo test --workspace --locked --no-fail-fast -- "$@")
 fi
+"${runner[@]}" 2>&1 | tee $log/output

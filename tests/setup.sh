@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Installs what the tests need and is not there yet: Debian packages, Python packages in an environment of
-# their own, some cargo tools, a small Debian to boot. Can be run again at any time; does nothing when nothing is
-# missing.
+# Installs what the tests need and is missing: Debian packages, Python packages in environments of their own, some
+# cargo tools, a small Debian to boot. Can be run again at any time; does nothing when nothing is missing.
+#
+# All but the Debian packages is kept once per machine, below $MIOT_TEST_CACHE (default ~/.cache/miot-tests), and every
+# clone has links to it in target/. Each version has a folder of its own, so clones of different commits share it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,30 +39,55 @@ if [ ${#wanted[@]} -gt 0 ]; then
     stop_services "${wanted[@]}"
 fi
 
+cache=${MIOT_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/miot-tests}
+mkdir -p "$cache" target
+# Two clones do not install at the same time.
+exec 9> "$cache/lock"
+flock 9
+
+# link FOLDER NAME: target/NAME leads to FOLDER.
+link() {
+    [ "$(readlink "target/$2")" = "$1" ] && return
+    rm -rf "target/$2"
+    ln -s "$1" "target/$2"
+}
+
 # --- Python -------------------------------------------------------------------------------------------
-# python DIR "PACKAGES" [options of pip]
+# python NAME "PACKAGES" [options of pip]
 python() {
-    [ "$(cat "$1/wanted" 2> /dev/null)" != "$2" ] || return 0
-    say "making $1 with $2"
-    rm -rf "$1"
-    /usr/bin/python3 -m venv "$1"
-    # shellcheck disable=SC2086
-    "$1/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: "${@:3}" $2
-    echo "$2" > "$1/wanted"
+    local made
+    made=$cache/$1-$(echo "$2" | cksum | cut -d' ' -f1)
+    if [ ! -e "$made/complete" ]; then
+        say "making $1 with $2"
+        rm -rf "$made"
+        /usr/bin/python3 -m venv "$made"
+        # shellcheck disable=SC2086
+        "$made/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: "${@:3}" $2
+        touch "$made/complete"
+    fi
+    link "$made" "$1"
 }
 # The readers of other people, and servers that keep files.
-python target/test-venv "pyarrow==26.0.1 duckdb==1.5.6 pandas==3.1.1 moto[server]==5.2.5 WsgiDAV==4.3.5 cheroot==11.1.2"
+python test-venv "pyarrow==26.0.1 duckdb==1.5.6 pandas==3.1.1 moto[server]==5.2.5 WsgiDAV==4.3.5 cheroot==11.1.2"
 # Real Darshan logs, and Darshan's own reader, without what it draws pictures with.
-python target/test-darshan \
+python test-darshan \
     "darshan==3.5.0 cffi==2.1.1 pycparser==3.12 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0" --no-deps
 
-# --- cargo tools, kept in target/tools ----------------------------------------------------------------
+# --- cargo tools ----------------------------------------------------------------------------------------
+# Built without optimization: that is a fifth of the time, and they do not work hard.
 # `|| say`: without them tests/run.sh does with less, and says so.
+mkdir -p "$cache/tools/bin"
+link "$cache/tools" tools
 tool() {
-    command -v "$1" > /dev/null || [ -x "target/tools/bin/$1" ] && return
-    say "building $1 $2 (some minutes, once)"
-    cargo install --quiet --locked "$1" --version "$2" --root target/tools ||
-        say "$1 could not be built" >&2
+    local made=$cache/$1-$2
+    if [ ! -x "$made/bin/$1" ]; then
+        command -v "$1" > /dev/null && return
+        say "building $1 $2 (a minute, once)"
+        CARGO_PROFILE_DEV_DEBUG=false CARGO_INCREMENTAL=0 CARGO_TARGET_DIR=$cache/build \
+            cargo install --quiet --debug --locked --no-track "$1" --version "$2" --root "$made" ||
+            { say "$1 could not be built" >&2 && return; }
+    fi
+    ln -sf "$made/bin/$1" "$cache/tools/bin/"
 }
 tool cargo-deny 0.20.2
 tool cargo-nextest 0.9.143
@@ -68,6 +95,8 @@ tool cargo-deb 3.8.0
 # Other people's tests of file systems.
 tool fsx 0.3.2
 tool pjdfstest 0.2.2
+rm -rf "$cache/build"
 
 # --- a small Debian to boot ---------------------------------------------------------------------------
-bash tests/debian-root.sh || say "target/debian-root could not be made: the packages are not tested" >&2
+bash tests/debian-root.sh "$cache/debian-root" || say "no small Debian could be made: the packages are not tested" >&2
+link "$cache/debian-root" debian-root

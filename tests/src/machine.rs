@@ -34,12 +34,14 @@ pub fn cannot_boot() -> Option<String> {
 }
 
 impl Machine {
-    /// Boots one in `place`, with a network of its own (loopback). Each of `mounts` is there under its own path, read-only.
+    /// Boots one in `place`, with a network of its own (loopback). Each of `mounts` is a
+    /// folder of this machine and its place inside, read-only. The place must be one that all users may enter, which
+    /// the path of a clone (below `/root`, for instance) is not.
     ///
     /// # Panics
     /// If it does not come up.
     #[must_use]
-    pub fn boot(place: &Path, name: &str, mounts: &[&Path]) -> Machine {
+    pub fn boot(place: &Path, name: &str, mounts: &[(&Path, &str)]) -> Machine {
         let _ = fs::remove_dir_all(place);
         let [upper, work, merged, shared] = ["upper", "work", "merged", "shared"].map(|part| {
             let dir = place.join(part);
@@ -60,8 +62,8 @@ impl Machine {
         command.arg("sh").arg(layers).arg(&merged);
         command.args(["systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit"]);
         command.args(["--private-network", "--console=pipe", "--machine", name, "--directory"]).arg(&merged);
-        for mount in mounts {
-            command.arg(format!("--bind-ro={}", mount.display()));
+        for (folder, inside) in mounts {
+            command.arg(format!("--bind-ro={}:{inside}", folder.display()));
         }
         command.arg(format!("--bind={}:/shared", shared.display()));
         let mut nspawn = Background::start(&mut command);

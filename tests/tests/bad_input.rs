@@ -65,6 +65,10 @@ fn a_file_that_the_kernel_cannot_execute() {
     fs::write(place.join("strange"), [0u8, 1, 2, 3]).unwrap();
     fs::set_permissions(place.join("strange"), fs::Permissions::from_mode(0o755)).unwrap();
     says(&traced(&place, &place.join("trace"), &["./strange"]), 126, &["strange"]);
+    assert!(!place.join("trace").exists(), "an empty trace directory was left behind");
+    fs::create_dir(place.join("trace")).unwrap();
+    says(&traced(&place, &place.join("trace"), &["./strange"]), 126, &["strange"]);
+    assert_eq!(fs::read_dir(place.join("trace")).unwrap().count(), 0, "the user's directory is as it was");
 }
 
 #[test]

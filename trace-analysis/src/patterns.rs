@@ -22,17 +22,16 @@
 //! or forward), else random.
 //!
 //! Only outermost requests count ([`crate::outermost`]), so collective MPI-IO is seen as the ranks asked for it, not as
-//! aggregators carried it out. Files of the system are left out ([`crate::programs::is_system`]), and so are failed
-//! requests.
+//! aggregators carried it out. Files of the system are left out ([`crate::programs::is_system`])
+//! unless asked for, and counted; failed requests are left out.
 //!
 //! Memory grows with the number of members, and of files up to [`FILES`]; of files that are shared, with the members that
 //! share them up to [`SHARERS`] in all.
 
-use crate::by_id::ById;
 use crate::events::{Event, Events, Names};
 use crate::outermost::Outermost;
 use crate::place::{Place, Places};
-use crate::programs::{Member, Program, Programs, is_system};
+use crate::programs::{LeftOut, Member, Program, Programs, SystemFiles};
 use crate::recent::Recent;
 use arrow_array::RecordBatch;
 use miot_proto::op::{Class, Layer};
@@ -142,6 +141,8 @@ pub struct Patterns {
     pub sharers_left_out: u64,
     /// Requests through views of MPI-IO whose blocks the trace does not have: they are in no order.
     pub views_unknown: u64,
+    /// Requests to files of the operating system and its programs that were not looked at by choice.
+    pub system_files_left_out: LeftOut,
 }
 
 /// How the members of a program share its files.
@@ -254,8 +255,7 @@ pub struct Accesses {
     outermost: Outermost,
     places: Places,
     programs: Programs,
-    /// By file, once asked.
-    left_out: ById<Option<bool>>,
+    system_files: SystemFiles,
     files: HashMap<(usize, u64), Access>,
     members: HashMap<Member, u64>,
     /// Begin and end of the last access, by process, file and direction.
@@ -275,7 +275,7 @@ impl Accesses {
             outermost: Outermost::default(),
             places: Places::default(),
             programs,
-            left_out: ById::default(),
+            system_files: SystemFiles::default(),
             files: HashMap::new(),
             members: HashMap::new(),
             positions: Recent::new(POSITIONS),
@@ -284,6 +284,12 @@ impl Accesses {
             sharers_left_out: 0,
             views_unknown: 0,
         }
+    }
+
+    /// Requests to files of the operating system and its programs are taken in as well.
+    #[must_use]
+    pub fn with_system_files(self, are_included: bool) -> Accesses {
+        Accesses { system_files: SystemFiles::new(are_included), ..self }
     }
 
     /// Takes in events, in order, with the paths of their files. A batch without [`crate::events::COLUMNS`] adds nothing.
@@ -323,9 +329,7 @@ impl Accesses {
         moved: u64,
         paths: &FileNames,
     ) {
-        let is_left_out =
-            self.left_out.get(file).get_or_insert_with(|| paths.get(file).is_some_and(is_system));
-        if *is_left_out {
+        if self.system_files.leave_out(file, moved, paths) {
             return;
         }
         let member = self.programs.member(event.process);
@@ -398,6 +402,7 @@ impl Accesses {
             files_left_out: self.files_left_out.len() as u64,
             sharers_left_out: self.sharers_left_out,
             views_unknown: self.views_unknown,
+            system_files_left_out: self.system_files.left_out,
         }
     }
 }

@@ -4,9 +4,11 @@
 //! members are its ranks, and where there are none its processes. Children of a rank that run the same executable are the
 //! rank as well. Two runs of one executable in the same job step cannot be told apart and are one program.
 
+use crate::by_id::ById;
 use crate::{column, text};
 use arrow_array::types::{UInt32Type, UInt64Type};
 use arrow_array::{Array as _, RecordBatch};
+use miot_trace_store::FileNames;
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -120,15 +122,53 @@ impl Programs {
     }
 }
 
-/// Folders of the system: what programs read there says nothing of how they do their I/O. Darshan leaves out the same
-/// (`darshan-core.c`, `darshan_path_exclusions`).
-const SYSTEM: [&str; 11] =
-    ["/etc/", "/dev/", "/usr/", "/bin/", "/boot/", "/lib/", "/opt/", "/sbin/", "/sys/", "/proc/", "/var/"];
+/// Folders of the operating system and its programs. Darshan leaves out these, /opt and /var (`darshan-core.c`,
+/// `darshan_path_exclusions`); the latter hold data of databases and services, and /dev/shm holds data of programs.
+const SYSTEM: [&str; 12] = [
+    "/etc/", "/dev/", "/usr/", "/bin/", "/boot/", "/lib/", "/lib32/", "/lib64/", "/libx32/", "/sbin/",
+    "/sys/", "/proc/",
+];
 
 /// True for files of the operating system and its installed programs.
 #[must_use]
 pub fn is_system(path: &str) -> bool {
-    SYSTEM.iter().any(|folder| path.starts_with(folder)) || path.starts_with("/lib64/")
+    SYSTEM.iter().any(|folder| path.starts_with(folder)) && !path.starts_with("/dev/shm/")
+}
+
+/// Outermost requests to files of the system, which an analysis of programs leaves out unless it is asked for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// Requests.
+    pub requests: u64,
+    /// Bytes that they moved.
+    pub bytes: u64,
+}
+
+/// Tells files of the system from others, and counts the requests that are left out because of it.
+#[derive(Debug, Default)]
+pub(crate) struct SystemFiles {
+    are_included: bool,
+    /// By file, once asked.
+    known: ById<Option<bool>>,
+    pub(crate) left_out: LeftOut,
+}
+
+impl SystemFiles {
+    /// `are_included`: none is left out.
+    pub(crate) fn new(are_included: bool) -> SystemFiles {
+        SystemFiles { are_included, ..SystemFiles::default() }
+    }
+
+    /// True if a request to this file is left out; it is counted then.
+    pub(crate) fn leave_out(&mut self, file: u64, moved: u64, paths: &FileNames) -> bool {
+        let is_system = *self.known.get(file).get_or_insert_with(|| paths.get(file).is_some_and(is_system));
+        let is_left_out = is_system && !self.are_included;
+        if is_left_out {
+            self.left_out.requests += 1;
+            self.left_out.bytes = self.left_out.bytes.saturating_add(moved);
+        }
+        is_left_out
+    }
 }
 
 #[cfg(test)]
@@ -189,8 +229,18 @@ mod tests {
 
     #[test]
     fn folders_of_the_system_are_known() {
-        let system = ["/usr/lib/x.so", "/etc/passwd", "/lib64/ld.so", "/proc/self/maps", "/dev/shm/x"];
+        let system = ["/usr/lib/x.so", "/etc/passwd", "/lib64/ld.so", "/proc/self/maps", "/dev/null"];
         assert!(system.into_iter().all(is_system));
-        assert!(!["/home/u/etc/x", "/scratch/x", "/tmp/usr", "", "usr/x"].into_iter().any(is_system));
+        let others = [
+            "/home/u/etc/x",
+            "/tmp/usr",
+            "",
+            "usr/x",
+            "/dev/shm/x",
+            "/var/lib/db/base",
+            "/opt/app/data",
+            "/library/x",
+        ];
+        assert!(!others.into_iter().any(is_system));
     }
 }

@@ -69,6 +69,16 @@ impl Tally {
         self.bytes_written = self.bytes_written.saturating_add(what.written);
         self.time = self.time.saturating_add(duration);
     }
+
+    fn merge(&mut self, other: &Tally) {
+        self.requests += other.requests;
+        self.opens += other.opens;
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.bytes_read = self.bytes_read.saturating_add(other.bytes_read);
+        self.bytes_written = self.bytes_written.saturating_add(other.bytes_written);
+        self.time = self.time.saturating_add(other.time);
+    }
 }
 
 /// One request, as a tally needs it.

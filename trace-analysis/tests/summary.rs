@@ -64,6 +64,22 @@ fn a_small_trace_adds_up() {
 }
 
 #[test]
+fn files_are_counted_by_path() {
+    let mut names = names();
+    // The same path on another node, or used again after a million other paths.
+    names.put(3, "/a");
+    let mut summary = Summary::new();
+    let rows = [row("read", 1, 10, 1000, 100), row("read", 3, 5, 1100, 50), row("write", 2, 1, 1200, 10)];
+    summary.add(&batch(&rows));
+    // Files whose path is not known cannot be told to be the same.
+    summary.add(&batch(&[row("read", 8, 1, 1300, 1), row("read", 9, 1, 1400, 1)]));
+    let report = summary.finish(&names, &[], 10);
+    assert_eq!(report.totals.files, 4);
+    let first = &report.files[0];
+    assert_eq!((first.file, first.path.as_str(), first.requests, first.bytes_read), (1, "/a", 2, 15));
+}
+
+#[test]
 fn a_request_within_another_counts_in_its_operation_only() {
     let mut outer = row("fwrite", 1, 100, 1000, 500);
     outer.layer = "stdio";

@@ -252,6 +252,14 @@ fn findings(html: &mut String, model: &Model) {
         let left = words::counted(found.files_left_out, "request", "requests");
         let _ = write!(html, "<p class=\"rest\">{left} to further files were not looked at.</p>");
     }
+    if found.system_files_left_out.requests > 0 {
+        let left = words::counted(found.system_files_left_out.requests, "request", "requests");
+        let _ = write!(
+            html,
+            "<p class=\"rest\">{left} to files of the system, such as /etc and /usr, were left out: \
+             miot stat DIR --show findings --system-files includes them.</p>"
+        );
+    }
     *html += "</section>";
 }
 

@@ -103,6 +103,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let libraries = hook::libraries(&arguments.hook)?;
     let output = output_dir(arguments.output.as_deref())?;
+    let existed = output.exists();
     let shared = shared_dir(&arguments.shm_dir)?;
     // Not in shared memory, which the program's threads may use up.
     let spool =
@@ -116,6 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Err(error) => match error.downcast_ref::<NotRunnable>() {
             Some(refused) => {
                 eprintln!("miot: {refused}");
+                remove_empty_trace(&output, existed);
                 return Ok(ExitCode::from(refused.exit));
             }
             None => return Err(error),
@@ -142,6 +144,20 @@ fn output_dir(wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
         .map(|n| if n == 1 { PathBuf::from(&name) } else { PathBuf::from(format!("{name}-{n}")) })
         .find(|dir| !dir.exists())
         .with_context(|| format!("{name} and a hundred like it exist: name a directory with -o"))
+}
+
+/// Removes what the log-server wrote for a command that was never started. A directory that existed, which was empty,
+/// stays.
+fn remove_empty_trace(output: &Path, existed: bool) {
+    if !existed {
+        let _ = std::fs::remove_dir_all(output);
+        return;
+    }
+    for entry in std::fs::read_dir(output).into_iter().flatten().flatten() {
+        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let _ =
+            if is_dir { std::fs::remove_dir_all(entry.path()) } else { std::fs::remove_file(entry.path()) };
+    }
 }
 
 /// The MIOT directory of this run.

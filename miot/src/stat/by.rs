@@ -1,4 +1,4 @@
-//! Tables by job, process, file, node, layer, directory or user.
+//! Tables by job, process, program, rank, file, node, layer, directory or user.
 
 use super::Format;
 use super::views::{self, View};
@@ -19,7 +19,7 @@ use std::io::{BufWriter, Write};
 use std::process::ExitCode;
 
 /// Rows of a table for people.
-const ROWS: usize = 20;
+pub(super) const ROWS: usize = 20;
 
 /// Which table.
 #[derive(Args, Clone, Debug)]
@@ -35,9 +35,9 @@ pub(super) struct Options {
     /// Of directories: how many names below the root
     #[arg(long, value_name = "N", default_value_t = 3)]
     depth: usize,
-    /// By which figure the rows are ordered, largest first; any name that json has
-    #[arg(long, value_name = "FIGURE", default_value = "bytes")]
-    sort: String,
+    /// By which figure the rows are ordered, largest first; any name that json has [default: bytes; of operations: time]
+    #[arg(long, value_name = "FIGURE")]
+    sort: Option<String>,
     /// How many rows; 20 if the table is for people, otherwise all
     #[arg(long, value_name = "N")]
     top: Option<usize>,
@@ -63,10 +63,17 @@ enum Dimension {
     Step,
     /// Process
     Process,
+    /// Executable, by path
+    Program,
+    /// MPI rank of a run of a parallel program
+    Rank,
     /// File, by path
     File,
     /// Node
+    #[value(alias = "host")]
     Node,
+    /// Operation: how often, bytes, durations
+    Operation,
     /// Layer of the I/O stack
     Layer,
     /// Directory, see --depth
@@ -79,6 +86,11 @@ impl Options {
     /// The table of what each layer made of the requests of the layer above is asked for.
     pub(super) fn is_about_layers(&self) -> bool {
         self.by == Some(Dimension::Layer) && self.view.is_none()
+    }
+
+    /// The table of operations is asked for.
+    pub(super) fn is_about_operations(&self) -> bool {
+        self.by == Some(Dimension::Operation)
     }
 
     pub(super) fn is_asked(&self) -> bool {
@@ -98,15 +110,18 @@ impl Options {
             Dimension::Job => By::Job,
             Dimension::Step => By::Step,
             Dimension::Process => By::Process,
+            Dimension::Program => By::Program,
+            Dimension::Rank => By::Rank,
             Dimension::File => By::File,
             Dimension::Node => By::Node,
-            Dimension::Layer => By::Layer,
+            // Operations have a table of their own.
+            Dimension::Layer | Dimension::Operation => By::Layer,
             Dimension::Directory => By::Directory(self.depth),
             Dimension::User => By::User,
         }
     }
 
-    fn layers(&self) -> anyhow::Result<Vec<Layer>> {
+    pub(super) fn layers(&self) -> anyhow::Result<Vec<Layer>> {
         let named = |name: &String| {
             Layer::from_name(name).with_context(|| {
                 format!(
@@ -132,7 +147,21 @@ impl Options {
         self.top
     }
 
-    fn settings(&self, reader: &Reader, names: &miot_trace_store::FileNames) -> anyhow::Result<Settings> {
+    /// Whether `--view` was given.
+    pub(super) fn has_view(&self) -> bool {
+        self.view.is_some()
+    }
+
+    /// The figure to order by, if one was given.
+    pub(super) fn sort(&self) -> Option<&str> {
+        self.sort.as_deref()
+    }
+
+    pub(super) fn settings(
+        &self,
+        reader: &Reader,
+        names: &miot_trace_store::FileNames,
+    ) -> anyhow::Result<Settings> {
         let mut settings = Settings { block_size: self.block_size()?, ..Settings::default() };
         if !self.job.is_empty() {
             settings.processes = Some(of_jobs(reader, &self.job)?);
@@ -241,17 +270,15 @@ fn order<'a>(
     groups: &'a miot_trace_analysis::characterize::table::Groups,
     options: &Options,
 ) -> anyhow::Result<Vec<&'a Group>> {
+    let sort = options.sort.as_deref().unwrap_or("bytes");
     let mut keyed = Vec::with_capacity(groups.all().len());
     for group in groups.all() {
-        let figure = if options.sort == "bytes" {
+        let figure = if sort == "bytes" {
             found.bytes(groups, group) as f64
         } else {
             let fields = found.row(groups, group).fields(found.span.begin);
-            let value = fields.get(&options.sort).with_context(|| {
-                format!(
-                    "--sort {}: no such figure; `miot stat DIR --by … --format json` names all",
-                    options.sort
-                )
+            let value = fields.get(sort).with_context(|| {
+                format!("--sort {sort}: no such figure; `miot stat DIR --by … --format json` names all")
             })?;
             value.number().unwrap_or(f64::NEG_INFINITY)
         };

@@ -2,6 +2,7 @@
 
 mod by;
 mod layers;
+mod operations;
 mod show;
 mod views;
 
@@ -26,7 +27,7 @@ fn unknown_views(requests: u64) -> String {
 /// Summarize a trace: operations, bytes, times, slowest files, losses; or tables by job, process, file, directory …
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot stat miot-trace\n  miot stat miot-trace --format json | jq .totals\n  miot stat miot-trace --by file --top 10\n  miot stat miot-trace --by process --view darshan --layer posix\n  miot stat miot-trace --by directory --depth 2 --sort overwritten_bytes\n  miot stat miot-trace --by job --view performance --job 4711\n  miot stat miot-trace --by layer\n  miot stat miot-trace --show idle\n  miot stat miot-trace --show bursts --interval 1s --format csv\n\ndocs/stat.md has every figure with its formula."
+    after_help = "Examples:\n  miot stat miot-trace\n  miot stat miot-trace --format json | jq .totals\n  miot stat miot-trace --by file --top 10\n  miot stat miot-trace --by process --view darshan --layer posix\n  miot stat miot-trace --by directory --depth 2 --sort overwritten_bytes\n  miot stat miot-trace --by job --view performance --job 4711\n  miot stat miot-trace --by operation --sort p99 --job 4711\n  miot stat miot-trace --by layer\n  miot stat miot-trace --show idle\n  miot stat miot-trace --show bursts --interval 1s --format csv\n\ndocs/stat.md has every figure with its formula."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -73,6 +74,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     if arguments.by.is_about_layers() {
         return layers::run(&arguments.source, arguments.format);
+    }
+    if arguments.by.is_about_operations() {
+        return operations::run(&arguments.source, &arguments.by, arguments.format);
     }
     if arguments.by.is_asked() {
         return by::run(&arguments.source, &arguments.by, arguments.format);

@@ -9,9 +9,11 @@ mod patterns;
 use super::Format;
 use crate::output::Out;
 use crate::source::Source;
+use crate::summary::{self, counted};
 use arrow_array::RecordBatch;
 use clap::{Args, ValueEnum};
 use miot_proto::units;
+use miot_trace_analysis::programs::LeftOut;
 use miot_trace_analysis::{Missing, events};
 use miot_trace_store::{Reader, Table, Unread};
 use serde::Serialize;
@@ -26,6 +28,10 @@ pub(super) struct Options {
     /// Length of an interval of `bursts` and `idle`, e.g. 1s, 100ms, 10min
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = interval)]
     interval: u64,
+    /// Of `findings` and `patterns`: also files of the operating system and its programs (/etc, /usr, /bin, /lib, /sbin,
+    /// /boot, /dev apart from /dev/shm, /proc, /sys), which are left out and counted otherwise
+    #[arg(long, requires = "what")]
+    system_files: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -83,6 +89,11 @@ impl Asked<'_> {
         self.arguments.show.interval
     }
 
+    /// Files of the operating system are looked at as well.
+    fn system_files(&self) -> bool {
+        self.arguments.show.system_files
+    }
+
     fn source(&self) -> &Source {
         &self.arguments.source
     }
@@ -133,6 +144,18 @@ impl Asked<'_> {
         }
         Ok(())
     }
+}
+
+/// What tables say of files of the system that were left out.
+fn tell_left_out(left_out: LeftOut, out: &mut impl Write) -> std::io::Result<()> {
+    if left_out.requests == 0 {
+        return Ok(());
+    }
+    let (requests, bytes) = (counted(left_out.requests, "request"), summary::bytes(left_out.bytes));
+    writeln!(
+        out,
+        "left out: {requests} ({bytes}) to files of the system, such as /etc and /usr; --system-files includes them"
+    )
 }
 
 /// A share, in percent.

@@ -6,6 +6,7 @@
 mod bad;
 mod bandwidth;
 mod blocks;
+mod dimensions;
 mod known;
 mod ranks;
 mod sql;

@@ -33,7 +33,7 @@ fn every_request_of_a_mount_is_recorded_and_agrees_with_the_volumes_profile() {
     }
     gluster.ask_for("traced", "user.miot", "all");
     assert!(gluster.volume_file("traced").ends_with("subvolumes traced\nend-volume\n"));
-    assert!(!gluster.volume_file("other").contains("miot"), "a volume that did not ask");
+    assert!(!gluster.volume_file("other").contains("type debug/miot"), "a volume without user.miot");
     gluster.cli(&["volume", "profile", "traced", "start"]);
     let before = gluster.profile("traced");
 

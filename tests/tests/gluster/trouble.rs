@@ -46,7 +46,7 @@ fn what_is_recorded_follows_the_volumes_options_while_files_are_open() {
     });
     // Other options of the volume leave it in.
     gluster.cli(&["volume", "set", "traced", "performance.read-ahead", "on"]);
-    assert!(gluster.volume_file("traced").contains("debug/miot"));
+    assert!(gluster.volume_file("traced").contains("type debug/miot"));
 
     // The same graph with another option.
     let mut number = 0;
@@ -75,7 +75,7 @@ fn what_is_recorded_follows_the_volumes_options_while_files_are_open() {
     });
     // Out again.
     gluster.ask_for("traced", "user.miot", "off");
-    assert!(!gluster.volume_file("traced").contains("debug/miot"));
+    assert!(!gluster.volume_file("traced").contains("type debug/miot"));
     open.write_all(b"end").unwrap();
     drop(open);
     assert!(mount.shell("cat open").stdout.ends_with("afterend"));

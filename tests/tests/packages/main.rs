@@ -20,6 +20,8 @@ const PACKAGES: [&str; 5] = ["miot-server", "miot-client", "miot-dev", "miot-too
 const VERSIONS: [&str; 2] = ["0.1.0-1", "0.1.0-2"];
 const SERVICES: [&str; 2] = ["miot-log-server", "miot-log-client"];
 const USERS: [&str; 3] = ["alice", "bob", "root"];
+/// Where the machine has the programs of this build.
+const PROGRAMS: &str = "/opt/programs";
 /// Requests between two words of a producer about how many it has made.
 const STRIDE: u64 = 1;
 
@@ -58,13 +60,11 @@ impl Recording {
     fn start(machine: &Machine, number: u64, user: &'static str) -> Recording {
         let progress = machine.shared.join(format!("progress-{number}"));
         fs::write(&progress, vec![0; (LIVES as usize) * WORDS * 8]).unwrap();
-        let victim = built().folder.join("victim");
         let pid = machine.shell(&format!(
             "chown {user} /shared/progress-{number}
              systemd-run --quiet --unit=recording-{number} --uid={user} \
-                {} {number} 2 20000 {STRIDE} 30000 5 /shared/progress-{number} >&2
-             systemctl show --property=MainPID --value recording-{number}",
-            victim.display()
+                {PROGRAMS}/victim {number} 2 20000 {STRIDE} 30000 5 /shared/progress-{number} >&2
+             systemctl show --property=MainPID --value recording-{number}"
         ));
         Recording { number, user, pid: pid.trim().parse().unwrap(), progress }
     }
@@ -121,7 +121,7 @@ fn installed_restarted_upgraded_and_removed_under_load() {
         return;
     };
     let node = "miot-packages";
-    let machine = Machine::boot(&place.join("machine"), node, &[&built().folder]);
+    let machine = Machine::boot(&place.join("machine"), node, &[(&built().folder, PROGRAMS)]);
     for user in USERS.iter().filter(|user| **user != "root") {
         machine.shell(&format!("useradd --create-home {user}"));
     }

@@ -8,6 +8,7 @@
 mod bad;
 mod findings;
 mod sharing;
+mod system;
 mod time;
 
 use miot_tests::built::built;

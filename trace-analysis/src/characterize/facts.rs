@@ -42,6 +42,8 @@ pub(super) struct Process {
     pub(super) user: u32,
     /// File name of its executable.
     pub(super) command: u32,
+    /// Path of its executable.
+    pub(super) program: u32,
 }
 
 /// The table `processes`.
@@ -80,6 +82,7 @@ impl Processes {
                 step: value(step, texts),
                 user: value(user, texts),
                 command: texts.number(command.rsplit('/').next().unwrap_or_default()),
+                program: texts.number(command),
             };
             self.all.insert(ids.value(row), process);
         }

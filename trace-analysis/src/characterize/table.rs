@@ -16,6 +16,10 @@ pub enum By {
     Step,
     /// A process image.
     Process,
+    /// An executable, by path.
+    Program,
+    /// An MPI rank of a run of a parallel program; all processes without a rank together.
+    Rank,
     /// A path.
     File,
     /// A node.
@@ -106,6 +110,7 @@ impl Characterization {
     pub fn groups(&self, by: By, layers: &[Layer]) -> Groups {
         let mut texts = Texts::default();
         let mut directories = HashMap::new();
+        let mut runs: HashMap<Run, u64> = HashMap::new();
         let mut keyed: Vec<(u64, u8, u64, u32)> = Vec::new();
         for (number, pair) in self.pairs.iter().enumerate() {
             if !layers.is_empty() && !layers.iter().any(|layer| *layer as u8 == pair.layer) {
@@ -115,6 +120,11 @@ impl Characterization {
             let file = pair.file.unwrap_or(0);
             let key = match by {
                 By::Process => pair.process,
+                By::Program => u64::from(process().program),
+                By::Rank => process().rank.map_or(0, |rank| {
+                    let number = runs.len() as u64 + 1;
+                    *runs.entry(run(process())).or_insert(number) << 32 | u64::from(rank)
+                }),
                 By::File => file,
                 By::Layer => 0,
                 By::Node => u64::from(process().node),
@@ -249,6 +259,12 @@ impl Characterization {
                 ("rank", process.rank.map_or(Value::None, |rank| Value::Int(rank.into()))),
                 ("command", text(process.command)),
             ],
+            By::Program => vec![("program", text(process.program))],
+            By::Rank => {
+                let rank = process.rank.map_or(Value::None, |rank| Value::Int(rank.into()));
+                let [job, step] = if process.rank.is_some() { [process.job, process.step] } else { [0, 0] };
+                vec![("rank", rank), ("job", text(job)), ("job_step", text(step))]
+            }
             By::File => {
                 let path = self.path(group.key).map_or(Value::None, |path| Value::Text(path.to_owned()));
                 vec![("path", path)]

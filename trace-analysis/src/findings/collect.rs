@@ -9,7 +9,7 @@ use crate::by_id::ById;
 use crate::events::{Event, Events, Names};
 use crate::outermost::Outermost;
 use crate::place::{Place, Places};
-use crate::programs::{Member, Programs, is_system};
+use crate::programs::{Member, Programs, SystemFiles};
 use crate::recent::Recent;
 use arrow_array::RecordBatch;
 use miot_proto::op::{Class, Layer, OpInfo};
@@ -96,7 +96,7 @@ pub struct Collector {
     blocks: BlockSizes,
     /// By number of the operation.
     kinds: Vec<Option<Kind>>,
-    is_system: ById<Option<bool>>,
+    system_files: SystemFiles,
     versions: ById<Version>,
     own: Recent<(u64, u64), Own>,
     together: Recent<(usize, u64), Together>,
@@ -116,7 +116,7 @@ impl Collector {
             programs,
             blocks,
             kinds: Vec::new(),
-            is_system: ById::default(),
+            system_files: SystemFiles::default(),
             versions: ById::default(),
             own: Recent::new(REMEMBERED),
             together: Recent::new(REMEMBERED),
@@ -124,6 +124,12 @@ impl Collector {
             files: HashMap::new(),
             files_left_out: 0,
         }
+    }
+
+    /// Requests to files of the operating system and its programs are taken in as well.
+    #[must_use]
+    pub fn with_system_files(self, are_included: bool) -> Collector {
+        Collector { system_files: SystemFiles::new(are_included), ..self }
     }
 
     /// Takes in events, in order, with the paths of their files. A batch without [`crate::events::COLUMNS`] adds nothing.
@@ -141,9 +147,8 @@ impl Collector {
     /// Takes in an outermost request.
     fn request(&mut self, event: &Event, place: &Place, paths: &FileNames) {
         let Some(file) = event.file.filter(|_| event.layer != Some(Layer::App)) else { return };
-        let is_system =
-            *self.is_system.get(file).get_or_insert_with(|| paths.get(file).is_some_and(is_system));
-        if is_system || event.failed() && event.class().is_data() {
+        let is_left_out = self.system_files.leave_out(file, event.moved(), paths);
+        if is_left_out || event.failed() && event.class().is_data() {
             return;
         }
         let member = self.programs.member(event.process);
@@ -353,6 +358,11 @@ impl Collector {
             }
             findings.extend(rules::judge(program, &facts, &files, paths));
         }
-        Findings { findings, programs: judged, files_left_out: self.files_left_out }
+        Findings {
+            findings,
+            programs: judged,
+            files_left_out: self.files_left_out,
+            system_files_left_out: self.system_files.left_out,
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The rules are the patterns that Carns et al. (2011, section V) found to cost applications most, and those that a trace
 //! shows and counters do not: bytes read twice or written over. They judge programs ([`crate::programs`]) by their outermost
-//! requests ([`crate::outermost`]) to files that are not the system's. Each rule is in `rules/`, with its thresholds as
+//! requests ([`crate::outermost`]) to files that are not the system's, unless asked for these too. Each rule is in `rules/`, with its thresholds as
 //! constants and why they are what they are. A rule that needs many requests to say anything says nothing of a program that
 //! makes few.
 //!
@@ -16,7 +16,7 @@ mod rules;
 
 pub use collect::Collector;
 
-use crate::programs::Program;
+use crate::programs::{LeftOut, Program};
 use serde::Serialize;
 
 /// Files that are looked at.
@@ -112,6 +112,8 @@ pub struct Findings {
     pub programs: u64,
     /// Requests to files that were not looked at, because there were too many.
     pub files_left_out: u64,
+    /// Requests to files of the operating system and its programs that were not looked at by choice.
+    pub system_files_left_out: LeftOut,
 }
 
 /// One thing that was found.

@@ -35,7 +35,7 @@ pub struct Totals {
     pub processes: u64,
     /// Threads with events.
     pub threads: u64,
-    /// Files with outermost requests.
+    /// Paths with outermost requests; files whose path is not known count each.
     pub files: u64,
     /// Bytes read by outermost requests.
     pub bytes_read: u64,
@@ -164,8 +164,7 @@ pub(super) fn finish(summary: Summary, names: &FileNames, processes: &[RecordBat
         .map(|(number, operation)| operation_row(operations.get(number), &operation))
         .collect();
     by_operation.sort_by(|a, b| (b.time, b.count, &a.layer, &a.op).cmp(&(a.time, a.count, &b.layer, &b.op)));
-    let mut files: Vec<(u64, Tally)> =
-        summary.by_file.into_sorted().filter(|(_, t)| t.requests > 0).collect();
+    let mut files = by_path(summary.by_file.into_sorted().filter(|(_, tally)| tally.requests > 0), names);
     let file_count = files.len() as u64;
     files.sort_by_key(|(id, t)| (Reverse(t.time), *id));
     files.truncate(top);
@@ -200,6 +199,21 @@ pub(super) fn finish(summary: Summary, names: &FileNames, processes: &[RecordBat
         processes: by_process,
         losses,
     }
+}
+
+/// Ids that stand for the same path as one file, under the first of them: the same path on another node has another id,
+/// and so has a path that was used again after many others ([`miot_trace_store::schema`]).
+fn by_path(files: impl Iterator<Item = (u64, Tally)>, names: &FileNames) -> Vec<(u64, Tally)> {
+    let mut numbers: HashMap<&str, usize> = HashMap::new();
+    let mut paths: Vec<(u64, Tally)> = Vec::new();
+    for (file, tally) in files {
+        let number = names.get(file).map_or(paths.len(), |path| *numbers.entry(path).or_insert(paths.len()));
+        match paths.get_mut(number) {
+            Some((_, sum)) => sum.merge(&tally),
+            None => paths.push((file, tally)),
+        }
+    }
+    paths
 }
 
 fn operation_row(named: &crate::ops::Named, operation: &Operation) -> OperationRow {

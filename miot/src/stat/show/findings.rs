@@ -1,6 +1,6 @@
 //! What is worth changing.
 
-use super::{Asked, Format};
+use super::{Asked, Format, tell_left_out};
 use crate::output::{self, printable, records, time};
 use crate::summary::shortened;
 use miot_trace_analysis::Programs;
@@ -13,7 +13,8 @@ use std::io::Write;
 pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()> {
     let processes = asked.reader.table(Table::Processes)?;
     let blocks = BlockSizes::new(asked.arguments.by.block_size()?, &processes);
-    let mut collector = Collector::new(Programs::of(&processes), blocks);
+    let mut collector =
+        Collector::new(Programs::of(&processes), blocks).with_system_files(asked.system_files());
     let paths = asked.reader.files()?;
     asked.events(|batch| collector.add(batch, &paths))?;
     let findings = collector.finish(&paths);
@@ -76,5 +77,5 @@ fn text(findings: &Findings, out: &mut impl Write) -> std::io::Result<()> {
     if findings.files_left_out > 0 {
         writeln!(out, "{} requests to further files were not looked at", findings.files_left_out)?;
     }
-    Ok(())
+    tell_left_out(findings.system_files_left_out, out)
 }

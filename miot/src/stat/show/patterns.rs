@@ -1,6 +1,6 @@
 //! Who shares what, and in what order.
 
-use super::{Asked, Format};
+use super::{Asked, Format, tell_left_out};
 use crate::numbers;
 use crate::output::{self, printable, records, table};
 use crate::summary::shortened;
@@ -11,7 +11,8 @@ use serde::Serialize;
 use std::io::Write;
 
 pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()> {
-    let mut accesses = Accesses::new(Programs::of(&asked.reader.table(Table::Processes)?));
+    let mut accesses = Accesses::new(Programs::of(&asked.reader.table(Table::Processes)?))
+        .with_system_files(asked.system_files());
     let paths = asked.reader.files()?;
     asked.events(|batch| accesses.add(batch, &paths))?;
     let most = if matches!(asked.format(), Format::Csv) { usize::MAX } else { asked.most() };
@@ -70,7 +71,8 @@ fn row(file: &FilePattern) -> Row<'_> {
 
 fn text(patterns: &Patterns, out: &mut impl Write) -> std::io::Result<()> {
     if patterns.programs.is_empty() {
-        return writeln!(out, "no program moved data");
+        writeln!(out, "no program moved data")?;
+        return tell_left_out(patterns.system_files_left_out, out);
     }
     let header = ["pattern", "program", "job", "members", "active", "bytes", "because"].map(str::to_owned);
     table(out, header, patterns.programs.iter().map(program).collect())?;
@@ -99,7 +101,7 @@ fn text(patterns: &Patterns, out: &mut impl Write) -> std::io::Result<()> {
     if patterns.sharers_left_out > 0 {
         writeln!(out, "shared files have more members than told")?;
     }
-    Ok(())
+    tell_left_out(patterns.system_files_left_out, out)
 }
 
 fn program(row: &ProgramPattern) -> [String; 7] {

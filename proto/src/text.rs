@@ -101,6 +101,7 @@ impl<W: Write> Write for Escaping<W> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -136,7 +136,7 @@ fn what_a_damaged_spool_held_is_delivered_or_counted_to_the_event() {
     };
     let garbage: Harm = |files| {
         let length = largest(files).metadata().unwrap().len();
-        let bytes: Vec<u8> = (0..length).map(|at| (at * 2_654_435_761 >> 7) as u8).collect();
+        let bytes: Vec<u8> = (0..length).map(|at| ((at * 2_654_435_761) >> 7) as u8).collect();
         fs::write(largest(files), bytes).unwrap();
     };
     let headless: Harm = |files| {

@@ -8,8 +8,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use arrow_array::{
-    ArrayRef, DictionaryArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt16Array,
-    UInt32Array, UInt64Array, new_null_array,
+    ArrayRef, DictionaryArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt32Array,
+    UInt64Array, new_null_array,
 };
 use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Options, Reader, Table, Writer, schema};

@@ -65,7 +65,7 @@ fn confined(path: &CStr) -> Option<Confined> {
         }
     };
     // SAFETY: owned here and used no more. Not by dropping it, which may call libc's `close`.
-    unsafe { rustix::io::close(std::os::fd::IntoRawFd::into_raw_fd(file)) };
+    unsafe { rustix::io::close(rustix::fd::IntoRawFd::into_raw_fd(file)) };
     whole.then_some(found)
 }
 

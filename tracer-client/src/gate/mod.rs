@@ -199,7 +199,7 @@ pub(crate) fn may_ask() -> bool {
 
 /// Finds out whether this image began under a filter. Of such a filter nobody says what it allows: all is denied then.
 #[cold]
-pub(crate) fn ask() {
+pub fn ask() {
     if is_unasked() {
         if !may_ask() || inherited::forbids() {
             STATE.fetch_or(Calls::ALL.0, SeqCst);

@@ -79,6 +79,7 @@ mod tests {
 
     #[test]
     fn elements_keep_what_is_stored() {
+        gate::ask();
         for index in [0, 1023, 1024, 5000, MAX - 1] {
             ARRAY.get_or_make(index).unwrap().store(index as u64 + 1, Relaxed);
         }

@@ -193,6 +193,39 @@ fn darshan_text_of_both_layers() {
     assert!(told.contains("1 records with another number of requests than they say"), "{told}");
 }
 
+/// Darshan 3.5 has no offsets of MPI-IO requests: the phases are those of the layer that has them.
+#[test]
+fn phases_of_darshan_text_without_offsets_of_mpi_io() {
+    let mut text = String::from(
+        "# darshan log version: 3.41\n# exe: /home/u/solver\n# uid: 1000\n# jobid: 42\n# start_time: 1700000000\n# nprocs: 2\n\n",
+    );
+    for rank in 0..2 {
+        for (module, has_offset) in [("X_MPIIO", false), ("X_POSIX", true)] {
+            text += &format!("# DXT, file_id: 7, file_name: /data/out\n# DXT, rank: {rank}, hostname: n17\n");
+            text += "# DXT, write_count: 4, read_count: 0\n";
+            for segment in 0..4 {
+                let offset = if has_offset { (2 * segment + rank) * 4096 } else { -1 };
+                let begin = 1.0 + f64::from(segment);
+                text += &format!(" {module} {rank} write {segment} {offset} 4096 {begin:.4} {:.4}\n", begin + 0.5);
+            }
+        }
+    }
+    let place = fresh("import-dxt-phases");
+    let (path, trace) = (place.join("dxt.txt"), place.join("trace"));
+    fs::write(&path, text).unwrap();
+    let _ = import(&trace, &[path.as_os_str()]).success();
+    let phases = |options: &[&str]| {
+        let mut command = std::process::Command::new(&miot_tests::built::built().miot);
+        command.arg("phases").arg(&trace).args(options).args(["--format", "json"]);
+        let out = miot_tests::process::run(&mut command).success().stdout;
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()
+    };
+    let by_default = phases(&[]);
+    assert_eq!(by_default["layer"], "posix", "{by_default:#}");
+    assert_eq!(by_default, phases(&["--layer", "posix"]));
+    assert_eq!(phases(&["--layer", "mpi-io"])["layer"], "mpi-io");
+}
+
 /// More files of threads than may be open at a time.
 #[test]
 fn a_file_for_each_of_two_thousand_threads() {

@@ -4,7 +4,7 @@
 //! pattern, whose offsets become nested loops ([`super::nest`]). Patterns that alternate on a file are one unit; units
 //! that come again, as far apart each time, are one run. Memory is for what is different, not for what happens.
 
-use super::access::Access;
+use super::access::{Access, Pointer};
 use super::nest::{Loop, MOST_SAME, Nest, Sequence, Sum, Term};
 use super::pieces::Lie;
 use std::collections::HashMap;
@@ -170,6 +170,8 @@ pub(crate) struct Local {
     tick: Option<u64>,
     /// Some requests have other ticks than those before them.
     pub(crate) has_ticks: bool,
+    /// Some requests have an offset, or are of a kind that has none.
+    pub(crate) has_offsets: bool,
     /// What had no room.
     pub(crate) rest: Option<Tally>,
 }
@@ -178,6 +180,7 @@ impl Local {
     /// The next request. `room` is how many more times may be kept.
     pub(crate) fn add(&mut self, request: &Request, room: &mut usize) {
         self.has_ticks |= self.tick.replace(request.tick).is_some_and(|last| last != request.tick);
+        self.has_offsets |= request.offset.is_some() || request.key.access.pointer != Pointer::Explicit;
         self.order += 1;
         let order = self.order;
         let tally = Tally {

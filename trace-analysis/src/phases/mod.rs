@@ -47,7 +47,8 @@ pub fn columns() -> Vec<&'static str> {
 /// Which requests phases are made of.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The layer; by default MPI-IO if there is any, else POSIX, else STDIO.
+    /// The layer; by default MPI-IO if there is any, else POSIX, else STDIO. A layer whose requests with explicit offsets
+    /// all lack them, as in Darshan 3.5's DXT, comes after those that have them.
     pub layer: Option<Layer>,
     /// Only these files.
     pub files: Option<HashSet<u64>>,
@@ -352,11 +353,16 @@ impl<'a> Phases<'a> {
                 |process: &Process| process.layers.get(&(layer as u8)).is_some_and(|l| !l.runs.is_empty());
             self.processes.values().any(of)
         };
+        let has_offsets = |layer: Layer| {
+            let of = |process: &Process| process.layers.get(&(layer as u8)).is_some_and(|l| l.has_offsets);
+            self.processes.values().any(of)
+        };
         let wanted = match self.options.layer {
             Some(layer) => vec![layer],
             None => vec![Layer::MpiIo, Layer::Posix, Layer::Stdio],
         };
-        let Some(layer) = wanted.into_iter().find(|layer| has(*layer)) else {
+        let present = || wanted.iter().copied().filter(|layer| has(*layer));
+        let Some(layer) = present().find(|layer| has_offsets(*layer)).or_else(|| present().next()) else {
             return Err(Error::Nothing(self.options.layer));
         };
         merge::finish(self, layer)

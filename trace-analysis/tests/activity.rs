@@ -162,6 +162,15 @@ fn the_whole_time_is_what_the_summary_says() {
 }
 
 #[test]
+fn bytes_that_mpi_moves_after_the_call_count_once() {
+    let iwrite = Row { layer: "mpi-io", ..row("iwrite_at", 1, 4096, 1000, 500) };
+    let pwrite = Row { caller: Some(10), tid: 11, ..row("pwrite", 1, 4096, 1600, 300) };
+    let snapshot = added(&[iwrite, pwrite]).snapshot(Window::Whole, 10);
+    assert_eq!((snapshot.cluster.requests, snapshot.cluster.bytes_written), (1, 4096));
+    assert_eq!(snapshot.operations.rows.len(), 2);
+}
+
+#[test]
 fn a_window_has_the_whole_seconds_before_the_present_one() {
     // One request in the first second, two in the second, and so on.
     let rows: Vec<Row> = (0..70i64)

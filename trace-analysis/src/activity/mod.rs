@@ -29,7 +29,7 @@ use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt32Type, UInt64T
 use arrow_array::{Array, RecordBatch};
 use history::Ring;
 use latencies::{RANGES, range};
-use miot_proto::op::{Class, Res};
+use miot_proto::op::{Class, Layer, Res};
 use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Table as TraceTable, schema::FILTERED};
 use recent::{Heap, Recent};
@@ -268,6 +268,7 @@ impl Activity {
         let pids = column::<UInt32Type>(batch, "pid")?.values();
         let (files, files2) = (column::<UInt64Type>(batch, "file")?, column::<UInt64Type>(batch, "file2")?);
         let enclosing = column::<UInt32Type>(batch, "enclosing")?;
+        let callers = column::<UInt32Type>(batch, "caller_tid");
         let nodes = batch.column_by_name("node")?.as_dictionary_opt::<NameKey>()?;
         let node_names = nodes.values().as_string_opt::<i32>()?;
         let node_keys: Vec<u64> = node_names.iter().map(|name| self.text(name.unwrap_or(""))).collect();
@@ -307,7 +308,10 @@ impl Activity {
                 lost: 0,
             };
             self.present.by[Kind::Operation as usize].add(number as u64, &tally, range);
-            if enclosing.is_valid(row) {
+            // A POSIX request that has a caller was made for a request of MPI-IO after the call that asked for it.
+            let is_late_part = info.is_some_and(|info| info.op.layer == Layer::Posix as u8)
+                && callers.is_some_and(|callers| callers.is_valid(row));
+            if enclosing.is_valid(row) || is_late_part {
                 continue;
             }
             let process = processes[row];

@@ -129,10 +129,16 @@ const SYSTEM: [&str; 12] = [
     "/sys/", "/proc/",
 ];
 
-/// True for files of the operating system and its installed programs.
+/// Names in /dev/shm of the memory through which processes of MPI communicate: UCX, Open MPI, MPICH, PSM.
+const COMMUNICATION: [&str; 6] = ["ucx_shm_", "vader_segment.", "sm_segment.", "open_mpi.", "mpich_", "psm"];
+
+/// True for files of the operating system, its installed programs and MPI.
 #[must_use]
 pub fn is_system(path: &str) -> bool {
-    SYSTEM.iter().any(|folder| path.starts_with(folder)) && !path.starts_with("/dev/shm/")
+    match path.strip_prefix("/dev/shm/") {
+        Some(name) => COMMUNICATION.iter().any(|prefix| name.starts_with(prefix)),
+        None => SYSTEM.iter().any(|folder| path.starts_with(folder)),
+    }
 }
 
 /// Outermost requests to files of the system, which an analysis of programs leaves out unless it is asked for them.
@@ -229,7 +235,14 @@ mod tests {
 
     #[test]
     fn folders_of_the_system_are_known() {
-        let system = ["/usr/lib/x.so", "/etc/passwd", "/lib64/ld.so", "/proc/self/maps", "/dev/null"];
+        let system = [
+            "/usr/lib/x.so",
+            "/etc/passwd",
+            "/lib64/ld.so",
+            "/proc/self/maps",
+            "/dev/null",
+            "/dev/shm/ucx_shm_posix_1",
+        ];
         assert!(system.into_iter().all(is_system));
         let others = [
             "/home/u/etc/x",

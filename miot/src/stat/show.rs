@@ -29,7 +29,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = interval)]
     interval: u64,
     /// Of `findings` and `patterns`: also files of the operating system and its programs (/etc, /usr, /bin, /lib, /sbin,
-    /// /boot, /dev apart from /dev/shm, /proc, /sys), which are left out and counted otherwise
+    /// /boot, /dev, /proc, /sys; of /dev/shm what MPI communicates through), which are left out and counted otherwise
     #[arg(long, requires = "what")]
     system_files: bool,
 }

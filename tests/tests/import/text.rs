@@ -206,7 +206,10 @@ fn phases_of_darshan_text_without_offsets_of_mpi_io() {
             for segment in 0..4 {
                 let offset = if has_offset { (2 * segment + rank) * 4096 } else { -1 };
                 let begin = 1.0 + f64::from(segment);
-                text += &format!(" {module} {rank} write {segment} {offset} 4096 {begin:.4} {:.4}\n", begin + 0.5);
+                text += &format!(
+                    " {module} {rank} write {segment} {offset} 4096 {begin:.4} {:.4}\n",
+                    begin + 0.5
+                );
             }
         }
     }

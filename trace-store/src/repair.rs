@@ -349,6 +349,22 @@ impl Repair {
             let text = "its events are missing: an empty file was made".to_owned();
             self.tell(Some(part), text, Some(Lost::Unknown));
         }
+        there.into_iter().try_for_each(|part| self.missing_sides(part))
+    }
+
+    /// Side tables that the events of a sealed part say it has.
+    fn missing_sides(&mut self, part: u64) -> Result<(), Error> {
+        for table in Table::SIDE {
+            let path = self.layout.sealed(table, part);
+            let is_live = self.layout.live(table, part).exists();
+            if path.exists() || is_live || parquet_file::side_rows(&self.layout, part, table).is_none() {
+                continue;
+            }
+            carried::write(table, &path, &[], Vec::new())?;
+            sync_folder(&self.layout.folder(table))?;
+            let text = format!("its rows of {table} are missing: an empty file was made");
+            self.tell(Some(part), text, Some(Lost::Unknown));
+        }
         Ok(())
     }
 

@@ -213,8 +213,8 @@ struct miot_request {
    Zero.
    */
   uint8_t reserved[2];
-  /**
-   * Of a request of miot_submit: the thread of the enclosing request, 0 if there is none.
+  /*
+   Of a request of miot_submit: the thread of the enclosing request, 0 if there is none.
    */
   uint32_t thread;
 };

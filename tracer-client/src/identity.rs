@@ -430,6 +430,7 @@ mod tests {
 
     #[test]
     fn this_process_knows_itself() {
+        crate::gate::ask();
         assert!(exe(&mut [0; 1024]).starts_with(b"/"));
         let (mut first, mut now) = ([0; MAX_LINE], [0; MAX_LINE]);
         assert!(!cmdline(&mut now, true).is_empty());

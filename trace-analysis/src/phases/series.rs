@@ -349,7 +349,7 @@ mod tests {
         let steps = |places: &'static [i64], count: i64| {
             (0..count).flat_map(move |step| places.iter().map(move |it| it + 1000 * step))
         };
-        for places in [&[0, 70][..], &[0, 70, 510], &[5, 700, 120, 300, 310]] {
+        for places in [&[0, 70][..], &[0, 70, 510], &[5, 713, 127, 291, 338]] {
             let variables = places.len() as u64;
             let expected: Vec<_> = (0..variables)
                 .map(|nth| {

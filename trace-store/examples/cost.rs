@@ -8,8 +8,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use arrow_array::{
-    ArrayRef, DictionaryArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt32Array,
-    UInt64Array, new_null_array,
+    ArrayRef, DictionaryArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt16Array,
+    UInt32Array, UInt64Array, new_null_array,
 };
 use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Options, Reader, Table, Writer, schema};
@@ -98,7 +98,7 @@ impl Load {
             Arc::new(Int64Array::from(vec![4096; rows])),
             none("arg"),
             Arc::new(Int64Array::from(vec![4096; rows])),
-            Arc::new(zeros()),
+            Arc::new(UInt16Array::from(vec![0; rows])),
             of_threads(1),
             u64s(seqs.clone()),
             u32s(seqs.iter().map(|s| *s as u32 + 1).collect()),

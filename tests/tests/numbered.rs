@@ -24,7 +24,6 @@ fn each_write_is_there_once_or_counted() {
 }
 
 #[test]
-#[ignore = "needs the ledgers of the trace and of the spool"]
 fn each_write_is_there_once_or_counted_although_files_are_damaged() {
     oracle(&["--seconds", "30", "--round", "10", "--damage"]);
 }

@@ -38,9 +38,21 @@ impl Definitions {
         }
     }
 
-    /// Appends them to `out`.
+    /// Appends them to `out`, processes first. Damage may have taken the end of a stream whose process has ended, or has been
+    /// defined again since: the one is left out, the other follows its process.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
-        self.frames.values().for_each(|frame| out.extend_from_slice(frame));
+        let mut order: Vec<(bool, u64)> = self
+            .places
+            .iter()
+            .map(|(subject, place)| (matches!(subject, Subject::Stream(_)), *place))
+            .collect();
+        order.sort_unstable();
+        for (is_stream, place) in order {
+            let Some(frame) = self.frames.get(&place) else { continue };
+            if !is_stream || process_of(frame).is_some_and(|key| self.has_process(key)) {
+                out.extend_from_slice(frame);
+            }
+        }
     }
 
     /// What defines the subject of a note: a process, and its stream.
@@ -51,13 +63,9 @@ impl Definitions {
             Note::Gone(key, _) => (Some(key), None),
             Note::Taken(Taken { stream, .. }) | Note::End(stream) => {
                 let frame = frame(Subject::Stream(stream));
-                let read = frame.map(|frame| Begins::of(frame)).and_then(|begins| match begins {
-                    Begins::Frame(frame, _) => Message::from_payload(frame.payload, frame.crc).ok(),
-                    Begins::Part(_) | Begins::Nonsense => None,
-                });
-                match read {
-                    Some(Message::Stream { stream, .. }) => (Some(stream.key.process), frame),
-                    _ => (None, None),
+                match frame.and_then(|frame| process_of(frame)) {
+                    Some(process) => (Some(process), frame),
+                    None => (None, None),
                 }
             }
         };
@@ -97,5 +105,14 @@ impl Definitions {
         if let Some(place) = self.places.remove(&subject) {
             self.frames.remove(&place);
         }
+    }
+}
+
+/// The process of the stream that a frame defines.
+fn process_of(frame: &[u8]) -> Option<ProcessKey> {
+    let Begins::Frame(frame, _) = Begins::of(frame) else { return None };
+    match Message::from_payload(frame.payload, frame.crc) {
+        Ok(Message::Stream { stream, .. }) => Some(stream.key.process),
+        _ => None,
     }
 }

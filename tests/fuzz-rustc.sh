@@ -1,5 +1,5 @@
 #!/bin/sh
-# The compiler as cargo calls it for tests/fuzz.sh and tests/sanitizers.sh: counts what is covered in our own crates, and
+# The compiler as cargo calls it for tests/fuzz.sh: counts what is covered in our own crates, and
 # only there.
 coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table

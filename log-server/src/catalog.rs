@@ -74,7 +74,8 @@ pub(crate) struct Stream {
     pub(crate) tid: u32,
     /// Attempt number it goes on with, while it is not in the merge.
     pub(crate) next: u64,
-    /// Losses beyond `next` that are in the trace already, ascending: see [`miot_trace_store::RecoveredStream`].
+    /// Losses and path records beyond `next` that are in the trace already, ascending: see
+    /// [`miot_trace_store::RecoveredStream`].
     beyond: Vec<(u64, u64)>,
     live: bool,
     told: Told,
@@ -83,6 +84,12 @@ pub(crate) struct Stream {
 impl Stream {
     fn name(&self) -> StreamName {
         (self.process, self.lane, self.incarnation)
+    }
+
+    /// True if the trace has a row for this attempt number, although it lies beyond `next`: side tables become durable
+    /// before events, so a crash leaves such rows and the node sends their records again.
+    pub(crate) fn is_beyond(&self, attempt: u64) -> bool {
+        self.beyond.iter().any(|(first, last)| (*first..=*last).contains(&attempt))
     }
 
     /// What the trace does not tell of a gap yet. A node that tells it again may put more or less of it together.

@@ -194,7 +194,10 @@ impl<'a> Walk<'_, 'a> {
         if is_name && process.handles.get(handle).is_none() {
             process.handles.define(handle, file);
         }
-        let record = Some((cursor.stream, cursor.columns.attempt[row], handle));
+        let attempt = cursor.columns.attempt[row];
+        let stream = self.catalog.streams.get(&cursor.stream);
+        let in_trace = stream.is_some_and(|stream| stream.is_beyond(attempt));
+        let record = (!in_trace).then_some((cursor.stream, attempt, handle));
         self.out.new_files.push(FileRow { file, node: process.node, path: path.into(), record });
     }
 

@@ -4,9 +4,11 @@
 
 mod support;
 
+use miot_log_server::side::{FileRow, files};
 use miot_proto::event::{Kind, flag};
 use miot_proto::op::posix;
 use miot_proto::wire::{Message, ProcessLoss, StreamEnd};
+use miot_trace_store::Table;
 use std::time::Duration;
 use support::{Node, Record, Server, open, read};
 
@@ -105,6 +107,34 @@ async fn a_restarted_server_goes_on_where_its_trace_ends() {
     let rows: Vec<_> = trace.rows().into_iter().map(|r| (r.stream, r.seq, r.path.unwrap())).collect();
     let data = || "/data".to_owned();
     assert_eq!(rows, [(1, 0, data()), (1, 1, data()), (1, 2, data()), (1, 3, data())]);
+}
+
+/// A crash between the sync of `files` and that of `events`.
+#[tokio::test]
+async fn a_path_record_that_outlived_its_events_is_in_the_trace_once() {
+    let server = Server::start().await;
+    let mut node = Node::connect(&server, "a", 1).await;
+    node.process(10).await;
+    node.stream(0, 10, 0).await;
+    node.batch(0, &[open(0, 10, 7, "/data")]).await;
+    node.heartbeat(50).await;
+    node.all_acked().await;
+    let named = Record { kind: Kind::File, path1: "/data".into(), ..read(2, 61, 7) };
+    let record = Some((1, named.attempt, named.handle));
+    let row = FileRow { file: 1, node: 0, path: b"/data"[..].into(), record };
+    let server = server.crash_with(&[(Table::Files, files(&[row], |_| "a").unwrap())]).await;
+
+    let mut node = Node::connect(&server, "a", 2).await;
+    node.process(10).await;
+    node.stream(0, 10, 0).await;
+    node.batch(0, &[read(1, 60, 7), named, read(3, 62, 7)]).await;
+    node.heartbeat(100).await;
+    node.all_acked().await;
+    let trace = server.finish().await;
+    let rows: Vec<_> = trace.rows().into_iter().map(|r| (r.seq, r.path.unwrap())).collect();
+    assert_eq!(rows, [0, 1, 3].map(|seq| (seq, "/data".to_owned())));
+    assert_eq!(trace.records(), [(1, 2)]);
+    assert_eq!(trace.losses(), []);
 }
 
 #[tokio::test]

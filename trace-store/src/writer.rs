@@ -21,8 +21,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Encoded bytes that may wait for a commit. More are committed by the next append, so that a caller who never
-/// commits does not fill the memory.
+/// Encoded bytes that may wait for a commit. More are committed by the next append that does not follow path records or
+/// losses without their events, so that a caller who never commits does not fill the memory.
 const MAX_WAITING: usize = 16 << 20;
 
 /// When the live part is sealed (whichever bound is met first), and how long sealed parts are kept.
@@ -95,6 +95,9 @@ pub struct Writer {
     late: bool,
     /// When the live part got its first row.
     begun: Option<Instant>,
+    /// Numbers of streams were appended in side tables whose events have not been appended yet. They must not be
+    /// committed alone: the ledger would count the events between as known.
+    ahead: bool,
     /// A live file was made and its name is not durable yet.
     unsynced_names: bool,
     ledger: Log,
@@ -277,6 +280,7 @@ impl Writer {
             latest: i64::MIN,
             late: false,
             begun: None,
+            ahead: false,
             unsynced_names: false,
             any_part: false,
             lock,
@@ -290,10 +294,15 @@ impl Writer {
     /// [`Error::Schema`] or [`Error::Encode`]: the batch is refused. [`Error::Io`]: too much was waiting for a
     /// commit and could not be written; the batch is not taken, give it again when the cause is gone.
     pub fn append(&mut self, table: Table, batch: &RecordBatch) -> Result<(), Error> {
-        if self.live.iter().map(LiveWriter::waiting).sum::<usize>() > MAX_WAITING {
+        if !self.ahead && self.live.iter().map(LiveWriter::waiting).sum::<usize>() > MAX_WAITING {
             self.commit()?;
         }
         self.live[table as usize].append(batch)?;
+        match table {
+            Table::Events => self.ahead = false,
+            Table::Files | Table::Losses => self.ahead = true,
+            _ => {}
+        }
         self.ledger.see(table, batch);
         if table == Table::Events {
             self.late |= !seal::in_order(batch, &mut self.latest);

@@ -297,6 +297,27 @@ fn a_writer_whose_files_are_taken_away_says_so() {
     }
 }
 
+/// A full buffer is committed by `append`, but not between a path record and the events before it.
+#[test]
+fn the_ledger_does_not_count_events_that_were_not_appended() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("trace");
+    let mut writer = Writer::create(&dir, Options::default()).unwrap();
+    sides(&mut writer);
+    writer.append(Table::Events, &events(&turn(0, 3))).unwrap();
+    writer.commit().unwrap();
+    // More than what may wait, whatever the compression.
+    let records: Vec<_> =
+        (0..3_000_000).map(|n: u64| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15), Some((1, n + 9)))).collect();
+    writer.append(Table::Files, &files(&records)).unwrap();
+    writer.append(Table::Events, &events(&turn(3, 27))).unwrap();
+    drop(writer);
+    let (writer, recovered) = Writer::open(&dir, Options::default()).unwrap();
+    assert_eq!(recovered.lost, 0);
+    assert_eq!(recovered.streams[0].next_seq, 1);
+    drop(writer);
+}
+
 #[test]
 fn the_ledger_stays_small_and_is_brought_up_to_date() {
     let temp = tempfile::tempdir().unwrap();

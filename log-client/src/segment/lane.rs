@@ -238,7 +238,11 @@ impl Lane {
         let entry = owner.reread()?;
         let state = word(&entry, at::STATE);
         if (state >> 32) as u32 != incarnation {
-            return Err(Broken("it was claimed again before it was drained"));
+            // The previous log-client had drained it, so the producer may claim it at any time: the next sweep opens it.
+            return match word(&entry, at::DRAINED) == u64::from(incarnation) {
+                true => Ok(false),
+                false => Err(Broken("it was claimed again before it was drained")),
+            };
         }
         if state as u32 == LaneState::Retired as u32 && word(&entry, at::DRAINED) == u64::from(incarnation) {
             // By the log-client before us.

@@ -5,6 +5,7 @@ mod overwriting;
 mod recorder;
 
 use super::hand_made::{EPOCH, HandMade, Reader};
+use super::memory::{Memory, Short};
 use super::{Header, Unfit, drain::COPY_SLOTS};
 use crate::segment::Bytes;
 use crate::testing::sweep_bytes;
@@ -15,6 +16,7 @@ use miot_proto::segment::{
     HEADER_BYTES, LANE_BYTES, MAX_LANE_SLOTS, MAX_LANES, SLOTS_OFFSET, header, lane as at,
 };
 use proptest::prelude::*;
+use std::cell::{Cell, RefCell};
 
 #[test]
 fn the_header_is_announced_as_it_stands() {
@@ -322,6 +324,50 @@ fn a_restarted_reader_goes_on_where_the_other_stopped() {
     let mut third = Reader::attach(&made);
     third.sweep();
     assert_eq!((third.kept.streams.len(), third.kept.ends.len()), (0, 0));
+}
+
+/// A segment whose producer claims the retired lane 0 between the copy of the lane table and the second reading of its
+/// entry.
+struct ClaimedAgain {
+    made: RefCell<HandMade>,
+    reads: Cell<u32>,
+}
+
+impl Memory for ClaimedAgain {
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Short> {
+        let mut made = self.made.borrow_mut();
+        let range = at as usize..at as usize + buffer.len();
+        let is_entry = range == (HandMade::lane(0, 0)..HandMade::lane(0, LANE_BYTES));
+        self.reads.set(self.reads.get() + u32::from(is_entry));
+        if is_entry && self.reads.get() == 2 {
+            made.claim(0, 2);
+            made.push(0, 0, 2_000, b"/next");
+        }
+        buffer.copy_from_slice(&made.bytes[range]);
+        Ok(())
+    }
+
+    fn write_word(&self, at: u64, value: u64) -> Result<(), Short> {
+        self.made.borrow_mut().set(at as usize, value);
+        Ok(())
+    }
+
+    fn size(&self) -> u64 {
+        self.made.borrow().bytes.len() as u64
+    }
+}
+
+#[test]
+fn a_restarted_reader_accepts_a_drained_lane_claimed_during_its_sweep() {
+    for drained in [true, false] {
+        let mut made = HandMade::with_lane(256);
+        made.retire(0, 0);
+        made.set_lane(0, at::DRAINED, drained.into());
+        let mut reader = Reader::attach_to(ClaimedAgain { made: RefCell::new(made), reads: Cell::new(0) });
+        let violations = [reader.sweep(), reader.sweep()].map(|tally| tally.violations);
+        assert_eq!(violations, [u64::from(!drained), 0]);
+        assert_eq!(reader.kept.attempts().len(), usize::from(drained));
+    }
 }
 
 #[test]

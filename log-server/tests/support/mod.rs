@@ -18,9 +18,9 @@ use miot_proto::wire::{
     StreamEnd, StreamKey, VERSION,
 };
 use miot_trace_store::schema::NameKey;
-use miot_trace_store::{Reader, Table, fsck};
+use miot_trace_store::{Options, Reader, Table, Writer, fsck};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -109,24 +109,39 @@ impl Server {
 
     /// Ends it as a crash would: nothing more is committed or sealed. Starts another on the same trace.
     pub async fn crash(self) -> Server {
+        self.crash_with(&[]).await
+    }
+
+    /// The same, with rows that the crashed server had made durable before anything else of their commit.
+    pub async fn crash_with(self, rows: &[(Table, RecordBatch)]) -> Server {
         self.running.abort();
         let _ = self.running.await;
         // The store's thread notices that its sessions are gone.
-        let mut config = self.config;
-        config.listen = "127.0.0.1:0".into();
-        loop {
-            match LogServer::bind(config.clone()).await {
-                Ok(server) => {
-                    drop(server);
-                    return Server::start_in(self.dir, config).await;
-                }
-                Err(Error::Trace(miot_trace_store::Error::InUse { .. })) => {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
+        let mut writer = loop {
+            match Writer::open(&self.trace, Options::default()) {
+                Ok((writer, _)) => break writer,
+                Err(miot_trace_store::Error::InUse { .. }) => {
+                    tokio::time::sleep(Duration::from_millis(10)).await
                 }
                 Err(error) => panic!("{error}"),
             }
+        };
+        let ledger = files_of(&self.trace.join("ledger"));
+        for (table, batch) in rows {
+            writer.append(*table, batch).unwrap();
         }
+        writer.commit().unwrap();
+        drop(writer);
+        // The ledger follows when all rows of a commit are durable.
+        ledger.into_iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+        let config = Config { listen: "127.0.0.1:0".into(), ..self.config };
+        Server::start_in(self.dir, config).await
     }
+}
+
+fn files_of(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
 }
 
 pub struct Trace {
@@ -162,6 +177,15 @@ impl Trace {
         let reader = Reader::open(&self.dir).unwrap();
         let batches: Vec<RecordBatch> = reader.rows().unwrap().collect::<Result<_, _>>().unwrap();
         batches.iter().flat_map(rows).collect()
+    }
+
+    /// Stream and attempt number of each path record.
+    pub fn records(&self) -> Vec<(u64, u64)> {
+        let mut out = Vec::new();
+        for batch in Reader::open(&self.dir).unwrap().table(Table::Files).unwrap() {
+            out.extend(u64s(&batch, "stream").iter().zip(u64s(&batch, "seq")).filter_map(|(s, n)| s.zip(n)));
+        }
+        out
     }
 
     pub fn losses(&self) -> Vec<Loss> {

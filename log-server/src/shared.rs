@@ -104,6 +104,13 @@ fn open(config: &Config) -> Result<(Writer, Option<Recovered>), Error> {
             for cut in &recovered.cut {
                 tracing::info!(file = %cut.path.display(), bytes = cut.bytes, "a torn end was cut off");
             }
+            for damaged in &recovered.damaged {
+                tracing::error!(
+                    part = damaged.part,
+                    error = damaged.error,
+                    "a sealed part is damaged: its events are not readable, stop the log-server and run `miot fsck --repair`"
+                );
+            }
             if recovered.lost > 0 {
                 tracing::warn!(
                     events = recovered.lost,

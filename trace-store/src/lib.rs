@@ -82,7 +82,7 @@ pub use layout::{Holds, PartCounts, count_parts};
 pub use manifest::{MANIFEST, Manifest};
 pub use missing::Missing;
 pub use reader::{LastSamples, Reader, SAMPLED_BOOTS};
-pub use recover::{Cut, Recovered, RecoveredProcess, RecoveredStream};
+pub use recover::{Cut, DamagedPart, Recovered, RecoveredProcess, RecoveredStream};
 pub use retain::Known;
 pub use rows::{FileNames, Names};
 pub use scan::{Scan, Select};

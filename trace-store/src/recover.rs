@@ -42,8 +42,20 @@ pub struct Recovered {
     pub lost: u64,
     /// Parts that were waiting to be sealed; this goes on now.
     pub unsealed: Vec<u64>,
+    /// Sealed parts whose events cannot be read. The ledger tells how far their streams got, so the trace goes on; what can be
+    /// saved of them, and the losses, are for a repair.
+    pub damaged: Vec<DamagedPart>,
     /// What retention had removed.
     pub removed: Removed,
+}
+
+/// A sealed part whose events cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct DamagedPart {
+    /// Its number.
+    pub part: u64,
+    /// What is wrong with its file.
+    pub error: String,
 }
 
 /// A process of the trace.
@@ -205,8 +217,21 @@ impl Recovery {
         Ok(())
     }
 
-    /// Takes in a sealed part.
-    pub(crate) fn sealed(&mut self, layout: &Layout, part: u64) -> Result<(), Error> {
+    /// Takes in a sealed part. Where its events cannot be read, what the ledger knows of it counts.
+    pub(crate) fn sealed(&mut self, layout: &Layout, part: u64, known: Option<&Counts>) -> Result<(), Error> {
+        self.sealed_sides(layout, part)?;
+        match (self.sealed_events(layout, part), known) {
+            (Err(error @ Error::Damaged { .. }), Some(known)) => {
+                self.known(known);
+                self.found.damaged.push(DamagedPart { part, error: error.to_string() });
+                Ok(())
+            }
+            (result, _) => result,
+        }
+    }
+
+    /// Takes in the side tables of a sealed part.
+    pub(crate) fn sealed_sides(&mut self, layout: &Layout, part: u64) -> Result<(), Error> {
         for table in Table::SIDE {
             let path = layout.sealed(table, part);
             if !matches!(table, Table::Clocks | Table::Devices) && path.exists() {
@@ -215,6 +240,10 @@ impl Recovery {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn sealed_events(&mut self, layout: &Layout, part: u64) -> Result<(), Error> {
         let path = layout.sealed(Table::Events, part);
         let builder = parquet_file::open(Table::Events, &path)?;
         let metadata = builder.metadata();

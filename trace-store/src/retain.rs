@@ -68,7 +68,7 @@ pub(crate) fn retain(layout: &Layout, order: &Retain, stop: &AtomicBool) -> Resu
     recovery.carried(layout, parts.first)?;
     let mut removed = Removed { parts: first, ..before };
     for part in &gone {
-        recovery.sealed(layout, *part)?;
+        recovery.sealed(layout, *part, None)?;
         let events = parquet_file::open(Table::Events, &layout.sealed(Table::Events, *part))?;
         removed.events += events.metadata().file_metadata().num_rows().max(0) as u64;
         removed.bytes += bytes_of(layout, *part);

@@ -162,7 +162,11 @@ impl Writer {
         let mut recovery = Recovery::default();
         recovery.carried(&layout, parts.first)?;
         for part in &parts.sealed {
-            recovery.sealed(&layout, *part)?;
+            recovery.sealed(&layout, *part, ledger.sealed.get(part).map(|entry| &entry.counts))?;
+        }
+        // Of parts whose events are gone: without them, processes and streams would get other ids when they return.
+        for part in parts.sides.iter().filter(|part| !parts.sealed.contains(part) && !parts.live.contains(part)) {
+            recovery.sealed_sides(&layout, *part)?;
         }
         for (part, entry) in &ledger.sealed {
             if !parts.live.contains(part) {

@@ -207,6 +207,33 @@ fn live_files_that_vanish_while_no_writer_runs_are_told() {
 }
 
 #[test]
+fn a_writer_goes_on_after_a_damaged_sealed_part() {
+    for length in [0, 4, 100] {
+        let (_temp, dir) = fresh();
+        let path = dir.join("events/part-000001.parquet");
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length).unwrap();
+        let (writer, recovered) = Writer::open(&dir, Options::default()).unwrap();
+        assert_eq!(recovered.damaged.iter().map(|damaged| damaged.part).collect::<Vec<_>>(), [1]);
+        // Stream 4 is in that part only.
+        assert_eq!(recovered.streams.iter().map(|stream| stream.next_seq).collect::<Vec<_>>(), [40, 40, 40, 7]);
+        writer.finish().unwrap();
+        assert!(!check(&dir).is_good());
+        repair(&dir).unwrap();
+        assert_eq!(conserved(&dir, "repaired"), known()[1].len() as u64);
+    }
+}
+
+#[test]
+fn a_writer_keeps_the_ids_of_a_part_whose_events_were_removed() {
+    let (_temp, dir) = fresh();
+    fs::remove_file(dir.join("events/part-000000.parquet")).unwrap();
+    let (_writer, recovered) = Writer::open(&dir, Options::default()).unwrap();
+    assert_eq!(recovered.processes.iter().map(|process| process.process).collect::<Vec<_>>(), [1, 2]);
+    let streams = recovered.streams.iter().map(|stream| (stream.stream, stream.next_seq));
+    assert_eq!(streams.collect::<Vec<_>>(), [(1, 40), (2, 40), (3, 40), (4, 7)]);
+}
+
+#[test]
 fn another_file_in_the_place_of_a_sealed_one_is_seen() {
     let (temp, dir) = fresh();
     // As valid as it was: the rows of another trace.

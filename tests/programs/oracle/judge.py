@@ -214,11 +214,12 @@ class Judge:
             sum(greatest(0, 1 - opened))::bigint as unopened, sum(done)::bigint as written from counts group by 1"""
         )
         self.sql.execute(
-            """create table lost as select program, sum(count)::bigint as lost from losses left join programs using (process) group by 1"""
+            f"""create table lost as select program, sum(count)::bigint as lost, sum(count // {ATTEMPTS_PER_PATH} + 1)::bigint as laps
+            from losses left join programs using (process) group by 1"""
         )
         # Records of paths are attempts besides the requests: where the open is lost, or the lane went round.
-        paths = "unopened" if self.when_full != "overwrite-oldest" else f"unopened + lost // {ATTEMPTS_PER_PATH} + threads"
-        both = "(select missing.*, coalesce(lost, 0) as lost from missing left join lost using (program))"
+        paths = "unopened" if self.when_full != "overwrite-oldest" else "unopened + laps"
+        both = "(select missing.*, coalesce(lost, 0) as lost, coalesce(laps, 0) as laps from missing left join lost using (program))"
         self.sql.execute(f"create table balance as select *, {paths} as paths from {both}")
         if not self.damaged:
             self.wrong(

@@ -24,7 +24,6 @@ fn each_write_is_there_once_or_counted() {
 }
 
 #[test]
-#[ignore = "fails: with overwrite-oldest, numbers of path records that damage took are in no row of losses; tests/soak.sh --damage"]
 fn each_write_is_there_once_or_counted_although_files_are_damaged() {
     oracle(&["--seconds", "30", "--round", "10", "--damage"]);
 }

@@ -5,6 +5,7 @@
 mod alike;
 mod descriptors;
 mod foreign;
+mod hangs;
 mod mounted;
 mod programs;
 mod refused;

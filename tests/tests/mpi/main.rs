@@ -6,6 +6,7 @@ mod communication;
 mod errors;
 mod every;
 mod forms;
+mod hangs;
 mod layers;
 mod loading;
 mod views;

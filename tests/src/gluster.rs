@@ -155,24 +155,6 @@ impl Gluster {
         fs::read_to_string(self.room.seen(Path::new(&path))).unwrap_or_else(|e| panic!("{path}: {e}"))
     }
 
-    /// The process that serves the brick of a volume.
-    ///
-    /// # Panics
-    /// If there is none.
-    #[must_use]
-    pub fn brick(&self, volume: &str) -> u32 {
-        let text = self.cli(&["volume", "status", volume]);
-        let line = text.split("Brick ").nth(1).unwrap_or_default().lines().take(2).collect::<String>();
-        let pid = line
-            .split_whitespace()
-            .find_map(|word| word.parse().ok().filter(|pid| *pid > 0 && text.contains(word)));
-        line.split_whitespace()
-            .next_back()
-            .and_then(|pid| pid.parse().ok())
-            .or(pid)
-            .unwrap_or_else(|| panic!("{text}"))
-    }
-
     /// What the brick has counted since it was started: calls by name of the file operation, `bytes read` and
     /// `bytes written`, and, from its log, `fd cleanup`: flushes of its own, of what a client that disconnected had not
     /// released yet. The volume's profile must have been started.

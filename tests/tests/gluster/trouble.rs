@@ -152,41 +152,6 @@ fn a_mount_works_without_a_log_client_with_tracing_off_and_until_it_is_killed() 
     );
 }
 
-#[test]
-fn a_write_that_the_brick_does_not_answer_is_shown_with_its_file_offset_and_length() {
-    let place = fresh("gluster-hangs");
-    let Some(mut gluster) = Gluster::start(&place) else { return };
-    let shared = tempfile::tempdir_in("/dev/shm").unwrap();
-    let node = Node::start(&place, shared.path());
-    gluster.volume("traced", false);
-    gluster.ask_for("traced", "user.miot", "all");
-    let mount = gluster.mount("traced", &node.dir);
-    mount.shell("head -c 16384 /dev/zero > data");
-    let brick = gluster.brick("traced");
-    signal_id(brick, Signal::STOP);
-    let dd = "dd if=/dev/zero of=data bs=4096 seek=2 count=1 conv=notrunc oflag=direct";
-    let mut dd = Background::start(&mut gluster.inside(&mount.dir, dd));
-    let mut shown = None;
-    // The brick answers the open and what else comes before, each in one of its short turns.
-    until("the write is shown in flight", || {
-        let mut rows = node.in_flight(&[]).into_iter();
-        shown = rows.find(|row| row["layer"] == "client" && row["op"] == "write");
-        if shown.is_none() {
-            signal_id(brick, Signal::CONT);
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            signal_id(brick, Signal::STOP);
-        }
-        shown.is_some() || !dd.running()
-    });
-    signal_id(brick, Signal::CONT);
-    let shown = shown.expect("dd ended before its write was seen");
-    assert_eq!((&shown["offset"], &shown["length"]), (&8192.into(), &4096.into()), "{shown}");
-    assert!(shown["file"].as_str().is_some_and(|file| file.ends_with("/data")), "{shown}");
-    until("dd ends", || !dd.running());
-    mount.end();
-    let _ = node.end();
-}
-
 /// What GlusterFS writes about a process when it is asked to.
 fn statedump(folder: &Path, id: u32) -> String {
     signal_id(id, Signal::USR1);

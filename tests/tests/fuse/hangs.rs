@@ -1,0 +1,65 @@
+//! A request that hangs below the mount names its file, offset and length while it does.
+
+use crate::mounted::Place;
+use miot_tests::node::Node;
+use miot_tests::process::{Background, run, until};
+use rustix::mount::{UnmountFlags, unmount};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A file system of its own, on which writes can be made to wait.
+struct Ext4(PathBuf);
+
+impl Ext4 {
+    fn mount(image: &Path, at: &Path) -> Ext4 {
+        let script = "truncate -s 16M \"$1\" && mkfs.ext4 -q \"$1\" && mount -o loop \"$1\" \"$2\"";
+        let _ = run(Command::new("sh").args(["-ec", script, "sh"]).arg(image).arg(at)).success();
+        Ext4(at.to_owned())
+    }
+
+    fn freeze(&self, word: &str) {
+        let _ = run(Command::new("fsfreeze").arg(word).arg(&self.0));
+    }
+}
+
+impl Drop for Ext4 {
+    fn drop(&mut self) {
+        self.freeze("--unfreeze");
+        let _ = unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn a_hanging_write_has_file_offset_and_length() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOT TESTED: a write on a frozen file system (not root)");
+        return;
+    }
+    let place = Place::new("fuse-hangs");
+    let ext4 = Ext4::mount(&place.dir.join("image"), &place.source);
+    let shared = tempfile::tempdir_in("/dev/shm").unwrap();
+    let node = Node::start(&place.dir, shared.path());
+    let dir = format!("MIOT_DIR={}", node.dir.display());
+    let mounted = place.mounted_by(&["env", &dir], &[]);
+    let file = mounted.place.mount.join("data");
+    std::fs::write(&file, [0; 16384]).unwrap();
+    ext4.freeze("--freeze");
+    let mut dd = Command::new("dd");
+    dd.args(["if=/dev/zero", "bs=4096", "seek=2", "count=1", "conv=notrunc"]);
+    let mut dd = Background::start(dd.arg(format!("of={}", file.display())));
+    let mut shown = None;
+    until("the write is shown in flight", || {
+        let mut rows = node.in_flight(&[]).into_iter();
+        shown = rows.find(|row| row["layer"] == "fuse" && row["op"] == "write");
+        shown.is_some()
+    });
+    let shown = shown.unwrap();
+    assert_eq!((&shown["offset"], &shown["length"]), (&8192.into(), &4096.into()), "{shown}");
+    assert!(shown["file"].as_str().is_some_and(|file| file.ends_with("/data")), "{shown}");
+    ext4.freeze("--unfreeze");
+    until("dd ends", || !dd.running());
+    mounted.end();
+    let rows = node.end();
+    let wrote = |row: &&miot_tests::trace::Row| row.op == "write" && row.offset == Some(8192);
+    assert_eq!(rows.iter().filter(wrote).map(|row| row.result).collect::<Vec<_>>(), [4096]);
+}

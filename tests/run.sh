@@ -15,7 +15,8 @@ others_may_enter() {
     done
 }
 if [ "$(id -u)" = 0 ] && ! others_may_enter; then
-    public=/run/miot-tests/$(pwd | cksum | cut -d' ' -f1)/miot
+    # Not below /run or /tmp, which services and tests mount over.
+    public=/srv/miot-tests/$(pwd | cksum | cut -d' ' -f1)/miot
     mkdir -p "$public"
     echo "run.sh: other users may not enter $PWD: going on in $public"
     exec unshare --mount sh -c 'mount --bind . "$0" && cd "$0" && exec bash tests/run.sh "$@"' "$public" "$@"

@@ -202,8 +202,10 @@ fn dbench_works_on_the_mount() {
         let mut command = Command::new("dbench");
         let ended = run(command.args(["-t", seconds, "-D"]).arg(&mounted.place.mount).arg("2")).success();
         assert!(ended.stdout.contains("Throughput"), "{how}: {ended:?}");
-        // It says so and goes on.
-        assert!(!ended.stdout.contains("failed"), "{how}: {ended:?}");
+        // dbench reports a failed request and goes on. A barrier it does without: the tests beside it may use all
+        // semaphores of the machine.
+        let failed = |line: &str| line.contains("failed") && !line.contains("barrier semaphore");
+        assert!(!ended.stdout.lines().any(failed), "{how}: {ended:?}");
         mounted.end();
     }
 }

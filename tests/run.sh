@@ -60,6 +60,16 @@ if [ $# = 0 ]; then
     step "format"
     cargo fmt --all --check
 
+    step "texts: words, spelling, links, the documentation site"
+    tests/prose.sh
+
+    step "unused dependencies"
+    if command -v cargo-machete > /dev/null; then
+        cargo machete
+    else
+        echo "SKIPPED: cargo-machete is not here and could not be built"
+    fi
+
     step "the lane in a model checker, and mutants of its memory orders"
     tests/loom.sh
     discard target/loom

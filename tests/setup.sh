@@ -67,8 +67,9 @@ python() {
     fi
     link "$made" "$1"
 }
-# The readers of other people, and servers that keep files.
-python test-venv "pyarrow==26.0.1 duckdb==1.5.6 pandas==3.1.1 moto[server]==5.2.5 WsgiDAV==4.3.5 cheroot==11.1.2"
+# Readers of Arrow and Parquet, servers that keep files, and the check of spelling.
+python test-venv "pyarrow==26.0.1 duckdb==1.5.6 pandas==3.1.1 moto[server]==5.2.5 WsgiDAV==4.3.5 cheroot==11.1.2
+    codespell==2.4.3"
 # Real Darshan logs, and Darshan's own reader, without what it draws pictures with.
 python test-darshan \
     "darshan==3.5.0 cffi==2.1.1 pycparser==3.12 numpy==2.4.6 pandas==3.1.1 python-dateutil==4.0.0" --no-deps
@@ -78,13 +79,14 @@ python test-darshan \
 # `|| say`: without them tests/run.sh does with less, and says so.
 mkdir -p "$cache/tools/bin"
 link "$cache/tools" tools
+# tool NAME VERSION [options of cargo install]
 tool() {
     local made=$cache/$1-$2
     if [ ! -x "$made/bin/$1" ]; then
         command -v "$1" > /dev/null && return
         say "building $1 $2 (a minute, once)"
         CARGO_PROFILE_DEV_DEBUG=false CARGO_INCREMENTAL=0 CARGO_TARGET_DIR=$cache/build \
-            cargo install --quiet --debug --locked --no-track "$1" --version "$2" --root "$made" ||
+            cargo install --quiet --debug --locked --no-track "$1" --version "$2" --root "$made" "${@:3}" ||
             { say "$1 could not be built" >&2 && return; }
     fi
     ln -sf "$made/bin/$1" "$cache/tools/bin/"
@@ -92,6 +94,8 @@ tool() {
 tool cargo-deny 0.20.2
 tool cargo-nextest 0.9.143
 tool cargo-deb 3.8.0
+tool cargo-machete 0.9.2
+tool mdbook 0.5.4 --no-default-features
 # Other people's tests of file systems.
 tool fsx 0.3.2
 tool pjdfstest 0.2.2

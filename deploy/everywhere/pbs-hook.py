@@ -1,4 +1,4 @@
-"""Hook of OpenPBS and PBS Professional, event execjob_launch: programs of jobs are traced. docs/everywhere.md.
+"""Hook of OpenPBS and PBS Professional, event execjob_launch: programs of jobs are traced. docs/guide/node-wide.md.
 
     qmgr -c "create hook miot event=execjob_launch"
     qmgr -c "import hook miot application/x-python default pbs-hook.py"

@@ -1,5 +1,5 @@
 # /etc/profile.d/miot.sh: traces what is started from login shells. For sh, bash, ksh, zsh.
-# To do without it: MIOT_TRACE=off in the environment, or a file ~/.miot-off. docs/everywhere.md.
+# To do without it: MIOT_TRACE=off in the environment, or a file ~/.miot-off. docs/guide/node-wide.md.
 
 # $LIB is for the loader: it stands for lib/x86_64-linux-gnu, lib64 ... of the program's own kind.
 miot_library='/usr/$LIB/miot/libmiot_posix.so'

@@ -1,6 +1,6 @@
 #!/bin/sh
 # TaskProlog of slurm.conf: what it prints as `export NAME=value` is in the environment of the task. It runs as the
-# user, once for each task, before the program. docs/everywhere.md.
+# user, once for each task, before the program. docs/guide/node-wide.md.
 #
 # A job that is not to be traced: sbatch --export=ALL,MIOT_TRACE=off
 # Only jobs that ask for it: MIOT_DEFAULT=off below, and sbatch --comment=miot or --export=ALL,MIOT_TRACE=on

@@ -1,5 +1,5 @@
 //! Many streams of many nodes at once: merged in order, each event once, with memory that goes with the streams that are
-//! open and not with those that were. `MIOT_STREAMS_NODES` and `MIOT_STREAMS` choose how many; docs/testing.md has the
+//! open and not with those that were. `MIOT_STREAMS_NODES` and `MIOT_STREAMS` choose how many; docs/dev/testing.md has the
 //! full size.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]

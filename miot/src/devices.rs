@@ -25,7 +25,7 @@ Examples:
 
 Columns: util: share of the time in which a request was under way; await: mean time of a request, waiting included; queue: mean number \
 of requests under way; peak: bytes per second of the busiest interval; idle: share of the intervals with less than 5 % of that. \
-docs/devices.md has the formulas.")]
+docs/guide/devices.md has the formulas.")]
 pub(crate) struct Arguments {
     /// The trace directory
     #[arg(value_name = "DIR")]
@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
 /// Node, kind, device, mount.
 type Name = (String, String, String, Option<String>);
 
-/// A device in one interval, or over all: its counters (`devices` in docs/trace.md), and what follows from them.
+/// A device in one interval, or over all: its counters (`devices` in docs/reference/trace.md), and what follows from them.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Row {
     time: Option<String>,

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// Generate the trace of a model of one of the programs that Miller traced in 1990
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The traces of 1990 are not public. These are models: the number of requests, bytes, processor time, data and shares of reads\nare those of Miller's Tables 1 and 2, cycles and asynchronous requests those of his text; names of files, pauses within\na cycle and the rate of bursts are ours. See docs/simulate.md.\n\nExamples:\n  miot generate --like venus -o venus-trace\n  miot generate --like les,venus --seconds 60 -o two        two processes\n  miot generate --list\n  miot simulate venus-trace --cache 4M..512M"
+    after_help = "The traces of 1990 are not public. These are models: the number of requests, bytes, processor time, data and shares of reads\nare those of Miller's Tables 1 and 2, cycles and asynchronous requests those of his text; names of files, pauses within\na cycle and the rate of bursts are ours. See docs/guide/simulate.md.\n\nExamples:\n  miot generate --like venus -o venus-trace\n  miot generate --like les,venus --seconds 60 -o two        two processes\n  miot generate --list\n  miot simulate venus-trace --cache 4M..512M"
 )]
 pub(crate) struct Arguments {
     /// Which programs: bvi, ccm, forma, gcm, les, upw, venus; each becomes a process

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 /// Make a trace of what another tool recorded: strace, Darshan DXT, Miller's format
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  strace -f -ttt -T -y -o log ./program; miot import log -o trace\n  strace -ff -ttt -T -y -o log ./program; miot import log.* -o trace\n  darshan-dxt-parser job.darshan > job.txt; miot import job.txt -o trace\n  miot import --format miller venus.miller -o venus\n\nAll files together become one trace. What is in it and what is not: docs/import.md."
+    after_help = "Examples:\n  strace -f -ttt -T -y -o log ./program; miot import log -o trace\n  strace -ff -ttt -T -y -o log ./program; miot import log.* -o trace\n  darshan-dxt-parser job.darshan > job.txt; miot import job.txt -o trace\n  miot import --format miller venus.miller -o venus\n\nAll files together become one trace. What is in it and what is not: docs/guide/import.md."
 )]
 pub(crate) struct Arguments {
     /// What the other tool printed
@@ -56,7 +56,7 @@ enum Format {
     Strace,
     /// What `darshan-dxt-parser` prints.
     Dxt,
-    /// The ASCII trace format of Miller (1990), one file: docs/miller.md.
+    /// The ASCII trace format of Miller (1990), one file: docs/reference/miller.md.
     Miller,
 }
 

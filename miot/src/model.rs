@@ -18,7 +18,7 @@ const EXIT_DIFFERENT: u8 = 3;
 /// The I/O of an application as a model that says nothing of the machine: save, compare, explain
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot model save trace -o solver.toml\n  miot model explain solver.toml\n  miot model compare solver.toml other-trace\n\nA model is a TOML file that people may edit; docs/model.md describes it. Wherever a model is asked for, a trace directory will do."
+    after_help = "Examples:\n  miot model save trace -o solver.toml\n  miot model explain solver.toml\n  miot model compare solver.toml other-trace\n\nA model is a TOML file that people may edit; docs/guide/model.md describes it. Wherever a model is asked for, a trace directory will do."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]

@@ -24,7 +24,7 @@ use std::time::Duration;
 #[command(
     after_help = "Examples:\n  miot run --communication -o trace -- mpiexec -n 16 ./solver\n  miot phases trace\n  miot phases trace --all --format csv > phases.csv\n  miot phases trace --plot phases.svg\n\n\
 rs: bytes of a request; rep: requests of a process in a phase; weight: bytes of a phase, over all processes; offset: where the first request \
-of a process begins, p: its place among the processes, ph: number of the phase; docs/phases.md has the rules."
+of a process begins, p: its place among the processes, ph: number of the phase; docs/guide/phases.md has the rules."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]

@@ -63,7 +63,7 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> anyhow::Result<()>
         let lost = report.losses.iter().filter(|loss| loss.place != FILTERED);
         lost.for_each(|loss| *places.entry(&loss.place).or_default() += loss.count);
         let places: Vec<_> = places.iter().map(|(place, count)| format!("{count} {place}")).collect();
-        writeln!(out, "events lost: {} ({}); see docs/losses.md", totals.lost, places.join(", "))?;
+        writeln!(out, "events lost: {} ({}); see docs/reference/losses.md", totals.lost, places.join(", "))?;
     }
     if totals.filtered > 0 {
         let filtered = totals.filtered;
@@ -75,7 +75,7 @@ pub(crate) fn write(report: &Report, out: &mut impl Write) -> anyhow::Result<()>
     }
     if totals.times_moved > 0 {
         let moved = counted(totals.times_moved, "event");
-        writeln!(out, "with a time that was moved (MOVED in flags, docs/trace.md): {moved}")?;
+        writeln!(out, "with a time that was moved (MOVED in flags, docs/reference/trace.md): {moved}")?;
     }
     if !report.operations.is_empty() {
         writeln!(

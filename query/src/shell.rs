@@ -22,7 +22,7 @@ SELECT …;       a query, over several lines, ends with a semicolon
 \\h              this help
 \\q              end, as Ctrl-D does
 Ctrl-C          gives up what is typed, or ends the query that runs
-Each query sees the trace as it is when it begins. docs/query.md has examples.";
+Each query sees the trace as it is when it begins. docs/guide/query.md has examples.";
 
 struct Statements;
 

@@ -1,4 +1,4 @@
-//! Views over the tables, as SQL. `docs/query.md` says what they are.
+//! Views over the tables, as SQL. `docs/guide/query.md` says what they are.
 
 use miot_proto::op::{self, Class};
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Measures what MIOT costs, beside the floor and beside its peers.
 #
-#   tests/bench/run.sh                 everything (about 37 minutes on two processors), and docs/performance.md
+#   tests/bench/run.sh                 everything (about 37 minutes on two processors), and docs/dev/performance.md
 #   tests/bench/run.sh op hook         only these: op threads drain idle startup hook mpi apps fuse gluster pipeline nodes bytes sync
 #                                      streams recovery delay fsstats replay simulate bench estimate paper analysis
 #   tests/bench/run.sh --quick         everything, about six minutes: the figures are rough, the page is left alone

@@ -1,4 +1,4 @@
-//! Holds a trace against strace's testimony, event by event. docs/truth.md lists the rules.
+//! Holds a trace against strace's testimony, event by event. docs/hooks/posix.md lists the rules.
 
 use crate::align::{Step, align};
 use crate::fact::{Fact, is_excluded};

@@ -1,5 +1,5 @@
 //! Differences by design between a trace (calls of the program) and strace (calls to the kernel).
-//! Each rule explains one request that only one of them saw; docs/truth.md gives the reasons.
+//! Each rule explains one request that only one of them saw; docs/hooks/posix.md gives the reasons.
 
 use crate::fact::Fact;
 use crate::strace::Seen;

@@ -58,7 +58,7 @@ fn call(row: &Row, root: &str) -> Call {
         }
         Some(format!("/{}", parts.join("/")))
     };
-    // What docs/replay.md says is made by another call.
+    // What docs/guide/replay.md says is made by another call.
     let op = match row.op.as_str() {
         "mkstemp" => "open",
         "printf" | "puts" => "fwrite",

@@ -102,9 +102,9 @@ for before, after in said: print(before, after)
     assert!(note.as_str().unwrap().contains("processor time was not recorded"), "{note}");
 }
 
-/// `docs/simulate.md`.
+/// `docs/guide/simulate.md`.
 fn page() -> String {
-    std::fs::read_to_string(root().join("docs/simulate.md")).unwrap()
+    std::fs::read_to_string(root().join("docs/guide/simulate.md")).unwrap()
 }
 
 /// The part of the page below a heading.

@@ -1,4 +1,4 @@
-//! docs/ten-minutes.md, line by line: all its blocks of `sh` in one shell that stops at the first line that fails. Only the
+//! docs/start/ten-minutes.md, line by line: all its blocks of `sh` in one shell that stops at the first line that fails. Only the
 //! build is the test's own, which is made already.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -25,7 +25,7 @@ fn lines(page: &str) -> Vec<String> {
 
 #[test]
 fn the_page_does_what_it_says() {
-    let page = fs::read_to_string(root().join("docs/ten-minutes.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/start/ten-minutes.md")).unwrap();
     let place = fresh("ten-minutes");
     let mut all = lines(&page);
     assert!(all.len() > 20, "{all:?}");

@@ -1,5 +1,5 @@
 //! What `miot run` recorded agrees with what `strace -f` saw of the same run, one to one, for real
-//! programs. docs/truth.md lists the differences by design.
+//! programs. docs/hooks/posix.md lists the differences by design.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

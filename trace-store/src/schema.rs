@@ -94,7 +94,7 @@
 //! | `estimated_error` | nanoseconds: while the piece holds, the standard error of merged times, if the fastest way there takes as long as the fastest way back; null in parts that an earlier version wrote |
 //!
 //! **devices**: what the block devices and the mounted network file systems of a node did in an interval, by the counters of its
-//! kernel; one row per device and interval. A counter is null where the kernel does not offer it. See `docs/devices.md`.
+//! kernel; one row per device and interval. A counter is null where the kernel does not offer it. See `docs/guide/devices.md`.
 //!
 //! | column | meaning |
 //! |---|---|

@@ -1,5 +1,5 @@
 //! A file-system client with a pool of workers, as `c/pool.c`: callers queue requests, workers serve them. See
-//! docs/instrument.md.
+//! docs/hooks/instrument.md.
 //!
 //! ```text
 //! cargo build -p miot-tracer --example pool

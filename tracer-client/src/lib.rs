@@ -32,7 +32,7 @@
 //!
 //! What a record can be lost by, and where it is counted: the lane is full (`LOST_FULL`), the thread got
 //! no lane (`LOST_NO_LANE`), the request came from a signal handler that interrupted a record
-//! (`LOST_NESTED`). See `docs/losses.md`.
+//! (`LOST_NESTED`). See `docs/reference/losses.md`.
 
 // Under loom only the lane is built; see tests/loom.sh.
 #![cfg_attr(loom, allow(dead_code))]

@@ -1,4 +1,4 @@
-//! The numbers of `/metrics`. `docs/monitoring.md` is for users.
+//! The numbers of `/metrics`. `docs/guide/monitoring.md` is for users.
 
 use miot_monitoring::Exposition;
 use miot_proto::status::NodeReport;

@@ -30,7 +30,7 @@ use std::process::{Command, ExitCode};
 /// last, until all are there. Bandwidth is bytes by that time, in MiB (2^20 bytes) per second.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot bench --dir /mnt/scratch --pattern strided --block 1M --count 256 --operation write\n  miot bench --dir /mnt/scratch --preset classic --processes 8 --format csv\n  miot bench --dir /mnt/scratch --preset classic --plot classic.svg\n  miot bench --dir /mnt/scratch suite.toml\n  miot bench --preset classic --show > suite.toml\n  mpiexec -n 8 miot bench --mpi --dir /mnt/scratch --pattern strided --collective\n\nFiles are made in a new directory in DIR and removed at the end. See docs/bench.md."
+    after_help = "Examples:\n  miot bench --dir /mnt/scratch --pattern strided --block 1M --count 256 --operation write\n  miot bench --dir /mnt/scratch --preset classic --processes 8 --format csv\n  miot bench --dir /mnt/scratch --preset classic --plot classic.svg\n  miot bench --dir /mnt/scratch suite.toml\n  miot bench --preset classic --show > suite.toml\n  mpiexec -n 8 miot bench --mpi --dir /mnt/scratch --pattern strided --collective\n\nFiles are made in a new directory in DIR and removed at the end. See docs/guide/bench.md."
 )]
 pub(crate) struct Arguments {
     /// Measurements to make, in TOML; `-`: from standard input

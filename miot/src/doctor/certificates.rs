@@ -25,7 +25,7 @@ pub(super) fn examine(config: &Config, report: &mut Report) -> Option<Client> {
                     "none: nothing that is sent to {host} is encrypted, and nobody proves who they are"
                 );
                 let mend =
-                    format!("miot pki init pki && miot pki node pki {} (docs/security.md)", config.node);
+                    format!("miot pki init pki && miot pki node pki {} (docs/guide/security.md)", config.node);
                 report.warning(AREA, "files", found, mend);
             }
             return None;
@@ -35,12 +35,12 @@ pub(super) fn examine(config: &Config, report: &mut Report) -> Option<Client> {
                 AREA,
                 "files",
                 error.to_string(),
-                "name all three in the configuration (docs/security.md)",
+                "name all three in the configuration (docs/guide/security.md)",
             );
             return None;
         }
     };
-    let renew = format!("miot pki node PKI {} (docs/security.md)", config.node);
+    let renew = format!("miot pki node PKI {} (docs/guide/security.md)", config.node);
     let client = match Client::load(files, Role::Node) {
         Ok(client) => client,
         Err(error) => {
@@ -85,7 +85,7 @@ pub(super) fn of_authority(own: &Certificate, file: &Path, report: &mut Report) 
             age(
                 "authority",
                 authority,
-                "miot pki init, and new certificates for all (docs/security.md)".into(),
+                "miot pki init, and new certificates for all (docs/guide/security.md)".into(),
                 report,
             );
         }

@@ -91,7 +91,7 @@ pub(super) fn examine(config: &Config, tls: Option<&Client>, report: &mut Report
                     AREA,
                     "handshake",
                     found,
-                    "compare both ends: miot pki show CERTIFICATE (docs/security.md)",
+                    "compare both ends: miot pki show CERTIFICATE (docs/guide/security.md)",
                 );
                 return None;
             }

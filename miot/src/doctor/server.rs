@@ -33,7 +33,7 @@ pub(super) fn examine(file: Option<&Path>, report: &mut Report) {
 fn certificates(config: &Config, report: &mut Report) {
     const AREA: &str = "certificates";
     let (certificate, key) = (config.tls_certificate.as_deref(), config.tls_key.as_deref());
-    let renew = "miot pki server PKI NAME (docs/security.md)".to_owned();
+    let renew = "miot pki server PKI NAME (docs/guide/security.md)".to_owned();
     match Files::new(certificate, key, config.tls_authority.as_deref()).map(|files| files.map(Server::load)) {
         Ok(None) => {}
         Ok(Some(Ok(server))) => {

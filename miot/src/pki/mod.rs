@@ -22,7 +22,7 @@ const DAYS: u32 = 365;
 /// Make the certificates with which log-server, log-clients and readers prove who they are
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Example: a server, two nodes, and somebody who watches\n  miot pki init pki\n  miot pki server pki --name logs.example.org --name 10.0.0.1\n  miot pki node pki node1 node2\n  miot pki reader pki alice\n  miot pki show pki/node/node1.pem\n\nEach command says which files go where. docs/security.md is the guide."
+    after_help = "Example: a server, two nodes, and somebody who watches\n  miot pki init pki\n  miot pki server pki --name logs.example.org --name 10.0.0.1\n  miot pki node pki node1 node2\n  miot pki reader pki alice\n  miot pki show pki/node/node1.pem\n\nEach command says which files go where. docs/guide/security.md is the guide."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]

@@ -35,7 +35,7 @@ const EXIT_DIFFERENT: u8 = 3;
 /// thread; requests on the same file wait for each other as in the trace. At the end DIR is emptied again.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot replay miot-trace --into /mnt/new\n  miot replay miot-trace --into /mnt/new --pace fast --format json\n  miot replay miot-trace --into /mnt/new --pace 2x --keep\n  miot replay solver.toml --into /mnt/new\n\nExit code: 0; 3 if requests failed that did not fail in the trace; 1 if the replay was given up. See docs/replay.md."
+    after_help = "Examples:\n  miot replay miot-trace --into /mnt/new\n  miot replay miot-trace --into /mnt/new --pace fast --format json\n  miot replay miot-trace --into /mnt/new --pace 2x --keep\n  miot replay solver.toml --into /mnt/new\n\nExit code: 0; 3 if requests failed that did not fail in the trace; 1 if the replay was given up. See docs/guide/replay.md."
 )]
 pub(crate) struct Arguments {
     /// A trace directory, or a model

@@ -7,7 +7,7 @@
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
-/// See `docs/everywhere.md`.
+/// See `docs/guide/node-wide.md`.
 pub(crate) const SECCOMP_ENV: &str = "MIOT_SECCOMP";
 
 /// What to say to the hook in [`SECCOMP_ENV`]; `None`: nothing, there is no filter, or the user has said it.

@@ -86,7 +86,7 @@ fn say(dir: &Path, notes: Notes, missing: Missing) -> Vec<String> {
     let mut said = Vec::new();
     if missing.lost > 0 {
         said.push(format!(
-            "{dir}: {} events were lost: requests are missing, and what was done in their place counts as computing; see docs/losses.md",
+            "{dir}: {} events were lost: requests are missing, and what was done in their place counts as computing; see docs/reference/losses.md",
             missing.lost
         ));
     }

@@ -131,7 +131,7 @@ impl Asked<'_> {
         if self.missing.lost > 0 {
             writeln!(
                 out,
-                "{} events lost: counts and bytes are lower bounds, see docs/losses.md",
+                "{} events lost: counts and bytes are lower bounds, see docs/reference/losses.md",
                 self.missing.lost
             )?;
         }

@@ -26,7 +26,7 @@ space       pause, of a trace that is played back
 OPS FAIL READ WRITE  requests that completed, failed, and bytes
 IN I/O               time in requests; 200%: two at a time
 P50 P99 MAX          median, 99th percentile, longest, to 1/16
-LOST                 events that are missing (docs/losses.md)
+LOST                 events that are missing (docs/reference/losses.md)
 ~                    more than can be told apart: at least";
 
 /// Lines above the table.

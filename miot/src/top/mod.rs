@@ -54,7 +54,7 @@ Examples:
 
 On the screen ? explains the keys and q quits. Operations, bytes and latencies are of the last ten seconds (w: another \
 window) and of the outermost requests; a request within a request (a write of fwrite) counts in the operations alone. \
-Latencies are right to a sixteenth. docs/watching.md is the guide.
+Latencies are right to a sixteenth. docs/guide/watching.md is the guide.
 
 --in-flight needs no log-client. It shows the processes of this user, and those of all as root. The file is that of the system \
 call in which the thread is, as /proc shows it to who may trace the process; else it is left empty. In json and csv \

@@ -2,7 +2,7 @@
  *
  *   paper response COUNT LOG              Table I: time-stamp counts of a line of a formatted log, of its two steps, and of
  *                                         the same line recorded raw, each COUNT times: medians on one line
- *   paper steps                           docs/instrument.md: cycles of each step of instrumenting a client, one line each
+ *   paper steps                           docs/hooks/instrument.md: cycles of each step of instrumenting a client, one line each
  *   paper io PATTERN FILE_BYTES TRANSFER  Fig. 7: nanoseconds of a pass over a file through PVFS_sys_io; PATTERN is read,
  *                                         write, random-read or random-write
  */

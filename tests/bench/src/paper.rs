@@ -127,7 +127,7 @@ fn response(bench: &Bench, client: &Client) -> Result<Value> {
     Ok(json!({ "line": line, "format": format, "write": write, "raw": raw, "empty": empty, "count": count }))
 }
 
-/// What each step of instrumenting a client costs: docs/instrument.md.
+/// What each step of instrumenting a client costs: docs/hooks/instrument.md.
 fn steps(client: &Client) -> Result<Value> {
     let text = succeed(Command::new(&client.program).arg("steps").env("MIOT_DIR", &client.node))?;
     let ghz = crate::machine::tsc_ghz();

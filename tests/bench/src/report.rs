@@ -1,4 +1,4 @@
-//! `--report`: writes the results into the marked sections of `docs/performance.md`.
+//! `--report`: writes the results into the marked sections of `docs/dev/performance.md`.
 //!
 //! A section stands between `<!-- NAME: ... -->` and `<!-- end -->`; what is between is replaced. A section
 //! whose benchmark has not run stays as it is.
@@ -45,7 +45,7 @@ const TABLES: [(&str, Table); 24] = [
 
 /// Fills the document from the files in `out`.
 pub(crate) fn write(out: &Path) -> Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/dev/performance.md");
     let mut text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let load = |name: &str| -> Option<Value> {
         serde_json::from_str(&std::fs::read_to_string(out.join(format!("{name}.json"))).ok()?).ok()
@@ -63,13 +63,13 @@ pub(crate) fn write(out: &Path) -> Result<()> {
         match section {
             Some(section) => {
                 text = replace(&text, name, &section)
-                    .with_context(|| format!("docs/performance.md has no section {name}"))?
+                    .with_context(|| format!("docs/dev/performance.md has no section {name}"))?
             }
             None => eprintln!("   {name}: no results, its section stays"),
         }
     }
     std::fs::write(&path, text)?;
-    eprintln!("   docs/performance.md");
+    eprintln!("   docs/dev/performance.md");
     Ok(())
 }
 

@@ -100,7 +100,7 @@ pub(crate) fn agree(site: &Site) {
         let unknown: Vec<_> = named(&read(path)).difference(&known).cloned().collect();
         assert!(unknown.is_empty(), "{path} names what no daemon tells: {unknown:?}");
     }
-    assert_eq!(named(&read("docs/monitoring.md")), known, "docs/monitoring.md");
+    assert_eq!(named(&read("docs/guide/monitoring.md")), known, "docs/guide/monitoring.md");
 }
 
 /// `miot top` and the page show all nodes and jobs, and as many events as the trace has, to readers.

@@ -14,7 +14,7 @@ const OPEN: [&str; 3] = ["miot-log-server", "miot-log-client", "miot-recording"]
 /// No service may be wider open, in tenths.
 const WIDEST: usize = 20;
 
-/// What `systemd-analyze security` reports of a service is what docs/install.md explains, no more and no less.
+/// What `systemd-analyze security` reports of a service is what docs/start/install.md explains, no more and no less.
 fn is_explained(service: &str, report: &str) {
     let report: Value = serde_json::from_str(report).unwrap_or_else(|e| panic!("{e}: {report}"));
     let points = report.as_array().unwrap().iter();
@@ -22,7 +22,7 @@ fn is_explained(service: &str, report: &str) {
     let reported: BTreeSet<String> = points.map(|point| point["name"].as_str().unwrap().to_owned()).collect();
     assert!(!reported.is_empty());
 
-    let page = fs::read_to_string(root().join("docs/install.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/start/install.md")).unwrap();
     let whose = if service == "miot-log-server" { "log-server" } else { "log-client" };
     let mut explained = BTreeSet::new();
     for row in page.lines().filter_map(|line| line.strip_prefix("| ")) {
@@ -33,21 +33,21 @@ fn is_explained(service: &str, report: &str) {
             explained.extend(cells[1].split('`').skip(1).step_by(2).map(str::to_owned));
         }
     }
-    assert_eq!(explained, reported, "{service}: docs/install.md, and systemd-analyze security");
+    assert_eq!(explained, reported, "{service}: docs/start/install.md, and systemd-analyze security");
 }
 
-/// How wide open a service is in all, in tenths, and that docs/install.md says the same.
+/// How wide open a service is in all, in tenths, and that docs/start/install.md says the same.
 fn says_how_open(service: &str, report: &str) {
     let exposure = report.lines().find_map(|line| line.split_once("Overall exposure level for")).unwrap().1;
     let exposure = exposure.split_once(": ").unwrap().1.split(' ').next().unwrap();
     let tenths: usize = exposure.replace('.', "").parse().unwrap();
     assert!(tenths <= WIDEST, "{service}: {exposure}");
-    let page = fs::read_to_string(root().join("docs/install.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/start/install.md")).unwrap();
     let sentence =
         page.split("\n\n").find(|part| part.starts_with("`systemd-analyze security` says")).unwrap();
     let before = sentence.split(&format!("`{service}`")).next().unwrap();
     let said = before.rsplit(" ").find(|word| word.parse::<f32>().is_ok());
-    assert_eq!(said, Some(exposure), "{service} in docs/install.md");
+    assert_eq!(said, Some(exposure), "{service} in docs/start/install.md");
 }
 
 /// Without a machine: by the unit files alone.
@@ -68,7 +68,7 @@ fn what_systemd_reports_of_the_units_is_explained() {
     }
 }
 
-/// Nothing for systemd to complain about, and no wider open than is explained in docs/install.md.
+/// Nothing for systemd to complain about, and no wider open than is explained in docs/start/install.md.
 pub(crate) fn are_in_order(machine: &Machine) {
     let verified = machine.run([
         "systemd-analyze",

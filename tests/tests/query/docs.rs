@@ -1,4 +1,4 @@
-//! The examples of `docs/query.md`, as they stand there.
+//! The examples of `docs/guide/query.md`, as they stand there.
 
 use crate::{asked, python};
 use miot_tests::built::root;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 /// The text of the page's blocks in a language, in order.
 fn blocks(language: &str) -> Vec<String> {
-    let page = std::fs::read_to_string(root().join("docs/query.md")).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/guide/query.md")).unwrap();
     let mut found = Vec::new();
     let mut rest = page.as_str();
     let opening = format!("\n```{language}\n");

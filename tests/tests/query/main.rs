@@ -1,5 +1,5 @@
 //! `miot query`: figures of a program whose requests are known, traces while they are written, several traces, an
-//! object store, what is wrong and what is said about it, the shell, and every example of `docs/query.md`.
+//! object store, what is wrong and what is said about it, the shell, and every example of `docs/guide/query.md`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

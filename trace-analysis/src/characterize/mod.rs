@@ -2,7 +2,7 @@
 //!
 //! [`Characterize`] takes in events and keeps [`Counters`] for each process, layer and file: those of Darshan, durations, bytes
 //! written again. Every table is these counters merged, see [`Characterization::groups`]. Layers are never added to each
-//! other: the same bytes pass through several of them. `docs/stat.md` has every figure with its formula and source.
+//! other: the same bytes pass through several of them. `docs/guide/stat.md` has every figure with its formula and source.
 //!
 //! | module | role |
 //! |---|---|

@@ -4,7 +4,7 @@
 //! and writes, from which come their shares. The two tables disagree by 3 to 8.5 % in bytes; if Table 1's MB is a million
 //! bytes and Table 2's is 2^20, by −1.6 to +3.5 %, so that is how they are read here. Two cells of Table 1 are exchanged
 //! (average sizes of venus and upw) and one of Table 2 is ten times too small (bytes written by upw): the others
-//! contradict them; see `docs/simulate.md`.
+//! contradict them; see `docs/guide/simulate.md`.
 //!
 //! What neither the tables nor the text say is ours: `input`, `output`, `burst`, files of programs other than venus.
 

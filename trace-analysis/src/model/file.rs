@@ -3,7 +3,7 @@
 use super::{Invalid, Model};
 
 /// First lines of a file, for whoever opens it.
-const HEADER: &str = "# The I/O of an application, whatever the machine: see docs/model.md.
+const HEADER: &str = "# The I/O of an application, whatever the machine: see docs/guide/model.md.
 # Sizes and offsets are bytes. `measured` says what one machine made of it; a benchmark does not need it.
 
 ";

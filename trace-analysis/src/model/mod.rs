@@ -2,7 +2,7 @@
 //! machine (Méndez, Panadero, Wong, Rexachs, Luque, *A New Approach for Analyzing I/O in Parallel Scientific
 //! Applications*, 2012, section 3.1).
 //!
-//! Made from a trace by [`crate::phases`], or written by hand; docs/model.md describes the file. Benchmarks and replays
+//! Made from a trace by [`crate::phases`], or written by hand; docs/guide/model.md describes the file. Benchmarks and replays
 //! take it as their input: [`Operation::requests`] says what one process does in one phase.
 //!
 //! | module | role |

@@ -73,7 +73,7 @@ pub(crate) fn is_separator(info: &OpInfo) -> bool {
     is_collective(info) && matches!(info.class, Class::Meta | Class::Sync) && !info.name.ends_with("_begin")
 }
 
-/// Whether all processes of a communicator make this call of MPI-IO (docs/mpi.md).
+/// Whether all processes of a communicator make this call of MPI-IO (docs/hooks/mpi.md).
 pub(crate) fn is_collective(info: &OpInfo) -> bool {
     let call = info.name.trim_end_matches("_begin").trim_end_matches("_end");
     call.ends_with("_all")

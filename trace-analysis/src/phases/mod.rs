@@ -8,7 +8,7 @@
 //! | runs of all processes become phases, in families | `merge` |
 //! | which operation accesses data how | [`access`] |
 //!
-//! The rules, with what is the paper's and what is ours, are in docs/phases.md. The result is a [`Model`]. Memory grows with the
+//! The rules, with what is the paper's and what is ours, are in docs/guide/phases.md. The result is a [`Model`]. Memory grows with the
 //! number of different patterns, not with that of events.
 
 pub mod access;

@@ -2,7 +2,7 @@
 //! cache, read-ahead and write-behind keeps the processor busy?
 //!
 //! A discrete-event simulation in whole nanoseconds: the same workload and configuration give the same outcome, to the last
-//! digit, everywhere. What is modelled, and how: `docs/simulate.md`.
+//! digit, everywhere. What is modelled, and how: `docs/guide/simulate.md`.
 //!
 //! | module | role |
 //! |---|---|

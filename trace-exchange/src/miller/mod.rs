@@ -8,7 +8,7 @@
 //!
 //! Which of offset, length, operationId, fileId and processId are there, the bits of `compression` say ([`compression`]);
 //! what is not there follows from records before it. What the appendix leaves open, and how it is read here, is in
-//! `docs/miller.md`.
+//! `docs/reference/miller.md`.
 //!
 //! | module | role |
 //! |---|---|

@@ -1,5 +1,5 @@
 /* A file-system client with a pool of workers: callers queue requests, workers serve them, whoever asked is told. Its "servers"
- * are the files of a folder. See docs/instrument.md.
+ * are the files of a folder. See docs/hooks/instrument.md.
  *
  *   cc pool.c $(pkg-config --cflags --libs miot) -pthread -o pool
  *   miot run -- ./pool FOLDER CALLERS REQUESTS

@@ -11,7 +11,7 @@
  * whichever thread it comes. One that is not to be recorded is passed on without a frame, as if this translator were not
  * there. So are those for which there is no memory.
  *
- * The context of an open file is its handle in the trace. See docs/gluster.md.
+ * The context of an open file is its handle in the trace. See docs/hooks/gluster.md.
  */
 
 #include <glusterfs/defaults.h>

@@ -13,7 +13,7 @@
  *   both     everything goes there too
  *   pass     everything goes there, nothing is recorded
  *
- * See docs/pvfs.md for what the trace says. */
+ * See docs/hooks/pvfs.md for what the trace says. */
 
 #define _GNU_SOURCE
 #include "pvfs2.h"

@@ -1,4 +1,4 @@
-//! The paper's findings, with models of its programs. `docs/simulate.md` has the table, and why ours differ where they do.
+//! The paper's findings, with models of its programs. `docs/guide/simulate.md` has the table, and why ours differ where they do.
 
 use super::*;
 use crate::generate::{Model, generate, named};

@@ -1,4 +1,4 @@
-//! Calls that communicate, for the logical time of phases (docs/phases.md): recorded only where that is asked for, as a
+//! Calls that communicate, for the logical time of phases (docs/guide/phases.md): recorded only where that is asked for, as a
 //! parallel program makes many of them.
 //!
 //! All arguments are passed on in whole registers and slots of the stack, as they came, so nothing is said of their types.

@@ -188,7 +188,9 @@ async fn notes(session: &Session, tables: &Tables) -> Result<bool, Failed> {
             let (Some(names), Some(counts)) = (names, counts) else { continue };
             for (name, lost) in names.iter().zip(counts.values()) {
                 let of = of(name.unwrap_or_default());
-                say(&format!("{of}events lost: {lost}; figures are lower bounds, see docs/reference/losses.md"));
+                say(&format!(
+                    "{of}events lost: {lost}; figures are lower bounds, see docs/reference/losses.md"
+                ));
             }
         }
     }

@@ -162,7 +162,10 @@ impl Writer {
         let mut recovery = Recovery::default();
         recovery.carried(&layout, parts.first)?;
         for part in &parts.sealed {
-            recovery.sealed(&layout, *part, ledger.sealed.get(part).map(|entry| &entry.counts))?;
+            // A damaged part whose live files are still there is whole: a repair takes these, so they must stay.
+            let is_whole = layout.live(Table::Events, *part).exists();
+            let known = ledger.sealed.get(part).filter(|_| !is_whole).map(|entry| &entry.counts);
+            recovery.sealed(&layout, *part, known)?;
         }
         // Of parts whose events are gone: without them, processes and streams would get other ids when they return.
         for part in

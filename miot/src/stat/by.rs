@@ -308,7 +308,11 @@ fn json(
 /// What is to be known of the figures.
 fn notes(out: &mut impl Write, found: &Characterization, missing: Missing) -> std::io::Result<()> {
     if missing.lost > 0 {
-        writeln!(out, "{} events were lost: all figures are lower bounds; see docs/reference/losses.md", missing.lost)?;
+        writeln!(
+            out,
+            "{} events were lost: all figures are lower bounds; see docs/reference/losses.md",
+            missing.lost
+        )?;
     }
     if missing.filtered > 0 {
         let filtered = missing.filtered;

@@ -162,7 +162,10 @@ fn losses_make_figures_lower_bounds() {
     writer.append(Table::Losses, &common::loss(1, 10, 16)).unwrap();
     writer.finish().unwrap();
     let ended = ask(&trace, "SELECT count(*) FROM events").success();
-    assert_eq!(ended.stderr, "miot query: events lost: 7; figures are lower bounds, see docs/reference/losses.md\n");
+    assert_eq!(
+        ended.stderr,
+        "miot query: events lost: 7; figures are lower bounds, see docs/reference/losses.md\n"
+    );
     let quiet = ask(&small("no-losses"), "SELECT count(*) FROM events").success();
     assert_eq!(quiet.stderr, "");
 }

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Checks texts against docs/dev/style.md, as far as a script can: words that are ruled out, comments wider than 100
-# columns, spelling (codespell), and the documentation site: it builds without warnings, and every link and anchor inside
-# it leads somewhere.
+# Checks texts against docs/dev/style.md, as far as a script can: words that are ruled out, spelling (codespell), and the
+# documentation site: it builds without warnings, and every link and anchor inside it leads somewhere.
 #   tests/prose.sh          everything
-#   tests/prose.sh words    one of: words, width, spelling, site
+#   tests/prose.sh words    one of: words, spelling, site
 set -uo pipefail
 cd "$(dirname "$0")/.."
 chosen=${1:-all} failed=0
@@ -16,19 +15,9 @@ if wants words; then
     habits+='|\bmend(s|ed|ing)?\b|\b(brings?|brought) about\b|\b(that|it) is no (?!longer\b)[a-z]'
     habits+='|\bwhat (is|was) (given up|put aside|taken up)\b'
     habits+='|\b(errand|desk|heritage|tenant)s?\b|\bencloser\b'
-    if texts '*.rs' '*.md' '*.toml' '*.sh' '*.c' '*.h' '*.py' '*.service' | xargs grep -nIiP "$habits"; then
+    # Sources of programs follow.
+    if texts '*.md' '*.toml' '*.sh' '*.service' | xargs grep -nIiP "$habits"; then
         echo "prose: docs/dev/style.md rules these words out" >&2
-        failed=1
-    fi
-fi
-
-if wants width; then
-    # Comments of Rust and C that are wider than 100 columns. A link or a table row cannot be broken.
-    if texts '*.rs' '*.c' '*.h' | xargs grep -nIE '^ *(//|/\*| \*).{99,}' | awk -F: '{
-        line = $0; sub(/^[^:]*:[^:]*:/, "", line)
-        if (length(line) > 100 && line !~ /https?:\/\// && line !~ /^ *\/\/[\/!] *\|/) print
-    }' | grep .; then
-        echo "prose: these comments are wider than 100 columns" >&2
         failed=1
     fi
 fi

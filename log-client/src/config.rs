@@ -117,8 +117,7 @@ pub struct Config {
     /// `devices`. Default: 10 s, minimum: 100 ms; 0: never.
     #[serde(with = "units::duration")]
     pub devices_every: Duration,
-    /// A connection on which the log-server says nothing for so long, or the network does not take what is sent, is given
-    /// up and made anew. Default: 30 s, minimum: 20 s, twice the time in which a log-server says something.
+    /// Reconnect if the log-server sends nothing, or the network accepts nothing, for this long. Default: 30 s, minimum: 20 s, twice the time in which a log-server says something.
     #[serde(with = "units::duration")]
     pub dead_after: Duration,
     /// Longest clean stop: what the log-server has not acknowledged by then is reported as undelivered.

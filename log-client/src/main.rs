@@ -58,7 +58,7 @@ capitals), overridden by options. All keys of the file, with their defaults:
     spool_bytes = \"64 MiB\"       # at most so much of it
     idle = \"20ms\"                # longest sleep on an idle node
     devices_every = \"10s\"        # counters of disks and mounts; 0: never
-    dead_after = \"30s\"           # a silent connection is made anew
+    dead_after = \"30s\"           # reconnect after this silence
     stop = \"10s\"                 # longest clean stop
     hand_over = false            # true: stopping leaves programs recording, for
                                  # the next log-client; --end ends that

@@ -34,7 +34,7 @@ capitals), overridden by options. All keys of the file, with their defaults:
     silent_after = \"5s\"              # a silent node holds back the others for so long
     clock_uncertainty = \"10ms\"       # a node whose times may be more wrong is warned of
     memory = \"512 MiB\"               # for events that are not durable yet
-    # node_memory = \"128 MiB\"        # of one node; a quarter of `memory` if nothing is said
+    # node_memory = \"128 MiB\"        # of one node; a quarter of `memory` if not set
     merge_every = \"20ms\"             # at least 1ms
     commit_every = \"50ms\"            # one sync of the disk for all that came in between
     connections = 1024

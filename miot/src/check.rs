@@ -13,7 +13,7 @@ pub(crate) struct Arguments {
     /// The trace directory
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Mend what can be mended, then check
+    /// Repair what can be repaired, then check
     #[arg(long)]
     repair: bool,
     /// How to print the report

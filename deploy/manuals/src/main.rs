@@ -1,7 +1,10 @@
 //! `miot-manuals DIR`: writes manual pages into `DIR/man` and shell completions into `DIR/completions`, from the
 //! definitions that the commands themselves parse with. Packages contain them; users' builds have no part in it.
+//! `miot-manuals --reference DIR`: writes the generated pages of `docs/reference` into DIR.
 
-use anyhow::Context as _;
+mod reference;
+
+use anyhow::{Context as _, bail};
 use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
 use clap_mangen::Man;
@@ -21,18 +24,50 @@ mod query;
 const SHELLS: [(Shell, &str); 3] = [(Shell::Bash, ""), (Shell::Zsh, "_"), (Shell::Fish, "")];
 
 fn main() -> anyhow::Result<()> {
-    let dir = std::env::args_os().nth(1).context("usage: miot-manuals DIR")?;
-    let dir = Path::new(&dir);
-    for (section, command) in [
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let (is_reference, dir) = match &words[..] {
+        [word, dir] if word == "--reference" => (true, Path::new(dir)),
+        [dir] => (false, Path::new(dir)),
+        _ => bail!("usage: miot-manuals [--reference] DIR"),
+    };
+    let commands = [
         ("1", miot::command()),
         // In place of the page of `miot query`, which only hands its arguments on.
         ("1", query::Options::command()),
         ("8", log_client::Options::command()),
         ("8", log_server::Options::command()),
         ("8", miot_hook_fuse::options::Options::command()),
-    ] {
+    ];
+    if is_reference {
+        return references(dir, commands.into_iter().map(|(_, command)| command).collect());
+    }
+    for (section, command) in commands {
         completions(&dir.join("completions"), command.clone())?;
         pages(&dir.join("man"), section, command)?;
+    }
+    Ok(())
+}
+
+fn references(dir: &Path, commands: Vec<Command>) -> anyhow::Result<()> {
+    let client = reference::Configuration {
+        program: "log-client",
+        file: "/etc/miot/log-client.toml",
+        prefix: "MIOT_CLIENT_",
+        source: include_str!("../../../log-client/src/config.rs"),
+    };
+    let server = reference::Configuration {
+        program: "log-server",
+        file: "/etc/miot/log-server.toml",
+        prefix: "MIOT_SERVER_",
+        source: include_str!("../../../log-server/src/config.rs"),
+    };
+    let pages = [
+        ("commands.md", reference::commands(commands)),
+        ("configuration.md", reference::configuration(&[client, server])?),
+    ];
+    for (name, page) in pages {
+        let file = dir.join(name);
+        std::fs::write(&file, page).with_context(|| file.display().to_string())?;
     }
     Ok(())
 }

@@ -37,9 +37,9 @@ Examples:
   miot ctl --server logs:4747 reset              as their configurations have it
 
 It steers the log-client of this node, as the user who runs it or root; status is for everybody. Running programs follow with their next \
-call. Changes last until the log-client restarts or reads its configuration again (SIGHUP); what is to stay belongs \
-into its configuration file. With --server it takes a certificate of an operator (miot pki operator), and what is said of \
-nodes and jobs is remembered for nodes that come later. docs/guide/control.md explains the choices.
+call. Changes last until the log-client restarts or reads its configuration again (SIGHUP); permanent \
+changes belong in its configuration file. With --server it needs the certificate of an operator (miot pki operator), and \
+the log-server remembers commands for nodes and jobs, for nodes that connect later. docs/guide/control.md explains the choices.
 
 Exit codes: 0 done; 1 there is no log-client at work, or the snapshot was not taken in time, with the reason; 2 wrong \
 usage. Settings are changed also while the log-client is dead or stopped, so that no program has to wait for it.")]

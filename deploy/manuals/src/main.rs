@@ -15,7 +15,7 @@ mod log_client;
 #[path = "../../../log-server/src/main.rs"]
 mod log_server;
 #[allow(dead_code)]
-#[path = "../../../query/src/options.rs"]
+#[path = "../../../lib/query/src/options.rs"]
 mod query;
 
 const SHELLS: [(Shell, &str); 3] = [(Shell::Bash, ""), (Shell::Zsh, "_"), (Shell::Fish, "")];

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../../trace-store/tests/common/mod.rs"]
+#[path = "../../../lib/trace-store/tests/common/mod.rs"]
 mod common;
 mod docs;
 mod figures;

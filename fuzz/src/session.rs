@@ -23,7 +23,7 @@ use miot_proto::wire::{
     Counters, Device, DeviceKind, GREETING, Message, Process, ProcessKey, ProcessLoss, Role, Sample, Stream,
     StreamEnd, StreamKey, VERSION, frame_header_of,
 };
-use miot_security::Certificate;
+use miot_tls::Certificate;
 use miot_trace_store::fsck;
 use miot_trace_store::reader::Reader;
 use miot_trace_store::schema::NameKey;
@@ -43,7 +43,7 @@ pub fn run(bytes: &[u8]) {
     Play::new(dir.path()).run(&mut Input(bytes));
 }
 
-fn certificate(name: &str, role: miot_security::Role) -> Certificate {
+fn certificate(name: &str, role: miot_tls::Role) -> Certificate {
     Certificate {
         subject: name.into(),
         issuer: "fuzz".into(),
@@ -81,7 +81,7 @@ impl<'a> Play<'a> {
             ..Config::default()
         };
         let mut stage = Stage::new(config).unwrap_or_else(|error| panic!("{error}"));
-        let honest = stage.connect(Some(certificate("honest", miot_security::Role::Node)));
+        let honest = stage.connect(Some(certificate("honest", miot_tls::Role::Node)));
         let mut play =
             Play { dir, stage, honest, seq: 0, times: Vec::new(), acknowledged: 0, others: Vec::new() };
         play.honest_begins();
@@ -140,9 +140,9 @@ impl<'a> Play<'a> {
             self.stage.close(number);
         }
         let (own, role) = if how & 1 == 0 {
-            (miot_security::Role::Node, Role::Node)
+            (miot_tls::Role::Node, Role::Node)
         } else {
-            (miot_security::Role::Reader, Role::Tail)
+            (miot_tls::Role::Reader, Role::Tail)
         };
         let number = self.stage.connect(Some(certificate("liar", own)));
         self.others.push((number, Vec::new()));
@@ -219,7 +219,7 @@ impl<'a> Play<'a> {
             self.settle();
             self.stage.close(self.honest);
             self.settle();
-            self.honest = self.stage.connect(Some(certificate("honest", miot_security::Role::Node)));
+            self.honest = self.stage.connect(Some(certificate("honest", miot_tls::Role::Node)));
         }
         let hello = Message::Hello {
             greeting: GREETING,

@@ -10,9 +10,9 @@ use crate::ship::{Office, Outbox, Peer, Shipped, Tcp, ship};
 use crate::spool::{Heritage, Reader, Spool, Writer};
 use crate::sweeper::{Predecessor, Sweeper, Totals};
 use futures_core::future::BoxFuture;
-use miot_monitoring::Http;
-use miot_security::{Client, Role};
-use miot_service::{Heart, Watchdog};
+use miot_daemon::Http;
+use miot_daemon::{Liveness, Watchdog};
+use miot_tls::{Role, TlsClient};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -26,13 +26,13 @@ use tokio::time::timeout;
 #[derive(Debug)]
 pub struct LogClient {
     config: Config,
-    tls: Option<Arc<Client>>,
+    tls: Option<Arc<TlsClient>>,
     home: Home,
     calibration: Calibration,
     boot: u128,
     spool: Spool,
     heritage: Heritage,
-    heart: Heart,
+    heart: Liveness,
     started: Instant,
 }
 
@@ -119,7 +119,7 @@ impl LogClient {
     /// [`Error::Path`] and [`Error::System`] if it cannot be.
     pub fn prepare(config: Config) -> Result<LogClient, Error> {
         config.check()?;
-        let tls = config.tls()?.map(|files| Client::load(files, Role::Node)).transpose()?;
+        let tls = config.tls()?.map(|files| TlsClient::load(files, Role::Node)).transpose()?;
         if let Some(tls) = &tls {
             let name = tls.own().allows(Role::Node, &config.node);
             name.map_err(|reason| Error::Setting { key: "tls_certificate", reason })?;
@@ -141,19 +141,19 @@ impl LogClient {
             );
         }
         let tls = tls.map(Arc::new);
-        let (heart, started) = (Heart::default(), Instant::now());
+        let (heart, started) = (Liveness::default(), Instant::now());
         Ok(LogClient { calibration, tls, home, config, boot, spool, heritage, heart, started })
     }
 
     /// Lets a watchdog know that it sweeps.
     #[must_use]
     pub fn watched_by(self, watchdog: &mut Watchdog) -> LogClient {
-        LogClient { heart: watchdog.heart("sweeper"), ..self }
+        LogClient { heart: watchdog.register("sweeper"), ..self }
     }
 
     /// Certificate and key, to read them again while it runs; `None` without TLS.
     #[must_use]
-    pub fn tls(&self) -> Option<Arc<Client>> {
+    pub fn tls(&self) -> Option<Arc<TlsClient>> {
         self.tls.clone()
     }
 
@@ -274,7 +274,7 @@ impl LogClient {
 }
 
 /// The life of the sweeper's thread.
-fn sweep(mut sweeper: Sweeper, mut outbox: Outbox, stop: &Stop, heart: &Heart) -> (Totals, Shipped) {
+fn sweep(mut sweeper: Sweeper, mut outbox: Outbox, stop: &Stop, heart: &Liveness) -> (Totals, Shipped) {
     // Asked once in each sweep.
     let wanted = || {
         heart.beat();

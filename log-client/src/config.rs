@@ -5,13 +5,13 @@ pub mod recorded;
 use crate::error::Error;
 use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
+use miot_daemon::settings;
 use miot_proto::control::{DEFAULT_DIR, DIR_ENV, MAX_LEFT_OUT, Settings, WhenFull, left_out};
 use miot_proto::event::SLOT_BYTES;
 use miot_proto::segment::{MAX_LANE_SLOTS, MAX_SEGMENT_BYTES, MIN_LANE_SLOTS};
 use miot_proto::units;
 use miot_proto::wire::{DEFAULT_PORT, MAX_FRAME};
-use miot_security::{Files, is_loopback};
-use miot_service::settings;
+use miot_tls::{Files, is_loopback};
 use recorded::{Change, Layers, Ops, Sample};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -244,7 +244,7 @@ impl Config {
             return fail("server", reason);
         }
         if let Some(http) = &self.http {
-            let checked = miot_monitoring::http::check(http, None, self.allow_insecure);
+            let checked = miot_daemon::http::check(http, None, self.allow_insecure);
             checked.map_err(|reason| Error::Setting { key: "http", reason })?;
         }
         self.settings()?;
@@ -302,7 +302,7 @@ impl Config {
         }
         let users = self.exclude_users.iter().map(|user| match user.parse() {
             Ok(number) => Ok(number),
-            Err(_) => miot_security::User::find(user).map(|found| found.uid()),
+            Err(_) => miot_daemon::User::find(user).map(|found| found.uid()),
         });
         let users: Vec<u32> =
             users.collect::<Result<_, _>>().map_err(|reason| fail("exclude_users", reason))?;

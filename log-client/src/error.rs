@@ -21,7 +21,7 @@ pub enum Error {
     },
     /// Certificates or keys cannot be used.
     #[error("configuration: {0}")]
-    Tls(#[from] miot_security::Error),
+    Tls(#[from] miot_tls::Error),
     /// Privileges cannot be given up.
     #[error("{0}")]
     Privileges(String),

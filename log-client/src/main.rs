@@ -1,14 +1,15 @@
 //! `log-client`: the daemon.
 
 use clap::Parser;
+use miot_daemon::User;
+use miot_daemon::privileges::{LOG_CLIENT, reduce_to};
+use miot_daemon::settings::differences;
+use miot_daemon::signals::{self, Reload};
+use miot_daemon::{Watchdog, logging, notify};
 use miot_log_client::config::recorded::when_full_name;
 use miot_log_client::{Config, Control, Error, LogClient};
 use miot_proto::units;
-use miot_security::privileges::{LOG_CLIENT, reduce_to};
-use miot_security::{Client, User};
-use miot_service::settings::differences;
-use miot_service::signals::{self, Reload};
-use miot_service::{Watchdog, logging, notify};
+use miot_tls::TlsClient;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -298,7 +299,7 @@ fn reload(options: &Options, running: &Config, control: &Control) {
 }
 
 /// Reads certificate, key and authority again. On an error all stays as it is.
-fn reload_tls(tls: Option<&Client>) {
+fn reload_tls(tls: Option<&TlsClient>) {
     match tls.map(|tls| tls.reload().map(|()| tls.warn_of_end())) {
         None => {}
         Some(Ok(())) => {

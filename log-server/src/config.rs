@@ -3,10 +3,10 @@
 use crate::error::Error;
 use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
+use miot_daemon::settings;
 use miot_proto::units;
 use miot_proto::wire::{DEFAULT_PORT, MAX_FRAME};
-use miot_security::{Files, is_loopback};
-use miot_service::settings;
+use miot_tls::{Files, is_loopback};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -192,8 +192,7 @@ impl Config {
             ));
         }
         if let Some(http) = &self.http {
-            let checked =
-                miot_monitoring::http::check(http, Some(self.tls()?.is_some()), self.allow_insecure);
+            let checked = miot_daemon::http::check(http, Some(self.tls()?.is_some()), self.allow_insecure);
             checked.map_err(|reason| Error::Config(format!("http: {reason}")))?;
         }
         if self.memory < 2 * MAX_FRAME as u64 {

@@ -12,7 +12,7 @@ pub enum Error {
     Config(String),
     /// Certificates or keys cannot be used.
     #[error("configuration: {0}")]
-    Tls(#[from] miot_security::Error),
+    Tls(#[from] miot_tls::Error),
     /// Privileges cannot be given up.
     #[error("{0}")]
     Privileges(String),
@@ -26,7 +26,7 @@ pub enum Error {
     },
     /// The address for HTTP cannot be listened on.
     #[error(transparent)]
-    Http(#[from] miot_monitoring::http::Unavailable),
+    Http(#[from] miot_daemon::http::Unavailable),
     /// What operators have ordered cannot be read.
     #[error("{path}: {reason}; mend it, or remove it and steer the nodes again")]
     Orders {

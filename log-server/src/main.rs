@@ -1,12 +1,13 @@
 //! `log-server`: the daemon.
 
 use clap::Parser;
+use miot_daemon::User;
+use miot_daemon::privileges::{create_dir_for, reduce_to};
+use miot_daemon::signals::{self, Reload};
+use miot_daemon::{Liveness, Watchdog, logging, notify};
 use miot_log_server::{Config, Error, Listening, LogServer, Tuning};
 use miot_proto::units;
-use miot_security::privileges::{create_dir_for, reduce_to};
-use miot_security::{Server, User};
-use miot_service::signals::{self, Reload};
-use miot_service::{Heart, Watchdog, logging, notify};
+use miot_tls::TlsServer;
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -170,10 +171,10 @@ fn run(options: &Options) -> Result<(), (u8, Error)> {
         let mut watchdog = Watchdog::from_env();
         let listening = LogServer::listen(config.clone()).await.map_err(setup)?;
         reduce(&config).map_err(|reason| setup(Error::Privileges(reason)))?;
-        let heart = watchdog.heart("store");
+        let heart = watchdog.register("store");
         let mut server = listening.open().map_err(setup)?.with_heart(heart.clone());
         let address = server.local_addr();
-        if let Some(Err(error)) = server.tls().as_deref().map(Server::reload) {
+        if let Some(Err(error)) = server.tls().as_deref().map(TlsServer::reload) {
             tracing::warn!(%error, "as this user the key cannot be read again: to renew it, restart");
         }
         notify::ready(&format!("serving {address}, trace {}", config.trace.display()));
@@ -231,7 +232,7 @@ fn run(options: &Options) -> Result<(), (u8, Error)> {
 }
 
 /// Listens again, and begins or continues the trace, as soon as that can be done.
-async fn begin_again(config: &Config, heart: &Heart) -> LogServer {
+async fn begin_again(config: &Config, heart: &Liveness) -> LogServer {
     let mut said = String::new();
     loop {
         heart.beat();
@@ -282,8 +283,8 @@ fn reload(options: &Options, tuning: &Tuning) {
 }
 
 /// Reads certificate, key and authority again. On an error all stays as it is.
-fn reload_tls(tls: Option<&Server>) {
-    match tls.map(Server::reload) {
+fn reload_tls(tls: Option<&TlsServer>) {
+    match tls.map(TlsServer::reload) {
         None => {}
         Some(Ok(())) => {
             tracing::info!("certificate, key and authority were read again, for connections from now on")

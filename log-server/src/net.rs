@@ -10,9 +10,9 @@ use crate::store::{Report, Store};
 use crate::tls;
 use crate::tuning::Tuning;
 use futures_core::future::BoxFuture;
-use miot_monitoring::Http;
-use miot_security::Server;
-use miot_service::{Heart, Watchdog};
+use miot_daemon::Http;
+use miot_daemon::{Liveness, Watchdog};
+use miot_tls::TlsServer;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -46,7 +46,7 @@ pub struct Listening {
     config: Config,
     listener: TcpListener,
     address: SocketAddr,
-    tls: Option<Arc<Server>>,
+    tls: Option<Arc<TlsServer>>,
     http: Option<Http>,
 }
 
@@ -69,7 +69,7 @@ impl LogServer {
     /// [`Error::Config`], [`Error::Tls`], [`Error::Listen`], [`Error::Http`].
     pub async fn listen(config: Config) -> Result<Listening, Error> {
         config.check()?;
-        let tls = config.tls()?.map(Server::load).transpose()?.map(Arc::new);
+        let tls = config.tls()?.map(TlsServer::load).transpose()?.map(Arc::new);
         let cannot = |source| Error::Listen { address: config.listen.clone(), source };
         let addresses: Vec<SocketAddr> = config.listen.to_socket_addrs().map_err(cannot)?.collect();
         let listener = TcpListener::bind(&addresses[..]).await.map_err(cannot)?;
@@ -89,20 +89,20 @@ impl LogServer {
     /// Lets a watchdog know that what it received gets into the trace.
     #[must_use]
     pub fn watched_by(mut self, watchdog: &mut Watchdog) -> LogServer {
-        self.store.give_heart(watchdog.heart("store"));
+        self.store.give_heart(watchdog.register("store"));
         self
     }
 
     /// The same with a heart that is watched already.
     #[must_use]
-    pub fn with_heart(mut self, heart: Heart) -> LogServer {
+    pub fn with_heart(mut self, heart: Liveness) -> LogServer {
         self.store.give_heart(heart);
         self
     }
 
     /// Certificate and key, to read them again while it runs; `None` without TLS.
     #[must_use]
-    pub fn tls(&self) -> Option<Arc<Server>> {
+    pub fn tls(&self) -> Option<Arc<TlsServer>> {
         self.shared.tls.clone()
     }
 

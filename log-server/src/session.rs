@@ -15,7 +15,7 @@ use crate::frames::{Frames, ReadError};
 use crate::nodes::Pace;
 use crate::shared::Shared;
 use miot_proto::wire::{FrameError, GREETING, MAX_HELLO, Message, Role, VERSION, Version};
-use miot_security::Certificate;
+use miot_tls::Certificate;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -210,17 +210,13 @@ async fn hello<R: AsyncRead + Unpin>(
     }
     if let Some(certificate) = certificate {
         let role = match role {
-            Role::Node => miot_security::Role::Node,
-            Role::Tail if certificate.role == Some(miot_security::Role::Operator) => {
-                miot_security::Role::Operator
-            }
-            Role::Tail => miot_security::Role::Reader,
+            Role::Node => miot_tls::Role::Node,
+            Role::Tail if certificate.role == Some(miot_tls::Role::Operator) => miot_tls::Role::Operator,
+            Role::Tail => miot_tls::Role::Reader,
             // What a reader may ask is looked at with each question.
-            Role::Operator if certificate.role == Some(miot_security::Role::Reader) => {
-                miot_security::Role::Reader
-            }
-            Role::Operator => miot_security::Role::Operator,
-            Role::Probe => certificate.role.unwrap_or(miot_security::Role::Node),
+            Role::Operator if certificate.role == Some(miot_tls::Role::Reader) => miot_tls::Role::Reader,
+            Role::Operator => miot_tls::Role::Operator,
+            Role::Probe => certificate.role.unwrap_or(miot_tls::Role::Node),
         };
         certificate.allows(role, &node).map_err(Refusal::Certificate)?;
     }

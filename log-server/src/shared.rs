@@ -12,7 +12,7 @@ use crate::tuning::Tuning;
 use crate::watch::Watch;
 use crossbeam::channel::Sender;
 use miot_proto::status::ClusterStatus;
-use miot_security::Server;
+use miot_tls::TlsServer;
 use miot_trace_store::{Error as StoreError, Recovered, Writer};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) tuning: Arc<Tuning>,
     /// Without it nobody proves who they are.
-    pub(crate) tls: Option<Arc<Server>>,
+    pub(crate) tls: Option<Arc<TlsServer>>,
     pub(crate) limits: Limits,
     /// For all that is not durable.
     pub(crate) budget: Arc<Budget>,
@@ -51,7 +51,7 @@ impl Shared {
     ///
     /// # Errors
     /// [`Error::Trace`], [`Error::Columns`], [`Error::Orders`], [`Error::Start`].
-    pub(crate) fn open(config: Config, tls: Option<Arc<Server>>) -> Result<(Arc<Shared>, Store), Error> {
+    pub(crate) fn open(config: Config, tls: Option<Arc<TlsServer>>) -> Result<(Arc<Shared>, Store), Error> {
         let (writer, recovered) = open(&config)?;
         let (store, inputs) = crossbeam::channel::unbounded();
         let budget = Budget::new(usize::try_from(config.memory).unwrap_or(usize::MAX));

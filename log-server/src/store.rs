@@ -35,8 +35,8 @@ use crate::tuning::Tuning;
 use crate::watch::Watch;
 use arrow_array::RecordBatch;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
+use miot_daemon::Liveness;
 use miot_proto::wire::{Message, ProcessLoss};
-use miot_service::Heart;
 use miot_trace_store::schema::FILTERED;
 use miot_trace_store::{Recovered, Table, Writer};
 use samples::Samples;
@@ -157,7 +157,7 @@ pub(crate) struct Store {
     uncommitted: Vec<Ticket>,
     forced: bool,
     time: Time,
-    heart: Heart,
+    heart: Liveness,
 }
 
 /// This machine's clock, which here never goes back.
@@ -250,7 +250,7 @@ impl Store {
             uncommitted: Vec::new(),
             forced: false,
             time: Time::new(),
-            heart: Heart::default(),
+            heart: Liveness::default(),
             config,
             changes: tuning.changes(),
             tuning,
@@ -258,7 +258,7 @@ impl Store {
     }
 
     /// It beats in each round.
-    pub(crate) fn give_heart(&mut self, heart: Heart) {
+    pub(crate) fn give_heart(&mut self, heart: Liveness) {
         self.heart = heart;
     }
 

@@ -7,7 +7,7 @@ use crate::session::{self, Ending, Peer};
 use crate::shared::Shared;
 use crate::store::Store;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, frame_header};
-use miot_security::Certificate;
+use miot_tls::Certificate;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

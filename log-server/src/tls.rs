@@ -3,8 +3,8 @@
 use crate::error::Refusal;
 use crate::session::{self, HELLO_WITHIN, LAST_WORD_WITHIN};
 use crate::shared::Shared;
-use miot_security::server::{Rejected, Stream, part};
-use miot_security::{Certificate, Server};
+use miot_tls::server::{Rejection, Stream, lingering_close};
+use miot_tls::{Certificate, TlsServer};
 use std::net::SocketAddr;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -20,15 +20,15 @@ pub(crate) async fn admit(
     let turned_away = |reason: &str| shared.turned_away(peer, reason);
     match timeout(HELLO_WITHIN, tls.accept(socket)).await {
         Ok(Ok(admitted)) => return Some(admitted),
-        Ok(Err(Rejected::Gone)) => tracing::debug!(%peer, "connected and said nothing"),
-        Ok(Err(Rejected::Plain(mut socket))) => {
+        Ok(Err(Rejection::Gone)) => tracing::debug!(%peer, "connected and said nothing"),
+        Ok(Err(Rejection::Plain(mut socket))) => {
             turned_away("it does not speak TLS");
             session::turn_away(&mut socket, Refusal::Plain).await;
-            part(socket, LAST_WORD_WITHIN).await;
+            lingering_close(socket, LAST_WORD_WITHIN).await;
         }
-        Ok(Err(Rejected::Failed(socket, reason))) => {
+        Ok(Err(Rejection::Failed(socket, reason))) => {
             turned_away(&reason);
-            part(socket, LAST_WORD_WITHIN).await;
+            lingering_close(socket, LAST_WORD_WITHIN).await;
         }
         Err(_) => turned_away(&format!("no TLS handshake within {HELLO_WITHIN:?}")),
     }

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::error::Error;
-use miot_service::settings::differences;
+use miot_daemon::settings::differences;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 

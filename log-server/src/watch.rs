@@ -69,7 +69,7 @@ impl Watch {
         let (rows, of_store) = bounded(WAITING);
         let (questions, asked) = bounded(QUESTIONS);
         let state = Arc::new(State::default());
-        let always = config.http.as_deref().is_some_and(|http| http != miot_monitoring::http::OFF);
+        let always = config.http.as_deref().is_some_and(|http| http != miot_daemon::http::OFF);
         state.active.store(always, Relaxed);
         let watcher = Watcher {
             trace: config.trace.clone(),

@@ -1,10 +1,10 @@
 //! What encryption costs: a log-client's writes through TCP on loopback, with TLS and without; CPU time of both ends.
 //!
 //! ```text
-//! cargo run --release -p miot-security --example tls_cost -- [MIB]
+//! cargo run --release -p miot-tls --example tls_cost -- [MIB]
 //! ```
 
-use miot_security::{Client, Files, Role, Server};
+use miot_tls::{Files, Role, TlsClient, TlsServer};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
@@ -41,8 +41,9 @@ fn run(dir: &Path, tls: bool, writes: usize) -> Result<(f64, f64)> {
         let (pem, key) = (file(format!("{role}.pem")), file(format!("{role}.key")));
         Files::new(Some(&pem), Some(&key), Some(&dir.join("ca.pem")))
     };
-    let server = files(Role::Server)?.map(Server::load).transpose()?.filter(|_| tls);
-    let client = files(Role::Node)?.map(|files| Client::load(files, Role::Node)).transpose()?.filter(|_| tls);
+    let server = files(Role::Server)?.map(TlsServer::load).transpose()?.filter(|_| tls);
+    let client =
+        files(Role::Node)?.map(|files| TlsClient::load(files, Role::Node)).transpose()?.filter(|_| tls);
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;

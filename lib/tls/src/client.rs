@@ -19,26 +19,29 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// Certificate, key and authorities of somebody who calls a log-server.
-pub struct Client {
+pub struct TlsClient {
     files: Files,
     role: Role,
     current: RwLock<(Arc<ClientConfig>, Certificate)>,
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for TlsClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("files", &self.files).field("role", &self.role).finish_non_exhaustive()
+        f.debug_struct("TlsClient")
+            .field("files", &self.files)
+            .field("role", &self.role)
+            .finish_non_exhaustive()
     }
 }
 
-impl Client {
+impl TlsClient {
     /// Reads the files, which must be for this role.
     ///
     /// # Errors
     /// [`Error`].
-    pub fn load(files: Files, role: Role) -> Result<Client, Error> {
+    pub fn load(files: Files, role: Role) -> Result<TlsClient, Error> {
         let current = RwLock::new(configure(&files, role)?);
-        let client = Client { files, role, current };
+        let client = TlsClient { files, role, current };
         client.warn_of_end();
         Ok(client)
     }

@@ -1,28 +1,26 @@
-//! Who may talk to whom, and with which rights: certificates, TLS, and what a daemon gives up.
+//! Certificates and TLS of MIOT: both ends of a connection, and the rights that a certificate gives.
 //!
 //! | module | role |
 //! |---|---|
-//! | [`certificate`] | what a certificate says: names, role, how long it is valid |
+//! | [`certificate`] | content of a certificate: names, role, validity |
 //! | [`files`] | the three files that a configuration names, read and checked |
-//! | [`server`], [`client`] | both ends of TLS, with files that are renewed while they run |
-//! | [`failure`] | what a failed handshake means, in words |
-//! | [`privileges`] | giving up what a daemon does not need |
+//! | [`server`], [`client`] | both ends of TLS; their files can be renewed at run time |
+//! | [`failure`] | explanation of a failed handshake, as text |
 //!
-//! TLS 1.3 alone, both sides with a certificate, nothing resumed: each connection is checked in full.
+//! Connections use TLS 1.3 only, both sides present a certificate, and sessions are not resumed, so that each connection
+//! is checked in full.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod certificate;
 pub mod client;
 pub mod failure;
 pub mod files;
-pub mod privileges;
 pub mod server;
 
 pub use certificate::{Certificate, Role};
-pub use client::Client;
+pub use client::TlsClient;
 pub use files::{Error, Files};
-pub use privileges::{User, user_name};
-pub use server::Server;
+pub use server::TlsServer;
 
 use rustls::crypto::CryptoProvider;
 use std::net::IpAddr;

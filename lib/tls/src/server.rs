@@ -24,20 +24,20 @@ pub type Stream = tokio_rustls::server::TlsStream<TcpStream>;
 const TLS: [u8; 2] = [0x16, 0x03];
 
 /// Certificate, key and authorities of a log-server.
-pub struct Server {
+pub struct TlsServer {
     files: Files,
     current: RwLock<(Arc<ServerConfig>, Certificate)>,
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for TlsServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("files", &self.files).finish_non_exhaustive()
+        f.debug_struct("TlsServer").field("files", &self.files).finish_non_exhaustive()
     }
 }
 
 /// Why a connection is not served, and the connection, for a last word.
 #[derive(Debug)]
-pub enum Rejected {
+pub enum Rejection {
     /// The peer does not speak TLS: nothing was read yet.
     Plain(TcpStream),
     /// The handshake failed. An alert was sent.
@@ -46,14 +46,14 @@ pub enum Rejected {
     Gone,
 }
 
-impl Server {
+impl TlsServer {
     /// Reads the files.
     ///
     /// # Errors
     /// [`Error`].
-    pub fn load(files: Files) -> Result<Server, Error> {
+    pub fn load(files: Files) -> Result<TlsServer, Error> {
         let current = RwLock::new(configure(&files)?);
-        let server = Server { files, current };
+        let server = TlsServer { files, current };
         server.warn_of_end();
         Ok(server)
     }
@@ -84,22 +84,24 @@ impl Server {
     /// that says. Takes as long as the peer lets it.
     ///
     /// # Errors
-    /// [`Rejected`].
-    pub async fn accept(&self, stream: TcpStream) -> Result<(Stream, Certificate), Rejected> {
+    /// [`Rejection`].
+    pub async fn accept(&self, stream: TcpStream) -> Result<(Stream, Certificate), Rejection> {
         let mut first = [0; TLS.len()];
         match stream.peek(&mut first).await {
-            Ok(0) | Err(_) => return Err(Rejected::Gone),
-            Ok(n) if first[..n] != TLS[..n] => return Err(Rejected::Plain(stream)),
+            Ok(0) | Err(_) => return Err(Rejection::Gone),
+            Ok(n) if first[..n] != TLS[..n] => return Err(Rejection::Plain(stream)),
             Ok(_) => {}
         }
         let config = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).0);
         let accepted = TlsAcceptor::from(config).accept(stream).into_fallible().await;
         let stream =
-            accepted.map_err(|(error, stream)| Rejected::Failed(stream, explain(&error, Side::Server)))?;
+            accepted.map_err(|(error, stream)| Rejection::Failed(stream, explain(&error, Side::Server)))?;
         let first = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         match Certificate::parse(first.map_or(&[], |der| der.as_ref())) {
             Ok(certificate) => Ok((stream, certificate)),
-            Err(reason) => Err(Rejected::Failed(stream.into_inner().0, format!("its certificate: {reason}"))),
+            Err(reason) => {
+                Err(Rejection::Failed(stream.into_inner().0, format!("its certificate: {reason}")))
+            }
         }
     }
 }
@@ -109,7 +111,7 @@ const REST: u64 = 256 << 10;
 
 /// Closes a connection so that the peer reads the last word: what it is still sending is read first, for so long, or the
 /// kernel would answer with a reset that overtakes it.
-pub async fn part(mut socket: TcpStream, within: Duration) {
+pub async fn lingering_close(mut socket: TcpStream, within: Duration) {
     let reading = async {
         let _ = socket.shutdown().await;
         let mut rest = socket.take(REST);

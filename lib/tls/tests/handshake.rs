@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use miot_security::server::Rejected;
-use miot_security::{Client, Error, Files, Role, Server};
+use miot_tls::server::Rejection;
+use miot_tls::{Error, Files, Role, TlsClient, TlsServer};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber, date_time_ymd,
@@ -67,7 +67,7 @@ fn files(certificate: &Path, key: &Path, authority: &Path) -> Files {
 }
 
 fn error(files: Files) -> String {
-    Server::load(files).unwrap_err().to_string()
+    TlsServer::load(files).unwrap_err().to_string()
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn what_cannot_be_used_is_named() {
     let made = Made::new();
     let (pem, key, authority) =
         (made.file(Role::Server, "pem"), made.file(Role::Server, "key"), made.authority());
-    Server::load(made.files(Role::Server)).unwrap();
+    TlsServer::load(made.files(Role::Server)).unwrap();
     let missing = made.dir.path().join("missing");
     let text = made.dir.path().join("text");
     fs::write(&text, "hello").unwrap();
@@ -105,7 +105,7 @@ fn what_cannot_be_used_is_named() {
         let secret = fs::read_to_string(&key).unwrap();
         assert!(!secret.lines().filter(|line| !line.starts_with('-')).any(|line| error.contains(line)));
     }
-    assert!(Client::load(made.files(Role::Node), Role::Reader).is_err());
+    assert!(TlsClient::load(made.files(Role::Node), Role::Reader).is_err());
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_key_is_for_its_owner_and_at_most_a_group() {
         [(0o600, true), (0o400, true), (0o640, true), (0o644, false), (0o660, false), (0o604, false)]
     {
         fs::set_permissions(made.file(Role::Server, "key"), fs::Permissions::from_mode(mode)).unwrap();
-        match Server::load(made.files(Role::Server)) {
+        match TlsServer::load(made.files(Role::Server)) {
             Ok(_) => assert!(fine, "{mode:o}"),
             Err(Error::Exposed { mode: found, .. }) => assert!(!fine && found == mode, "{mode:o}"),
             Err(error) => panic!("{error}"),
@@ -124,7 +124,7 @@ fn a_key_is_for_its_owner_and_at_most_a_group() {
 }
 
 /// What the server says to a client: its serial number, or why not.
-async fn meet(server: &Server, client: &Client) -> Result<String, String> {
+async fn meet(server: &TlsServer, client: &TlsClient) -> Result<String, String> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let calling = async {
@@ -134,7 +134,7 @@ async fn meet(server: &Server, client: &Client) -> Result<String, String> {
     let answering = async {
         match server.accept(listener.accept().await.unwrap().0).await {
             Ok((_, certificate)) => Ok(certificate.serial),
-            Err(Rejected::Failed(_, reason)) => Err(reason),
+            Err(Rejection::Failed(_, reason)) => Err(reason),
             Err(other) => Err(format!("{other:?}")),
         }
     };
@@ -144,9 +144,9 @@ async fn meet(server: &Server, client: &Client) -> Result<String, String> {
 #[tokio::test]
 async fn the_revoked_are_out_once_the_files_are_read_again() {
     let made = Made::new();
-    let server = Server::load(made.files(Role::Server)).unwrap();
-    let node = Client::load(made.files(Role::Node), Role::Node).unwrap();
-    let reader = Client::load(made.files(Role::Reader), Role::Reader).unwrap();
+    let server = TlsServer::load(made.files(Role::Server)).unwrap();
+    let node = TlsClient::load(made.files(Role::Node), Role::Node).unwrap();
+    let reader = TlsClient::load(made.files(Role::Reader), Role::Reader).unwrap();
     assert_eq!(meet(&server, &node).await, Ok("02".into()));
     assert_eq!(meet(&server, &reader).await, Ok("03".into()));
 
@@ -176,7 +176,7 @@ async fn the_revoked_are_out_once_the_files_are_read_again() {
 #[test]
 fn bad_files_leave_the_good_ones_in_force() {
     let made = Made::new();
-    let server = Server::load(made.files(Role::Server)).unwrap();
+    let server = TlsServer::load(made.files(Role::Server)).unwrap();
     let serial = server.own().serial;
     made.issue(Role::Server, 77);
     let key = fs::read(made.file(Role::Server, "key")).unwrap();

@@ -1,6 +1,6 @@
 //! The numbers of `/metrics`. `docs/monitoring.md` is for users.
 
-use miot_monitoring::Exposition;
+use miot_daemon::Exposition;
 use miot_proto::status::NodeReport;
 
 /// The report as Prometheus reads it.

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use miot_monitoring::{Pages, exposition};
+use miot_daemon::{Pages, exposition};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -37,7 +37,7 @@ pub(crate) use connection::{Office, ship};
 pub(crate) use outbox::{Outbox, Shipped};
 pub(crate) use tcp::Tcp;
 
-use miot_security::Client;
+use miot_tls::TlsClient;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,5 +49,5 @@ pub(crate) struct Peer {
     /// A connection on which nothing comes for so long is given up.
     pub(crate) dead_after: Duration,
     /// Without it nobody proves who they are.
-    pub(crate) tls: Option<Arc<Client>>,
+    pub(crate) tls: Option<Arc<TlsClient>>,
 }

@@ -1,6 +1,6 @@
 //! The two directions of a connection, encrypted or not.
 
-use miot_security::Client;
+use miot_tls::TlsClient;
 use std::io;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -14,7 +14,7 @@ pub(super) type ToServer = Box<dyn AsyncWrite + Send + Unpin>;
 pub(super) async fn both_ways(
     stream: TcpStream,
     server: &str,
-    tls: Option<&Client>,
+    tls: Option<&TlsClient>,
 ) -> io::Result<(FromServer, ToServer)> {
     let Some(tls) = tls else {
         let (reader, writer) = stream.into_split();

@@ -4,7 +4,7 @@ use super::Peer;
 use super::stream::{FromServer, ToServer, both_ways};
 use super::transport::{Answer, News, Receiver, Sender, Transport};
 use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_HELLO, Message, Role, STEERABLE, VERSION, frame_header};
-use miot_security::failure::refusal;
+use miot_tls::failure::refusal;
 use rustix::net::sockopt;
 use std::io;
 use std::time::Duration;

@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_has_no_answer_is_not_waited_for_again() {
-        let mut users: Ask<u32, u32, String> = Ask::new("test", miot_security::user_name);
+        let mut users: Ask<u32, u32, String> = Ask::new("test", miot_daemon::user_name);
         assert_eq!(users.of(0, 0).map(String::as_str), Some("root"));
         assert_eq!(users.of(4_000_000_123, 4_000_000_123), None);
         assert!(users.known.contains_key(&4_000_000_123));

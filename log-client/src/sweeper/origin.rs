@@ -23,7 +23,7 @@ pub(super) struct Origins {
 impl Default for Origins {
     fn default() -> Origins {
         Origins {
-            users: Ask::new("miot-users", miot_security::user_name),
+            users: Ask::new("miot-users", miot_daemon::user_name),
             file_systems: Ask::new("miot-mounts", block_sizes::seen_by),
         }
     }

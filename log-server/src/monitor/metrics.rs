@@ -1,7 +1,7 @@
 //! The numbers of `/metrics`. `docs/monitoring.md` is for users.
 
 use super::PLACES;
-use miot_monitoring::Exposition;
+use miot_daemon::Exposition;
 use miot_proto::status::{ClusterStatus, NodeReport, NodeStatus};
 
 /// The status as Prometheus reads it.

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
-use miot_monitoring::{Pages, exposition};
+use miot_daemon::{Pages, exposition};
 use miot_proto::status::ClusterStatus;
 use std::sync::Arc;
 

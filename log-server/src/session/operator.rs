@@ -11,7 +11,7 @@ use crate::shared::Shared;
 use crate::watch::Wanted;
 use miot_proto::steer::{MAX_ORDER, Reply, Request};
 use miot_proto::wire::{MAX_FRAME, Message, VERSION};
-use miot_security::{Certificate, Role};
+use miot_tls::{Certificate, Role};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

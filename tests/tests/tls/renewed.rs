@@ -1,9 +1,9 @@
 //! New certificates for daemons that run.
 
 use crate::site::{Site, authority, connected, pki, writes};
-use miot_security::Role;
-use miot_security::files::certificates_of;
 use miot_tests::process::{signal_id, until};
+use miot_tls::Role;
+use miot_tls::files::certificates_of;
 use rustix::process::Signal;
 use std::fs;
 
@@ -12,7 +12,7 @@ fn shown(site: &Site) -> String {
     let client = site.papers("reader/alice").client(Role::Reader);
     let stream = client.connect_blocking("localhost:0", connected(site.port)).unwrap();
     let first = stream.conn.peer_certificates().unwrap()[0].clone();
-    miot_security::Certificate::parse(&first).unwrap().serial
+    miot_tls::Certificate::parse(&first).unwrap().serial
 }
 
 fn stored(site: &Site) -> String {

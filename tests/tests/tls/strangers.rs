@@ -5,9 +5,9 @@ use miot_proto::wire::{
     FRAME_HEADER, GREETING, MAX_FRAME, Message, Process, ProcessKey, Role as Wanted, Stream, StreamKey,
     VERSION, frame_header,
 };
-use miot_security::Role;
 use miot_tests::daemons::free_port;
 use miot_tests::process::until;
+use miot_tls::Role;
 use std::io::{Read, Write as _};
 
 /// What a log-client of `node` says first, and a process and a stream of its own.

@@ -1,7 +1,7 @@
 //! A daemon whose work stands still is restarted (`WatchdogSec=`).
 //!
 //! The service manager hears from the daemon only if each loop that does its work has come round since it last did: each
-//! has a [`Heart`] and beats it once a round. A loop that has nothing to do comes round as well.
+//! has a [`Liveness`] and beats it once a round. A loop that has nothing to do comes round as well.
 
 use crate::notify::tell;
 use sd_notify::NotifyState;
@@ -15,9 +15,9 @@ const LOOKS: u32 = 8;
 
 /// The sign of life of one loop. A default one is watched by nobody.
 #[derive(Clone, Debug, Default)]
-pub struct Heart(Arc<AtomicBool>);
+pub struct Liveness(Arc<AtomicBool>);
 
-impl Heart {
+impl Liveness {
     /// The loop has come round. One load, and a store if it is the first since the last look.
     pub fn beat(&self) {
         if !self.0.load(Relaxed) {
@@ -31,7 +31,7 @@ impl Heart {
 pub struct Watchdog {
     /// Restarted after so long; `None`: nobody watches.
     limit: Option<Duration>,
-    hearts: Vec<(&'static str, Heart)>,
+    hearts: Vec<(&'static str, Liveness)>,
     /// When all had beaten.
     last: Instant,
     warned: bool,
@@ -49,8 +49,8 @@ impl Watchdog {
     }
 
     /// A heart for a loop. Until it beats the first time the service manager hears nothing.
-    pub fn heart(&mut self, name: &'static str) -> Heart {
-        let heart = Heart::default();
+    pub fn register(&mut self, name: &'static str) -> Liveness {
+        let heart = Liveness::default();
         self.hearts.push((name, heart.clone()));
         heart
     }
@@ -96,9 +96,9 @@ mod tests {
     fn one_loop_that_stands_still_silences_the_daemon() {
         let limit = Duration::from_secs(8);
         let mut watchdog = Watchdog::new(Some(limit));
-        let (sweeper, shipper) = (watchdog.heart("sweeper"), watchdog.heart("shipper"));
+        let (sweeper, shipper) = (watchdog.register("sweeper"), watchdog.register("shipper"));
         let mut now = Instant::now();
-        let mut look = |beating: &[&Heart]| {
+        let mut look = |beating: &[&Liveness]| {
             beating.iter().for_each(|heart| heart.beat());
             now += limit / LOOKS;
             watchdog.all_have_beaten(limit, now)

@@ -23,8 +23,8 @@ use axum::response::{IntoResponse, Response};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use miot_security::server::{Rejected, part};
-use miot_security::{Certificate, Role, Server, is_loopback};
+use miot_tls::server::{Rejection, lingering_close};
+use miot_tls::{Certificate, Role, TlsServer, is_loopback};
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub struct Pages {
 pub struct Http {
     listener: TcpListener,
     address: SocketAddr,
-    tls: Option<Arc<Server>>,
+    tls: Option<Arc<TlsServer>>,
     patience: Duration,
 }
 
@@ -102,7 +102,7 @@ impl Http {
     pub async fn listen(
         setting: Option<&str>,
         default: &str,
-        tls: Option<Arc<Server>>,
+        tls: Option<Arc<TlsServer>>,
     ) -> Result<Option<Http>, Unavailable> {
         if setting == Some(OFF) {
             return Ok(None);
@@ -121,7 +121,7 @@ impl Http {
     ///
     /// # Errors
     /// [`Unavailable`].
-    pub async fn bind(address: &str, tls: Option<Arc<Server>>) -> Result<Http, Unavailable> {
+    pub async fn bind(address: &str, tls: Option<Arc<TlsServer>>) -> Result<Http, Unavailable> {
         let cannot = |source| Unavailable { address: address.to_owned(), source };
         let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(cannot)?.collect();
         let listener = TcpListener::bind(&addresses[..]).await.map_err(cannot)?;
@@ -180,7 +180,7 @@ struct Routers {
     patience: Duration,
 }
 
-async fn connection(socket: TcpStream, peer: SocketAddr, tls: Option<&Server>, routers: &Routers) {
+async fn connection(socket: TcpStream, peer: SocketAddr, tls: Option<&TlsServer>, routers: &Routers) {
     let _ = socket.set_nodelay(true);
     let patience = routers.patience;
     // The kernel ends a connection whose peer reads nothing, whatever it acknowledges: tcp(7). Without that, who asks and does
@@ -201,19 +201,19 @@ async fn connection(socket: TcpStream, peer: SocketAddr, tls: Option<&Server>, r
                 refuse(stream, reason + "\n", patience).await;
             }
         },
-        Ok(Err(Rejected::Plain(socket))) if peer.ip().is_loopback() => {
+        Ok(Err(Rejection::Plain(socket))) if peer.ip().is_loopback() => {
             answer(socket, routers.open_plain.clone(), true, patience).await;
         }
-        Ok(Err(Rejected::Plain(socket))) => {
+        Ok(Err(Rejection::Plain(socket))) => {
             turned_away("it does not speak TLS");
             let reason = "this is https, and you need a certificate of a reader (`miot pki reader`)\n";
             refuse(socket, reason.to_owned(), patience).await;
         }
-        Ok(Err(Rejected::Failed(socket, reason))) => {
+        Ok(Err(Rejection::Failed(socket, reason))) => {
             turned_away(&reason);
-            part(socket, patience).await;
+            lingering_close(socket, patience).await;
         }
-        Ok(Err(Rejected::Gone)) => {}
+        Ok(Err(Rejection::Gone)) => {}
         Err(_) => turned_away("no TLS handshake in time"),
     }
 }

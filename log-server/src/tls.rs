@@ -12,7 +12,7 @@ use tokio::time::timeout;
 /// The handshake: an encrypted connection and what the peer's certificate says. `None`: the peer is turned away, which
 /// it and the log were told.
 pub(crate) async fn admit(
-    tls: &Server,
+    tls: &TlsServer,
     socket: TcpStream,
     peer: SocketAddr,
     shared: &Shared,

@@ -4,8 +4,8 @@
 //! (which Intel MPI, MVAPICH and Cray MPICH share since 2014) and that of Open MPI. The test below compares with
 //! the headers. With any other MPI nothing is recorded.
 
-use crate::real::next;
-use std::ffi::{c_char, c_int, c_void};
+use crate::real::{next, variable};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// A handle as it is passed: an integer in the low half, or a pointer. Passed on as it came.
 pub(crate) type Handle = usize;
@@ -74,9 +74,40 @@ const COMBINERS: [Combiner; 19] = [
     HindexedBlock,
 ];
 
+/// Basic datatypes of C in Open MPI: their symbols, and the bytes of each.
+const BASIC: [(&CStr, u64); 22] = [
+    (c"ompi_mpi_byte", 1),
+    (c"ompi_mpi_char", 1),
+    (c"ompi_mpi_signed_char", 1),
+    (c"ompi_mpi_unsigned_char", 1),
+    (c"ompi_mpi_short", 2),
+    (c"ompi_mpi_unsigned_short", 2),
+    (c"ompi_mpi_int", 4),
+    (c"ompi_mpi_unsigned", 4),
+    (c"ompi_mpi_long", 8),
+    (c"ompi_mpi_unsigned_long", 8),
+    (c"ompi_mpi_long_long_int", 8),
+    (c"ompi_mpi_unsigned_long_long", 8),
+    (c"ompi_mpi_float", 4),
+    (c"ompi_mpi_double", 8),
+    (c"ompi_mpi_int8_t", 1),
+    (c"ompi_mpi_int16_t", 2),
+    (c"ompi_mpi_int32_t", 4),
+    (c"ompi_mpi_int64_t", 8),
+    (c"ompi_mpi_uint8_t", 1),
+    (c"ompi_mpi_uint16_t", 2),
+    (c"ompi_mpi_uint32_t", 4),
+    (c"ompi_mpi_uint64_t", 8),
+];
+
+/// Kind and type in the handle of a basic datatype of MPICH, whose second byte is its size.
+const MPICH_BASIC: u32 = 0x4c00_0000;
+
 /// A binary interface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Abi {
+    /// Handles of [`BASIC`]; null in MPICH, where the handle has the size.
+    basic: [Handle; BASIC.len()],
     /// Bytes of a handle in memory.
     pub(crate) handle: usize,
     /// Bytes of an `MPI_Status`, and where `MPI_ERROR` lies in it.
@@ -100,6 +131,7 @@ pub(crate) struct Abi {
 
 impl Abi {
     const MPICH: Abi = Abi {
+        basic: [0; BASIC.len()],
         handle: 4,
         status: 20,
         status_error: 16,
@@ -139,6 +171,7 @@ impl Abi {
 
     fn open_mpi(byte: *mut c_void) -> Abi {
         Abi {
+            basic: BASIC.map(|(name, _)| variable(name) as usize),
             handle: 8,
             status: 24,
             status_error: 8,
@@ -177,9 +210,18 @@ impl Abi {
         }
     }
 
+    /// Bytes of a basic datatype, which MPI need not be asked for: it might not accept the handle. `None` if it is none.
+    pub(crate) fn basic_size(&self, datatype: Handle) -> Option<u64> {
+        if self.handle == 4 {
+            let handle = datatype as u32;
+            return (handle & 0xff00_0000 == MPICH_BASIC).then_some(u64::from(handle >> 8 & 0xff));
+        }
+        self.basic.iter().position(|basic| *basic == datatype && datatype != 0).map(|at| BASIC[at].1)
+    }
+
     /// The interface of the MPI that is loaded; `None` if it is none of those known.
     pub(crate) fn loaded() -> Option<Abi> {
-        let byte = next(c"ompi_mpi_byte");
+        let byte = variable(c"ompi_mpi_byte");
         if !byte.is_null() {
             return Some(Abi::open_mpi(byte));
         }
@@ -226,7 +268,7 @@ impl Abi {
 
 #[cfg(test)]
 mod tests {
-    use super::{Abi, COMBINERS, MODE_SEQUENTIAL, SEEK_SET};
+    use super::{Abi, COMBINERS, MODE_SEQUENTIAL, MPICH_BASIC, SEEK_SET};
     use std::fmt::Write as _;
     use std::process::Command;
 
@@ -279,6 +321,13 @@ mod tests {
         }
         for (i, name) in NAMES.into_iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             equal(&format!("MPI_COMBINER_{name}"), i64::from(abi.first_combiner) + i as i64);
+        }
+        if abi.handle == 4 {
+            for (name, kind) in [("BYTE", "char"), ("INT", "int"), ("DOUBLE", "double"), ("INT64_T", "long")]
+            {
+                equal(&format!("((unsigned)MPI_{name} & 0xff000000)"), MPICH_BASIC.into());
+                equal(&format!("((unsigned)MPI_{name} >> 8 & 0xff) - (long)sizeof({kind})"), 0);
+            }
         }
         assert_eq!(NAMES.len(), COMBINERS.len());
         writeln!(text, "void *ignored = (void *[]){{MPI_STATUS_IGNORE, MPI_STATUSES_IGNORE}}[0];").unwrap();

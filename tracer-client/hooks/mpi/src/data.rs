@@ -27,7 +27,8 @@ struct Elements {
     datatype: Handle,
 }
 
-fn start(mpi: &Mpi, file: &File, fh: Handle, at: At, event: &mut Event) {
+fn start(mpi: &Mpi, file: &File, fh: Handle, at: At, elements: Elements, event: &mut Event) {
+    event.asked = mpi.abi.basic_size(elements.datatype).map(|size| size.wrapping_mul(elements.count as u64));
     let etypes = match at {
         At::Offset(offset) => Some(offset),
         At::Pointer => mpi.position(fh, file.amode),
@@ -60,7 +61,7 @@ fn blocking(
     on_file(
         op,
         fh,
-        |mpi, file, event| start(mpi, file, fh, at, event),
+        |mpi, file, event| start(mpi, file, fh, at, elements, event),
         || call(status),
         |mpi, event| {
             measure(mpi, elements, event);
@@ -81,7 +82,7 @@ fn nonblocking(
     submitted(
         op,
         fh,
-        |mpi, file, event| start(mpi, file, fh, at, event),
+        |mpi, file, event| start(mpi, file, fh, at, elements, event),
         call,
         |mpi, event| {
             measure(mpi, elements, event);
@@ -95,7 +96,7 @@ fn split_begin(op: Op, fh: Handle, at: At, elements: Elements, call: impl FnOnce
     on_file(
         op,
         fh,
-        |mpi, file, event| start(mpi, file, fh, at, event),
+        |mpi, file, event| start(mpi, file, fh, at, elements, event),
         call,
         |mpi, event| {
             measure(mpi, elements, event);

@@ -42,6 +42,14 @@ pub(crate) fn next(name: &CStr) -> *mut c_void {
     if at.is_null() { elsewhere(name) } else { at }
 }
 
+/// A variable of this name as everybody in the process sees it: a program that uses it may have its own copy, which
+/// its library uses as well. Null if there is none.
+pub(crate) fn variable(name: &CStr) -> *mut c_void {
+    // SAFETY: a C string.
+    let at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    if at.is_null() { elsewhere(name) } else { at }
+}
+
 /// The symbol in an object that is not in the scope of the program: MPI may come with a module (Python's mpi4py).
 #[cold]
 fn elsewhere(name: &CStr) -> *mut c_void {

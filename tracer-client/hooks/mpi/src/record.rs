@@ -16,6 +16,8 @@ use std::ptr::null;
 pub(crate) struct Event {
     pub(crate) done: miot_done,
     pub(crate) ext: miot_ext,
+    /// Bytes asked for, as shown while the request is in flight; `None` if that is `done.length`.
+    pub(crate) asked: Option<u64>,
 }
 
 impl Event {
@@ -36,6 +38,7 @@ impl Event {
                 type_size: MIOT_NONE,
                 type_extent: MIOT_NONE,
             },
+            asked: None,
         }
     }
 
@@ -49,7 +52,8 @@ impl Event {
 /// Begins a request that encloses what MPI does for it.
 pub(crate) fn begin(op: Op, event: &Event) -> Option<miot_request> {
     let done = &event.done;
-    let request = (tracer().begin)(op.layer, op.number, done.handle, done.offset, done.length);
+    let request =
+        (tracer().begin)(op.layer, op.number, done.handle, done.offset, event.asked.unwrap_or(done.length));
     (request.number != 0).then_some(request)
 }
 

@@ -1,8 +1,8 @@
-//! What an event costs the log-client, in CPU time: draining, converting, encoding, shipping.
+//! Measures the CPU time of the log-client per event: draining, converting, encoding, shipping.
 //!
-//! `cargo run --release --example drain_cost [THREADS [EVENTS [seq|random|paths]]]` starts a producer in a
-//! process of its own, a log-client, and a server in this process that acknowledges and throws away. Prints
-//! the CPU time of the log-client's two threads per event, as JSON.
+//! `cargo run --release --example drain_cost [THREADS [EVENTS [seq|random|paths]]]` starts a
+//! producer in a separate process, a log-client, and a server in this process that acknowledges and
+//! discards. Prints the CPU time of the log-client's two threads per event, as JSON.
 
 use miot_log_client::{Config, LogClient};
 use miot_proto::control::WhenFull;
@@ -40,7 +40,7 @@ fn main() -> Result<(), Anything> {
         while producer.try_wait().is_ok_and(|status| status.is_none()) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        // The sweeper is gone after the run.
+        // The sweeper's thread has ended after the run.
         let _ = cpu.send((thread_cpu("miot-sweeper"), started.elapsed()));
     }));
     let own_name = std::fs::read_to_string("/proc/thread-self/comm")?;

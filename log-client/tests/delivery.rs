@@ -1,4 +1,5 @@
-//! Real producers, a real log-client, a server that judges: what is recorded arrives once and in order.
+//! Real producers, a real log-client, and a server that checks: each recorded event arrives once
+//! and in order.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -15,13 +16,13 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, SystemTime};
 
-/// Does nothing but for the processes that the other tests start.
+/// Does something only in the processes that the other tests start.
 #[test]
 fn producer() {
     play();
 }
 
-/// No gap, no repeat, from the first attempt on.
+/// Checks for no gap and no repeat, from the first attempt on.
 fn assert_complete(judge: &Judge) {
     for (key, events) in &judge.streams {
         for (index, (attempt, _)) in events.iter().enumerate() {
@@ -45,7 +46,7 @@ fn everything_that_threads_record_arrives() {
     assert_eq!(judge.paths, total / 100);
     assert_eq!((judge.ends.len(), judge.processes_ended), (judge.streams.len(), 3));
     assert!(judge.watermarks > 0 && judge.pongs > 0);
-    // The last word is not waited for.
+    // The last message is not acknowledged, so wait for it.
     server.wait_for(|judge| judge.said_bye);
     assert_eq!((report.abi_violations, report.clamped, report.undelivered), (0, 0, 0), "{report:?}");
     assert_eq!(segments(dir.path()), [""; 0]);
@@ -80,7 +81,7 @@ fn a_node_claims_no_more_memory_than_it_may() {
     assert_eq!(lost, 100);
 }
 
-/// Memory of the segments in a directory.
+/// Memory of the segments in a directory, bytes.
 fn taken(dir: &Path) -> u64 {
     let folder = std::fs::read_dir(dir.join("shm")).unwrap().map(Result::unwrap);
     let segments = folder.filter(|entry| entry.file_name().to_string_lossy().ends_with(".seg"));
@@ -158,7 +159,8 @@ fn without_a_sign_of_life_for_a_minute_there_is_no_log_client() {
     client.stop().unwrap();
 }
 
-/// The 20 000 records of a burst (Cho, Kim and Lee) fit the lanes while they grow, and who sleeps is woken.
+/// The 20 000 records of a burst (Cho, Kim and Lee) fit into the lanes while they grow, and a
+/// sleeping log-client is woken.
 #[test]
 fn a_burst_after_idleness_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -203,7 +205,7 @@ fn leftovers_of_processes_that_died_alone_are_delivered_and_removed() {
     let server = Server::start(Script::default());
     let mut settings = config(dir.path(), &server.address);
     settings.when_full = miot_proto::control::WhenFull::DropNewest;
-    // Recording is on, but nobody reads.
+    // Recording is on, but no log-client reads.
     let prepared = miot_log_client::LogClient::prepare(settings.clone()).unwrap();
     let kept = recorded(start(dir.path(), "2 100 0 killed"));
     assert_eq!((kept, segments(dir.path()).len()), (200, 1));
@@ -282,7 +284,7 @@ fn a_stop_without_a_server_says_what_is_left() {
     assert_eq!((report.events, report.undelivered > 0), (total as u64, true));
 }
 
-/// Space that is claimed at a time: it stays below the bound of the spool.
+/// Space that the spool claims at a time: it stays below its limit.
 const CLAIM: u64 = 2 << 20;
 
 /// Bytes of the files in the spool.
@@ -303,13 +305,13 @@ fn a_server_that_never_acknowledges_takes_no_more_than_the_spool_allowed() {
     });
     let child = start(dir.path(), "1 40000 0 long");
     until(|| spooled(dir.path()) > SPOOL - CLAIM);
-    // Now the lanes are left alone; the program waits, until the log-client ends.
+    // Now the lanes are not read; the program waits until the log-client ends.
     let report = client.stop().unwrap();
     let kept = recorded(child);
     assert!(spooled(dir.path()) <= SPOOL, "{report:?}");
     assert!(report.left_in_lanes && report.undelivered > 0, "{report:?}");
     assert!(report.events < kept as u64 && kept < 40_000, "{kept}: what is left in the lanes was not lost");
-    // The next log-client delivers what is left, there and in the spool.
+    // The next log-client delivers what is left in lanes and spool.
     let answering = Server::start(Script::default());
     let after = Client::start(config(dir.path(), &answering.address)).stop().unwrap();
     assert_eq!((report.events + after.events, after.undelivered), (kept as u64, 0));
@@ -317,7 +319,7 @@ fn a_server_that_never_acknowledges_takes_no_more_than_the_spool_allowed() {
     assert_eq!((segments(dir.path()), spooled(dir.path())), (vec![], 0));
 }
 
-/// The daemon, to be killed.
+/// Starts the daemon, in order to kill it.
 fn daemon(dir: &Path, server: &Server) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_log-client"));
     command
@@ -335,7 +337,7 @@ fn a_log_client_that_is_killed_loses_nothing_that_it_had_taken() {
     let mut killed = daemon(dir.path(), &deaf);
     until(|| dir.path().join("shm/control").exists());
     let mut child = start(dir.path(), "2 20000 0 twice");
-    // All was taken out of the lanes, and nothing was acknowledged.
+    // All records were taken from the lanes, and nothing was acknowledged.
     deaf.wait_for(|judge| judge.events() == 40_000);
     killed.kill().unwrap();
     killed.wait().unwrap();
@@ -358,7 +360,7 @@ fn a_log_client_that_is_killed_loses_nothing_that_it_had_taken() {
 fn a_stop_ends_in_time_with_no_server_a_full_spool_and_many_streams() {
     const SPOOL: u64 = 16 << 20;
     let dir = tempfile::tempdir().unwrap();
-    // A port that nobody listens on any more.
+    // A port on which no process listens any more.
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let client = Client::start(miot_log_client::Config {
         spool_bytes: SPOOL,
@@ -367,7 +369,7 @@ fn a_stop_ends_in_time_with_no_server_a_full_spool_and_many_streams() {
         ..config(dir.path(), &server)
     });
     let mut child = start(dir.path(), "400 100 0 long twice");
-    // All threads hold a lane, and what they recorded is more than the spool.
+    // All threads hold a lane, and their records exceed the spool.
     until(|| spooled(dir.path()) > SPOOL - CLAIM);
     let report = client.stop().unwrap();
     assert!(report.undelivered > 0, "{report:?}");
@@ -375,8 +377,8 @@ fn a_stop_ends_in_time_with_no_server_a_full_spool_and_many_streams() {
     recorded(child);
 }
 
-/// Log-clients that keep the newest are killed over and over while they give up the oldest: what is left and what they tell
-/// as given up is all there was, each once.
+/// Log-clients with the policy keep-newest are killed repeatedly while they give up the oldest
+/// events: the remaining events and those reported as given up are all events, each once.
 #[test]
 fn what_a_full_spool_gives_up_is_told_once_whoever_is_killed() {
     const SPOOL: u64 = 16 << 20;
@@ -398,7 +400,7 @@ fn what_a_full_spool_gives_up_is_told_once_whoever_is_killed() {
         let names = std::fs::read_dir(&spool).into_iter().flatten().flatten().map(|entry| entry.file_name());
         names.filter(|name| name.to_string_lossy().ends_with(".spool")).min()
     };
-    // Each time the oldest file has just been given up, or is being.
+    // Each time the oldest file has just been condensed, or is being condensed.
     for _ in 0..6 {
         let before = oldest();
         until(|| oldest() != before && (spooled(dir.path()) > SPOOL * 3 / 4) || child_is_over(&mut child));
@@ -437,8 +439,8 @@ fn child_is_over(child: &mut Child) -> bool {
     child.try_wait().unwrap().is_some()
 }
 
-/// Nobody answers and the spool is full: a program goes on as the policy of its lanes says, and each attempt is an event or
-/// a loss in the end. Where it blocked, this test would not end.
+/// No server answers and the spool is full: a program continues as the policy of its lanes says,
+/// and each attempt is an event or a loss in the end. If it blocked, this test would not end.
 #[test]
 fn a_full_spool_holds_up_no_program() {
     for when_full in
@@ -466,7 +468,7 @@ fn a_full_spool_holds_up_no_program() {
         );
         assert!(judge.events() < 40_000, "{when_full:?}: the spool never was full");
         match when_full {
-            // What is overwritten was recorded, and is not counted by the lane.
+            // Overwritten records were recorded, and the lane does not count them as lost.
             control::WhenFull::OverwriteOldest => assert_eq!(kept, 40_000),
             _ => assert_eq!((kept, lost), (judge.events() as u64, 40_000 - kept), "{when_full:?}"),
         }

@@ -1,9 +1,9 @@
-//! The numbers of `/metrics`. `docs/monitoring.md` is for users.
+//! The metrics of `/metrics`. `docs/monitoring.md` is their reference.
 
 use miot_daemon::Exposition;
 use miot_proto::status::NodeReport;
 
-/// The report as Prometheus reads it.
+/// Formats the report in the Prometheus text format.
 pub(super) fn text(report: &NodeReport) -> Result<String, prometheus::Error> {
     let page = Exposition::default();
     let is = |value: bool| f64::from(u8::from(value));

@@ -1,28 +1,29 @@
-//! Marks in a file, at which reading goes on after damage.
+//! Marks in a file, at which reading continues after damage.
 
-use super::format::{self, Begins};
+use super::format::{self, FramePrefix};
 
-/// Bytes between marks: what damage can cost. Marks take less than a thousandth of them.
+/// Bytes between marks: the maximum loss by one damage. Marks take less than a thousandth of the
+/// file.
 const EVERY: usize = if cfg!(test) { 400 } else { 64 << 10 };
 
-/// What was written since the last mark.
+/// The messages written since the last mark.
 #[derive(Debug)]
-pub(super) struct Stretch {
+pub(super) struct MarkInterval {
     salt: u128,
     bytes: usize,
-    /// All messages but batches.
+    /// All messages except batches.
     copies: Vec<u8>,
 }
 
-impl Stretch {
-    pub(super) fn new(salt: u128) -> Stretch {
-        Stretch { salt, bytes: 0, copies: Vec::new() }
+impl MarkInterval {
+    pub(super) fn new(salt: u128) -> MarkInterval {
+        MarkInterval { salt, bytes: 0, copies: Vec::new() }
     }
 
-    /// These whole frames are in the file now.
+    /// Records whole frames that were written.
     pub(super) fn note(&mut self, mut frames: &[u8]) {
         self.bytes += frames.len();
-        while let Begins::Frame(frame, rest) = Begins::of(frames) {
+        while let FramePrefix::Frame(frame, rest) = FramePrefix::of(frames) {
             if frame.number().is_some() && !frame.is_batch() && !frame.is_sample() {
                 self.copies.extend_from_slice(frame.bytes);
             }
@@ -30,17 +31,17 @@ impl Stretch {
         }
     }
 
-    /// The mark that is to be written now, if it is time for one.
+    /// The mark that must be written now, if the interval is full.
     pub(super) fn due(&self) -> Option<Vec<u8>> {
         (self.bytes >= EVERY).then(|| self.mark())
     }
 
-    /// The mark that ends the file, if it needs one.
+    /// The mark that ends the file, if anything was written since the last one.
     pub(super) fn last(&self) -> Option<Vec<u8>> {
         (self.bytes > 0).then(|| self.mark())
     }
 
-    /// The mark is in the file.
+    /// Records that the mark was written.
     pub(super) fn marked(&mut self) {
         self.bytes = 0;
         self.copies.clear();

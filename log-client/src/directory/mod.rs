@@ -1,7 +1,9 @@
-//! The MIOT directory of a node: who owns it, that only one log-client serves it, the control page in it.
+//! The MIOT directory of a node: its ownership, the lock that admits one log-client, and the
+//! control page.
 //!
-//! Everything is opened relative to the directory's descriptor, without following links, and checked to be
-//! ours: on a node-wide directory every user may create files (mode 1777).
+//! All files are opened relative to the directory's descriptor, without following links, and
+//! checked to belong to this user: in a node-wide directory every user may create files (mode
+//! 1777).
 
 mod control;
 mod error;
@@ -9,9 +11,10 @@ mod exceptions;
 mod page;
 mod view;
 
-pub use control::{Control, Reader, Snapshots};
+pub use control::{Control, ReaderStatus, SnapshotStatus};
 pub use error::ControlError;
-pub use view::View;
+pub(crate) use error::ExceptionError;
+pub use view::ControlView;
 
 use crate::config::Config;
 use crate::error::Error;
@@ -33,25 +36,27 @@ use std::time::{Duration, Instant};
 /// `f_type` of file systems in memory: tmpfs, ramfs.
 pub const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Longest wait for the lock while somebody only looks whether it is held, as [`Control::check_reader`] does.
-const LOOKED_AT: Duration = Duration::from_millis(200);
+/// Maximum wait for the lock while another process probes it, as [`Control::check_reader`] does.
+const PROBE_TIME: Duration = Duration::from_millis(200);
 
-/// Everybody may leave files in the directory: so many are looked at for their memory, every second.
+/// Every user may create files in the directory: maximum number whose memory is measured, once a
+/// second.
 const MOST_LOOKED_AT: usize = 1 << 14;
 
-/// Name of the file that is locked while a log-client serves the directory. It says the process id and, on a second line,
-/// the name of the node.
+/// Name of the lock file, which is locked while a log-client serves the directory. It contains the
+/// process id and, on a second line, the name of the node.
 const LOCK_FILE: &str = "lock";
 
-/// Mode of a directory in which everybody may make files, and remove only their own.
+/// Mode of a directory in which all users may create files, and remove only their own.
 const SHARED: u32 = 0o1777;
 
-/// Name of the file that says to which log-server the log-client that serves the directory sends; everybody may read it.
+/// Name of the file with the address of the log-server that the log-client sends to; all users may
+/// read it.
 pub(super) const SERVER_FILE: &str = "log-server";
 
 /// The directory, locked by this process.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct MiotDirectory {
     path: PathBuf,
     dir: OwnedFd,
     control: Arc<Control>,
@@ -59,25 +64,27 @@ pub(crate) struct Home {
     _lock: File,
 }
 
-impl Home {
-    /// Creates what is missing, locks the directory and opens the control page with the settings. `tsc_hz`: ticks
-    /// per second of the time stamp counter, 0 if that is not known yet.
-    pub(crate) fn prepare(config: &Config, tsc_hz: u64) -> Result<Home, Error> {
+impl MiotDirectory {
+    /// Creates missing files, locks the directory and opens the control page with the settings.
+    /// `tsc_hz`: ticks per second of the time stamp counter, 0 if not known yet.
+    pub(crate) fn prepare(config: &Config, tsc_hz: u64) -> Result<MiotDirectory, Error> {
         let dir = open_dir(config)?;
         let lock = lock(&config.dir, &dir, &config.node)?;
-        if let Err(error) = tell_server(&dir, &config.server) {
-            tracing::warn!(%error, dir = %config.dir.display(), "cannot write down which log-server this is for");
+        if let Err(error) = write_server_file(&dir, &config.server) {
+            tracing::warn!(%error, dir = %config.dir.display(), "cannot write the file with the address of the log-server");
         }
         let control = Arc::new(Control::open(&config.dir, dir.as_fd(), config, tsc_hz)?);
-        let home = Home { path: config.dir.clone(), dir, control, _lock: lock };
-        home.show_life();
-        // Before anything else: a log-client that never gets as far as to read segments must not let them fill the memory.
-        home.control.node_is_full(home.memory_of_segments() >= config.node_bytes);
-        Ok(home)
+        let directory = MiotDirectory { path: config.dir.clone(), dir, control, _lock: lock };
+        directory.touch_control_page();
+        // First of all: segments must not fill the memory even if this log-client never gets to
+        // read them.
+        directory.control.set_node_full(directory.memory_of_segments() >= config.node_bytes);
+        Ok(directory)
     }
 
-    /// Says to programs that start that there is a log-client, see [`miot_proto::control::STALE`].
-    pub(crate) fn show_life(&self) {
+    /// Updates the page's modification time: the sign for starting programs that a log-client runs,
+    /// see [`miot_proto::control::STALE`].
+    pub(crate) fn touch_control_page(&self) {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let both = Timestamps { last_access: now, last_modification: now };
         if let Err(error) = rustix::fs::utimensat(&self.dir, FILE, &both, AtFlags::SYMLINK_NOFOLLOW) {
@@ -85,7 +92,8 @@ impl Home {
         }
     }
 
-    /// What the segments in the directory take, whether or not they are read: of [`MOST_LOOKED_AT`] at most.
+    /// Memory of the segments in the directory, bytes, whether or not they are read; of
+    /// [`MOST_LOOKED_AT`] at most.
     pub(crate) fn memory_of_segments(&self) -> u64 {
         let Ok(entries) = Dir::read_from(&self.dir) else { return 0 };
         let segments = entries
@@ -127,26 +135,27 @@ fn open_dir(config: &Config) -> Result<OwnedFd, Error> {
         return Err(Error::NotOurs { path: path.into(), owner: stat.st_uid, user });
     }
     if rustix::fs::fstatfs(&dir).is_ok_and(|stat| !IN_MEMORY.contains(&(stat.f_type as u64))) {
-        tracing::warn!(dir = %path.display(), "the MIOT directory is not in memory: programs would wait for a disk; use /dev/shm/miot");
+        tracing::warn!(dir = %path.display(), "the MIOT directory is not in memory, so programs wait for a disk; use /dev/shm/miot");
     }
-    // A directory of something else is not opened to everybody because it was named by mistake.
+    // A directory with other content, named by mistake, must not be opened to all users.
     if is_default || config.of_all_users && (is_new || is_miot_directory(&dir)) {
-        // Every user's processes leave segments here; sticky, so that each can remove only its own.
+        // Every user's processes create segments here; sticky, so that each user can remove only
+        // their own.
         rustix::fs::fchmod(&dir, Mode::from_raw_mode(SHARED))
             .map_err(|error| Error::path("cannot open the MIOT directory to all users", path, error))?;
-        warn_of_closed_way(path);
+        warn_of_closed_parent(path);
     } else if config.of_all_users && stat.st_mode & SHARED != SHARED {
         tracing::warn!(
             dir = %path.display(),
             mode = format!("{:04o}", stat.st_mode & 0o7777),
-            "the MIOT directory was there before, with other files in it, and stays as it is: programs of other users \
-             are not recorded; chmod 1777, or another `dir`"
+            "the MIOT directory contains other files, so its mode stays unchanged and programs of other users are not \
+             recorded; use chmod 1777 or another `dir`"
         );
     }
     Ok(dir)
 }
 
-/// True if nothing is in it, or an earlier log-client of this user has served it.
+/// True if the directory is empty, or an earlier log-client of this user has served it.
 fn is_miot_directory(dir: &OwnedFd) -> bool {
     let look = |name: &str| rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
     if [LOCK_FILE, FILE].iter().all(|name| look(name).is_ok_and(|stat| is_our_file(&stat))) {
@@ -156,8 +165,8 @@ fn is_miot_directory(dir: &OwnedFd) -> bool {
     entries.map_while(Result::ok).all(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
 }
 
-/// Says which folder above keeps other users from getting there.
-fn warn_of_closed_way(path: &Path) {
+/// Warns of a parent directory that other users cannot traverse.
+fn warn_of_closed_parent(path: &Path) {
     let closed = path.ancestors().skip(1).find(|above| {
         let stat = rustix::fs::stat(*above);
         !above.as_os_str().is_empty() && stat.is_ok_and(|stat| stat.st_mode & 0o001 == 0)
@@ -166,7 +175,7 @@ fn warn_of_closed_way(path: &Path) {
         tracing::warn!(
             dir = %path.display(),
             folder = %closed.display(),
-            "users who may not pass through this folder do not get to the MIOT directory: their programs are not recorded"
+            "other users cannot traverse this parent of the MIOT directory: their programs are not recorded"
         );
     }
 }
@@ -174,7 +183,8 @@ fn warn_of_closed_way(path: &Path) {
 fn lock(path: &Path, dir: &OwnedFd, node: &str) -> Result<File, Error> {
     let fail = |error: Errno| Error::path("cannot lock", path.join(LOCK_FILE), error);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // Whoever else can create files here may have been first: then the file is theirs, and goes.
+    // Another user who can create files here may have created the lock file first: then it is
+    // removed.
     let file = loop {
         let file = rustix::fs::openat(dir, LOCK_FILE, flags, Mode::RUSR | Mode::WUSR).map_err(fail)?;
         if is_our_file(&rustix::fs::fstat(&file).map_err(fail)?) {
@@ -186,7 +196,7 @@ fn lock(path: &Path, dir: &OwnedFd, node: &str) -> Result<File, Error> {
     let start = Instant::now();
     let locked = loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if start.elapsed() < LOOKED_AT => std::thread::sleep(LOOKED_AT / 20),
+            Err(Errno::WOULDBLOCK) if start.elapsed() < PROBE_TIME => std::thread::sleep(PROBE_TIME / 20),
             locked => break locked,
         }
     };
@@ -210,8 +220,8 @@ fn lock(path: &Path, dir: &OwnedFd, node: &str) -> Result<File, Error> {
     }
 }
 
-/// Writes down where events are sent, under another name until it is complete.
-fn tell_server(dir: &OwnedFd, server: &str) -> Result<(), Errno> {
+/// Writes the file with the log-server's address, under another name until it is complete.
+fn write_server_file(dir: &OwnedFd, server: &str) -> Result<(), Errno> {
     let name = format!("{SERVER_FILE}.{}", rustix::process::getpid().as_raw_nonzero());
     let _ = rustix::fs::unlinkat(dir, &name, AtFlags::empty());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -224,7 +234,7 @@ fn tell_server(dir: &OwnedFd, server: &str) -> Result<(), Errno> {
     })
 }
 
-/// True for a regular file that this user made and nobody else has a name for.
+/// True for a regular file that this user created and that has no other name.
 fn is_our_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode).is_file()
         && stat.st_uid == rustix::process::geteuid().as_raw()
@@ -234,7 +244,7 @@ fn is_our_file(stat: &Stat) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::recorded::Change;
+    use crate::config::recording::SettingsChange;
     use miot_proto::control::{self, Settings, WhenFull, word};
     use std::os::unix::fs::PermissionsExt;
 
@@ -248,10 +258,10 @@ mod tests {
     }
 
     #[test]
-    fn a_prepared_directory_is_private_and_has_a_control_page() {
+    fn prepared_directory_is_private_with_control_page() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::prepare(&config(dir.path()), 0).unwrap();
-        assert_eq!(home.path().metadata().unwrap().permissions().mode() & 0o7777, 0o700);
+        let directory = MiotDirectory::prepare(&config(dir.path()), 0).unwrap();
+        assert_eq!(directory.path().metadata().unwrap().permissions().mode() & 0o7777, 0o700);
         let page = page(dir.path());
         assert_eq!(page.len() * 8, control::BYTES);
         assert_eq!(
@@ -264,10 +274,10 @@ mod tests {
     }
 
     #[test]
-    fn a_second_log_client_is_told_who_is_there() {
+    fn second_log_client_is_refused_with_the_pid() {
         let dir = tempfile::tempdir().unwrap();
-        let _home = Home::prepare(&config(dir.path()), 0).unwrap();
-        let error = Home::prepare(&config(dir.path()), 0).unwrap_err();
+        let _home = MiotDirectory::prepare(&config(dir.path()), 0).unwrap();
+        let error = MiotDirectory::prepare(&config(dir.path()), 0).unwrap_err();
         assert!(
             matches!(error, Error::Running { pid: Some(pid), .. } if pid == std::process::id()),
             "{error}"
@@ -275,77 +285,77 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_takes_the_page_over_in_place() {
+    fn successor_takes_over_the_page_in_place() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("miot/control");
-        let home = Home::prepare(&config(dir.path()), 0).unwrap();
-        home.control().close();
+        let directory = MiotDirectory::prepare(&config(dir.path()), 0).unwrap();
+        directory.control().close();
         assert_eq!((page(dir.path())[word::ENABLED / 8], page(dir.path())[word::CLOSED / 8]), (0, 1));
         let before = std::os::unix::fs::MetadataExt::ino(&path.metadata().unwrap());
-        drop(home);
-        let _home = Home::prepare(&config(dir.path()), 0).unwrap();
+        drop(directory);
+        let _home = MiotDirectory::prepare(&config(dir.path()), 0).unwrap();
         assert_eq!(std::os::unix::fs::MetadataExt::ino(&path.metadata().unwrap()), before);
         assert_eq!((page(dir.path())[word::ENABLED / 8], page(dir.path())[word::CLOSED / 8]), (1, 0));
     }
 
     #[test]
-    fn what_is_no_control_page_is_replaced() {
+    fn invalid_control_page_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("miot")).unwrap();
         for garbage in [&b""[..], b"short", &[0xff; 4096]] {
             std::fs::write(dir.path().join("miot/control"), garbage).unwrap();
-            let _home = Home::prepare(&config(dir.path()), 0).unwrap();
+            let _home = MiotDirectory::prepare(&config(dir.path()), 0).unwrap();
             assert_eq!(page(dir.path())[0], control::MAGIC);
         }
     }
 
     #[test]
-    fn a_link_in_place_of_the_directory_is_refused() {
+    fn link_instead_of_directory_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("elsewhere")).unwrap();
         std::os::unix::fs::symlink(dir.path().join("elsewhere"), dir.path().join("miot")).unwrap();
-        assert!(matches!(Home::prepare(&config(dir.path()), 0), Err(Error::Path { .. })));
+        assert!(matches!(MiotDirectory::prepare(&config(dir.path()), 0), Err(Error::Path { .. })));
     }
 
     #[test]
-    fn a_running_log_client_is_steered_through_its_page() {
+    fn settings_change_through_the_page() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::prepare(&config(dir.path()), 0).unwrap();
+        let directory = MiotDirectory::prepare(&config(dir.path()), 0).unwrap();
         let tool = Control::of_node(&dir.path().join("miot")).unwrap();
-        home.control().publish_tsc_hz(2_000_000_000);
-        let change = Change {
+        directory.control().publish_tsc_hz(2_000_000_000);
+        let change = SettingsChange {
             ops: Some("-posix.lseek".parse().unwrap()),
             min_duration: Some(Duration::from_micros(100)),
             when_full: Some(WhenFull::OverwriteOldest),
-            ..Change::default()
+            ..SettingsChange::default()
         };
         let settings = tool.change(&change).unwrap();
-        assert_eq!(home.control().settings(), settings);
+        assert_eq!(directory.control().settings(), settings);
         assert_eq!(page(dir.path())[word::MIN_TSC / 8], 200_000);
-        assert!(home.control().overwrites());
-        let back = Change { when_full: Some(WhenFull::Wait), ..Change::default() };
+        assert!(directory.control().overwrites());
+        let back = SettingsChange { when_full: Some(WhenFull::Wait), ..SettingsChange::default() };
         assert_eq!(tool.change(&back).unwrap(), Settings { when_full: WhenFull::Wait, ..settings.clone() });
-        assert!(home.control().overwrites(), "records that were overwritten may still be in the lanes");
-        home.control().replace(&Settings::default()).unwrap();
+        assert!(directory.control().overwrites(), "records that were overwritten may still be in the lanes");
+        directory.control().replace(&Settings::default()).unwrap();
         assert_eq!((tool.settings(), tool.tsc_hz()), (Settings::default(), 2_000_000_000));
-        home.control().close();
+        directory.control().close();
         assert!(matches!(tool.change(&change), Err(ControlError::Ended { .. })));
         assert!(!tool.settings().enabled);
     }
 
     #[test]
-    fn a_snapshot_is_done_when_it_or_a_later_one_is() {
+    fn snapshot_is_done_when_it_or_a_later_one_is() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::prepare(&config(dir.path()), 0).unwrap();
+        let directory = MiotDirectory::prepare(&config(dir.path()), 0).unwrap();
         let tool = Control::of_node(&dir.path().join("miot")).unwrap();
         assert_eq!(tool.node(), Some(rustix::system::uname().nodename().to_string_lossy().into_owned()));
-        assert_eq!(home.control().snapshot_wanted(), None);
+        assert_eq!(directory.control().snapshot_wanted(), None);
         let first = tool.request_snapshot();
-        assert_eq!(home.control().snapshot_wanted(), Some(first));
+        assert_eq!(directory.control().snapshot_wanted(), Some(first));
         assert_eq!(tool.wait_for_snapshot(first, Duration::ZERO), None);
         let second = tool.request_snapshot();
-        home.control().snapshot_taken(second, 77);
-        assert_eq!(home.control().snapshot_wanted(), None);
+        directory.control().snapshot_taken(second, 77);
+        assert_eq!(directory.control().snapshot_wanted(), None);
         for snapshot in [first, second] {
             let done = tool.wait_for_snapshot(snapshot, Duration::ZERO).unwrap();
             assert_eq!((done.asked, done.done, done.events), (second, second, 77));
@@ -353,15 +363,15 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_is_told_from_who_is_dead_stopped_or_ended() {
+    fn check_reader_distinguishes_dead_silent_and_ended() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("miot");
         assert!(matches!(Control::of_node(&path), Err(ControlError::NoLogClient { .. })));
-        let home = Home::prepare(&config(dir.path()), 0).unwrap();
+        let directory = MiotDirectory::prepare(&config(dir.path()), 0).unwrap();
         let tool = Control::of_node(&path).unwrap();
         assert!(matches!(tool.check_reader(), Err(ControlError::Silent { .. })));
         let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let (sweeping, control) = (Arc::clone(&done), Arc::clone(home.control()));
+        let (sweeping, control) = (Arc::clone(&done), Arc::clone(directory.control()));
         let sweeper = std::thread::spawn(move || {
             while !sweeping.load(std::sync::atomic::Ordering::Relaxed) {
                 control.swept();
@@ -371,17 +381,17 @@ mod tests {
         assert_eq!(tool.check_reader().unwrap().pid, u64::from(std::process::id()));
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         sweeper.join().unwrap();
-        drop(home);
+        drop(directory);
         assert!(matches!(tool.check_reader(), Err(ControlError::Dead { .. })));
-        Home::prepare(&config(dir.path()), 0).unwrap().control().close();
+        MiotDirectory::prepare(&config(dir.path()), 0).unwrap().control().close();
         assert!(matches!(tool.check_reader(), Err(ControlError::Ended { .. })));
     }
 
     #[test]
-    fn what_is_no_page_of_this_version_is_not_steered() {
+    fn page_of_other_version_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("miot");
-        drop(Home::prepare(&config(dir.path()), 0).unwrap());
+        drop(MiotDirectory::prepare(&config(dir.path()), 0).unwrap());
         let with = |bytes: &[u8]| {
             std::fs::write(path.join("control"), bytes).unwrap();
             Control::of_node(&path).unwrap_err()

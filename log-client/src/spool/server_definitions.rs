@@ -1,18 +1,20 @@
-//! What the log-server knows on a connection: it ends one on which something comes that was not defined.
+//! Definitions that the log-server has on a connection. The server closes a connection on which a
+//! message refers to an undefined process or stream.
 
 use super::format::Frame;
 use miot_proto::wire::{Message, ProcessKey};
 use std::collections::HashSet;
 
-/// Processes and streams that were defined and have not ended.
+/// Processes and streams that were defined on the connection and have not ended.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct ServerDefinitions {
     processes: HashSet<ProcessKey>,
     streams: HashSet<u32>,
 }
 
-impl Known {
-    /// What a copy defines, as a frame with number 0; `None` if it is known or defines nothing.
+impl ServerDefinitions {
+    /// The definition in a copy, as a frame with number 0; `None` if the server has it or the frame
+    /// defines nothing.
     pub(super) fn missing(&self, copy: Frame<'_>) -> Option<Vec<u8>> {
         match Message::from_payload(copy.payload, copy.crc) {
             Ok(Message::Process { process, .. }) if !self.processes.contains(&process.key) => {
@@ -25,7 +27,7 @@ impl Known {
         }
     }
 
-    /// True if a frame that comes next makes sense to the server; then it is taken to have been sent.
+    /// True if the server can accept this frame next; then it is recorded as sent.
     pub(super) fn admit(&mut self, frame: Frame<'_>) -> bool {
         if let Some(stream) = frame.stream() {
             return self.streams.contains(&stream);
@@ -43,7 +45,7 @@ impl Known {
                 is_known
             }
             Ok(Message::StreamEnd { end, .. }) => self.streams.remove(&end.stream),
-            // It may have had no stream, or be known from elsewhere.
+            // A process end is valid without a definition: the process may have had no stream.
             Ok(Message::ProcessEnd { key, .. }) => {
                 self.processes.remove(&key);
                 true

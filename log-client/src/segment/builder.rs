@@ -1,10 +1,10 @@
-//! Segments made by hand, after the layout and not with the producer's code, and a sink that keeps
-//! everything: for tests.
+//! For tests: segments built by hand from the layout, without the producer's code, and a sink that
+//! keeps all facts.
 
-use super::{Bytes, Header, Memory, Reads, Round, Scratch, Segment, Tally};
-use crate::clock::{Clocks, Now, Reading, Timeline};
+use super::{EndReason, Header, Memory, ReadMode, Scratch, Segment, SweepContext, Tally, VecMemory};
+use crate::clock::{ClockReading, Clocks, Now, Timeline};
 use crate::facts::{Fact, Sink};
-use crate::testing::made;
+use crate::testing::samples;
 use miot_proto::batch::Columns;
 use miot_proto::event::{Event, Ext, Kind, SLOT_BYTES, put_ext, slots_for};
 use miot_proto::segment::{
@@ -12,18 +12,18 @@ use miot_proto::segment::{
 };
 use miot_proto::wire::{Process, ProcessKey, ProcessLoss, Stream, StreamEnd};
 
-/// One tick is one nanosecond, and tick 0 is this time.
+/// Tick 0, nanoseconds since 1970; one tick is one nanosecond.
 pub(crate) const EPOCH: i64 = 1_700_000_000_000_000_000;
 
-/// A segment, from its producer's side.
-pub(crate) struct HandMade {
+/// Builder of a segment, in the role of its producer.
+pub(crate) struct SegmentBuilder {
     pub(crate) bytes: Vec<u8>,
     lanes: usize,
 }
 
-impl HandMade {
-    pub(crate) fn new() -> HandMade {
-        let mut made = HandMade { bytes: vec![0; SLOTS_OFFSET], lanes: 0 };
+impl SegmentBuilder {
+    pub(crate) fn new() -> SegmentBuilder {
+        let mut made = SegmentBuilder { bytes: vec![0; SLOTS_OFFSET], lanes: 0 };
         let words = [
             (header::MAGIC, MAGIC),
             (header::VERSION, u64::from(MAJOR) << 32),
@@ -45,8 +45,8 @@ impl HandMade {
     }
 
     /// A segment with one claimed lane.
-    pub(crate) fn with_lane(slots: u64) -> HandMade {
-        let mut made = HandMade::new();
+    pub(crate) fn with_lane(slots: u64) -> SegmentBuilder {
+        let mut made = SegmentBuilder::new();
         made.place(slots);
         made.claim(0, 1);
         made
@@ -65,11 +65,11 @@ impl HandMade {
     }
 
     pub(crate) fn set_lane(&mut self, lane: usize, word: usize, value: u64) {
-        self.set(HandMade::lane(lane, word), value);
+        self.set(SegmentBuilder::lane(lane, word), value);
     }
 
     pub(crate) fn get_lane(&self, lane: usize, word: usize) -> u64 {
-        self.get(HandMade::lane(lane, word))
+        self.get(SegmentBuilder::lane(lane, word))
     }
 
     pub(crate) fn place(&mut self, slots: u64) {
@@ -106,7 +106,7 @@ impl HandMade {
         self.set_lane(lane, at::STATE, incarnation << 32 | LaneState::Retired as u64);
     }
 
-    /// Shows a request in flight at `place` of a lane, as it begins.
+    /// Shows a request in flight at offset `place` of a lane entry.
     pub(crate) fn show(&mut self, lane: usize, place: usize, word: u64, begin: u64, on: [u64; 3]) {
         for (field, value) in [
             (in_flight::BEGIN, begin),
@@ -119,14 +119,14 @@ impl HandMade {
         }
     }
 
-    /// Slots committed.
+    /// Number of committed slots.
     pub(crate) fn tail(&self, lane: usize) -> u64 {
         self.get_lane(lane, at::TAIL) >> 1
     }
 
     /// Commits a record that completed at `end`.
     pub(crate) fn push(&mut self, lane: usize, attempt: u32, end: u64, path: &[u8]) {
-        let words = HandMade::record(attempt, end, path);
+        let words = SegmentBuilder::record(attempt, end, path);
         let tail = self.tail(lane);
         for (index, slot) in words.iter().enumerate() {
             self.put_slot(lane, tail + index as u64, slot);
@@ -137,7 +137,7 @@ impl HandMade {
     /// The slots of a record.
     pub(crate) fn record(attempt: u32, end: u64, path: &[u8]) -> Vec<[u64; 8]> {
         let request = attempt.wrapping_add(1);
-        let event = Event { request, end, duration: 10, ..made::read(attempt.into()) };
+        let event = Event { request, end, duration: 10, ..samples::read(attempt.into()) };
         let ext = Ext { path1: path, ..Ext::default() };
         let count = slots_for(&ext);
         let mut words = vec![event.slot(Kind::Request, count as u8, attempt)];
@@ -148,7 +148,7 @@ impl HandMade {
         words
     }
 
-    /// Where a slot is.
+    /// Offset of a slot.
     pub(crate) fn slot(&self, lane: usize, position: u64) -> usize {
         let slots = self.get_lane(lane, at::SLOTS);
         (self.get_lane(lane, at::SLOTS_AT) + (position & (slots - 1)) * SLOT_BYTES as u64) as usize
@@ -166,22 +166,22 @@ impl HandMade {
     }
 }
 
-/// Keeps all facts.
+/// Sink that keeps all facts.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct RecordingSink {
     pub(crate) processes: Vec<Process>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) batches: Vec<(u32, Columns)>,
     pub(crate) ends: Vec<StreamEnd>,
     pub(crate) gone: Vec<(ProcessKey, ProcessLoss)>,
     pub(crate) watermarks: Vec<i64>,
-    /// How often nobody was to wait.
+    /// Number of `Aside` facts.
     pub(crate) asides: usize,
     pub(crate) full: bool,
 }
 
-impl Kept {
-    /// All attempt numbers, in the order they came.
+impl RecordingSink {
+    /// All attempt numbers, in order of arrival.
     pub(crate) fn attempts(&self) -> Vec<u64> {
         self.batches.iter().flat_map(|(_, columns)| columns.attempt.clone()).collect()
     }
@@ -192,8 +192,8 @@ impl Kept {
     }
 }
 
-impl Sink for Kept {
-    fn has_room(&self) -> bool {
+impl Sink for RecordingSink {
+    fn has_space(&self) -> bool {
         !self.full
     }
 
@@ -211,29 +211,29 @@ impl Sink for Kept {
     }
 }
 
-/// A reader of one hand-made segment, at times that the test chooses.
-pub(crate) struct Reader<M = Bytes> {
+/// Reader of one hand-made segment, at times chosen by the test.
+pub(crate) struct TestReader<M = VecMemory> {
     pub(crate) segment: Segment<M>,
-    pub(crate) kept: Kept,
+    pub(crate) kept: RecordingSink,
     clocks: Clocks,
     streams: u32,
     scratch: Scratch,
     pub(crate) watermark: i64,
     pub(crate) overwrites: bool,
-    pub(crate) reads: Reads,
+    pub(crate) reads: ReadMode,
     pub(crate) snapshot: Option<u64>,
 }
 
-impl Reader {
-    pub(crate) fn attach(made: &HandMade) -> Reader {
-        Reader::attach_to(Bytes::new(made.bytes.clone()))
+impl TestReader {
+    pub(crate) fn attach(made: &SegmentBuilder) -> TestReader {
+        TestReader::attach_to(VecMemory::new(made.bytes.clone()))
     }
 
     /// Changes the segment as its producer would.
-    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut HandMade)) {
+    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut SegmentBuilder)) {
         self.segment.memory.edit(|bytes| {
             let lanes = super::word(bytes, header::LANES) as usize;
-            let mut made = HandMade { bytes: std::mem::take(bytes), lanes };
+            let mut made = SegmentBuilder { bytes: std::mem::take(bytes), lanes };
             change(&mut made);
             *bytes = made.bytes;
         });
@@ -246,19 +246,19 @@ impl Reader {
     }
 }
 
-impl<M: Memory> Reader<M> {
-    pub(crate) fn attach_to(memory: M) -> Reader<M> {
-        let reading = |ticks: u64| Reading { ticks, time: EPOCH + ticks as i64 };
+impl<M: Memory> TestReader<M> {
+    pub(crate) fn attach_to(memory: M) -> TestReader<M> {
+        let reading = |ticks: u64| ClockReading { ticks, time: EPOCH + ticks as i64 };
         let line = Timeline::new(reading(0), reading(1_000_000));
         let clocks = Clocks::fixed(line.clone(), line);
         let header = Header::read(&memory).unwrap();
-        let (mut kept, mut streams, mut scratch) = (Kept::default(), 0, Scratch::default());
+        let (mut kept, mut streams, mut scratch) = (RecordingSink::default(), 0, Scratch::default());
         let segment = Segment::attach(
             memory,
             header,
             1,
             1000,
-            &mut Round {
+            &mut SweepContext {
                 t0: Now { tsc: 0, raw: 0 },
                 latest: &|_| u64::MAX,
                 clocks: &clocks,
@@ -266,13 +266,13 @@ impl<M: Memory> Reader<M> {
                 streams: &mut streams,
                 streams_until: u32::MAX >> 1,
                 overwrites: &|| false,
-                reads: Reads::Everything,
+                reads: ReadMode::AllLanes,
                 snapshot: None,
                 scratch: &mut scratch,
                 sink: &mut kept,
             },
         );
-        Reader {
+        TestReader {
             segment,
             kept,
             clocks,
@@ -280,13 +280,17 @@ impl<M: Memory> Reader<M> {
             scratch,
             watermark: 0,
             overwrites: false,
-            reads: Reads::Everything,
+            reads: ReadMode::AllLanes,
             snapshot: None,
         }
     }
 
-    fn with_round<T>(&mut self, t0: u64, act: impl FnOnce(&mut Segment<M>, &mut Round<'_>) -> T) -> T {
-        let mut round = Round {
+    fn with_context<T>(
+        &mut self,
+        t0: u64,
+        act: impl FnOnce(&mut Segment<M>, &mut SweepContext<'_>) -> T,
+    ) -> T {
+        let mut context = SweepContext {
             t0: Now { tsc: t0, raw: t0 },
             latest: &|_| t0 + 1_000_000_000,
             clocks: &self.clocks,
@@ -299,27 +303,33 @@ impl<M: Memory> Reader<M> {
             scratch: &mut self.scratch,
             sink: &mut self.kept,
         };
-        act(&mut self.segment, &mut round)
+        act(&mut self.segment, &mut context)
     }
 
     pub(crate) fn sweep_at(&mut self, t0: u64, dead: bool) -> Tally {
-        self.with_round(t0, |segment, round| segment.sweep(dead, round))
+        self.with_context(t0, |segment, context| segment.sweep(dead, context))
     }
 
-    /// At a time before all records, so that nothing is promised.
+    /// Sweeps at a time before all records, so that the watermark does not advance.
     pub(crate) fn sweep(&mut self) -> Tally {
         self.sweep_at(0, false)
     }
 
+    /// Ends the streams as for a log-client that stops.
     pub(crate) fn end(&mut self) -> ProcessLoss {
-        self.end_at(3_000_000, false)
+        self.end_at(3_000_000, EndReason::ReaderStopped)
     }
 
-    pub(crate) fn end_at(&mut self, t0: u64, cut_off: bool) -> ProcessLoss {
-        self.with_round(t0, |segment, round| segment.end(cut_off, round, &mut Tally::default()))
+    /// Ends the streams as for a process that has ended.
+    pub(crate) fn end_process_at(&mut self, t0: u64) -> ProcessLoss {
+        self.end_at(t0, EndReason::Finished)
     }
 
-    /// What the segment promises, in ticks.
+    fn end_at(&mut self, t0: u64, reason: EndReason) -> ProcessLoss {
+        self.with_context(t0, |segment, context| segment.end(reason, context, &mut Tally::default()))
+    }
+
+    /// Safe time of the segment, in ticks.
     pub(crate) fn safe(&self) -> Option<i64> {
         self.segment.safe().map(|time| time - EPOCH)
     }

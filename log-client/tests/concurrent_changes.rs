@@ -1,22 +1,22 @@
-//! Several processes that change different settings at once: each stores the whole page, so without turns one would undo
-//! what another has just changed.
+//! Several processes change different settings at once. Each stores the whole page, so without a
+//! lock one would undo the changes of another.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use miot_log_client::config::recorded::{Change, Sample};
+use miot_log_client::config::recording::{SampleRate, SettingsChange};
 use miot_log_client::{Config, Control, LogClient};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Set in a process that steers: the MIOT directory.
+/// Environment variable of the started processes: the MIOT directory.
 const DIR: &str = "MIOT_TEST_TURNS_DIR";
-/// Which setting it changes.
+/// Environment variable of the started processes: the setting to change.
 const WHAT: &str = "MIOT_TEST_TURNS_WHAT";
-/// Enough for thousands of undone changes if nobody took turns.
+/// Without a lock this many changes would undo each other thousands of times.
 const CHANGES: u32 = 20_000;
 
 #[test]
-fn who_steer_at_once_do_not_undo_each_other() {
+fn concurrent_changes_do_not_undo_each_other() {
     if let Some(dir) = std::env::var_os(DIR) {
         return steer(Path::new(&dir), &std::env::var(WHAT).unwrap());
     }
@@ -25,7 +25,7 @@ fn who_steer_at_once_do_not_undo_each_other() {
     let _client = LogClient::prepare(Config { dir: dir.clone(), ..Config::default() }).unwrap();
     let processes = ["sample", "wait", "duration"].map(|what| {
         let mut process = Command::new(std::env::current_exe().unwrap());
-        process.args(["--exact", "who_steer_at_once_do_not_undo_each_other", "--nocapture"]);
+        process.args(["--exact", "concurrent_changes_do_not_undo_each_other", "--nocapture"]);
         process.env(DIR, &dir).env(WHAT, what).spawn().unwrap()
     });
     for mut process in processes {
@@ -33,7 +33,7 @@ fn who_steer_at_once_do_not_undo_each_other() {
     }
 }
 
-/// Changes one setting again and again, and finds it as it was left each time.
+/// Changes one setting repeatedly, and checks that it is unchanged each time.
 fn steer(dir: &Path, what: &str) {
     let control = Control::of_node(dir).unwrap();
     let mut before = None;
@@ -41,9 +41,9 @@ fn steer(dir: &Path, what: &str) {
         let shift = turn % 8;
         let time = Some(Duration::from_nanos(turn.into()));
         let change = match what {
-            "sample" => Change { sample: Some(Sample { shift }), ..Change::default() },
-            "wait" => Change { wait: time, ..Change::default() },
-            _ => Change { min_duration: time, ..Change::default() },
+            "sample" => SettingsChange { sample: Some(SampleRate { shift }), ..SettingsChange::default() },
+            "wait" => SettingsChange { wait: time, ..SettingsChange::default() },
+            _ => SettingsChange { min_duration: time, ..SettingsChange::default() },
         };
         let settings = control.settings();
         let own = |settings: &miot_proto::control::Settings| match what {

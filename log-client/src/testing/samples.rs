@@ -1,12 +1,12 @@
-//! Processes, streams and records of which only that is said what a test is about.
+//! Processes, streams and records with default values in all fields that a test does not set.
 
-use crate::spool::Taken;
+use crate::spool::DrainPosition;
 use miot_proto::batch::Columns;
 use miot_proto::event::Event;
 use miot_proto::op::posix;
 use miot_proto::wire::{Message, Process, ProcessKey, Stream, StreamEnd, StreamKey};
 
-/// A process of which nothing is known but its key.
+/// A process with a key only.
 #[must_use]
 pub fn process(key: ProcessKey) -> Process {
     let text = Vec::new;
@@ -21,13 +21,14 @@ pub fn stream(number: u32, process: ProcessKey, lane: u32) -> Stream {
     Stream { number, key, tid: 3, comm: Vec::new() }
 }
 
-/// The end of a stream after so many attempts, of which those from `after` on were lost in its lane.
+/// The end of a stream after `attempts` attempts, of which those from `after` on were lost in its
+/// lane.
 #[must_use]
 pub fn stream_end(stream: u32, attempts: u64, after: u64) -> StreamEnd {
     StreamEnd { stream, attempts, after, lost_full: 0, lost_nested: 0, filtered: 0, time: 0 }
 }
 
-/// A read of a block: with each attempt of the next one.
+/// A 4096-byte read; each attempt reads the next block.
 #[must_use]
 pub fn read(attempt: u64) -> Event {
     Event {
@@ -44,7 +45,7 @@ pub fn read(attempt: u64) -> Event {
     }
 }
 
-/// Records as a batch carries them.
+/// Encodes records as in a batch.
 #[must_use]
 pub fn packed(columns: &Columns) -> Vec<u8> {
     let (mut plain, mut packed) = (Vec::new(), Vec::new());
@@ -52,10 +53,10 @@ pub fn packed(columns: &Columns) -> Vec<u8> {
     packed
 }
 
-/// What a batch says of how far its lane was taken, if its bytes are records.
-pub(crate) fn taken(message: &Message) -> Option<Taken> {
+/// The position up to which a batch drains its lane; `None` if its bytes are not records.
+pub(crate) fn taken(message: &Message) -> Option<DrainPosition> {
     let Message::Batch { stream, columns, .. } = message else { return None };
     let columns = Columns::decode(columns).ok()?;
     let (next, time) = (columns.attempt.last()?.checked_add(1)?, *columns.time.last()?);
-    Some(Taken { stream: *stream, next, time })
+    Some(DrainPosition { stream: *stream, next, time })
 }

@@ -1,7 +1,7 @@
-//! The control page of a log-client that another user runs: to be looked at.
+//! Read-only view of the control page of a log-client that another user runs.
 
 use super::SERVER_FILE;
-use super::control::{LONGEST_SWEEP, Reader, Snapshots, check_magic, open_page};
+use super::control::{ReaderStatus, SWEEP_TIMEOUT, SnapshotStatus, check_magic, open_page};
 use super::error::ControlError;
 use miot_proto::control::{BYTES, FILE, Settings, word};
 use rustix::fs::{Mode, OFlags};
@@ -9,37 +9,38 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Pause between two looks at the count of sweeps.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// Pause between two reads of the number of sweeps.
+const POLL_PAUSE: Duration = Duration::from_millis(5);
 
 /// A copy of the page.
 #[derive(Debug)]
-pub struct View {
+pub struct ControlView {
     dir: PathBuf,
     file: OwnedFd,
     page: [u8; BYTES],
 }
 
-impl View {
+impl ControlView {
     /// Copies the page of the log-client that serves a directory, or served it.
     ///
     /// # Errors
-    /// [`ControlError`]: there is none, it may not be read, or it is no page of this version.
-    pub fn of_node(dir: &Path) -> Result<View, ControlError> {
+    /// [`ControlError`]: there is no page, it may not be read, or it is invalid or of another
+    /// version.
+    pub fn of_node(dir: &Path) -> Result<ControlView, ControlError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let (file, _) = open_page(dir, flags)?;
-        let mut view = View { dir: dir.to_owned(), file, page: [0; BYTES] };
+        let mut view = ControlView { dir: dir.to_owned(), file, page: [0; BYTES] };
         view.copy()?;
         check_magic(dir.join(FILE), view.get(word::MAGIC))?;
         Ok(view)
     }
 
-    /// The log-server to which the log-client sends, if it says so.
+    /// Address of the log-server that the log-client sends to, if known.
     #[must_use]
     pub fn server(&self) -> Option<String> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::open(self.dir.join(SERVER_FILE), flags, Mode::empty()).ok()?;
-        // In a directory of all users others may have made it.
+        // In a directory of all users, another user may have created the file.
         let (own, page) = (rustix::fs::fstat(&file).ok()?, rustix::fs::fstat(&self.file).ok()?);
         let mut bytes = [0; 512];
         let length = rustix::io::pread(&file, &mut bytes, 0).ok()?;
@@ -47,43 +48,44 @@ impl View {
         (own.st_uid == page.st_uid && !text.is_empty()).then(|| text.to_owned())
     }
 
-    /// What producers are told.
+    /// The current settings.
     #[must_use]
     pub fn settings(&self) -> Settings {
         Settings::read(|at| self.get(at))
     }
 
-    /// How far snapshots have come.
+    /// Progress of snapshots.
     #[must_use]
-    pub fn snapshots(&self) -> Snapshots {
-        Snapshots::read(|at| self.get(at))
+    pub fn snapshots(&self) -> SnapshotStatus {
+        SnapshotStatus::read(|at| self.get(at))
     }
 
-    /// Who reads.
+    /// Status of the log-client.
     #[must_use]
-    pub fn reader(&self) -> Reader {
-        Reader::read(|at| self.get(at))
+    pub fn reader(&self) -> ReaderStatus {
+        ReaderStatus::read(|at| self.get(at))
     }
 
-    /// Ticks per second of the time stamp counter, 0 if it is not known yet.
+    /// Ticks per second of the time stamp counter, 0 if not known yet.
     #[must_use]
     pub fn tsc_hz(&self) -> u64 {
         self.get(word::TSC_HZ)
     }
 
-    /// Makes sure that a log-client is at work. Whether one that is not is dead or stopped cannot be seen from here.
+    /// Checks that a log-client is running. Another user cannot distinguish a dead one from a
+    /// stopped one.
     ///
     /// # Errors
     /// [`ControlError::Ended`], [`ControlError::Still`].
-    pub fn check_reader(&mut self) -> Result<Reader, ControlError> {
+    pub fn check_reader(&mut self) -> Result<ReaderStatus, ControlError> {
         let before = self.reader();
         let (dir, pid) = (self.dir.clone(), before.pid);
         if before.closed {
             return Err(ControlError::Ended { dir, pid });
         }
         let start = Instant::now();
-        while start.elapsed() < LONGEST_SWEEP {
-            std::thread::sleep(LOOK_AGAIN);
+        while start.elapsed() < SWEEP_TIMEOUT {
+            std::thread::sleep(POLL_PAUSE);
             self.copy()?;
             if self.reader().sweeps != before.sweeps {
                 return Ok(self.reader());

@@ -1,4 +1,4 @@
-//! When to try again.
+//! Backoff between connection attempts.
 
 use crate::random::Random;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(50);
 const LAST: Duration = Duration::from_secs(10);
 
-/// Waits between attempts: doubling, and each shortened by up to a half at random, so that the nodes of a
-/// cluster do not all return at once.
+/// Exponential backoff. Each wait is shortened at random by up to a half, so that the nodes of a
+/// cluster do not reconnect all at once.
 #[derive(Debug)]
-pub(super) struct Retry {
+pub(super) struct Backoff {
     wait: Duration,
     random: Random,
 }
 
-impl Retry {
-    /// Equal seeds wait equally long.
-    pub(super) fn new(seed: u64) -> Retry {
-        Retry { wait: FIRST, random: Random::new(seed) }
+impl Backoff {
+    /// Equal seeds give equal waits.
+    pub(super) fn new(seed: u64) -> Backoff {
+        Backoff { wait: FIRST, random: Random::new(seed) }
     }
 
-    /// The far end is well.
+    /// Restarts at the first wait, after a good connection.
     pub(super) fn reset(&mut self) {
         self.wait = FIRST;
     }
@@ -39,8 +39,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_up_to_a_bound_and_never_vanish() {
-        let mut retry = Retry::new(42);
+    fn waits_grow_up_to_a_bound() {
+        let mut retry = Backoff::new(42);
         let waits: Vec<_> = (0..40).map(|_| retry.next()).collect();
         assert!(waits.iter().all(|wait| (FIRST / 2..=LAST).contains(wait)));
         assert!(waits[30..].iter().all(|wait| *wait >= LAST / 2));
@@ -48,16 +48,16 @@ mod tests {
         assert!(retry.next() <= FIRST);
     }
 
-    /// A server that is away for a minute, or restarts over and over: however often they have tried, the nodes of a
-    /// cluster are spread over the whole of the last wait.
+    /// However often the nodes of a cluster have tried (a server that is down for a minute, or
+    /// restarts repeatedly), their attempts are spread over the whole of the last wait.
     #[test]
-    fn the_nodes_of_a_cluster_do_not_come_back_at_once() {
+    fn reconnects_of_a_cluster_are_spread() {
         const NODES: usize = 500;
         const SLOTS: usize = 50;
         for attempts in [1, 3, 8, 20] {
-            // Sessions are random numbers; those that are not are spread as well.
+            // Sessions are random numbers; consecutive seeds are spread as well.
             for seed in [|node: u64| node, |node: u64| node.wrapping_mul(0x9e37_79b9_7f4a_7c15)] {
-                let mut nodes: Vec<_> = (1..=NODES as u64).map(|node| Retry::new(seed(node))).collect();
+                let mut nodes: Vec<_> = (1..=NODES as u64).map(|node| Backoff::new(seed(node))).collect();
                 let waits: Vec<Duration> = nodes
                     .iter_mut()
                     .map(|retry| (0..attempts).map(|_| retry.next()).last().unwrap_or_default())
@@ -69,7 +69,7 @@ mod tests {
                     let at = (*wait - *least).as_nanos() * SLOTS as u128 / ((*most - *least).as_nanos() + 1);
                     slots[at as usize] += 1;
                 }
-                // Ten a slot on average.
+                // Ten per slot on average.
                 let crowd = *slots.iter().max().unwrap();
                 assert!(crowd <= 40, "{crowd} of {NODES} in a fiftieth of the wait after {attempts}");
             }

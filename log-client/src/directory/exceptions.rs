@@ -1,9 +1,12 @@
-//! What is recorded of some jobs and processes, otherwise than of the node: entries of the control page.
+//! Exceptions: settings of single jobs and processes that differ from the node's. They are entries
+//! of the control page.
 //!
-//! The list is this log-client's; a predecessor's entries end with it, as all that was not in its configuration.
+//! The list belongs to this log-client. A predecessor's entries end with it, like all settings that
+//! were not in its configuration.
 
-use super::control::{Control, Turn};
-use crate::config::recorded::Change;
+use super::control::{Control, SettingsLock};
+use super::error::{ControlError, ExceptionError};
+use crate::config::recording::SettingsChange;
 use miot_proto::control::{
     EXCEPTION_BYTES, ExceptionKind, MOST_EXCEPTIONS, Settings, exception, job_key, word,
 };
@@ -11,14 +14,14 @@ use miot_proto::steer::Scope;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// One job or process.
+/// Exception for one job or process.
 #[derive(Clone, Debug)]
 pub(crate) struct Exception {
     /// A job, or a process id.
     pub(crate) scope: Scope,
-    /// Random number of the process's segment, of a process.
+    /// For a process: the random number of its segment.
     pub(crate) nonce: Option<u64>,
-    /// What holds for it.
+    /// The settings that apply.
     pub(crate) settings: Settings,
 }
 
@@ -32,95 +35,97 @@ impl Exception {
 }
 
 impl Control {
-    /// What holds for whom, apart from the node.
+    /// All exceptions.
     pub(crate) fn exceptions(&self) -> Vec<Exception> {
         self.list().clone()
     }
 
-    /// From now on something else is recorded of a job, or of the processes with these random numbers. What the change does
-    /// not say stays, at first what holds for the node.
+    /// Changes the settings of a job, or of the processes with these random numbers. Settings that
+    /// are not in `change` stay, initially those of the node. Returns the settings that apply now.
     ///
     /// # Errors
-    /// Why nothing is changed.
-    pub(crate) fn except(&self, scope: &Scope, nonces: &[u64], change: &Change) -> Result<Settings, String> {
+    /// [`ExceptionError`]; then nothing is changed.
+    pub(crate) fn set_exception(
+        &self,
+        scope: &Scope,
+        nonces: &[u64],
+        change: &SettingsChange,
+    ) -> Result<Settings, ExceptionError> {
         if change.when_full.is_some() || change.wait.is_some() || change.flight_recorder.is_some() {
-            return Err(
-                "--when-full, --wait and --flight-recorder are the node's: leave --job and --pid out".into(),
-            );
+            return Err(ExceptionError::NodeSetting);
         }
-        let turn = self.open_turn().map_err(|error| error.to_string())?;
+        let lock = self.lock_if_open()?;
         let mut list = self.list();
         let mut changed = list.clone();
         let wanted: Vec<Option<u64>> = match scope {
             Scope::Job(_) => vec![None],
             _ => nonces.iter().copied().map(Some).collect(),
         };
-        let mut holds = self.settings();
+        let mut settings = self.settings();
         for nonce in wanted {
             let at = changed.iter().position(|known| known.scope == *scope && known.nonce == nonce);
             let at = at.unwrap_or_else(|| {
                 changed.push(Exception { scope: scope.clone(), nonce, settings: self.settings() });
                 changed.len() - 1
             });
-            change.apply_to(&mut changed[at].settings).map_err(|error| error.to_string())?;
-            holds = changed[at].settings.clone();
+            change.apply_to(&mut changed[at].settings).map_err(ControlError::Choice)?;
+            settings = changed[at].settings.clone();
         }
         if changed.len() > MOST_EXCEPTIONS {
-            return Err(format!(
-                "a node has at most {MOST_EXCEPTIONS} jobs and processes of which something else is recorded; end some \
-                 with `miot ctl --server HOST:PORT reset --job ID`"
-            ));
+            return Err(ExceptionError::TooMany);
         }
         *list = changed;
-        self.put_exceptions(&turn, &list);
-        Ok(holds)
+        self.store_exceptions(&lock, &list);
+        Ok(settings)
     }
 
-    /// From now on what holds for the node holds for these as well. False: that was so.
+    /// Removes the exceptions of a scope, so that the node's settings apply. Returns false if there
+    /// were none.
     ///
     /// # Errors
-    /// Why nothing is changed.
-    pub(crate) fn end_exception(&self, scope: &Scope) -> Result<bool, String> {
-        self.keep_exceptions(|known| known.scope != *scope)
+    /// [`ControlError`]; then nothing is changed.
+    pub(crate) fn remove_exception(&self, scope: &Scope) -> Result<bool, ControlError> {
+        self.retain_exceptions(|known| known.scope != *scope)
     }
 
-    /// Forgets processes that are not there any more.
+    /// Removes the exceptions of processes that have ended.
     pub(crate) fn forget_ended(&self, there: &HashSet<u64>) {
-        let _ = self.keep_exceptions(|known| known.nonce.is_none_or(|nonce| there.contains(&nonce)));
+        let _ = self.retain_exceptions(|known| known.nonce.is_none_or(|nonce| there.contains(&nonce)));
     }
 
-    fn keep_exceptions(&self, stays: impl Fn(&Exception) -> bool) -> Result<bool, String> {
+    fn retain_exceptions(&self, stays: impl Fn(&Exception) -> bool) -> Result<bool, ControlError> {
         if self.list().iter().all(&stays) {
             return Ok(false);
         }
-        let turn = self.open_turn().map_err(|error| error.to_string())?;
+        let lock = self.lock_if_open()?;
         let mut list = self.list();
         list.retain(stays);
-        self.put_exceptions(&turn, &list);
+        self.store_exceptions(&lock, &list);
         Ok(true)
     }
 
-    /// Writes the table, and what follows from there being one.
-    fn put_exceptions(&self, _: &Turn<'_>, list: &[Exception]) {
+    /// Writes the table and the settings that depend on it. The lock parameter proves that the lock
+    /// is held.
+    fn store_exceptions(&self, _: &SettingsLock<'_>, list: &[Exception]) {
         for entry in 0..MOST_EXCEPTIONS {
             let at = word::EXCEPTION + entry * EXCEPTION_BYTES;
-            self.put(at + exception::KIND, 0);
+            self.store(at + exception::KIND, 0);
             let Some(exception) = list.get(entry) else { continue };
             for (offset, value) in exception.settings.exception_words(self.tsc_hz()) {
-                self.put(at + offset, value);
+                self.store(at + offset, value);
             }
             let (kind, key) = exception.kind_and_key();
-            self.put(at + exception::KEY, key);
-            self.put(at + exception::KIND, kind as u64);
+            self.store(at + exception::KEY, key);
+            self.store(at + exception::KIND, kind as u64);
         }
-        self.put(word::EXCEPTED, list.len() as u64);
+        self.store(word::EXCEPTED, list.len() as u64);
         let changes = self.page.word(word::EXCEPTIONS);
         changes.store(changes.load(Relaxed).wrapping_add(1).max(1), Release);
         self.page.store(&Settings { excepted: !list.is_empty(), ..self.settings() }, self.tsc_hz());
         self.wake();
     }
 
-    fn put(&self, at: usize, value: u64) {
+    fn store(&self, at: usize, value: u64) {
         self.page.word(at).store(value, Release);
     }
 }

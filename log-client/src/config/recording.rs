@@ -1,5 +1,6 @@
-//! What is recorded, in the words of configuration files and of command lines: layers, operations, shortest
-//! duration, sampling, what happens when a lane is full. One parser for all who ask.
+//! Settings of what is recorded, as they are written in configuration files and on command lines:
+//! layers, operations, minimum duration, sampling, full-lane policy. One parser for all users of
+//! these settings.
 
 use miot_proto::control::{OPS_WORDS, Settings, WhenFull, op_bit, word};
 use miot_proto::op::{Layer, Op};
@@ -12,7 +13,7 @@ use std::time::Duration;
 /// Words of [`word::OPS`] per layer.
 const LAYER_WORDS: usize = 4;
 
-/// Why a choice is not understood. Its `Display` says what was found and what was expected.
+/// Parse error of such a setting. Its `Display` names what was found and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChoiceError(String);
 
@@ -24,42 +25,44 @@ impl fmt::Display for ChoiceError {
 
 impl std::error::Error for ChoiceError {}
 
-/// Layers that are recorded: `posix,stdio` is only these, `-stdio` all but this, `all` and `none` what they say.
+/// Layers to record: `posix,stdio` selects only these, `-stdio` all except this one; also `all` and
+/// `none`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layers(
     /// Bit per layer number.
     pub u64,
 );
 
-/// Operations that are recorded: `posix.read,posix.write` is only these, `-posix.lseek` all but this. A name
-/// without a layer stands for the operations of this name in all layers, `posix.*` for all of a layer, `all` and
-/// `none` for what they say. Entries count in their order: `posix.*,-posix.lseek`.
+/// Operations to record: `posix.read,posix.write` selects only these, `-posix.lseek` all except
+/// this one. A name without a layer selects the operations of this name in all layers, `posix.*`
+/// all of a layer; also `all` and `none`. Entries apply in order: `posix.*,-posix.lseek`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ops(
     /// Bit per layer and operation, see [`op_bit`].
     pub [u64; OPS_WORDS],
 );
 
-/// One request in a power of two is recorded, in the mean: `1/16`, or `16`. `1` is all.
+/// Sampling rate: one request in a power of two is recorded on average, written `1/16` or `16`. `1`
+/// records all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sample {
+pub struct SampleRate {
     /// One in 2ⁿ.
     pub shift: u32,
 }
 
-/// Largest [`Sample::shift`]: one request in two billion.
+/// Maximum [`SampleRate::shift`]: one request in two billion.
 const MAX_SHIFT: u32 = 31;
 
-/// Entries of a list, and whether each adds or takes away. An empty list, and one that begins by taking away,
-/// starts from all.
-fn entries(text: &str) -> (bool, impl Iterator<Item = (&str, bool)>) {
+/// Splits a list into entries, each with true if it adds and false if it removes. The first value
+/// is true if the list starts from all: an empty list, or one whose first entry removes.
+fn split_entries(text: &str) -> (bool, impl Iterator<Item = (&str, bool)>) {
     let names = || text.split(',').map(str::trim).filter(|name| !name.is_empty());
     let from_all = names().next().is_none_or(|first| first.starts_with('-'));
     let signed = names().map(|name| name.strip_prefix('-').map_or((name, true), |rest| (rest.trim(), false)));
     (from_all, signed)
 }
 
-fn listed(names: &[String]) -> String {
+fn join_or_none(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(",") }
 }
 
@@ -73,7 +76,7 @@ impl FromStr for Layers {
     type Err = ChoiceError;
 
     fn from_str(text: &str) -> Result<Layers, ChoiceError> {
-        let (from_all, entries) = entries(text);
+        let (from_all, entries) = split_entries(text);
         let mut mask = if from_all { u64::MAX } else { 0 };
         for (name, added) in entries {
             let bits = match name {
@@ -93,7 +96,7 @@ impl FromStr for Layers {
 fn layer(name: &str) -> Result<Layer, ChoiceError> {
     Layer::from_name(name).ok_or_else(|| {
         let known: Vec<_> = Layer::ALL.iter().map(|layer| layer.name()).collect();
-        ChoiceError(format!("`{name}` is none of the layers {}, all, none", known.join(", ")))
+        ChoiceError(format!("`{name}` is not a layer: expected {}, all, none", known.join(", ")))
     })
 }
 
@@ -108,9 +111,9 @@ impl fmt::Display for Layers {
         };
         let without: Vec<_> = named(false).map(|name| format!("-{name}")).collect();
         if without.join(",").parse() == Ok(*self) {
-            return f.write_str(&listed(&without));
+            return f.write_str(&join_or_none(&without));
         }
-        f.write_str(&listed(&named(true).map(str::to_owned).collect::<Vec<_>>()))
+        f.write_str(&join_or_none(&named(true).map(str::to_owned).collect::<Vec<_>>()))
     }
 }
 
@@ -121,7 +124,7 @@ impl Default for Ops {
 }
 
 /// The operations of a layer that this version knows.
-fn known(layer: Layer) -> impl Iterator<Item = (Op, &'static str)> {
+fn known_ops(layer: Layer) -> impl Iterator<Item = (Op, &'static str)> {
     (1..=u8::MAX)
         .map(move |number| Op { layer: layer as u8, number })
         .map_while(|op| op.name().map(|name| (op, name)))
@@ -146,14 +149,14 @@ impl Ops {
     }
 
     /// Applies one entry.
-    fn enter(&mut self, name: &str, added: bool) -> Result<(), ChoiceError> {
+    fn apply_entry(&mut self, name: &str, added: bool) -> Result<(), ChoiceError> {
         let fill = if added { u64::MAX } else { 0 };
         match name.split_once('.') {
             Some((of, "*")) => self.layer(layer(of)?).fill(fill),
             Some((of, name)) => {
                 let of = layer(of)?;
-                let (op, _) = known(of).find(|(_, known)| *known == name).ok_or_else(|| {
-                    ChoiceError(format!("`{name}` is no operation of the layer {}", of.name()))
+                let (op, _) = known_ops(of).find(|(_, known)| *known == name).ok_or_else(|| {
+                    ChoiceError(format!("`{name}` is not an operation of the layer {}", of.name()))
                 })?;
                 self.choose(op, added);
             }
@@ -162,19 +165,19 @@ impl Ops {
             None => {
                 let named: Vec<_> = Layer::ALL
                     .into_iter()
-                    .flat_map(known)
+                    .flat_map(known_ops)
                     .filter(|(_, known)| *known == name)
                     .map(|(op, _)| op)
                     .collect();
                 if named.is_empty() {
                     let hint = if Layer::from_name(name).is_some() {
-                        format!("; for all of the layer say `{name}.*`")
+                        format!("; write `{name}.*` for all operations of the layer")
                     } else {
                         String::new()
                     };
                     return Err(ChoiceError(format!(
-                        "`{name}` is no operation; names are such as read, posix.read, posix.*, all, none, each \
-                         with a `-` before it to leave it out{hint}"
+                        "`{name}` is not an operation: expected e.g. read, posix.read, posix.*, all, none, with a leading \
+                         `-` to exclude it{hint}"
                     )));
                 }
                 named.into_iter().for_each(|op| self.choose(op, added));
@@ -188,17 +191,17 @@ impl FromStr for Ops {
     type Err = ChoiceError;
 
     fn from_str(text: &str) -> Result<Ops, ChoiceError> {
-        let (from_all, mut entries) = entries(text);
+        let (from_all, mut entries) = split_entries(text);
         let mut ops = if from_all { Ops::default() } else { Ops::NONE };
-        entries.try_for_each(|(name, added)| ops.enter(name, added))?;
+        entries.try_for_each(|(name, added)| ops.apply_entry(name, added))?;
         Ok(ops)
     }
 }
 
 impl fmt::Display for Ops {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Whatever this version does not know by name is chosen as a whole: in the layers without a name, and per
-        // layer beyond the known numbers.
+        // Operations that this version cannot name are selected as a whole: in layers without a
+        // name, and above the known numbers of each layer.
         let from_all = self.0[0] != 0;
         let mut names = Vec::new();
         for layer in Layer::ALL {
@@ -207,17 +210,17 @@ impl fmt::Display for Ops {
             if all != from_all {
                 names.push(format!("{}{}.*", sign(all), layer.name()));
             }
-            let others = known(layer).filter(|(op, _)| self.has(*op) != all);
+            let others = known_ops(layer).filter(|(op, _)| self.has(*op) != all);
             names.extend(others.map(|(_, name)| format!("{}{}.{name}", sign(!all), layer.name())));
         }
-        f.write_str(&if names.is_empty() && from_all { "all".to_owned() } else { listed(&names) })
+        f.write_str(&if names.is_empty() && from_all { "all".to_owned() } else { join_or_none(&names) })
     }
 }
 
-impl FromStr for Sample {
+impl FromStr for SampleRate {
     type Err = ChoiceError;
 
-    fn from_str(text: &str) -> Result<Sample, ChoiceError> {
+    fn from_str(text: &str) -> Result<SampleRate, ChoiceError> {
         let trimmed = text.trim();
         let one_in = match trimmed.split_once('/') {
             Some((one, of)) if one.trim() == "1" => of.trim(),
@@ -225,10 +228,11 @@ impl FromStr for Sample {
             None => trimmed,
         };
         let one_in = one_in.parse::<u64>().ok().filter(|n| n.is_power_of_two());
-        one_in.map(u64::trailing_zeros).filter(|shift| *shift <= MAX_SHIFT).map(|shift| Sample { shift }).ok_or_else(
+        one_in.map(u64::trailing_zeros).filter(|shift| *shift <= MAX_SHIFT).map(|shift| SampleRate { shift }).ok_or_else(
             || {
                 ChoiceError(format!(
-                    "`{text}` is no sampling: one request in a power of two, such as 1/16 (or 16), up to 1/{}; 1 is all",
+                    "`{text}` is not a sampling rate: expected one request in a power of two, e.g. 1/16 (or 16), up to 1/{}; 1 \
+                     records all",
                     1u64 << MAX_SHIFT
                 ))
             },
@@ -236,7 +240,7 @@ impl FromStr for Sample {
     }
 }
 
-impl fmt::Display for Sample {
+impl fmt::Display for SampleRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.shift {
             0 => f.write_str("1"),
@@ -245,20 +249,20 @@ impl fmt::Display for Sample {
     }
 }
 
-/// What a file may hold where a choice is expected: a text, a list of texts, a number.
+/// Forms of such a setting in a file: a string, a list of strings, a number.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a text, or a list of texts")]
-enum Words {
+#[serde(untagged, expecting = "a string or a list of strings")]
+enum TextOrList {
     One(String),
     Many(Vec<String>),
     Number(u64),
 }
 
 fn read<'de, D: Deserializer<'de>, T: FromStr<Err = ChoiceError>>(deserializer: D) -> Result<T, D::Error> {
-    let text = match Words::deserialize(deserializer)? {
-        Words::One(text) => text,
-        Words::Many(texts) => texts.join(","),
-        Words::Number(number) => number.to_string(),
+    let text = match TextOrList::deserialize(deserializer)? {
+        TextOrList::One(text) => text,
+        TextOrList::Many(texts) => texts.join(","),
+        TextOrList::Number(number) => number.to_string(),
     };
     text.parse().map_err(D::Error::custom)
 }
@@ -279,7 +283,7 @@ macro_rules! as_text {
     )*};
 }
 
-as_text!(Layers, Ops, Sample);
+as_text!(Layers, Ops, SampleRate);
 
 const POLICIES: [(&str, WhenFull); 3] = [
     ("drop-newest", WhenFull::DropNewest),
@@ -287,20 +291,23 @@ const POLICIES: [(&str, WhenFull); 3] = [
     ("overwrite-oldest", WhenFull::OverwriteOldest),
 ];
 
-/// The name of a policy.
+/// Returns the name of a policy.
 #[must_use]
 pub fn when_full_name(policy: WhenFull) -> &'static str {
     POLICIES.iter().find(|(_, known)| *known == policy).map_or("", |(name, _)| name)
 }
 
-/// The policy of a name.
+/// Parses the name of a policy.
 ///
 /// # Errors
-/// [`ChoiceError`] with the names there are.
+/// [`ChoiceError`] with the valid names.
 pub fn parse_when_full(text: &str) -> Result<WhenFull, ChoiceError> {
     let found = POLICIES.iter().find(|(name, _)| *name == text).map(|(_, policy)| *policy);
     found.ok_or_else(|| {
-        ChoiceError(format!("`{text}` is none of {}", POLICIES.map(|(name, _)| name).join(", ")))
+        ChoiceError(format!(
+            "`{text}` is not a policy: expected one of {}",
+            POLICIES.map(|(name, _)| name).join(", ")
+        ))
     })
 }
 
@@ -323,49 +330,50 @@ pub(super) mod when_full {
     }
 }
 
-/// What is recorded, in one line for people.
+/// Describes the settings in one line for display.
 #[must_use]
-pub fn in_short(settings: &Settings) -> String {
+pub fn settings_summary(settings: &Settings) -> String {
     format!(
         "{}; layers {}; operations {}; at least {}; sample {}; {}{}{}",
         if settings.enabled { "on" } else { "off" },
         Layers(settings.layers),
         Ops(settings.chosen),
         format_duration(Duration::from_nanos(settings.min_duration_ns)),
-        Sample { shift: settings.sample_shift },
+        SampleRate { shift: settings.sample_shift },
         when_full_name(settings.when_full),
         if settings.flight_recorder { "; flight recorder" } else { "" },
         if settings.cpu_time { "; CPU time" } else { "" }
     )
 }
 
-/// A change of what is recorded: what is `None` stays.
+/// A change of the settings; fields that are `None` stay unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
-    /// On or off.
+pub struct SettingsChange {
+    /// Recording on or off.
     pub enabled: Option<bool>,
-    /// Layers.
+    /// Layers to record.
     pub layers: Option<Layers>,
-    /// Operations.
+    /// Operations to record.
     pub ops: Option<Ops>,
-    /// Requests that take less are left out.
+    /// Minimum duration of recorded requests.
     pub min_duration: Option<Duration>,
-    /// One request in so many.
-    pub sample: Option<Sample>,
-    /// When a lane is full.
+    /// Sampling rate.
+    pub sample: Option<SampleRate>,
+    /// Full-lane policy.
     pub when_full: Option<WhenFull>,
-    /// Longest wait of [`WhenFull::Wait`] for one record.
+    /// Maximum wait of [`WhenFull::Wait`] for one record.
     pub wait: Option<Duration>,
-    /// Lanes are read only when there is a reason. On: lanes overwrite their oldest records. Off, with no policy
-    /// beside it: they drop the newest again.
+    /// Flight recorder. On: lanes overwrite their oldest records and are read only on demand. Off,
+    /// without a policy in the same change: lanes drop the newest records.
     pub flight_recorder: Option<bool>,
 }
 
-impl Change {
+impl SettingsChange {
     /// Applies the change.
     ///
     /// # Errors
-    /// [`ChoiceError`] if the flight recorder is to go with a policy other than `overwrite-oldest`.
+    /// [`ChoiceError`] if the flight recorder is combined with a policy other than
+    /// `overwrite-oldest`. Then `settings` stay unchanged.
     pub fn apply_to(&self, settings: &mut Settings) -> Result<(), ChoiceError> {
         let mut changed = settings.clone();
         if let Some(enabled) = self.enabled {
@@ -395,8 +403,8 @@ impl Change {
         changed.flight_recorder = self.flight_recorder.unwrap_or(settings.flight_recorder);
         if changed.flight_recorder && changed.when_full != WhenFull::OverwriteOldest {
             return Err(ChoiceError(format!(
-                "a flight recorder keeps the latest records: its policy is `overwrite-oldest`, not `{}`; leave the \
-                 policy out, or switch the flight recorder off",
+                "a flight recorder requires the policy `overwrite-oldest`, not `{}`: omit the policy, or switch the flight \
+                 recorder off",
                 when_full_name(changed.when_full)
             )));
         }
@@ -420,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn only_and_all_but() {
+    fn lists_select_or_exclude_operations() {
         let only = ops("posix.read, posix.write");
         assert!(only.has(posix::READ) && only.has(posix::WRITE));
         assert!(!only.has(posix::OPEN) && !only.has(stdio::FREAD));
@@ -434,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_are_chosen_alike() {
+    fn lists_select_or_exclude_layers() {
         let mask = |text: &str| text.parse::<Layers>().unwrap().0;
         assert_eq!(mask("posix,stdio"), 1 << 4 | 1 << 3);
         assert_eq!(mask("-stdio"), !(1 << 3));
@@ -445,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named_with_what_would_be() {
+    fn parse_errors_name_valid_values() {
         let refused = |text: &str| text.parse::<Ops>().unwrap_err().to_string();
         assert!(refused("raed").contains("posix.read"));
         assert!(refused("posix").contains("posix.*"));
@@ -453,13 +461,13 @@ mod tests {
         assert!(refused("posix.fread").contains("posix"));
         assert!("posx".parse::<Layers>().unwrap_err().to_string().contains("mpi-io"));
         for text in ["1/10", "0", "2/4", "", "1/", "0.5", "1/4294967296", "-16"] {
-            assert!(text.parse::<Sample>().unwrap_err().to_string().contains("1/16"), "{text}");
+            assert!(text.parse::<SampleRate>().unwrap_err().to_string().contains("1/16"), "{text}");
         }
         assert!(parse_when_full("block").unwrap_err().to_string().contains("overwrite-oldest"));
     }
 
     #[test]
-    fn one_in_a_power_of_two() {
+    fn sampling_rates_are_powers_of_two() {
         for (text, shift, shown) in [
             ("1/16", 4, "1/16"),
             ("16", 4, "1/16"),
@@ -467,30 +475,36 @@ mod tests {
             ("1 / 2", 1, "1/2"),
             ("1/2147483648", 31, "1/2147483648"),
         ] {
-            let sample: Sample = text.parse().unwrap();
+            let sample: SampleRate = text.parse().unwrap();
             assert_eq!((sample.shift, sample.to_string().as_str()), (shift, shown));
         }
     }
 
     #[test]
-    fn a_flight_recorder_overwrites_and_its_end_drops_again() {
+    fn flight_recorder_switches_the_full_lane_policy() {
         let mut settings = Settings::default();
-        Change { flight_recorder: Some(true), ..Change::default() }.apply_to(&mut settings).unwrap();
+        SettingsChange { flight_recorder: Some(true), ..SettingsChange::default() }
+            .apply_to(&mut settings)
+            .unwrap();
         assert_eq!((settings.flight_recorder, settings.when_full), (true, WhenFull::OverwriteOldest));
-        let wrong = Change { when_full: Some(WhenFull::Wait), ..Change::default() };
+        let wrong = SettingsChange { when_full: Some(WhenFull::Wait), ..SettingsChange::default() };
         let before = settings.clone();
         assert!(wrong.apply_to(&mut settings).unwrap_err().to_string().contains("wait"));
         assert_eq!(settings, before, "a refused change changes nothing");
-        Change { flight_recorder: Some(false), ..Change::default() }.apply_to(&mut settings).unwrap();
+        SettingsChange { flight_recorder: Some(false), ..SettingsChange::default() }
+            .apply_to(&mut settings)
+            .unwrap();
         assert_eq!((settings.flight_recorder, settings.when_full), (false, WhenFull::DropNewest));
         let mut settings = Settings { when_full: WhenFull::Wait, ..Settings::default() };
-        Change { flight_recorder: Some(false), ..Change::default() }.apply_to(&mut settings).unwrap();
-        assert_eq!(settings.when_full, WhenFull::Wait, "it was off already");
+        SettingsChange { flight_recorder: Some(false), ..SettingsChange::default() }
+            .apply_to(&mut settings)
+            .unwrap();
+        assert_eq!(settings.when_full, WhenFull::Wait, "the flight recorder was off already");
     }
 
     proptest! {
         #[test]
-        fn a_choice_survives_being_written(entries in prop::collection::vec((0usize..6, 1u8..=110, any::<bool>()), 0..12)) {
+        fn operations_round_trip_through_text(entries in prop::collection::vec((0usize..6, 1u8..=110, any::<bool>()), 0..12)) {
             let text: Vec<_> = entries
                 .iter()
                 .map(|(layer, number, added)| {

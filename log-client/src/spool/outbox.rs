@@ -1,49 +1,39 @@
-//! The sweeper's end: facts become messages in the spool.
+//! The sweeper's side of the spool: converts facts to messages and writes them.
 
-use crate::facts::{Fact, Sink};
-use crate::spool::{Taken, Writer};
+use super::{DrainPosition, Writer};
+use crate::facts::{Fact, ShippedTotals, Sink};
 use miot_proto::wire::Message;
 use std::collections::VecDeque;
 
-/// What was handed over.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Shipped {
-    pub(crate) events: u64,
-    pub(crate) bytes: u64,
-    pub(crate) streams: u64,
-    pub(crate) processes: u64,
-    pub(crate) lost_full: u64,
-    pub(crate) lost_nested: u64,
-    pub(crate) lost_no_lane: u64,
-    pub(crate) filtered: u64,
-}
-
-/// See the module.
+/// Sink that writes facts to the spool.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     spool: Writer,
     plain: Vec<u8>,
     columns: Vec<u8>,
-    shipped: Shipped,
-    promises: Promises,
+    shipped: ShippedTotals,
+    coverage: WatermarkCoverage,
 }
 
-/// Up to which message the watermarks cover what was sent: the log-server can merge and acknowledge so much.
+/// How far the watermarks cover the messages.
 #[derive(Debug)]
-struct Promises {
+struct WatermarkCoverage {
+    /// Number of the last message covered by a watermark: the log-server can merge and acknowledge
+    /// up to here.
     covered: u64,
-    /// Completion of the latest event.
+    /// Maximum completion time of the events so far.
     newest: i64,
-    /// Messages and the latest event up to them, of which not all are covered.
+    /// Numbers of messages that are not yet covered, each with the maximum completion time up to
+    /// it.
     waiting: VecDeque<(u64, i64)>,
 }
 
-/// More of them are put together: nobody is so far behind in the ordinary course of things.
-const MOST_WAITING: usize = 1024;
+/// Maximum length of `waiting`; above it, entries are merged. Not reached in normal operation.
+const MAX_WAITING: usize = 1024;
 
-impl Promises {
-    fn promise(&mut self, last: u64, watermark: i64) {
-        if self.waiting.len() == MOST_WAITING {
+impl WatermarkCoverage {
+    fn advance(&mut self, last: u64, watermark: i64) {
+        if self.waiting.len() == MAX_WAITING {
             self.waiting.pop_back();
         }
         if self.waiting.back().is_none_or(|(number, _)| *number < last) {
@@ -57,12 +47,13 @@ impl Promises {
 
 impl Outbox {
     pub(crate) fn new(spool: Writer) -> Outbox {
-        // The promises of the log-client before this one are in the spool.
-        let promises = Promises { covered: spool.last(), newest: i64::MIN, waiting: VecDeque::new() };
-        Outbox { spool, plain: Vec::new(), columns: Vec::new(), shipped: Shipped::default(), promises }
+        // Watermarks of the previous log-client are in the spool.
+        let coverage =
+            WatermarkCoverage { covered: spool.last(), newest: i64::MIN, waiting: VecDeque::new() };
+        Outbox { spool, plain: Vec::new(), columns: Vec::new(), shipped: ShippedTotals::default(), coverage }
     }
 
-    /// Says that nothing more comes.
+    /// Marks the end of the spool: no more messages follow.
     pub(crate) fn end(&mut self) {
         self.spool.end();
     }
@@ -74,23 +65,23 @@ impl Outbox {
 
 impl Sink for Outbox {
     fn prepare(&mut self) {
-        self.spool.announce();
-        self.spool.make_room();
+        self.spool.notify_reader();
+        self.spool.make_space();
     }
 
-    fn has_room(&self) -> bool {
-        self.spool.has_room()
+    fn has_space(&self) -> bool {
+        self.spool.has_space()
     }
 
-    fn is_stuck(&self) -> bool {
-        self.spool.is_acknowledged(self.promises.covered)
+    fn is_blocked(&self) -> bool {
+        self.spool.is_acknowledged(self.coverage.covered)
     }
 
     fn is_written(&self) -> bool {
         self.spool.is_written()
     }
 
-    fn shipped(&self) -> Shipped {
+    fn shipped(&self) -> ShippedTotals {
         self.shipped
     }
 
@@ -107,14 +98,14 @@ impl Sink for Outbox {
             Fact::Batch { stream, after, columns } => {
                 self.shipped.events += columns.len() as u64;
                 let latest = columns.time.last().copied().unwrap_or(i64::MIN);
-                self.promises.newest = self.promises.newest.max(latest);
+                self.coverage.newest = self.coverage.newest.max(latest);
                 let mut encoded = std::mem::take(&mut self.columns);
                 encoded.clear();
                 columns.encode(&mut self.plain, &mut encoded);
                 let mut batch = Message::Batch { seq: 0, stream, after, columns: encoded };
                 let next = columns.attempt.last().map_or(after, |last| last.saturating_add(1));
-                let taken = Taken { stream, next, time: latest };
-                self.shipped.bytes += self.spool.write_taken(&mut batch, Some(taken));
+                let position = DrainPosition { stream, next, time: latest };
+                self.shipped.bytes += self.spool.write_drained(&mut batch, Some(position));
                 if let Message::Batch { columns, .. } = batch {
                     self.columns = columns;
                 }
@@ -130,18 +121,18 @@ impl Sink for Outbox {
                 self.write(&mut Message::ProcessEnd { seq: 0, key, time, lost });
             }
             Fact::Devices(sample) => {
-                self.promises.newest = self.promises.newest.max(sample.time);
+                self.coverage.newest = self.coverage.newest.max(sample.time);
                 self.write(&mut Message::Devices { seq: 0, sample });
             }
             Fact::Watermark(time) => {
-                // The last fact of a sweep.
-                self.spool.promise(time);
-                self.promises.promise(self.spool.last(), time);
-                self.spool.announce();
+                // A watermark is the last fact of a sweep.
+                self.spool.set_watermark(time);
+                self.coverage.advance(self.spool.last(), time);
+                self.spool.notify_reader();
             }
             Fact::Aside => {
-                self.spool.stand_aside();
-                self.spool.announce();
+                self.spool.send_aside();
+                self.spool.notify_reader();
             }
         }
     }

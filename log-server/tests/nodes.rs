@@ -4,7 +4,8 @@
 
 mod support;
 
-use miot_log_server::side::{FileRow, files};
+use miot_log_server::columns::side_tables::{FileRow, RecordId, files};
+use miot_log_server::ids::{NodeId, StreamId};
 use miot_proto::event::{Kind, flag};
 use miot_proto::op::posix;
 use miot_proto::wire::{Message, ProcessLoss, StreamEnd};
@@ -120,8 +121,8 @@ async fn a_path_record_that_outlived_its_events_is_in_the_trace_once() {
     node.heartbeat(50).await;
     node.all_acked().await;
     let named = Record { kind: Kind::File, path1: "/data".into(), ..read(2, 61, 7) };
-    let record = Some((1, named.attempt, named.handle));
-    let row = FileRow { file: 1, node: 0, path: b"/data"[..].into(), record };
+    let record = RecordId { stream: StreamId(1), attempt: named.attempt, handle: named.handle };
+    let row = FileRow { file: 1, node: NodeId(0), path: b"/data"[..].into(), record: Some(record) };
     let server = server.crash_with(&[(Table::Files, files(&[row], |_| "a").unwrap())]).await;
 
     let mut node = Node::connect(&server, "a", 2).await;

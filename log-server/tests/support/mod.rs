@@ -7,7 +7,7 @@ pub mod random;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
-use miot_log_server::{Config, Error, LogServer, Report};
+use miot_log_server::{Config, Error, LogServer, RunSummary};
 use miot_proto::batch::Columns;
 use miot_proto::event::{Event, Ext, Kind, NONE};
 use miot_proto::op::{Op, posix};
@@ -38,7 +38,7 @@ pub struct Server {
     pub config: Config,
     dir: Option<TempDir>,
     stop: oneshot::Sender<()>,
-    running: JoinHandle<Result<Report, Error>>,
+    running: JoinHandle<Result<RunSummary, Error>>,
 }
 
 impl Server {
@@ -93,7 +93,7 @@ impl Server {
         }
     }
 
-    pub async fn stop(self) -> (Result<Report, Error>, Trace) {
+    pub async fn stop(self) -> (Result<RunSummary, Error>, Trace) {
         let _ = self.stop.send(());
         let result = tokio::time::timeout(WATCHDOG, self.running).await.unwrap().unwrap();
         (result, Trace { dir: self.trace, _keep: self.dir })

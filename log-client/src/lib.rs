@@ -5,7 +5,7 @@
 //!  segments ──pread──► sweeper thread ──► spool ──► tokio task ══TCP══► log-server
 //!           ◄─pwrite── segment: check, parse        ship: send, resend
 //!                      clock: ticks to time         ◄── acknowledge
-//!                      watermark: the promise
+//!                      watermark: all sent up to here
 //! ```
 //!
 //! | module | role |

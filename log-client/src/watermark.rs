@@ -1,6 +1,6 @@
 //! The watermark of the node: every event that completed before it has been sent.
 //!
-//! # Why it holds
+//! # Proof
 //!
 //! For each record the producer, in this order, (1) marks its lane (bit 0 of `TAIL`), (2) reads the
 //! clock: the completion time, (3) writes the slots, (4) stores the new `TAIL` without the mark.
@@ -30,7 +30,7 @@
 //! The watermark is the minimum of the lanes' safe times and `t0 − SLACK`, and never decreases. One
 //! monotone map ([`crate::clock`]) converts ticks to times, so comparing times is comparing ticks.
 //!
-//! # How long it waits
+//! # Maximum delay
 //!
 //! A lane that stays marked, or that claims old times forever, delays the merge of the whole
 //! cluster by at most [`MAX_HOLD`]. After that the watermark advances without the lane. Other
@@ -39,7 +39,7 @@
 //! wait restarts whenever records were left in the lanes on purpose (no space, or nothing to be
 //! read): then the producers are not the cause of the delay.
 //!
-//! # What the promise does not rest on
+//! # Untrusted times
 //!
 //! A producer that lies, or that records requests whose completion it learned late
 //! (`miot_tracer::record`), can still deliver an event from before the watermark. Such an event
@@ -100,15 +100,15 @@ mod tests {
         #[test]
         fn no_event_is_delivered_below_the_watermark(steps in prop::collection::vec((any::<bool>(), 0i64..1_000_000_000), 1..100)) {
             let mut safe = SafeTime::new(500_000_000);
-            let mut promised = safe.time();
+            let mut watermark = safe.time();
             for (event, time) in steps {
                 if event {
-                    prop_assert!(safe.admit(time) >= promised);
+                    prop_assert!(safe.admit(time) >= watermark);
                 } else {
                     safe.drained(time);
                 }
-                prop_assert!(safe.time() >= promised);
-                promised = safe.time();
+                prop_assert!(safe.time() >= watermark);
+                watermark = safe.time();
             }
         }
     }

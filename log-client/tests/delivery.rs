@@ -32,7 +32,7 @@ fn assert_complete(judge: &Judge) {
 }
 
 #[test]
-fn everything_that_threads_record_arrives() {
+fn all_recorded_events_arrive() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script::default());
     let client = Client::start(config(dir.path(), &server.address));
@@ -53,7 +53,7 @@ fn everything_that_threads_record_arrives() {
 }
 
 #[test]
-fn a_node_claims_no_more_memory_than_it_may() {
+fn node_memory_limit_stops_new_lanes() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script::default());
     let mut settings = config(dir.path(), &server.address);
@@ -65,7 +65,7 @@ fn a_node_claims_no_more_memory_than_it_may() {
     wait_until_full(1);
     assert_eq!(recorded(start(dir.path(), "2 50")), 0);
     writeln!(first.stdin.take().unwrap()).unwrap();
-    assert_eq!(recorded(first), 1600, "who has a lane keeps it");
+    assert_eq!(recorded(first), 1600, "an open lane stays usable");
     wait_until_full(0);
     assert_eq!(recorded(start(dir.path(), "2 50")), 100);
     client.stop().unwrap();
@@ -89,7 +89,7 @@ fn taken(dir: &Path) -> u64 {
 }
 
 #[test]
-fn a_segment_that_waits_to_be_read_is_memory_of_the_node_too() {
+fn waiting_segments_count_as_memory_of_the_node() {
     let server = Server::start(Script::default());
     let (one, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let client = Client::start(config(one.path(), &server.address));
@@ -121,7 +121,7 @@ fn a_segment_that_waits_to_be_read_is_memory_of_the_node_too() {
 }
 
 #[test]
-fn a_log_client_that_never_reads_lets_nobody_fill_the_memory() {
+fn memory_limit_holds_before_segments_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let mut settings = config(dir.path(), "127.0.0.1:1");
     settings.node_bytes = 1 << 20;
@@ -138,7 +138,7 @@ fn a_log_client_that_never_reads_lets_nobody_fill_the_memory() {
 }
 
 #[test]
-fn without_a_sign_of_life_for_a_minute_there_is_no_log_client() {
+fn control_page_is_stale_after_a_minute() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script::default());
     let settings = config(dir.path(), &server.address);
@@ -162,7 +162,7 @@ fn without_a_sign_of_life_for_a_minute_there_is_no_log_client() {
 /// The 20 000 records of a burst (Cho, Kim and Lee) fit into the lanes while they grow, and a
 /// sleeping log-client is woken.
 #[test]
-fn a_burst_after_idleness_loses_nothing() {
+fn burst_after_idleness_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script::default());
     let mut settings = config(dir.path(), &server.address);
@@ -186,7 +186,7 @@ fn a_burst_after_idleness_loses_nothing() {
 }
 
 #[test]
-fn a_killed_process_loses_nothing_that_it_committed() {
+fn killed_process_loses_no_committed_events() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script::default());
     let client = Client::start(config(dir.path(), &server.address));
@@ -200,7 +200,7 @@ fn a_killed_process_loses_nothing_that_it_committed() {
 }
 
 #[test]
-fn leftovers_of_processes_that_died_alone_are_delivered_and_removed() {
+fn segments_of_dead_processes_are_delivered_and_removed() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script::default());
     let mut settings = config(dir.path(), &server.address);
@@ -217,7 +217,7 @@ fn leftovers_of_processes_that_died_alone_are_delivered_and_removed() {
 }
 
 #[test]
-fn broken_connections_repeat_but_lose_nothing() {
+fn broken_connections_lose_nothing() {
     for forgetful in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let server =
@@ -234,7 +234,7 @@ fn broken_connections_repeat_but_lose_nothing() {
 }
 
 #[test]
-fn a_successor_goes_on_with_living_processes() {
+fn successor_continues_with_living_processes() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script::default());
     let settings = config(dir.path(), &server.address);
@@ -255,7 +255,7 @@ fn a_successor_goes_on_with_living_processes() {
 }
 
 #[test]
-fn a_refusal_that_passes_does_not() {
+fn temporary_refusal_is_retried() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script { busy: 3, ..Script::default() });
     let client = Client::start(config(dir.path(), &server.address));
@@ -264,7 +264,7 @@ fn a_refusal_that_passes_does_not() {
 }
 
 #[test]
-fn a_refusal_ends_the_log_client() {
+fn permanent_refusal_ends_the_log_client() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script { refuse: true, ..Script::default() });
     let error = Client::start(config(dir.path(), &server.address)).wait().unwrap_err();
@@ -272,7 +272,7 @@ fn a_refusal_ends_the_log_client() {
 }
 
 #[test]
-fn a_stop_without_a_server_says_what_is_left() {
+fn stop_without_a_server_reports_undelivered_messages() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script { silent: true, ..Script::default() });
     let client = Client::start(miot_log_client::Config {
@@ -294,7 +294,7 @@ fn spooled(dir: &Path) -> u64 {
 }
 
 #[test]
-fn a_server_that_never_acknowledges_takes_no_more_than_the_spool_allowed() {
+fn silent_server_fills_the_spool_up_to_its_limit() {
     const SPOOL: u64 = 16 << 20;
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script { silent: true, ..Script::default() });
@@ -331,14 +331,14 @@ fn daemon(dir: &Path, server: &Server) -> Child {
 }
 
 #[test]
-fn a_log_client_that_is_killed_loses_nothing_that_it_had_taken() {
+fn killed_log_client_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let deaf = Server::start(Script { silent: true, ..Script::default() });
-    let mut killed = daemon(dir.path(), &deaf);
+    let silent = Server::start(Script { silent: true, ..Script::default() });
+    let mut killed = daemon(dir.path(), &silent);
     until(|| dir.path().join("shm/control").exists());
     let mut child = start(dir.path(), "2 20000 0 twice");
     // All records were taken from the lanes, and nothing was acknowledged.
-    deaf.wait_for(|judge| judge.events() == 40_000);
+    silent.wait_for(|judge| judge.events() == 40_000);
     killed.kill().unwrap();
     killed.wait().unwrap();
     let server = Server::start(Script { cut_after: vec![1, 5], ..Script::default() });
@@ -357,7 +357,7 @@ fn a_log_client_that_is_killed_loses_nothing_that_it_had_taken() {
 }
 
 #[test]
-fn a_stop_ends_in_time_with_no_server_a_full_spool_and_many_streams() {
+fn stop_ends_in_time_with_full_spool_and_many_streams() {
     const SPOOL: u64 = 16 << 20;
     let dir = tempfile::tempdir().unwrap();
     // A port on which no process listens any more.
@@ -380,19 +380,19 @@ fn a_stop_ends_in_time_with_no_server_a_full_spool_and_many_streams() {
 /// Log-clients with the policy keep-newest are killed repeatedly while they give up the oldest
 /// events: the remaining events and those reported as given up are all events, each once.
 #[test]
-fn what_a_full_spool_gives_up_is_told_once_whoever_is_killed() {
+fn given_up_events_are_reported_once_despite_kills() {
     const SPOOL: u64 = 16 << 20;
     let dir = tempfile::tempdir().unwrap();
-    let deaf = Server::start(Script { silent: true, ..Script::default() });
-    let keeping = || {
+    let silent = Server::start(Script { silent: true, ..Script::default() });
+    let start_client = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_log-client"));
         command.env("MIOT_CLIENT_WHEN_FULL", "wait").env("MIOT_CLIENT_WAIT", "60s");
         command.env("MIOT_CLIENT_LOG", "error").env("MIOT_CLIENT_LANE_SLOTS_MAX", "1024");
         command.args(["--spool-full", "keep-newest", "--spool-bytes", "16 MiB"]);
-        command.args(["--node", "test", "--server", &deaf.address, "--dir"]).arg(dir.path().join("shm"));
+        command.args(["--node", "test", "--server", &silent.address, "--dir"]).arg(dir.path().join("shm"));
         command.spawn().unwrap()
     };
-    let mut client = keeping();
+    let mut client = start_client();
     until(|| dir.path().join("shm/control").exists());
     let mut child = start(dir.path(), "2 20000 0 long");
     let spool = dir.path().join("shm/spool");
@@ -403,10 +403,10 @@ fn what_a_full_spool_gives_up_is_told_once_whoever_is_killed() {
     // Each time the oldest file has just been condensed, or is being condensed.
     for _ in 0..6 {
         let before = oldest();
-        until(|| oldest() != before && (spooled(dir.path()) > SPOOL * 3 / 4) || child_is_over(&mut child));
+        until(|| oldest() != before && (spooled(dir.path()) > SPOOL * 3 / 4) || has_exited(&mut child));
         client.kill().unwrap();
         client.wait().unwrap();
-        client = keeping();
+        client = start_client();
     }
     assert_eq!(recorded(child), 40_000);
     client.kill().unwrap();
@@ -435,14 +435,14 @@ fn what_a_full_spool_gives_up_is_told_once_whoever_is_killed() {
     assert_eq!((segments(dir.path()), spooled(dir.path())), (vec![], 0));
 }
 
-fn child_is_over(child: &mut Child) -> bool {
+fn has_exited(child: &mut Child) -> bool {
     child.try_wait().unwrap().is_some()
 }
 
 /// No server answers and the spool is full: a program continues as the policy of its lanes says,
 /// and each attempt is an event or a loss in the end. If it blocked, this test would not end.
 #[test]
-fn a_full_spool_holds_up_no_program() {
+fn full_spool_does_not_block_programs() {
     for when_full in
         [control::WhenFull::DropNewest, control::WhenFull::OverwriteOldest, control::WhenFull::Wait]
     {

@@ -6,7 +6,7 @@
 //!                                     ▲──────────── Ack ◄──────────┘
 //! ```
 //!
-//! # Sequence numbers and repeats
+//! # Sequence numbers and retransmission
 //!
 //! * `Process`, `Stream`, `Batch`, `StreamEnd` and `ProcessEnd` carry sequence numbers, from 1 and
 //!   without gaps in a session. They are sent in order and kept until acknowledged. A log-client

@@ -63,11 +63,11 @@ fn messages_are_numbered_and_sent_in_order() {
     assert_eq!(all, ["process 1", "stream 2 is 0", "batch 3 of 0", "all before 5", "all before 6"]);
     outbox.send(Fact::Watermark(7));
     outbox.send(Fact::Watermark(8));
-    assert_eq!(sent(&mut reader), ["all before 8"], "nothing came in between");
+    assert_eq!(sent(&mut reader), ["all before 8"], "no message in between");
     assert_eq!(sent(&mut reader), [""; 0]);
     outbox.send(Fact::Watermark(9));
     outbox.send(stream(1));
-    assert_eq!(sent(&mut reader), ["stream 4 is 1", "all before 9"], "a promise may be late");
+    assert_eq!(sent(&mut reader), ["stream 4 is 1", "all before 9"], "a watermark may be late");
 }
 
 #[test]
@@ -162,10 +162,10 @@ fn each_message_arrives_over_faulty_connections() {
         answers += server.answers;
         connections += server.connections;
     }
-    assert!(connections > 12, "{connections}: hardly any broke");
+    assert!(connections > 12, "{connections}: too few broke");
     assert!(
         repeats == 0 && answers > 0,
-        "{repeats} messages came again though the server end had said that it has them"
+        "{repeats} messages were sent again that the server had reported to have"
     );
 }
 
@@ -178,15 +178,15 @@ fn outbox_is_blocked_if_no_watermark_covers_waiting_messages() {
     outbox.send(process());
     outbox.send(stream(0));
     outbox.send(Fact::Watermark(5));
-    assert!(!outbox.is_blocked(), "the log-server has only to acknowledge");
+    assert!(!outbox.is_blocked(), "the watermark covers the messages");
     outbox.send(Fact::Batch { stream: 0, after: 0, columns: &columns });
     outbox.send(Fact::Watermark(10));
     reader.spool().acknowledge(2);
-    assert!(outbox.is_blocked(), "the event of 10 may not be the first of 10");
+    assert!(outbox.is_blocked(), "another event of time 10 may follow");
     outbox.send(Fact::Watermark(11));
     assert!(!outbox.is_blocked());
     reader.spool().acknowledge(3);
-    assert!(!outbox.is_blocked(), "nothing waits");
+    assert!(!outbox.is_blocked(), "no message waits");
 }
 
 /// Receives nothing on its first connection, like one with a dead network.

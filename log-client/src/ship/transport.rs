@@ -1,6 +1,6 @@
 //! Interface of a transport, which carries messages to the log-server and acknowledgments back.
 //!
-//! Requirements of shipping: a transport takes frames in order, reports how server a session had come
+//! Requirements of shipping: a transport takes frames in order, reports how far a session had come
 //! when it is resumed, and passes on acknowledgments. It does not retransmit, store or free frames.
 //! So a broker that keeps messages in order and acknowledges them can carry the same frames (e.g. a
 //! NATS JetStream stream per node, with the sequence number as message id). Frames are borrowed,

@@ -267,8 +267,8 @@ impl GivenUpRuns {
         let runs = self.streams.entry(stream).or_default();
         // A gap that damage has caused is neither given up nor lost in the lane, so it starts a new
         // run.
-        let goes_on = runs.last().and_then(|run| run.ranges.last()).is_some_and(|last| last.1 + 1 == after);
-        if !goes_on || runs.last().is_some_and(|run| run.ranges.len() >= MAX_RANGES) {
+        let continues = runs.last().and_then(|run| run.ranges.last()).is_some_and(|last| last.1 + 1 == after);
+        if !continues || runs.last().is_some_and(|run| run.ranges.len() >= MAX_RANGES) {
             runs.push(GivenUpRun { after, ..GivenUpRun::default() });
         }
         let Some(run) = runs.last_mut() else { return };

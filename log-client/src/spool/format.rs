@@ -8,13 +8,13 @@
 //! 24  number of the first numbered message, u64
 //! 32  salt, u128: a random number
 //! 48  CRC-32C of bytes 0..48, as u64
-//! 56  the last promise, i64, nanoseconds since 1970: written again and again
-//! 64  CRC-32C of bytes 56..64, as u64; another number if there is no promise
-//! 72  frames, as miot_proto::wire has them, each with its own checksum:
+//! 56  the last watermark, i64, nanoseconds since 1970: overwritten repeatedly
+//! 64  CRC-32C of bytes 56..64, as u64; another value without a watermark
+//! 72  frames of miot_proto::wire, each with its own checksum:
 //!     Hello                     node and session
-//!     Process, Stream           with number 0: the definitions in force where the file begins
-//!     numbered messages         one after the other, with Heartbeat between them
-//!     mark, copies              every 64 KiB, and where the file ends
+//!     Process, Stream           with number 0: the definitions in force at the start
+//!     numbered messages         in order, with Heartbeat between them
+//!     mark, copies              every 64 KiB, and at the end of the file
 //! ```
 //!
 //! A mark is a frame with the payload `0xff, salt`. It is followed by copies of all numbered

@@ -36,7 +36,7 @@
 //! [`Reader`] belongs to the connection. It reads frames in order, checks them, and restarts at a
 //! given number on each new connection.
 //!
-//! # After a death
+//! # Recovery
 //!
 //! [`recover`] reads all files. A frame that was being written when the log-client was killed is
 //! cut off; it was never sent. Session and numbers continue, so that the server can report how much

@@ -200,7 +200,7 @@ fn read_file(file: &File, number: u64) -> io::Result<(Option<RecoveredFile>, boo
     let Some(Message::Hello { node, session, .. }) = hello else { return Ok((None, false)) };
     let mut content = RecoveredFile {
         info: FileInfo {
-            number: number,
+            number,
             generation: 0,
             salt: header.salt,
             first: header.first,
@@ -221,13 +221,13 @@ fn read_file(file: &File, number: u64) -> io::Result<(Option<RecoveredFile>, boo
         let frame = match scanner.next(metadata.len())? {
             ScanResult::Frame(frame) => frame,
             ScanResult::End => break,
-            found @ (ScanResult::Torn | ScanResult::Damage) => {
+            result @ (ScanResult::Torn | ScanResult::Damage) => {
                 // A frame that was being written when the log-client was killed has no mark after
                 // it.
-                let is_torn = matches!(found, ScanResult::Torn);
-                let goes_on = scanner.skip_to_mark(&format::mark(header.salt), metadata.len())?;
-                intact &= is_torn && !goes_on;
-                if goes_on {
+                let is_torn = matches!(result, ScanResult::Torn);
+                let continues = scanner.skip_to_mark(&format::mark(header.salt), metadata.len())?;
+                intact &= is_torn && !continues;
+                if continues {
                     continue;
                 }
                 break;

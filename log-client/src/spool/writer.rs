@@ -417,7 +417,7 @@ impl Writer {
         };
         self.log_ledger_error(result);
         let info = FileInfo {
-            number: number,
+            number,
             generation,
             salt,
             first,

@@ -57,7 +57,7 @@ fn write(writer: &mut Writer, messages: impl IntoIterator<Item = Message>) {
 
 fn open_on(dir: &Path, boot: u128) -> (Writer, Reader, RecoveredSpool) {
     let mut opened = None;
-    until("the spool is nobody else's", || {
+    until("the spool is not locked by another process", || {
         let result = Spool::open(dir, MAX_FRAME as u64, SpoolFull::KeepOldest, "test", boot);
         // A process that another test is just starting holds the lock until it executes its
         // program.

@@ -60,7 +60,7 @@ where
     let past = match since {
         Some(since) => Some(read_past(&shared, conn, since, past_filter, subscription)),
         None => {
-            let input = InputKind::Reader(ReaderInput::Subscribe(subscription));
+            let input = InputKind::Reader(ReaderInput::Subscribe(Box::new(subscription)));
             let _ = shared.store.send(shared.input(conn, input));
             None
         }

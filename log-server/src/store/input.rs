@@ -26,6 +26,7 @@ pub(crate) struct Input {
 
 /// Contents of an [`Input`], by the part of the store that handles them.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all inputs are of nodes")]
 pub(crate) enum InputKind {
     /// A node connected.
     Connect(ConnectRequest),
@@ -71,7 +72,7 @@ pub(crate) enum NodeInput {
 #[derive(Debug)]
 pub(crate) enum ReaderInput {
     /// Subscribe to rows from now on.
-    Subscribe(Subscription),
+    Subscribe(Box<Subscription>),
     /// Subscribe after all earlier rows were read.
     Join(JoinRequest),
 }

@@ -40,7 +40,7 @@ impl Store {
         // Rows that the subscriber does not receive must be in the directory.
         self.commit()?;
         match input {
-            ReaderInput::Subscribe(subscription) => self.tail.subscribe(subscription),
+            ReaderInput::Subscribe(subscription) => self.tail.subscribe(*subscription),
             ReaderInput::Join(JoinRequest { subscription, reply }) => {
                 let end = Place::end(&self.settings.config.trace, self.sink.part());
                 let _ = match end {

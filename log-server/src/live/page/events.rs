@@ -86,9 +86,9 @@ pub(super) async fn events(
     let (cut, cut_off) = oneshot::channel();
     let subscription = Subscription { filter, frames, queued: Arc::clone(&queued), cut };
     // No connection has this number.
-    let _ = shared
-        .store
-        .send(shared.input(ConnId::BROWSER, InputKind::Reader(ReaderInput::Subscribe(subscription))));
+    let _ = shared.store.send(
+        shared.input(ConnId::BROWSER, InputKind::Reader(ReaderInput::Subscribe(Box::new(subscription)))),
+    );
     let (lines, body) = mpsc::channel(1);
     tokio::spawn(async move {
         let monitor = &shared.monitor;

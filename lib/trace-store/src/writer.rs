@@ -165,7 +165,9 @@ impl Writer {
             recovery.sealed(&layout, *part, ledger.sealed.get(part).map(|entry| &entry.counts))?;
         }
         // Of parts whose events are gone: without them, processes and streams would get other ids when they return.
-        for part in parts.sides.iter().filter(|part| !parts.sealed.contains(part) && !parts.live.contains(part)) {
+        for part in
+            parts.sides.iter().filter(|part| !parts.sealed.contains(part) && !parts.live.contains(part))
+        {
             recovery.sealed_sides(&layout, *part)?;
         }
         for (part, entry) in &ledger.sealed {

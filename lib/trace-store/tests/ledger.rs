@@ -215,7 +215,10 @@ fn a_writer_goes_on_after_a_damaged_sealed_part() {
         let (writer, recovered) = Writer::open(&dir, Options::default()).unwrap();
         assert_eq!(recovered.damaged.iter().map(|damaged| damaged.part).collect::<Vec<_>>(), [1]);
         // Stream 4 is in that part only.
-        assert_eq!(recovered.streams.iter().map(|stream| stream.next_seq).collect::<Vec<_>>(), [40, 40, 40, 7]);
+        assert_eq!(
+            recovered.streams.iter().map(|stream| stream.next_seq).collect::<Vec<_>>(),
+            [40, 40, 40, 7]
+        );
         writer.finish().unwrap();
         assert!(!check(&dir).is_good());
         repair(&dir).unwrap();

@@ -137,7 +137,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("given-up", Message::GivenUp { seq: 6, stream: 0, after: 3, ranges: vec![(3, 5), (9, 9)], time: 7 }),
         ("aside", Message::Aside),
         ("report", Message::Report { status: b"{}".to_vec() }),
-        ("errand", Message::Errand { id: 1, errand: b"{}".to_vec() }),
+        ("errand", Message::Command { id: 1, command: b"{}".to_vec() }),
         ("outcome", Message::Outcome { id: 1, outcome: b"{}".to_vec() }),
         ("ask", Message::Ask { request: b"{}".to_vec() }),
         ("answer", Message::Answer { reply: b"{}".to_vec() }),

@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::ids::ConnId;
 use crate::{lock, now};
 use globset::{Glob, GlobMatcher, GlobSet};
-use miot_proto::steer::{Action, Change, Errand, MAX_JOB, MAX_ORDER, Order, Outcome, Reply, Scope};
-use miot_proto::wire::{Message, STEERABLE, Version};
+use miot_proto::command::{Action, SettingsUpdate, NodeCommand, MAX_JOB_ID, MAX_COMMAND, StandingCommand, CommandOutcome, OperatorReply, Scope};
+use miot_proto::wire::{Message, COMMANDS_SINCE_MINOR, Version};
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -34,13 +34,13 @@ const MAX_COMMANDS: usize = 512;
 /// Reason why a command was not executed. The operator reads the text.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
-    #[error("a job id has 1 to {MAX_JOB} bytes")]
+    #[error("a job id has 1 to {MAX_JOB_ID} bytes")]
     JobId,
     #[error("a snapshot contains all lanes of a node: leave --job and --pid out")]
     PartialSnapshot,
     #[error("the command changes nothing")]
     Empty,
-    #[error("a command of {0} bytes; the maximum is {MAX_ORDER}")]
+    #[error("a command of {0} bytes; the maximum is {MAX_COMMAND}")]
     TooLarge(usize),
     #[error(
         "{MAX_COMMANDS} commands are stored already; drop those of finished jobs with `miot ctl --server HOST:PORT \
@@ -69,7 +69,7 @@ pub(crate) struct Steering {
 
 #[derive(Debug, Default)]
 struct State {
-    orders: Vec<Order>,
+    orders: Vec<StandingCommand>,
     /// Patterns of nodes, one for each command.
     nodes: GlobSet,
     links: HashMap<String, NodeLink>,
@@ -82,12 +82,12 @@ struct NodeLink {
     out: mpsc::UnboundedSender<Message>,
     steerable: bool,
     last: u64,
-    waiting: HashMap<u64, oneshot::Sender<Outcome>>,
+    waiting: HashMap<u64, oneshot::Sender<CommandOutcome>>,
 }
 
 impl NodeLink {
     /// Sends a command. Its outcome goes to `reply`, or to the log.
-    fn send(&mut self, command: &Errand, reply: Option<oneshot::Sender<Outcome>>) {
+    fn send(&mut self, command: &NodeCommand, reply: Option<oneshot::Sender<CommandOutcome>>) {
         self.last += 1;
         // Serialization of these types cannot fail.
         let Ok(command) = serde_json::to_vec(command) else { return };
@@ -95,7 +95,7 @@ impl NodeLink {
             self.waiting.retain(|_, waiting| !waiting.is_closed());
             self.waiting.insert(self.last, reply);
         }
-        let _ = self.out.send(Message::Errand { id: self.last, errand: command });
+        let _ = self.out.send(Message::Command { id: self.last, command });
     }
 }
 
@@ -107,7 +107,7 @@ impl Steering {
     pub(crate) fn open(trace: &Path) -> Result<Arc<Steering>, Error> {
         let file = trace.join(FILE);
         let wrong = |reason: String| Error::Orders { path: file.clone(), reason };
-        let orders: Vec<Order> = match fs::read(&file) {
+        let orders: Vec<StandingCommand> = match fs::read(&file) {
             Ok(text) => serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(wrong(error.to_string())),
@@ -121,7 +121,7 @@ impl Steering {
     }
 
     /// All stored commands.
-    pub(crate) fn orders(&self) -> Vec<Order> {
+    pub(crate) fn orders(&self) -> Vec<StandingCommand> {
         self.state().orders.clone()
     }
 
@@ -134,15 +134,15 @@ impl Steering {
         out: mpsc::UnboundedSender<Message>,
     ) {
         let mut state = self.state();
-        let steerable = version.minor >= STEERABLE;
+        let steerable = version.minor >= COMMANDS_SINCE_MINOR;
         let mut link = NodeLink { conn, out, steerable, last: 0, waiting: HashMap::new() };
         for order in state.nodes.matches(node).into_iter().filter(|_| steerable) {
             let order = &state.orders[order];
-            let command = |action| Errand { scope: order.scope.clone(), action };
+            let command = |action| NodeCommand { scope: order.scope.clone(), action };
             if order.reset {
                 link.send(&command(Action::Reset), None);
             }
-            if order.change != Change::default() {
+            if order.change != SettingsUpdate::default() {
                 link.send(&command(Action::Set(order.change.clone())), None);
             }
         }
@@ -160,14 +160,14 @@ impl Steering {
     /// Handles the outcome of a command.
     pub(crate) fn outcome(&self, node: &str, conn: ConnId, id: u64, outcome: &[u8]) {
         let outcome = serde_json::from_slice(outcome)
-            .unwrap_or_else(|error| Outcome::Failed(format!("its answer cannot be parsed: {error}")));
+            .unwrap_or_else(|error| CommandOutcome::Failed(format!("its answer cannot be parsed: {error}")));
         let mut state = self.state();
         let Some(link) = state.links.get_mut(node).filter(|link| link.conn == conn) else { return };
         match (link.waiting.remove(&id), outcome) {
             (Some(waiting), outcome) => {
                 let _ = waiting.send(outcome);
             }
-            (None, Outcome::Failed(reason)) => {
+            (None, CommandOutcome::Failed(reason)) => {
                 tracing::warn!(node, reason, "a node failed to execute a command");
             }
             (None, _) => {}
@@ -182,10 +182,10 @@ impl Steering {
     pub(crate) async fn steer(
         self: &Arc<Steering>,
         nodes: &str,
-        command: Errand,
+        command: NodeCommand,
         known: BTreeSet<String>,
         wait: Duration,
-    ) -> Result<Reply, CommandError> {
+    ) -> Result<OperatorReply, CommandError> {
         validate(&command)?;
         let glob = matcher(nodes)?;
         let until = Instant::now() + wait;
@@ -200,20 +200,20 @@ impl Steering {
                 Err(outcome) => outcome,
                 Ok(reply) => match timeout_at(until, reply).await {
                     Ok(Ok(outcome)) => outcome,
-                    Ok(Err(_)) => Outcome::Failed("its connection ended before it answered".into()),
-                    Err(_) => Outcome::Failed(format!("no answer within {wait:?}")),
+                    Ok(Err(_)) => CommandOutcome::Failed("its connection ended before it answered".into()),
+                    Err(_) => CommandOutcome::Failed(format!("no answer within {wait:?}")),
                 },
             };
             outcomes.push((node, outcome));
         }
-        Ok(Reply::Steered { nodes: outcomes, remembered })
+        Ok(OperatorReply::Steered { nodes: outcomes, remembered })
     }
 
     fn store_and_send(
         &self,
         nodes: &str,
         glob: &GlobMatcher,
-        command: &Errand,
+        command: &NodeCommand,
         mut known: BTreeSet<String>,
     ) -> Result<(bool, Vec<(String, PendingOutcome)>), CommandError> {
         let _one_after_the_other = lock(&self.order_lock);
@@ -235,8 +235,8 @@ impl Steering {
         let mut waiting = Vec::new();
         for node in known.into_iter().filter(|node| glob.is_match(node)) {
             let answer = match state.links.get_mut(&node) {
-                None => Err(Outcome::Absent),
-                Some(link) if !link.steerable => Err(Outcome::Failed(
+                None => Err(CommandOutcome::Absent),
+                Some(link) if !link.steerable => Err(CommandOutcome::Failed(
                     "the version of its log-client does not accept commands from the log-server".into(),
                 )),
                 Some(link) => {
@@ -251,7 +251,7 @@ impl Steering {
     }
 
     /// Replaces the file durably.
-    fn save(&self, orders: &[Order]) -> std::io::Result<()> {
+    fn save(&self, orders: &[StandingCommand]) -> std::io::Result<()> {
         let new = self.file.with_added_extension("tmp");
         let mut file = File::create(&new)?;
         file.write_all(&serde_json::to_vec_pretty(orders)?)?;
@@ -266,21 +266,21 @@ impl Steering {
 }
 
 /// A pending outcome, or one that is known already.
-type PendingOutcome = Result<oneshot::Receiver<Outcome>, Outcome>;
+type PendingOutcome = Result<oneshot::Receiver<CommandOutcome>, CommandOutcome>;
 
 fn matcher(nodes: &str) -> Result<GlobMatcher, CommandError> {
     Glob::new(nodes).map(|glob| glob.compile_matcher()).map_err(CommandError::Pattern)
 }
 
 /// Compiles the patterns of nodes; matches are indices into the list.
-fn matchers(orders: &[Order]) -> Result<GlobSet, CommandError> {
+fn matchers(orders: &[StandingCommand]) -> Result<GlobSet, CommandError> {
     let globs = orders.iter().map(|order| Glob::new(&order.nodes)).collect::<Result<Vec<_>, _>>();
     globs.and_then(GlobSet::new).map_err(CommandError::StoredPattern)
 }
 
-fn validate(command: &Errand) -> Result<(), CommandError> {
+fn validate(command: &NodeCommand) -> Result<(), CommandError> {
     match &command.scope {
-        Scope::Job(job) if job.is_empty() || job.len() > MAX_JOB => {
+        Scope::Job(job) if job.is_empty() || job.len() > MAX_JOB_ID => {
             return Err(CommandError::JobId);
         }
         Scope::Job(_) | Scope::Pid(_) if command.action == Action::Snapshot => {
@@ -288,38 +288,38 @@ fn validate(command: &Errand) -> Result<(), CommandError> {
         }
         _ => {}
     }
-    if matches!(&command.action, Action::Set(change) if *change == Change::default()) {
+    if matches!(&command.action, Action::Set(change) if *change == SettingsUpdate::default()) {
         return Err(CommandError::Empty);
     }
     let bytes = serde_json::to_vec(command).map_or(usize::MAX, |command| command.len());
-    if bytes > MAX_ORDER {
+    if bytes > MAX_COMMAND {
         return Err(CommandError::TooLarge(bytes));
     }
     Ok(())
 }
 
 /// Returns the list with one more command; `None` if the command is not stored.
-fn with_command(orders: &[Order], nodes: &str, command: &Errand) -> Option<Vec<Order>> {
-    let Errand { scope, action } = command;
+fn with_command(orders: &[StandingCommand], nodes: &str, command: &NodeCommand) -> Option<Vec<StandingCommand>> {
+    let NodeCommand { scope, action } = command;
     if matches!(scope, Scope::Pid(_)) {
         return None;
     }
     let (reset, change) = match action {
         Action::Snapshot => return None,
-        Action::Reset => (true, Change::default()),
+        Action::Reset => (true, SettingsUpdate::default()),
         Action::Set(change) => (false, change.clone()),
     };
-    let overridden = |order: &Order| order.scope == *scope && (order.nodes == nodes || nodes == "*");
+    let overridden = |order: &StandingCommand| order.scope == *scope && (order.nodes == nodes || nodes == "*");
     let mut list = orders.to_vec();
     if reset {
         list.retain(|order| !overridden(order));
     } else {
         list.iter_mut().filter(|order| overridden(order)).for_each(|order| order.change.forget(&change));
-        list.retain(|order| order.reset || order.change != Change::default());
+        list.retain(|order| order.reset || order.change != SettingsUpdate::default());
     }
     let since = now();
     list.retain(|order| {
-        let over = order.reset && order.change == Change::default() && matches!(order.scope, Scope::Job(_));
+        let over = order.reset && order.change == SettingsUpdate::default() && matches!(order.scope, Scope::Job(_));
         !over || since.saturating_sub(order.since) < KEEP_JOB_RESET_NS
     });
     match list.last_mut().filter(|last| last.scope == *scope && last.nodes == nodes) {
@@ -328,7 +328,7 @@ fn with_command(orders: &[Order], nodes: &str, command: &Errand) -> Option<Vec<O
             last.change.merge(&change);
             last.since = since;
         }
-        None => list.push(Order { nodes: nodes.to_owned(), scope: scope.clone(), reset, change, since }),
+        None => list.push(StandingCommand { nodes: nodes.to_owned(), scope: scope.clone(), reset, change, since }),
     }
     Some(list)
 }
@@ -338,12 +338,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn set(scope: &Scope, change: Change) -> Errand {
-        Errand { scope: scope.clone(), action: Action::Set(change) }
+    fn set(scope: &Scope, change: SettingsUpdate) -> NodeCommand {
+        NodeCommand { scope: scope.clone(), action: Action::Set(change) }
     }
 
-    fn on(enabled: bool) -> Change {
-        Change { enabled: Some(enabled), ..Change::default() }
+    fn on(enabled: bool) -> SettingsUpdate {
+        SettingsUpdate { enabled: Some(enabled), ..SettingsUpdate::default() }
     }
 
     #[test]
@@ -356,22 +356,22 @@ mod tests {
         };
         let steering = Steering::open(dir.path()).unwrap();
         let reply = steer(&steering, "*", set(&Scope::Node, on(false))).unwrap();
-        let absent = |name: &str| (name.to_owned(), Outcome::Absent);
-        assert_eq!(reply, Reply::Steered { nodes: vec![absent("n1"), absent("n2")], remembered: true });
+        let absent = |name: &str| (name.to_owned(), CommandOutcome::Absent);
+        assert_eq!(reply, OperatorReply::Steered { nodes: vec![absent("n1"), absent("n2")], remembered: true });
         let reply = steer(&steering, "n1", set(&Scope::Pid(7), on(true))).unwrap();
-        assert!(matches!(reply, Reply::Steered { remembered: false, .. }));
+        assert!(matches!(reply, OperatorReply::Steered { remembered: false, .. }));
         assert!(steer(&steering, "[", set(&Scope::Node, on(false))).is_err());
-        assert!(steer(&steering, "*", set(&Scope::Node, Change::default())).is_err());
+        assert!(steer(&steering, "*", set(&Scope::Node, SettingsUpdate::default())).is_err());
         drop(steering);
 
         let steering = Steering::open(dir.path()).unwrap();
         let (out, mut sent) = mpsc::unbounded_channel();
-        steering.connected("n1", ConnId(1), Version { major: 9, minor: STEERABLE }, out);
-        let Message::Errand { id, errand: command } = sent.try_recv().unwrap() else { panic!() };
-        assert_eq!(serde_json::from_slice::<Errand>(&command).unwrap(), set(&Scope::Node, on(false)));
+        steering.connected("n1", ConnId(1), Version { major: 9, minor: COMMANDS_SINCE_MINOR }, out);
+        let Message::Command { id, command } = sent.try_recv().unwrap() else { panic!() };
+        assert_eq!(serde_json::from_slice::<NodeCommand>(&command).unwrap(), set(&Scope::Node, on(false)));
         steering.outcome("n1", ConnId(1), id, br#"{"failed":"no"}"#);
         let (out, mut sent) = mpsc::unbounded_channel();
-        steering.connected("n2", ConnId(2), Version { major: 9, minor: STEERABLE - 1 }, out);
+        steering.connected("n2", ConnId(2), Version { major: 9, minor: COMMANDS_SINCE_MINOR - 1 }, out);
         assert!(sent.try_recv().is_err(), "an old log-client does not accept commands");
         drop(steering);
 
@@ -379,7 +379,7 @@ mod tests {
         let _ = steer(&steering, "n2", set(&Scope::Node, on(true))).unwrap();
         let count_sent = |node| {
             let (out, mut sent) = mpsc::unbounded_channel();
-            steering.connected(node, ConnId(3), Version { major: 9, minor: STEERABLE }, out);
+            steering.connected(node, ConnId(3), Version { major: 9, minor: COMMANDS_SINCE_MINOR }, out);
             std::iter::from_fn(|| sent.try_recv().ok()).count()
         };
         assert_eq!((count_sent("n1"), count_sent("n2")), (1, 2), "the commands before and after the restart");
@@ -392,11 +392,11 @@ mod tests {
     }
 
     /// Settings of a node after all commands for it.
-    fn holds(orders: &[Order], node: &str) -> Change {
+    fn holds(orders: &[StandingCommand], node: &str) -> SettingsUpdate {
         let mine = orders.iter().filter(|order| matcher(&order.nodes).unwrap().is_match(node));
-        mine.fold(Change::default(), |mut holds, order| {
+        mine.fold(SettingsUpdate::default(), |mut holds, order| {
             if order.reset {
-                holds = Change::default();
+                holds = SettingsUpdate::default();
             }
             holds.merge(&order.change);
             holds
@@ -411,15 +411,15 @@ mod tests {
             let (mut short, mut long) = (Vec::new(), Vec::new());
             for (glob, enabled, what) in commands {
                 let change = match what {
-                    0 => Change::default(),
+                    0 => SettingsUpdate::default(),
                     1 => on(enabled),
-                    2 => Change { min_duration_ns: Some(u64::from(enabled)), ..Change::default() },
-                    _ => Change { sample: Some("1/2".into()), ..on(enabled) },
+                    2 => SettingsUpdate { min_duration_ns: Some(u64::from(enabled)), ..SettingsUpdate::default() },
+                    _ => SettingsUpdate { sample: Some("1/2".into()), ..on(enabled) },
                 };
                 let (nodes, reset) = (globs[glob], what == 0);
                 let action = if reset { Action::Reset } else { Action::Set(change.clone()) };
-                short = with_command(&short, nodes, &Errand { scope: Scope::Node, action }).unwrap();
-                long.push(Order { nodes: nodes.into(), scope: Scope::Node, reset, change, since: 0 });
+                short = with_command(&short, nodes, &NodeCommand { scope: Scope::Node, action }).unwrap();
+                long.push(StandingCommand { nodes: nodes.into(), scope: Scope::Node, reset, change, since: 0 });
             }
             for node in ["n1", "n2", "n3", "other"] {
                 prop_assert_eq!(holds(&short, node), holds(&long, node), "{}", node);

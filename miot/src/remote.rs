@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use clap::Args;
-use miot_proto::steer::{Reply, Request};
+use miot_proto::command::{OperatorReply, OperatorRequest};
 use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_FRAME, Message, Role, VERSION, frame_header};
 use miot_tls::failure::refusal;
 use miot_tls::{Files, TlsClient};
@@ -89,15 +89,15 @@ pub(crate) fn operator(
 }
 
 /// Asks one thing. What is refused is an error.
-pub(crate) fn ask(stream: &mut dyn Stream, request: &Request) -> anyhow::Result<Reply> {
+pub(crate) fn ask(stream: &mut dyn Stream, request: &OperatorRequest) -> anyhow::Result<OperatorReply> {
     say(stream, &Message::Ask { request: serde_json::to_vec(request)? })?;
     let reply = match receive(stream)? {
         Message::Answer { reply } => serde_json::from_slice(&reply)?,
-        Message::Refused { reason, .. } => Reply::Refused(reason),
+        Message::Refused { reason, .. } => OperatorReply::Refused(reason),
         _ => return Err(strange()),
     };
     match reply {
-        Reply::Refused(reason) => anyhow::bail!("the log-server refused: {reason}"),
+        OperatorReply::Refused(reason) => anyhow::bail!("the log-server refused: {reason}"),
         reply => Ok(reply),
     }
 }

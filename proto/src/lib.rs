@@ -9,7 +9,7 @@
 //! | [`debug`] | messages of a printf-style debug call, recorded raw |
 //! | [`job`] | what a process belongs to: job, step, user, control group |
 //! | [`batch`] | consecutive records of one stream, by column, as they are shipped |
-//! | [`status`], [`steer`] | how a cluster is, and what it is told: JSON within messages and answers |
+//! | [`status`], [`command`] | how a cluster is, and what it is told: JSON within messages and answers |
 //! | [`errno`] | names of error numbers |
 //! | [`text`] | names that a program chose, on a terminal |
 //! | [`units`] | sizes and durations in configuration files |
@@ -21,6 +21,7 @@
 pub mod activity;
 pub mod batch;
 mod bounded;
+pub mod command;
 pub mod control;
 pub mod debug;
 pub mod errno;
@@ -29,7 +30,6 @@ pub mod job;
 pub mod op;
 pub mod segment;
 pub mod status;
-pub mod steer;
 pub mod text;
 pub mod units;
 mod varint;

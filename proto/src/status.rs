@@ -5,7 +5,7 @@
 //! read as its default, what is not known is skipped. Times are the log-server's, in nanoseconds since 1970, unless said
 //! otherwise.
 
-use crate::steer::Order;
+use crate::command::StandingCommand;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct ClusterStatus {
     /// All nodes that it has heard of since its start, or has in its trace, by name.
     pub nodes: Vec<NodeStatus>,
     /// What it remembers for nodes that come, in the order in which it counts.
-    pub orders: Vec<Order>,
+    pub orders: Vec<StandingCommand>,
 }
 
 /// The log-server.

@@ -20,7 +20,7 @@
 //! 3. The server asks `Ping`, the log-client answers `Pong`: the offset of the clocks.
 //! 4. `Bye` after the last acknowledgement.
 //!
-//! Beside these, both sides of version [`STEERABLE`] and later: the log-client says how it is (`Report`), the server has errands for
+//! Beside these, both sides of version [`COMMANDS_SINCE_MINOR`] and later: the log-client says how it is (`Report`), the server has errands for
 //! it (`Errand`), which the log-client answers when they are done (`Outcome`). None of this is repeated on another connection.
 //!
 //! From an operator's side: `Hello` with [`Role::Operator`] → `Welcome`, then `Ask` → `Answer`, as often as wanted.
@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 /// Version of the messages. A server speaks with any client whose major part is its own.
 pub const VERSION: Version = Version { major: 3, minor: 1 };
 /// From this minor version on, log-clients report and can be steered. To others nothing of that is said.
-pub const STEERABLE: u16 = 1;
+pub const COMMANDS_SINCE_MINOR: u16 = 1;
 /// First bytes of every `Hello`, so that whoever speaks another protocol is told so.
 pub const GREETING: [u8; 8] = *b"MIOTWIRE";
 /// Largest payload of a frame, bytes.
@@ -416,15 +416,15 @@ pub enum Message {
         #[serde(with = "serde_bytes")]
         status: Vec<u8>,
     },
-    /// What a log-client is to do: a [`crate::steer::Errand`] as JSON.
-    Errand {
+    /// What a log-client is to do: a [`crate::command::NodeCommand`] as JSON.
+    Command {
         /// For the answer; not used twice on a connection.
         id: u64,
-        /// JSON, at most [`crate::steer::MAX_ORDER`] bytes.
+        /// JSON, at most [`crate::command::MAX_COMMAND`] bytes.
         #[serde(with = "serde_bytes")]
-        errand: Vec<u8>,
+        command: Vec<u8>,
     },
-    /// What became of an errand: a [`crate::steer::Outcome`] as JSON.
+    /// What became of an errand: a [`crate::command::CommandOutcome`] as JSON.
     Outcome {
         /// Of the errand.
         id: u64,
@@ -432,13 +432,13 @@ pub enum Message {
         #[serde(with = "serde_bytes")]
         outcome: Vec<u8>,
     },
-    /// An operator's [`crate::steer::Request`] as JSON.
+    /// An operator's [`crate::command::OperatorRequest`] as JSON.
     Ask {
-        /// JSON, at most [`crate::steer::MAX_ORDER`] bytes.
+        /// JSON, at most [`crate::command::MAX_COMMAND`] bytes.
         #[serde(with = "serde_bytes")]
         request: Vec<u8>,
     },
-    /// The server's [`crate::steer::Reply`] as JSON.
+    /// The server's [`crate::command::OperatorReply`] as JSON.
     Answer {
         /// JSON.
         #[serde(with = "serde_bytes")]

@@ -10,7 +10,7 @@ use crate::config::recording::SettingsChange;
 use miot_proto::control::{
     EXCEPTION_BYTES, ExceptionKind, MOST_EXCEPTIONS, Settings, exception, job_key, word,
 };
-use miot_proto::steer::Scope;
+use miot_proto::command::Scope;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 

@@ -4,7 +4,7 @@ use super::lock;
 use crate::config::recording::{ChoiceError, SettingsChange, parse_when_full, settings_summary};
 use crate::directory::{Control, ControlError, ExceptionError};
 use crate::survey::Survey;
-use miot_proto::steer::{self, Action, Errand, Outcome, Scope};
+use miot_proto::command::{self, Action, NodeCommand, CommandOutcome, Scope};
 use miot_proto::wire::Message;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
@@ -50,33 +50,33 @@ impl CommandHandler {
         command: &[u8],
         out: impl FnOnce(Message) + Send + 'static,
     ) {
-        let parsed = serde_json::from_slice::<Errand>(command);
+        let parsed = serde_json::from_slice::<NodeCommand>(command);
         let handler = Arc::clone(self);
         tokio::spawn(async move {
             let _busy = Arc::clone(&handler.busy).lock_owned().await;
             // Execution waits for locks, and a snapshot for the sweeper.
             let execution = tokio::task::spawn_blocking(move || match parsed {
                 Ok(command) => handler.run(&command),
-                Err(error) => Outcome::Failed(format!("this log-client does not know the command: {error}")),
+                Err(error) => CommandOutcome::Failed(format!("this log-client does not know the command: {error}")),
             });
-            let outcome = execution.await.unwrap_or_else(|error| Outcome::Failed(error.to_string()));
+            let outcome = execution.await.unwrap_or_else(|error| CommandOutcome::Failed(error.to_string()));
             if let Ok(outcome) = serde_json::to_vec(&outcome) {
                 out(Message::Outcome { id, outcome });
             }
         });
     }
 
-    fn run(&self, command: &Errand) -> Outcome {
+    fn run(&self, command: &NodeCommand) -> CommandOutcome {
         match self.try_run(command) {
             Ok(done) => {
                 tracing::info!(scope = ?command.scope, done, "command of the log-server executed");
-                Outcome::Done(done)
+                CommandOutcome::Done(done)
             }
-            Err(error) => Outcome::Failed(error.to_string()),
+            Err(error) => CommandOutcome::Failed(error.to_string()),
         }
     }
 
-    fn try_run(&self, command: &Errand) -> Result<String, CommandError> {
+    fn try_run(&self, command: &NodeCommand) -> Result<String, CommandError> {
         let control = &self.control;
         match (&command.scope, &command.action) {
             (Scope::Node, Action::Set(change)) => {
@@ -138,7 +138,7 @@ impl OutcomeQueue {
 }
 
 /// Converts a change from its wire form.
-fn from_wire(change: &steer::Change) -> Result<SettingsChange, ChoiceError> {
+fn from_wire(change: &command::SettingsUpdate) -> Result<SettingsChange, ChoiceError> {
     fn parsed<T: FromStr<Err = ChoiceError>>(text: &Option<String>) -> Result<Option<T>, ChoiceError> {
         text.as_deref().map(str::parse).transpose()
     }

@@ -14,7 +14,7 @@ use crate::spool::Spool;
 use crate::survey::Survey;
 use miot_proto::control::Settings;
 use miot_proto::status::{ExceptionStatus, MAX_REPORT, NodeReport, SettingsStatus, SpoolStatus};
-use miot_proto::steer::Scope;
+use miot_proto::command::Scope;
 use miot_proto::wire::Message;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,7 +3,7 @@
 use super::Peer;
 use super::stream::{FromServer, ToServer, both_ways};
 use super::transport::{ConnectOutcome, Receiver, Sender, ServerMessage, Transport};
-use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_HELLO, Message, Role, STEERABLE, VERSION, frame_header};
+use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_HELLO, Message, Role, COMMANDS_SINCE_MINOR, VERSION, frame_header};
 use miot_tls::failure::refusal;
 use rustix::net::sockopt;
 use std::io;
@@ -73,7 +73,7 @@ impl Transport for Tcp {
                 sender: writer,
                 receiver: reader,
                 through,
-                steerable: version.minor >= STEERABLE,
+                steerable: version.minor >= COMMANDS_SINCE_MINOR,
             },
             Message::Refused { reason, passing: true } => ConnectOutcome::NotNow(reason),
             Message::Refused { reason, .. } => ConnectOutcome::Refused(reason),
@@ -102,7 +102,7 @@ impl Receiver for FromServer {
                 Message::Ack { through } => return Ok(ServerMessage::Acknowledged(through)),
                 Message::Ping { sent } => return Ok(ServerMessage::ClockQuery(sent)),
                 Message::Refused { reason, .. } => return Ok(ServerMessage::Refused(reason)),
-                Message::Errand { id, errand } => return Ok(ServerMessage::Command(id, errand)),
+                Message::Command { id, command } => return Ok(ServerMessage::Command(id, command)),
                 // Messages of a higher minor version are not needed.
                 _ => {}
             }

@@ -64,6 +64,6 @@ pub(crate) enum ServerMessage {
     ClockQuery(i64),
     /// The log-server ends the connection, with the reason.
     Refused(String),
-    /// A command, see [`miot_proto::steer`]; the outcome repeats this id.
+    /// A command, see [`miot_proto::command`]; the outcome repeats this id.
     Command(u64, Vec<u8>),
 }

@@ -9,7 +9,7 @@ use crate::settings::config::Config;
 use crate::shared::Shared;
 use crate::store::budget::Budget;
 use crate::store::watermarks::FlowControl;
-use miot_proto::steer::{MAX_ORDER, Reply, Request};
+use miot_proto::command::{MAX_COMMAND, OperatorReply, OperatorRequest};
 use miot_proto::wire::{MAX_FRAME, Message, VERSION};
 use miot_tls::{Certificate, Role};
 use std::net::SocketAddr;
@@ -68,9 +68,9 @@ where
     // The server does not wait for operators when it stops.
     drop(shutdown.reading);
     send(&mut writer, &Message::Welcome { version: VERSION, through: 0 }).await?;
-    let (budget, flow) = (Budget::new(2 * MAX_ORDER), FlowControl::default());
+    let (budget, flow) = (Budget::new(2 * MAX_COMMAND), FlowControl::default());
     loop {
-        let next = timeout(MAX_IDLE, frames.next(2 * MAX_ORDER, &budget, &flow));
+        let next = timeout(MAX_IDLE, frames.next(2 * MAX_COMMAND, &budget, &flow));
         let message = tokio::select! {
             message = next => message,
             _ = shutdown.stop.wait_for(|stop| *stop) => return Ok(()),
@@ -92,7 +92,7 @@ where
         let reply = answer(&request, &name, rights, &shared).await;
         let mut reply = serde_json::to_vec(&reply).unwrap_or_default();
         if reply.len() > MAX_REPLY {
-            let refused = Reply::Refused(format!(
+            let refused = OperatorReply::Refused(format!(
                 "the answer has {} bytes, the maximum is {MAX_REPLY}; use /api/status and /api/watch over HTTP",
                 reply.len()
             ));
@@ -102,27 +102,27 @@ where
     }
 }
 
-async fn answer(request: &[u8], name: &str, rights: Rights, shared: &Arc<Shared>) -> Reply {
+async fn answer(request: &[u8], name: &str, rights: Rights, shared: &Arc<Shared>) -> OperatorReply {
     let (nodes, command, wait) = match (serde_json::from_slice(request), rights) {
         (Err(error), _) => {
-            return Reply::Refused(format!("this log-server cannot parse the request: {error}"));
+            return OperatorReply::Refused(format!("this log-server cannot parse the request: {error}"));
         }
-        (Ok(Request::Status), _) => return Reply::Status(Box::new(shared.status())),
-        (Ok(Request::Watch { window, top, step, steps }), _) => {
+        (Ok(OperatorRequest::Status), _) => return OperatorReply::Status(Box::new(shared.status())),
+        (Ok(OperatorRequest::Watch { window, top, step, steps }), _) => {
             let request = ActivityRequest { window, top: top as usize, step, steps: steps as usize };
             let activity = page::activity(shared, request).await;
-            let busy = || Reply::Refused("too many concurrent requests, try again".to_owned());
-            return activity.map_or_else(busy, |activity| Reply::Watched(Box::new(activity)));
+            let busy = || OperatorReply::Refused("too many concurrent requests, try again".to_owned());
+            return activity.map_or_else(busy, |activity| OperatorReply::Watched(Box::new(activity)));
         }
-        (Ok(Request::Steer { .. }), Rights::ReadOnly(reason)) => return Reply::Refused(reason.to_owned()),
-        (Ok(Request::Steer { nodes, errand: command, patience_ms }), Rights::Control) => {
-            (nodes, command, Duration::from_millis(patience_ms).min(MAX_WAIT))
+        (Ok(OperatorRequest::Steer { .. }), Rights::ReadOnly(reason)) => return OperatorReply::Refused(reason.to_owned()),
+        (Ok(OperatorRequest::Steer { nodes, command, timeout_ms }), Rights::Control) => {
+            (nodes, command, Duration::from_millis(timeout_ms).min(MAX_WAIT))
         }
     };
     tracing::info!(operator = name, nodes, ?command, "sending a command to nodes");
     let known = shared.monitor.node_names();
     let reply = shared.steering.steer(&nodes, command, known, wait).await;
-    reply.unwrap_or_else(|error| Reply::Refused(error.to_string()))
+    reply.unwrap_or_else(|error| OperatorReply::Refused(error.to_string()))
 }
 
 async fn send<W: AsyncWrite + Unpin>(writer: &mut W, message: &Message) -> Result<(), SessionEnd> {

@@ -12,7 +12,7 @@ use miot_proto::batch::Columns;
 use miot_proto::event::{Event, Ext, Kind, NONE};
 use miot_proto::op::{Op, posix};
 use miot_proto::status::ClusterStatus;
-use miot_proto::steer::{Reply, Request};
+use miot_proto::command::{OperatorReply, OperatorRequest};
 use miot_proto::wire::{
     self, FRAME_HEADER, GREETING, MAX_FRAME, Message, Process, ProcessKey, ProcessLoss, Role, Stream,
     StreamEnd, StreamKey, VERSION,
@@ -531,10 +531,10 @@ pub async fn status(server: &Server) -> ClusterStatus {
     let mut peer = Peer::connect(server.address).await;
     peer.send(&hello(Role::Operator, "operator", 0)).await;
     assert!(matches!(peer.receive().await, Some(Message::Welcome { .. })));
-    peer.send(&Message::Ask { request: serde_json::to_vec(&Request::Status).unwrap() }).await;
+    peer.send(&Message::Ask { request: serde_json::to_vec(&OperatorRequest::Status).unwrap() }).await;
     let Some(Message::Answer { reply }) = peer.receive().await else { panic!("no answer") };
     match serde_json::from_slice(&reply).unwrap() {
-        Reply::Status(status) => *status,
+        OperatorReply::Status(status) => *status,
         other => panic!("{other:?}"),
     }
 }

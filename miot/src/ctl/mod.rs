@@ -10,7 +10,7 @@ use cluster::Cluster;
 use miot_log_client::config::recorded::{Change, Layers, Ops, Sample, in_short, when_full_name};
 use miot_log_client::{Config, Control, ControlError, Reader, Snapshots, View};
 use miot_proto::control::{DIR_ENV, Settings, WhenFull};
-use miot_proto::steer::{self, Action};
+use miot_proto::command::{self, Action};
 use miot_proto::units::{format_bytes, format_duration, parse_duration};
 use serde::Serialize;
 use std::io::{Write, stdout};
@@ -163,7 +163,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 
 /// The same for the nodes of a log-server.
 fn through(server: &str, cluster: &Cluster, command: Command, format: Format) -> anyhow::Result<ExitCode> {
-    let switch = |on| Action::Set(steer::Change { enabled: Some(on), ..steer::Change::default() });
+    let switch = |on| Action::Set(command::SettingsUpdate { enabled: Some(on), ..command::SettingsUpdate::default() });
     let (action, patience) = match command {
         Command::Status => return cluster.status(server, format),
         Command::On => (switch(true), None),

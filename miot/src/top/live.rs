@@ -4,7 +4,7 @@ use super::update::{Order, State, Trouble, Update};
 use crate::chain;
 use crate::remote::{Stream, Tls, ask, operator, strange};
 use miot_proto::activity::{Watched, Window};
-use miot_proto::steer::{Reply, Request};
+use miot_proto::command::{OperatorReply, OperatorRequest};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ impl Live {
     /// What happens now.
     pub(crate) fn ask(&mut self, window: Window) -> anyhow::Result<Watched> {
         let mut stream = self.stream.take().map_or_else(|| self.call(), Ok)?;
-        let request = Request::Watch { window, top: 100, step: 1, steps: HISTORY };
-        let Reply::Watched(watched) = ask(&mut *stream, &request)? else { return Err(strange()) };
+        let request = OperatorRequest::Watch { window, top: 100, step: 1, steps: HISTORY };
+        let OperatorReply::Watched(watched) = ask(&mut *stream, &request)? else { return Err(strange()) };
         self.stream = Some(stream);
         Ok(*watched)
     }

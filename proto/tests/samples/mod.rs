@@ -227,7 +227,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("aside", Message::Aside),
         ("hello_operator", hello(Role::Operator)),
         ("report", Message::Report { status: br#"{"version":"0.1.0"}"#.to_vec() }),
-        ("errand", Message::Errand { id: 1, errand: br#"{"scope":"node","action":"snapshot"}"#.to_vec() }),
+        ("errand", Message::Command { id: 1, command: br#"{"scope":"node","action":"snapshot"}"#.to_vec() }),
         ("outcome", Message::Outcome { id: 1, outcome: br#"{"done":"on"}"#.to_vec() }),
         ("ask", Message::Ask { request: br#""status""#.to_vec() }),
         ("answer", Message::Answer { reply: br#"{"refused":"no"}"#.to_vec() }),

@@ -5,14 +5,14 @@ use crate::status::ClusterStatus;
 use serde::{Deserialize, Serialize};
 
 /// Longest request of an operator, and longest order to a node, bytes.
-pub const MAX_ORDER: usize = 3 << 10;
+pub const MAX_COMMAND: usize = 3 << 10;
 /// Longest job id that an order can name, bytes.
-pub const MAX_JOB: usize = 255;
+pub const MAX_JOB_ID: usize = 255;
 
 /// A change of what is recorded: what is `None` stays as it is. Choices are in the words of `miot ctl set`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Change {
+pub struct SettingsUpdate {
     /// On or off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
@@ -57,7 +57,7 @@ pub enum Scope {
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// Change what is recorded.
-    Set(Change),
+    Set(SettingsUpdate),
     /// Of the node: as its configuration has it. Of a job or process: no exception any more.
     Reset,
     /// Deliver what the lanes hold now, and say when it is read.
@@ -66,7 +66,7 @@ pub enum Action {
 
 /// An order to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Errand {
+pub struct NodeCommand {
     /// Whom it is about.
     pub scope: Scope,
     /// What to do.
@@ -75,7 +75,7 @@ pub struct Errand {
 
 /// What the log-server remembers and tells each node that comes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct StandingCommand {
     /// Glob of the names of nodes.
     pub nodes: String,
     /// Never [`Scope::Pid`]: a process does not come again.
@@ -84,7 +84,7 @@ pub struct Order {
     #[serde(default)]
     pub reset: bool,
     /// What holds then.
-    pub change: Change,
+    pub change: SettingsUpdate,
     /// When it was last changed, nanoseconds since 1970.
     pub since: i64,
 }
@@ -92,7 +92,7 @@ pub struct Order {
 /// What became of an errand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum CommandOutcome {
     /// Done, and what holds now, for people.
     Done(String),
     /// Not done, and why.
@@ -104,7 +104,7 @@ pub enum Outcome {
 /// What somebody asks of the log-server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Request {
+pub enum OperatorRequest {
     /// How is the cluster? For readers as well.
     Status,
     /// What happens? For readers as well.
@@ -123,24 +123,26 @@ pub enum Request {
         /// Glob of the names of nodes.
         nodes: String,
         /// What each is to do.
-        errand: Errand,
+        #[serde(rename = "errand")]
+        command: NodeCommand,
         /// How long to wait for nodes, milliseconds.
-        patience_ms: u64,
+        #[serde(rename = "patience_ms")]
+        timeout_ms: u64,
     },
 }
 
 /// The log-server's answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reply {
-    /// To [`Request::Status`].
+pub enum OperatorReply {
+    /// To [`OperatorRequest::Status`].
     Status(Box<ClusterStatus>),
-    /// To [`Request::Watch`].
+    /// To [`OperatorRequest::Watch`].
     Watched(Box<Watched>),
-    /// To [`Request::Steer`].
+    /// To [`OperatorRequest::Steer`].
     Steered {
         /// By name.
-        nodes: Vec<(String, Outcome)>,
+        nodes: Vec<(String, CommandOutcome)>,
         /// It is remembered for nodes that come.
         remembered: bool,
     },
@@ -148,10 +150,10 @@ pub enum Reply {
     Refused(String),
 }
 
-impl Change {
+impl SettingsUpdate {
     /// Takes from `later` what it says.
-    pub fn merge(&mut self, later: &Change) {
-        let Change { enabled, layers, ops, min_duration_ns, sample, when_full, wait_ns, flight_recorder } =
+    pub fn merge(&mut self, later: &SettingsUpdate) {
+        let SettingsUpdate { enabled, layers, ops, min_duration_ns, sample, when_full, wait_ns, flight_recorder } =
             later.clone();
         self.enabled = enabled.or(self.enabled);
         self.layers = layers.or(self.layers.take());
@@ -164,7 +166,7 @@ impl Change {
     }
 
     /// Says nothing any more of what `later` says.
-    pub fn forget(&mut self, later: &Change) {
+    pub fn forget(&mut self, later: &SettingsUpdate) {
         fn unless<T>(mine: &mut Option<T>, theirs: bool) {
             if theirs {
                 *mine = None;

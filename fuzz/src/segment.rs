@@ -12,7 +12,7 @@ use crate::Seed;
 use crate::input::Input;
 use miot_log_client::testing::{Reader, Sweep, made, sweep_bytes};
 use miot_proto::batch::{Columns, MAX_ROWS, MAX_TEXT};
-use miot_proto::event::{Event, Ext, Kind, SLOT_BYTES, put_ext, slots_for};
+use miot_proto::event::{Event, Ext, RecordKind, SLOT_BYTES, slots_for, write_ext};
 use miot_proto::segment::{
     Clock, HEADER_BYTES, LANE_BYTES, LaneState, MAGIC, MAJOR, SLOTS_OFFSET, header, lane as at,
 };
@@ -230,9 +230,9 @@ fn record(bytes: &mut [u8], lane: u8, ticks: u64, lost: u64, path: &[u8]) {
     let ext = Ext { path1: path, ..Ext::default() };
     let count = slots_for(&ext);
     let mut words = vec![[0; 8]; count];
-    words[0] = event.slot(Kind::Request, count as u8, attempt as u32);
+    words[0] = event.slot(RecordKind::Request, count as u8, attempt as u32);
     if count > 1 {
-        put_ext(&ext, |slot, word, value| words[slot][word] = value);
+        write_ext(&ext, |slot, word, value| words[slot][word] = value);
     }
     let (slots_at, slots) = (get(bytes, of_lane(lane, at::SLOTS_AT)), get(bytes, of_lane(lane, at::SLOTS)));
     let tail = get(bytes, of_lane(lane, at::TAIL)) >> 1;

@@ -17,7 +17,7 @@ use miot_log_client::testing::samples;
 use miot_log_server::Config;
 use miot_log_server::testing::{TestServer, now};
 use miot_proto::batch::Columns;
-use miot_proto::event::{Event, Ext, Kind, flag};
+use miot_proto::event::{Event, Ext, RecordKind, flag};
 use miot_proto::op::posix;
 use miot_proto::wire::{
     Counters, Device, DeviceKind, GREETING, Message, Process, ProcessKey, ProcessLoss, Role, Sample, Stream,
@@ -333,7 +333,7 @@ fn row(columns: &mut Columns, attempt: u64, time: i64, handle: u64, path: &[u8])
     let event = Event { op, handle, ..samples::read(attempt) };
     let ext = Ext { path1: path, ..Ext::default() };
     let ext = (!path.is_empty()).then_some(&ext);
-    columns.push(Kind::Request as u8, attempt, time, 1, &event, ext);
+    columns.push(RecordKind::Request as u8, attempt, time, 1, &event, ext);
 }
 
 /// A small number, or one at the edge of something.

@@ -17,7 +17,7 @@ use crate::scratch::Scratch;
 use miot_log_client::testing::made;
 use miot_log_client::testing::spool::{Place, Spooled};
 use miot_proto::batch::Columns;
-use miot_proto::event::{Event, Ext, Kind};
+use miot_proto::event::{Event, Ext, RecordKind};
 use miot_proto::wire::{
     FRAME_HEADER, GREETING, MAX_FRAME, Message, ProcessKey, ProcessLoss, Role, VERSION, frame_header,
     frame_header_of,
@@ -216,7 +216,7 @@ impl<'a> Play<'a> {
             let path: Vec<u8> = (0..text.min(4000)).map(|_| self.draw()).collect();
             let ext = Ext { path1: &path, ..Ext::default() };
             let ext = (text > 0).then_some(&ext);
-            columns.push(Kind::Request as u8, attempt, attempt as i64, 1, &event, ext);
+            columns.push(RecordKind::Request as u8, attempt, attempt as i64, 1, &event, ext);
         }
         made::packed(&columns)
     }
@@ -487,7 +487,7 @@ fn head(first: u64) -> Vec<u8> {
         node: "fuzz".into(),
         session: 9,
     };
-    hello.put_frame(&mut head);
+    hello.append_frame(&mut head);
     head
 }
 

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::segment::{Header, InFlightEntry, LaneRequests, Memory, SegmentFile, word};
 use crate::sweeper::{SegmentName, start_time};
 use miot_proto::event::NONE;
-use miot_proto::op::{Args, Op};
+use miot_proto::op::{ArgMeaning, Op};
 use miot_proto::segment::{Clock, HEADER_BYTES, LANE_BYTES, MAX_LANES, MAX_SEGMENT_BYTES, header};
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -204,7 +204,7 @@ fn table(segment: &dyn Memory, lanes: usize) -> Option<Vec<u8>> {
 impl LaneRequests {
     fn in_flight(self, header: &Header, age: impl Fn(u64) -> Duration, file: Vec<u8>) -> InFlight {
         let InFlightEntry { op, number, begin, handle, offset, length } = self.request;
-        let args = op.info().map_or(Args::Range, |info| info.args);
+        let args = op.info().map_or(ArgMeaning::Range, |info| info.args);
         let given = |value: u64, used| (value != NONE && used).then_some(value);
         let name = self.comm.split(|byte| *byte == 0).next().unwrap_or(&[]);
         InFlight {
@@ -216,8 +216,11 @@ impl LaneRequests {
             op,
             request: number,
             handle: (handle != 0).then_some(handle),
-            offset: given(offset, matches!(args, Args::Range | Args::Offset | Args::OffsetArg)),
-            length: given(length, matches!(args, Args::Range | Args::Length)),
+            offset: given(
+                offset,
+                matches!(args, ArgMeaning::Range | ArgMeaning::Offset | ArgMeaning::OffsetArg),
+            ),
+            length: given(length, matches!(args, ArgMeaning::Range | ArgMeaning::Length)),
             file,
             parent: self.parent.map(|outer| ParentRequest {
                 age: age(outer.begin),

@@ -6,7 +6,7 @@ mod support;
 
 use miot_log_server::columns::side_tables::{FileRow, RecordId, files};
 use miot_log_server::ids::{NodeId, StreamId};
-use miot_proto::event::{Kind, flag};
+use miot_proto::event::{RecordKind, flag};
 use miot_proto::op::posix;
 use miot_proto::wire::{Message, ProcessLoss, StreamEnd};
 use miot_trace_store::Table;
@@ -120,7 +120,7 @@ async fn path_record_that_outlived_its_events_is_stored_once() {
     node.batch(0, &[open(0, 10, 7, "/data")]).await;
     node.heartbeat(50).await;
     node.all_acked().await;
-    let named = Record { kind: Kind::File, path1: "/data".into(), ..read(2, 61, 7) };
+    let named = Record { kind: RecordKind::File, path1: "/data".into(), ..read(2, 61, 7) };
     let record = RecordId { stream: StreamId(1), attempt: named.attempt, handle: named.handle };
     let row = FileRow { file: 1, node: NodeId(0), path: b"/data"[..].into(), record: Some(record) };
     let server = server.crash_with(&[(Table::Files, files(&[row], |_| "a").unwrap())]).await;
@@ -289,7 +289,7 @@ async fn handle_is_known_to_a_batch_that_arrives_earlier() {
     node.stream(1, 10, 1).await;
     // The batch that uses the handle arrives before the one that opens it; a record in between
     // opens /other.
-    let named = Record { kind: Kind::File, path1: "/other".into(), ..read(1, 25, 6) };
+    let named = Record { kind: RecordKind::File, path1: "/other".into(), ..read(1, 25, 6) };
     node.batch(1, &[read(0, 20, 5), named, read(2, 30, 6)]).await;
     node.batch(0, &[open(0, 10, 5, "/opened"), read(1, 40, 6), read(2, 41, 99)]).await;
     let renamed = Record { op: posix::RENAME, path1: "/x".into(), path2: "/y".into(), ..read(3, 50, 0) };

@@ -64,10 +64,10 @@ impl Node {
         let pid = 1000 + generation;
         let definitions = support::Definitions::new(pid);
         let mut frames = Vec::new();
-        definitions.process(self.next()).put_frame(&mut frames);
+        definitions.process(self.next()).append_frame(&mut frames);
         for lane in 0..streams {
             let number = number_of(generation, streams, lane);
-            definitions.stream(self.next(), number, lane as u32).put_frame(&mut frames);
+            definitions.stream(self.next(), number, lane as u32).append_frame(&mut frames);
         }
         for batch in 0..BATCHES {
             for lane in 0..streams {
@@ -79,10 +79,10 @@ impl Node {
                 let (mut scratch, mut packed) = (Vec::new(), Vec::new());
                 columns(&rows).encode(&mut scratch, &mut packed);
                 let (stream, after) = (number_of(generation, streams, lane), batch * ROWS);
-                Message::Batch { seq: self.next(), stream, after, columns: packed }.put_frame(&mut frames);
+                Message::Batch { seq: self.next(), stream, after, columns: packed }.append_frame(&mut frames);
             }
             let watermark = begin + ((batch + 1) * ROWS) as i64 * STEP;
-            Message::Heartbeat { watermark }.put_frame(&mut frames);
+            Message::Heartbeat { watermark }.append_frame(&mut frames);
         }
         self.send(&frames).await;
     }
@@ -93,10 +93,10 @@ impl Node {
         let mut frames = Vec::new();
         for lane in 0..streams {
             let stream = number_of(generation, streams, lane);
-            definitions.stream_end(self.next(), stream, BATCHES * ROWS, time).put_frame(&mut frames);
+            definitions.stream_end(self.next(), stream, BATCHES * ROWS, time).append_frame(&mut frames);
         }
-        definitions.process_end(self.next(), time).put_frame(&mut frames);
-        Message::Heartbeat { watermark: time + 1 }.put_frame(&mut frames);
+        definitions.process_end(self.next(), time).append_frame(&mut frames);
+        Message::Heartbeat { watermark: time + 1 }.append_frame(&mut frames);
         self.send(&frames).await;
     }
 

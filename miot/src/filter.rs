@@ -81,7 +81,7 @@ impl Filter {
             known.with_context(|| format!("--layer {name}: no such layer; there are app, mpi-io, stdio, posix, fuse, client and block"))?;
         }
         for name in &self.op {
-            let known = miot_proto::op::all().any(|row| row.name == name);
+            let known = miot_proto::op::all_operations().any(|row| row.name == name);
             anyhow::ensure!(known, "--op {name}: no such operation; `miot stat DIR` lists those in a trace");
         }
         let mut globs = GlobSetBuilder::new();

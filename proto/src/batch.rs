@@ -48,7 +48,7 @@ pub struct ExtRow {
 /// Records of one stream, by column. All columns have the same length; rows are in stream order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
-    /// [`crate::event::Kind`] as a number.
+    /// [`crate::event::RecordKind`] as a number.
     pub kind: Vec<u8>,
     /// Layer and operation.
     pub op: Vec<Op>,
@@ -66,11 +66,11 @@ pub struct Columns {
     pub duration: Vec<u64>,
     /// File handle, 0 if none.
     pub handle: Vec<u64>,
-    /// See [`crate::op::Args`].
+    /// See [`crate::op::ArgMeaning`].
     pub offset: Vec<u64>,
-    /// See [`crate::op::Args`].
+    /// See [`crate::op::ArgMeaning`].
     pub length: Vec<u64>,
-    /// See [`crate::op::Res`].
+    /// See [`crate::op::ResultMeaning`].
     pub result: Vec<i64>,
     /// Extensions, in row order.
     pub ext: Vec<ExtRow>,

@@ -12,7 +12,7 @@
 //! word 1   completion time, raw clock ticks
 //! word 2   bits 0-47 duration in ticks (saturating) · bits 48-63 flags
 //! word 3   file handle id (a new one per open, counts up per process; 0 = none)
-//! word 4   offset, or the operation's own (see op::Args)
+//! word 4   offset, or the operation's own (see op::ArgMeaning)
 //! word 5   length asked for, or the operation's own
 //! word 6   result: bytes moved or another value; negative = −errno
 //! word 7   bits 0-31 attempt number of the lane, modulo 2³²: counts every record the lane was asked to
@@ -71,7 +71,7 @@ pub const MAX_DURATION: u64 = (1 << 48) - 1;
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum RecordKind {
     /// A completed request.
     Request = 1,
     /// Says which path a handle stands for, where no open event could say it: a descriptor opened
@@ -79,13 +79,13 @@ pub enum Kind {
     File = 2,
 }
 
-impl Kind {
+impl RecordKind {
     /// The kind with this number, if this version knows it.
     #[must_use]
-    pub fn from_number(number: u8) -> Option<Kind> {
+    pub fn from_number(number: u8) -> Option<RecordKind> {
         match number {
-            1 => Some(Kind::Request),
-            2 => Some(Kind::File),
+            1 => Some(RecordKind::Request),
+            2 => Some(RecordKind::File),
             _ => None,
         }
     }
@@ -117,14 +117,14 @@ pub mod flag {
     pub const UNALIGNED: u16 = 1 << OP_SHIFT;
     /// Bytes; what Darshan takes if it was not built otherwise (`--with-mem-align`).
     pub const MEMORY_ALIGNMENT: usize = 8;
-    /// Set by the tiers, never by a producer: `time` is not when the request completed, see [`moved`].
+    /// Set by the tiers, never by a producer: `time` is not when the request completed, see [`moved_bit`].
     pub const MOVED: u16 = 1 << 14;
     /// The bit that says that the completion time of an event of this operation was moved: it lay before that of the event
     /// before it in its stream, before what its node had promised, or in the future. [`MOVED`], but for the messages of a
     /// debug log, whose bits 8-14 are in use: there it is bit 1, which says nothing of them otherwise.
     #[inline]
     #[must_use]
-    pub const fn moved(op: crate::op::Op) -> u16 {
+    pub const fn moved_bit(op: crate::op::Op) -> u16 {
         let debug = crate::op::app::DEBUG;
         if op.layer == debug.layer && op.number == debug.number { OFFSET_QUERIED } else { MOVED }
     }
@@ -153,11 +153,11 @@ pub struct Event {
     pub flags: u16,
     /// Handle of the file, 0 if none.
     pub handle: u64,
-    /// See [`crate::op::Args`]; [`NONE`] if unused or unknown.
+    /// See [`crate::op::ArgMeaning`]; [`NONE`] if unused or unknown.
     pub offset: u64,
-    /// See [`crate::op::Args`]; [`NONE`] if unused.
+    /// See [`crate::op::ArgMeaning`]; [`NONE`] if unused.
     pub length: u64,
-    /// See [`crate::op::Res`]; negative = −errno.
+    /// See [`crate::op::ResultMeaning`]; negative = −errno.
     pub result: i64,
 }
 
@@ -217,7 +217,7 @@ impl Caller {
 
     /// What [`word`](Self::word) gave.
     #[must_use]
-    pub const fn of_word(word: u64) -> Caller {
+    pub const fn from_word(word: u64) -> Caller {
         Caller { tid: word as u32, uid: (word >> 32) as u32 }
     }
 }
@@ -231,7 +231,7 @@ impl Communicator {
 
     /// What [`word`](Self::word) gave.
     #[must_use]
-    pub const fn of_word(word: u64) -> Communicator {
+    pub const fn from_word(word: u64) -> Communicator {
         Communicator { rank: word as u32, size: (word >> 32) as u32 }
     }
 }
@@ -269,7 +269,7 @@ impl Event {
     /// The first slot of the record.
     #[inline(always)]
     #[must_use]
-    pub fn slot(&self, kind: Kind, slots: u8, attempt: u32) -> Slot {
+    pub fn slot(&self, kind: RecordKind, slots: u8, attempt: u32) -> Slot {
         let (duration, saturated) = if self.duration <= MAX_DURATION {
             (self.duration, 0)
         } else {
@@ -311,7 +311,7 @@ impl Event {
     }
 }
 
-/// Kind byte of a first slot.
+/// RecordKind byte of a first slot.
 #[inline]
 #[must_use]
 pub fn kind_of(slot: &Slot) -> u8 {
@@ -341,8 +341,8 @@ pub fn slots_for(ext: &Ext<'_>) -> usize {
 
 /// Writes an extension word by word, through `put(slot index from 1, word index, value)`.
 ///
-/// Paths longer than [`MAX_PATH`] are cut; the caller sets [`flag::PATH_CUT`] (see [`cut`]).
-pub fn put_ext(ext: &Ext<'_>, mut put: impl FnMut(usize, usize, u64)) {
+/// Paths longer than [`MAX_PATH`] are cut; the caller sets [`flag::PATH_CUT`] (see [`truncate_path`]).
+pub fn write_ext(ext: &Ext<'_>, mut put: impl FnMut(usize, usize, u64)) {
     let words = ext.words();
     let mut present = 0u64;
     for (bit, word) in words.iter().enumerate() {
@@ -385,7 +385,7 @@ pub fn put_ext(ext: &Ext<'_>, mut put: impl FnMut(usize, usize, u64)) {
 /// The part of a path that fits a record, and [`flag::PATH_CUT`] if some of it did not.
 #[inline]
 #[must_use]
-pub fn cut(path: &[u8]) -> (&[u8], u16) {
+pub fn truncate_path(path: &[u8]) -> (&[u8], u16) {
     match path.get(..MAX_PATH) {
         Some(head) if path.len() > MAX_PATH => (head, flag::PATH_CUT),
         _ => (path, 0),
@@ -413,8 +413,8 @@ pub fn ext_from_bytes(bytes: &[u8]) -> Option<Ext<'_>> {
         handle2: words[word::HANDLE2],
         offset2: words[word::OFFSET2],
         cpu_time: words[word::CPU_TIME],
-        caller: words[word::CALLER].map(Caller::of_word),
-        communicator: words[word::COMMUNICATOR].map(Communicator::of_word),
+        caller: words[word::CALLER].map(Caller::from_word),
+        communicator: words[word::COMMUNICATOR].map(Communicator::from_word),
         etypes: words[word::ETYPES],
         type_size: words[word::TYPE_SIZE],
         type_extent: words[word::TYPE_EXTENT],
@@ -437,7 +437,7 @@ mod tests {
             flags: u16, handle: u64, offset: u64, length: u64, result: i64, slots in 1..=MAX_SLOTS as u8, attempt: u32,
         ) {
             let event = Event { op: Op { layer, number }, request, enclosing, end, duration, flags, handle, offset, length, result };
-            let slot = event.slot(Kind::Request, slots, attempt);
+            let slot = event.slot(RecordKind::Request, slots, attempt);
             prop_assert_eq!(Event::from_slot(&slot), event);
             prop_assert_eq!((kind_of(&slot), slots_of(&slot), attempt_of(&slot)), (1, usize::from(slots), attempt));
         }
@@ -451,8 +451,8 @@ mod tests {
                 handle2: words[word::HANDLE2],
                 offset2: words[word::OFFSET2],
                 cpu_time: words[word::CPU_TIME],
-                caller: words[word::CALLER].map(Caller::of_word),
-                communicator: words[word::COMMUNICATOR].map(Communicator::of_word),
+                caller: words[word::CALLER].map(Caller::from_word),
+                communicator: words[word::COMMUNICATOR].map(Communicator::from_word),
                 etypes: words[word::ETYPES],
                 type_size: words[word::TYPE_SIZE],
                 type_extent: words[word::TYPE_EXTENT],
@@ -466,7 +466,7 @@ mod tests {
                 return Ok(());
             }
             let mut bytes = vec![0xffu8; (slots - 1) * SLOT_BYTES];
-            put_ext(&ext, |slot, word, value| {
+            write_ext(&ext, |slot, word, value| {
                 let at = (slot - 1) * SLOT_BYTES + word * 8;
                 bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
             });
@@ -493,7 +493,7 @@ mod tests {
             length: NONE,
             result: 0,
         };
-        let back = Event::from_slot(&event.slot(Kind::Request, 1, 0));
+        let back = Event::from_slot(&event.slot(RecordKind::Request, 1, 0));
         assert_eq!((back.duration, back.flags), (MAX_DURATION, flag::DURATION_SATURATED));
     }
 }

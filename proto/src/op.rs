@@ -57,7 +57,7 @@ impl Layer {
 
 /// Whether an operation moves file data or works on metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Class {
+pub enum OpClass {
     /// Moves bytes of a file from the file.
     Read,
     /// Moves bytes of a file to the file.
@@ -70,29 +70,29 @@ pub enum Class {
     Meta,
 }
 
-impl Class {
+impl OpClass {
     /// The name used in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Class::Read => "read",
-            Class::Write => "write",
-            Class::Copy => "copy",
-            Class::Sync => "sync",
-            Class::Meta => "meta",
+            OpClass::Read => "read",
+            OpClass::Write => "write",
+            OpClass::Copy => "copy",
+            OpClass::Sync => "sync",
+            OpClass::Meta => "meta",
         }
     }
 
     /// True for operations that move file data.
     #[must_use]
     pub const fn is_data(self) -> bool {
-        matches!(self, Class::Read | Class::Write | Class::Copy)
+        matches!(self, OpClass::Read | OpClass::Write | OpClass::Copy)
     }
 }
 
 /// What the `offset` and `length` words of an event hold for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Args {
+pub enum ArgMeaning {
     /// Neither is used.
     None,
     /// Byte offset in the file and bytes asked for.
@@ -110,7 +110,7 @@ pub enum Args {
 
 /// What a result that is not negative means; a negative one is always −errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Res {
+pub enum ResultMeaning {
     /// Nothing but success.
     Zero,
     /// Bytes moved.
@@ -138,13 +138,13 @@ pub struct OpInfo {
     /// Its name, unique in its layer.
     pub name: &'static str,
     /// Data or metadata, and which way data moves.
-    pub class: Class,
+    pub class: OpClass,
     /// How many paths its event may carry.
     pub paths: u8,
     /// What `offset` and `length` mean.
-    pub args: Args,
+    pub args: ArgMeaning,
     /// What `result` means.
-    pub result: Res,
+    pub result: ResultMeaning,
 }
 
 impl Op {
@@ -199,22 +199,22 @@ impl Op {
 
     /// Data or metadata; unknown operations count as metadata.
     #[must_use]
-    pub fn class(self) -> Class {
-        self.info().map_or(Class::Meta, |i| i.class)
+    pub fn class(self) -> OpClass {
+        self.info().map_or(OpClass::Meta, |i| i.class)
     }
 }
 
 /// The rows of all layers that have operations of their own. FUSE and block events use the rows of
 /// the client layer.
-pub fn all() -> impl Iterator<Item = &'static OpInfo> {
+pub fn all_operations() -> impl Iterator<Item = &'static OpInfo> {
     [app::TABLE, mpi_io::TABLE, stdio::TABLE, posix::TABLE, client::TABLE].into_iter().flatten()
 }
 
 /// What the table says of the operation of this name in this layer. FUSE and block events use the rows of the client layer.
 #[must_use]
-pub fn named(layer: &str, name: &str) -> Option<&'static OpInfo> {
+pub fn by_name(layer: &str, name: &str) -> Option<&'static OpInfo> {
     let layer = Layer::from_name(layer)?;
-    all().find(|row| {
+    all_operations().find(|row| {
         let number = Op { layer: layer as u8, number: row.op.number };
         row.name == name && number.info() == Some(row)
     })
@@ -224,13 +224,13 @@ macro_rules! operations {
     ($(#[$doc:meta])* $module:ident, $layer:expr; $($number:literal $konst:ident $name:literal $class:ident $paths:literal $args:ident $result:ident;)*) => {
         $(#[$doc])*
         pub mod $module {
-            use super::{Args, Class, Layer, Op, OpInfo, Res};
+            use super::{ArgMeaning, OpClass, Layer, Op, OpInfo, ResultMeaning};
             $(
                 #[doc = concat!("`", $name, "`")]
                 pub const $konst: Op = Op { layer: $layer as u8, number: $number };
             )*
             pub(super) const TABLE: &[OpInfo] = &[
-                $(OpInfo { op: $konst, name: $name, class: Class::$class, paths: $paths, args: Args::$args, result: Res::$result },)*
+                $(OpInfo { op: $konst, name: $name, class: OpClass::$class, paths: $paths, args: ArgMeaning::$args, result: ResultMeaning::$result },)*
             ];
         }
     };
@@ -535,14 +535,14 @@ operations! {
 
 #[cfg(test)]
 mod tests {
-    use super::{Op, all, client, mpi_io, named, posix, stdio};
+    use super::{Op, all_operations, by_name, client, mpi_io, posix, stdio};
     use std::collections::HashSet;
 
     #[test]
     fn numbers_are_dense_and_names_unique_in_a_layer() {
         let mut names = HashSet::new();
         let mut next = std::collections::HashMap::new();
-        for row in all() {
+        for row in all_operations() {
             let expected = next.entry(row.op.layer).or_insert(1u8);
             assert_eq!(row.op.number, *expected, "{}", row.name);
             *expected += 1;
@@ -553,7 +553,7 @@ mod tests {
 
     #[test]
     fn the_same_name_in_two_layers_is_two_operations() {
-        let found = |layer, name| named(layer, name).map(|row| row.op);
+        let found = |layer, name| by_name(layer, name).map(|row| row.op);
         assert_eq!(found("posix", "read"), Some(posix::READ));
         assert_eq!(found("mpi-io", "read"), Some(mpi_io::READ));
         assert_eq!(found("fuse", "read"), Some(client::READ));

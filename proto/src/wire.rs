@@ -517,7 +517,7 @@ macro_rules! seq {
 
 impl Message {
     /// Appends the message as one frame.
-    pub fn put_frame(&self, out: &mut Vec<u8>) {
+    pub fn append_frame(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; FRAME_HEADER]);
         // Writing to a Vec cannot fail, and no type here refuses to be serialized.
@@ -532,7 +532,7 @@ impl Message {
     #[must_use]
     pub fn frame(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        self.put_frame(&mut out);
+        self.append_frame(&mut out);
         out
     }
 

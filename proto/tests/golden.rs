@@ -10,7 +10,7 @@
 mod samples;
 
 use miot_proto::batch::Columns;
-use miot_proto::event::{self, Kind};
+use miot_proto::event::{self, RecordKind};
 use miot_proto::wire::{self, Message};
 use miot_proto::{control, op, segment};
 use std::fmt::Write as _;
@@ -60,7 +60,7 @@ fn check(name: &str, now: &[(String, String)]) {
 
 #[test]
 fn operation_numbers_and_names() {
-    let now: Vec<_> = op::all()
+    let now: Vec<_> = op::all_operations()
         .map(|row| {
             let layer = op::Layer::from_number(row.op.layer).unwrap();
             let meaning = format!(
@@ -90,7 +90,7 @@ fn frozen_event_records_still_read() {
         let slot: event::Slot =
             std::array::from_fn(|i| u64::from_le_bytes(bytes[8 * i..8 * i + 8].try_into().unwrap()));
         assert_eq!(event::slots_of(&slot) * event::SLOT_BYTES, bytes.len(), "{name}");
-        assert!(Kind::from_number(event::kind_of(&slot)).is_some(), "{name}");
+        assert!(RecordKind::from_number(event::kind_of(&slot)).is_some(), "{name}");
         assert_eq!(event::attempt_of(&slot), samples::ATTEMPT, "{name}");
         let (event, ext) = samples::expected(&name);
         assert_eq!(event::Event::from_slot(&slot), event, "{name}");
@@ -111,7 +111,7 @@ fn layouts() {
         }};
     }
     words!("event", event, WORDS SLOT_BYTES MAX_PATH MAX_SLOTS NONE);
-    words!("kind", event::Kind, Request File);
+    words!("kind", event::RecordKind, Request File);
     words!("flag", event::flag, PATH_CUT OFFSET_QUERIED ASYNC INTERRUPTED APPEND DIRECT DURATION_SATURATED LATE OP_SHIFT MOVED TIE);
     words!("layer", op::Layer, App MpiIo Stdio Posix Fuse Client Block);
     words!("segment", segment, MAGIC MAJOR MINOR HEADER_BYTES LANE_BYTES MAX_LANES SLOTS_OFFSET MIN_LANE_SLOTS

@@ -6,7 +6,7 @@
 use arrow_array::{
     ArrayRef, RecordBatch, StringArray, TimestampNanosecondArray, UInt64Array, new_null_array,
 };
-use miot_proto::op::named;
+use miot_proto::op::by_name;
 use miot_tests::browser::Browser;
 use miot_tests::built::built;
 use miot_tests::mpi;
@@ -494,7 +494,7 @@ fn a_month_of_a_cluster_is_one_small_page() {
     const FILES: i64 = 20_000;
     let trace = fresh("report-cluster").join("trace");
     let mut build = TraceBuilder::create(&trace).unwrap();
-    let op = |name: &str| named("posix", name).unwrap().op;
+    let op = |name: &str| by_name("posix", name).unwrap().op;
     for node in 0..4 {
         let process = build.process(Process {
             node: format!("n{node}"),

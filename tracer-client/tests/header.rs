@@ -66,7 +66,7 @@ fn constants() -> String {
         "\n/* Operations of the client, FUSE and block layers, of MPI-IO, and of the application. */"
     )
     .unwrap();
-    for row in op::all() {
+    for row in op::all_operations() {
         let layer = match Layer::from_number(row.op.layer) {
             Some(Layer::Client) => "CLIENT",
             Some(Layer::App) => "APP",

@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_proto::control::{self, Settings, WhenFull, word};
-use miot_proto::event::{self, Event, Kind, SLOT_BYTES, Slot};
+use miot_proto::event::{self, Event, RecordKind, SLOT_BYTES, Slot};
 use miot_proto::segment::{HEADER_BYTES, LANE_BYTES, LaneState, MAGIC, header, in_flight, lane};
 use miot_tracer::{
     Doing, Done, Ext, NONE, begin, begin_enclosing, begin_enclosing_on, begin_on, cancel, end, end_with, op,
@@ -237,7 +237,7 @@ fn a_segment_holds_what_was_recorded_and_by_whom() {
     );
     let ext = event::ext_from_bytes(&records[0].1).unwrap();
     assert_eq!(ext.path1, b"/data/a file");
-    assert_eq!(Kind::from_number(event::kind_of(&records[0].0)), Some(Kind::Request));
+    assert_eq!(RecordKind::from_number(event::kind_of(&records[0].0)), Some(RecordKind::Request));
 }
 
 #[test]

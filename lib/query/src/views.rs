@@ -1,6 +1,6 @@
 //! Views over the tables, as SQL. `docs/query.md` says what they are.
 
-use miot_proto::op::{self, Class};
+use miot_proto::op::{self, OpClass};
 use std::collections::BTreeSet;
 
 /// Their names.
@@ -53,7 +53,7 @@ FROM io GROUP BY trace, {by}"
 
 /// Operations that move data, with what they belong to.
 fn io() -> String {
-    let (reads, writes, copies) = (list(Class::Read), list(Class::Write), list(Class::Copy));
+    let (reads, writes, copies) = (list(OpClass::Read), list(OpClass::Write), list(OpClass::Copy));
     format!(
         "\
 SELECT e.time,
@@ -74,11 +74,11 @@ WHERE e.op IN ({reads}, {writes}, {copies})"
 }
 
 /// Names of the operations of a class. One name has one class in all layers.
-fn names(class: Class) -> BTreeSet<&'static str> {
-    op::all().filter(|info| info.class == class).map(|info| info.name).collect()
+fn names(class: OpClass) -> BTreeSet<&'static str> {
+    op::all_operations().filter(|info| info.class == class).map(|info| info.name).collect()
 }
 
-fn list(class: Class) -> String {
+fn list(class: OpClass) -> String {
     let quoted: Vec<String> = names(class).into_iter().map(|name| format!("'{name}'")).collect();
     quoted.join(", ")
 }
@@ -86,17 +86,17 @@ fn list(class: Class) -> String {
 #[cfg(test)]
 mod tests {
     use super::names;
-    use miot_proto::op::{self, Class, Res};
+    use miot_proto::op::{self, OpClass, ResultMeaning};
 
     #[test]
     fn a_name_says_the_class_and_data_operations_give_bytes() {
-        for info in op::all() {
-            let data = [Class::Read, Class::Write, Class::Copy]
+        for info in op::all_operations() {
+            let data = [OpClass::Read, OpClass::Write, OpClass::Copy]
                 .into_iter()
                 .filter(|c| names(*c).contains(info.name));
             let expected = Some(info.class).filter(|class| class.is_data());
             assert_eq!(data.collect::<Vec<_>>(), Vec::from_iter(expected), "{info:?}");
-            assert_eq!(info.class.is_data(), info.result == Res::Bytes, "{info:?}");
+            assert_eq!(info.class.is_data(), info.result == ResultMeaning::Bytes, "{info:?}");
         }
     }
 }

@@ -12,7 +12,7 @@
 use crate::events::{Event, Events, Names};
 use crate::outermost::Outermost;
 use arrow_array::RecordBatch;
-use miot_proto::op::{Class, Layer};
+use miot_proto::op::{Layer, OpClass};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -169,10 +169,10 @@ impl Spread {
         self.times = Some((first.min(begin), last.max(end)));
         let moved = event.moved();
         let (read, written) = match event.class() {
-            Class::Read => (moved, 0),
-            Class::Write => (0, moved),
-            Class::Copy => (moved, moved),
-            Class::Sync | Class::Meta => (0, 0),
+            OpClass::Read => (moved, 0),
+            OpClass::Write => (0, moved),
+            OpClass::Copy => (moved, moved),
+            OpClass::Sync | OpClass::Meta => (0, 0),
         };
         // A request that spans very many of them would take that long each time.
         let longest = (self.most as i64 / 8).max(4);

@@ -7,7 +7,7 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{Array as _, ArrowPrimitiveType, PrimitiveArray, RecordBatch};
 use miot_proto::event::flag;
-use miot_proto::op::{Class, Layer, OpInfo, Res};
+use miot_proto::op::{Layer, OpClass, OpInfo, ResultMeaning};
 use miot_trace_store::schema::NameKey;
 
 /// The columns that [`Events`] needs, for [`miot_trace_store::Select`].
@@ -96,8 +96,8 @@ pub struct Event {
 impl Event {
     /// Read, write, copy, sync or metadata; metadata for an unknown operation.
     #[must_use]
-    pub fn class(&self) -> Class {
-        self.info.map_or(Class::Meta, |info| info.class)
+    pub fn class(&self) -> OpClass {
+        self.info.map_or(OpClass::Meta, |info| info.class)
     }
 
     /// Nanoseconds from begin to completion.
@@ -110,7 +110,7 @@ impl Event {
     #[must_use]
     pub fn moved(&self) -> u64 {
         match self.info {
-            Some(info) if info.result == Res::Bytes => u64::try_from(self.result).unwrap_or(0),
+            Some(info) if info.result == ResultMeaning::Bytes => u64::try_from(self.result).unwrap_or(0),
             _ => 0,
         }
     }
@@ -124,8 +124,9 @@ impl Event {
     /// The request gave a new open file.
     #[must_use]
     pub fn opens(&self) -> bool {
-        let opens =
-            |info: &OpInfo| info.result == Res::Fd || matches!(info.name, "open" | "create" | "opendir");
+        let opens = |info: &OpInfo| {
+            info.result == ResultMeaning::Fd || matches!(info.name, "open" | "create" | "opendir")
+        };
         !self.failed() && self.handle.is_some() && self.info.is_some_and(opens)
     }
 
@@ -285,7 +286,7 @@ impl Iterator for Events<'_> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::Event;
-    use miot_proto::op::{Layer, named};
+    use miot_proto::op::{Layer, by_name};
 
     /// A POSIX request of process 1 to file 1.
     pub(crate) fn event(op: &str, begin: i64, took: i64, result: i64) -> Event {
@@ -299,7 +300,7 @@ pub(crate) mod tests {
             stream: 1,
             op: 0,
             layer: Some(Layer::Posix),
-            info: named("posix", op),
+            info: by_name("posix", op),
             file: Some(1),
             file2: None,
             handle: None,

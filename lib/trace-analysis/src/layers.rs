@@ -8,7 +8,7 @@ use crate::link::{Linker, Nodes, Requests, Tree};
 use crate::ops::Operations;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, RecordBatch};
-use miot_proto::op::{Args, Class, Layer, OpInfo, Res};
+use miot_proto::op::{ArgMeaning, Layer, OpClass, OpInfo, ResultMeaning};
 use parents::Parents;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -83,16 +83,16 @@ impl Tally {
     fn of(info: Option<&OpInfo>, length: Option<i64>, result: i64, time: u64) -> Tally {
         let mut tally = Tally { calls: 1, time, ..Tally::default() };
         let Some(info) = info else { return tally };
-        let moved = if info.result == Res::Bytes { u64::try_from(result).unwrap_or(0) } else { 0 };
+        let moved = if info.result == ResultMeaning::Bytes { u64::try_from(result).unwrap_or(0) } else { 0 };
         let asked = match info.args {
-            Args::Range | Args::Length => length.and_then(|length| u64::try_from(length).ok()),
+            ArgMeaning::Range | ArgMeaning::Length => length.and_then(|length| u64::try_from(length).ok()),
             _ => None,
         };
         let asked = asked.unwrap_or(moved);
-        if matches!(info.class, Class::Read | Class::Copy) {
+        if matches!(info.class, OpClass::Read | OpClass::Copy) {
             (tally.read_asked, tally.read_moved) = (asked, moved);
         }
-        if matches!(info.class, Class::Write | Class::Copy) {
+        if matches!(info.class, OpClass::Write | OpClass::Copy) {
             (tally.write_asked, tally.write_moved) = (asked, moved);
         }
         tally

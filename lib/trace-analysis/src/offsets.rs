@@ -5,7 +5,7 @@
 
 use crate::events::Event;
 use crate::place::Place;
-use miot_proto::op::Class;
+use miot_proto::op::OpClass;
 use serde::Serialize;
 
 /// Fields of a grid: by time, by offset.
@@ -72,9 +72,9 @@ impl Grid {
     /// Marks what an event did; nothing if it moved no bytes, or it is not known where.
     pub fn add(grid: &mut Option<Grid>, event: &Event, place: &Place) {
         let mark = match event.class() {
-            Class::Read => READ,
-            Class::Write | Class::Copy => WRITTEN,
-            Class::Sync | Class::Meta => return,
+            OpClass::Read => READ,
+            OpClass::Write | OpClass::Copy => WRITTEN,
+            OpClass::Sync | OpClass::Meta => return,
         };
         let before = grid.as_ref().map_or(0, |grid| grid.requests);
         for piece in place.pieces(event.offset, event.moved()).filter(|piece| piece.bytes > 0) {

@@ -54,7 +54,7 @@ impl Operations {
     fn new_number(&mut self, layer: &str, op: &str) -> usize {
         let named = &mut self.named;
         *self.numbers.entry((layer.to_owned(), op.to_owned())).or_insert_with(|| {
-            named.push(Named { layer: layer.to_owned(), op: op.to_owned(), info: op::named(layer, op) });
+            named.push(Named { layer: layer.to_owned(), op: op.to_owned(), info: op::by_name(layer, op) });
             named.len() - 1
         })
     }

@@ -34,7 +34,7 @@ use crate::place::{Place, Places};
 use crate::programs::{LeftOut, Member, Program, Programs, SystemFiles};
 use crate::recent::Recent;
 use arrow_array::RecordBatch;
-use miot_proto::op::{Class, Layer};
+use miot_proto::op::{Layer, OpClass};
 use miot_trace_store::FileNames;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -312,10 +312,10 @@ impl Accesses {
         }
         let class = event.class();
         if let Some(file) = event.file {
-            let is_write = class != Class::Read;
+            let is_write = class != OpClass::Read;
             self.access(event, file, is_write, place, moved, paths);
         }
-        if let (Class::Copy, Some(source)) = (class, event.file2) {
+        if let (OpClass::Copy, Some(source)) = (class, event.file2) {
             self.access(event, source, false, &Place::Unknown, moved, paths);
         }
     }

@@ -114,11 +114,11 @@ mod tests {
     use crate::events::tests::event;
     use crate::view::Range;
     use miot_proto::event::flag;
-    use miot_proto::op::{Layer, named};
+    use miot_proto::op::{Layer, by_name};
     use miot_trace_store::FileNames;
 
     fn mpi(op: &str, result: i64) -> Event {
-        let info = named("mpi-io", op);
+        let info = by_name("mpi-io", op);
         Event { layer: Some(Layer::MpiIo), info, handle: Some(7), ..event("write", 0, 1, result) }
     }
 

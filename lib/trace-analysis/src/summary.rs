@@ -16,7 +16,7 @@ use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt32T
 use arrow_array::{Array, RecordBatch};
 use hdrhistogram::Histogram;
 use miot_proto::event::flag;
-use miot_proto::op::{Class, Res};
+use miot_proto::op::{OpClass, ResultMeaning};
 use miot_trace_store::FileNames;
 use std::collections::{BTreeMap, HashSet};
 
@@ -63,8 +63,8 @@ impl Tally {
     fn add(&mut self, what: &What, duration: u64) {
         self.requests += 1;
         self.opens += u64::from(what.opens);
-        self.reads += u64::from(what.class == Class::Read);
-        self.writes += u64::from(matches!(what.class, Class::Write | Class::Copy));
+        self.reads += u64::from(what.class == OpClass::Read);
+        self.writes += u64::from(matches!(what.class, OpClass::Write | OpClass::Copy));
         self.bytes_read = self.bytes_read.saturating_add(what.read);
         self.bytes_written = self.bytes_written.saturating_add(what.written);
         self.time = self.time.saturating_add(duration);
@@ -83,7 +83,7 @@ impl Tally {
 
 /// One request, as a tally needs it.
 struct What {
-    class: Class,
+    class: OpClass,
     opens: bool,
     read: u64,
     written: u64,
@@ -164,10 +164,12 @@ impl Summary {
             self.last = Some(self.last.map_or(end, |last| last.max(end)));
             let number = self.operations.number(&mut numbers, row);
             let info = self.operations.get(number).info;
-            let mark = info.map_or(flag::MOVED, |info| flag::moved(info.op));
+            let mark = info.map_or(flag::MOVED, |info| flag::moved_bit(info.op));
             self.moved += u64::from(flags.value(row) & mark != 0);
             let moved = match info {
-                Some(info) if info.result == Res::Bytes => u64::try_from(result.value(row)).unwrap_or(0),
+                Some(info) if info.result == ResultMeaning::Bytes => {
+                    u64::try_from(result.value(row)).unwrap_or(0)
+                }
                 _ => 0,
             };
             self.operation(number).add(took, result.value(row) < 0, moved);
@@ -185,26 +187,26 @@ impl Summary {
             if enclosing.is_valid(row) || is_served() {
                 continue;
             }
-            let class = info.map_or(Class::Meta, |i| i.class);
+            let class = info.map_or(OpClass::Meta, |i| i.class);
             let what = What {
                 class,
                 opens: result.value(row) >= 0
                     && handle.is_valid(row)
                     && info.is_some_and(|i| {
-                        i.result == Res::Fd || matches!(i.name, "open" | "create" | "opendir")
+                        i.result == ResultMeaning::Fd || matches!(i.name, "open" | "create" | "opendir")
                     }),
-                read: if matches!(class, Class::Read | Class::Copy) { moved } else { 0 },
-                written: if matches!(class, Class::Write | Class::Copy) { moved } else { 0 },
+                read: if matches!(class, OpClass::Read | OpClass::Copy) { moved } else { 0 },
+                written: if matches!(class, OpClass::Write | OpClass::Copy) { moved } else { 0 },
             };
             owner.tally.add(&what, took);
             self.total.add(&what, took);
             if file.is_valid(row) {
                 // A copy is a read of the one file and a write of the other.
-                let read = if class == Class::Copy { 0 } else { what.read };
+                let read = if class == OpClass::Copy { 0 } else { what.read };
                 self.by_file.get(file.value(row)).add(&What { read, ..what }, took);
             }
-            if class == Class::Copy && file2.is_valid(row) {
-                let source = What { class: Class::Read, opens: false, read: moved, written: 0 };
+            if class == OpClass::Copy && file2.is_valid(row) {
+                let source = What { class: OpClass::Read, opens: false, read: moved, written: 0 };
                 self.by_file.get(file2.value(row)).add(&source, took);
             }
         }

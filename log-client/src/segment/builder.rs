@@ -6,7 +6,7 @@ use crate::clock::{ClockReading, Clocks, Now, Timeline};
 use crate::facts::{Fact, Sink};
 use crate::testing::samples;
 use miot_proto::batch::Columns;
-use miot_proto::event::{Event, Ext, Kind, SLOT_BYTES, put_ext, slots_for};
+use miot_proto::event::{Event, Ext, RecordKind, SLOT_BYTES, slots_for, write_ext};
 use miot_proto::segment::{
     Clock, HEADER_BYTES, LANE_BYTES, LaneState, MAGIC, MAJOR, SLOTS_OFFSET, header, in_flight, lane as at,
 };
@@ -140,10 +140,10 @@ impl SegmentBuilder {
         let event = Event { request, end, duration: 10, ..samples::read(attempt.into()) };
         let ext = Ext { path1: path, ..Ext::default() };
         let count = slots_for(&ext);
-        let mut words = vec![event.slot(Kind::Request, count as u8, attempt)];
+        let mut words = vec![event.slot(RecordKind::Request, count as u8, attempt)];
         if count > 1 {
             words.resize(count, [0; 8]);
-            put_ext(&ext, |slot, word, value| words[slot][word] = value);
+            write_ext(&ext, |slot, word, value| words[slot][word] = value);
         }
         words
     }

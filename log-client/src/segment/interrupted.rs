@@ -11,7 +11,7 @@ use super::in_flight_entry::InFlightEntry;
 use super::lane::LaneOwner;
 use super::{SweepContext, Tally};
 use crate::facts::Fact;
-use miot_proto::event::{Event, Kind, flag};
+use miot_proto::event::{Event, RecordKind, flag};
 use miot_proto::segment::lane as at;
 
 /// `-EINTR`.
@@ -67,12 +67,12 @@ pub(super) fn deliver(
         let noticed = clock.time(end);
         let time = open.progress.safe.admit(noticed);
         if time != noticed {
-            event.flags |= flag::moved(event.op);
+            event.flags |= flag::moved_bit(event.op);
             tally.clamped += 1;
         }
         // A producer that claims so many losses has used up the numbers.
         let Some(after) = next.checked_add(1) else { break };
-        columns.push(Kind::Request as u8, next, time, clock.last().span(event.duration), &event, None);
+        columns.push(RecordKind::Request as u8, next, time, clock.last().span(event.duration), &event, None);
         next = after;
     }
     if !columns.is_empty() {

@@ -4,7 +4,7 @@ use crate::clock::Timeline;
 use crate::watermark::SafeTime;
 use miot_proto::batch::Columns;
 use miot_proto::event::{
-    Event, Kind, MAX_SLOTS, SLOT_BYTES, Slot, attempt_of, ext_from_bytes, flag, kind_of, slots_of,
+    Event, MAX_SLOTS, RecordKind, SLOT_BYTES, Slot, attempt_of, ext_from_bytes, flag, kind_of, slots_of,
 };
 
 /// A step of the attempt number of at least this much goes backwards and is not a loss.
@@ -85,12 +85,12 @@ pub(super) fn parse(
         };
         progress.next_attempt = attempt.saturating_add(1);
         progress.started = true;
-        let Some(kind) = Kind::from_number(kind_of(&first)) else {
+        let Some(kind) = RecordKind::from_number(kind_of(&first)) else {
             counts.unknown += 1;
             continue;
         };
         let mut event = Event::from_slot(&first);
-        if kind == Kind::Request && !event.op.is_defined() {
+        if kind == RecordKind::Request && !event.op.is_defined() {
             counts.undefined += 1;
             continue;
         }
@@ -99,7 +99,7 @@ pub(super) fn parse(
         let time = if present.covers(ticks) { present.time(ticks) } else { clock.time(ticks) };
         let admitted = progress.safe.admit(time);
         // Producers may not set this flag.
-        let mark = flag::moved(event.op);
+        let mark = flag::moved_bit(event.op);
         event.flags &= !mark;
         if ticks != event.end || admitted != time {
             event.flags |= mark;

@@ -122,7 +122,7 @@ impl Shipper {
 
     fn report(&self, out: &mut Vec<u8>) {
         if let Some(message) = self.services.as_ref().and_then(|services| services.reporter.message()) {
-            message.put_frame(out);
+            message.append_frame(out);
         }
     }
 
@@ -202,7 +202,7 @@ impl Shipper {
         loop {
             for (sent, received) in self.clock_queries().drain(..) {
                 let answered = self.clock.now();
-                Message::Pong { sent, received, answered }.put_frame(&mut out);
+                Message::Pong { sent, received, answered }.append_frame(&mut out);
             }
             if !out.is_empty() {
                 // Without delay: the longer an answer takes, the less precise it is.
@@ -210,7 +210,7 @@ impl Shipper {
                 out.clear();
             }
             if steerable {
-                self.outcomes().take().iter().for_each(|outcome| outcome.put_frame(&mut out));
+                self.outcomes().take().iter().for_each(|outcome| outcome.append_frame(&mut out));
                 if Instant::now() >= report_at {
                     self.report(&mut out);
                     report_at = Instant::now() + REPORT_EVERY;
@@ -220,7 +220,7 @@ impl Shipper {
             let done = self.spool.is_done();
             spooled.take(&mut out, WRITE_BYTES);
             if done {
-                Message::Bye.put_frame(&mut out);
+                Message::Bye.append_frame(&mut out);
             }
             if out.is_empty() {
                 tokio::select! {

@@ -158,7 +158,7 @@ impl Spool {
                             Some(_) if number <= acknowledged => {}
                             Some(stream) => {
                                 if let Some(message) = runs.message(stream, number) {
-                                    message.put_frame(&mut bytes);
+                                    message.append_frame(&mut bytes);
                                 } else if !runs.has(stream) {
                                     bytes.extend_from_slice(frame.bytes);
                                 }
@@ -180,7 +180,7 @@ impl Spool {
         if let Some(watermark) = watermark {
             bytes[WATERMARK_AT as usize..HEADER as usize]
                 .copy_from_slice(&format::watermark_bytes(watermark));
-            Message::Heartbeat { watermark }.put_frame(&mut bytes);
+            Message::Heartbeat { watermark }.append_frame(&mut bytes);
         }
         bytes.extend(mark_interval.last().unwrap_or_default());
         Ok(bytes)

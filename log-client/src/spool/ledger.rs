@@ -126,7 +126,7 @@ impl Ledger {
             }
             LedgerNote::StreamEnd(stream) => {
                 self.define(Some(stream), define);
-                put_frame(&mut self.buffer, frame);
+                append_frame(&mut self.buffer, frame);
                 self.append()?;
             }
             LedgerNote::ProcessEnd { key, lossy } => {
@@ -134,7 +134,7 @@ impl Ledger {
                     if !self.processes.contains(&key) {
                         self.define(None, define);
                     }
-                    put_frame(&mut self.buffer, frame);
+                    append_frame(&mut self.buffer, frame);
                     self.append()?;
                 }
             }
@@ -158,7 +158,7 @@ impl Ledger {
                 }
                 _ => {}
             }
-            put_frame(&mut self.buffer, frame.bytes);
+            append_frame(&mut self.buffer, frame.bytes);
         }
     }
 
@@ -191,7 +191,7 @@ fn drain_entry(position: DrainPosition, number: u64, salt: u128) -> [u8; ENTRY] 
     bytes
 }
 
-fn put_frame(out: &mut Vec<u8>, frame: &[u8]) {
+fn append_frame(out: &mut Vec<u8>, frame: &[u8]) {
     out.extend_from_slice(&FRAME);
     out.extend_from_slice(&(frame.len() as u32).to_le_bytes());
     out.extend_from_slice(frame);
@@ -326,7 +326,7 @@ impl LedgerContents {
     /// Encodes the content as a ledger.
     pub(super) fn bytes(&self, salt: u128) -> Vec<u8> {
         let mut out = header(salt).to_vec();
-        let put = |out: &mut Vec<u8>, message: Message| put_frame(out, &message.frame());
+        let put = |out: &mut Vec<u8>, message: Message| append_frame(out, &message.frame());
         for (key, entries) in &self.processes {
             if let Some(process) = &entries.process {
                 put(&mut out, Message::Process { seq: 0, process: process.clone() });

@@ -331,7 +331,7 @@ impl Spool {
             node: self.node.clone(),
             session: self.session(),
         };
-        hello.put_frame(&mut head);
+        hello.append_frame(&mut head);
         head
     }
 

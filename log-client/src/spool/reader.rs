@@ -149,7 +149,7 @@ impl Reader {
         while out.len() < limit {
             let Some(info) = self.next_file_info() else {
                 if let Some(trailer) = self.spool.take_trailer(self.read) {
-                    trailer.put_frame(out);
+                    trailer.append_frame(out);
                 }
                 return;
             };

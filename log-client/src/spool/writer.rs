@@ -197,7 +197,7 @@ impl Writer {
         }
         let mut frame = std::mem::take(&mut self.frame);
         frame.clear();
-        message.put_frame(&mut frame);
+        message.append_frame(&mut frame);
         let bytes = frame.len() as u64;
         let note = LedgerNote::of(message, taken);
         let result = self.write_pending().and_then(|()| self.append(self.number, &frame, (note, None)));

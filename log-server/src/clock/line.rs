@@ -99,7 +99,7 @@ impl CorrectionLine {
             // Only the server sets these marks.
             *flags &= !(flag::TIE | flag::LATE);
             if merged > latest {
-                let moved = rows.op.get(row).map_or(flag::MOVED, |op| flag::moved(*op));
+                let moved = rows.op.get(row).map_or(flag::MOVED, |op| flag::moved_bit(*op));
                 (*time, *flags) = (latest, *flags | flag::LATE | moved);
                 cut += 1;
                 continue;

@@ -2,7 +2,7 @@
 //! on.
 
 use arrow_array::{ArrayRef, StringArray};
-use miot_proto::op::{Args, Layer, Op, Res, app, client, mpi_io, posix, stdio};
+use miot_proto::op::{ArgMeaning, Layer, Op, ResultMeaning, app, client, mpi_io, posix, stdio};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -83,14 +83,14 @@ impl Ops {
             key,
             layer,
             has: match info.map(|info| info.args) {
-                Some(Args::None) => 0,
-                Some(Args::Range) | None => has::OFFSET | has::LENGTH,
-                Some(Args::Length) => has::LENGTH,
-                Some(Args::Offset) => has::OFFSET,
-                Some(Args::OffsetArg) => has::OFFSET | has::ARG,
-                Some(Args::Arg) => has::ARG,
+                Some(ArgMeaning::None) => 0,
+                Some(ArgMeaning::Range) | None => has::OFFSET | has::LENGTH,
+                Some(ArgMeaning::Length) => has::LENGTH,
+                Some(ArgMeaning::Offset) => has::OFFSET,
+                Some(ArgMeaning::OffsetArg) => has::OFFSET | has::ARG,
+                Some(ArgMeaning::Arg) => has::ARG,
             },
-            opens: info.is_some_and(|info| info.result == Res::Fd && info.paths > 0)
+            opens: info.is_some_and(|info| info.result == ResultMeaning::Fd && info.paths > 0)
                 || op == mpi_io::OPEN
                 || is(&[client::OPEN, client::CREATE, client::OPENDIR]),
             closes: [posix::CLOSE, posix::CLOSEDIR, stdio::FCLOSE, stdio::PCLOSE, mpi_io::CLOSE]

@@ -11,7 +11,7 @@ use crate::ids::catalog::{Catalog, Process};
 use crate::ids::{NodeId, ProcessId, StreamId};
 use crate::store::merge::{MergeStep, RowRef};
 use miot_proto::batch::{Columns, ExtRow};
-use miot_proto::event::{EXT_WORDS, Kind, NONE, word};
+use miot_proto::event::{EXT_WORDS, NONE, RecordKind, word};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -73,7 +73,7 @@ pub fn resolve<'a, T>(catalog: &mut Catalog, ops: &mut Ops, step: &'a MergeStep<
             stream: source.stream,
             process: process_indices.get(&id).copied().unwrap_or(usize::MAX),
             exts: &columns.ext[first..after],
-            mixed: columns.kind[start..end].iter().any(|kind| *kind != Kind::Request as u8),
+            mixed: columns.kind[start..end].iter().any(|kind| *kind != RecordKind::Request as u8),
             handle: 0,
             version: u64::MAX,
             file: 0,
@@ -112,7 +112,7 @@ impl<'a> Resolver<'_, 'a> {
     fn add_row(&mut self, cursor: &mut Cursor<'a>, process: &mut Process, at: RowRef) {
         let row = at.row as usize;
         let handle = cursor.columns.handle[row];
-        if cursor.mixed && cursor.columns.kind[row] != Kind::Request as u8 {
+        if cursor.mixed && cursor.columns.kind[row] != RecordKind::Request as u8 {
             self.add_record(cursor, process, row);
             return;
         }
@@ -172,7 +172,8 @@ impl<'a> Resolver<'_, 'a> {
         for ext in cursor.exts {
             let (row, path) = (ext.row as usize, columns.paths(ext).0);
             let handle = columns.handle[row];
-            let is_name = columns.kind[row] == Kind::File as u8 && is_handle(handle) && !path.is_empty();
+            let is_name =
+                columns.kind[row] == RecordKind::File as u8 && is_handle(handle) && !path.is_empty();
             if is_name && process.handles.get(handle).is_none() {
                 let file = self.intern_path(process.node, path).0;
                 process.handles.define(handle, file);
@@ -192,7 +193,8 @@ impl<'a> Resolver<'_, 'a> {
         let path = ext.map_or(&[][..], |ext| columns.paths(&ext).0);
         let handle = cursor.columns.handle[row];
         let file = self.intern_path(process.node, path).0;
-        let is_name = cursor.columns.kind[row] == Kind::File as u8 && is_handle(handle) && !path.is_empty();
+        let is_name =
+            cursor.columns.kind[row] == RecordKind::File as u8 && is_handle(handle) && !path.is_empty();
         // Named again: the file may have been renamed meanwhile; the handle keeps its first name.
         if is_name && process.handles.get(handle).is_none() {
             process.handles.define(handle, file);

@@ -107,7 +107,7 @@ impl RowFilter {
             return Err(FilterError::Layer { name: name.clone(), known: known.join(", ") });
         }
         if let Some(name) =
-            ops.iter().find(|name| !name.contains(':') && !op::all().any(|row| row.name == **name))
+            ops.iter().find(|name| !name.contains(':') && !op::all_operations().any(|row| row.name == **name))
         {
             return Err(FilterError::Operation(name.clone()));
         }

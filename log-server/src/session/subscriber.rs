@@ -223,7 +223,7 @@ async fn finish<W: AsyncWrite + Unpin>(
     message: &Message,
 ) -> Result<(), SessionEnd> {
     let mut bytes = rest.to_vec();
-    message.put_frame(&mut bytes);
+    message.append_frame(&mut bytes);
     let sending = async {
         writer.write_all(&bytes).await?;
         writer.shutdown().await

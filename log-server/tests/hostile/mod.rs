@@ -209,7 +209,7 @@ async fn session(address: SocketAddr, mut random: Random) {
         }
     };
     if kind >= 4 {
-        valid(&mut random).iter().for_each(|message| message.put_frame(&mut bytes));
+        valid(&mut random).iter().for_each(|message| message.append_frame(&mut bytes));
     }
     if kind >= 2 {
         for _ in 0..random.below(40) {

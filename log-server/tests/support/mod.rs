@@ -9,7 +9,7 @@ use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt64T
 use arrow_array::{Array, RecordBatch};
 use miot_log_server::{Config, Error, LogServer, RunSummary};
 use miot_proto::batch::Columns;
-use miot_proto::event::{Event, Ext, Kind, NONE};
+use miot_proto::event::{Event, Ext, RecordKind, NONE};
 use miot_proto::op::{Op, posix};
 use miot_proto::status::ClusterStatus;
 use miot_proto::command::{OperatorReply, OperatorRequest};
@@ -249,7 +249,7 @@ pub struct Record {
     pub path1: String,
     pub path2: String,
     pub handle2: Option<u64>,
-    pub kind: Kind,
+    pub kind: RecordKind,
 }
 
 pub fn read(attempt: u64, time: i64, handle: u64) -> Record {
@@ -264,7 +264,7 @@ pub fn read(attempt: u64, time: i64, handle: u64) -> Record {
         path1: String::new(),
         path2: String::new(),
         handle2: None,
-        kind: Kind::Request,
+        kind: RecordKind::Request,
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};
 use arrow_array::{Array as _, BinaryArray, PrimitiveArray, cast::AsArray as _};
 use miot_proto::event::flag;
-use miot_proto::op::{Class, Layer};
+use miot_proto::op::{Layer, OpClass};
 use miot_trace_analysis::Missing;
 use miot_trace_analysis::events::{COLUMNS, Event, Events, Names};
 use miot_trace_store::schema::{column, text};
@@ -158,7 +158,7 @@ impl Steps {
             {
                 None
             }
-            None if info.class == Class::Copy && event.file2.is_some() => {
+            None if info.class == OpClass::Copy && event.file2.is_some() => {
                 Some(format!("{}: what it copies to is no file", info.name))
             }
             None => Some(format!("{}: its file is not known", info.name)),

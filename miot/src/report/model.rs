@@ -3,7 +3,7 @@
 use crate::source::Source;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
-use miot_proto::op::{Class, Layer};
+use miot_proto::op::{Layer, OpClass};
 use miot_trace_analysis::block_sizes::BlockSizes;
 use miot_trace_analysis::bursts::{Bursts, INTERVAL, Interval, Spread};
 use miot_trace_analysis::characterize::fields::Fields;
@@ -173,7 +173,7 @@ struct Files {
 
 impl Files {
     fn add(&mut self, event: &Event, place: &Place) {
-        let is_data = matches!(event.class(), Class::Read | Class::Write | Class::Copy);
+        let is_data = matches!(event.class(), OpClass::Read | OpClass::Write | OpClass::Copy);
         let (Some(file), true, moved @ 1..) = (event.file, is_data, event.moved()) else { return };
         let of = self.by_id.entry(file).or_default();
         of.bytes = of.bytes.saturating_add(moved);

@@ -1,7 +1,7 @@
 //! One sample of everything that crosses a boundary, with a different value in every field.
 
 use miot_proto::batch::Columns;
-use miot_proto::event::{self, Caller, Communicator, Event, Ext, Kind, flag};
+use miot_proto::event::{self, Caller, Communicator, Event, Ext, RecordKind, flag};
 use miot_proto::op;
 use miot_proto::wire::{
     Counters, Device, DeviceKind, GREETING, Message, Process, ProcessKey, ProcessLoss, Role, Sample, Stream,
@@ -86,11 +86,11 @@ pub(crate) fn records() -> Vec<(&'static str, Vec<u8>)> {
             }
             let ext = ext.unwrap_or_default();
             let slots = event::slots_for(&ext);
-            let kind = if name == "file" { Kind::File } else { Kind::Request };
+            let kind = if name == "file" { RecordKind::File } else { RecordKind::Request };
             let mut words = vec![0; slots * event::WORDS];
             words[..event::WORDS].copy_from_slice(&event.slot(kind, slots as u8, ATTEMPT));
             if slots > 1 {
-                event::put_ext(&ext, |slot, word, value| words[slot * event::WORDS + word] = value);
+                event::write_ext(&ext, |slot, word, value| words[slot * event::WORDS + word] = value);
             }
             (name, words.iter().flat_map(|word| word.to_le_bytes()).collect())
         })

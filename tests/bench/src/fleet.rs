@@ -126,7 +126,7 @@ fn cargo(plan: Plan, node: u64, now: i64, ends: bool) -> Cargo {
     let (mut frames, mut seams, mut last) = (Vec::new(), vec![(0, 0)], 0u64);
     let mut put = |frames: &mut Vec<u8>, message: &dyn Fn(u64) -> Message| {
         last += 1;
-        message(last).put_frame(frames);
+        message(last).append_frame(frames);
         last
     };
     let key = ProcessKey { boot: 7, nonce: node + 1, pid: 1000 + node as u32 };
@@ -167,7 +167,7 @@ fn cargo(plan: Plan, node: u64, now: i64, ends: bool) -> Cargo {
             through =
                 put(&mut frames, &|seq| Message::Batch { seq, stream, after, columns: encoded.clone() });
         }
-        Message::Heartbeat { watermark }.put_frame(&mut frames);
+        Message::Heartbeat { watermark }.append_frame(&mut frames);
         seams.push((frames.len(), through));
     }
     if ends {
@@ -187,7 +187,7 @@ fn cargo(plan: Plan, node: u64, now: i64, ends: bool) -> Cargo {
         put(&mut frames, &|seq| Message::ProcessEnd { seq, key, time, lost });
     }
     // Nothing more is to come, so nobody is to wait for it.
-    Message::Heartbeat { watermark: now + 1_000_000_000 }.put_frame(&mut frames);
+    Message::Heartbeat { watermark: now + 1_000_000_000 }.append_frame(&mut frames);
     seams.push((frames.len(), last));
     Cargo { frames, seams }
 }
@@ -308,7 +308,7 @@ impl Player<'_> {
             match Message::from_payload(payload, crc)? {
                 Message::Welcome { .. } => self.welcome = true,
                 Message::Ping { sent } => {
-                    Message::Pong { sent, received: now(), answered: now() }.put_frame(&mut self.answers);
+                    Message::Pong { sent, received: now(), answered: now() }.append_frame(&mut self.answers);
                 }
                 Message::Ack { through } => {
                     self.through = through;

@@ -1,7 +1,7 @@
 //! Streams of made-up requests: what programs do, in times that look like those of a parallel file system.
 
 use miot_proto::batch::Columns;
-use miot_proto::event::{Event, Ext, Kind, NONE};
+use miot_proto::event::{Event, Ext, NONE, RecordKind};
 use miot_proto::op::{Op, posix};
 
 /// What a stream does.
@@ -90,7 +90,7 @@ impl Rows {
             result: request.result,
         };
         let ext = (!path.is_empty()).then_some(&ext);
-        columns.push(Kind::Request as u8, number, self.time, duration, &event, ext);
+        columns.push(RecordKind::Request as u8, number, self.time, duration, &event, ext);
         self.path = path;
         self.count += 1;
     }

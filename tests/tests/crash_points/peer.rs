@@ -2,7 +2,7 @@
 //! not acknowledged.
 
 use miot_proto::batch::Columns;
-use miot_proto::event::{Event, Ext, Kind, NONE};
+use miot_proto::event::{Event, Ext, NONE, RecordKind};
 use miot_proto::op::posix;
 use miot_proto::wire::{
     FRAME_HEADER, GREETING, MAX_FRAME, Message, Process, ProcessKey, Role, Stream, StreamKey, VERSION,
@@ -78,7 +78,7 @@ impl Plan {
             let path = format!("/data/{index}");
             let ext = Ext { path1: path.as_bytes(), ..Ext::default() };
             let time = batch.time + row as i64 * 1000;
-            columns.push(Kind::Request as u8, batch.first + row, time, 5, &event, open.then_some(&ext));
+            columns.push(RecordKind::Request as u8, batch.first + row, time, 5, &event, open.then_some(&ext));
         }
         let (mut scratch, mut bytes) = (Vec::new(), Vec::new());
         columns.encode(&mut scratch, &mut bytes);

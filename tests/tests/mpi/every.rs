@@ -118,7 +118,7 @@ fn check(mpi: Mpi, name: &str, source: &str, flags: &[&str], ranks: u32) {
         assert_eq!(extents, [Some(4 * ranks as i64), Some(4)], "{name}, rank {rank}");
     }
     let called: BTreeSet<&str> = rows.iter().map(|row| row.op.as_str()).collect();
-    let known: BTreeSet<&str> = op::all()
+    let known: BTreeSet<&str> = op::all_operations()
         .filter(|row| row.op.layer == Layer::MpiIo as u8 && !row.op.is_communication())
         .map(|row| row.name)
         .filter(|name| mpi == Mpi::Mpich || !name.ends_with("_atomicity"))

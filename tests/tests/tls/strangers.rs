@@ -29,7 +29,7 @@ fn introduction(node: &str, role: Wanted) -> Vec<u8> {
         Message::Stream { seq: 2, stream },
         Message::Heartbeat { watermark: i64::MAX },
     ] {
-        message.put_frame(&mut bytes);
+        message.append_frame(&mut bytes);
     }
     bytes
 }

@@ -37,7 +37,7 @@ impl Slot {
 pub struct Doing {
     /// Handle of the file, 0 if none.
     pub handle: u64,
-    /// Byte offset, or the operation's own ([`miot_proto::op::Args`]).
+    /// Byte offset, or the operation's own ([`miot_proto::op::ArgMeaning`]).
     pub offset: u64,
     /// Bytes asked for, or the operation's own.
     pub length: u64,

@@ -16,7 +16,7 @@ pub use stage::Stage;
 pub use told::{Told, Totals, records};
 
 use miot_proto::control::WhenFull;
-use miot_proto::event::{Kind, MAX_PATH, SLOT_BYTES};
+use miot_proto::event::{MAX_PATH, RecordKind, SLOT_BYTES};
 
 /// Threads at a time.
 pub const THREADS: usize = 3;
@@ -124,7 +124,7 @@ pub struct Record {
     /// Number of the request that encloses it, 0 if none.
     pub enclosing: u32,
     /// What it is.
-    pub kind: Kind,
+    pub kind: RecordKind,
     /// Slots that it takes.
     pub slots: u64,
     /// It was cut off: its thread ended in it.

@@ -5,7 +5,7 @@ use super::steps::{
 };
 use super::{Identity, Lane, Producer, Slot};
 use miot_proto::control::WhenFull;
-use miot_proto::event::{Event, Kind, SLOT_BYTES, attempt_of, ext_from_bytes, flag, kind_of};
+use miot_proto::event::{Event, RecordKind, SLOT_BYTES, attempt_of, ext_from_bytes, flag, kind_of};
 use miot_proto::segment::{HEADER_BYTES, LANE_BYTES, LaneState, SLOTS_OFFSET, header, in_flight, lane as at};
 use proptest::prelude::*;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -93,8 +93,8 @@ impl Small {
         let more: Vec<u8> =
             (1..slots).flat_map(|slot| bytes(position + slot)).flat_map(u64::to_le_bytes).collect();
         let paths = if slots == 1 { Default::default() } else { ext_from_bytes(&more).unwrap() };
-        let kind = Kind::from_number(kind_of(&first)).unwrap();
-        let tag = if kind == Kind::File { event.handle } else { event.offset };
+        let kind = RecordKind::from_number(kind_of(&first)).unwrap();
+        let tag = if kind == RecordKind::File { event.handle } else { event.offset };
         assert_eq!(slots_of((paths.path1, paths.path2), tag), Some(slots), "torn");
         Record {
             attempt: u64::from(attempt_of(&first)),
@@ -119,7 +119,7 @@ impl Small {
         let enclosing = outer.map_or(0, |(request, _)| request);
         for (shown, enclosing) in [(inner, enclosing), (outer, 0)] {
             let Some((request, tag)) = shown else { continue };
-            let kind = Kind::Request;
+            let kind = RecordKind::Request;
             let record =
                 Record { attempt: attempts, tag, request, enclosing, kind, slots: 1, interrupted: true };
             self.told.push(Told::Record { stream, record });

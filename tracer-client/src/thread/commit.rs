@@ -6,12 +6,12 @@ use crate::gate::{self, Calls};
 use crate::lane::{Lane, Producer, Slot};
 use crate::{lap, node, process, tls};
 use miot_proto::control::WhenFull;
-use miot_proto::event::{self, Event, Ext, Kind, MAX_DURATION};
+use miot_proto::event::{self, Event, Ext, MAX_DURATION, RecordKind};
 use miot_proto::segment::in_flight;
 use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
-pub(super) fn put(kind: Kind, begun: Begun, mut done: Done, at: Option<u64>, ext: &Ext<'_>) -> bool {
-    let ((path1, cut1), (path2, cut2)) = (event::cut(ext.path1), event::cut(ext.path2));
+pub(super) fn put(kind: RecordKind, begun: Begun, mut done: Done, at: Option<u64>, ext: &Ext<'_>) -> bool {
+    let ((path1, cut1), (path2, cut2)) = (event::truncate_path(ext.path1), event::truncate_path(ext.path2));
     done.flags |= cut1 | cut2;
     // SAFETY: the calling thread's own state.
     let wanted = unsafe { (*tls::thread()).wants_cpu_time(kind, &done) };
@@ -20,7 +20,7 @@ pub(super) fn put(kind: Kind, begun: Begun, mut done: Done, at: Option<u64>, ext
     let slots = event::slots_for(&ext) as u64;
     commit(kind, begun, done, slots, at, |producer, room| {
         if slots > 1 {
-            event::put_ext(&ext, |slot, word, value| producer.slot(room, slot as u64).put(word, value));
+            event::write_ext(&ext, |slot, word, value| producer.slot(room, slot as u64).put(word, value));
         }
     })
 }
@@ -28,7 +28,7 @@ pub(super) fn put(kind: Kind, begun: Begun, mut done: Done, at: Option<u64>, ext
 /// A record to be written.
 #[derive(Clone, Copy)]
 struct Record {
-    kind: Kind,
+    kind: RecordKind,
     begun: Begun,
     done: Done,
     slots: u64,
@@ -68,7 +68,7 @@ impl Record {
 /// Ends a request, now or at a time that the caller knows.
 #[inline(always)]
 pub(super) fn commit(
-    kind: Kind,
+    kind: RecordKind,
     begun: Begun,
     done: Done,
     slots: u64,
@@ -156,8 +156,8 @@ unsafe fn with_care(
 impl Thread {
     /// True if the record is to have the CPU time of the thread. That of an asynchronous request would be the time of whoever
     /// learned of its end.
-    fn wants_cpu_time(&self, kind: Kind, done: &Done) -> bool {
-        self.care & care::CPU_TIME != 0 && kind == Kind::Request && done.flags & event::flag::ASYNC == 0
+    fn wants_cpu_time(&self, kind: RecordKind, done: &Done) -> bool {
+        self.care & care::CPU_TIME != 0 && kind == RecordKind::Request && done.flags & event::flag::ASYNC == 0
     }
 
     /// Writes the record, or counts why not. `outermost`: the request is shown as the one that encloses others.
@@ -173,7 +173,7 @@ impl Thread {
         // SAFETY: a valid state has a control page, which is never unmapped.
         let control = unsafe { &*self.control };
         let (begun, slots) = (record.begun, record.slots);
-        let filters = self.care & care::FILTER != 0 && record.kind != Kind::File;
+        let filters = self.care & care::FILTER != 0 && record.kind != RecordKind::File;
         let producer = &mut self.producer;
         let committed =
             if !filters && control.when_full() == WhenFull::DropNewest && !fits(producer, lane, slots) {

@@ -21,7 +21,7 @@ use crate::clock::{counter, ticks};
 use crate::lane::{Doing, Lane, Producer, Slot};
 use crate::{node, process, tls};
 use commit::{commit, put};
-use miot_proto::event::{Caller, Ext, Kind, NONE, flag};
+use miot_proto::event::{Caller, Ext, NONE, RecordKind, flag};
 use miot_proto::op::{self, Layer, Op};
 use miot_proto::segment::in_flight;
 use prepare::{Wanted, prepare};
@@ -94,7 +94,7 @@ pub struct Begun {
 pub struct Done {
     /// Handle of the file, 0 if none.
     pub handle: u64,
-    /// Byte offset, or the operation's own ([`op::Args`]); [`NONE`] if unused or unknown.
+    /// Byte offset, or the operation's own ([`op::ArgMeaning`]); [`NONE`] if unused or unknown.
     pub offset: u64,
     /// Bytes asked for, or the operation's own; [`NONE`] if unused.
     pub length: u64,
@@ -337,21 +337,23 @@ pub fn dormant() -> bool {
 /// Ends a request: takes the completion time and commits the event. False: dropped, and counted.
 #[inline(always)]
 pub fn end(begun: Begun, done: Done) -> bool {
-    commit(Kind::Request, begun, done, 1, None, |_, _| {})
+    commit(RecordKind::Request, begun, done, 1, None, |_, _| {})
 }
 
 /// Ends a request that has paths or a second file. Longer paths than [`event::MAX_PATH`] are cut and
 /// flagged.
 #[inline]
 pub fn end_with(begun: Begun, done: Done, ext: &Ext<'_>) -> bool {
-    put(Kind::Request, begun, done, None, ext)
+    put(RecordKind::Request, begun, done, None, ext)
 }
 
 /// Records a request whose times are known, in raw [`ticks`]. To keep the lane in order of completion,
 /// call it soon after the completion.
 pub fn record(op: Op, begin_ticks: u64, end_ticks: u64, done: Done, ext: &Ext<'_>) -> bool {
     match begin(op) {
-        Some(begun) => put(Kind::Request, Begun { begin: begin_ticks, ..begun }, done, Some(end_ticks), ext),
+        Some(begun) => {
+            put(RecordKind::Request, Begun { begin: begin_ticks, ..begun }, done, Some(end_ticks), ext)
+        }
         None => false,
     }
 }
@@ -435,7 +437,7 @@ pub fn complete(submitted: Submitted, mut done: Done, ext: &Ext<'_>) -> bool {
         tid => (0, ext.caller.or(Some(Caller { tid, uid: Caller::UNKNOWN }))),
     };
     let begun = Begun { begin: submitted.begin, enclosing, ..begun };
-    put(Kind::Request, begun, done, None, &Ext { caller, ..*ext })
+    put(RecordKind::Request, begun, done, None, &Ext { caller, ..*ext })
 }
 
 /// Thread id of the caller if it is within a request of MPI-IO, else 0.
@@ -450,7 +452,7 @@ pub fn within_mpi() -> u32 {
 pub fn file(handle: u64, flags: u16, path: &[u8]) -> bool {
     let done = Done { handle, flags, ..Done::of(0) };
     match begin_file() {
-        Some(begun) => put(Kind::File, begun, done, None, &Ext { path1: path, ..Ext::default() }),
+        Some(begun) => put(RecordKind::File, begun, done, None, &Ext { path1: path, ..Ext::default() }),
         None => false,
     }
 }
@@ -476,7 +478,13 @@ fn begin_file() -> Option<Begun> {
 pub fn open(path: &[u8]) -> u64 {
     let Some(begun) = begin(op::client::OPEN) else { return 0 };
     let handle = process::new_handle();
-    put(Kind::Request, begun, Done { handle, ..Done::of(0) }, None, &Ext { path1: path, ..Ext::default() });
+    put(
+        RecordKind::Request,
+        begun,
+        Done { handle, ..Done::of(0) },
+        None,
+        &Ext { path1: path, ..Ext::default() },
+    );
     handle
 }
 
@@ -488,5 +496,5 @@ pub fn close(handle: u64) -> bool {
 /// Records a remark of the application: a string with the time.
 pub fn note(text: &[u8]) -> bool {
     let ext = Ext { path1: text, ..Ext::default() };
-    begin(op::app::NOTE).is_some_and(|begun| put(Kind::Request, begun, Done::of(0), None, &ext))
+    begin(op::app::NOTE).is_some_and(|begun| put(RecordKind::Request, begun, Done::of(0), None, &ext))
 }

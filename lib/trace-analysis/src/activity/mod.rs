@@ -29,7 +29,7 @@ use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt32Type, UInt64T
 use arrow_array::{Array, RecordBatch};
 use history::Ring;
 use latencies::{RANGES, range};
-use miot_proto::op::{Class, Layer, Res};
+use miot_proto::op::{Layer, OpClass, ResultMeaning};
 use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Table as TraceTable, schema::FILTERED};
 use recent::{Heap, Recent};
@@ -287,15 +287,15 @@ impl Activity {
             let number = self.operations.number(&mut numbers, row);
             let info = self.operations.get(number).info;
             let moved = match info {
-                Some(info) if info.result == Res::Bytes => u64::try_from(results[row]).unwrap_or(0),
+                Some(info) if info.result == ResultMeaning::Bytes => u64::try_from(results[row]).unwrap_or(0),
                 _ => 0,
             };
-            let class = info.map_or(Class::Meta, |info| info.class);
+            let class = info.map_or(OpClass::Meta, |info| info.class);
             let (read, written) = match class {
-                Class::Read => (moved, 0),
-                Class::Write => (0, moved),
-                Class::Copy => (moved, moved),
-                Class::Sync | Class::Meta => (0, 0),
+                OpClass::Read => (moved, 0),
+                OpClass::Write => (0, moved),
+                OpClass::Copy => (moved, moved),
+                OpClass::Sync | OpClass::Meta => (0, 0),
             };
             let failed = u64::from(results[row] < 0);
             let tally = Tally {
@@ -324,10 +324,10 @@ impl Activity {
             present.by[Kind::Process as usize].add(process, &tally, range);
             if files.is_valid(row) {
                 // A copy is a read of the one file and a write of the other.
-                let bytes_read = if class == Class::Copy { 0 } else { read };
+                let bytes_read = if class == OpClass::Copy { 0 } else { read };
                 present.by[Kind::File as usize].add(files.value(row), &Tally { bytes_read, ..tally }, range);
             }
-            if class == Class::Copy && files2.is_valid(row) {
+            if class == OpClass::Copy && files2.is_valid(row) {
                 let source = Tally { bytes_written: 0, ..tally };
                 present.by[Kind::File as usize].add(files2.value(row), &source, range);
             }

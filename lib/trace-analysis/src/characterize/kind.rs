@@ -1,7 +1,7 @@
 //! What an operation is for the counters.
 
 use super::counters::{MetaKind, SyncKind};
-use miot_proto::op::{Class, Layer, OpInfo};
+use miot_proto::op::{Layer, OpClass, OpInfo};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -27,16 +27,16 @@ pub(super) fn kind(layer: Option<Layer>, info: Option<&OpInfo>) -> Kind {
     }
     let Some(info) = info else { return Kind::Meta(MetaKind::Other) };
     match info.class {
-        Class::Read => Kind::Read,
-        Class::Write => Kind::Write,
-        Class::Copy => Kind::Copy,
-        Class::Sync => Kind::Sync(match (layer, info.name) {
+        OpClass::Read => Kind::Read,
+        OpClass::Write => Kind::Write,
+        OpClass::Copy => Kind::Copy,
+        OpClass::Sync => Kind::Sync(match (layer, info.name) {
             (Some(Layer::MpiIo), "sync") => SyncKind::Fsync,
             (_, "fsync" | "aio_fsync" | "libaio_fsync" | "uring_fsync") => SyncKind::Fsync,
             (_, "fdatasync") => SyncKind::Fdatasync,
             _ => SyncKind::Other,
         }),
-        Class::Meta => match info.name {
+        OpClass::Meta => match info.name {
             "open" | "openat" | "creat" | "mkstemp" | "uring_open" | "fopen" | "fdopen" | "freopen"
             | "tmpfile" | "create" => Kind::Meta(MetaKind::Open),
             "dup" | "dup2" | "dup3" => Kind::Meta(MetaKind::Dup),

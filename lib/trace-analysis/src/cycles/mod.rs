@@ -15,7 +15,7 @@ mod find;
 use crate::events::{Event, Events, Names};
 use crate::outermost::Outermost;
 use arrow_array::RecordBatch;
-use miot_proto::op::{Class, Layer};
+use miot_proto::op::{Layer, OpClass};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -112,7 +112,7 @@ impl Rates {
     /// Takes in an outermost request.
     pub fn request(&mut self, event: &Event) {
         let bytes = match event.class() {
-            Class::Copy => event.moved().saturating_mul(2),
+            OpClass::Copy => event.moved().saturating_mul(2),
             _ => event.moved(),
         };
         if bytes == 0 || event.layer == Some(Layer::App) {

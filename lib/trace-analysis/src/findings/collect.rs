@@ -12,7 +12,7 @@ use crate::place::{Place, Places};
 use crate::programs::{Member, Programs, SystemFiles};
 use crate::recent::Recent;
 use arrow_array::RecordBatch;
-use miot_proto::op::{Class, Layer, OpInfo};
+use miot_proto::op::{Layer, OpClass, OpInfo};
 use miot_trace_store::FileNames;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -41,7 +41,7 @@ impl Kind {
     fn of(info: &OpInfo) -> Kind {
         match (Layer::from_number(info.op.layer), info.name) {
             (Some(Layer::Stdio), "fflush") | (_, "flush") => Kind::Other,
-            _ if info.class == Class::Sync => Kind::Sync,
+            _ if info.class == OpClass::Sync => Kind::Sync,
             (Some(Layer::MpiIo), name) if name.contains("_all") || name.contains("_ordered") => {
                 Kind::Collective
             }
@@ -169,8 +169,8 @@ impl Collector {
             FileFacts { block: block.unwrap_or(ASSUMED_BLOCK), ..FileFacts::default() }
         });
         match event.class() {
-            Class::Read | Class::Write | Class::Copy => self.data(event, place, file, member, kind),
-            Class::Sync | Class::Meta => self.other(event, file, member, kind),
+            OpClass::Read | OpClass::Write | OpClass::Copy => self.data(event, place, file, member, kind),
+            OpClass::Sync | OpClass::Meta => self.other(event, file, member, kind),
         }
     }
 
@@ -194,7 +194,7 @@ impl Collector {
 
     fn data(&mut self, event: &Event, place: &Place, file: u64, member: Member, kind: Kind) {
         let (moved, time) = (event.moved(), event.duration());
-        let is_write = event.class() != Class::Read;
+        let is_write = event.class() != OpClass::Read;
         let is_direct = event.layer != Some(Layer::Stdio) && kind != Kind::Collective;
         let facts = self.by_program.entry(member.program).or_default();
         facts.data_requests += 1;
@@ -285,7 +285,7 @@ impl Collector {
     fn other(&mut self, event: &Event, file: u64, member: Member, kind: Kind) {
         let time = event.duration();
         let facts = self.by_program.entry(member.program).or_default();
-        if event.class() == Class::Sync {
+        if event.class() == OpClass::Sync {
             facts.sync_time = facts.sync_time.saturating_add(time);
             if kind == Kind::Sync {
                 facts.syncs += 1;

@@ -1,6 +1,6 @@
 //! What an operation says of how data is accessed.
 
-use miot_proto::op::{Class, Layer, OpInfo};
+use miot_proto::op::{Layer, OpClass, OpInfo};
 use serde::{Deserialize, Serialize};
 
 /// Which way data moves.
@@ -38,9 +38,9 @@ impl Access {
     /// Of an operation; `None` if it moves no data of one file.
     pub(crate) fn of(info: &OpInfo) -> Option<Access> {
         let direction = match info.class {
-            Class::Read => Direction::Read,
-            Class::Write => Direction::Write,
-            Class::Copy | Class::Sync | Class::Meta => return None,
+            OpClass::Read => Direction::Read,
+            OpClass::Write => Direction::Write,
+            OpClass::Copy | OpClass::Sync | OpClass::Meta => return None,
         };
         let name = info.name;
         let layer = Layer::from_number(info.op.layer);
@@ -70,7 +70,9 @@ impl Access {
 
 /// Whether this call of MPI-IO separates phases: collective, but no I/O nor the begin of such.
 pub(crate) fn is_separator(info: &OpInfo) -> bool {
-    is_collective(info) && matches!(info.class, Class::Meta | Class::Sync) && !info.name.ends_with("_begin")
+    is_collective(info)
+        && matches!(info.class, OpClass::Meta | OpClass::Sync)
+        && !info.name.ends_with("_begin")
 }
 
 /// Whether all processes of a communicator make this call of MPI-IO (docs/mpi.md).
@@ -95,11 +97,11 @@ pub(crate) fn is_collective(info: &OpInfo) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{Access, Direction, Pointer, is_separator};
-    use miot_proto::op::named;
+    use miot_proto::op::by_name;
 
     #[test]
     fn collective_calls_without_data_separate() {
-        let of = |name| is_separator(named("mpi-io", name).unwrap());
+        let of = |name| is_separator(by_name("mpi-io", name).unwrap());
         for name in ["open", "close", "set_view", "set_size", "sync"] {
             assert!(of(name), "{name}");
         }
@@ -110,7 +112,7 @@ mod tests {
 
     #[test]
     fn names_say_how() {
-        let of = |layer, name| Access::of(named(layer, name).unwrap());
+        let of = |layer, name| Access::of(by_name(layer, name).unwrap());
         let access = |direction, pointer, is_collective, is_blocking| {
             Some(Access { direction, pointer, is_collective, is_blocking })
         };

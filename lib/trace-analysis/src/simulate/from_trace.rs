@@ -6,7 +6,7 @@ use crate::events::{Event, Events, Names};
 use crate::outermost::Outermost;
 use arrow_array::RecordBatch;
 use miot_proto::event::flag;
-use miot_proto::op::{Class, Res};
+use miot_proto::op::{OpClass, ResultMeaning};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -95,7 +95,9 @@ impl FromTrace {
         };
         let moved = event.moved();
         let class = event.class();
-        let moves = class.is_data() && event.info.is_some_and(|info| info.result == Res::Bytes) && moved > 0;
+        let moves = class.is_data()
+            && event.info.is_some_and(|info| info.result == ResultMeaning::Bytes)
+            && moved > 0;
         if !moves {
             self.threads[thread].items.push(item);
             return;
@@ -113,7 +115,7 @@ impl FromTrace {
             return;
         }
         let file = self.file(file);
-        if class == Class::Copy
+        if class == OpClass::Copy
             && let Some(source) = event.file2
         {
             // Where the source is read is not known apart from its begin: taken to go on where the last copy ended.
@@ -124,7 +126,7 @@ impl FromTrace {
             self.threads[thread].items.push(read);
         }
         self.notes.taken += 1;
-        let write = class != Class::Read;
+        let write = class != OpClass::Read;
         self.threads[thread].items.push(Item { offset, length: moved, file, write, ..item });
     }
 

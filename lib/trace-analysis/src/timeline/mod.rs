@@ -9,7 +9,7 @@ pub use intervals::{Intervals, Join, MOST};
 
 use crate::bursts::{Bursts, Interval};
 use crate::events::Event;
-use miot_proto::op::{Class, Layer};
+use miot_proto::op::{Layer, OpClass};
 use serde::Serialize;
 
 /// Kinds of operations that are told apart, in the order of [`Operations`].
@@ -38,12 +38,12 @@ pub fn step_begin(step: usize) -> u64 {
 
 /// Which of [`KINDS`] an operation is.
 #[must_use]
-pub fn kind(class: Class) -> usize {
+pub fn kind(class: OpClass) -> usize {
     match class {
-        Class::Read => 0,
-        Class::Write | Class::Copy => 1,
-        Class::Sync => 2,
-        Class::Meta => 3,
+        OpClass::Read => 0,
+        OpClass::Write | OpClass::Copy => 1,
+        OpClass::Sync => 2,
+        OpClass::Meta => 3,
     }
 }
 
@@ -114,10 +114,10 @@ impl Timeline {
     pub fn add(&mut self, event: &Event, outermost: bool) {
         if outermost && event.layer != Some(Layer::App) {
             let (moved_read, moved_written) = match event.class() {
-                Class::Read => (1, 0),
-                Class::Write => (0, 1),
-                Class::Copy => (1, 1),
-                Class::Sync | Class::Meta => (0, 0),
+                OpClass::Read => (1, 0),
+                OpClass::Write => (0, 1),
+                OpClass::Copy => (1, 1),
+                OpClass::Sync | OpClass::Meta => (0, 0),
             };
             self.cells.spread(event.begin, event.end, event.moved(), |cell, part| {
                 cell.requests += 1;
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     fn event(begin: i64, end: i64, op: (&str, &str), moved: i64) -> Event {
-        let info = miot_proto::op::named(op.0, op.1);
+        let info = miot_proto::op::by_name(op.0, op.1);
         Event {
             begin,
             end,

@@ -13,7 +13,7 @@ use crate::numbers::Numbers;
 use arrow_array::RecordBatch;
 use arrow_array::types::{TimestampNanosecondType, UInt64Type};
 use miot_proto::event::flag;
-use miot_proto::op::{Args, Class, Layer};
+use miot_proto::op::{ArgMeaning, Layer, OpClass};
 use miot_trace_analysis::Outermost;
 use miot_trace_analysis::events::{Event, Events, Names};
 use miot_trace_store::FileNames;
@@ -208,7 +208,7 @@ impl<'a, W: Write> Export<'a, W> {
     }
 
     fn take(&mut self, event: &Event, process: u32, cpu: Option<i64>, is_physical: bool) {
-        if event.class() == Class::Copy {
+        if event.class() == OpClass::Copy {
             self.left.copies += 1;
             return;
         }
@@ -228,10 +228,10 @@ impl<'a, W: Write> Export<'a, W> {
         }
         let set = |is: bool, bit: u8| if is { bit } else { 0 };
         let mut bits = set(!is_physical, RecordType::LOGICAL)
-            | set(event.class() == Class::Write, RecordType::WRITE)
+            | set(event.class() == OpClass::Write, RecordType::WRITE)
             | set(event.flags & flag::ASYNC != 0, RecordType::ASYNC);
         // Requests with a range have no argument of their own; see the import.
-        let imported = event.arg.filter(|_| event.info.is_some_and(|info| info.args == Args::Range));
+        let imported = event.arg.filter(|_| event.info.is_some_and(|info| info.args == ArgMeaning::Range));
         if let Some(arg) = imported {
             bits |= arg as u8 & (RecordType::DATA | RecordType::CACHE_MISS | RecordType::READ_AHEAD_HIT);
         }

@@ -72,10 +72,10 @@ impl Links {
 #[cfg(test)]
 mod tests {
     use super::{Links, Step};
-    use miot_proto::op::named;
+    use miot_proto::op::by_name;
 
     fn step(name: &str, path: &str, path2: &str) -> Step {
-        let op = named("posix", name).unwrap().op;
+        let op = by_name("posix", name).unwrap().op;
         let [path, path2] = [path, path2].map(|name| Some(name.as_bytes().to_vec()));
         Step { op: (op.layer, op.number), path, path2, ..Step::default() }
     }

@@ -3,7 +3,7 @@
 
 use super::{Part, Step};
 use miot_proto::event::flag;
-use miot_proto::op::Class;
+use miot_proto::op::OpClass;
 use std::collections::{BTreeMap, HashMap};
 
 /// A file or directory, whatever it is called at the moment.
@@ -54,16 +54,16 @@ impl Needs {
         let positive = |value: Option<i64>| u64::try_from(value.unwrap_or(0)).unwrap_or(0);
         let (offset, length) = (positive(step.offset), positive(step.length));
         match (info.class, info.name) {
-            (Class::Read, _) => {
+            (OpClass::Read, _) => {
                 if let (Some(id), true) = (self.file(process, step.handle, path), moved > 0) {
                     self.grow(id, offset.saturating_add(moved));
                 }
             }
-            (Class::Write, _) => {
+            (OpClass::Write, _) => {
                 let appends = step.flags & flag::APPEND != 0;
                 self.written(process, step.handle, path, offset, moved, appends);
             }
-            (Class::Copy, _) => {
+            (OpClass::Copy, _) => {
                 self.written(process, step.handle, path, offset, moved, false);
                 let source = self.file(process, step.handle2, step.path2.as_deref());
                 if let (Some(id), true) = (source, moved > 0) {
@@ -382,10 +382,10 @@ fn parent(path: &[u8]) -> Option<&[u8]> {
 mod tests {
     use super::Needs;
     use crate::replay::Step;
-    use miot_proto::op::named;
+    use miot_proto::op::by_name;
 
     fn step(name: &str, path: &str, arg: i32, result: i64) -> Step {
-        let op = named("posix", name).unwrap().op;
+        let op = by_name("posix", name).unwrap().op;
         let path = Some(path.as_bytes().to_vec());
         Step { op: (op.layer, op.number), path, arg: arg.into(), result, ..Step::default() }
     }

@@ -4,7 +4,7 @@ use super::links::Links;
 use super::order::{At, Order, Use};
 use super::{Pace, Part, Step};
 use miot_proto::event::flag;
-use miot_proto::op::{Class, Res};
+use miot_proto::op::{OpClass, ResultMeaning};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;
@@ -140,7 +140,7 @@ impl Planner {
         process.last = process.last.max(step.end);
         process.numbers = (process.numbers.0.min(self.steps), self.steps);
         let length = step.length.unwrap_or(0).max(step.result);
-        if step.info().is_some_and(|info| info.class == Class::Write) {
+        if step.info().is_some_and(|info| info.class == OpClass::Write) {
             process.longest = process.longest.max(u64::try_from(length).unwrap_or(0).min(LARGEST));
         }
         let thread = &mut self.threads[slot as usize];
@@ -304,7 +304,7 @@ impl Process {
     /// Leaves a step that moves data its path only where the process cannot know it, and finds the source of a copy.
     fn name(&mut self, step: &mut Step) {
         let (Some(info), handle) = (step.info(), step.handle) else { return };
-        if info.class == Class::Copy
+        if info.class == OpClass::Copy
             && let Some(source) = step.path2.as_ref().and_then(|path| self.by_path.get(path))
         {
             step.handle2 = *source;
@@ -314,7 +314,9 @@ impl Process {
         let was_open = *descriptors > 0;
         *descriptors = (*descriptors).max(1);
         match info.name {
-            "dup" | "dup2" | "dup3" | "fcntl" if info.result == Res::Fd || is_duplication(step.arg) => {
+            "dup" | "dup2" | "dup3" | "fcntl"
+                if info.result == ResultMeaning::Fd || is_duplication(step.arg) =>
+            {
                 *descriptors += 1;
             }
             "close" | "fclose" | "closedir" => {
@@ -360,16 +362,16 @@ fn uses(step: &Step, is_new: bool) -> Vec<(&[u8], Use)> {
         named(path, false);
     }
     match (info.class, info.name) {
-        (Class::Read, _) => uses.push((path, Use::Read)),
-        (Class::Write, _) => {
+        (OpClass::Read, _) => uses.push((path, Use::Read)),
+        (OpClass::Write, _) => {
             let orders = step.flags & flag::APPEND != 0;
             uses.push((path, if orders { Use::Alone } else { Use::Write }));
         }
-        (Class::Copy, _) => {
+        (OpClass::Copy, _) => {
             uses.push((path, Use::Write));
             uses.extend(second.map(|path| (path, Use::Read)));
         }
-        (Class::Sync, _) => {}
+        (OpClass::Sync, _) => {}
         (_, "open" | "openat" | "fopen" | "freopen") => {
             named(path, flags & (libc::O_CREAT | libc::O_TRUNC) != 0);
         }
@@ -400,7 +402,7 @@ fn uses(step: &Step, is_new: bool) -> Vec<(&[u8], Use)> {
 #[cfg(test)]
 mod tests {
     use super::{Plan, Planner, Step, Who};
-    use miot_proto::op::named;
+    use miot_proto::op::by_name;
 
     /// The plan of one step for each: process, begin, end.
     fn plan(steps: &[(u64, i64, i64)]) -> Plan {
@@ -435,7 +437,7 @@ mod tests {
         for (process, name, path, path2) in
             [(1, "rename", "a/y", "a/z"), (2, "symlink", "a/z", "a/l"), (3, "open", "a/l", "")]
         {
-            let op = named("posix", name).unwrap().op;
+            let op = by_name("posix", name).unwrap().op;
             let [path, path2] = [path, path2].map(|name| Some(name.as_bytes().to_vec()));
             let (begin, end) = (2 * process, 2 * process + 1);
             let step = Step { op: (op.layer, op.number), path, path2, begin, end, ..Step::default() };

@@ -5,7 +5,7 @@ use super::calls::{Buffer, Target};
 use super::fidelity::Late;
 use super::plan::{Job, LARGEST, Lane};
 use super::{Below, Difference, Fidelity, Pace, Part, Report, Step};
-use miot_proto::op::{Class, Res};
+use miot_proto::op::{OpClass, ResultMeaning};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -197,13 +197,13 @@ impl Thread {
         fidelity.requests += 1;
         fidelity.time += u64::try_from(end - begin).unwrap_or(0);
         fidelity.recorded_time += u64::try_from(step.end - step.begin).unwrap_or(0);
-        if info.result == Res::Bytes {
+        if info.result == ResultMeaning::Bytes {
             fidelity.bytes += u64::try_from(result).unwrap_or(0);
             fidelity.recorded_bytes += u64::try_from(step.result).unwrap_or(0);
         }
         // Descriptors, addresses, lengths of names and attributes need not be the same.
-        let exactly = matches!(info.result, Res::Bytes | Res::Zero)
-            || info.class != Class::Meta
+        let exactly = matches!(info.result, ResultMeaning::Bytes | ResultMeaning::Zero)
+            || info.class != OpClass::Meta
             || matches!(info.name, "lseek" | "readdir" | "scandir" | "ftell");
         let alike = if exactly { result == step.result } else { result.min(0) == step.result.min(0) };
         if !alike {
@@ -232,15 +232,15 @@ fn submit(target: &Target, step: &Step, begun: i64) -> Box<Pending> {
     pending.block.aio_offset = step.offset.unwrap_or(0);
     pending.block.aio_nbytes = length as usize;
     pending.block.aio_buf = match class {
-        Some(Class::Write) => target.written(step.offset.unwrap_or(0), length),
+        Some(OpClass::Write) => target.written(step.offset.unwrap_or(0), length),
         _ => pending.buffer.of(length as usize),
     };
     let block = &raw mut pending.block;
     // SAFETY: the block and its memory stay where they are until the request is collected, or the process ends.
     let submitted = unsafe {
         match class {
-            Some(Class::Write) => libc::aio_write(block),
-            Some(Class::Read) => libc::aio_read(block),
+            Some(OpClass::Write) => libc::aio_write(block),
+            Some(OpClass::Read) => libc::aio_read(block),
             _ => libc::aio_fsync(libc::O_SYNC, block),
         }
     };

@@ -2,7 +2,7 @@
 
 use crate::segment::builder::{EPOCH, SegmentBuilder, TestReader};
 use miot_proto::batch::Columns;
-use miot_proto::event::{Kind, NONE, flag};
+use miot_proto::event::{NONE, RecordKind, flag};
 use miot_proto::op::{Op, posix, stdio};
 use miot_proto::segment::{in_flight, lane as at};
 use proptest::prelude::*;
@@ -34,7 +34,10 @@ fn interrupted_request_is_an_event() {
     reader.end_process_at(10_000);
     let row = last(&reader);
     assert_eq!(reader.kept.attempts(), [0, 1]);
-    assert_eq!((row.kind[0], row.op[0], row.flags[0]), (Kind::Request as u8, posix::READ, flag::INTERRUPTED));
+    assert_eq!(
+        (row.kind[0], row.op[0], row.flags[0]),
+        (RecordKind::Request as u8, posix::READ, flag::INTERRUPTED)
+    );
     assert_eq!((row.request[0], row.enclosing[0], row.result[0]), (7, 0, -4));
     assert_eq!((row.handle[0], row.offset[0], row.length[0]), (3, 4096, 512));
     // The reader's present is a second after the start of the sweep.

@@ -142,7 +142,7 @@ where
                         *at = now();
                         ping_sent.store(*at, Ordering::Relaxed);
                     }
-                    message.put_frame(&mut frame);
+                    message.append_frame(&mut frame);
                     if matches!(message, Message::Refused { .. }) {
                         (more_messages, more_acks) = (false, false);
                     }
@@ -152,7 +152,7 @@ where
             changed = acks.changed(), if more_acks => match changed {
                 Ok(()) => {
                     let Seq(through) = *acks.borrow_and_update();
-                    Message::Ack { through }.put_frame(&mut frame);
+                    Message::Ack { through }.append_frame(&mut frame);
                 }
                 Err(_) => more_acks = false,
             },

@@ -490,7 +490,7 @@ fn hold_back_times(columns: &mut Columns, start: usize, last: &mut i64) {
     }
     for ((time, flags), op) in times.iter_mut().zip(&mut columns.flags[start..]).zip(&columns.op[start..]) {
         if *time < *last {
-            (*time, *flags) = (*last, *flags | flag::moved(*op));
+            (*time, *flags) = (*last, *flags | flag::moved_bit(*op));
         }
         *last = *time;
     }

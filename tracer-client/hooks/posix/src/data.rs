@@ -3,7 +3,7 @@
 use crate::files::{begin_on, tracked};
 use crate::real::{Offset, Returned, hook};
 use crate::request::{at_offset, at_position, end_on, unaligned};
-use miot_tracer::op::{Class, posix};
+use miot_tracer::op::{OpClass, posix};
 use miot_tracer::{Doing, Done, NONE, Op};
 use std::ffi::{c_int, c_void};
 
@@ -77,7 +77,7 @@ fn vectored(
     let doing = match offset {
         // How many bytes, the vector says, which only the kernel may read before the call.
         Some(offset) => Doing { handle: file.handle(), offset: offset as u64, length: NONE },
-        None => file.doing(NONE, op.class() == Class::Write),
+        None => file.doing(NONE, op.class() == OpClass::Write),
     };
     let Some(begun) = begin_on(op, doing) else { return file.unseen(real) };
     let returned = real();
@@ -85,7 +85,7 @@ fn vectored(
     let (length, more) = total(vector, count, result);
     let (offset, flags) = match offset {
         Some(offset) => (offset as u64, file.flags()),
-        None => file.advance(fd, result, op.class() == Class::Write),
+        None => file.advance(fd, result, op.class() == OpClass::Write),
     };
     end_on(begun, file, Done { handle: file.handle(), offset, length, result, flags: flags | more });
     returned

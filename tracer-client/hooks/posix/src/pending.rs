@@ -11,7 +11,7 @@
 use crate::description::Description;
 use crate::request::unaligned;
 use crate::vfork;
-use miot_tracer::op::Class;
+use miot_tracer::op::OpClass;
 use miot_tracer::{Caller, Done, Ext, NONE, Op, Submitted, complete, epoch, flag, record, submit, ticks};
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -69,7 +69,7 @@ impl Request {
     /// A request on a file that is about to be submitted. `None`: it is not to be recorded.
     pub(crate) fn on(op: Op, file: &Description, offset: u64, length: u64) -> Option<Request> {
         let (handle, flags) = (file.handle(), file.flags());
-        let appends = op.class() == Class::Write && flags & flag::APPEND != 0;
+        let appends = op.class() == OpClass::Write && flags & flag::APPEND != 0;
         let offset = if appends { NONE } else { offset };
         let request = Request::of(op)?;
         let caller = file.caller().filter(|_| request.submitted.is_outermost());

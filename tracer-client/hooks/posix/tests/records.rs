@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Node, Process, compile, library};
-use miot_proto::event::{Kind, flag};
+use miot_proto::event::{RecordKind, flag};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -79,7 +79,7 @@ fn positions_that_processes_share_are_asked_for() {
     for process in [parent, child, with_terminal] {
         assert_eq!(process.path(process.of("read")[0].event.handle), file.to_str());
     }
-    assert!(child.records.iter().any(|record| record.kind == Kind::File));
+    assert!(child.records.iter().any(|record| record.kind == RecordKind::File));
     assert_eq!((parent.of("close").len(), child.of("close").len()), (2, 1));
 }
 
@@ -105,7 +105,7 @@ fn paths_are_absolute_and_excluded_ones_are_left_out() {
     let seen: Vec<String> = process
         .records
         .iter()
-        .filter(|record| record.kind == Kind::Request && !record.path1.is_empty())
+        .filter(|record| record.kind == RecordKind::Request && !record.path1.is_empty())
         .map(|record| {
             let paths = format!("{} {}", record.path1.replace(root, "~"), record.path2.replace(root, "~"));
             format!("{} {}", record.op, paths.trim_end())
@@ -139,7 +139,7 @@ fn streams_have_positions_of_their_own() {
     let place = tempfile::tempdir().unwrap();
     let recorded = part("streams", place.path());
     let process = &recorded[0];
-    assert!(process.records.iter().all(|record| record.layer == "stdio" || record.kind == Kind::File));
+    assert!(process.records.iter().all(|record| record.layer == "stdio" || record.kind == RecordKind::File));
     assert_eq!(ranges(process, "fprintf"), [(0, 5, 5)]);
     assert_eq!(ranges(process, "fputs"), [(5, 4, 4), (-1, 1, 1)]);
     assert_eq!(ranges(process, "fputc"), [(9, 1, 1)]);

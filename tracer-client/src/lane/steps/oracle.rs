@@ -2,7 +2,7 @@
 
 use super::{DEPTH, Filter, LANE_SLOTS, Record, Step, Subject, THREADS, Told, Totals};
 use miot_proto::control::WhenFull;
-use miot_proto::event::Kind;
+use miot_proto::event::RecordKind;
 use std::collections::{HashMap, VecDeque};
 
 /// Knows what there is to be told, and compares.
@@ -73,7 +73,7 @@ impl Lane {
                 tag: begun.tag,
                 request: begun.request,
                 enclosing,
-                kind: Kind::Request,
+                kind: RecordKind::Request,
                 slots: 1,
                 interrupted: true,
             });
@@ -196,7 +196,7 @@ impl Oracle {
                 tag: begun.tag,
                 request: begun.request,
                 enclosing: begun.enclosing,
-                kind: Kind::Request,
+                kind: RecordKind::Request,
                 slots,
                 interrupted: false,
             };
@@ -212,8 +212,15 @@ impl Oracle {
         let kept = subject.file(thread, slots, tag);
         let within = self.threads[thread].begun.iter().rev().find(|begun| begun.encloses);
         let enclosing = within.map_or(0, |begun| begun.request);
-        let record =
-            Record { attempt: 0, tag, request: 0, enclosing, kind: Kind::File, slots, interrupted: false };
+        let record = Record {
+            attempt: 0,
+            tag,
+            request: 0,
+            enclosing,
+            kind: RecordKind::File,
+            slots,
+            interrupted: false,
+        };
         self.put(thread, record, kept);
     }
 

@@ -3,7 +3,7 @@
 use super::{Filter, LANE_SLOTS, THREADS, paths};
 use crate::lane::{Doing, Identity, Lane, Producer, Slot};
 use miot_proto::control::WhenFull;
-use miot_proto::event::{Event, Ext, Kind, NONE, SLOT_BYTES, put_ext, slots_for};
+use miot_proto::event::{Event, Ext, NONE, RecordKind, SLOT_BYTES, slots_for, write_ext};
 use miot_proto::op::{self, Op};
 use miot_proto::segment::{
     Clock, HEADER_BYTES, LANE_BYTES, MAGIC, MAJOR, MAX_LANES, SLOTS_OFFSET, header, in_flight,
@@ -108,7 +108,7 @@ impl Stage {
             state.producer.withdraw(lane);
             false
         } else {
-            self.put(thread, Kind::Request, begun, slots, tag)?
+            self.put(thread, RecordKind::Request, begun, slots, tag)?
         };
         let (lane, _, state) = self.ready(thread);
         state.begun.pop();
@@ -129,7 +129,7 @@ impl Stage {
         let begin = self.now;
         let (_, _, state) = self.ready(thread);
         let begun = Begun { op: op::posix::OPEN, request: 0, enclosing: state.enclosing, begin };
-        self.put(thread, Kind::File, begun, slots, tag)
+        self.put(thread, RecordKind::File, begun, slots, tag)
     }
 
     /// See [`super::Subject::exit`].
@@ -139,7 +139,14 @@ impl Stage {
         }
     }
 
-    fn put(&mut self, thread: usize, kind: Kind, begun: Begun, slots: u64, tag: u64) -> Result<bool, Waits> {
+    fn put(
+        &mut self,
+        thread: usize,
+        kind: RecordKind,
+        begun: Begun,
+        slots: u64,
+        tag: u64,
+    ) -> Result<bool, Waits> {
         self.now += 1;
         let (end, when_full) = (self.now, self.when_full);
         let (lane, room, Thread { producer, .. }) = self.ready(thread);
@@ -157,7 +164,7 @@ impl Stage {
                 }
             }
         }
-        let (handle, offset) = if kind == Kind::File { (tag, NONE) } else { (1, tag) };
+        let (handle, offset) = if kind == RecordKind::File { (tag, NONE) } else { (1, tag) };
         let event = Event {
             op: begun.op,
             request: begun.request,
@@ -175,7 +182,7 @@ impl Stage {
             let (path1, path2) = paths(slots, tag);
             let ext = Ext { path1: &path1, path2: &path2, ..Ext::default() };
             assert_eq!(slots_for(&ext) as u64, slots);
-            put_ext(&ext, |slot, word, value| producer.slot(room, slot as u64).put(word, value));
+            write_ext(&ext, |slot, word, value| producer.slot(room, slot as u64).put(word, value));
         }
         producer.commit(lane, slots);
         Ok(true)

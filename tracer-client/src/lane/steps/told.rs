@@ -2,7 +2,7 @@
 
 use super::{Record, slots_of};
 use miot_proto::batch::Columns;
-use miot_proto::event::{Kind, flag};
+use miot_proto::event::{RecordKind, flag};
 use miot_proto::wire;
 
 /// What the consumer tells, stream by stream in order.
@@ -67,8 +67,8 @@ pub fn records(stream: u32, columns: &Columns) -> Vec<Told> {
     let record = |row: usize| {
         let of_row = ext.next_if(|ext| ext.row as usize == row);
         let paths = of_row.map_or_else(Default::default, |ext| columns.paths(ext));
-        let Some(kind) = Kind::from_number(columns.kind[row]) else { panic!("a record of no kind") };
-        let tag = if kind == Kind::File { columns.handle[row] } else { columns.offset[row] };
+        let Some(kind) = RecordKind::from_number(columns.kind[row]) else { panic!("a record of no kind") };
+        let tag = if kind == RecordKind::File { columns.handle[row] } else { columns.offset[row] };
         let Some(slots) = slots_of(paths, tag) else { panic!("record {tag} is torn") };
         Told::Record {
             stream,

@@ -5,7 +5,7 @@ use super::{Buffer, Target};
 use crate::replay::Step;
 use crate::replay::plan::LARGEST;
 use miot_proto::event::flag;
-use miot_proto::op::Class;
+use miot_proto::op::OpClass;
 use rustix::io::Errno;
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -14,12 +14,12 @@ impl Target {
     pub(super) fn move_data(&self, name: &str, step: &Step, buffer: &mut Buffer) -> Result<i64> {
         let fd = self.descriptor(step)?;
         let length = usize::try_from(step.length.unwrap_or(0)).map_err(|_| Errno::INVAL)?;
-        if step.info().is_some_and(|info| info.class == Class::Copy) {
+        if step.info().is_some_and(|info| info.class == OpClass::Copy) {
             return self.copy(name, step, fd, length);
         }
         let length = length.min(LARGEST as usize);
         let offset = step.offset.unwrap_or(0);
-        let writes = step.info().is_some_and(|info| info.class == Class::Write);
+        let writes = step.info().is_some_and(|info| info.class == OpClass::Write);
         let appends = writes && step.flags & flag::APPEND != 0;
         // Where it stands is not for those to say that say it themselves.
         let fd = match (name, step.offset) {

@@ -18,7 +18,7 @@ pub use how::{Made, how};
 use super::files::Files;
 use super::{Below, Step};
 use crate::content::Content;
-use miot_proto::op::{Class, Layer};
+use miot_proto::op::{Layer, OpClass};
 use rustix::io::Errno;
 use said::Result;
 use std::ffi::{CString, c_int, c_uint, c_void};
@@ -61,7 +61,9 @@ impl Target {
         let made = match step.info() {
             Some(info) if info.op.layer == Layer::Stdio as u8 => self.on_stream(info.name, step, buffer),
             Some(info) if info.class.is_data() => self.move_data(info.name, step, buffer),
-            Some(info) if info.class == Class::Sync || info.paths == 0 => self.on_descriptor(info.name, step),
+            Some(info) if info.class == OpClass::Sync || info.paths == 0 => {
+                self.on_descriptor(info.name, step)
+            }
             Some(info)
                 if step.handle != 0
                     && step.result >= 0

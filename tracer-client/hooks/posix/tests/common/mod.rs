@@ -3,7 +3,7 @@
 #![allow(dead_code)]
 
 use miot_proto::control::{self, word};
-use miot_proto::event::{self, Event, Kind};
+use miot_proto::event::{self, Event, RecordKind};
 use miot_proto::op::Layer;
 use miot_proto::segment::{HEADER_BYTES, LANE_BYTES, header, lane};
 use std::path::{Path, PathBuf};
@@ -103,7 +103,7 @@ pub(crate) struct Process {
 
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub(crate) kind: Kind,
+    pub(crate) kind: RecordKind,
     pub(crate) layer: &'static str,
     pub(crate) op: &'static str,
     pub(crate) event: Event,
@@ -123,7 +123,7 @@ impl Record {
 impl Process {
     /// Records of one operation.
     pub(crate) fn of(&self, op: &str) -> Vec<&Record> {
-        self.records.iter().filter(|record| record.kind == Kind::Request && record.op == op).collect()
+        self.records.iter().filter(|record| record.kind == RecordKind::Request && record.op == op).collect()
     }
 
     /// The path a handle stands for.
@@ -164,7 +164,7 @@ fn record(first: &event::Slot, rest: &[u8]) -> Record {
     let event = Event::from_slot(first);
     let ext = if rest.is_empty() { event::Ext::default() } else { event::ext_from_bytes(rest).unwrap() };
     Record {
-        kind: Kind::from_number(event::kind_of(first)).unwrap(),
+        kind: RecordKind::from_number(event::kind_of(first)).unwrap(),
         layer: Layer::from_number(event.op.layer).unwrap().name(),
         op: event.op.name().unwrap(),
         event,

@@ -19,6 +19,6 @@ as_root debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus bookwo
     { tail -5 "$root.log" >&2 && exit 1; }
 as_root rm -rf "$root/var/cache/apt/archives" "$root/var/lib/apt/lists"
 echo '127.0.0.1 localhost' | as_root tee "$root/etc/hosts" > /dev/null
-# A machine is named by whoever boots it.
+# The caller that boots a machine names it.
 as_root rm -f "$root/etc/hostname" "$root/etc/machine-id"
 as_root touch "$root/etc/machine-id" "$root/made"

@@ -5,7 +5,7 @@
 #   tests/sanitizers.sh address     AddressSanitizer: wrong accesses, leaks
 # ThreadSanitizer sees only a part. The log-client reads segments with system calls: the other side of a lane is for
 # tests/loom.sh. The standard library has no instrumentation, so whatever waits in it for another thread (tokio) would
-# be told to race: tests of the whole log-client run under AddressSanitizer only.
+# be reported as races: tests of the whole log-client run under AddressSanitizer only.
 # C programs under AddressSanitizer: tests/tests/capi.rs.
 set -euo pipefail
 cd "$(dirname "$0")/.."

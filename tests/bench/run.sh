@@ -8,7 +8,7 @@
 #   tests/bench/run.sh --report        only the page, from the last results in target/bench/*.json
 #   tests/bench/run.sh --help          the other flags
 #
-# tests/bench/setup.sh installs what is missing; it is called here. What cannot be had is skipped, which is said.
+# tests/bench/setup.sh installs what is missing; it is called here. What cannot be installed is skipped with a message.
 # `apps` and `fuse` make file systems of their own, for which they have to be root. The machine should do nothing else meanwhile.
 set -eu
 cd "$(dirname "$0")/../.."

@@ -20,7 +20,7 @@ mapfile -t wanted < <(missing "${packages[@]}")
 if [ ${#wanted[@]} -gt 0 ]; then
     say "installing ${wanted[*]}"
     update || say "the package lists are old" >&2
-    # One after the other if not together: one that is not to be had keeps no other away.
+    # One after the other if not together: an unavailable package does not prevent the installation of others.
     install "${wanted[@]}" || for package in "${wanted[@]}"; do
         install "$package" || say "$package CANNOT BE INSTALLED" >&2
     done

@@ -1,5 +1,5 @@
-//! A segment written word by word into its file, after the layout and not with the producer's code: what a broken,
-//! hostile or stopped process would leave there.
+//! A segment written word by word into its file, after the layout and not with the producer's code:
+//! what a broken, hostile or stopped process would leave there.
 
 use miot_proto::event::{Event, Ext, RecordKind, SLOT_BYTES, slots_for, write_ext};
 use miot_proto::op;
@@ -117,7 +117,7 @@ impl Forged {
         self.lane_at(slots_at, slots)
     }
 
-    /// Claims another lane whose slots are said to be there.
+    /// Claims another lane whose slots are claimed to be there.
     ///
     /// # Errors
     /// What the file system says.

@@ -5,8 +5,8 @@
 use miot_proto::wire::{GREETING, Message, Role, VERSION, Version};
 use miot_tests::built::built;
 use miot_tests::daemons::{client, free_port, preloaded, server};
-use miot_tests::place::fresh;
 use miot_tests::process::run;
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::{assert_good, events};
 use rustix::process::Signal;
 use std::fs;

@@ -7,8 +7,8 @@ mod common;
 
 use miot_tests::built::{built, root};
 use miot_tests::compile::compile;
-use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run};
+use miot_tests::test_dir::fresh;
 use miot_tests::tmux::Terminal;
 use miot_tests::traced::{assert_good, command, traced};
 use miot_trace_store::{Options, Table, Writer};

@@ -1,9 +1,10 @@
 //! `simulate`: requests that `miot simulate` simulates per second and core, and how sweeps scale.
 //!
-//! The 1.4 million requests of the model of bvi, on a machine with the paper's disks: in a cache that holds its data, and in one
-//! that does not, so that nearly every request goes to disk, with read-ahead and write-behind. A request is about one block of
-//! 16 KiB and four of 4 KiB. Rates are per second of processor time, so that they hold on a busy machine; the sweep is eight
-//! simulations on one to all processors, by the clock.
+//! The 1.4 million requests of the model of bvi, on a machine with the paper's disks: in a cache
+//! that holds its data, and in one that does not, so that nearly every request goes to disk, with
+//! read-ahead and write-behind. A request is about one block of
+//! 16 KiB and four of 4 KiB. Rates are per second of processor time, so that they hold on a busy
+//! machine; the sweep is eight simulations on one to all processors, by the clock.
 
 use crate::Bench;
 use crate::report::number;

@@ -1,5 +1,5 @@
-//! A node as a script: sends its batches in order, a few ahead of what is acknowledged, and after a crash again what was
-//! not acknowledged.
+//! A node as a script: sends its batches in order, a few ahead of what is acknowledged, and after a
+//! crash again what was not acknowledged.
 
 use miot_proto::batch::Columns;
 use miot_proto::event::{Event, Ext, NONE, RecordKind};
@@ -90,8 +90,8 @@ fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64
 }
 
-/// Sends what is not acknowledged to the server at a port, until all is or the server is gone. Returns how many batches
-/// are acknowledged in all.
+/// Sends what is not acknowledged to the server at a port, until all is or the server is gone.
+/// Returns how many batches are acknowledged in all.
 pub(crate) fn run(plan: &Plan, acked: usize, port: u16, mut alive: impl FnMut() -> bool) -> usize {
     let begun = Instant::now();
     let socket = loop {

@@ -8,7 +8,8 @@ use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events};
 use std::collections::BTreeSet;
 
-/// What an event says: operation, offset, length, argument, offset in elementary types, result, asynchronous.
+/// What an event says: operation, offset, length, argument, offset in elementary types, result,
+/// asynchronous.
 type Said = (String, Option<i64>, Option<i64>, Option<i64>, Option<i64>, i64, bool);
 
 fn said(row: &Row) -> Said {

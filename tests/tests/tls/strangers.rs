@@ -168,7 +168,8 @@ fn who_stalls_holds_nobody_up_and_is_put_out() {
     site.write("good", 10);
     until("the node is connected", || good.printed().contains("connected to the log-server"));
 
-    // More than may be there without a word: who has waited longest makes room, and nodes come through.
+    // More than may be there without a word: who has waited longest makes room, and nodes come
+    // through.
     let more: Vec<_> = (0..300).map(stall).collect();
     let other = site.honest("other");
     until("another node is connected", || other.printed().contains("connected to the log-server"));

@@ -1,13 +1,14 @@
-//! A log-server, nodes with their log-clients, and crowds of producers on them; in the end the judge.
+//! A log-server, nodes with log-clients, and producers on them. At the end the judge checks the
+//! trace.
 
 use crate::built::built;
-use crate::crowd::{Crowd, Habit};
 use crate::judge::{Asked, Rules, Verdict, judge};
-use crate::mortal::Mortal;
-use crate::place::fresh;
+use crate::killable_daemon::KillableDaemon;
+use crate::namespaces::Namespaces;
 use crate::process::{WATCHDOG, until};
+use crate::producers::{ProducerLoad, Producers};
 use crate::random::Random;
-use crate::room::Room;
+use crate::test_dir::fresh;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,23 +16,32 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What a daemon says only of what is broken or hostile; here nothing is.
-const NONSENSE: [&str; 7] =
-    ["breaks the rules", "makes no sense", "senseless", "truncated", "damaged", "cannot be read", "panicked"];
+const NONSENSE: [&str; 9] = [
+    "lane quarantined",
+    "too many violations",
+    "its header is invalid",
+    "makes no sense",
+    "truncated",
+    "damaged",
+    "cannot be read",
+    "cannot read a file of the spool",
+    "panicked",
+];
 
 /// A node.
 #[derive(Debug)]
-pub struct Station {
+pub struct DeployedNode {
     /// Its MIOT directory.
     pub dir: PathBuf,
     /// Where its spool is.
     pub spool: PathBuf,
     /// Its log-client.
-    pub client: Mortal,
+    pub client: KillableDaemon,
     /// Its producers.
-    pub crowd: Crowd,
+    pub producers: Producers,
 }
 
-impl Station {
+impl DeployedNode {
     /// Segments that are there, and what the spool holds, if there are any.
     fn left(&self) -> Vec<String> {
         let list = |dir: &Path| {
@@ -45,34 +55,34 @@ impl Station {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Field {
+pub struct Deployment {
     name: String,
     place: PathBuf,
     shared: tempfile::TempDir,
     /// The trace directory, as it is seen from here.
     pub trace: PathBuf,
     /// The log-server.
-    pub server: Mortal,
+    pub server: KillableDaemon,
     /// The nodes.
-    pub stations: Vec<Station>,
+    pub nodes: Vec<DeployedNode>,
     /// What producers that have ended committed.
     pub asked: Asked,
     next: u64,
 }
 
-impl Field {
+impl Deployment {
     /// Starts a log-server on an empty trace directory.
     ///
     /// # Panics
     /// If the folders cannot be made.
     #[must_use]
-    pub fn new(name: &str, server: impl FnOnce(&Path) -> Command) -> Field {
+    pub fn new(name: &str, server: impl FnOnce(&Path) -> Command) -> Deployment {
         let place = fresh(name);
         let shared = tempfile::tempdir_in("/dev/shm").unwrap_or_else(|e| panic!("/dev/shm: {e}"));
         let trace = place.join("trace");
-        let server = Mortal::start(server(&trace));
-        let (stations, asked) = (Vec::new(), Asked::default());
-        Field { name: name.to_owned(), place, shared, trace, server, stations, asked, next: 1 }
+        let server = KillableDaemon::start(server(&trace));
+        let (nodes, asked) = (Vec::new(), Asked::default());
+        Deployment { name: name.to_owned(), place, shared, trace, server, nodes, asked, next: 1 }
     }
 
     /// A folder on disk for the scenario.
@@ -81,95 +91,102 @@ impl Field {
         &self.place
     }
 
-    /// Where a node has its MIOT directory if nothing else is said.
+    /// Default MIOT directory of a node.
     #[must_use]
     pub fn dir(&self, node: &str) -> PathBuf {
         self.shared.path().join(node)
     }
 
-    /// Adds a node whose log-client is started so on its MIOT directory, and waits until producers can record.
+    /// Adds a node whose log-client is started so on its MIOT directory, and waits until producers
+    /// can record.
     pub fn add(&mut self, node: &str, client: impl FnOnce(&Path) -> Command) -> usize {
         let dir = self.dir(node);
-        let client = Mortal::start(client(&dir));
-        let crowd = Crowd::new(&built().folder.join("victim"), node, &dir, self.shared.path());
-        self.settle(Station { spool: dir.join("spool"), dir, client, crowd })
+        let client = KillableDaemon::start(client(&dir));
+        let producers = Producers::new(&built().folder.join("victim"), node, &dir, self.shared.path());
+        self.settle(DeployedNode { spool: dir.join("spool"), dir, client, producers })
     }
 
-    /// The same in a room, with its MIOT directory and its spool at these places there.
+    /// The same in a namespaces, with its MIOT directory and its spool at these places there.
     pub fn add_in(
         &mut self,
-        room: &Arc<Room>,
+        namespaces: &Arc<Namespaces>,
         node: &str,
         dir: &Path,
         spool: &Path,
         client: &Command,
     ) -> usize {
-        let client = Mortal::start(room.inside(client));
-        let mut crowd = Crowd::new(&built().folder.join("victim"), node, dir, self.shared.path());
-        crowd.room = Some(Arc::clone(room));
-        self.settle(Station { dir: room.seen(dir), spool: room.seen(spool), client, crowd })
+        let client = KillableDaemon::start(namespaces.inside(client));
+        let mut producers = Producers::new(&built().folder.join("victim"), node, dir, self.shared.path());
+        producers.namespaces = Some(Arc::clone(namespaces));
+        self.settle(DeployedNode {
+            dir: namespaces.seen(dir),
+            spool: namespaces.seen(spool),
+            client,
+            producers,
+        })
     }
 
-    fn settle(&mut self, mut station: Station) -> usize {
+    fn settle(&mut self, mut node: DeployedNode) -> usize {
         until("the log-client has made its control page", || {
-            assert!(station.client.is_running(), "{}", station.client.printed());
-            station.dir.join(miot_proto::control::FILE).exists()
+            assert!(node.client.is_running(), "{}", node.client.printed());
+            node.dir.join(miot_proto::control::FILE).exists()
         });
-        self.stations.push(station);
-        self.stations.len() - 1
+        self.nodes.push(node);
+        self.nodes.len() - 1
     }
 
-    /// Brings the producers of a node up to `many`, each of which is killed after between `life` milliseconds.
+    /// Brings the producers of a node up to `many`, each of which is killed after between `life`
+    /// milliseconds.
     pub fn populate(
         &mut self,
         node: usize,
         many: usize,
         life: (u64, u64),
         random: &mut Random,
-        habit: impl Fn(&mut Random) -> Habit,
+        load: impl Fn(&mut Random) -> ProducerLoad,
     ) {
-        while self.stations[node].crowd.len() < many {
-            let (habit, life) = (habit(random), random.millis(life.0, life.1));
-            self.stations[node].crowd.add(self.next, habit, life);
+        while self.nodes[node].producers.len() < many {
+            let (load, life) = (load(random), random.millis(life.0, life.1));
+            self.nodes[node].producers.add(self.next, load, life);
             self.next += 1;
         }
     }
 
     /// Kills producers whose time has come.
-    pub fn cull(&mut self) {
-        self.stations.iter_mut().for_each(|station| station.crowd.cull(&mut self.asked));
+    pub fn kill_due(&mut self) {
+        self.nodes.iter_mut().for_each(|node| node.producers.kill_due(&mut self.asked));
     }
 
     /// Producers that were killed so far.
     #[must_use]
     pub fn killed(&self) -> u64 {
-        self.stations.iter().map(|station| station.crowd.killed).sum()
+        self.nodes.iter().map(|node| node.producers.killed).sum()
     }
 
     /// Log-clients that were killed so far.
     #[must_use]
     pub fn clients_killed(&self) -> u64 {
-        self.stations.iter().map(|station| station.client.kills).sum()
+        self.nodes.iter().map(|node| node.client.kills).sum()
     }
 
-    /// Waits until all that producers which have ended committed has left the nodes' shared memory. However much there is
-    /// to do, something must be done all the time.
+    /// Waits until all that producers which have ended committed has left the nodes' shared memory.
+    /// However much there is to do, something must be done all the time.
     ///
     /// # Panics
     /// If nothing happens any more.
     pub fn drain(&mut self) {
         let (mut before, mut patience) = (Vec::new(), Instant::now());
         loop {
-            let left: Vec<String> = self.stations.iter().flat_map(Station::left).collect();
+            let left: Vec<String> = self.nodes.iter().flat_map(DeployedNode::left).collect();
             if left.is_empty() {
                 break;
             }
             if left != before {
                 (before, patience) = (left.clone(), Instant::now() + WATCHDOG / 2);
             }
-            for station in &mut self.stations {
-                let wedged = !station.client.is_running() || Instant::now() > patience;
-                assert!(!wedged, "segments are left\n{}\n{left:#?}", station.client.printed());
+            for node in &mut self.nodes {
+                let wedged = !node.client.is_running() || Instant::now() > patience;
+                assert!(!wedged, "segments are left\n{}\n{left:#?}", node.client.printed());
             }
             assert!(self.server.is_running(), "{}", self.server.printed());
             std::thread::sleep(Duration::from_millis(50));
@@ -189,20 +206,20 @@ impl Field {
     /// # Panics
     /// If anything is wrong.
     pub fn end_and(mut self, rules: Rules, look: impl FnOnce(&Path)) -> Verdict {
-        for station in &mut self.stations {
-            station.crowd.clear(&mut self.asked);
-            station.client.revive();
+        for node in &mut self.nodes {
+            node.producers.clear(&mut self.asked);
+            node.client.restart();
         }
-        self.server.revive();
+        self.server.restart();
         self.drain();
         let (killed, clients, servers) = (self.killed(), self.clients_killed(), self.server.kills);
-        let ended: u64 = self.stations.iter().map(|station| station.crowd.ended).sum();
-        for station in self.stations {
-            let printed = station.client.stop();
+        let ended: u64 = self.nodes.iter().map(|node| node.producers.ended).sum();
+        for node in self.nodes {
+            let printed = node.client.stop();
             for nonsense in NONSENSE {
                 assert!(!printed.contains(nonsense), "{printed}");
             }
-            let spooled = fs::read_dir(&station.spool).map(Iterator::count);
+            let spooled = fs::read_dir(&node.spool).map(Iterator::count);
             assert_eq!(spooled.unwrap_or_else(|e| panic!("{e}")), 0, "the spool is empty\n{printed}");
         }
         let printed = self.server.stop();

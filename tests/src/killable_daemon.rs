@@ -17,7 +17,7 @@ pub struct Pace {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Mortal {
+pub struct KillableDaemon {
     command: Command,
     running: Option<Background>,
     until: Instant,
@@ -26,19 +26,19 @@ pub struct Mortal {
     printed: String,
 }
 
-impl Mortal {
+impl KillableDaemon {
     /// Starts it.
     #[must_use]
-    pub fn start(mut command: Command) -> Mortal {
+    pub fn start(mut command: Command) -> KillableDaemon {
         let running = Some(Background::start(&mut command));
-        Mortal { command, running, until: Instant::now(), kills: 0, printed: String::new() }
+        KillableDaemon { command, running, until: Instant::now(), kills: 0, printed: String::new() }
     }
 
     /// Kills it, or starts it again, when it is time.
     ///
     /// # Panics
     /// If it ended by itself.
-    pub fn torment(&mut self, random: &mut Random, pace: Pace) {
+    pub fn kill_or_restart(&mut self, random: &mut Random, pace: Pace) {
         if Instant::now() < self.until {
             return;
         }
@@ -46,7 +46,7 @@ impl Mortal {
             self.kill();
             pace.dead
         } else {
-            self.revive();
+            self.restart();
             pace.live
         };
         self.until = Instant::now() + random.millis(from, to);
@@ -66,7 +66,7 @@ impl Mortal {
     }
 
     /// Starts it again, if it is dead.
-    pub fn revive(&mut self) {
+    pub fn restart(&mut self) {
         if self.running.is_none() {
             self.running = Some(Background::start(&mut self.command));
         }
@@ -113,7 +113,7 @@ impl Mortal {
     /// # Panics
     /// If it does not end well.
     pub fn stop(mut self) -> String {
-        self.revive();
+        self.restart();
         let Some(daemon) = self.running.take() else { return self.printed };
         let (status, text) = daemon.stop(Signal::TERM);
         self.printed.push_str(&text);

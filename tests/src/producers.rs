@@ -1,10 +1,10 @@
-//! Producers that come and go, and are killed: how many there are to be is said, the rest is chance.
+//! Producers that start, end and are killed. The caller gives their number; the rest is random.
 
 use crate::judge::{Asked, Producer};
+use crate::namespaces::Namespaces;
 use crate::process::{signal, wait};
 use crate::random::Random;
-use crate::room::Room;
-use crate::torment::{LIVES, WORDS};
+use crate::victim::{LIVES, WORDS};
 use miot_proto::control::DIR_ENV;
 use rustix::process::Signal;
 use std::fs;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// How a producer records.
 #[derive(Clone, Copy, Debug)]
-pub struct Habit {
+pub struct ProducerLoad {
     /// Threads at a time.
     pub threads: u64,
     /// Requests of a thread, after which another takes its place.
@@ -24,21 +24,21 @@ pub struct Habit {
     pub stride: u64,
     /// Microseconds of sleep after a hundred requests.
     pub pause: u64,
-    /// Different paths, see [`path`](crate::torment::path).
+    /// Different paths, see [`path`](crate::victim::path).
     pub paths: u64,
 }
 
-impl Habit {
+impl ProducerLoad {
     /// Some go as fast as they can, some end by themselves.
     #[must_use]
-    pub fn any(random: &mut Random) -> Habit {
+    pub fn any(random: &mut Random) -> ProducerLoad {
         let pause = [0, 5000, 10_000, 20_000][random.below(4) as usize];
         let (threads, stride) = (1 + random.below(4), [1, 1, 16][random.below(3) as usize]);
         let requests = match random.below(12) {
             0 => 1 + random.below(5),
             _ => 1 + random.below(1000),
         };
-        Habit { threads, requests, stride, pause, paths: 0 }
+        ProducerLoad { threads, requests, stride, pause, paths: 0 }
     }
 }
 
@@ -52,11 +52,11 @@ struct Member {
 
 /// The producers of one node that live, and what those that ended have committed.
 #[derive(Debug)]
-pub struct Crowd {
+pub struct Producers {
     /// The program `victim`.
     program: PathBuf,
     /// Where it runs; `None`: here.
-    pub room: Option<Arc<Room>>,
+    pub namespaces: Option<Arc<Namespaces>>,
     node: String,
     dir: PathBuf,
     progress: PathBuf,
@@ -67,17 +67,18 @@ pub struct Crowd {
     pub ended: u64,
 }
 
-impl Crowd {
-    /// Nobody yet. `dir` is the node's MIOT directory; what producers say of themselves is kept below `place`.
+impl Producers {
+    /// Nobody yet. `dir` is the node's MIOT directory; what producers say of themselves is kept
+    /// below `place`.
     ///
     /// # Panics
     /// If that folder cannot be made.
     #[must_use]
-    pub fn new(program: &Path, node: &str, dir: &Path, place: &Path) -> Crowd {
+    pub fn new(program: &Path, node: &str, dir: &Path, place: &Path) -> Producers {
         let progress = place.join(format!("progress-{node}"));
         fs::create_dir_all(&progress).unwrap_or_else(|e| panic!("{}: {e}", progress.display()));
         let (program, node, dir) = (program.into(), node.to_owned(), dir.to_owned());
-        Crowd { program, room: None, node, dir, progress, members: Vec::new(), killed: 0, ended: 0 }
+        Producers { program, namespaces: None, node, dir, progress, members: Vec::new(), killed: 0, ended: 0 }
     }
 
     /// How many live.
@@ -96,17 +97,17 @@ impl Crowd {
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn add(&mut self, number: u64, habit: Habit, life: Duration) {
+    pub fn add(&mut self, number: u64, load: ProducerLoad, life: Duration) {
         let file = self.progress.join(number.to_string());
         let length = LIVES * WORDS as u64 * 8;
         let made = fs::File::create(&file).and_then(|file| file.set_len(length));
         made.unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        let Habit { threads, requests, stride, pause, paths } = habit;
+        let ProducerLoad { threads, requests, stride, pause, paths } = load;
         let words = [number, threads, requests, stride, pause, paths].map(|word| word.to_string());
         let mut command = Command::new(&self.program);
         command.env(DIR_ENV, &self.dir).args(words).arg(&file);
-        if let Some(room) = &self.room {
-            command = room.inside(&command);
+        if let Some(namespaces) = &self.namespaces {
+            command = namespaces.inside(&command);
         }
         let child = command
             .stdin(Stdio::null())
@@ -121,7 +122,7 @@ impl Crowd {
     ///
     /// # Panics
     /// If one ended otherwise.
-    pub fn cull(&mut self, asked: &mut Asked) {
+    pub fn kill_due(&mut self, asked: &mut Asked) {
         let now = Instant::now();
         for mut member in std::mem::take(&mut self.members) {
             match member.child.try_wait() {
@@ -150,11 +151,11 @@ impl Crowd {
     pub fn clear(&mut self, asked: &mut Asked) {
         let now = Instant::now();
         self.members.iter_mut().for_each(|member| member.until = now);
-        self.cull(asked);
+        self.kill_due(asked);
     }
 }
 
-impl Drop for Crowd {
+impl Drop for Producers {
     fn drop(&mut self) {
         for member in &mut self.members {
             let _ = member.child.kill();

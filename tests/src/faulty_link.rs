@@ -1,5 +1,6 @@
-//! A rough road between a log-client and the log-server: what travels on it is delayed, comes in odd pieces, is cut off at any
-//! byte, repeated, or has a bit flipped. TCP reorders nothing, so neither does this.
+//! A faulty link between a log-client and the log-server. It delays frames, splits them, cuts
+//! connections at any byte, repeats frames and flips bits. It does not reorder, because TCP does
+//! not.
 
 use crate::random::Random;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, frame_header};
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 /// What was done so far.
 #[derive(Debug, Default)]
-pub struct Done {
+pub struct FaultCounts {
     /// Connections made.
     pub connections: AtomicU64,
     /// Delays of some milliseconds.
@@ -30,56 +31,56 @@ pub struct Done {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Road {
+pub struct FaultyLink {
     /// Where it begins, on loopback.
     pub port: u16,
     /// What was done so far.
-    pub done: Arc<Done>,
-    smooth: Arc<AtomicBool>,
+    pub done: Arc<FaultCounts>,
+    stop_faults: Arc<AtomicBool>,
 }
 
-impl Road {
+impl FaultyLink {
     /// A road to a port on loopback. Something happens to one frame in `every`.
     ///
     /// # Errors
     /// If it cannot listen.
-    pub fn start(to: u16, every: u64, seed: u64) -> io::Result<Road> {
+    pub fn start(to: u16, every: u64, seed: u64) -> io::Result<FaultyLink> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
-        let (done, smooth) = (Arc::<Done>::default(), Arc::<AtomicBool>::default());
+        let (done, stop_faults) = (Arc::<FaultCounts>::default(), Arc::<AtomicBool>::default());
         let random = Arc::new(Mutex::new(Random::of(seed)));
-        let (of_thread, smooth_there) = (Arc::clone(&done), Arc::clone(&smooth));
+        let (of_thread, stopped_in_thread) = (Arc::clone(&done), Arc::clone(&stop_faults));
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
                 of_thread.connections.fetch_add(1, Relaxed);
-                let trip = Arc::new(Trip {
+                let connection = Arc::new(Connection {
                     done: Arc::clone(&of_thread),
-                    smooth: Arc::clone(&smooth_there),
+                    stop_faults: Arc::clone(&stopped_in_thread),
                     random: Arc::clone(&random),
                     every,
                     state: AtomicU8::new(WHOLE),
                 });
-                let _ = trip.begin(client, server);
+                let _ = connection.begin(client, server);
             }
         });
-        Ok(Road { port, done, smooth })
+        Ok(FaultyLink { port, done, stop_faults })
     }
 
     /// From now on nothing happens any more.
-    pub fn smooth(&self) {
-        self.smooth.store(true, Relaxed);
+    pub fn stop_faults(&self) {
+        self.stop_faults.store(true, Relaxed);
     }
 }
 
 /// One connection.
-struct Trip {
-    done: Arc<Done>,
-    smooth: Arc<AtomicBool>,
+struct Connection {
+    done: Arc<FaultCounts>,
+    stop_faults: Arc<AtomicBool>,
     random: Arc<Mutex<Random>>,
     every: u64,
-    /// One of the three below. Both directions change it, so each change says what it replaces: a flip is of one direction, and
-    /// of none when the connection is over.
+    /// One of the three below. Both directions change it, so each change says what it replaces: a
+    /// flip is of one direction, and of none when the connection is over.
     state: AtomicU8,
 }
 
@@ -87,7 +88,7 @@ const WHOLE: u8 = 0;
 const FLIPPED: u8 = 1;
 const OVER: u8 = 2;
 
-enum Harm {
+enum Fault {
     None,
     Delay(Duration),
     /// After so many bytes; with a reset, or as if the other end had closed.
@@ -97,19 +98,20 @@ enum Harm {
     Flip(usize),
 }
 
-impl Trip {
-    fn begin(self: &Arc<Trip>, client: TcpStream, server: TcpStream) -> io::Result<()> {
+impl Connection {
+    fn begin(self: &Arc<Connection>, client: TcpStream, server: TcpStream) -> io::Result<()> {
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
         let both = [(client.try_clone()?, server.try_clone()?), (server, client)];
         for (from, to) in both {
-            let trip = Arc::clone(self);
+            let connection = Arc::clone(self);
             std::thread::spawn(move || {
-                let _ = trip.carry(&from, &to);
-                // One direction never outlives the other by much: both ends close when they are left.
+                let _ = connection.carry(&from, &to);
+                // One direction never outlives the other by much: both ends close when they are
+                // left.
                 let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
-                if trip.state.swap(OVER, Relaxed) == FLIPPED {
-                    trip.done.noticed.fetch_add(1, Relaxed);
+                if connection.state.swap(OVER, Relaxed) == FLIPPED {
+                    connection.done.noticed.fetch_add(1, Relaxed);
                 }
             });
         }
@@ -130,14 +132,14 @@ impl Trip {
             let (length, _) = frame_header(header, MAX_FRAME).map_err(io::Error::other)?;
             frame.resize(FRAME_HEADER + length, 0);
             from.read_exact(&mut frame[FRAME_HEADER..])?;
-            match self.harm(frame.len()) {
-                Harm::None => to.write_all(&frame)?,
-                Harm::Delay(pause) => {
+            match self.fault(frame.len()) {
+                Fault::None => to.write_all(&frame)?,
+                Fault::Delay(pause) => {
                     self.done.delays.fetch_add(1, Relaxed);
                     std::thread::sleep(pause);
                     self.in_pieces(to, &frame)?;
                 }
-                Harm::Cut(at, reset) => {
+                Fault::Cut(at, reset) => {
                     self.done.cuts.fetch_add(1, Relaxed);
                     self.in_pieces(to, &frame[..at])?;
                     if reset {
@@ -147,7 +149,7 @@ impl Trip {
                     }
                     return Ok(());
                 }
-                Harm::Repeat => {
+                Fault::Repeat => {
                     self.done.repeats.fetch_add(1, Relaxed);
                     to.write_all(&frame)?;
                     // From an earlier frame up to this one, all of it again.
@@ -155,7 +157,7 @@ impl Trip {
                     before.iter().skip(from).try_for_each(|earlier| to.write_all(earlier))?;
                     to.write_all(&frame)?;
                 }
-                Harm::Flip(bit) => {
+                Fault::Flip(bit) => {
                     if self.state.compare_exchange(WHOLE, FLIPPED, Relaxed, Relaxed).is_ok() {
                         self.done.flips.fetch_add(1, Relaxed);
                         frame[bit / 8] ^= 1 << (bit % 8);
@@ -170,17 +172,17 @@ impl Trip {
         }
     }
 
-    fn harm(&self, length: usize) -> Harm {
-        let settled = self.smooth.load(Relaxed) || self.state.load(Relaxed) != WHOLE;
+    fn fault(&self, length: usize) -> Fault {
+        let settled = self.stop_faults.load(Relaxed) || self.state.load(Relaxed) != WHOLE;
         self.draw(|random| {
             if !random.one_in(self.every) || settled {
-                return Harm::None;
+                return Fault::None;
             }
             match random.below(8) {
-                0..=2 => Harm::Delay(random.millis(1, 50)),
-                3 | 4 => Harm::Cut(random.place(length), random.one_in(2)),
-                5 => Harm::Repeat,
-                _ => Harm::Flip(random.below(length as u64 * 8) as usize),
+                0..=2 => Fault::Delay(random.millis(1, 50)),
+                3 | 4 => Fault::Cut(random.place(length), random.one_in(2)),
+                5 => Fault::Repeat,
+                _ => Fault::Flip(random.below(length as u64 * 8) as usize),
             }
         })
     }

@@ -1,4 +1,5 @@
-//! Namespaces of a test's own: networks and mounts that nothing outside sees, and that are gone when the test is.
+//! Namespaces of a test's own: networks and mounts that nothing outside sees, and that are gone
+//! when the test is.
 //!
 //! Needs root, or user namespaces.
 
@@ -10,34 +11,35 @@ use std::process::{Child, Command, Stdio};
 
 /// Namespaces that other programs can enter.
 #[derive(Debug)]
-pub struct Room {
+pub struct Namespaces {
     kinds: &'static [&'static str],
     /// Keeps the namespaces; ends when its input does, so with the test.
     keeper: Child,
 }
 
-impl Room {
-    /// Namespaces of these kinds, as options of `unshare` and `nsenter`: with `--net` the loopback is down, with `--mount`
-    /// the mounts are as outside. `None` where that is not allowed, which is said.
+impl Namespaces {
+    /// Namespaces of these kinds, as options of `unshare` and `nsenter`: with `--net` the loopback
+    /// is down, with `--mount` the mounts are as outside. Returns `None`, with a message, where
+    /// that is not allowed.
     #[must_use]
-    pub fn new(kinds: &'static [&'static str]) -> Option<Room> {
+    pub fn new(kinds: &'static [&'static str]) -> Option<Namespaces> {
         let mut unshare = Command::new("unshare");
         if !rustix::process::geteuid().is_root() {
             unshare.arg("--map-root-user");
         }
         unshare.args(kinds).args(["sh", "-c", "echo ready; exec cat"]);
         let keeper = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let room = keeper.ok().map(|keeper| Room { kinds, keeper }).and_then(|mut room| {
+        let namespaces = keeper.ok().map(|keeper| Namespaces { kinds, keeper }).and_then(|mut namespaces| {
             let mut line = String::new();
-            BufReader::new(room.keeper.stdout.take()?).read_line(&mut line).ok()?;
-            (line == "ready\n").then_some(room)
+            BufReader::new(namespaces.keeper.stdout.take()?).read_line(&mut line).ok()?;
+            (line == "ready\n").then_some(namespaces)
         });
-        if room.is_none() {
+        if namespaces.is_none() {
             eprintln!(
                 "NOT TESTED: this machine allows no namespaces (root, or unprivileged user namespaces, are needed)"
             );
         }
-        room
+        namespaces
     }
 
     /// The process that is inside.
@@ -85,7 +87,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for Namespaces {
     fn drop(&mut self) {
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();

@@ -1,10 +1,10 @@
-//! Folders of tests' own.
+//! A separate directory for each test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// An empty folder below the target directory, the same in every run: what an earlier one left is there to be looked at until
-/// then.
+/// An empty folder below the target directory, the same in every run: what an earlier one left is
+/// there to be looked at until then.
 ///
 /// # Panics
 /// If it cannot be made.

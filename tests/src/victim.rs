@@ -1,11 +1,12 @@
-//! What a program that is killed at any moment records: every request says which it is, so that one that is lost,
-//! repeated, torn or invented shows.
+//! Events of the program `victim`, which is killed at any moment. Every request identifies itself,
+//! so that a lost, repeated, torn or invented one is detected.
 
 /// Lives (threads, one after the other in each place) a victim has at most.
 pub const LIVES: u64 = 256;
 /// Words of a life in the progress file: requests made, and requests that could not begin.
 pub const WORDS: usize = 2;
-/// In the first word of a life: the thread came to its end, and made as many attempts as the rest says.
+/// In the first word of a life: the thread came to its end, and made as many attempts as the rest
+/// says.
 pub const DONE: u64 = 1 << 63;
 
 /// Names a thread of a victim for ever.
@@ -29,11 +30,12 @@ pub fn offset(tag: u64, number: u64) -> u64 {
 /// What [`NOISE`] is made of.
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Instead of a number of paths: each is to be another one, of which hardly a byte can be packed away.
+/// Instead of a number of paths: each is to be another one, of which hardly a byte can be packed
+/// away.
 pub const NOISE: u64 = u64::MAX;
 
-/// The path of every fifth request; none for the others. `paths`: 0 or [`NOISE`], if each is to be another one, long enough
-/// for up to twenty slots; else one of so many, which all threads share.
+/// The path of every fifth request; none for the others. `paths`: 0 or [`NOISE`], if each is to be
+/// another one, long enough for up to twenty slots; else one of so many, which all threads share.
 #[must_use]
 pub fn path(tag: u64, number: u64, paths: u64) -> Option<String> {
     let random = mix(!(tag << 32 | number));
@@ -51,7 +53,8 @@ pub fn path(tag: u64, number: u64, paths: u64) -> Option<String> {
     Some(format!("/{tag}/{number}/{random:016x}{rest}"))
 }
 
-/// SplitMix64's finalizer (Steele, Lea and Flood 2014): every bit of the input changes half of the output.
+/// SplitMix64's finalizer (Steele, Lea and Flood 2014): every bit of the input changes half of the
+/// output.
 #[must_use]
 pub fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,5 +1,5 @@
-//! A file system of a test's own: a small tmpfs in a mount namespace, so that nothing outside sees it
-//! and nothing is left when the test ends.
+//! A file system of a test's own: a small tmpfs in a mount namespace, so that nothing outside sees
+//! it and nothing is left when the test ends.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt as _;
@@ -26,8 +26,8 @@ pub fn as_nobody(command: &mut Command) -> &mut Command {
     command.uid(NOBODY).gid(NOBODY)
 }
 
-/// Unmounts `mount` in a script. It is busy, too, for the moment in which somebody asks it how full it is, as the
-/// log-client of a test beside this one does.
+/// Unmounts `mount` in a script. It is busy, too, for the moment in which somebody asks it how full
+/// it is, as the log-client of a test beside this one does.
 pub const UNMOUNT: &str = r#"
 until busy=$(umount mount 2>&1); do
     case $busy in *busy*) ;; *) echo "$busy" >&2; exit 1 ;; esac

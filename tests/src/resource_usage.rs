@@ -28,7 +28,7 @@ impl Sample {
 
 /// One quantity over the second half of the samples: the first half is warm-up.
 #[derive(Clone, Copy, Debug)]
-pub struct Course {
+pub struct Trend {
     /// Growth over that time, by a line through it (least squares).
     pub growth: f64,
     /// The middle value.
@@ -37,10 +37,10 @@ pub struct Course {
     pub max: f64,
 }
 
-impl Course {
+impl Trend {
     /// Of a quantity of the samples.
     #[must_use]
-    pub fn of(samples: &[Sample], quantity: impl Fn(&Sample) -> f64) -> Course {
+    pub fn of(samples: &[Sample], quantity: impl Fn(&Sample) -> f64) -> Trend {
         let half = &samples[samples.len() / 2..];
         let mut values: Vec<f64> = half.iter().map(&quantity).collect();
         let count = values.len() as f64;
@@ -50,21 +50,22 @@ impl Course {
         let square: f64 = half.iter().map(|s| (s.at - mean_at).powi(2)).sum();
         let length = half.last().map_or(0.0, |last| last.at - half[0].at);
         values.sort_by(f64::total_cmp);
-        Course {
+        Trend {
             growth: if square > 0.0 { both / square * length } else { 0.0 },
             median: values.get(values.len() / 2).copied().unwrap_or(0.0),
             max: values.last().copied().unwrap_or(0.0),
         }
     }
 
-    /// True if neither the line rises by more than `growth`, nor anything lies by more than `above` over the middle.
+    /// True if neither the line rises by more than `growth`, nor anything lies by more than `above`
+    /// over the middle.
     #[must_use]
     pub fn is_flat(&self, growth: f64, above: f64) -> bool {
         self.growth <= growth && self.max - self.median <= above
     }
 }
 
-impl fmt::Display for Course {
+impl fmt::Display for Trend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "median {:.0}, largest {:.0}, growth {:+.1}", self.median, self.max, self.growth)
     }
@@ -80,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_leak_is_seen_and_a_saw_is_not() {
-        let course = |value: fn(f64) -> f64| Course::of(&samples(value), |sample| sample.memory);
+        let course = |value: fn(f64) -> f64| Trend::of(&samples(value), |sample| sample.memory);
         let leak = course(|at| 1000.0 + at * 2.0);
         assert!((leak.growth - 98.0).abs() < 0.01 && !leak.is_flat(50.0, 1000.0), "{leak}");
         let saw = course(|at| 1000.0 + at % 7.0 * 10.0);

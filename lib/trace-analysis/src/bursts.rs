@@ -3,16 +3,16 @@
 //!
 //! Intervals begin at multiples of their length since 1970. The bytes of a request are spread evenly over its duration;
 //! what a request has moved before some moment is rounded down, so that no byte is lost or counted twice. Only the
-//! outermost requests count, see [`Outermost`]. The first and the last interval of a trace are intervals like all others,
+//! outermost requests count, see [`miot_trace_events::Outermost`]. The first and the last interval of a trace are intervals like all others,
 //! although it may not cover them.
 //!
 //! Only intervals with requests take memory. If there are more than [`MOST`], each two become one, so that a trace of any
 //! length fits, and so they do if a single request spans an eighth of that; the result says which interval it is about.
 
-use crate::events::{Event, Events, Names};
-use crate::outermost::Outermost;
 use arrow_array::RecordBatch;
 use miot_proto::op::{Layer, OpClass};
+use miot_trace_events::Event;
+use miot_trace_events::outermost::{OutermostEvents, each_outermost};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -116,8 +116,7 @@ pub struct Below {
 /// Spreads the requests of a trace over intervals.
 #[derive(Debug)]
 pub struct Spread {
-    names: Names,
-    outermost: Outermost,
+    events: OutermostEvents,
     asked: u64,
     interval: i64,
     most: usize,
@@ -137,8 +136,7 @@ impl Spread {
 
     fn bounded(interval: u64, most: usize) -> Spread {
         Spread {
-            names: Names::default(),
-            outermost: Outermost::default(),
+            events: OutermostEvents::default(),
             asked: interval,
             interval: i64::try_from(interval.max(1)).unwrap_or(i64::MAX),
             most: most.max(4),
@@ -148,15 +146,9 @@ impl Spread {
         }
     }
 
-    /// Takes in events, in order. A batch without [`crate::events::COLUMNS`] adds nothing.
+    /// Takes in events, in order. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
     pub fn add(&mut self, batch: &RecordBatch) {
-        let mut names = std::mem::take(&mut self.names);
-        for event in Events::of(batch, &mut names).into_iter().flatten() {
-            if self.outermost.is(&event) {
-                self.request(&event);
-            }
-        }
-        self.names = names;
+        each_outermost(self, |analysis| &mut analysis.events, batch, Self::request);
     }
 
     /// Takes in an outermost request.

@@ -5,13 +5,13 @@
 //! - time without any request under way, to the nanosecond: they ask for "tools with smaller granularity" there.
 //!
 //! Intervals are those of [`crate::bursts`]. Requests of any kind count as activity, those that move no data as well;
-//! only outermost ones, see [`Outermost`].
+//! only outermost ones, see [`miot_trace_events::Outermost`].
 
 use crate::bursts::{Bursts, Interval};
-use crate::events::{Event, Events, Names};
-use crate::outermost::Outermost;
 use arrow_array::RecordBatch;
 use miot_proto::op::Layer;
+use miot_trace_events::Event;
+use miot_trace_events::outermost::{OutermostEvents, each_outermost};
 use serde::Serialize;
 
 /// Below so much of the peak an interval is idle, in percent (Carns et al., section IV).
@@ -111,8 +111,7 @@ pub struct AtLeast {
 /// Finds the times without requests.
 #[derive(Debug)]
 pub struct Silence {
-    names: Names,
-    outermost: Outermost,
+    events: OutermostEvents,
     shortest: u64,
     most: usize,
     /// Times with requests, apart and in order, at least `shortest` between them.
@@ -127,19 +126,13 @@ impl Default for Silence {
 
 impl Silence {
     pub(crate) fn bounded(shortest: u64, most: usize) -> Silence {
-        let (names, outermost, busy) = (Names::default(), Outermost::default(), Vec::new());
-        Silence { names, outermost, shortest: shortest.max(1), most: most.max(2), busy }
+        let (events, busy) = (OutermostEvents::default(), Vec::new());
+        Silence { events, shortest: shortest.max(1), most: most.max(2), busy }
     }
 
-    /// Takes in events, in order. A batch without [`crate::events::COLUMNS`] adds nothing.
+    /// Takes in events, in order. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
     pub fn add(&mut self, batch: &RecordBatch) {
-        let mut names = std::mem::take(&mut self.names);
-        for event in Events::of(batch, &mut names).into_iter().flatten() {
-            if self.outermost.is(&event) {
-                self.request(&event);
-            }
-        }
-        self.names = names;
+        each_outermost(self, |analysis| &mut analysis.events, batch, Self::request);
     }
 
     /// Takes in an outermost request.

@@ -3,12 +3,11 @@
 
 mod parents;
 
-use crate::column;
-use crate::link::{Linker, Nodes, Requests, Tree};
-use crate::ops::Operations;
-use arrow_array::types::Int64Type;
-use arrow_array::{Array, RecordBatch};
+use arrow_array::RecordBatch;
 use miot_proto::op::{ArgMeaning, Layer, OpClass, OpInfo, ResultMeaning};
+use miot_trace_events::link::{Linker, Request, Tree};
+use miot_trace_events::operations::{BatchOperations, OperationTable};
+use miot_trace_events::{EventColumns, NodeNumbers};
 use parents::Parents;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -105,8 +104,8 @@ type Call = (usize, Tally);
 /// Adds up the layers of a trace. Memory grows with the requests that are under way at once.
 #[derive(Debug)]
 pub struct Layers {
-    operations: Operations,
-    nodes: Nodes,
+    operations: OperationTable,
+    nodes: NodeNumbers,
     linker: Linker<Call>,
     complete: Vec<Tree<Call>>,
     parents: Parents,
@@ -117,8 +116,8 @@ pub struct Layers {
 impl Default for Layers {
     fn default() -> Layers {
         Layers {
-            operations: Operations::default(),
-            nodes: Nodes::default(),
+            operations: OperationTable::default(),
+            nodes: NodeNumbers::default(),
             linker: Linker::new(WAITING),
             complete: Vec::new(),
             parents: Parents::default(),
@@ -134,18 +133,15 @@ impl Layers {
     }
 
     fn try_add(&mut self, batch: &RecordBatch) -> Option<()> {
-        let mut numbers = self.operations.of(batch)?;
-        let requests = Requests::of(batch, &mut self.nodes)?;
-        let [length, result, duration] =
-            ["length", "result", "duration"].map(|name| column::<Int64Type>(batch, name));
-        let (length, result, duration) = (length?, result?, duration?);
+        let mut numbers = BatchOperations::of(batch)?;
+        let nodes = self.nodes.column(batch)?;
+        let columns = EventColumns::of(batch, COLUMNS).ok()?;
         for row in 0..batch.num_rows() {
             let number = self.operations.number(&mut numbers, row);
             let info = self.operations.get(number).info;
-            let time = u64::try_from(duration.value(row)).unwrap_or(0);
-            let length = length.is_valid(row).then(|| length.value(row));
-            let tally = Tally::of(info, length, result.value(row), time);
-            let request = requests.request(row);
+            let time = u64::try_from(columns.duration.value(row)).unwrap_or(0);
+            let tally = Tally::of(info, columns.length.get(row), columns.result.value(row), time);
+            let request = Request::of(&columns, nodes.number(row), row);
             if request.is_mpi {
                 self.parents.add(&request, number, info.is_some_and(|info| info.name.ends_with("_begin")));
             }

@@ -2,22 +2,18 @@
 //!
 //! | module | role |
 //! |---|---|
-//! | [`events`] | rows of events, as most of the others read them |
 //! | [`summary`] | totals, and what each operation, file and process did: `miot stat` |
 //! | [`characterize`] | Darshan's counters and Miller's tables by job, process, file …: `miot stat --by` |
 //! | [`activity`] | what happens now, or happened at some moment: `miot top`, the log-server's page |
-//! | [`outermost`] | requests that programs made themselves, not within other requests |
 //! | [`bursts`], [`idle`] | throughput per interval; times without I/O: `miot stat --show bursts`, `idle` |
 //! | [`block_sizes`] | block sizes of files, as processes saw them |
 //! | [`cycles`] | periods of the data rate: `miot stat --show cycles` |
 //! | [`programs`] | which processes belong together, as ranks of one program |
 //! | [`patterns`] | how they share files, and in what order these are accessed: `miot stat --show patterns` |
 //! | [`findings`] | what is worth changing, by rules: `miot stat --show findings` |
-//! | [`link`] | which request was made within which: `miot cat --tree` |
 //! | [`layers`] | what each layer made of the requests of the one above: `miot stat --by layer` |
 //! | [`timeline`] | bytes, operations and durations by interval of time: `miot report` |
 //! | [`offsets`] | where in a file requests were, and when |
-//! | [`message`] | what a message of a debug log says |
 //! | [`phases`] | I/O phases of a parallel application: `miot phases` |
 //! | [`model`] | its I/O as an abstract model: `miot model`, `miot estimate`, benchmarks, replays |
 //! | [`view`] | which bytes of a file an MPI-IO request touches, by its view |
@@ -25,30 +21,23 @@
 //! | [`contents`] | what a file system holds: `miot fsstats` |
 //! | [`generate`] | models of the programs that Miller traced in 1990: `miot generate` |
 //! | [`simulate`] | programs on processors, caches and disks: `miot simulate` |
-//! | `ops` | the operation table by name, as traces have it |
-//! | `by_id`, `recent` | tables by dense id; of what was asked for lately |
+//! | `recent` | values of the keys that were used lately |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod activity;
 pub mod block_sizes;
 pub mod bursts;
-mod by_id;
 pub mod characterize;
 pub mod contents;
 pub mod cycles;
-pub mod events;
 pub mod findings;
 pub mod generate;
 pub mod idle;
 pub mod layers;
-pub mod link;
-pub mod message;
 mod missing;
 pub mod model;
 pub mod offsets;
-mod ops;
-pub mod outermost;
 pub mod patterns;
 pub mod phases;
 pub mod place;
@@ -61,11 +50,8 @@ pub mod view;
 
 pub use activity::{Activity, Snapshot, Window};
 pub use characterize::{Characterization, Characterize};
-pub use events::{Event, Events};
 pub use layers::{LayerRow, Layers};
-pub use link::{Linker, Nodes, Requests, Tree};
 pub use missing::Missing;
-pub use outermost::Outermost;
 pub use place::{Place, Places};
 pub use programs::Programs;
 pub use summary::{FileRow, OperationRow, ProcessRow, Report, Summary, Totals};

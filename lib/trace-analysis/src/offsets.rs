@@ -3,9 +3,9 @@
 //! Each outermost request that moved bytes marks all fields that its time and its bytes touch; requests in the same field
 //! are one mark. So none is left out, and memory is bounded: the fields grow with the file and with the time.
 
-use crate::events::Event;
 use crate::place::Place;
 use miot_proto::op::OpClass;
+use miot_trace_events::Event;
 use serde::Serialize;
 
 /// Fields of a grid: by time, by offset.

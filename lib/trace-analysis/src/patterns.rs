@@ -21,20 +21,20 @@
 //! kind with at least [`ORDERED`] of the accesses that have one before them: consecutive, strided, sequential (consecutive
 //! or forward), else random.
 //!
-//! Only outermost requests count ([`crate::outermost`]), so collective MPI-IO is seen as the ranks asked for it, not as
+//! Only outermost requests count ([`miot_trace_events::outermost`]), so collective MPI-IO is seen as the ranks asked for it, not as
 //! aggregators carried it out. Files of the system are left out ([`crate::programs::is_system`])
 //! unless asked for, and counted; failed requests are left out.
 //!
 //! Memory grows with the number of members, and of files up to [`FILES`]; of files that are shared, with the members that
 //! share them up to [`SHARERS`] in all.
 
-use crate::events::{Event, Events, Names};
-use crate::outermost::Outermost;
 use crate::place::{Place, Places};
 use crate::programs::{LeftOut, Member, Program, Programs, SystemFiles};
 use crate::recent::Recent;
 use arrow_array::RecordBatch;
 use miot_proto::op::{Layer, OpClass};
+use miot_trace_events::Event;
+use miot_trace_events::outermost::{OutermostEvents, each_event};
 use miot_trace_store::FileNames;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -251,8 +251,7 @@ struct Access {
 /// Collects who accessed what.
 #[derive(Debug)]
 pub struct Accesses {
-    names: Names,
-    outermost: Outermost,
+    events: OutermostEvents,
     places: Places,
     programs: Programs,
     system_files: SystemFiles,
@@ -271,8 +270,7 @@ impl Accesses {
     #[must_use]
     pub fn new(programs: Programs) -> Accesses {
         Accesses {
-            names: Names::default(),
-            outermost: Outermost::default(),
+            events: OutermostEvents::default(),
             places: Places::default(),
             programs,
             system_files: SystemFiles::default(),
@@ -292,16 +290,19 @@ impl Accesses {
         Accesses { system_files: SystemFiles::new(are_included), ..self }
     }
 
-    /// Takes in events, in order, with the paths of their files. A batch without [`crate::events::COLUMNS`] adds nothing.
+    /// Takes in events, in order, with the paths of their files. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
     pub fn add(&mut self, batch: &RecordBatch, paths: &FileNames) {
-        let mut names = std::mem::take(&mut self.names);
-        for event in Events::of(batch, &mut names).into_iter().flatten() {
-            let place = self.places.of(&event, paths);
-            if self.outermost.is(&event) {
-                self.request(&event, &place, paths);
-            }
-        }
-        self.names = names;
+        each_event(
+            self,
+            |analysis| &mut analysis.events,
+            batch,
+            |analysis, event, is_outermost| {
+                let place = analysis.places.of(event, paths);
+                if is_outermost {
+                    analysis.request(event, &place, paths);
+                }
+            },
+        );
     }
 
     /// Takes in an outermost request.

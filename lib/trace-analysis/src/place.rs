@@ -1,9 +1,9 @@
 //! Where in its file a request was: of MPI-IO through the view that was set when it was made.
 
-use crate::events::Event;
 use crate::view::{Range, View};
 use miot_proto::event::flag;
 use miot_proto::op::Layer;
+use miot_trace_events::Event;
 use miot_trace_store::FileNames;
 use std::collections::HashMap;
 
@@ -110,11 +110,11 @@ fn through(view: &View, event: &Event) -> Place {
 #[cfg(test)]
 mod tests {
     use super::{Place, Places};
-    use crate::events::Event;
-    use crate::events::tests::event;
     use crate::view::Range;
     use miot_proto::event::flag;
     use miot_proto::op::{Layer, by_name};
+    use miot_trace_events::Event;
+    use miot_trace_events::testing::event;
     use miot_trace_store::FileNames;
 
     fn mpi(op: &str, result: i64) -> Event {

@@ -4,10 +4,10 @@
 //! members are its ranks, and where there are none its processes. Children of a rank that run the same executable are the
 //! rank as well. Two runs of one executable in the same job step cannot be told apart and are one program.
 
-use crate::by_id::ById;
 use crate::{column, text};
 use arrow_array::types::{UInt32Type, UInt64Type};
 use arrow_array::{Array as _, RecordBatch};
+use miot_trace_events::ById;
 use miot_trace_store::FileNames;
 use serde::Serialize;
 use std::collections::HashMap;

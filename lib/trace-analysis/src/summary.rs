@@ -8,15 +8,15 @@ mod report;
 
 pub use report::{FileRow, LossRow, OperationRow, ProcessRow, Report, Totals};
 
-use crate::by_id::ById;
-use crate::link::{Nodes, Requests};
-use crate::ops::Operations;
 use crate::{column, text};
-use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type};
-use arrow_array::{Array, RecordBatch};
+use arrow_array::RecordBatch;
+use arrow_array::types::UInt64Type;
 use hdrhistogram::Histogram;
 use miot_proto::event::flag;
 use miot_proto::op::{OpClass, ResultMeaning};
+use miot_trace_events::ById;
+use miot_trace_events::operations::{BatchOperations, OperationTable};
+use miot_trace_events::{EventColumns, NodeNumbers};
 use miot_trace_store::FileNames;
 use std::collections::{BTreeMap, HashSet};
 
@@ -32,8 +32,6 @@ pub const COLUMNS: &[&str] = &[
     "file",
     "file2",
     "handle",
-    "offset",
-    "length",
     "result",
     "flags",
     "stream",
@@ -110,7 +108,7 @@ struct Process {
 /// Adds up a trace. Memory grows with the number of files, streams and processes, not of events.
 #[derive(Debug, Default)]
 pub struct Summary {
-    operations: Operations,
+    operations: OperationTable,
     by_operation: Vec<Operation>,
     by_file: ById<Tally>,
     by_process: ById<Process>,
@@ -119,7 +117,7 @@ pub struct Summary {
     threads: HashSet<(u64, u32)>,
     /// The same by node.
     traced: HashSet<(u32, u32)>,
-    nodes: Nodes,
+    nodes: NodeNumbers,
     total: Tally,
     events: u64,
     interrupted: u64,
@@ -143,55 +141,48 @@ impl Summary {
     }
 
     fn try_add(&mut self, batch: &RecordBatch) -> Option<()> {
-        let mut numbers = self.operations.of(batch)?;
-        let time = column::<TimestampNanosecondType>(batch, "time")?;
-        let duration = column::<Int64Type>(batch, "duration")?;
-        let result = column::<Int64Type>(batch, "result")?;
-        let [process, stream, file, file2, handle] =
-            ["process", "stream", "file", "file2", "handle"].map(|name| column::<UInt64Type>(batch, name));
-        let (process, stream, file, file2, handle) = (process?, stream?, file?, file2?, handle?);
-        let [pid, tid, enclosing] = ["pid", "tid", "enclosing"].map(|name| column::<UInt32Type>(batch, name));
-        let (pid, tid, enclosing) = (pid?, tid?, enclosing?);
-        let flags = column::<UInt16Type>(batch, "flags")?;
-        let requests = Requests::of(batch, &mut self.nodes)?;
+        let mut numbers = BatchOperations::of(batch)?;
+        let nodes = self.nodes.column(batch)?;
+        let columns = EventColumns::of(batch, COLUMNS).ok()?;
         self.events += batch.num_rows() as u64;
-        let interrupted = flags.values().iter().filter(|flags| **flags & flag::INTERRUPTED != 0);
+        let interrupted = columns.flags.values().iter().filter(|flags| **flags & flag::INTERRUPTED != 0);
         self.interrupted += interrupted.count() as u64;
         for row in 0..batch.num_rows() {
-            let (end, took) = (time.value(row), u64::try_from(duration.value(row)).unwrap_or(0));
+            let (end, took) =
+                (columns.time.value(row), u64::try_from(columns.duration.value(row)).unwrap_or(0));
+            let result = columns.result.value(row);
             let begin = end.saturating_sub_unsigned(took);
             self.first = Some(self.first.map_or(begin, |first| first.min(begin)));
             self.last = Some(self.last.map_or(end, |last| last.max(end)));
             let number = self.operations.number(&mut numbers, row);
             let info = self.operations.get(number).info;
             let mark = info.map_or(flag::MOVED, |info| flag::moved_bit(info.op));
-            self.moved += u64::from(flags.value(row) & mark != 0);
+            self.moved += u64::from(columns.flags.value(row) & mark != 0);
             let moved = match info {
-                Some(info) if info.result == ResultMeaning::Bytes => {
-                    u64::try_from(result.value(row)).unwrap_or(0)
-                }
+                Some(info) if info.result == ResultMeaning::Bytes => u64::try_from(result).unwrap_or(0),
                 _ => 0,
             };
-            self.operation(number).add(took, result.value(row) < 0, moved);
-            let seen = self.streams.get(stream.value(row));
+            self.operation(number).add(took, result < 0, moved);
+            let seen = self.streams.get(columns.stream.value(row));
             if !std::mem::replace(seen, true) {
-                self.threads.insert((process.value(row), tid.value(row)));
-                self.traced.insert((requests.node(row), tid.value(row)));
+                self.threads.insert((columns.process.value(row), columns.tid.value(row)));
+                self.traced.insert((nodes.number(row), columns.tid.value(row)));
             }
-            let owner = self.by_process.get(process.value(row));
-            owner.pid = pid.value(row);
+            let owner = self.by_process.get(columns.process.value(row));
+            owner.pid = columns.pid.value(row);
             owner.events += 1;
             let is_served = || {
-                requests.caller(row).is_some_and(|caller| self.traced.contains(&(requests.node(row), caller)))
+                let caller = columns.caller_tid.get(row);
+                caller.is_some_and(|caller| self.traced.contains(&(nodes.number(row), caller)))
             };
-            if enclosing.is_valid(row) || is_served() {
+            if columns.enclosing.get(row).is_some() || is_served() {
                 continue;
             }
             let class = info.map_or(OpClass::Meta, |i| i.class);
             let what = What {
                 class,
-                opens: result.value(row) >= 0
-                    && handle.is_valid(row)
+                opens: result >= 0
+                    && columns.handle.get(row).is_some()
                     && info.is_some_and(|i| {
                         i.result == ResultMeaning::Fd || matches!(i.name, "open" | "create" | "opendir")
                     }),
@@ -200,14 +191,14 @@ impl Summary {
             };
             owner.tally.add(&what, took);
             self.total.add(&what, took);
-            if file.is_valid(row) {
+            if let Some(file) = columns.file.get(row) {
                 // A copy is a read of the one file and a write of the other.
                 let read = if class == OpClass::Copy { 0 } else { what.read };
-                self.by_file.get(file.value(row)).add(&What { read, ..what }, took);
+                self.by_file.get(file).add(&What { read, ..what }, took);
             }
-            if class == OpClass::Copy && file2.is_valid(row) {
+            if let Some(file2) = columns.file2.get(row).filter(|_| class == OpClass::Copy) {
                 let source = What { class: OpClass::Read, opens: false, read: moved, written: 0 };
-                self.by_file.get(file2.value(row)).add(&source, took);
+                self.by_file.get(file2).add(&source, took);
             }
         }
         Some(())

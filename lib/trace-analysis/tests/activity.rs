@@ -1,15 +1,13 @@
 //! What happens now, of rows of which everything is known; and the same numbers as the summary of the whole.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod rows;
-
 use arrow_array::{
     ArrayRef, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt32Array, UInt64Array,
 };
 use miot_trace_analysis::activity::{Activity, Group, PLACES, Window};
 use miot_trace_analysis::{Snapshot, Summary};
+use miot_trace_events::testing::{EventValues, batch, row};
 use miot_trace_store::{FileNames, Table, schema};
-use rows::{Row, batch, row};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -18,19 +16,19 @@ const SECOND: i64 = 1_000_000_000;
 const BEGIN: i64 = 1_700_000_000 * SECOND + SECOND / 2;
 
 /// Requests of two nodes over some seconds, as a simple generator draws them.
-fn many(count: usize) -> Vec<Row> {
+fn many(count: usize) -> Vec<EventValues> {
     let mut state = 42u64;
     let mut draw = |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % below
     };
-    let mut rows: Vec<Row> = (0..count)
+    let mut rows: Vec<EventValues> = (0..count)
         .map(|_| {
             let op = ["read", "write", "openat", "copy_file_range", "fsync"][draw(5) as usize];
             let result = if draw(10) == 0 { -5 } else { draw(1 << 20) as i64 };
             let took = 100 + draw(1 << 22) as i64;
             let process = 1 + draw(20);
-            Row {
+            EventValues {
                 node: if process % 2 == 0 { "even" } else { "odd" },
                 process,
                 file2: (op == "copy_file_range").then(|| 1 + draw(300)),
@@ -101,7 +99,7 @@ fn losses(rows: &[(i64, &str, Option<u64>, &str, u64)]) -> RecordBatch {
     )
 }
 
-fn added(rows: &[Row]) -> Activity {
+fn added(rows: &[EventValues]) -> Activity {
     let mut activity = Activity::new();
     rows.chunks(700).for_each(|chunk| activity.add(Table::Events, &batch(chunk)));
     activity
@@ -163,8 +161,8 @@ fn the_whole_time_is_what_the_summary_says() {
 
 #[test]
 fn bytes_that_mpi_moves_after_the_call_count_once() {
-    let iwrite = Row { layer: "mpi-io", ..row("iwrite_at", 1, 4096, 1000, 500) };
-    let pwrite = Row { caller: Some(10), tid: 11, ..row("pwrite", 1, 4096, 1600, 300) };
+    let iwrite = EventValues { layer: "mpi-io", ..row("iwrite_at", 1, 4096, 1000, 500) };
+    let pwrite = EventValues { caller: Some(10), tid: 11, ..row("pwrite", 1, 4096, 1600, 300) };
     let snapshot = added(&[iwrite, pwrite]).snapshot(Window::Whole, 10);
     assert_eq!((snapshot.cluster.requests, snapshot.cluster.bytes_written), (1, 4096));
     assert_eq!(snapshot.operations.rows.len(), 2);
@@ -173,7 +171,7 @@ fn bytes_that_mpi_moves_after_the_call_count_once() {
 #[test]
 fn a_window_has_the_whole_seconds_before_the_present_one() {
     // One request in the first second, two in the second, and so on.
-    let rows: Vec<Row> = (0..70i64)
+    let rows: Vec<EventValues> = (0..70i64)
         .flat_map(|second| (0..=second).map(move |_| row("read", 1, 10, BEGIN + second * SECOND, 0)))
         .collect();
     let mut activity = added(&rows);
@@ -214,7 +212,7 @@ fn jobs_processes_and_files_have_their_names() {
     let files: [(&str, ArrayRef); 3] =
         [("file", ids(&[1, 2])), ("node", texts(&["n1", "n2"])), ("path", texts(&["/a", "/b"]))];
     activity.add(Table::Files, &table(Table::Files, &files));
-    let of = |process, file, bytes| Row { process, ..row("write", file, bytes, BEGIN, 5) };
+    let of = |process, file, bytes| EventValues { process, ..row("write", file, bytes, BEGIN, 5) };
     let mut stranger = of(9, 3, 1000);
     stranger.node = "n9";
     let rows = [of(1, 1, 1), of(1, 1, 10), of(3, 2, 100), stranger];
@@ -297,7 +295,7 @@ fn losses_are_told_by_node_process_and_job() {
 #[test]
 fn with_too_many_files_the_busy_ones_are_told_and_sums_stay_exact() {
     let files = 5 * PLACES as u64;
-    let rows: Vec<Row> = (0..4 * files)
+    let rows: Vec<EventValues> = (0..4 * files)
         .map(|n| {
             let file = if n % 4 == 0 { 1 } else { 2 + n % files };
             row("read", file, 10, BEGIN + (n as i64) * 1000, 500)

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod rows;
-
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use miot_trace_analysis::characterize::{By, Characterization, Characterize, OTHERS, Row as Found, Settings};
+use miot_trace_events::testing::{EventValues, batch, row};
 use miot_trace_store::FileNames;
-use rows::{Row, batch, row};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -33,7 +31,7 @@ fn of(
     settings: Settings,
     files: &[(u64, &str)],
     processes: &[RecordBatch],
-    rows: &[Row],
+    rows: &[EventValues],
 ) -> Characterization {
     let mut characterize = Characterize::new(settings, names(files), processes);
     characterize.add(&batch(rows));
@@ -52,7 +50,7 @@ fn only(found: &Characterization, by: By) -> Found {
 }
 
 /// With an offset, or another column that the helper does not have.
-fn with(rows: &[Row], name: &str, values: Vec<Option<i64>>) -> RecordBatch {
+fn with(rows: &[EventValues], name: &str, values: Vec<Option<i64>>) -> RecordBatch {
     let batch = batch(rows);
     let at = batch.schema().index_of(name).unwrap();
     let mut columns = batch.columns().to_vec();
@@ -82,7 +80,7 @@ fn operations_count_as_what_they_are() {
         ("open", -2),
         ("read", -5),
     ];
-    let rows: Vec<Row> =
+    let rows: Vec<EventValues> =
         ops.iter().enumerate().map(|(at, (op, result))| row(op, 1, *result, 100 * at as i64, 10)).collect();
     let found = only(&of(Settings::default(), &[(1, "/f")], &[], &rows), By::File);
     let meta = found.counters.meta;
@@ -101,7 +99,7 @@ fn operations_count_as_what_they_are() {
 
 #[test]
 fn a_copy_reads_the_one_file_and_writes_the_other_in_the_time_of_one() {
-    let copy = Row { file2: Some(2), ..row("copy_file_range", 1, 100, 0, 10) };
+    let copy = EventValues { file2: Some(2), ..row("copy_file_range", 1, 100, 0, 10) };
     let found = of(Settings::default(), &[(1, "/to"), (2, "/from")], &[], &[copy]);
     let files = table(&found, By::File);
     let sides: Vec<_> = files
@@ -110,7 +108,7 @@ fn a_copy_reads_the_one_file_and_writes_the_other_in_the_time_of_one() {
         .collect();
     assert_eq!(sides, [(0, 100, 10), (100, 0, 0)]);
     // To a socket: the time is that of the file.
-    let sent = Row { file: None, file2: Some(2), ..row("sendfile", 1, 100, 0, 10) };
+    let sent = EventValues { file: None, file2: Some(2), ..row("sendfile", 1, 100, 0, 10) };
     let found = only(&of(Settings::default(), &[(2, "/from")], &[], &[sent]), By::File);
     assert_eq!((found.counters.reads().bytes, found.counters.time()), (100, 10));
 }
@@ -118,10 +116,10 @@ fn a_copy_reads_the_one_file_and_writes_the_other_in_the_time_of_one() {
 #[test]
 fn layers_are_apart_and_what_is_no_request_is_nowhere() {
     let rows = [
-        Row { layer: "mpi-io", request: 1, ..row("write_at", 1, 100, 0, 50) },
-        Row { enclosing: Some(1), ..row("pwrite", 1, 100, 10, 30) },
-        Row { layer: "app", ..row("note", 1, 0, 60, 0) },
-        Row { layer: "posix", op: "4:250", ..row("read", 1, 7, 70, 5) },
+        EventValues { layer: "mpi-io", request: 1, ..row("write_at", 1, 100, 0, 50) },
+        EventValues { enclosing: Some(1), ..row("pwrite", 1, 100, 10, 30) },
+        EventValues { layer: "app", ..row("note", 1, 0, 60, 0) },
+        EventValues { layer: "posix", op: "4:250", ..row("read", 1, 7, 70, 5) },
     ];
     let found = of(Settings::default(), &[(1, "/f")], &[], &rows);
     let layers = table(&found, By::Layer);
@@ -135,11 +133,11 @@ fn layers_are_apart_and_what_is_no_request_is_nowhere() {
 fn files_of_one_path_on_two_nodes_are_one_file_that_two_ranks_share() {
     let facts = [(1, "n1", Some(0), Some("j")), (2, "n2", Some(1), Some("j")), (3, "n1", None, Some("j"))];
     let rows = [
-        Row { process: 1, ..row("open", 10, 3, 0, 5) },
-        Row { process: 2, tid: 20, ..row("open", 11, 3, 0, 10) },
-        Row { process: 1, ..row("write", 10, 1 << 20, 10, 1000) },
-        Row { process: 2, tid: 20, ..row("write", 11, 3 << 20, 10, 3000) },
-        Row { process: 3, tid: 30, ..row("write", 12, 77, 10, 9_000_000) },
+        EventValues { process: 1, ..row("open", 10, 3, 0, 5) },
+        EventValues { process: 2, tid: 20, ..row("open", 11, 3, 0, 10) },
+        EventValues { process: 1, ..row("write", 10, 1 << 20, 10, 1000) },
+        EventValues { process: 2, tid: 20, ..row("write", 11, 3 << 20, 10, 3000) },
+        EventValues { process: 3, tid: 30, ..row("write", 12, 77, 10, 9_000_000) },
     ];
     let files = [(10, "/shared"), (11, "/shared"), (12, "/log")];
     let found = of(Settings::default(), &files, &[processes(&facts)], &rows);
@@ -164,7 +162,7 @@ fn only_what_is_wanted_is_counted() {
     let rows = [
         row("read", 1, 10, 0, 1),
         row("read", 2, 20, 1, 1),
-        Row { process: 2, tid: 11, ..row("read", 1, 40, 2, 1) },
+        EventValues { process: 2, tid: 11, ..row("read", 1, 40, 2, 1) },
     ];
     let files = [(1, "/a"), (2, "/b")];
     let bytes = |settings| {
@@ -182,7 +180,7 @@ fn only_what_is_wanted_is_counted() {
 
 #[test]
 fn overwriting_is_of_offsets_and_ends_where_the_file_is_emptied() {
-    let rows: Vec<Row> = ["pwrite", "pwrite", "unlink", "pwrite", "rename", "pwrite"]
+    let rows: Vec<EventValues> = ["pwrite", "pwrite", "unlink", "pwrite", "rename", "pwrite"]
         .iter()
         .enumerate()
         .map(|(at, op)| row(op, 1, if op.starts_with('p') { 100 } else { 0 }, 10 * at as i64, 1))
@@ -200,7 +198,7 @@ fn cpu_time_is_of_all_threads_or_of_none() {
     let rows = [
         row("read", 1, 10, 0, 10),
         row("read", 1, 10, 20, 10),
-        Row { tid: 11, ..row("read", 1, 10, 30, 10) },
+        EventValues { tid: 11, ..row("read", 1, 10, 30, 10) },
     ];
     let cpu = |times: [Option<i64>; 3]| {
         let mut characterize = Characterize::new(Settings::default(), names(&[(1, "/f")]), &[]);
@@ -214,7 +212,7 @@ fn cpu_time_is_of_all_threads_or_of_none() {
 
 #[test]
 fn too_many_pairs_are_folded_and_no_byte_is_lost() {
-    let rows: Vec<Row> = (0..20_000u64)
+    let rows: Vec<EventValues> = (0..20_000u64)
         .map(|at| row("pwrite", 1 + at % 10_000, 1 + (at % 10_000) as i64, 10 * at as i64, 1))
         .collect();
     let settings = Settings { most_memory: 4 << 20, ..Settings::default() };
@@ -235,9 +233,14 @@ fn too_many_pairs_are_folded_and_no_byte_is_lost() {
 #[test]
 fn absurd_values_and_other_batches_do_no_harm() {
     let rows = [
-        Row { took: i64::MAX, result: i64::MAX, ..row("write", u64::MAX - 1, 0, 0, 0) },
-        Row { took: -5, result: i64::MIN, process: u64::MAX << 32, ..row("read", 0, 0, i64::MIN + 5, 0) },
-        Row { tid: u32::MAX, ..row("pwrite", u64::MAX, i64::MAX, i64::MAX - 1, 1) },
+        EventValues { took: i64::MAX, result: i64::MAX, ..row("write", u64::MAX - 1, 0, 0, 0) },
+        EventValues {
+            took: -5,
+            result: i64::MIN,
+            process: u64::MAX << 32,
+            ..row("read", 0, 0, i64::MIN + 5, 0)
+        },
+        EventValues { tid: u32::MAX, ..row("pwrite", u64::MAX, i64::MAX, i64::MAX - 1, 1) },
     ];
     let mut characterize = Characterize::new(Settings::default(), names(&[]), &[]);
     characterize.add(&with(&rows, "offset", vec![Some(i64::MIN), Some(i64::MAX), Some(i64::MAX)]));

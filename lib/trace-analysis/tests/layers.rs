@@ -1,12 +1,10 @@
 //! What each layer made of the requests of the one above, of a trace whose every row is known.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod rows;
-
 use miot_trace_analysis::{LayerRow, Layers};
-use rows::{Row, batch, row};
+use miot_trace_events::testing::{EventValues, batch, row};
 
-fn layers(batches: &[&[Row]]) -> Vec<LayerRow> {
+fn layers(batches: &[&[EventValues]]) -> Vec<LayerRow> {
     let mut layers = Layers::default();
     batches.iter().for_each(|rows| layers.add(&batch(rows)));
     layers.finish()
@@ -16,14 +14,15 @@ fn layers(batches: &[&[Row]]) -> Vec<LayerRow> {
 /// requests; and a read that nothing encloses.
 #[test]
 fn a_sieved_write_is_amplified() {
-    let mpi = Row { layer: "mpi-io", request: 1, length: Some(100), ..row("write_at", 1, 100, 1000, 1000) };
-    let posix = |op, request, begin| Row {
+    let mpi =
+        EventValues { layer: "mpi-io", request: 1, length: Some(100), ..row("write_at", 1, 100, 1000, 1000) };
+    let posix = |op, request, begin| EventValues {
         request,
         enclosing: Some(1),
         length: Some(4096),
         ..row(op, 1, 4096, begin, 200)
     };
-    let client = |begin| Row {
+    let client = |begin| EventValues {
         layer: "client",
         process: 2,
         tid: 70,
@@ -31,7 +30,7 @@ fn a_sieved_write_is_amplified() {
         length: Some(2048),
         ..row("write", 1, 2048, begin, 50)
     };
-    let alone = Row { request: 9, length: Some(10), ..row("read", 1, 5, 3000, 10) };
+    let alone = EventValues { request: 9, length: Some(10), ..row("read", 1, 5, 3000, 10) };
     let found = layers(&[
         &[posix("pread", 2, 1100), client(1410), client(1480)],
         &[posix("pwrite", 3, 1400), mpi, alone],

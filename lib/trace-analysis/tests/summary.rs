@@ -1,13 +1,11 @@
 //! The summary of a trace whose every row is known.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod rows;
-
 use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use miot_proto::event::flag;
 use miot_trace_analysis::{Report, Summary};
+use miot_trace_events::testing::{EventValues, batch, row};
 use miot_trace_store::{FileNames, schema};
-use rows::{Row, batch, row};
 use std::sync::Arc;
 
 fn names() -> FileNames {
@@ -17,7 +15,7 @@ fn names() -> FileNames {
     names
 }
 
-fn summary(batches: &[&[Row]]) -> Report {
+fn summary(batches: &[&[EventValues]]) -> Report {
     let mut summary = Summary::new();
     batches.iter().for_each(|rows| summary.add(&batch(rows)));
     summary.finish(&names(), &[], 10)
@@ -94,7 +92,7 @@ fn a_request_within_another_counts_in_its_operation_only() {
 #[test]
 fn what_was_served_for_a_traced_thread_counts_in_its_operation_only() {
     let own = row("write", 1, 100, 1000, 500);
-    let served = |caller, begin| Row {
+    let served = |caller, begin| EventValues {
         layer: "fuse",
         process: 2,
         tid: 77,
@@ -160,8 +158,8 @@ fn losses_and_processes_are_told() {
 
 #[test]
 fn requests_that_were_cut_off_are_counted_as_such_and_as_failed() {
-    let cut_off = Row { flags: flag::INTERRUPTED | flag::APPEND, ..row("read", 1, -4, 0, 9) };
-    let report = summary(&[&[cut_off, Row { flags: flag::APPEND, ..row("read", 1, -4, 0, 9) }]]);
+    let cut_off = EventValues { flags: flag::INTERRUPTED | flag::APPEND, ..row("read", 1, -4, 0, 9) };
+    let report = summary(&[&[cut_off, EventValues { flags: flag::APPEND, ..row("read", 1, -4, 0, 9) }]]);
     assert_eq!((report.totals.events, report.totals.interrupted, report.operations[0].failed), (2, 1, 2));
 }
 

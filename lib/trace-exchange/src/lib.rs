@@ -9,7 +9,7 @@
 //! | [`ctf`] | the Common Trace Format 1.8 |
 //! | [`perfetto`] | the JSON trace event format |
 //! | `numbers` | process ids that several nodes have |
-//! | `rows` | events with names, column by column |
+//! | [`lines`] | comma-separated values and JSON lines |
 //! | [`miller`] | the ASCII trace format of Miller (1990): records, reader, writer; MIOT's events as records and back |
 //! | [`dxt`] | what `darshan-dxt-parser` prints |
 
@@ -19,10 +19,10 @@ pub mod build;
 pub mod ctf;
 pub mod dxt;
 pub mod import;
+pub mod lines;
 pub mod miller;
 mod numbers;
 pub mod perfetto;
-mod rows;
 mod sort;
 pub mod strace;
 

@@ -9,10 +9,10 @@
 //! with an id has it here, and later ones get numbers beyond those that Linux gives; names tell ids and nodes.
 
 use crate::numbers::Numbers;
-use crate::rows::{self, Kind, Rows, Value};
 use arrow_array::RecordBatch;
 use arrow_array::types::{UInt32Type, UInt64Type};
 use miot_proto::event::flag;
+use miot_trace_events::row::{self, Column, Row, Value};
 use miot_trace_store::schema::{column, text};
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -32,8 +32,7 @@ const SAID: [&str; 9] = ["time", "duration", "node", "process", "pid", "tid", "c
 pub struct Perfetto<W> {
     to: W,
     tracer: String,
-    columns: Vec<(&'static str, Kind)>,
-    arguments: Vec<usize>,
+    arguments: Vec<&'static Column>,
     facts: HashMap<u64, Facts>,
     processes: HashMap<u64, u32>,
     process_numbers: Numbers,
@@ -58,52 +57,15 @@ struct Thread {
     recent: Vec<(i64, i64)>,
 }
 
-/// The places of columns that are looked at by name.
-struct Places {
-    time: usize,
-    duration: usize,
-    node: usize,
-    process: usize,
-    pid: usize,
-    tid: usize,
-    comm: usize,
-    layer: usize,
-    op: usize,
-    flags: usize,
-    stream: usize,
-    request: usize,
-}
-
-impl Places {
-    fn of(columns: &[(&'static str, Kind)]) -> Places {
-        let at = |name| rows::place(columns, name);
-        Places {
-            time: at("time"),
-            duration: at("duration"),
-            node: at("node"),
-            process: at("process"),
-            pid: at("pid"),
-            tid: at("tid"),
-            comm: at("comm"),
-            layer: at("layer"),
-            op: at("op"),
-            flags: at("flags"),
-            stream: at("stream"),
-            request: at("request"),
-        }
-    }
-}
-
 impl<W: Write> Perfetto<W> {
     /// `tracer`: name and version of what recorded the trace, as the trace says.
     pub fn new(to: W, tracer: &str) -> Perfetto<W> {
-        let columns = rows::columns();
-        let is_argument = |(_, (name, _)): &(usize, &(&str, Kind))| !SAID.contains(name);
+        let mut arguments = row::columns_by_schema();
+        arguments.retain(|column| !SAID.contains(&column.name));
         Perfetto {
             to,
             tracer: tracer.to_owned(),
-            arguments: columns.iter().enumerate().filter(is_argument).map(|(at, _)| at).collect(),
-            columns,
+            arguments,
             facts: HashMap::new(),
             processes: HashMap::new(),
             process_numbers: Numbers::default(),
@@ -134,38 +96,27 @@ impl<W: Write> Perfetto<W> {
     /// # Errors
     /// Those of writing; if columns are missing.
     pub fn add(&mut self, batch: &RecordBatch) -> io::Result<()> {
-        let rows = Rows::of(batch)?;
-        let at = Places::of(&self.columns);
-        for row in 0..batch.num_rows() {
-            let signed = |column| match rows.value(column, row) {
-                Some(Value::Signed(number)) => number,
-                _ => 0,
-            };
-            let unsigned = |column| match rows.value(column, row) {
-                Some(Value::Unsigned(number)) => number,
-                _ => 0,
-            };
-            let said = |column| rows.text(column, row).unwrap_or("");
-            let end = signed(at.time);
-            let begin = end.saturating_sub(signed(at.duration).max(0));
+        let columns = row::columns(batch)?;
+        for i in 0..columns.rows() {
+            let row = Row::of(&columns, i);
+            let end = row.time;
+            let begin = end.saturating_sub(row.duration.max(0));
             let origin = self.begin(begin)?;
-            let (process, pid, tid) =
-                (unsigned(at.process), unsigned(at.pid) as u32, unsigned(at.tid) as u32);
-            let pid = self.process(process, pid, said(at.node))?;
-            let tid = self.thread(process, pid, tid, said(at.comm))?;
-            let is_async = unsigned(at.flags) & u64::from(flag::ASYNC) != 0;
+            let pid = self.process(row.process, row.pid, row.node)?;
+            let tid = self.thread(row.process, pid, row.tid, row.comm.unwrap_or(""))?;
+            let is_async = row.flags & flag::ASYNC != 0;
             let apart = is_async
                 || self
                     .threads
-                    .get_mut(&(process, unsigned(at.tid) as u32))
+                    .get_mut(&(row.process, row.tid))
                     .is_some_and(|thread| thread.overlaps(begin, end));
-            let (layer, op) = (json(said(at.layer))?, json(said(at.op))?);
+            let (layer, op) = (json(row.layer)?, json(row.op)?);
             let event = format!("\"pid\":{pid},\"tid\":{tid},\"cat\":{layer},\"name\":{op}");
             self.separate()?;
             if apart {
-                let id = format!("\"id\":\"{}.{}\"", unsigned(at.stream), unsigned(at.request));
+                let id = format!("\"id\":\"{}.{}\"", row.stream, row.request);
                 write!(self.to, "{{\"ph\":\"b\",{id},\"ts\":{},{event},\"args\":", Micros(begin, origin))?;
-                self.arguments(&rows, row)?;
+                self.arguments(&row)?;
                 write!(self.to, "}},\n{{\"ph\":\"e\",{id},\"ts\":{},{event}}}", Micros(end, origin))?;
             } else {
                 write!(
@@ -174,7 +125,7 @@ impl<W: Write> Perfetto<W> {
                     Micros(begin, origin),
                     Micros(end, begin)
                 )?;
-                self.arguments(&rows, row)?;
+                self.arguments(&row)?;
                 self.to.write_all(b"}")?;
             }
         }
@@ -241,16 +192,18 @@ impl<W: Write> Perfetto<W> {
         Ok(number)
     }
 
-    fn arguments(&mut self, rows: &Rows<'_>, row: usize) -> io::Result<()> {
+    fn arguments(&mut self, row: &Row<'_>) -> io::Result<()> {
         self.to.write_all(b"{")?;
         let mut separator = "";
-        for at in &self.arguments {
-            let Some(value) = rows.value(*at, row) else { continue };
-            write!(self.to, "{separator}\"{}\":", self.columns[*at].0)?;
+        for column in &self.arguments {
+            let Some(value) = column.value(row) else { continue };
+            write!(self.to, "{separator}\"{}\":", column.name)?;
             separator = ",";
             match value {
-                Value::Signed(number) if number.unsigned_abs() <= EXACT => write!(self.to, "{number}")?,
-                Value::Signed(number) => write!(self.to, "\"{number}\"")?,
+                Value::Time(number) | Value::Signed(number) if number.unsigned_abs() <= EXACT => {
+                    write!(self.to, "{number}")?
+                }
+                Value::Time(number) | Value::Signed(number) => write!(self.to, "\"{number}\"")?,
                 Value::Unsigned(number) if number <= EXACT => write!(self.to, "{number}")?,
                 Value::Unsigned(number) => write!(self.to, "\"{number}\"")?,
                 Value::Text(text) => serde_json::to_writer(&mut self.to, text.as_ref())?,

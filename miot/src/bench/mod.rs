@@ -6,10 +6,10 @@ mod plot;
 mod presets;
 mod print;
 
-use crate::output::Format;
 use anyhow::Context as _;
 use chosen::Chosen;
 use clap::Args;
+use miot_trace_events::Format;
 use miot_workload::conduct::{Conductor, Repetition};
 use miot_workload::suite::Interface;
 use miot_workload::world::{Place, Stopper};

@@ -1,7 +1,8 @@
 //! Results of `miot bench`.
 
 use crate::numbers::bytes;
-use crate::output::{Format, table};
+use miot_trace_events::Format;
+use miot_trace_events::text::table;
 use miot_workload::conduct::{NEGLIGIBLE, Outcome};
 use serde::Serialize;
 use std::io::Write;
@@ -126,5 +127,5 @@ impl Printer {
 }
 
 fn seconds(seconds: f64) -> String {
-    crate::output::duration((seconds * 1e9) as i64)
+    miot_trace_events::text::duration((seconds * 1e9) as i64)
 }

@@ -2,15 +2,21 @@
 
 use super::Switch;
 use crate::numbers::bytes;
-use crate::output::{Format, Out, records, table};
+use crate::output::Out;
 use crate::recorded::Recorded;
 use crate::remote::{Tls, ask, operator, strange};
 use anyhow::bail;
 use clap::Args;
-use miot_log_client::config::recorded::when_full_name;
+use miot_log_client::config::recording::when_full_name;
+use miot_proto::command::{
+    Action, CommandOutcome, NodeCommand, OperatorReply, OperatorRequest, Scope, SettingsUpdate,
+    StandingCommand,
+};
 use miot_proto::status::{ClusterStatus, NodeStatus};
-use miot_proto::command::{Action, SettingsUpdate, NodeCommand, StandingCommand, CommandOutcome, OperatorReply, OperatorRequest, Scope};
 use miot_proto::units::format_duration;
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::table;
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
@@ -51,7 +57,9 @@ impl Cluster {
 
     pub(super) fn status(&self, server: &str, format: Format) -> anyhow::Result<ExitCode> {
         let mut stream = operator(server, &self.tls, Duration::ZERO)?;
-        let OperatorReply::Status(status) = ask(&mut *stream, &OperatorRequest::Status)? else { return Err(strange()) };
+        let OperatorReply::Status(status) = ask(&mut *stream, &OperatorRequest::Status)? else {
+            return Err(strange());
+        };
         let mut out = Out::new(format == Format::Json);
         match format {
             Format::Text => text(&status, &mut out)?,
@@ -80,7 +88,11 @@ impl Cluster {
         let nodes = self.node.clone().unwrap_or_else(|| "*".to_owned());
         let patience = patience.unwrap_or(PATIENCE);
         let timeout_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
-        let request = OperatorRequest::Steer { nodes: nodes.clone(), command: NodeCommand { scope, action }, timeout_ms };
+        let request = OperatorRequest::Steer {
+            nodes: nodes.clone(),
+            command: NodeCommand { scope, action },
+            timeout_ms,
+        };
         let mut stream = operator(server, &self.tls, patience)?;
         let OperatorReply::Steered { nodes: told, remembered } = ask(&mut *stream, &request)? else {
             return Err(strange());

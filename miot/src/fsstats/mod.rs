@@ -20,8 +20,9 @@ mod read;
 mod snapshot;
 mod walk;
 
+use crate::files::check_writable;
 use crate::filter::moment;
-use crate::output::{Format, Out, check_writable};
+use crate::output::Out;
 use crate::source::bar;
 use anyhow::{Context as _, bail};
 use checkpoint::{Checkpoint, Identity};
@@ -29,6 +30,7 @@ use clap::Args;
 use exclude::Excludes;
 use jiff::Timestamp;
 use miot_trace_analysis::contents::Growth;
+use miot_trace_events::Format;
 use node::Opener;
 use pace::Pace;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, fstatfs, openat};

@@ -2,9 +2,11 @@
 
 use super::snapshot::Snapshot;
 use crate::numbers::bytes;
-use crate::output::{Format, printable, records, table};
 use miot_trace_analysis::contents::growth::{Shift, TotalChange};
 use miot_trace_analysis::contents::{Amount, Bin, Growth, Histogram, Unit};
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::{printable, table};
 use serde::Serialize;
 use std::io::Write;
 
@@ -186,7 +188,7 @@ pub(crate) fn csv(snapshot: &Snapshot, out: &mut impl Write) -> anyhow::Result<(
             });
         }
     }
-    records(out, Format::Csv, true, rows)
+    Ok(records(out, Format::Csv, true, rows)?)
 }
 
 /// Prints what changed between two snapshots, for people.
@@ -304,5 +306,5 @@ pub(crate) fn growth_csv(growth: &Growth, out: &mut impl Write) -> anyhow::Resul
             new_capacity: bin.new.capacity,
         })
     });
-    records(out, Format::Csv, true, rows)
+    Ok(records(out, Format::Csv, true, rows)?)
 }

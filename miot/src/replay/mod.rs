@@ -6,12 +6,12 @@ mod target;
 mod trace;
 
 use crate::filter::moment;
-use crate::output::Format;
 use crate::source::{Source, bar};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use jiff::Timestamp;
 use miot_trace_analysis::Missing;
+use miot_trace_events::Format;
 use miot_workload::replay::{Below, Conduct, Needs, Pace, Plan, Told, Worker, conduct, work};
 use outcome::Outcome;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -2,8 +2,10 @@
 
 use super::target::Prepared;
 use crate::numbers::{bytes, time};
-use crate::output::{Format, records, table};
 use miot_trace_analysis::Missing;
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::table;
 use miot_workload::replay::{Fidelity, Pace, Quantiles};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -86,8 +88,8 @@ impl Outcome {
     pub(super) fn write(&self, out: &mut impl Write, format: Format, pace: Pace) -> anyhow::Result<()> {
         match format {
             Format::Text => self.print(out, pace),
-            Format::Json => records(out, format, true, [self]),
-            Format::Csv => records(out, format, true, [Line::of(self)]),
+            Format::Json => Ok(records(out, format, true, [self])?),
+            Format::Csv => Ok(records(out, format, true, [Line::of(self)])?),
         }
     }
 

@@ -8,7 +8,8 @@ use arrow_array::{Array as _, BinaryArray, PrimitiveArray, cast::AsArray as _};
 use miot_proto::event::flag;
 use miot_proto::op::{Layer, OpClass};
 use miot_trace_analysis::Missing;
-use miot_trace_analysis::events::{COLUMNS, Event, Events, Names};
+use miot_trace_events::events::COLUMNS;
+use miot_trace_events::{Event, EventNames, Events};
 use miot_trace_store::schema::{column, text};
 use miot_trace_store::{FileNames, Reader, Table};
 use miot_workload::replay::{Made, Needs, Planner, Step, Who, how, name_below};
@@ -24,7 +25,7 @@ pub(super) fn task(source: &Source) -> anyhow::Result<Task> {
     let mut steps = Steps { names: Paths::of(&reader)?, who: who(&reader)?, ..Steps::default() };
     let within = steps.inner(source, &reader)?;
     let (mut planner, mut needs) = (Planner::new().context("cannot plan")?, Needs::default());
-    let mut names = Names::default();
+    let mut names = EventNames::default();
     for batch in source.scan(&reader, &[COLUMNS, &["offset2"]].concat())? {
         let batch = batch?;
         let offsets2: Option<&PrimitiveArray<Int64Type>> = column(&batch, "offset2");
@@ -113,7 +114,7 @@ impl Steps {
     /// Requests of libc within which others were made: these come of themselves. Also finds when the first step begins.
     fn inner(&mut self, source: &Source, reader: &Reader) -> anyhow::Result<HashSet<(u64, u32)>> {
         let (mut wanted, mut found) = (HashSet::new(), HashSet::new());
-        let mut names = Names::default();
+        let mut names = EventNames::default();
         self.first = i64::MAX;
         for batch in source.scan(reader, COLUMNS)? {
             let batch = batch?;

@@ -1,6 +1,6 @@
 //! Plots as SVG: scales, axes, shapes. Colours are classes, so that the page can change them with the light.
 
-use crate::output::printable;
+use miot_trace_events::text::printable;
 use std::fmt::{self, Write as _};
 
 /// Width of a plot over the whole page, in the units of its coordinates.

@@ -1,9 +1,9 @@
 //! The columns of a table: which ones fit, what is in them, and how rows are ordered by them.
 
 use crate::numbers::{bytes, count, time};
-use crate::output::printable;
 use clap::ValueEnum;
 use miot_trace_analysis::activity::{Group, Row, Snapshot};
+use miot_trace_events::text::printable;
 use std::cmp::Ordering;
 
 /// What the rows are.

@@ -18,7 +18,6 @@ mod view;
 
 use crate::ctl::Node;
 use crate::filter::nanoseconds;
-use crate::output::Format;
 use crate::remote::{Tls, address};
 use anyhow::Context as _;
 use clap::Args;
@@ -27,6 +26,7 @@ use jiff::Timestamp;
 use live::Live;
 use miot_proto::units::parse_duration;
 use miot_trace_analysis::activity::{MINUTE, Snapshot, Window};
+use miot_trace_events::Format;
 use replay::{LEAST_SPEED, MOST_SPEED, Replay};
 use std::io::{IsTerminal as _, stdout};
 use std::path::Path;

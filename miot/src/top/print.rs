@@ -3,8 +3,10 @@
 use super::columns::{Column, View, columns};
 use super::update::window_name;
 use crate::numbers::{bytes, count, time};
-use crate::output::{Format, records, time as moment};
 use miot_trace_analysis::activity::{Row, Snapshot, Window};
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::time as moment;
 use serde::Serialize;
 use std::io::Write;
 

@@ -22,7 +22,6 @@ mod table;
 
 pub use miot_proto::activity::{Group, History, Loss, MINUTE, Row, Snapshot, Window};
 
-use crate::ops::Operations;
 use crate::{column, text};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
@@ -30,6 +29,7 @@ use arrow_array::{Array, RecordBatch};
 use history::Ring;
 use latencies::{RANGES, range};
 use miot_proto::op::{Layer, OpClass, ResultMeaning};
+use miot_trace_events::operations::{BatchOperations, OperationTable};
 use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Table as TraceTable, schema::FILTERED};
 use recent::{Heap, Recent};
@@ -137,7 +137,7 @@ pub struct Activity {
     skipped: u64,
     filtered: u64,
     losses: BTreeMap<(String, String), u64>,
-    operations: Operations,
+    operations: OperationTable,
     names: RandomState,
     /// Names of nodes and jobs by key.
     texts: Recent<String>,
@@ -173,7 +173,7 @@ impl Activity {
             skipped: 0,
             filtered: 0,
             losses: BTreeMap::new(),
-            operations: Operations::default(),
+            operations: OperationTable::default(),
             names: RandomState::new(),
             texts: Recent::new(NAME_BYTES / 8),
             files: Recent::new(NAME_BYTES),
@@ -260,7 +260,7 @@ impl Activity {
     }
 
     fn events(&mut self, batch: &RecordBatch) -> Option<()> {
-        let mut numbers = self.operations.of(batch)?;
+        let mut numbers = BatchOperations::of(batch)?;
         let times = column::<TimestampNanosecondType>(batch, "time")?.values();
         let durations = column::<Int64Type>(batch, "duration")?.values();
         let results = column::<Int64Type>(batch, "result")?.values();

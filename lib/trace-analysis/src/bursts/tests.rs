@@ -1,8 +1,8 @@
 //! Requests of known times and bytes.
 
 use super::{Bursts, Spread};
-use crate::events::tests::event;
 use crate::idle::Silence;
+use miot_trace_events::testing::event;
 use proptest::prelude::*;
 
 const SECOND: i64 = 1_000_000_000;

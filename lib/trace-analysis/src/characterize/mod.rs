@@ -40,8 +40,6 @@ pub use ranks::{Performance, Shared};
 pub use table::{By, Group, Row};
 
 use crate::block_sizes::{ASSUMED_BLOCK, BlockSizes};
-use crate::by_id::ById;
-use crate::events::{Event, Events, Names};
 use crate::place::{Place, Places};
 use crate::view::Range;
 use arrow_array::RecordBatch;
@@ -50,12 +48,14 @@ use facts::{Files, Processes};
 use kind::Kind;
 use miot_proto::event::flag;
 use miot_proto::op::Layer;
+use miot_trace_events::ById;
+use miot_trace_events::{Event, EventNames, Events};
 use miot_trace_store::FileNames;
 use std::collections::{HashMap, HashSet};
 use written::Written;
 
 /// The columns of events that are needed.
-pub const COLUMNS: &[&str] = crate::events::COLUMNS;
+pub const COLUMNS: &[&str] = miot_trace_events::events::COLUMNS;
 
 /// The file that stands for those whose counters were folded together.
 pub const OTHERS: u64 = u64::MAX;
@@ -144,7 +144,7 @@ struct Thread {
 #[derive(Debug)]
 pub struct Characterize {
     settings: Settings,
-    names: Names,
+    names: EventNames,
     places: Places,
     views_unknown: u64,
     kinds: Vec<Kind>,
@@ -194,7 +194,7 @@ impl Characterize {
             blocks: BlockSizes::new(settings.block_size, processes),
             is_block_assumed: false,
             settings,
-            names: Names::default(),
+            names: EventNames::default(),
             places: Places::default(),
             views_unknown: 0,
             kinds: Vec::new(),

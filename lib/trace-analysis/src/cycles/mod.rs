@@ -12,10 +12,10 @@
 mod autocorrelation;
 mod find;
 
-use crate::events::{Event, Events, Names};
-use crate::outermost::Outermost;
 use arrow_array::RecordBatch;
 use miot_proto::op::{Layer, OpClass};
+use miot_trace_events::Event;
+use miot_trace_events::outermost::{OutermostEvents, each_outermost};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -90,23 +90,16 @@ struct Series {
 /// Collects the rates of processes.
 #[derive(Debug, Default)]
 pub struct Rates {
-    names: Names,
-    outermost: Outermost,
+    events: OutermostEvents,
     all: Option<Series>,
     processes: HashMap<u64, Series>,
     let_go: HashSet<u64>,
 }
 
 impl Rates {
-    /// Takes in events, in order. A batch without [`crate::events::COLUMNS`] adds nothing.
+    /// Takes in events, in order. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
     pub fn add(&mut self, batch: &RecordBatch) {
-        let mut names = std::mem::take(&mut self.names);
-        for event in Events::of(batch, &mut names).into_iter().flatten() {
-            if self.outermost.is(&event) {
-                self.request(&event);
-            }
-        }
-        self.names = names;
+        each_outermost(self, |analysis| &mut analysis.events, batch, Self::request);
     }
 
     /// Takes in an outermost request.

@@ -1,7 +1,7 @@
 //! Rates of processes over their lives.
 
 use super::{PROCESSES, Rates, SAMPLES, Series, count};
-use crate::events::tests::event;
+use miot_trace_events::testing::event;
 use proptest::prelude::*;
 
 const MS: i64 = 1_000_000;

@@ -5,14 +5,14 @@ use super::ranges::Ranges;
 use super::rules::{self, SMALL};
 use super::{FILES, Findings, Rule};
 use crate::block_sizes::{ASSUMED_BLOCK, BlockSizes};
-use crate::by_id::ById;
-use crate::events::{Event, Events, Names};
-use crate::outermost::Outermost;
 use crate::place::{Place, Places};
 use crate::programs::{Member, Programs, SystemFiles};
 use crate::recent::Recent;
 use arrow_array::RecordBatch;
 use miot_proto::op::{Layer, OpClass, OpInfo};
+use miot_trace_events::ById;
+use miot_trace_events::Event;
+use miot_trace_events::outermost::{OutermostEvents, each_event};
 use miot_trace_store::FileNames;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -89,8 +89,7 @@ struct Together {
 /// Collects what the rules look at.
 #[derive(Debug)]
 pub struct Collector {
-    names: Names,
-    outermost: Outermost,
+    events: OutermostEvents,
     places: Places,
     programs: Programs,
     blocks: BlockSizes,
@@ -110,8 +109,7 @@ impl Collector {
     #[must_use]
     pub fn new(programs: Programs, blocks: BlockSizes) -> Collector {
         Collector {
-            names: Names::default(),
-            outermost: Outermost::default(),
+            events: OutermostEvents::default(),
             places: Places::default(),
             programs,
             blocks,
@@ -132,16 +130,19 @@ impl Collector {
         Collector { system_files: SystemFiles::new(are_included), ..self }
     }
 
-    /// Takes in events, in order, with the paths of their files. A batch without [`crate::events::COLUMNS`] adds nothing.
+    /// Takes in events, in order, with the paths of their files. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
     pub fn add(&mut self, batch: &RecordBatch, paths: &FileNames) {
-        let mut names = std::mem::take(&mut self.names);
-        for event in Events::of(batch, &mut names).into_iter().flatten() {
-            let place = self.places.of(&event, paths);
-            if self.outermost.is(&event) {
-                self.request(&event, &place, paths);
-            }
-        }
-        self.names = names;
+        each_event(
+            self,
+            |analysis| &mut analysis.events,
+            batch,
+            |analysis, event, is_outermost| {
+                let place = analysis.places.of(event, paths);
+                if is_outermost {
+                    analysis.request(event, &place, paths);
+                }
+            },
+        );
     }
 
     /// Takes in an outermost request.

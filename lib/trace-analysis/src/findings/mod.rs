@@ -2,7 +2,7 @@
 //!
 //! The rules are the patterns that Carns et al. (2011, section V) found to cost applications most, and those that a trace
 //! shows and counters do not: bytes read twice or written over. They judge programs ([`crate::programs`]) by their outermost
-//! requests ([`crate::outermost`]) to files that are not the system's, unless asked for these too. Each rule is in `rules/`, with its thresholds as
+//! requests ([`miot_trace_events::outermost`]) to files that are not the system's, unless asked for these too. Each rule is in `rules/`, with its thresholds as
 //! constants and why they are what they are. A rule that needs many requests to say anything says nothing of a program that
 //! makes few.
 //!

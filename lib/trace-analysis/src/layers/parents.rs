@@ -1,7 +1,7 @@
 //! The requests of MPI-IO for which requests were made whose encloser does not come: the begin of a split collective, which
 //! is over when what it has submitted ends, and a request that another thread has ended, under a number of its own.
 
-use crate::link::Request;
+use miot_trace_events::Request;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 

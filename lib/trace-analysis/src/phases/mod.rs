@@ -18,7 +18,6 @@ pub mod nest;
 pub(crate) mod pieces;
 mod series;
 
-use crate::events::{self, Event, Events, Names};
 use crate::model::Model;
 use crate::{column, text};
 use access::{Access, is_collective};
@@ -27,6 +26,8 @@ use arrow_array::{Array as _, PrimitiveArray, RecordBatch};
 use local::{Key, Local, Request};
 use miot_proto::event::flag;
 use miot_proto::op::{Layer, mpi_io};
+use miot_trace_events::events;
+use miot_trace_events::{Event, EventNames, Events};
 use miot_trace_store::FileNames;
 use miot_trace_store::schema::FILTERED;
 use pieces::{Lie, Set, Shown, Views};
@@ -126,7 +127,7 @@ struct Known {
 pub struct Phases<'a> {
     options: Options,
     files: &'a FileNames,
-    names: Names,
+    names: EventNames,
     known: HashMap<u64, Known>,
     has_ranks: bool,
     /// Processes of the application, by the highest rank.
@@ -173,7 +174,7 @@ impl<'a> Phases<'a> {
         Phases {
             options,
             files,
-            names: Names::default(),
+            names: EventNames::default(),
             has_ranks: last.is_some(),
             world: last.map_or(0, |last| u64::from(last) + 1),
             known,

@@ -1,12 +1,12 @@
 //! From the events of a trace to programs: each thread becomes one.
 
 use super::workload::{Program, Request, Workload};
-use crate::by_id::ById;
-use crate::events::{Event, Events, Names};
-use crate::outermost::Outermost;
 use arrow_array::RecordBatch;
 use miot_proto::event::flag;
 use miot_proto::op::{OpClass, ResultMeaning};
+use miot_trace_events::ById;
+use miot_trace_events::Outermost;
+use miot_trace_events::{Event, EventNames, Events};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -56,7 +56,7 @@ struct Thread {
 /// what each program does next.
 #[derive(Debug, Default)]
 pub struct FromTrace {
-    names: Names,
+    names: EventNames,
     outermost: Outermost,
     streams: ById<Option<usize>>,
     /// Threads by process and thread id: one may have had several streams.

@@ -216,7 +216,10 @@ fn by_path(files: impl Iterator<Item = (u64, Tally)>, names: &FileNames) -> Vec<
     paths
 }
 
-fn operation_row(named: &crate::ops::Named, operation: &Operation) -> OperationRow {
+fn operation_row(
+    named: &miot_trace_events::operations::NamedOperation,
+    operation: &Operation,
+) -> OperationRow {
     let quantile = |q: f64| {
         let value = operation.durations.as_ref().map_or(0, |d| d.value_at_quantile(q));
         value.min(operation.longest)

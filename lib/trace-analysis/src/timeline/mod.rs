@@ -8,8 +8,8 @@ mod intervals;
 pub use intervals::{Intervals, Join, MOST};
 
 use crate::bursts::{Bursts, Interval};
-use crate::events::Event;
 use miot_proto::op::{Layer, OpClass};
+use miot_trace_events::Event;
 use serde::Serialize;
 
 /// Kinds of operations that are told apart, in the order of [`Operations`].

@@ -1,6 +1,6 @@
 //! The description of a trace, in CTF's own language (TSDL).
 
-use crate::rows::Kind;
+use miot_trace_events::row::{Column, ColumnType};
 use std::fmt::Write as _;
 
 /// A bit of [`EventType::there`]: the event has its time as a field too, since a clock cannot say it.
@@ -14,13 +14,12 @@ pub(super) struct EventType {
     pub(super) there: u64,
 }
 
-/// `columns` are all of them, `context` and `fields` places among them.
+/// The description of a trace whose events have `context` in common, and of `fields` those of their type.
 pub(super) fn text(
     uuid: &[u8; 16],
     tracer: &str,
-    columns: &[(&str, Kind)],
-    context: &[usize],
-    fields: &[usize],
+    context: &[&'static Column],
+    fields: &[&'static Column],
     types: &[EventType],
 ) -> String {
     let uuid = format!("{:032x}", u128::from_be_bytes(*uuid));
@@ -28,10 +27,9 @@ pub(super) fn text(
     let [major, minor, patch] =
         [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"), env!("CARGO_PKG_VERSION_PATCH")];
     let tracer = escaped(tracer);
-    let fields_of = |places: &mut dyn Iterator<Item = usize>| {
-        places.fold(String::new(), |text, place| {
-            let (name, kind) = columns[place];
-            text + &format!("\t\t{} _{name};\n", type_name(kind))
+    let fields_of = |columns: &mut dyn Iterator<Item = &'static Column>| {
+        columns.fold(String::new(), |text, column| {
+            text + &format!("\t\t{} _{};\n", type_name(column.column_type), column.name)
         })
     };
     let context = fields_of(&mut context.iter().copied());
@@ -98,7 +96,7 @@ stream {{
     );
     for (number, of) in types.iter().enumerate() {
         let there = fields.iter().enumerate().filter(|(bit, _)| of.there & 1 << bit != 0);
-        let mut fields = fields_of(&mut there.map(|(_, place)| *place));
+        let mut fields = fields_of(&mut there.map(|(_, column)| *column));
         if of.there & BEFORE_1970 != 0 {
             fields += "\t\tint64_t _time;\n";
         }
@@ -112,13 +110,13 @@ stream {{
     text
 }
 
-fn type_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Signed => "int64_t",
-        Kind::Unsigned(16) => "uint16_t",
-        Kind::Unsigned(32) => "uint32_t",
-        Kind::Unsigned(_) => "uint64_t",
-        Kind::Text => "string",
+fn type_name(column_type: ColumnType) -> &'static str {
+    match column_type {
+        ColumnType::Time | ColumnType::Signed => "int64_t",
+        ColumnType::Unsigned(16) => "uint16_t",
+        ColumnType::Unsigned(32) => "uint32_t",
+        ColumnType::Unsigned(_) => "uint64_t",
+        ColumnType::Text => "string",
     }
 }
 

@@ -16,10 +16,10 @@
 mod metadata;
 mod packet;
 
-use crate::rows::{self, Kind, Rows, Value};
 use arrow_array::RecordBatch;
 use arrow_array::types::{TimestampNanosecondType, UInt64Type};
 use metadata::EventType;
+use miot_trace_events::row::{self, Column, ColumnType, Row, Value};
 use miot_trace_store::schema::{self, column, text};
 use packet::Packet;
 use std::collections::{BTreeMap, HashMap};
@@ -48,10 +48,8 @@ type Losses = BTreeMap<u64, u64>;
 pub struct Ctf {
     dir: PathBuf,
     uuid: [u8; 16],
-    columns: Vec<(&'static str, Kind)>,
-    context: Vec<usize>,
-    fields: Vec<usize>,
-    time: usize,
+    context: Vec<&'static Column>,
+    fields: Vec<&'static Column>,
     types: HashMap<String, HashMap<u64, u32>>,
     described: Vec<EventType>,
     nodes: HashMap<String, Node>,
@@ -83,17 +81,13 @@ impl Ctf {
     /// Begins a trace in an empty directory. `identity` makes its UUID.
     #[must_use]
     pub fn new(dir: &Path, identity: &str) -> Ctf {
-        let columns = rows::columns();
-        let context: Vec<_> = CONTEXT.iter().map(|name| rows::place(&columns, name)).collect();
-        let is_field =
-            |(at, (name, _)): &(usize, &(&str, Kind))| !context.contains(at) && !SAID.contains(name);
+        let mut fields = row::columns_by_schema();
+        fields.retain(|column| !CONTEXT.contains(&column.name) && !SAID.contains(&column.name));
         Ctf {
             dir: dir.to_owned(),
             uuid: uuid(identity),
-            fields: columns.iter().enumerate().filter(is_field).map(|(at, _)| at).collect(),
-            time: rows::place(&columns, "time"),
-            context,
-            columns,
+            context: CONTEXT.iter().filter_map(|name| Column::named(name)).collect(),
+            fields,
             types: HashMap::new(),
             described: Vec::new(),
             nodes: HashMap::new(),
@@ -126,34 +120,33 @@ impl Ctf {
     /// # Errors
     /// Those of writing; if columns are missing.
     pub fn add(&mut self, batch: &RecordBatch) -> io::Result<()> {
-        let rows = Rows::of(batch)?;
-        let [layer, op, node] = ["layer", "op", "node"].map(|name| rows::place(&self.columns, name));
+        let columns = row::columns(batch)?;
         let mut event = Vec::new();
         let mut name = String::new();
-        for row in 0..batch.num_rows() {
-            let Some(Value::Signed(time)) = rows.value(self.time, row) else { continue };
+        for i in 0..columns.rows() {
+            let row = Row::of(&columns, i);
             name.clear();
-            name.extend([rows.text(layer, row).unwrap_or(""), ":", rows.text(op, row).unwrap_or("")]);
+            name.extend([row.layer, ":", row.op]);
             event.clear();
-            packet::event_header(&mut event, 0, stamp(time));
-            for at in &self.context {
-                let value = rows.value(*at, row).unwrap_or_else(|| nothing(self.columns[*at].1));
-                packet::field(&mut event, self.columns[*at].1, &value);
+            packet::event_header(&mut event, 0, stamp(row.time));
+            for column in &self.context {
+                let value = column.value(&row).unwrap_or_else(|| nothing(column.column_type));
+                packet::field(&mut event, column.column_type, &value);
             }
             let mut there = 0;
-            for (bit, at) in self.fields.iter().enumerate() {
-                if let Some(value) = rows.value(*at, row) {
-                    packet::field(&mut event, self.columns[*at].1, &value);
+            for (bit, column) in self.fields.iter().enumerate() {
+                if let Some(value) = column.value(&row) {
+                    packet::field(&mut event, column.column_type, &value);
                     there |= 1 << bit;
                 }
             }
-            if time < 0 {
-                packet::field(&mut event, Kind::Signed, &Value::Signed(time));
+            if row.time < 0 {
+                packet::field(&mut event, ColumnType::Time, &Value::Time(row.time));
                 there |= metadata::BEFORE_1970;
             }
             let number = self.type_of(&name, there);
             packet::set_type(&mut event, number);
-            self.put(rows.text(node, row).unwrap_or(""), stamp(time), &event)?;
+            self.put(row.node, stamp(row.time), &event)?;
         }
         Ok(())
     }
@@ -239,8 +232,7 @@ impl Ctf {
             }
         }
         let path = self.dir.join("metadata");
-        let text =
-            metadata::text(&self.uuid, tracer, &self.columns, &self.context, &self.fields, &self.described);
+        let text = metadata::text(&self.uuid, tracer, &self.context, &self.fields, &self.described);
         std::fs::write(&path, text).map_err(|error| named(error, &path))
     }
 }
@@ -282,11 +274,12 @@ fn stamp(time: i64) -> u64 {
     u64::try_from(time).unwrap_or(0)
 }
 
-fn nothing(kind: Kind) -> Value<'static> {
-    match kind {
-        Kind::Signed => Value::Signed(0),
-        Kind::Unsigned(_) => Value::Unsigned(0),
-        Kind::Text => Value::Text("".into()),
+fn nothing(column_type: ColumnType) -> Value<'static> {
+    match column_type {
+        ColumnType::Time => Value::Time(0),
+        ColumnType::Signed => Value::Signed(0),
+        ColumnType::Unsigned(_) => Value::Unsigned(0),
+        ColumnType::Text => Value::Text("".into()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Packets and events as bytes: little endian, nothing aligned.
 
-use crate::rows::{Kind, Value};
+use miot_trace_events::row::{ColumnType, Value};
 
 const MAGIC: u32 = 0xC1FC_1FC1;
 /// Bytes before the events: magic, UUID, stream class, stream; begin, end, content, size, number, lost.
@@ -93,10 +93,10 @@ pub(super) fn set_type(event: &mut [u8], number: u32) {
 }
 
 /// Adds a field.
-pub(super) fn field(to: &mut Vec<u8>, kind: Kind, value: &Value<'_>) {
-    match (value, kind) {
-        (Value::Signed(number), _) => to.extend_from_slice(&number.to_le_bytes()),
-        (Value::Unsigned(number), Kind::Unsigned(bits)) => {
+pub(super) fn field(to: &mut Vec<u8>, column_type: ColumnType, value: &Value<'_>) {
+    match (value, column_type) {
+        (Value::Time(number) | Value::Signed(number), _) => to.extend_from_slice(&number.to_le_bytes()),
+        (Value::Unsigned(number), ColumnType::Unsigned(bits)) => {
             to.extend_from_slice(&number.to_le_bytes()[..usize::from(bits / 8)]);
         }
         (Value::Unsigned(number), _) => to.extend_from_slice(&number.to_le_bytes()),

@@ -14,8 +14,7 @@ use arrow_array::RecordBatch;
 use arrow_array::types::{TimestampNanosecondType, UInt64Type};
 use miot_proto::event::flag;
 use miot_proto::op::{ArgMeaning, Layer, OpClass};
-use miot_trace_analysis::Outermost;
-use miot_trace_analysis::events::{Event, Events, Names};
+use miot_trace_events::{Event, EventNames, Events, Outermost};
 use miot_trace_store::FileNames;
 use miot_trace_store::schema::{column, text};
 use std::cmp::Reverse;
@@ -105,7 +104,7 @@ pub struct Export<'a, W: Write> {
     tracer: String,
     lost: u64,
     every_layer: bool,
-    names: Names,
+    names: EventNames,
     outermost: Outermost,
     facts: HashMap<u64, Facts>,
     numbers: Numbers,
@@ -134,7 +133,7 @@ impl<'a, W: Write> Export<'a, W> {
             tracer: tracer.to_owned(),
             lost,
             every_layer,
-            names: Names::default(),
+            names: EventNames::default(),
             outermost: Outermost::default(),
             facts: HashMap::new(),
             numbers: Numbers::default(),

@@ -1,25 +1,25 @@
-//! Messages of a debug log (`miot_debug`), put together from what was recorded of them.
+//! Text of the messages of a debug log (`miot_debug`), from their recorded format and arguments.
 
 use miot_proto::debug;
 use miot_proto::event::flag;
 
-/// What the message says; `None` if the row is no message. Bytes that are not UTF-8 become U+FFFD.
+/// Text of a message; `None` if the row is not a message. Bytes that are not UTF-8 become U+FFFD.
 #[must_use]
 pub fn message(layer: &str, op: &str, format: Option<&str>, arguments: Option<&str>) -> Option<String> {
     if (layer, op) != ("app", "debug") {
         return None;
     }
-    let said = debug::message(format.unwrap_or("").as_bytes(), &bytes(arguments.unwrap_or("")));
-    Some(String::from_utf8_lossy(&said).into_owned())
+    let text = debug::message(format.unwrap_or("").as_bytes(), &bytes(arguments.unwrap_or("")));
+    Some(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The character that says what kind of message it is.
+/// The character for the kind of a message, from the flags of its row.
 #[must_use]
 pub fn prefix(flags: u16) -> char {
     char::from((flags >> flag::OP_SHIFT) as u8 & 0x7f)
 }
 
-/// Bytes as the trace has them, in hexadecimal, up to what is none.
+/// Bytes from hexadecimal digits, as in a trace, up to the first character that is not a digit.
 fn bytes(text: &str) -> Vec<u8> {
     let pairs = text.as_bytes().as_chunks::<2>().0.iter();
     let digit = |digit: u8| char::from(digit).to_digit(16).map(|digit| digit as u8);

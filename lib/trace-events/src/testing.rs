@@ -1,36 +1,59 @@
-//! Batches of events of which the tests know every row.
+//! Events and batches for tests.
+#![allow(clippy::unwrap_used)]
+
+use crate::events::Event;
 
 use arrow_array::builder::StringDictionaryBuilder;
 use arrow_array::{
     ArrayRef, Int64Array, RecordBatch, TimestampNanosecondArray, UInt16Array, UInt32Array, UInt64Array,
     new_null_array,
 };
+use arrow_schema::Schema;
+use miot_proto::op::{Layer, by_name};
 use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Table, schema};
 use std::sync::Arc;
 
-#[derive(Clone, Copy)]
-pub(crate) struct Row {
-    pub(crate) node: &'static str,
-    pub(crate) layer: &'static str,
-    pub(crate) op: &'static str,
-    pub(crate) process: u64,
-    pub(crate) tid: u32,
-    pub(crate) file: Option<u64>,
-    pub(crate) file2: Option<u64>,
-    pub(crate) result: i64,
-    pub(crate) begin: i64,
-    pub(crate) took: i64,
-    pub(crate) request: u32,
-    pub(crate) enclosing: Option<u32>,
-    pub(crate) caller: Option<u32>,
-    pub(crate) length: Option<i64>,
-    pub(crate) flags: u16,
+/// Values of the columns of an event; all other columns are null.
+#[derive(Clone, Copy, Debug)]
+pub struct EventValues {
+    /// Name of the node.
+    pub node: &'static str,
+    /// Name of the layer.
+    pub layer: &'static str,
+    /// Name of the operation.
+    pub op: &'static str,
+    /// Process of the trace; its process id is this + 100.
+    pub process: u64,
+    /// Thread id, and stream.
+    pub tid: u32,
+    /// File.
+    pub file: Option<u64>,
+    /// The other file.
+    pub file2: Option<u64>,
+    /// Result.
+    pub result: i64,
+    /// Begin, nanoseconds.
+    pub begin: i64,
+    /// Duration, nanoseconds.
+    pub took: i64,
+    /// Number of the request.
+    pub request: u32,
+    /// Number of the parent request.
+    pub enclosing: Option<u32>,
+    /// Thread that the request was served for.
+    pub caller: Option<u32>,
+    /// Bytes requested.
+    pub length: Option<i64>,
+    /// Flags.
+    pub flags: u16,
 }
 
-pub(crate) fn row(op: &'static str, file: u64, result: i64, begin: i64, took: i64) -> Row {
+/// A POSIX request of process 1 on `n1`.
+#[must_use]
+pub fn row(op: &'static str, file: u64, result: i64, begin: i64, took: i64) -> EventValues {
     let (layer, file) = ("posix", Some(file));
-    Row {
+    EventValues {
         node: "n1",
         layer,
         op,
@@ -49,7 +72,12 @@ pub(crate) fn row(op: &'static str, file: u64, result: i64, begin: i64, took: i6
     }
 }
 
-pub(crate) fn batch(rows: &[Row]) -> RecordBatch {
+/// A batch of the table `events` with these events.
+///
+/// # Panics
+/// Never for valid values.
+#[must_use]
+pub fn batch(rows: &[EventValues]) -> RecordBatch {
     let mut layer = StringDictionaryBuilder::<NameKey>::new();
     let mut op = StringDictionaryBuilder::<NameKey>::new();
     let mut node = StringDictionaryBuilder::<NameKey>::new();
@@ -62,12 +90,15 @@ pub(crate) fn batch(rows: &[Row]) -> RecordBatch {
     let node: ArrayRef = Arc::new(node.finish());
     let schema = schema::of(Table::Events);
     let columns = schema.fields().iter().map(|field| -> ArrayRef {
-        let u64s =
-            |f: fn(&Row) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(rows.iter().map(f))) };
-        let u32s =
-            |f: fn(&Row) -> u32| -> ArrayRef { Arc::new(UInt32Array::from_iter_values(rows.iter().map(f))) };
-        let i64s =
-            |f: fn(&Row) -> i64| -> ArrayRef { Arc::new(Int64Array::from_iter_values(rows.iter().map(f))) };
+        let u64s = |f: fn(&EventValues) -> u64| -> ArrayRef {
+            Arc::new(UInt64Array::from_iter_values(rows.iter().map(f)))
+        };
+        let u32s = |f: fn(&EventValues) -> u32| -> ArrayRef {
+            Arc::new(UInt32Array::from_iter_values(rows.iter().map(f)))
+        };
+        let i64s = |f: fn(&EventValues) -> i64| -> ArrayRef {
+            Arc::new(Int64Array::from_iter_values(rows.iter().map(f)))
+        };
         match field.name().as_str() {
             "time" => {
                 let times = rows.iter().map(|r| r.begin + r.took);
@@ -96,5 +127,37 @@ pub(crate) fn batch(rows: &[Row]) -> RecordBatch {
     // Columns that no analysis looks at may be null here.
     let fields = schema.fields().iter().map(|f| f.as_ref().clone().with_nullable(true)).collect::<Vec<_>>();
     let columns = columns.collect();
-    RecordBatch::try_new(Arc::new(arrow_schema::Schema::new(fields)), columns).unwrap()
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
+}
+
+/// A POSIX request of process 1 to file 1.
+#[must_use]
+pub fn event(op: &str, begin: i64, took: i64, result: i64) -> Event {
+    Event {
+        begin,
+        end: begin.saturating_add(took),
+        node: 0,
+        process: 1,
+        pid: 1,
+        tid: 1,
+        stream: 1,
+        op: 0,
+        layer: Some(Layer::Posix),
+        info: by_name("posix", op),
+        file: Some(1),
+        file2: None,
+        handle: None,
+        offset: None,
+        length: None,
+        arg: None,
+        result,
+        flags: 0,
+        request: 1,
+        enclosing: None,
+        cpu_time: None,
+        caller: None,
+        mpi_rank: None,
+        etypes: None,
+        type_extent: None,
+    }
 }

@@ -13,10 +13,9 @@
 //! In a program with MPI-IO that does not follow, as a non-blocking request ends after others that began later: there
 //! they wait as long as there are not too many.
 
-mod columns;
-
-pub use columns::{Nodes, Requests};
-
+use crate::columns::EventColumns;
+use miot_proto::event::flag;
+use miot_proto::op::Layer;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -26,10 +25,10 @@ const DEEPEST: u32 = 64;
 /// Requests of a thread that may wait in a program with MPI-IO.
 const LASTING: usize = 8192;
 
-/// What is to be known of a request.
+/// The properties of a request that link it to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Any number of the node.
+    /// Number of the node, see [`crate::NodeNumbers`].
     pub node: u32,
     /// Process of the trace.
     pub process: u64,
@@ -37,21 +36,55 @@ pub struct Request {
     pub tid: u32,
     /// Number of the request in its thread.
     pub number: u32,
-    /// Number of the request of the same thread that encloses this one.
+    /// Number of the parent request in the same thread.
     pub enclosing: Option<u32>,
-    /// Thread on the same node that it was served for.
+    /// Thread on the same node that the request was served for.
     pub caller: Option<u32>,
     /// Begin and completion, nanoseconds.
     pub time: Range<i64>,
-    /// The request completed asynchronously.
+    /// True for a request that completed asynchronously.
     pub is_async: bool,
-    /// It is of MPI-IO.
+    /// True for a request of MPI-IO.
     pub is_mpi: bool,
-    /// Bytes of the file that were asked for, where it is known.
+    /// Requested bytes of the file, if known.
     pub bytes: Option<Range<i64>>,
 }
 
+/// The columns of events that [`Request::of`] requires, apart from `node`.
+pub const COLUMNS: &[&str] = &[
+    "time",
+    "duration",
+    "process",
+    "tid",
+    "layer",
+    "offset",
+    "length",
+    "flags",
+    "request",
+    "enclosing",
+    "caller_tid",
+];
+
 impl Request {
+    /// The request of a row of a batch, on a node with this number.
+    #[must_use]
+    pub fn of(columns: &EventColumns<'_>, node: u32, row: usize) -> Request {
+        let end = columns.time.value(row);
+        let bytes = columns.offset.get(row).zip(columns.length.get(row));
+        Request {
+            node,
+            process: columns.process.value(row),
+            tid: columns.tid.value(row),
+            number: columns.request.value(row),
+            enclosing: columns.enclosing.get(row),
+            caller: columns.caller_tid.get(row),
+            time: end.saturating_sub(columns.duration.value(row))..end,
+            is_async: columns.flags.value(row) & flag::ASYNC != 0,
+            is_mpi: columns.layer.get(row) == Some(Layer::MpiIo.name()),
+            bytes: bytes.map(|(offset, length)| offset..offset.saturating_add(length)),
+        }
+    }
+
     fn is_outermost(&self) -> bool {
         self.enclosing.is_none()
     }

@@ -5,15 +5,16 @@ use std::collections::HashMap;
 /// How far an id may be ahead of the ids so far and still be kept in the array.
 const STRIDE: usize = 1 << 12;
 
+/// Values by id: in an array for dense ids, in a map for the others.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ById<T> {
+pub struct ById<T> {
     dense: Vec<T>,
     sparse: HashMap<u64, T>,
 }
 
 impl<T: Default> ById<T> {
-    /// The value of an id, made if it is new.
-    pub(crate) fn get(&mut self, id: u64) -> &mut T {
+    /// The value of an id, the default if it is new.
+    pub fn get(&mut self, id: u64) -> &mut T {
         match usize::try_from(id) {
             Ok(index) if index < self.dense.len() => &mut self.dense[index],
             Ok(index) if index < 2 * self.dense.len() + STRIDE => {
@@ -28,8 +29,8 @@ impl<T: Default> ById<T> {
         }
     }
 
-    /// Ids and values in order of id, also ids nobody asked for below those somebody did.
-    pub(crate) fn into_sorted(self) -> impl Iterator<Item = (u64, T)> {
+    /// Ids and values in order of id, including default values of ids below those that were used.
+    pub fn into_sorted(self) -> impl Iterator<Item = (u64, T)> {
         let mut sparse: Vec<(u64, T)> = self.sparse.into_iter().collect();
         sparse.sort_by_key(|(id, _)| *id);
         self.dense.into_iter().enumerate().map(|(id, value)| (id as u64, value)).chain(sparse)

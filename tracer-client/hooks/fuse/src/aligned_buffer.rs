@@ -1,16 +1,16 @@
-//! A buffer of each thread for the data of one request, aligned as `O_DIRECT` wants it.
+//! Per-thread buffer for the data of one request, aligned for `O_DIRECT`.
 
 use std::cell::RefCell;
 
-/// Alignment that satisfies any block device and file system.
+/// Alignment in bytes that satisfies every block device and file system.
 const ALIGNMENT: usize = 4096;
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls with this thread's buffer of so many bytes, with anything in them.
-pub(crate) fn with<T>(bytes: usize, call: impl FnOnce(&mut [u8]) -> T) -> T {
+/// Calls `call` with `bytes` bytes of this thread's buffer. Their content is undefined.
+pub(crate) fn with_buffer<T>(bytes: usize, call: impl FnOnce(&mut [u8]) -> T) -> T {
     BUFFER.with_borrow_mut(|buffer| {
         if buffer.len() < bytes + ALIGNMENT {
             *buffer = vec![0; bytes + ALIGNMENT];
@@ -23,9 +23,9 @@ pub(crate) fn with<T>(bytes: usize, call: impl FnOnce(&mut [u8]) -> T) -> T {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_buffer_is_aligned_and_as_long_as_asked() {
+    fn buffer_is_aligned_and_has_the_requested_length() {
         for bytes in [0, 1, 4096, 1 << 20, 17] {
-            super::with(bytes, |buffer| {
+            super::with_buffer(bytes, |buffer| {
                 assert_eq!((buffer.as_ptr() as usize % 4096, buffer.len()), (0, bytes));
             });
         }

@@ -20,7 +20,7 @@ use miot_proto::batch::Columns;
 use miot_proto::event::{Event, Ext, RecordKind, flag};
 use miot_proto::op::posix;
 use miot_proto::wire::{
-    Counters, Device, DeviceKind, GREETING, Message, Process, ProcessKey, ProcessLoss, Role, Sample, Stream,
+    DeviceCounters, Device, DeviceKind, GREETING, Message, Process, ProcessKey, ProcessLoss, Role, DeviceSample, Stream,
     StreamEnd, StreamKey, VERSION, frame_header_of,
 };
 use miot_tls::Certificate;
@@ -387,16 +387,16 @@ fn any_batch(input: &mut Input<'_>) -> Vec<u8> {
     samples::packed(&columns)
 }
 
-fn any_sample(input: &mut Input<'_>) -> Sample {
+fn any_sample(input: &mut Input<'_>) -> DeviceSample {
     let device = |input: &mut Input<'_>| Device {
         kind: DeviceKind::Block,
         name: vec![b'd'; number(input).min(2000) as usize],
         mount: Vec::new(),
-        counters: Counters { reads: Some(number(input)), busy: Some(number(input)), ..Counters::default() },
+        counters: DeviceCounters { reads: Some(number(input)), busy: Some(number(input)), ..DeviceCounters::default() },
     };
     let devices = (0..input.byte() % 4).map(|_| device(input)).collect();
     let (uptime, interval) = (number(input), number(input));
-    Sample { boot: u128::from(input.byte()), uptime, time: any_time(input), interval, devices }
+    DeviceSample { boot: u128::from(input.byte()), uptime, time: any_time(input), interval, devices }
 }
 
 /// An object with one number, or no JSON at all.
@@ -448,7 +448,7 @@ fn message(input: &mut Input<'_>) -> Message {
         }
         12 | 13 => Message::Heartbeat { watermark: any_time(input) },
         14 => match seq % 8 {
-            0 => Message::Aside,
+            0 => Message::SuspendWatermark,
             1 => Message::Bye,
             2 => {
                 Message::Pong { sent: any_time(input), received: any_time(input), answered: any_time(input) }
@@ -457,7 +457,7 @@ fn message(input: &mut Input<'_>) -> Message {
             4 => Message::Devices { seq: number(input), sample: any_sample(input) },
             5 => Message::Report { status: any_json(input) },
             6 => Message::Outcome { id: number(input), outcome: any_json(input) },
-            _ => Message::Ask { request: any_json(input) },
+            _ => Message::Request { request: any_json(input) },
         },
         _ => {
             let length = usize::from(input.byte());

@@ -274,7 +274,7 @@ impl<'a> Play<'a> {
             assert!(number == 0 || number > last, "{number} after {last}");
             last = last.max(number);
             let is_given_up = matches!(message, Message::GivenUp { .. });
-            if !matches!(message, Message::Heartbeat { .. } | Message::Aside) && !is_given_up {
+            if !matches!(message, Message::Heartbeat { .. } | Message::SuspendWatermark) && !is_given_up {
                 assert!(self.written.contains(&message.frame()), "invented: {message:?}");
             }
             match message {

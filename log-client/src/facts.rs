@@ -1,7 +1,7 @@
 //! Facts that sweeps establish, in the form in which they pass to the spool.
 
 use miot_proto::batch::Columns;
-use miot_proto::wire::{Process, ProcessKey, ProcessLoss, Sample, Stream, StreamEnd};
+use miot_proto::wire::{DeviceSample, Process, ProcessKey, ProcessLoss, Stream, StreamEnd};
 
 /// One fact.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) enum Fact<'a> {
     /// A process ended; all its streams have ended before.
     ProcessEnd { key: ProcessKey, time: i64, lost: ProcessLoss },
     /// A sample of the device counters; precedes any watermark above its time.
-    Devices(Sample),
+    Devices(DeviceSample),
     /// All requests that completed before this time, nanoseconds since 1970, have been sent.
     Watermark(i64),
     /// The log-server must not wait for events of this node.

@@ -9,8 +9,8 @@ use arrow_array::RecordBatch;
 use miot_log_server::{Config, Error, LogServer};
 use miot_proto::status::MAX_REPORT;
 use miot_proto::wire::{
-    Counters, Device, DeviceKind, GREETING, MAX_DEVICE_NAME, MAX_DEVICES, MAX_FRAME, MAX_RANGES, Message,
-    ProcessLoss, Role, Sample, VERSION, Version, frame_header_of,
+    Device, DeviceCounters, DeviceKind, DeviceSample, GREETING, MAX_DEVICE_NAME, MAX_DEVICES, MAX_FRAME,
+    MAX_RANGES, Message, ProcessLoss, Role, VERSION, Version, frame_header_of,
 };
 use miot_trace_store::{Reader, Table};
 use std::path::PathBuf;
@@ -140,9 +140,9 @@ async fn protocol_violation_ends_the_connection() {
 
 /// A sample of `count` idle devices with names of `name` bytes.
 fn devices(seq: u64, count: usize, name: usize) -> Message {
-    let (name, mount, counters) = (vec![b'd'; name], Vec::new(), Counters::default());
+    let (name, mount, counters) = (vec![b'd'; name], Vec::new(), DeviceCounters::default());
     let devices = vec![Device { kind: DeviceKind::Block, name, mount, counters }; count];
-    Message::Devices { seq, sample: Sample { boot: 1, uptime: seq, time: 10, interval: 1, devices } }
+    Message::Devices { seq, sample: DeviceSample { boot: 1, uptime: seq, time: 10, interval: 1, devices } }
 }
 
 #[tokio::test]

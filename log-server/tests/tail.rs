@@ -79,7 +79,9 @@ async fn readers_get_matching_rows_in_order_with_names() {
     assert_eq!(receive(&mut some, 1).await.iter().map(|r| r.time).collect::<Vec<_>>(), [20]);
     server.finish().await;
     for reader in [&mut all, &mut opens, &mut some, &mut none] {
-        assert!(matches!(reader.receive().await, Some(Message::Cut { reason }) if reason.contains("stops")));
+        assert!(
+            matches!(reader.receive().await, Some(Message::SubscriptionEnd { reason }) if reason.contains("stops"))
+        );
         assert_eq!(reader.receive().await, None);
     }
 }
@@ -126,7 +128,7 @@ async fn reader_that_does_not_read_is_cut_off() {
     let reason = loop {
         match lazy.receive().await {
             Some(Message::Rows { .. }) => received += 1,
-            Some(Message::Cut { reason }) => break reason,
+            Some(Message::SubscriptionEnd { reason }) => break reason,
             other => panic!("expected rows or the end, got {other:?} after {received}"),
         }
     };

@@ -90,9 +90,9 @@ pub(crate) fn operator(
 
 /// Asks one thing. What is refused is an error.
 pub(crate) fn ask(stream: &mut dyn Stream, request: &OperatorRequest) -> anyhow::Result<OperatorReply> {
-    say(stream, &Message::Ask { request: serde_json::to_vec(request)? })?;
+    say(stream, &Message::Request { request: serde_json::to_vec(request)? })?;
     let reply = match receive(stream)? {
-        Message::Answer { reply } => serde_json::from_slice(&reply)?,
+        Message::Reply { reply } => serde_json::from_slice(&reply)?,
         Message::Refused { reason, .. } => OperatorReply::Refused(reason),
         _ => return Err(strange()),
     };

@@ -158,7 +158,7 @@ fn remote(
                 }
                 printer.flush()?;
             }
-            Message::Cut { reason } => anyhow::bail!("the log-server ended the stream: {reason}"),
+            Message::SubscriptionEnd { reason } => anyhow::bail!("the log-server ended the stream: {reason}"),
             Message::Bye => return Ok(ExitCode::SUCCESS),
             _ => {}
         }

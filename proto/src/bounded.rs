@@ -34,7 +34,7 @@ pub(crate) fn check(payload: &[u8]) -> Result<(), String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use crate::wire::{Counters, Device, DeviceKind, Sample};
+    use crate::wire::{Device, DeviceCounters, DeviceKind, DeviceSample};
     use crate::wire::{FRAME_HEADER, FrameError, MAX_DEVICES, MAX_RANGES, Message, frame_header};
 
     fn read(message: &Message) -> Result<Message, FrameError> {
@@ -52,11 +52,15 @@ mod tests {
             ranges: vec![(1, 2); count],
             time: 1,
         };
-        let device =
-            Device { kind: DeviceKind::Nfs, name: vec![1], mount: vec![], counters: Counters::default() };
+        let device = Device {
+            kind: DeviceKind::Nfs,
+            name: vec![1],
+            mount: vec![],
+            counters: DeviceCounters::default(),
+        };
         let devices = |count| {
             let devices = vec![device.clone(); count];
-            let sample = Sample { boot: u128::MAX, uptime: 300, time: -300, interval: 300, devices };
+            let sample = DeviceSample { boot: u128::MAX, uptime: 300, time: -300, interval: 300, devices };
             Message::Devices { seq: 300, sample }
         };
         for message in [given_up(MAX_RANGES), devices(MAX_DEVICES)] {

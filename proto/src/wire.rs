@@ -43,7 +43,7 @@ pub const GREETING: [u8; 8] = *b"MIOTWIRE";
 pub const MAX_FRAME: usize = 16 << 20;
 /// Largest payload of the first frame on a connection: nobody is known yet.
 pub const MAX_HELLO: usize = 4096;
-/// Most devices in a [`Sample`].
+/// Most devices in a [`DeviceSample`].
 pub const MAX_DEVICES: usize = 1024;
 /// Longest name, and longest mount, of a [`Device`], bytes.
 pub const MAX_DEVICE_NAME: usize = 512;
@@ -206,13 +206,13 @@ pub struct Device {
     /// Where it is mounted, no longer; empty for a block device.
     #[serde(with = "serde_bytes")]
     pub mount: Vec<u8>,
-    /// See [`Counters`].
-    pub counters: Counters,
+    /// See [`DeviceCounters`].
+    pub counters: DeviceCounters,
 }
 
 /// Counters of a device, over an interval or since the kernel began to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counters {
+pub struct DeviceCounters {
     /// Reads completed.
     pub reads: Option<u64>,
     /// Writes completed.
@@ -245,7 +245,7 @@ pub struct Counters {
 
 /// What all devices of a node did in an interval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sample {
+pub struct DeviceSample {
     /// Kernel's boot id of the node.
     pub boot: u128,
     /// End of the interval, nanoseconds since that boot: with it the name of the sample for ever, ascending.
@@ -288,7 +288,7 @@ pub enum Message {
         reason: String,
         /// It may be otherwise the next time, without anybody doing anything: what came was damaged on the way, or there
         /// is no room at present.
-        passing: bool,
+        transient: bool,
     },
     /// See [`Process`].
     Process {
@@ -387,7 +387,7 @@ pub enum Message {
         arrow: Vec<u8>,
     },
     /// The server cuts the subscriber off.
-    Cut {
+    SubscriptionEnd {
         /// For people.
         reason: String,
     },
@@ -409,7 +409,7 @@ pub enum Message {
     },
     /// The node lives, and is not to be waited for: it has events of any time to tell and cannot say when it will,
     /// as a flight recorder. Holds until the next `Heartbeat` that goes beyond the last one.
-    Aside,
+    SuspendWatermark,
     /// How a log-client is: a [`crate::status::NodeReport`] as JSON, at most [`crate::status::MAX_REPORT`] bytes.
     Report {
         /// JSON.
@@ -433,23 +433,23 @@ pub enum Message {
         outcome: Vec<u8>,
     },
     /// An operator's [`crate::command::OperatorRequest`] as JSON.
-    Ask {
+    Request {
         /// JSON, at most [`crate::command::MAX_COMMAND`] bytes.
         #[serde(with = "serde_bytes")]
         request: Vec<u8>,
     },
     /// The server's [`crate::command::OperatorReply`] as JSON.
-    Answer {
+    Reply {
         /// JSON.
         #[serde(with = "serde_bytes")]
         reply: Vec<u8>,
     },
-    /// See [`Sample`]. Sent before a `Heartbeat` that goes beyond its time.
+    /// See [`DeviceSample`]. Sent before a `Heartbeat` that goes beyond its time.
     Devices {
         /// Sequence number.
         seq: u64,
         /// The facts.
-        sample: Sample,
+        sample: DeviceSample,
     },
 }
 

@@ -1,7 +1,7 @@
 //! Block devices: `/proc/diskstats`. Source: the kernel's Documentation/admin-guide/iostats.rst.
 
 use super::{DeviceReading, from_ms, lines, number, words};
-use miot_proto::wire::{Counters, DeviceKind};
+use miot_proto::wire::{DeviceCounters, DeviceKind};
 
 /// Bytes of the unit in which the kernel counts, whatever the sector size of the device.
 const SECTOR: u64 = 512;
@@ -45,7 +45,7 @@ fn line(line: &[u8]) -> Option<DeviceReading> {
     if *reads == 0 && *writes == 0 {
         return None;
     }
-    let counters = Counters {
+    let counters = DeviceCounters {
         reads: Some(*reads),
         writes: Some(*writes),
         others: sum(discards, flushes),

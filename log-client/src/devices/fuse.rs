@@ -5,7 +5,7 @@
 
 use super::mounts::Mount;
 use super::{DeviceReading, number};
-use miot_proto::wire::{Counters, DeviceKind};
+use miot_proto::wire::{DeviceCounters, DeviceKind};
 use std::path::Path;
 
 /// Reads all mounts that are readable.
@@ -13,8 +13,10 @@ pub(super) fn read(root: &Path, mounts: &[Mount]) -> Vec<DeviceReading> {
     let is_fuse = |mount: &&Mount| mount.kind == b"fuse" || mount.kind.starts_with(b"fuse.");
     let one = |mount: &Mount| {
         let file = root.join(format!("sys/fs/fuse/connections/{}/waiting", mount.minor));
-        let counters =
-            Counters { in_flight: number(std::fs::read(file).ok()?.trim_ascii()), ..Counters::default() };
+        let counters = DeviceCounters {
+            in_flight: number(std::fs::read(file).ok()?.trim_ascii()),
+            ..DeviceCounters::default()
+        };
         let (name, mount) = (mount.source.clone(), mount.place.clone());
         Some(DeviceReading { kind: DeviceKind::Fuse, name, mount, counters })
     };

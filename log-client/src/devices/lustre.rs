@@ -6,7 +6,7 @@
 
 use super::mounts::Mount;
 use super::{DeviceReading, lines, number, words};
-use miot_proto::wire::{Counters, DeviceKind};
+use miot_proto::wire::{DeviceCounters, DeviceKind};
 use std::path::Path;
 
 const FOLDERS: [&str; 2] = ["proc/fs/lustre/llite", "sys/kernel/debug/lustre/llite"];
@@ -45,8 +45,8 @@ fn place(instance: &[u8], mounts: &[Mount]) -> Option<Vec<u8>> {
 
 /// Parses lines `name count samples [unit] min max sum sum-of-squares`; the last four only where
 /// values are recorded.
-fn parse(text: &[u8]) -> Counters {
-    let mut counters = Counters::default();
+fn parse(text: &[u8]) -> DeviceCounters {
+    let mut counters = DeviceCounters::default();
     let mut reads_of_bytes = (None, None);
     for line in lines(text) {
         let parts: Vec<&[u8]> = words(line).collect();
@@ -101,7 +101,7 @@ open                      5 samples [regs]
 
     #[test]
     fn both_formats_are_parsed() {
-        let expected = Counters {
+        let expected = DeviceCounters {
             reads: Some(3),
             writes: Some(2),
             others: Some(10),
@@ -110,16 +110,16 @@ open                      5 samples [regs]
             read_time: Some(300_000),
             write_time: Some(12_000),
             other_time: Some(12_000),
-            ..Counters::default()
+            ..DeviceCounters::default()
         };
         assert_eq!(parse(NEW.as_bytes()), expected);
-        let expected = Counters {
+        let expected = DeviceCounters {
             reads: Some(3),
             writes: Some(0),
             others: Some(5),
             read_bytes: Some(2_101_248),
             write_bytes: Some(0),
-            ..Counters::default()
+            ..DeviceCounters::default()
         };
         assert_eq!(parse(OLD.as_bytes()), expected);
     }

@@ -7,7 +7,7 @@
 //! the client's kernel counts: [`nfs`], [`lustre`], [`fuse`].
 //!
 //! Counters are shipped as differences between two samples, so that they can be added up; readers
-//! compute ratios. With Δ the interval and the names of [`Counters`], as iostat(1) (sysstat)
+//! compute ratios. With Δ the interval and the names of [`DeviceCounters`], as iostat(1) (sysstat)
 //! computes them:
 //!
 //! | quantity | formula | iostat |
@@ -29,7 +29,7 @@ pub(crate) mod mounts;
 mod nfs;
 
 use crate::clock::{boottime_ns, node_ns};
-use miot_proto::wire::{Counters, Device, DeviceKind, MAX_DEVICE_NAME, MAX_DEVICES, Sample};
+use miot_proto::wire::{Device, DeviceCounters, DeviceKind, DeviceSample, MAX_DEVICE_NAME, MAX_DEVICES};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ struct DeviceReading {
     kind: DeviceKind,
     name: Vec<u8>,
     mount: Vec<u8>,
-    counters: Counters,
+    counters: DeviceCounters,
 }
 
 type Key = (DeviceKindNumber, Vec<u8>, Vec<u8>);
@@ -56,7 +56,7 @@ pub(crate) struct Devices {
     every: Duration,
     boot: u128,
     root: PathBuf,
-    before: HashMap<Key, Counters>,
+    before: HashMap<Key, DeviceCounters>,
     /// Time since boot of the last reading, nanoseconds.
     read: u64,
     due: Instant,
@@ -92,7 +92,7 @@ impl Devices {
 
     /// Takes a sample: activity since the last one. `None` if there are no devices, or sampling is
     /// off.
-    pub(crate) fn sample(&mut self) -> Option<Sample> {
+    pub(crate) fn sample(&mut self) -> Option<DeviceSample> {
         if self.every.is_zero() {
             return None;
         }
@@ -109,7 +109,7 @@ impl Devices {
             devices.extend(counters.map(|counters| Device { kind, name, mount, counters }));
         }
         let interval = uptime.saturating_sub(std::mem::replace(&mut self.read, uptime));
-        (!devices.is_empty()).then_some(Sample { boot: self.boot, uptime, time, interval, devices })
+        (!devices.is_empty()).then_some(DeviceSample { boot: self.boot, uptime, time, interval, devices })
     }
 
     /// All devices that were ever used. Unreadable ones are left out.
@@ -138,17 +138,17 @@ fn key(reading: &DeviceReading) -> Key {
 
 /// The difference of two readings; `None` if request counts decreased: then it is another device
 /// with the same name.
-fn since(before: &Counters, now: &Counters) -> Option<Counters> {
-    let count = |of: fn(&Counters) -> Option<u64>| match (of(before), of(now)) {
+fn since(before: &DeviceCounters, now: &DeviceCounters) -> Option<DeviceCounters> {
+    let count = |of: fn(&DeviceCounters) -> Option<u64>| match (of(before), of(now)) {
         (Some(before), Some(now)) => Ok(Some(now.checked_sub(before).ok_or(())?)),
         _ => Ok(None),
     };
-    let time = |of: fn(&Counters) -> Option<u64>| {
+    let time = |of: fn(&DeviceCounters) -> Option<u64>| {
         let (before, now) = (of(before)?, of(now)?);
         Some(now.checked_sub(before).unwrap_or_else(|| (now + WRAP_NS).saturating_sub(before)))
     };
-    let counts = || -> Result<Counters, ()> {
-        Ok(Counters {
+    let counts = || -> Result<DeviceCounters, ()> {
+        Ok(DeviceCounters {
             reads: count(|c| c.reads)?,
             writes: count(|c| c.writes)?,
             others: count(|c| c.others)?,
@@ -215,7 +215,7 @@ mod tests {
         let sample = devices.sample().unwrap();
         let [sda] = &sample.devices[..] else { panic!("{sample:?}: partitions are left out") };
         assert_eq!((&sda.name[..], &sda.mount[..], sda.kind), (&b"sda"[..], &b""[..], DeviceKind::Block));
-        let expected = Counters {
+        let expected = DeviceCounters {
             reads: Some(3),
             writes: Some(0),
             others: Some(0),

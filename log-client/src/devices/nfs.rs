@@ -3,7 +3,7 @@
 
 use super::mounts::unescape;
 use super::{DeviceReading, from_ms, lines, number, words};
-use miot_proto::wire::{Counters, DeviceKind};
+use miot_proto::wire::{DeviceCounters, DeviceKind};
 
 /// Index of the bytes read over the network in the line `bytes:`.
 const SERVER_READ: usize = 4;
@@ -26,7 +26,7 @@ pub(super) fn parse(text: &[u8]) -> Vec<DeviceReading> {
                 kind: DeviceKind::Nfs,
                 name: unescape(name),
                 mount: unescape(mount),
-                counters: Counters::default(),
+                counters: DeviceCounters::default(),
             };
             inside =
                 matches!(kind, b"nfs" | b"nfs4") && !found.iter().any(|other| other.name == reading.name);
@@ -128,7 +128,7 @@ device fs:/home mounted on /home with fstype nfs statvers=1.1
         let found = parse(OLD.as_bytes());
         let [data, home] = &found[..] else { panic!("{found:?}") };
         assert_eq!((&data.name[..], &home.mount[..]), (&b"fs:/data"[..], &b"/home"[..]));
-        let expected = Counters {
+        let expected = DeviceCounters {
             reads: Some(160),
             writes: Some(32),
             others: Some(71),
@@ -138,7 +138,7 @@ device fs:/home mounted on /home with fstype nfs statvers=1.1
             write_time: Some(958_000_000),
             other_time: Some(100_000_000),
             retransmits: Some(3),
-            ..Counters::default()
+            ..DeviceCounters::default()
         };
         assert_eq!(data.counters, expected);
         assert_eq!((home.counters.reads, home.counters.writes), (Some(0), None));
@@ -149,7 +149,7 @@ device fs:/home mounted on /home with fstype nfs statvers=1.1
         let found = parse(SAMPLE.as_bytes());
         let [home] = &found[..] else { panic!("{found:?}") };
         assert_eq!((&home.name[..], &home.mount[..]), (&b"n1:/home"[..], &b"/home/my own"[..]));
-        let expected = Counters {
+        let expected = DeviceCounters {
             reads: Some(3),
             writes: Some(2),
             others: Some(8),
@@ -159,7 +159,7 @@ device fs:/home mounted on /home with fstype nfs statvers=1.1
             write_time: Some(50_000_000),
             other_time: Some(8_000_000),
             retransmits: Some(2),
-            ..Counters::default()
+            ..DeviceCounters::default()
         };
         assert_eq!(home.counters, expected);
         assert_eq!(parse(b"device a mounted on b with fstype nfs\n\tbytes:\tx\n\tREAD: 1 2\n").len(), 1);

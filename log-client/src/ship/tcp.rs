@@ -54,8 +54,8 @@ impl Transport for Tcp {
             Ok(answer) => answer,
             // The server's verdict on our certificate arrives with its first answer.
             Err(error) => {
-                let (reason, passing) = refusal(&error).ok_or(error)?;
-                return Ok(if passing {
+                let (reason, transient) = refusal(&error).ok_or(error)?;
+                return Ok(if transient {
                     ConnectOutcome::NotNow(reason)
                 } else {
                     ConnectOutcome::Refused(reason)
@@ -75,7 +75,7 @@ impl Transport for Tcp {
                 through,
                 steerable: version.minor >= COMMANDS_SINCE_MINOR,
             },
-            Message::Refused { reason, passing: true } => ConnectOutcome::NotNow(reason),
+            Message::Refused { reason, transient: true } => ConnectOutcome::NotNow(reason),
             Message::Refused { reason, .. } => ConnectOutcome::Refused(reason),
             _ => ConnectOutcome::Refused(
                 "the peer is not a MIOT log-server: it did not answer the greeting".into(),

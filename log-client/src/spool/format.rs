@@ -233,7 +233,7 @@ fn varint(mut bytes: &[u8]) -> Option<(u64, &[u8])> {
 mod tests {
     use super::*;
     use crate::testing::samples;
-    use miot_proto::wire::{Message, ProcessKey, ProcessLoss, Sample};
+    use miot_proto::wire::{DeviceSample, Message, ProcessKey, ProcessLoss};
 
     fn number(message: &Message) -> Option<u64> {
         let bytes = message.frame();
@@ -259,7 +259,7 @@ mod tests {
         let key = ProcessKey { boot: u128::MAX, nonce: 2, pid: 3 };
         let (process, stream) = (samples::process(key), samples::stream(7, key, 1));
         let end = samples::stream_end(7, 1, 0);
-        let sample = Sample { boot: 1, uptime: 2, time: 3, interval: 4, devices: Vec::new() };
+        let sample = DeviceSample { boot: 1, uptime: 2, time: 3, interval: 4, devices: Vec::new() };
         for seq in [0, 1, 127, 128, 1 << 40, u64::MAX] {
             let lost = ProcessLoss::default();
             for message in [

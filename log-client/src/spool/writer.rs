@@ -250,7 +250,7 @@ impl Writer {
 
     /// Requests that the log-server does not wait for events of this node.
     pub(crate) fn send_aside(&mut self) {
-        self.spool.state().trailer = Some(Message::Aside);
+        self.spool.state().trailer = Some(Message::SuspendWatermark);
         self.unnotified += 1;
     }
 

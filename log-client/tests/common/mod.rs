@@ -118,8 +118,8 @@ fn serve(
     Ok(())
 }
 
-fn refuse(mut stream: TcpStream, passing: bool) -> std::io::Result<()> {
-    stream.write_all(&Message::Refused { reason: "not today".into(), passing }.frame())
+fn refuse(mut stream: TcpStream, transient: bool) -> std::io::Result<()> {
+    stream.write_all(&Message::Refused { reason: "not today".into(), transient }.frame())
 }
 
 fn receive(stream: &mut TcpStream) -> std::io::Result<Message> {
@@ -211,7 +211,7 @@ impl Judge {
                         let next = came.max(given_up.last().copied()).map_or(0, |last| last + 1);
                         given_up.extend(ranges.iter().flat_map(|(first, last)| (*first).max(next)..=*last));
                     }
-                    Message::Aside | Message::Devices { .. } | Message::Report { .. } => {}
+                    Message::SuspendWatermark | Message::Devices { .. } | Message::Report { .. } => {}
                     Message::StreamEnd { end, .. } => {
                         judge.ends.insert(numbers[&end.stream], *end);
                     }

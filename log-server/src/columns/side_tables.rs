@@ -244,7 +244,7 @@ pub struct DeviceRow {
 /// # Errors
 /// Never for valid input.
 pub fn devices(rows: &[DeviceRow]) -> Result<RecordBatch, ArrowError> {
-    let count = |value: fn(&wire::Counters) -> Option<u64>| {
+    let count = |value: fn(&wire::DeviceCounters) -> Option<u64>| {
         Arc::new(UInt64Array::from_iter(rows.iter().map(|r| value(&r.device.counters)))) as ArrayRef
     };
     let intervals = rows.iter().map(|r| i64::try_from(r.interval).unwrap_or(i64::MAX));

@@ -262,7 +262,7 @@ fn required_role(role: Role, certificate: &Certificate) -> miot_tls::Role {
 
 /// The message that a peer gets if the connection ends because of the peer.
 fn final_message(end: &SessionEnd) -> Option<Message> {
-    let passing = match end {
+    let transient = match end {
         SessionEnd::Refused(refusal) => refusal.is_temporary(),
         SessionEnd::Read(ReadError::Frame(error)) => {
             matches!(error, FrameError::Header { .. } | FrameError::Checksum)
@@ -270,7 +270,7 @@ fn final_message(end: &SessionEnd) -> Option<Message> {
         SessionEnd::Silent(_) => true,
         SessionEnd::Read(_) | SessionEnd::Io(_) | SessionEnd::Closed => return None,
     };
-    Some(Message::Refused { reason: end.to_string(), passing })
+    Some(Message::Refused { reason: end.to_string(), transient })
 }
 
 /// Sends the [`final_message`], if there is one, and closes the connection.

@@ -79,7 +79,7 @@ where
             Err(_) => Err(SessionEnd::Silent(MAX_IDLE)),
             Ok(Err(error)) => Err(error.into()),
             Ok(Ok(None)) => return Ok(()),
-            Ok(Ok(Some((Message::Ask { request }, _)))) => Ok(request),
+            Ok(Ok(Some((Message::Request { request }, _)))) => Ok(request),
             Ok(Ok(Some(_))) => Err(Refusal::Rule("an operator sent a message other than a request").into()),
         };
         let request = match message {
@@ -98,7 +98,7 @@ where
             ));
             reply = serde_json::to_vec(&refused).unwrap_or_default();
         }
-        send(&mut writer, &Message::Answer { reply }).await?;
+        send(&mut writer, &Message::Reply { reply }).await?;
     }
 }
 

@@ -80,7 +80,7 @@ where
             return Err(end);
         }
     };
-    finish(&mut writer, &partial, &Message::Cut { reason }).await
+    finish(&mut writer, &partial, &Message::SubscriptionEnd { reason }).await
 }
 
 /// Reason why no more rows are sent.

@@ -8,7 +8,7 @@ use crate::store::budget::Charge;
 use crate::store::merge::GivenUp;
 use crate::store::watermarks::FlowControl;
 use miot_proto::batch::Columns;
-use miot_proto::wire::{Message, Process, ProcessKey, ProcessLoss, Sample, Stream, StreamEnd};
+use miot_proto::wire::{DeviceSample, Message, Process, ProcessKey, ProcessLoss, Stream, StreamEnd};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -57,10 +57,10 @@ pub(crate) enum NodeInput {
     /// See [`Message::ProcessEnd`].
     ProcessEnd { seq: Seq, key: ProcessKey, time: i64, lost: ProcessLoss },
     /// See [`Message::Devices`].
-    Devices { seq: Seq, sample: Sample },
+    Devices { seq: Seq, sample: DeviceSample },
     /// See [`Message::Heartbeat`].
     Heartbeat { watermark: i64 },
-    /// See [`Message::Aside`].
+    /// See [`Message::SuspendWatermark`].
     Aside,
     /// See [`Message::Bye`].
     Bye,

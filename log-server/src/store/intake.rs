@@ -139,7 +139,7 @@ impl Store {
     fn connect(&mut self, conn: ConnId, request: ConnectRequest) {
         let Some(node) = self.catalog.node(&request.node) else {
             let reason = "this trace already has the maximum number of nodes; start a new trace".to_owned();
-            let _ = request.out.send(Message::Refused { reason, passing: false });
+            let _ = request.out.send(Message::Refused { reason, transient: false });
             return;
         };
         let now = Instant::now();
@@ -154,7 +154,7 @@ impl Store {
                 request.node
             );
             tracing::warn!(node = request.node, "a second connection of this node replaces the first");
-            let _ = old.out.send(Message::Refused { reason, passing: false });
+            let _ = old.out.send(Message::Refused { reason, transient: false });
         }
         self.watermarks.connected(node, request.flow, now, self.settings.config.silent_after);
         let (corrections, reached) = self.clocks.of(node);
@@ -230,7 +230,7 @@ impl Store {
         if let Some(connection) = self.sessions.connection(conn) {
             let node = self.catalog.node_name(connection.session.node);
             tracing::warn!(node, reason, "node refused");
-            let _ = connection.out.send(Message::Refused { reason: reason.to_owned(), passing: false });
+            let _ = connection.out.send(Message::Refused { reason: reason.to_owned(), transient: false });
         }
         self.close(conn);
     }

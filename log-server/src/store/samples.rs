@@ -4,7 +4,7 @@
 //! sample is recognized, even by a server that knows only the trace.
 
 use crate::columns::side_tables::DeviceRow;
-use miot_proto::wire::Sample;
+use miot_proto::wire::DeviceSample;
 use miot_trace_store::{LastSamples, SAMPLED_BOOTS};
 use std::collections::{BTreeMap, HashMap};
 
@@ -29,7 +29,7 @@ type SampleKey = (String, String, u64);
 #[derive(Debug)]
 struct WaitingSample<T> {
     key: SampleKey,
-    sample: Sample,
+    sample: DeviceSample,
     tickets: Vec<T>,
 }
 
@@ -51,7 +51,7 @@ impl<T> DeviceSamples<T> {
 
     /// Adds a sample, whose time is merged time. Returns the ticket if the sample is in the trace
     /// already, or will be before the next commit.
-    pub(super) fn add(&mut self, node: String, sample: Sample, ticket: Option<T>) -> Option<T> {
+    pub(super) fn add(&mut self, node: String, sample: DeviceSample, ticket: Option<T>) -> Option<T> {
         let boot = format!("{:032x}", sample.boot);
         let boots = self.last.entry(node.clone()).or_default();
         match boots.iter_mut().find(|(known, _)| *known == boot) {
@@ -112,12 +112,13 @@ impl<T> DeviceSamples<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use miot_proto::wire::{Counters, Device, DeviceKind};
+    use miot_proto::wire::{Device, DeviceCounters, DeviceKind};
 
-    fn sample(boot: u128, uptime: u64, time: i64) -> Sample {
+    fn sample(boot: u128, uptime: u64, time: i64) -> DeviceSample {
         let name = format!("{boot}-{uptime}").into_bytes();
-        let device = Device { kind: DeviceKind::Block, name, mount: vec![], counters: Counters::default() };
-        Sample { boot, uptime, time, interval: 1, devices: vec![device] }
+        let device =
+            Device { kind: DeviceKind::Block, name, mount: vec![], counters: DeviceCounters::default() };
+        DeviceSample { boot, uptime, time, interval: 1, devices: vec![device] }
     }
 
     fn names(rows: &[DeviceRow]) -> Vec<String> {

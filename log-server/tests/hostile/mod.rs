@@ -4,8 +4,8 @@ use crate::support::random::{Random, seed};
 use crate::support::{Node, Peer, Record, Server, columns, hello, now, open, process_key, read};
 use miot_proto::event::flag;
 use miot_proto::wire::{
-    Counters, Device, DeviceKind, FRAME_HEADER, Message, Process, ProcessKey, ProcessLoss, Role, Sample,
-    Stream, StreamEnd, StreamKey, frame_header_of,
+    Device, DeviceCounters, DeviceKind, DeviceSample, FRAME_HEADER, Message, Process, ProcessKey,
+    ProcessLoss, Role, Stream, StreamEnd, StreamKey, frame_header_of,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -110,14 +110,14 @@ fn message(random: &mut Random) -> Message {
             Message::GivenUp { seq, stream, after: random.number(), ranges, time: random.time() }
         }
         13 => {
-            let counters = Counters { reads: Some(random.number()), ..Counters::default() };
+            let counters = DeviceCounters { reads: Some(random.number()), ..DeviceCounters::default() };
             let device =
                 Device { kind: DeviceKind::Block, name: text(random), mount: text(random), counters };
             let devices = vec![device; random.below(3) as usize];
             let (boot, uptime, time) = (random.below(3).into(), random.number(), random.time());
             Message::Devices {
                 seq,
-                sample: Sample { boot, uptime, time, interval: random.number(), devices },
+                sample: DeviceSample { boot, uptime, time, interval: random.number(), devices },
             }
         }
         14 => Message::Report { status: random.of(&[&b"{}"[..], b"[]", b"{\"oldest\":[{},{}]}"]).to_vec() },
@@ -128,7 +128,7 @@ fn message(random: &mut Random) -> Message {
             1 => Message::Ack { through: random.number() },
             2 => hello(Role::Node, "honest", 1),
             3 => Message::Rows { arrow: vec![0; 100] },
-            4 => Message::Aside,
+            4 => Message::SuspendWatermark,
             _ => Message::Heartbeat { watermark: i64::MAX },
         },
     }

@@ -531,8 +531,8 @@ pub async fn status(server: &Server) -> ClusterStatus {
     let mut peer = Peer::connect(server.address).await;
     peer.send(&hello(Role::Operator, "operator", 0)).await;
     assert!(matches!(peer.receive().await, Some(Message::Welcome { .. })));
-    peer.send(&Message::Ask { request: serde_json::to_vec(&OperatorRequest::Status).unwrap() }).await;
-    let Some(Message::Answer { reply }) = peer.receive().await else { panic!("no answer") };
+    peer.send(&Message::Request { request: serde_json::to_vec(&OperatorRequest::Status).unwrap() }).await;
+    let Some(Message::Reply { reply }) = peer.receive().await else { panic!("no answer") };
     match serde_json::from_slice(&reply).unwrap() {
         OperatorReply::Status(status) => *status,
         other => panic!("{other:?}"),

@@ -4,8 +4,8 @@ use miot_proto::batch::Columns;
 use miot_proto::event::{self, Caller, Communicator, Event, Ext, RecordKind, flag};
 use miot_proto::op;
 use miot_proto::wire::{
-    Counters, Device, DeviceKind, GREETING, Message, Process, ProcessKey, ProcessLoss, Role, Sample, Stream,
-    StreamEnd, StreamKey, Version,
+    Device, DeviceCounters, DeviceKind, DeviceSample, GREETING, Message, Process, ProcessKey, ProcessLoss,
+    Role, Stream, StreamEnd, StreamKey, Version,
 };
 
 pub(crate) const ATTEMPT: u32 = 0xa1a2_a3a4;
@@ -123,8 +123,8 @@ pub(crate) fn columns() -> Columns {
     columns
 }
 
-fn counters() -> Counters {
-    Counters {
+fn counters() -> DeviceCounters {
+    DeviceCounters {
         reads: Some(1),
         writes: Some(200),
         others: Some(3),
@@ -182,7 +182,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("hello", hello(Role::Node)),
         ("hello_tail", hello(Role::Tail)),
         ("welcome", Message::Welcome { version: VERSION, through: 300 }),
-        ("refused", Message::Refused { reason: "no".to_owned(), passing: true }),
+        ("refused", Message::Refused { reason: "no".to_owned(), transient: true }),
         ("process", Message::Process { seq: 1, process }),
         ("stream", Message::Stream { seq: 2, stream }),
         ("batch", Message::Batch { seq: 3, stream: 5, after: 129, columns: vec![0, 127, 128, 255] }),
@@ -213,7 +213,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
             },
         ),
         ("rows", Message::Rows { arrow: b"ARROW1".to_vec() }),
-        ("cut", Message::Cut { reason: "too slow".to_owned() }),
+        ("cut", Message::SubscriptionEnd { reason: "too slow".to_owned() }),
         (
             "given_up",
             Message::GivenUp {
@@ -224,19 +224,19 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 time: -7,
             },
         ),
-        ("aside", Message::Aside),
+        ("aside", Message::SuspendWatermark),
         ("hello_operator", hello(Role::Operator)),
         ("report", Message::Report { status: br#"{"version":"0.1.0"}"#.to_vec() }),
         ("errand", Message::Command { id: 1, command: br#"{"scope":"node","action":"snapshot"}"#.to_vec() }),
         ("outcome", Message::Outcome { id: 1, outcome: br#"{"done":"on"}"#.to_vec() }),
-        ("ask", Message::Ask { request: br#""status""#.to_vec() }),
-        ("answer", Message::Answer { reply: br#"{"refused":"no"}"#.to_vec() }),
+        ("ask", Message::Request { request: br#""status""#.to_vec() }),
+        ("answer", Message::Reply { reply: br#"{"refused":"no"}"#.to_vec() }),
         ("hello_probe", hello(Role::Probe)),
         (
             "devices",
             Message::Devices {
                 seq: 7,
-                sample: Sample {
+                sample: DeviceSample {
                     boot: key.boot,
                     uptime: 1 << 40,
                     time: 1_700_000_000_000_000_000,
@@ -252,7 +252,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                             kind: DeviceKind::Fuse,
                             name: b"gluster:/vol".to_vec(),
                             mount: b"/mnt".to_vec(),
-                            counters: Counters { in_flight: Some(3), ..Counters::default() },
+                            counters: DeviceCounters { in_flight: Some(3), ..DeviceCounters::default() },
                         },
                     ],
                 },

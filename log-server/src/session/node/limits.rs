@@ -2,7 +2,7 @@
 
 use crate::error::Refusal;
 use miot_proto::batch::{Columns, ExtRow};
-use miot_proto::wire::{MAX_DEVICE_NAME, Message, Process, ProcessKey, Sample, Stream};
+use miot_proto::wire::{DeviceSample, MAX_DEVICE_NAME, Message, Process, ProcessKey, Stream};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl OpenDefinitions {
                 Ok(())
             }
             Message::Devices { sample, .. } => check_sample(sample),
-            Message::Heartbeat { .. } | Message::Aside | Message::Bye => Ok(()),
+            Message::Heartbeat { .. } | Message::SuspendWatermark | Message::Bye => Ok(()),
             _ => Err(Refusal::Rule("a message that only the log-server sends, or a second greeting")),
         }
     }
@@ -97,7 +97,7 @@ fn require(valid: bool, violation: &'static str) -> Result<(), Refusal> {
     if valid { Ok(()) } else { Err(Refusal::Rule(violation)) }
 }
 
-fn check_sample(sample: &Sample) -> Result<(), Refusal> {
+fn check_sample(sample: &DeviceSample) -> Result<(), Refusal> {
     let fits = |name: &Vec<u8>| name.len() <= MAX_DEVICE_NAME;
     let valid = sample.devices.iter().all(|device| fits(&device.name) && fits(&device.mount));
     require(valid, "a device with a name or mount of more than 512 bytes")

@@ -246,7 +246,7 @@ impl Session {
                 NodeInput::Devices { seq: Seq(seq), sample }
             }
             Message::Heartbeat { watermark } => NodeInput::Heartbeat { watermark: merged(watermark) },
-            Message::Aside => NodeInput::Aside,
+            Message::SuspendWatermark => NodeInput::Aside,
             Message::Bye => NodeInput::Bye,
             _ => return Ok(()),
         };

@@ -6,7 +6,7 @@ use crate::error::Error;
 use figment::Figment;
 use figment::providers::{Env, Format, Serialized, Toml};
 use miot_daemon::settings;
-use miot_proto::control::{DEFAULT_DIR, DIR_ENV, MAX_LEFT_OUT, Settings, WhenFull, left_out};
+use miot_proto::control::{DEFAULT_DIR, DIR_ENV, MAX_EXCLUSION_BYTES, Settings, WhenFull, exclusion_list};
 use miot_proto::event::SLOT_BYTES;
 use miot_proto::segment::{MAX_LANE_SLOTS, MAX_SEGMENT_BYTES, MIN_LANE_SLOTS};
 use miot_proto::units;
@@ -335,8 +335,8 @@ impl Config {
         });
         let users: Vec<u32> =
             users.collect::<Result<_, _>>().map_err(|reason| fail("exclude_users", reason))?;
-        let too_long = || fail("exclude_programs", format!("more than {MAX_LEFT_OUT} bytes of names"));
-        left_out(&self.exclude_programs, &users).ok_or_else(too_long)
+        let too_long = || fail("exclude_programs", format!("more than {MAX_EXCLUSION_BYTES} bytes of names"));
+        exclusion_list(&self.exclude_programs, &users).ok_or_else(too_long)
     }
 
     /// The TLS files; `None` without TLS.

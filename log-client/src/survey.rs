@@ -1,7 +1,7 @@
 //! State of the node as the sweeper sees it, counted once a second.
 
 use miot_proto::op::{Layer, Op};
-use miot_proto::status::{InFlightStatus, Losses, MOST_IN_FLIGHT};
+use miot_proto::status::{InFlightStatus, Losses, MAX_IN_FLIGHT};
 use std::time::Instant;
 
 /// Maximum bytes of an executable or a job in [`Survey::oldest`].
@@ -55,15 +55,15 @@ impl Survey {
         self.in_flight += 1;
         let process = self.processes.len().saturating_sub(1);
         self.oldest.push(OldRequest { age_ns, tid, op, process });
-        if self.oldest.len() >= 8 * MOST_IN_FLIGHT {
+        if self.oldest.len() >= 8 * MAX_IN_FLIGHT {
             self.keep_oldest();
         }
     }
 
-    /// Drops all but the [`MOST_IN_FLIGHT`] oldest requests. Called once per process.
+    /// Drops all but the [`MAX_IN_FLIGHT`] oldest requests. Called once per process.
     pub(crate) fn keep_oldest(&mut self) {
         self.oldest.sort_by_key(|request| std::cmp::Reverse(request.age_ns));
-        self.oldest.truncate(MOST_IN_FLIGHT);
+        self.oldest.truncate(MAX_IN_FLIGHT);
     }
 
     /// The oldest requests in flight, oldest first.

@@ -145,16 +145,16 @@ fn control_page_is_stale_after_a_minute() {
     drop(LogClient::prepare(settings.clone()).unwrap());
     let page = std::fs::File::open(dir.path().join("shm").join(control::FILE)).unwrap();
     let age = |seconds| page.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
-    age(control::STALE as u64 + 2);
+    age(control::STALE_SECONDS as u64 + 2);
     assert_eq!(recorded(start(dir.path(), "1 50")), 0);
     assert_eq!(segments(dir.path()), [""; 0]);
-    age(control::STALE as u64 / 2);
+    age(control::STALE_SECONDS as u64 / 2);
     assert_eq!(recorded(start(dir.path(), "1 50")), 50);
-    age(control::STALE as u64 + 2);
+    age(control::STALE_SECONDS as u64 + 2);
     let client = Client::start(settings);
     assert_eq!(recorded(start(dir.path(), "1 50")), 50);
     server.wait_for(|judge| judge.events() == 100);
-    age(control::STALE as u64 + 2);
+    age(control::STALE_SECONDS as u64 + 2);
     until(|| page.metadata().unwrap().modified().unwrap().elapsed().is_ok_and(|age| age.as_secs() < 30));
     client.stop().unwrap();
 }

@@ -1,12 +1,12 @@
 //! Standard output, with names that cannot control a terminal.
 
-use miot_proto::text::{Escape, Escaping};
+use miot_proto::text::{EscapeStyle, EscapingWriter};
 use std::io::{IsTerminal as _, LineWriter, StdoutLock, Write, stdout};
 
 /// Standard output. On a terminal, control characters in names are escaped, in every format.
 pub(crate) enum Out {
     Plain(StdoutLock<'static>),
-    Terminal(Escaping<LineWriter<StdoutLock<'static>>>),
+    Terminal(EscapingWriter<LineWriter<StdoutLock<'static>>>),
 }
 
 impl Out {
@@ -16,8 +16,8 @@ impl Out {
         if !out.is_terminal() {
             return Out::Plain(out.lock());
         }
-        let escape = if is_json { Escape::Json } else { Escape::Braces };
-        Out::Terminal(Escaping::new(LineWriter::new(out.lock()), escape))
+        let escape = if is_json { EscapeStyle::Json } else { EscapeStyle::Braces };
+        Out::Terminal(EscapingWriter::new(LineWriter::new(out.lock()), escape))
     }
 }
 

@@ -24,7 +24,7 @@ pub const DIR_ENV: &str = "MIOT_DIR";
 pub const BYTES: usize = 4096;
 /// A log-client that is alive sets the page's modification time every second or so. Where it is older than this, in
 /// seconds, a program that starts takes it that there is no log-client: nobody would ever take its segment away.
-pub const STALE: i64 = 60;
+pub const STALE_SECONDS: i64 = 60;
 /// First word, written last (release). `MIOTCTL1`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MIOTCTL1");
 
@@ -88,23 +88,23 @@ pub mod word {
     pub const EXCEPTED: usize = 192;
     /// Bytes of the list at `LEFT_OUT`; 0: everybody is recorded. Stored after the list (release).
     pub const LEFT_OUT_BYTES: usize = 200;
-    /// Programs and users that are not recorded, up to `OPS`, see [`super::leaves_out`].
+    /// Programs and users that are not recorded, up to `OPS`, see [`super::is_excluded`].
     pub const LEFT_OUT: usize = 208;
     /// Start of [`super::OPS_WORDS`] words: a bit per layer and operation, see [`super::op_bit`]: requests of
     /// these are recorded, all of them. All zero: tracing is switched off, or `FILTER` is set.
     pub const OPS: usize = 512;
     /// As many words: which operations are chosen, whether or not tracing is on and their layer is recorded.
     pub const CHOSEN: usize = 1024;
-    /// Start of [`super::MOST_EXCEPTIONS`] entries of [`super::EXCEPTION_BYTES`] each, see [`super::exception`].
+    /// Start of [`super::MAX_EXCEPTIONS`] entries of [`super::EXCEPTION_BYTES`] each, see [`super::exception`].
     pub const EXCEPTION: usize = 1536;
 }
 
 /// Programs of which something else is recorded than of the node: at most so many jobs and processes.
-pub const MOST_EXCEPTIONS: usize = 20;
+pub const MAX_EXCEPTIONS: usize = 20;
 /// Bytes of an entry.
 pub const EXCEPTION_BYTES: usize = 128;
 const _: () = assert!(word::CHOSEN + 8 * OPS_WORDS <= word::EXCEPTION);
-const _: () = assert!(word::EXCEPTION + MOST_EXCEPTIONS * EXCEPTION_BYTES <= BYTES);
+const _: () = assert!(word::EXCEPTION + MAX_EXCEPTIONS * EXCEPTION_BYTES <= BYTES);
 
 /// Byte offsets of the `u64` words of an exception.
 pub mod exception {
@@ -164,12 +164,12 @@ pub const OPS_WORDS: usize = OPS_LAYERS * 4;
 const _: () = assert!(word::OPS + 8 * OPS_WORDS <= word::CHOSEN);
 
 /// Room for the list at [`word::LEFT_OUT`].
-pub const MAX_LEFT_OUT: usize = word::OPS - word::LEFT_OUT;
+pub const MAX_EXCLUSION_BYTES: usize = word::OPS - word::LEFT_OUT;
 
 /// The list of those who are not recorded, as bytes. A program is a name or, with a slash, a whole path; a user is a number.
 /// `None`: too long.
 #[must_use]
-pub fn left_out(programs: &[impl AsRef<[u8]>], users: &[u32]) -> Option<Vec<u8>> {
+pub fn exclusion_list(programs: &[impl AsRef<[u8]>], users: &[u32]) -> Option<Vec<u8>> {
     let mut list = Vec::new();
     for program in programs {
         list.push(b'p');
@@ -180,12 +180,12 @@ pub fn left_out(programs: &[impl AsRef<[u8]>], users: &[u32]) -> Option<Vec<u8>>
         list.extend_from_slice(format!("u{user}").as_bytes());
         list.push(0);
     }
-    (list.len() <= MAX_LEFT_OUT).then_some(list)
+    (list.len() <= MAX_EXCLUSION_BYTES).then_some(list)
 }
 
 /// True if the list names the program with this executable, or this user.
 #[must_use]
-pub fn leaves_out(list: &[u8], exe: &[u8], user: u32) -> bool {
+pub fn is_excluded(list: &[u8], exe: &[u8], user: u32) -> bool {
     let name = exe.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     list.split(|byte| *byte == 0).any(|entry| match entry.split_first() {
         Some((b'p', program)) if program.contains(&b'/') => program == exe,
@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn programs_and_users_are_left_out_by_name_path_and_number() {
-        let list = left_out(&["sshd", "/usr/bin/rsync"], &[0, 996]).unwrap_or_default();
+        let list = exclusion_list(&["sshd", "/usr/bin/rsync"], &[0, 996]).unwrap_or_default();
         for (exe, user, expected) in [
             ("/usr/sbin/sshd", 1000, true),
             ("/usr/sbin/sshd2", 1000, false),
@@ -406,10 +406,10 @@ mod tests {
             ("/usr/bin/cat", 99, false),
             ("", 1000, false),
         ] {
-            assert_eq!(leaves_out(&list, exe.as_bytes(), user), expected, "{exe} {user}");
+            assert_eq!(is_excluded(&list, exe.as_bytes(), user), expected, "{exe} {user}");
         }
-        assert!(!leaves_out(b"", b"/usr/sbin/sshd", 0));
-        assert_eq!(left_out(&[vec![b'x'; MAX_LEFT_OUT]], &[]), None);
+        assert!(!is_excluded(b"", b"/usr/sbin/sshd", 0));
+        assert_eq!(exclusion_list(&[vec![b'x'; MAX_EXCLUSION_BYTES]], &[]), None);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub const SYSTEMS: [&str; 8] = ["miot", "slurm", "pbs", "flux", "lsf", "sge", "c
 impl<'a> Job<'a> {
     /// Reads the string of the module's documentation. What follows the last field is left alone.
     #[must_use]
-    pub fn read(bytes: &'a [u8]) -> Job<'a> {
+    pub fn from_bytes(bytes: &'a [u8]) -> Job<'a> {
         let mut fields = bytes.split(|byte| *byte == 0);
         let mut next = || fields.next().unwrap_or_default();
         Job { id: next(), system: next(), step: next(), user: next(), cgroup: next(), block_sizes: next() }
@@ -36,7 +36,7 @@ impl<'a> Job<'a> {
 
     /// The string of the module's documentation.
     #[must_use]
-    pub fn bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = [self.id, self.system, self.step, self.user, self.cgroup, self.block_sizes].join(&0);
         let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         bytes.truncate(end);
@@ -48,7 +48,7 @@ impl<'a> Job<'a> {
     ///
     /// The path is the kernel's word, unlike an environment, which a program inherits and may change.
     #[must_use]
-    pub fn of_cgroup(path: &'a [u8]) -> Job<'a> {
+    pub fn from_cgroup(path: &'a [u8]) -> Job<'a> {
         let names = || path.split(|byte| *byte == b'/');
         let slurm = names().any(|name| name == b"slurm" || name.ends_with(b"slurmstepd.scope"));
         let job = names().find_map(|name| name.strip_prefix(b"job_")).filter(|id| is_number(id));
@@ -66,8 +66,8 @@ impl<'a> Job<'a> {
     /// What the environment says (`self`), with what the control group says: a batch system's control group is right
     /// about the job, a unit of systemd counts where there is no other job.
     #[must_use]
-    pub fn in_cgroup(self, path: &'a [u8]) -> Job<'a> {
-        let kernel = Job::of_cgroup(path);
+    pub fn with_cgroup(self, path: &'a [u8]) -> Job<'a> {
+        let kernel = Job::from_cgroup(path);
         let named = self.system == b"miot";
         let other_job = kernel.system == b"slurm" && !named && kernel.id != self.id;
         if other_job || self.id.is_empty() {
@@ -84,7 +84,7 @@ impl<'a> Job<'a> {
 /// The block size that lines of [`Job::block_sizes`] say for a path: that of the longest place that the path is in. Never 0,
 /// whatever a node says.
 #[must_use]
-pub fn size_of_place(lines: &[u8], path: &[u8]) -> Option<u32> {
+pub fn block_size_of(lines: &[u8], path: &[u8]) -> Option<u32> {
     let line = |line: &[u8]| {
         let (size, place) = line.split_at_checked(line.iter().position(|byte| *byte == b' ')?)?;
         let place = &place[1..];
@@ -115,13 +115,13 @@ mod tests {
             cgroup: b"/a",
             block_sizes: b"4096 /",
         };
-        assert_eq!(Job::read(&job.bytes()), job);
+        assert_eq!(Job::from_bytes(&job.to_bytes()), job);
         let some = Job { id: b"17", step: b"0", ..Job::default() };
-        assert_eq!(some.bytes(), b"17\0\x000");
-        assert_eq!(Job::read(&some.bytes()), some);
-        assert_eq!(Job::default().bytes(), b"");
-        assert_eq!(Job::read(b"77"), Job { id: b"77", ..Job::default() });
-        assert_eq!(Job::read(b"1\x002\x003\x004\x005\x006\x007").block_sizes, b"6");
+        assert_eq!(some.to_bytes(), b"17\0\x000");
+        assert_eq!(Job::from_bytes(&some.to_bytes()), some);
+        assert_eq!(Job::default().to_bytes(), b"");
+        assert_eq!(Job::from_bytes(b"77"), Job { id: b"77", ..Job::default() });
+        assert_eq!(Job::from_bytes(b"1\x002\x003\x004\x005\x006\x007").block_sizes, b"6");
     }
 
     #[test]
@@ -137,11 +137,11 @@ mod tests {
             ("/y", 4096),
             ("/z", 4096),
         ] {
-            assert_eq!(size_of_place(lines, path.as_bytes()), Some(size), "{path}");
+            assert_eq!(block_size_of(lines, path.as_bytes()), Some(size), "{path}");
         }
-        assert_eq!(size_of_place(b"512 /a", b"/b"), None);
-        assert_eq!(size_of_place(b"", b"/b"), None);
-        assert_eq!(size_of_place(b"0 /", b"/b"), None);
+        assert_eq!(block_size_of(b"512 /a", b"/b"), None);
+        assert_eq!(block_size_of(b"", b"/b"), None);
+        assert_eq!(block_size_of(b"0 /", b"/b"), None);
     }
 
     /// Paths as slurmstepd and systemd make them.
@@ -168,7 +168,7 @@ mod tests {
             ("/slurm/uid_1000/job_x", "", "", ""),
             ("/", "", "", ""),
         ] {
-            let found = Job::of_cgroup(path.as_bytes());
+            let found = Job::from_cgroup(path.as_bytes());
             let expected = Job {
                 id: id.as_bytes(),
                 system: system.as_bytes(),
@@ -185,7 +185,7 @@ mod tests {
         let slurm = b"/slurm/uid_1/job_9/step_2/task_0";
         let own = |id, system, step| Job { id, system, step, ..Job::default() };
         let in_slurm = |job: Job<'static>| {
-            let Job { id, system, step, cgroup, .. } = job.in_cgroup(slurm);
+            let Job { id, system, step, cgroup, .. } = job.with_cgroup(slurm);
             assert_eq!(cgroup, slurm);
             [id, system, step]
         };
@@ -194,9 +194,9 @@ mod tests {
         assert_eq!(in_slurm(own(b"", b"", b"")), [&b"9"[..], b"slurm", b"2"], "ssh into a job");
         assert_eq!(in_slurm(own(b"", b"", b"run@1")), [&b"9"[..], b"slurm", b"run@1"], "a launcher's name");
         assert_eq!(in_slurm(own(b"mine", b"miot", b"")), [&b"mine"[..], b"miot", b""], "said on purpose");
-        let unit = own(b"8", b"pbs", b"").in_cgroup(b"/system.slice/pbs.service");
+        let unit = own(b"8", b"pbs", b"").with_cgroup(b"/system.slice/pbs.service");
         assert_eq!((unit.id, unit.system, unit.step), (&b"8"[..], &b"pbs"[..], &b""[..]));
-        let alone = own(b"", b"", b"").in_cgroup(b"/system.slice/nightly.service");
+        let alone = own(b"", b"", b"").with_cgroup(b"/system.slice/nightly.service");
         assert_eq!((alone.id, alone.system), (&b"nightly.service"[..], &b"systemd"[..]));
     }
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// Longest [`Message::Report`](crate::wire::Message::Report), bytes.
 pub const MAX_REPORT: usize = 64 << 10;
 /// Requests in flight that a node tells of, the oldest.
-pub const MOST_IN_FLIGHT: usize = 8;
+pub const MAX_IN_FLIGHT: usize = 8;
 
 /// Requests that are missing, or were left out on purpose, by the names of the table `losses` (`lane_full`, `spool_full`,
 /// `filtered` ...).
@@ -61,7 +61,7 @@ pub struct ServerStatus {
     /// Over the last seconds.
     pub bytes_per_second: f64,
     /// Those last seconds; `None` if nothing has been counted yet.
-    pub rates_of: Option<Window>,
+    pub rates_of: Option<RateWindow>,
     /// Parts being appended to or being sealed.
     pub live_parts: u64,
     /// Parts in Parquet.
@@ -89,7 +89,7 @@ pub struct ServerStatus {
 /// From when to when something was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Window {
+pub struct RateWindow {
     /// Begin.
     pub from: i64,
     /// End.
@@ -121,7 +121,7 @@ pub struct NodeStatus {
     /// Over the last seconds.
     pub bytes_per_second: f64,
     /// Those last seconds; `None` if nothing has been counted yet.
-    pub rates_of: Option<Window>,
+    pub rates_of: Option<RateWindow>,
     /// Everything before this time has been sent.
     pub watermark: Option<i64>,
     /// How far the watermark is behind the clock, nanoseconds.
@@ -190,7 +190,7 @@ pub struct NodeReport {
     pub losses: Losses,
     /// Requests in flight.
     pub in_flight: u64,
-    /// The oldest of them, at most [`MOST_IN_FLIGHT`].
+    /// The oldest of them, at most [`MAX_IN_FLIGHT`].
     pub oldest: Vec<InFlightStatus>,
     /// What is recorded.
     pub settings: SettingsStatus,

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 /// True for what a terminal obeys instead of showing it: control characters (C0, DEL and C1), and those that change the direction of
 /// text or begin a line, by which a name can look like another one.
 #[must_use]
-pub fn is_obeyed(c: char) -> bool {
+pub fn is_terminal_control(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -14,34 +14,38 @@ pub fn is_obeyed(c: char) -> bool {
 /// The text with all of that escaped: `\u{1b}`.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
-    escaped(text, &is_obeyed, Escape::Braces)
+    escaped(text, &is_terminal_control, EscapeStyle::Braces)
 }
 
 /// The same of a text of several lines, which stay lines.
 #[must_use]
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
-    escaped(text, &|c| is_obeyed(c) && c != '\n', Escape::Braces)
+    escaped(text, &|c| is_terminal_control(c) && c != '\n', EscapeStyle::Braces)
 }
 
 /// How a character is escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Escape {
+pub enum EscapeStyle {
     /// `\u{1b}`, and `\t`, `\r`, `\n`.
     Braces,
     /// `\u001b`: within strings of JSON the same text.
     Json,
 }
 
-fn escaped<'a>(text: &'a str, is_obeyed: &dyn Fn(char) -> bool, escape: Escape) -> Cow<'a, str> {
-    if !text.contains(is_obeyed) {
+fn escaped<'a>(
+    text: &'a str,
+    is_terminal_control: &dyn Fn(char) -> bool,
+    escape: EscapeStyle,
+) -> Cow<'a, str> {
+    if !text.contains(is_terminal_control) {
         return text.into();
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         match escape {
-            _ if !is_obeyed(c) => shown.push(c),
-            Escape::Braces => shown.extend(c.escape_default()),
-            Escape::Json => shown += &format!("\\u{:04x}", u32::from(c)),
+            _ if !is_terminal_control(c) => shown.push(c),
+            EscapeStyle::Braces => shown.extend(c.escape_default()),
+            EscapeStyle::Json => shown += &format!("\\u{:04x}", u32::from(c)),
         }
     }
     shown.into()
@@ -49,26 +53,26 @@ fn escaped<'a>(text: &'a str, is_obeyed: &dyn Fn(char) -> bool, escape: Escape) 
 
 /// Passes on text to a terminal, with what it would obey escaped, apart from ends of lines and tabs.
 #[derive(Debug)]
-pub struct Escaping<W: Write> {
+pub struct EscapingWriter<W: Write> {
     to: W,
-    escape: Escape,
+    escape: EscapeStyle,
     /// The beginning of a character whose other bytes are still to come.
     begun: Vec<u8>,
 }
 
-impl<W: Write> Escaping<W> {
+impl<W: Write> EscapingWriter<W> {
     /// To a terminal.
-    pub fn new(to: W, escape: Escape) -> Escaping<W> {
-        Escaping { to, escape, begun: Vec::new() }
+    pub fn new(to: W, escape: EscapeStyle) -> EscapingWriter<W> {
+        EscapingWriter { to, escape, begun: Vec::new() }
     }
 
     fn put(&mut self, text: &str) -> io::Result<()> {
-        let is_escaped = |c| is_obeyed(c) && !matches!(c, '\n' | '\t');
+        let is_escaped = |c| is_terminal_control(c) && !matches!(c, '\n' | '\t');
         self.to.write_all(escaped(text, &is_escaped, self.escape).as_bytes())
     }
 }
 
-impl<W: Write> Write for Escaping<W> {
+impl<W: Write> Write for EscapingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut all = std::mem::take(&mut self.begun);
         all.extend_from_slice(bytes);
@@ -124,13 +128,13 @@ mod tests {
         let expected = "time,path\n1,/a\\u{1b}]0;x\\u{7}\t/ä\\u{9b}\\u{202e}日\n\\xff\n";
         for cut in 0..bytes.len() {
             let mut out = Vec::new();
-            let mut escaping = Escaping::new(&mut out, Escape::Braces);
+            let mut escaping = EscapingWriter::new(&mut out, EscapeStyle::Braces);
             escaping.write_all(&bytes[..cut]).unwrap();
             escaping.write_all(&bytes[cut..]).unwrap();
             assert_eq!(String::from_utf8(out).unwrap(), expected, "cut at {cut}");
         }
         let mut out = Vec::new();
-        Escaping::new(&mut out, Escape::Json).write_all("\"a\u{9b}\u{202e}\"".as_bytes()).unwrap();
+        EscapingWriter::new(&mut out, EscapeStyle::Json).write_all("\"a\u{9b}\u{202e}\"".as_bytes()).unwrap();
         assert_eq!(out, b"\"a\\u009b\\u202e\"");
     }
 }

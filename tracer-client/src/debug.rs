@@ -8,7 +8,7 @@
 
 use crate::process;
 use crate::thread::{self, Begun, Done};
-use miot_proto::debug::{MAX_ARGUMENTS, kinds};
+use miot_proto::debug::{MAX_ARGUMENTS, argument_kinds};
 use miot_proto::event::{Ext, NONE, flag};
 use miot_proto::op;
 use std::cell::UnsafeCell;
@@ -112,7 +112,7 @@ impl Format {
         }
         // SAFETY: this thread has taken the place.
         let known = unsafe { &mut *self.known.get() };
-        known.count = kinds(text, &mut known.kinds).unwrap_or(0) as u32;
+        known.count = argument_kinds(text, &mut known.kinds).unwrap_or(0) as u32;
         known.text[..text.len()].copy_from_slice(text);
         self.address.store(address, Relaxed);
         self.state.store(READY, Release);
@@ -168,7 +168,7 @@ unsafe extern "C" fn miot_debug_begin(message: *mut Message, format: *const c_ch
     } else {
         // SAFETY: a C string.
         let text = unsafe { CStr::from_ptr(format) }.to_bytes();
-        message.count = kinds(text, &mut message.own).unwrap_or(0) as u32;
+        message.count = argument_kinds(text, &mut message.own).unwrap_or(0) as u32;
         message.kinds = message.own.as_ptr();
     }
     let (begin, _, number, enclosing) = begun.into_parts();

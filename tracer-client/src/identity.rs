@@ -247,7 +247,7 @@ pub(crate) fn job() -> &'static [u8] {
 
 /// Id of the job, empty if there is none.
 pub(crate) fn job_id() -> &'static [u8] {
-    miot_proto::job::Job::read(job()).id
+    miot_proto::job::Job::from_bytes(job()).id
 }
 
 /// True if the environment says that a filter of seccomp that the process has inherited allows what recording takes.

@@ -9,8 +9,8 @@ use crate::gate::{self, Calls};
 use crate::identity;
 use crate::process;
 use miot_proto::control::{
-    BYTES, EXCEPTION_BYTES, ExceptionKind, FILE, MAGIC, MAX_LEFT_OUT, MOST_EXCEPTIONS, OPS_LAYERS, STALE,
-    WhenFull, exception, exception_bit, job_key, leaves_out, op_bit, word,
+    BYTES, EXCEPTION_BYTES, ExceptionKind, FILE, MAGIC, MAX_EXCEPTIONS, MAX_EXCLUSION_BYTES, OPS_LAYERS,
+    STALE_SECONDS, WhenFull, exception, exception_bit, is_excluded, job_key, op_bit, word,
 };
 use miot_proto::op::Op;
 use rustix::fs::{Mode, OFlags};
@@ -56,7 +56,7 @@ pub(crate) fn attach() -> Option<&'static Control> {
     if stat.st_size < BYTES as i64 || !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
         return None;
     }
-    if clock::unix_seconds().saturating_sub(stat.st_mtime) > STALE {
+    if clock::unix_seconds().saturating_sub(stat.st_mtime) > STALE_SECONDS {
         return None;
     }
     // SAFETY:
@@ -129,7 +129,7 @@ impl Control {
     fn find_exception(&self) -> Option<usize> {
         let (own, job) = (process::nonce(), job_key(identity::job_id()));
         let find = |kind: ExceptionKind, key: u64| {
-            (0..MOST_EXCEPTIONS).find(|entry| {
+            (0..MAX_EXCEPTIONS).find(|entry| {
                 let at = word::EXCEPTION + entry * EXCEPTION_BYTES;
                 self.get_acquire(at + exception::KIND) == kind as u64 && self.get(at + exception::KEY) == key
             })
@@ -242,16 +242,16 @@ impl Control {
 
     /// True if a program with this executable, of this user, is not to be recorded. `exe` is asked only if there is a list.
     #[cold]
-    pub(crate) fn leaves_out<'a>(&self, exe: impl FnOnce() -> &'a [u8], user: u32) -> bool {
+    pub(crate) fn is_excluded<'a>(&self, exe: impl FnOnce() -> &'a [u8], user: u32) -> bool {
         let length = self.get_acquire(word::LEFT_OUT_BYTES) as usize;
         if length == 0 {
             return false;
         }
-        let mut list = [0; MAX_LEFT_OUT];
+        let mut list = [0; MAX_EXCLUSION_BYTES];
         for (at, bytes) in list.chunks_exact_mut(8).enumerate() {
             bytes.copy_from_slice(&self.get(word::LEFT_OUT + 8 * at).to_le_bytes());
         }
-        leaves_out(&list[..length.min(MAX_LEFT_OUT)], exe(), user)
+        is_excluded(&list[..length.min(MAX_EXCLUSION_BYTES)], exe(), user)
     }
 
     /// Wakes the log-client if it sleeps, and if the call is allowed; else it comes by itself, later. A system call if it

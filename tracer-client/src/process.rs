@@ -159,7 +159,7 @@ pub(crate) fn is_left_out(control: &Control) -> bool {
             let Some(_pass) = gate::pass(SET_UP) else { return true };
             let mut room = [0; 1024];
             let Some(user) = identity::asked(libc::SYS_geteuid) else { return true };
-            let left_out = control.leaves_out(|| identity::exe(&mut room), user);
+            let left_out = control.is_excluded(|| identity::exe(&mut room), user);
             process.judged.store(if left_out { LEFT_OUT } else { RECORDED }, Relaxed);
             left_out
         }

@@ -12,7 +12,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::sql::parser::Statement;
 use futures_util::TryStreamExt as _;
-use miot_proto::text::{Escape, Escaping};
+use miot_proto::text::{EscapeStyle, EscapingWriter};
 use miot_trace_store::schema::FILTERED;
 use std::io::{BufWriter, IsTerminal as _, Write, stdout};
 use std::os::unix::fs::PermissionsExt as _;
@@ -104,8 +104,8 @@ async fn one(session: &Session, statement: Statement) -> Result<Arc<Tables>, Fai
     };
     let written = match &options.output {
         None if stdout().is_terminal() => {
-            let escape = if options.format == Format::Json { Escape::Json } else { Escape::Braces };
-            write(options.format, BufWriter::new(Escaping::new(Out, escape)), first, rest).await
+            let escape = if options.format == Format::Json { EscapeStyle::Json } else { EscapeStyle::Braces };
+            write(options.format, BufWriter::new(EscapingWriter::new(Out, escape)), first, rest).await
         }
         None => write(options.format, BufWriter::new(Out), first, rest).await,
         Some(path) => to_file(options.format, path, first, rest).await,

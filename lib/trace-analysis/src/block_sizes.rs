@@ -3,7 +3,7 @@
 use crate::{column, text};
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array as _, RecordBatch};
-use miot_proto::job::size_of_place;
+use miot_proto::job::block_size_of;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl BlockSizes {
     /// Bytes, at least 1, for a file that this process uses; `None`: not known.
     #[must_use]
     pub fn of(&self, process: u64, path: &str) -> Option<u32> {
-        self.said.or_else(|| size_of_place(self.seen.get(&process)?.as_bytes(), path.as_bytes()))
+        self.said.or_else(|| block_size_of(self.seen.get(&process)?.as_bytes(), path.as_bytes()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reasons why a running log-client cannot be controlled.
 
 use crate::config::recording::ChoiceError;
-use miot_proto::control::{MAGIC, MOST_EXCEPTIONS};
+use miot_proto::control::{MAGIC, MAX_EXCEPTIONS};
 use miot_proto::units;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -127,7 +127,7 @@ pub(crate) enum ExceptionError {
     NodeSetting,
     /// The table of the control page is full.
     #[error(
-        "a node has at most {MOST_EXCEPTIONS} exceptions for jobs and processes: remove some with `miot ctl \
+        "a node has at most {MAX_EXCEPTIONS} exceptions for jobs and processes: remove some with `miot ctl \
          --server HOST:PORT reset --job ID`"
     )]
     TooMany,

@@ -8,7 +8,7 @@ use super::control::{Control, SettingsLock};
 use super::error::{ControlError, ExceptionError};
 use crate::config::recording::SettingsChange;
 use miot_proto::control::{
-    EXCEPTION_BYTES, ExceptionKind, MOST_EXCEPTIONS, Settings, exception, job_key, word,
+    EXCEPTION_BYTES, ExceptionKind, MAX_EXCEPTIONS, Settings, exception, job_key, word,
 };
 use miot_proto::command::Scope;
 use std::collections::HashSet;
@@ -71,7 +71,7 @@ impl Control {
             change.apply_to(&mut changed[at].settings).map_err(ControlError::Choice)?;
             settings = changed[at].settings.clone();
         }
-        if changed.len() > MOST_EXCEPTIONS {
+        if changed.len() > MAX_EXCEPTIONS {
             return Err(ExceptionError::TooMany);
         }
         *list = changed;
@@ -107,7 +107,7 @@ impl Control {
     /// Writes the table and the settings that depend on it. The lock parameter proves that the lock
     /// is held.
     fn store_exceptions(&self, _: &SettingsLock<'_>, list: &[Exception]) {
-        for entry in 0..MOST_EXCEPTIONS {
+        for entry in 0..MAX_EXCEPTIONS {
             let at = word::EXCEPTION + entry * EXCEPTION_BYTES;
             self.store(at + exception::KIND, 0);
             let Some(exception) = list.get(entry) else { continue };

@@ -83,7 +83,7 @@ impl MiotDirectory {
     }
 
     /// Updates the page's modification time: the sign for starting programs that a log-client runs,
-    /// see [`miot_proto::control::STALE`].
+    /// see [`miot_proto::control::STALE_SECONDS`].
     pub(crate) fn touch_control_page(&self) {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let both = Timestamps { last_access: now, last_modification: now };

@@ -3,7 +3,7 @@
 //! It is mapped because the sleep of an idle log-client is a futex in it. The file has mode 0644,
 //! so only its owner can truncate it under the mapping.
 
-use miot_proto::control::{BYTES, EXCEPTION_BYTES, MAGIC, MOST_EXCEPTIONS, Settings, exception, word};
+use miot_proto::control::{BYTES, EXCEPTION_BYTES, MAGIC, MAX_EXCEPTIONS, Settings, exception, word};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::OwnedFd;
@@ -71,7 +71,7 @@ impl MappedPage {
         if self.word(word::EXCEPTED).swap(0, Release) == 0 {
             return;
         }
-        for entry in 0..MOST_EXCEPTIONS {
+        for entry in 0..MAX_EXCEPTIONS {
             self.word(word::EXCEPTION + entry * EXCEPTION_BYTES + exception::KIND).store(0, Release);
         }
         self.word(word::EXCEPTIONS).fetch_add(1, Release);

@@ -60,7 +60,7 @@ fn process(header: &Header) -> SurveyedProcess {
     SurveyedProcess {
         nonce: header.nonce,
         pid: header.pid,
-        job: Job::read(&header.job).id.to_vec(),
+        job: Job::from_bytes(&header.job).id.to_vec(),
         exe: header.exe.clone(),
     }
 }

@@ -2,7 +2,7 @@
 //! have.
 
 use crate::devices::mounts;
-use miot_proto::job::size_of_place;
+use miot_proto::job::block_size_of;
 use rustix::fs::{stat, statfs};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -32,7 +32,7 @@ pub(super) fn block_size_lines(pid: u32) -> Option<Vec<u8>> {
         let relative = OsStr::from_bytes(place.strip_prefix(b"/").unwrap_or(&place));
         let Ok(found) = statfs(root.join(relative)) else { continue };
         let Ok(size @ 1..) = u32::try_from(found.f_bsize) else { continue };
-        if found.f_blocks == 0 || size_of_place(&lines, &place) == Some(size) {
+        if found.f_blocks == 0 || block_size_of(&lines, &place) == Some(size) {
             continue;
         }
         let before = lines.len();
@@ -58,7 +58,7 @@ mod tests {
         let lines = block_size_lines(pid).unwrap();
         let here = std::env::current_exe().unwrap();
         let expected = u32::try_from(statfs(&here).unwrap().f_bsize).unwrap();
-        assert_eq!(size_of_place(&lines, here.as_os_str().as_bytes()), Some(expected));
+        assert_eq!(block_size_of(&lines, here.as_os_str().as_bytes()), Some(expected));
         assert_eq!((namespace(0), block_size_lines(0)), (None, None));
     }
 }

@@ -38,11 +38,15 @@ impl JobLookup {
         let user = self.users.get(uid, uid).cloned().unwrap_or_default();
         let block_sizes = self.block_sizes(parent, watch).unwrap_or_default();
         // These three fields are not the producer's to fill in.
-        let header_job =
-            Job { user: user.as_bytes(), cgroup: b"", block_sizes: &block_sizes, ..Job::read(header_job) };
+        let header_job = Job {
+            user: user.as_bytes(),
+            cgroup: b"",
+            block_sizes: &block_sizes,
+            ..Job::from_bytes(header_job)
+        };
         match &cgroup {
-            Some(path) => header_job.in_cgroup(path).bytes(),
-            None => header_job.bytes(),
+            Some(path) => header_job.with_cgroup(path).to_bytes(),
+            None => header_job.to_bytes(),
         }
     }
 
@@ -73,7 +77,7 @@ fn select_path(lines: &[u8]) -> Option<&[u8]> {
         let found = lines.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"0::"));
         found.filter(|path| !path.is_empty())
     };
-    let of_slurm = paths().find(|path| Job::of_cgroup(path).system == b"slurm");
+    let of_slurm = paths().find(|path| Job::from_cgroup(path).system == b"slurm");
     of_slurm.or_else(unified).or_else(|| paths().find(|path| !path.is_empty()))
 }
 

@@ -41,7 +41,7 @@ impl ProcessRow {
     pub fn new(id: ProcessId, node: &str, process: &wire::Process) -> ProcessRow {
         let text = |bytes: &[u8]| escape::path(bytes).0.into_owned();
         let some = |bytes: &[u8]| (!bytes.is_empty()).then(|| text(bytes));
-        let job = Job::read(&process.job);
+        let job = Job::from_bytes(&process.job);
         ProcessRow {
             id,
             node: node.to_owned(),

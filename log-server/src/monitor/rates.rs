@@ -1,6 +1,6 @@
 //! Rates of two counters over the last seconds.
 
-use miot_proto::status::Window;
+use miot_proto::status::RateWindow;
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -24,9 +24,9 @@ impl Rates {
     }
 
     /// Time window of the rates.
-    pub(super) fn window(&self) -> Option<Window> {
+    pub(super) fn window(&self) -> Option<RateWindow> {
         let ((from, _), (to, _)) = (self.0.front()?, self.0.back()?);
-        Some(Window { from: from.1, to: to.1 })
+        Some(RateWindow { from: from.1, to: to.1 })
     }
 
     /// Rates per second; 0 before there are two samples.
@@ -59,6 +59,6 @@ mod tests {
             }
         }
         assert_eq!(rates.per_second(), [0.0, 0.0]);
-        assert_eq!(rates.window(), Some(Window { from: 14, to: 19 }));
+        assert_eq!(rates.window(), Some(RateWindow { from: 14, to: 19 }));
     }
 }

@@ -3,8 +3,8 @@
 /// Most arguments of a format, stars included. A format with more is recorded without them.
 pub const MAX_ARGUMENTS: usize = 24;
 
-/// How an argument is passed, as `tracer-client/src/debug.c` knows it: the low 8 bits of a number of [`kinds`].
-pub mod kind {
+/// How an argument is passed, as `tracer-client/src/debug.c` knows it: the low 8 bits of a number of [`argument_kinds`].
+pub mod argument_kind {
     /// `int` or shorter.
     pub const INT: u32 = 1;
     /// 64 bits: `long`, `long long`, `intmax_t`, `size_t`, `ptrdiff_t`, a pointer.
@@ -206,14 +206,14 @@ impl Cursor<'_> {
 /// understood or has too many.
 ///
 /// ```
-/// use miot_proto::debug::{kind, kinds};
+/// use miot_proto::debug::{argument_kind, argument_kinds};
 /// let mut room = [0; 24];
-/// assert_eq!(kinds(b"%-5d %.3s %zu", &mut room), Some(3));
-/// assert_eq!(room[..3], [kind::INT, kind::TEXT_UP_TO | 3 << 8, kind::LONG]);
-/// assert_eq!(kinds(b"%n", &mut room), None);
+/// assert_eq!(argument_kinds(b"%-5d %.3s %zu", &mut room), Some(3));
+/// assert_eq!(room[..3], [argument_kind::INT, argument_kind::TEXT_UP_TO | 3 << 8, argument_kind::LONG]);
+/// assert_eq!(argument_kinds(b"%n", &mut room), None);
 /// ```
 #[must_use]
-pub fn kinds(format: &[u8], into: &mut [u32; MAX_ARGUMENTS]) -> Option<usize> {
+pub fn argument_kinds(format: &[u8], into: &mut [u32; MAX_ARGUMENTS]) -> Option<usize> {
     let mut count = 0;
     let mut push = |kind| {
         *into.get_mut(count)? = kind;
@@ -224,20 +224,20 @@ pub fn kinds(format: &[u8], into: &mut [u32; MAX_ARGUMENTS]) -> Option<usize> {
         let Piece::Spec(spec) = piece? else { continue };
         for star in [spec.width, spec.precision] {
             if star == Count::Star {
-                push(kind::INT)?;
+                push(argument_kind::INT)?;
             }
         }
         push(match spec.conversion {
             Conversion::Signed(Size::Long) | Conversion::Unsigned(Size::Long, _) | Conversion::Pointer => {
-                kind::LONG
+                argument_kind::LONG
             }
-            Conversion::Signed(_) | Conversion::Unsigned(..) | Conversion::Char => kind::INT,
-            Conversion::Float(_, false) => kind::DOUBLE,
-            Conversion::Float(_, true) => kind::LONG_DOUBLE,
+            Conversion::Signed(_) | Conversion::Unsigned(..) | Conversion::Char => argument_kind::INT,
+            Conversion::Float(_, false) => argument_kind::DOUBLE,
+            Conversion::Float(_, true) => argument_kind::LONG_DOUBLE,
             Conversion::Text => match spec.precision {
-                Count::Absent => kind::TEXT,
-                Count::Fixed(bytes) => kind::TEXT_UP_TO | bytes << 8,
-                Count::Star => kind::TEXT_UP_TO_STAR,
+                Count::Absent => argument_kind::TEXT,
+                Count::Fixed(bytes) => argument_kind::TEXT_UP_TO | bytes << 8,
+                Count::Star => argument_kind::TEXT_UP_TO_STAR,
             },
         })?;
     }

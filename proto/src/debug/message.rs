@@ -1,7 +1,7 @@
 //! Format and arguments put together.
 
 use super::format::{Conversion, Count, MAX_COUNT, Piece, Pieces, Size, Spec};
-use super::{CUT, MAX_ARGUMENTS, NULL, kinds};
+use super::{CUT, MAX_ARGUMENTS, NULL, argument_kinds};
 
 /// What `printf` would have written, byte by byte. Both may come from anybody: what is missing is shown as `?`, a string
 /// that was cut ends in `…`, a format that cannot be understood is shown as it is.
@@ -13,7 +13,7 @@ use super::{CUT, MAX_ARGUMENTS, NULL, kinds};
 /// ```
 #[must_use]
 pub fn message(format: &[u8], arguments: &[u8]) -> Vec<u8> {
-    let Some(count) = kinds(format, &mut [0; MAX_ARGUMENTS]) else { return format.to_vec() };
+    let Some(count) = argument_kinds(format, &mut [0; MAX_ARGUMENTS]) else { return format.to_vec() };
     let words = arguments.len().min(8 * count) / 8;
     let (words, texts) = arguments.split_at(8 * words);
     let mut given = Given { words: words.as_chunks().0, texts };

@@ -19,7 +19,7 @@
 mod format;
 mod message;
 
-pub use format::{MAX_ARGUMENTS, kind, kinds};
+pub use format::{MAX_ARGUMENTS, argument_kind, argument_kinds};
 pub use message::message;
 
 /// Longest list of arguments recorded, bytes: it takes the place of a path.

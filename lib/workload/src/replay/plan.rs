@@ -359,7 +359,7 @@ fn uses(step: &Step, is_new: bool) -> Vec<(&[u8], Use)> {
         }
     };
     if is_new && info.paths == 0 {
-        named(path, false);
+        by_name(path, false);
     }
     match (info.class, info.name) {
         (OpClass::Read, _) => uses.push((path, Use::Read)),
@@ -373,18 +373,18 @@ fn uses(step: &Step, is_new: bool) -> Vec<(&[u8], Use)> {
         }
         (OpClass::Sync, _) => {}
         (_, "open" | "openat" | "fopen" | "freopen") => {
-            named(path, flags & (libc::O_CREAT | libc::O_TRUNC) != 0);
+            by_name(path, flags & (libc::O_CREAT | libc::O_TRUNC) != 0);
         }
         (
             _,
             "creat" | "unlink" | "unlinkat" | "remove" | "rmdir" | "mkdir" | "mkdirat" | "mkstemp"
             | "mkdtemp" | "mknod" | "mknodat" | "mkfifo" | "mkfifoat",
-        ) => named(path, true),
+        ) => by_name(path, true),
         (_, "rename" | "renameat" | "renameat2" | "link" | "linkat") => {
-            named(path, true);
-            second.into_iter().for_each(|path| named(path, true));
+            by_name(path, true);
+            second.into_iter().for_each(|path| by_name(path, true));
         }
-        (_, "symlink" | "symlinkat") => second.into_iter().for_each(|path| named(path, true)),
+        (_, "symlink" | "symlinkat") => second.into_iter().for_each(|path| by_name(path, true)),
         (_, "truncate" | "ftruncate" | "fallocate" | "posix_fallocate" | "flock" | "lockf") => {
             uses.push((path, Use::Alone));
         }
@@ -393,7 +393,7 @@ fn uses(step: &Step, is_new: bool) -> Vec<(&[u8], Use)> {
         }
         (_, "readdir" | "scandir" | "getdents") => uses.push((path, Use::Read)),
         (_, "lseek") if flags >= libc::SEEK_END => uses.push((path, Use::Read)),
-        _ if info.paths > 0 => named(path, false),
+        _ if info.paths > 0 => by_name(path, false),
         _ => {}
     }
     uses

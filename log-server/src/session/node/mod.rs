@@ -28,8 +28,8 @@ use clock::ClockSync;
 use handshake::WriterTask;
 use limits::{BASE_SIZE, DEAD_AFTER, DRAIN, MAX_AHEAD_NS, MAX_HELD, OpenDefinitions, QUIET, memory_size};
 use miot_proto::batch::Columns;
-use miot_proto::control::MOST_EXCEPTIONS;
-use miot_proto::status::{MAX_REPORT, MOST_IN_FLIGHT, NodeReport};
+use miot_proto::control::MAX_EXCEPTIONS;
+use miot_proto::status::{MAX_IN_FLIGHT, MAX_REPORT, NodeReport};
 use miot_proto::wire::{MAX_FRAME, Message};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -192,8 +192,8 @@ impl Session {
         match serde_json::from_slice::<NodeReport>(status) {
             Ok(mut report) => {
                 // Nearly empty elements take much more memory than bytes of JSON.
-                report.oldest.truncate(MOST_IN_FLIGHT);
-                report.exceptions.truncate(MOST_EXCEPTIONS);
+                report.oldest.truncate(MAX_IN_FLIGHT);
+                report.exceptions.truncate(MAX_EXCEPTIONS);
                 self.shared.monitor.node_reported(&self.node, report);
             }
             Err(error) => tracing::debug!(node = self.node, %error, "cannot parse a status report"),

@@ -7,15 +7,15 @@ use crate::status::ClusterStatus;
 use serde::{Deserialize, Serialize};
 
 /// Longest window but the whole time, seconds.
-pub const MINUTE: u32 = 60;
-/// Seconds of which a [`History`] can be.
-pub const HOUR: usize = 3600;
+pub const MAX_WINDOW_SECONDS: u32 = 60;
+/// Seconds of which a [`ActivityHistory`] can be.
+pub const MAX_HISTORY_SECONDS: usize = 3600;
 
-/// Over which time a [`Snapshot`] is.
+/// Over which time a [`ActivitySnapshot`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Window {
-    /// So many whole seconds, at most [`MINUTE`].
+pub enum ActivityWindow {
+    /// So many whole seconds, at most [`MAX_WINDOW_SECONDS`].
     Seconds(u32),
     /// Since the observation began.
     Whole,
@@ -24,7 +24,7 @@ pub enum Window {
 /// Series over time, one value per step, the latest last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct History {
+pub struct ActivityHistory {
     /// Begin of the first step, seconds since 1970.
     pub begin: i64,
     /// Seconds of a step.
@@ -41,7 +41,7 @@ pub struct History {
     pub lost: Vec<u64>,
     /// Longest duration, nanoseconds.
     pub max: Vec<u64>,
-    /// End of the first row of [`History::latencies`], nanoseconds; each further one ends at twice the one before.
+    /// End of the first row of [`ActivityHistory::latencies`], nanoseconds; each further one ends at twice the one before.
     pub first_row: u64,
     /// Requests by duration, per step; rows from the shortest on, those at the end that are empty are left out.
     pub latencies: Vec<Vec<u32>>,
@@ -50,13 +50,13 @@ pub struct History {
 /// Everything that can be watched.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Watched {
+pub struct ClusterActivity {
     /// How the log-server and its nodes are.
     pub status: ClusterStatus,
     /// What happens.
-    pub snapshot: Snapshot,
+    pub snapshot: ActivitySnapshot,
     /// What happened.
-    pub history: History,
+    pub history: ActivityHistory,
 }
 
 /// What happened in a window of time. Times are nanoseconds, those of the clock since 1970.
@@ -64,7 +64,7 @@ pub struct Watched {
 /// Rows are a selection: those with most requests, most bytes, most time and the longest request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Snapshot {
+pub struct ActivitySnapshot {
     /// Begin of the window.
     pub begin: i64,
     /// End of the window.
@@ -78,27 +78,27 @@ pub struct Snapshot {
     /// Requests left out on purpose since the observation began, by minimum duration or sample. No loss.
     pub filtered: u64,
     /// All together.
-    pub cluster: Row,
+    pub cluster: ActivityRow,
     /// By node.
-    pub nodes: Group,
+    pub nodes: ActivityGroup,
     /// By job of the batch system; those without have an empty name.
-    pub jobs: Group,
+    pub jobs: ActivityGroup,
     /// By process.
-    pub processes: Group,
+    pub processes: ActivityGroup,
     /// By file.
-    pub files: Group,
+    pub files: ActivityGroup,
     /// By operation, counting requests within requests too, which all others do not.
-    pub operations: Group,
+    pub operations: ActivityGroup,
     /// What was lost since the observation began, by node and place.
-    pub losses: Vec<Loss>,
+    pub losses: Vec<ActivityLoss>,
 }
 
 /// Rows of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Group {
+pub struct ActivityGroup {
     /// The selection, the one with most requests first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ActivityRow>,
     /// How many there are in the window, as far as they were told apart.
     pub count: u64,
     /// Requests in the window that are in none of the rows.
@@ -108,7 +108,7 @@ pub struct Group {
 /// What one of them did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Row {
+pub struct ActivityRow {
     /// Node, job id, command of a process, path of a file, `layer.operation`; empty if unknown.
     pub name: String,
     /// Id in the trace, of processes and files.
@@ -146,7 +146,7 @@ pub struct Row {
 /// Events that are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Loss {
+pub struct ActivityLoss {
     /// Node.
     pub node: String,
     /// See `losses` in the columns of a trace.

@@ -1,6 +1,6 @@
 //! What an operator asks of the log-server, and the log-server of nodes: JSON, as in [`crate::status`].
 
-use crate::activity::{Watched, Window};
+use crate::activity::{ActivityWindow, ClusterActivity};
 use crate::status::ClusterStatus;
 use serde::{Deserialize, Serialize};
 
@@ -110,7 +110,7 @@ pub enum OperatorRequest {
     /// What happens? For readers as well.
     Watch {
         /// Over which time.
-        window: Window,
+        window: ActivityWindow,
         /// Rows of each kind.
         top: u32,
         /// Seconds of a step of the history.
@@ -138,7 +138,7 @@ pub enum OperatorReply {
     /// To [`OperatorRequest::Status`].
     Status(Box<ClusterStatus>),
     /// To [`OperatorRequest::Watch`].
-    Watched(Box<Watched>),
+    Watched(Box<ClusterActivity>),
     /// To [`OperatorRequest::Steer`].
     Steered {
         /// By name.

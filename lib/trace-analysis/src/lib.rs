@@ -48,7 +48,7 @@ pub mod summary;
 pub mod timeline;
 pub mod view;
 
-pub use activity::{Activity, Snapshot, Window};
+pub use activity::{Activity, ActivitySnapshot, ActivityWindow};
 pub use characterize::{Characterization, Characterize};
 pub use layers::{LayerRow, Layers};
 pub use missing::Missing;

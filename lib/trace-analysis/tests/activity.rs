@@ -4,8 +4,8 @@
 use arrow_array::{
     ArrayRef, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt32Array, UInt64Array,
 };
-use miot_trace_analysis::activity::{Activity, Group, PLACES, Window};
-use miot_trace_analysis::{Snapshot, Summary};
+use miot_trace_analysis::activity::{Activity, ActivityGroup, ActivityWindow, PLACES};
+use miot_trace_analysis::{ActivitySnapshot, Summary};
 use miot_trace_events::testing::{EventValues, batch, row};
 use miot_trace_store::{FileNames, Table, schema};
 use std::collections::HashMap;
@@ -106,7 +106,7 @@ fn added(rows: &[EventValues]) -> Activity {
 }
 
 /// Name or id, requests and bytes.
-fn brief(group: &Group) -> Vec<(String, u64, u64, u64)> {
+fn brief(group: &ActivityGroup) -> Vec<(String, u64, u64, u64)> {
     let brief = group.rows.iter().map(|row| {
         let name = if row.name.is_empty() { row.id.unwrap_or(0).to_string() } else { row.name.clone() };
         (name, row.requests, row.bytes_read, row.bytes_written)
@@ -120,7 +120,7 @@ fn the_whole_time_is_what_the_summary_says() {
     let mut summary = Summary::new();
     summary.add(&batch(&rows));
     let report = summary.finish(&FileNames::default(), &[], 1000);
-    let snapshot = added(&rows).snapshot(Window::Whole, 1000);
+    let snapshot = added(&rows).snapshot(ActivityWindow::Whole, 1000);
 
     let totals = report.totals;
     let cluster = &snapshot.cluster;
@@ -163,7 +163,7 @@ fn the_whole_time_is_what_the_summary_says() {
 fn bytes_that_mpi_moves_after_the_call_count_once() {
     let iwrite = EventValues { layer: "mpi-io", ..row("iwrite_at", 1, 4096, 1000, 500) };
     let pwrite = EventValues { caller: Some(10), tid: 11, ..row("pwrite", 1, 4096, 1600, 300) };
-    let snapshot = added(&[iwrite, pwrite]).snapshot(Window::Whole, 10);
+    let snapshot = added(&[iwrite, pwrite]).snapshot(ActivityWindow::Whole, 10);
     assert_eq!((snapshot.cluster.requests, snapshot.cluster.bytes_written), (1, 4096));
     assert_eq!(snapshot.operations.rows.len(), 2);
 }
@@ -175,17 +175,17 @@ fn a_window_has_the_whole_seconds_before_the_present_one() {
         .flat_map(|second| (0..=second).map(move |_| row("read", 1, 10, BEGIN + second * SECOND, 0)))
         .collect();
     let mut activity = added(&rows);
-    let requests = |snapshot: Snapshot| (snapshot.cluster.requests, snapshot.seconds);
+    let requests = |snapshot: ActivitySnapshot| (snapshot.cluster.requests, snapshot.seconds);
     assert_eq!(
-        requests(activity.snapshot(Window::Seconds(1), 5)),
+        requests(activity.snapshot(ActivityWindow::Seconds(1), 5)),
         (69, 1.0),
         "the present second is not over"
     );
     activity.advance(BEGIN + 70 * SECOND);
-    assert_eq!(requests(activity.snapshot(Window::Seconds(1), 5)), (70, 1.0));
-    assert_eq!(requests(activity.snapshot(Window::Seconds(10), 5)), ((61..=70).sum(), 10.0));
-    assert_eq!(requests(activity.snapshot(Window::Seconds(60), 5)), ((11..=70).sum(), 60.0));
-    let whole = activity.snapshot(Window::Whole, 5);
+    assert_eq!(requests(activity.snapshot(ActivityWindow::Seconds(1), 5)), (70, 1.0));
+    assert_eq!(requests(activity.snapshot(ActivityWindow::Seconds(10), 5)), ((61..=70).sum(), 10.0));
+    assert_eq!(requests(activity.snapshot(ActivityWindow::Seconds(60), 5)), ((11..=70).sum(), 60.0));
+    let whole = activity.snapshot(ActivityWindow::Whole, 5);
     assert_eq!(
         (whole.cluster.requests, whole.begin, whole.end),
         ((1..=70).sum(), BEGIN, BEGIN + 69 * SECOND)
@@ -195,14 +195,14 @@ fn a_window_has_the_whole_seconds_before_the_present_one() {
     // Late ones count when they come.
     activity.add(Table::Events, &batch(&[row("read", 1, 10, BEGIN, 0)]));
     activity.advance(BEGIN + 71 * SECOND);
-    assert_eq!(requests(activity.snapshot(Window::Seconds(1), 5)), (1, 1.0));
+    assert_eq!(requests(activity.snapshot(ActivityWindow::Seconds(1), 5)), (1, 1.0));
     activity.advance(BEGIN + 200 * SECOND);
-    assert_eq!(requests(activity.snapshot(Window::Seconds(60), 5)), (0, 60.0));
+    assert_eq!(requests(activity.snapshot(ActivityWindow::Seconds(60), 5)), (0, 60.0));
     assert_eq!(activity.history(10, 2).requests, [0, 0]);
     // Of the first second only its end was seen.
     let mut short = added(&rows[..3]);
     short.advance(BEGIN + 2 * SECOND);
-    assert_eq!(requests(short.snapshot(Window::Seconds(10), 5)), (3, 2.0));
+    assert_eq!(requests(short.snapshot(ActivityWindow::Seconds(10), 5)), (3, 2.0));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn jobs_processes_and_files_have_their_names() {
     assert!(!activity.has_strangers(&batch(&rows[..3])));
     activity.add(Table::Events, &batch(&rows));
     assert!(activity.has_strangers(&batch(&rows)), "that it made requests is not all there is to know");
-    let snapshot = activity.snapshot(Window::Whole, 10);
+    let snapshot = activity.snapshot(ActivityWindow::Whole, 10);
     assert_eq!(brief(&snapshot.jobs), [("77".into(), 3, 0, 111), ("0".into(), 1, 0, 1000)]);
     assert_eq!(
         brief(&snapshot.files),
@@ -257,7 +257,7 @@ fn jobs_processes_and_files_have_their_names() {
         ),
     );
     activity.add(Table::Events, &batch(&[stranger]));
-    let snapshot = activity.snapshot(Window::Whole, 10);
+    let snapshot = activity.snapshot(ActivityWindow::Whole, 10);
     assert!(brief(&snapshot.jobs).contains(&("late".into(), 1, 0, 1000)));
     assert!(snapshot.processes.rows.iter().any(|row| row.name == "/bin/late" && row.requests == 2));
 }
@@ -275,9 +275,9 @@ fn losses_are_told_by_node_process_and_job() {
     ];
     activity.add(Table::Losses, &losses(&rows));
     activity.advance(BEGIN + SECOND);
-    for window in [Window::Seconds(1), Window::Whole] {
+    for window in [ActivityWindow::Seconds(1), ActivityWindow::Whole] {
         let snapshot = activity.snapshot(window, 10);
-        let lost = |group: &Group| -> Vec<(String, u64)> {
+        let lost = |group: &ActivityGroup| -> Vec<(String, u64)> {
             let mut lost: Vec<_> = group.rows.iter().map(|row| (row.name.clone(), row.lost)).collect();
             lost.sort();
             lost
@@ -301,7 +301,7 @@ fn with_too_many_files_the_busy_ones_are_told_and_sums_stay_exact() {
             row("read", file, 10, BEGIN + (n as i64) * 1000, 500)
         })
         .collect();
-    let snapshot = added(&rows).snapshot(Window::Whole, 20);
+    let snapshot = added(&rows).snapshot(ActivityWindow::Whole, 20);
     let group = &snapshot.files;
     let shown: u64 = group.rows.iter().map(|row| row.requests).sum();
     assert_eq!(shown + group.others, rows.len() as u64);
@@ -322,6 +322,6 @@ fn a_batch_of_another_kind_adds_nothing() {
         activity.add(of, &strange);
     }
     activity.add_rows(&strange);
-    assert_eq!(activity.snapshot(Window::Whole, 5).events, 0);
-    assert_eq!(activity.snapshot(Window::Seconds(10), 5).nodes.rows, []);
+    assert_eq!(activity.snapshot(ActivityWindow::Whole, 5).events, 0);
+    assert_eq!(activity.snapshot(ActivityWindow::Seconds(10), 5).nodes.rows, []);
 }

@@ -10,7 +10,7 @@
 use crate::settings::config::Config;
 use arrow_array::RecordBatch;
 use crossbeam::channel::{Receiver, Sender, bounded, select};
-use miot_proto::activity::{History, Snapshot, Window};
+use miot_proto::activity::{ActivityHistory, ActivitySnapshot, ActivityWindow};
 use miot_trace_analysis::Activity;
 use miot_trace_store::{Reader, Table};
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ const MAX_ROWS: usize = 1000;
 /// Request of a watcher.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ActivityRequest {
-    pub(crate) window: Window,
+    pub(crate) window: ActivityWindow,
     /// Minimum number of rows of each kind.
     pub(crate) top: usize,
     /// Length of a step of the history in seconds, and number of steps.
@@ -43,7 +43,7 @@ pub(crate) struct ActivityRequest {
 }
 
 /// A request, and the channel for its answer.
-struct PendingRequest(ActivityRequest, oneshot::Sender<(Snapshot, History)>);
+struct PendingRequest(ActivityRequest, oneshot::Sender<(ActivitySnapshot, ActivityHistory)>);
 
 /// The side of the store and the sessions. The thread ends when all copies are dropped.
 #[derive(Clone, Debug)]
@@ -107,7 +107,10 @@ impl LiveActivity {
 
     /// Returns the live activity; `None` if there are too many requests at once, or the server
     /// stops.
-    pub(crate) async fn query(&self, request: ActivityRequest) -> Option<(Snapshot, History)> {
+    pub(crate) async fn query(
+        &self,
+        request: ActivityRequest,
+    ) -> Option<(ActivitySnapshot, ActivityHistory)> {
         let (reply, answer) = oneshot::channel();
         self.requests.try_send(PendingRequest(request, reply)).ok()?;
         answer.await.ok()
@@ -159,7 +162,7 @@ impl ActivityThread {
         }
     }
 
-    fn answer(&mut self, request: ActivityRequest, reached: i64) -> (Snapshot, History) {
+    fn answer(&mut self, request: ActivityRequest, reached: i64) -> (ActivitySnapshot, ActivityHistory) {
         self.activity.skip(self.state.skipped.swap(0, Relaxed));
         self.activity.advance(reached);
         let snapshot = self.activity.snapshot(request.window, request.top.min(MAX_ROWS));

@@ -2,7 +2,7 @@
 
 use super::latencies::{self, RANGES};
 use super::table::Tally;
-use miot_proto::activity::{HOUR as SECONDS, History};
+use miot_proto::activity::{ActivityHistory, MAX_HISTORY_SECONDS as SECONDS};
 use std::collections::VecDeque;
 
 /// Rows of a heat map: durations by power of two, the first below [`FIRST_ROW`] nanoseconds, the last takes all above.
@@ -46,7 +46,7 @@ impl Ring {
     }
 
     /// The last `steps` steps of `step` seconds before `end` (seconds since 1970), or as many as are kept.
-    pub(crate) fn read(&self, end: i64, step: u32, steps: usize) -> History {
+    pub(crate) fn read(&self, end: i64, step: u32, steps: usize) -> ActivityHistory {
         let step = step.clamp(1, SECONDS as u32);
         let width = i64::from(step);
         // Steps begin at multiples of their width, so that a bar does not change once it is over.
@@ -54,7 +54,7 @@ impl Ring {
         let steps = steps.clamp(1, SECONDS / step as usize);
         let begin = end - steps as i64 * width;
         let zeros = || vec![0u64; steps];
-        let mut history = History {
+        let mut history = ActivityHistory {
             begin,
             step,
             requests: zeros(),

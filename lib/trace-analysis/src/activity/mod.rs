@@ -2,7 +2,7 @@
 //! operation; in bounded memory, at some tens of nanoseconds per event.
 //!
 //! Events are put into seconds by their completion. A second that is over is packed and kept for a minute, so that a
-//! [`Snapshot`] of any window up to that can be made; what the whole cluster did is kept for an hour ([`History`]).
+//! [`ActivitySnapshot`] of any window up to that can be made; what the whole cluster did is kept for an hour ([`ActivityHistory`]).
 //! A late event counts when it comes. Of each kind a second tells [`PLACES`] apart, and the whole time twice as many; with
 //! more, the ones with the most requests are kept and the error is known (`table.rs`).
 //!
@@ -20,7 +20,10 @@ mod recent;
 mod select;
 mod table;
 
-pub use miot_proto::activity::{Group, History, Loss, MINUTE, Row, Snapshot, Window};
+pub use miot_proto::activity::{
+    ActivityGroup, ActivityHistory, ActivityLoss, ActivityRow, ActivitySnapshot, ActivityWindow,
+    MAX_WINDOW_SECONDS,
+};
 
 use crate::{column, text};
 use arrow_array::cast::AsArray;
@@ -230,7 +233,7 @@ impl Activity {
 
     /// What the cluster did in the last `steps` steps of `step` seconds.
     #[must_use]
-    pub fn history(&self, step: u32, steps: usize) -> History {
+    pub fn history(&self, step: u32, steps: usize) -> ActivityHistory {
         self.ring.read(self.second.unwrap_or(0), step, steps)
     }
 
@@ -250,7 +253,7 @@ impl Activity {
             self.past_bytes += past.bytes();
             self.past.push_back(past);
         }
-        let kept = second - i64::from(MINUTE);
+        let kept = second - i64::from(MAX_WINDOW_SECONDS);
         while self.past.front().is_some_and(|first| first.second < kept || self.past_bytes > KEPT_BYTES) {
             if let Some(gone) = self.past.pop_front() {
                 self.past_bytes -= gone.bytes();

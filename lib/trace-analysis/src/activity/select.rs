@@ -1,9 +1,12 @@
-//! From tallies to a [`Snapshot`]: which rows, and what is in them.
+//! From tallies to a [`ActivitySnapshot`]: which rows, and what is in them.
 
 use super::latencies::{RANGES, quantile};
 use super::recent::Ids;
 use super::table::{Finished, Table, Tally};
-use super::{Activity, Group, KINDS, Kind, Loss, MINUTE, Past, Row, SECOND, Snapshot, Window};
+use super::{
+    Activity, ActivityGroup, ActivityLoss, ActivityRow, ActivitySnapshot, ActivityWindow, KINDS, Kind,
+    MAX_WINDOW_SECONDS, Past, SECOND,
+};
 use std::cmp::Reverse;
 
 /// Rates of shorter times than this say nothing: seconds.
@@ -20,18 +23,18 @@ impl Activity {
     /// What happened in a window. Of each kind it has the `top` rows with the most requests, the most bytes, the most
     /// time, the longest request and the most losses: between `top` and five times as many.
     #[must_use]
-    pub fn snapshot(&mut self, window: Window, top: usize) -> Snapshot {
+    pub fn snapshot(&mut self, window: ActivityWindow, top: usize) -> ActivitySnapshot {
         let end = self.second.unwrap_or(0);
         // The window is taken out while names are looked up, and put back.
         let kept = std::mem::take(&mut self.past);
         let whole;
         let (from, sources): (i64, Vec<&Past>) = match window {
-            Window::Seconds(seconds) => {
-                let begin = end - i64::from(seconds.clamp(1, MINUTE));
+            ActivityWindow::Seconds(seconds) => {
+                let begin = end - i64::from(seconds.clamp(1, MAX_WINDOW_SECONDS));
                 let first = self.first.div_euclid(SECOND).max(self.kept_from);
                 (begin.max(first), kept.iter().filter(|past| past.second >= begin).collect())
             }
-            Window::Whole => {
+            ActivityWindow::Whole => {
                 whole = [&self.whole, &self.present].map(|tallies| Past {
                     second: 0,
                     cluster: tallies.cluster.packed(),
@@ -48,11 +51,11 @@ impl Activity {
         let cluster = rows(&cluster, 1).0.pop().map(|(sum, counts)| row(&sum, &counts)).unwrap_or_default();
         self.past = kept;
         let (begin, end) = match window {
-            Window::Seconds(_) => (from * SECOND, end * SECOND),
-            Window::Whole => (self.first, self.last),
+            ActivityWindow::Seconds(_) => (from * SECOND, end * SECOND),
+            ActivityWindow::Whole => (self.first, self.last),
         };
         let [nodes, jobs, processes, files, operations] = groups;
-        Snapshot {
+        ActivitySnapshot {
             begin,
             end,
             seconds: ((end - begin) as f64 / SECOND as f64).max(LEAST),
@@ -69,30 +72,34 @@ impl Activity {
         }
     }
 
-    fn group(&mut self, kind: Kind, tables: &[&Finished], top: usize) -> Group {
+    fn group(&mut self, kind: Kind, tables: &[&Finished], top: usize) -> ActivityGroup {
         let (rows, count, others) = rows(tables, top);
         let rows = rows.into_iter().map(|(sum, counts)| self.named(kind, sum.key, row(&sum, &counts)));
-        Group { rows: rows.collect(), count, others }
+        ActivityGroup { rows: rows.collect(), count, others }
     }
 
-    fn named(&mut self, kind: Kind, key: u64, row: Row) -> Row {
+    fn named(&mut self, kind: Kind, key: u64, row: ActivityRow) -> ActivityRow {
         match kind {
-            Kind::Node | Kind::Job => Row { name: self.texts.get(key).cloned().unwrap_or_default(), ..row },
+            Kind::Node | Kind::Job => {
+                ActivityRow { name: self.texts.get(key).cloned().unwrap_or_default(), ..row }
+            }
             Kind::Operation => {
                 let named = self.operations.get(key as usize);
-                Row { name: format!("{}.{}", named.layer, named.op), ..row }
+                ActivityRow { name: format!("{}.{}", named.layer, named.op), ..row }
             }
             Kind::File => {
-                let row = Row { id: Some(key), ..row };
+                let row = ActivityRow { id: Some(key), ..row };
                 match self.files.get(key) {
-                    Some(file) => Row { name: file.path.clone(), node: Some(file.node.clone()), ..row },
+                    Some(file) => {
+                        ActivityRow { name: file.path.clone(), node: Some(file.node.clone()), ..row }
+                    }
                     None => row,
                 }
             }
             Kind::Process => {
-                let row = Row { id: Some(key), ..row };
+                let row = ActivityRow { id: Some(key), ..row };
                 match self.processes.get(key) {
-                    Some(process) => Row {
+                    Some(process) => ActivityRow {
                         name: process.command.clone(),
                         node: Some(process.node.clone()),
                         pid: Some(process.pid),
@@ -160,9 +167,9 @@ fn rows(tables: &[&Finished], top: usize) -> (Vec<Summed>, u64, u64) {
     (chosen.into_iter().zip(counts).collect(), count, rest + total - shown)
 }
 
-fn row(sum: &Sum, counts: &[u64; RANGES]) -> Row {
+fn row(sum: &Sum, counts: &[u64; RANGES]) -> ActivityRow {
     let tally = &sum.tally;
-    Row {
+    ActivityRow {
         requests: tally.requests,
         failed: tally.failed,
         bytes_read: tally.bytes_read,
@@ -173,10 +180,10 @@ fn row(sum: &Sum, counts: &[u64; RANGES]) -> Row {
         max: tally.longest,
         lost: tally.lost,
         missed: sum.missed,
-        ..Row::default()
+        ..ActivityRow::default()
     }
 }
 
-fn loss(((node, place), count): (&(String, String), &u64)) -> Loss {
-    Loss { node: node.clone(), place: place.clone(), count: *count }
+fn loss(((node, place), count): (&(String, String), &u64)) -> ActivityLoss {
+    ActivityLoss { node: node.clone(), place: place.clone(), count: *count }
 }

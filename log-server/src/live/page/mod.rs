@@ -18,7 +18,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
-use miot_proto::activity::{MINUTE, Watched, Window};
+use miot_proto::activity::{ActivityWindow, ClusterActivity, MAX_WINDOW_SECONDS};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ const ASSETS: [(&str, &str, &str); 8] = [
 /// | path | answer |
 /// |---|---|
 /// | `/`, `/assets/…` | the page |
-/// | `/api/watch` | [`Watched`] as JSON; `window` (seconds or `all`), `top`, `step`, `steps` |
+/// | `/api/watch` | [`ClusterActivity`] as JSON; `window` (seconds or `all`), `top`, `step`, `steps` |
 /// | `/api/events` | server-sent events: the latest events, with the filters of `miot tail` |
 pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
     let api = Router::new()
@@ -71,11 +71,13 @@ impl Default for WatchQuery {
 
 async fn watch(State(shared): State<Arc<Shared>>, Query(query): Query<WatchQuery>) -> Response {
     let window = match query.window.as_str() {
-        "all" => Some(Window::Whole),
-        seconds => seconds.parse().ok().filter(|s| (1..=MINUTE).contains(s)).map(Window::Seconds),
+        "all" => Some(ActivityWindow::Whole),
+        seconds => {
+            seconds.parse().ok().filter(|s| (1..=MAX_WINDOW_SECONDS).contains(s)).map(ActivityWindow::Seconds)
+        }
     };
     let Some(window) = window else {
-        let reason = format!("window: expected a number of seconds up to {MINUTE}, or all\n");
+        let reason = format!("window: expected a number of seconds up to {MAX_WINDOW_SECONDS}, or all\n");
         return (StatusCode::BAD_REQUEST, reason).into_response();
     };
     let WatchQuery { top, step, steps, .. } = query;
@@ -86,7 +88,7 @@ async fn watch(State(shared): State<Arc<Shared>>, Query(query): Query<WatchQuery
 }
 
 /// Current status and live activity.
-pub(crate) async fn activity(shared: &Shared, request: ActivityRequest) -> Option<Watched> {
+pub(crate) async fn activity(shared: &Shared, request: ActivityRequest) -> Option<ClusterActivity> {
     let (snapshot, history) = shared.activity.query(request).await?;
-    Some(Watched { status: shared.status(), snapshot, history })
+    Some(ClusterActivity { status: shared.status(), snapshot, history })
 }

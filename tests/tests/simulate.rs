@@ -3,11 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use miot_simulator::generate::MODELS;
 use miot_tests::built::{built, root};
 use miot_tests::process::{Ended, run};
 use miot_tests::test_dir::fresh;
 use miot_tests::traced::{assert_good, events, traced};
-use miot_trace_analysis::generate::MODELS;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;

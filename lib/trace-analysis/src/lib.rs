@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`summary`] | totals, and what each operation, file and process did: `miot stat` |
 //! | [`characterize`] | Darshan's counters and Miller's tables by job, process, file …: `miot stat --by` |
-//! | [`activity`] | what happens now, or happened at some moment: `miot top`, the log-server's page |
 //! | [`bursts`], [`idle`] | throughput per interval; times without I/O: `miot stat --show bursts`, `idle` |
 //! | [`block_sizes`] | block sizes of files, as processes saw them |
 //! | [`cycles`] | periods of the data rate: `miot stat --show cycles` |
@@ -19,20 +18,16 @@
 //! | [`view`] | which bytes of a file an MPI-IO request touches, by its view |
 //! | [`place`] | the same for each event, as views are set: patterns, counters and findings ask it |
 //! | [`contents`] | what a file system holds: `miot fsstats` |
-//! | [`generate`] | models of the programs that Miller traced in 1990: `miot generate` |
-//! | [`simulate`] | programs on processors, caches and disks: `miot simulate` |
 //! | `recent` | values of the keys that were used lately |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
-pub mod activity;
 pub mod block_sizes;
 pub mod bursts;
 pub mod characterize;
 pub mod contents;
 pub mod cycles;
 pub mod findings;
-pub mod generate;
 pub mod idle;
 pub mod layers;
 mod missing;
@@ -43,12 +38,10 @@ pub mod phases;
 pub mod place;
 pub mod programs;
 mod recent;
-pub mod simulate;
 pub mod summary;
 pub mod timeline;
 pub mod view;
 
-pub use activity::{Activity, ActivitySnapshot, ActivityWindow};
 pub use characterize::{Characterization, Characterize};
 pub use layers::{LayerRow, Layers};
 pub use missing::Missing;

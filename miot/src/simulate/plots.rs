@@ -3,8 +3,8 @@
 use crate::numbers::bytes;
 use crate::report::page::PLAIN_STYLE;
 use crate::report::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, Scale, WIDE, staircase, ticks};
-use miot_trace_analysis::simulate::Outcome;
-use miot_trace_analysis::simulate::rates::Point;
+use miot_simulator::Outcome;
+use miot_simulator::rates::Point;
 
 /// Height of one strip.
 const STRIP: f64 = 110.0;

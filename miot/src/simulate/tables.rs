@@ -2,7 +2,7 @@
 
 use super::parameters::{Point, Vary, is_size, plain};
 use crate::numbers::{bytes, time};
-use miot_trace_analysis::simulate::{Outcome, Workload};
+use miot_simulator::{Outcome, Workload};
 use miot_trace_events::text::table;
 use serde::Serialize;
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use crate::numbers::{bytes, count, time};
 use clap::ValueEnum;
-use miot_trace_analysis::activity::{ActivityGroup, ActivityRow, ActivitySnapshot};
+use miot_activity::{ActivityGroup, ActivityRow, ActivitySnapshot};
 use miot_trace_events::text::printable;
 use std::cmp::Ordering;
 

@@ -5,7 +5,7 @@ use super::print::summary;
 use super::update::{State as Progress, Trouble, Update, window_name};
 use super::view::State;
 use crate::numbers::{bytes, count, time};
-use miot_trace_analysis::activity::{ActivityRow, ActivityWindow};
+use miot_activity::{ActivityRow, ActivityWindow};
 use miot_trace_events::text::{printable, time as moment};
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -294,7 +294,7 @@ fn help(frame: &mut Frame<'_>, area: Rect) {
 mod tests {
     use super::*;
     use crate::top::update;
-    use miot_trace_analysis::activity::{ActivityGroup, ActivityHistory, ActivitySnapshot};
+    use miot_activity::{ActivityGroup, ActivityHistory, ActivitySnapshot};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 

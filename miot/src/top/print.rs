@@ -3,7 +3,7 @@
 use super::columns::{Column, View, columns};
 use super::update::window_name;
 use crate::numbers::{bytes, count, time};
-use miot_trace_analysis::activity::{ActivityRow, ActivitySnapshot, ActivityWindow};
+use miot_activity::{ActivityRow, ActivitySnapshot, ActivityWindow};
 use miot_trace_events::Format;
 use miot_trace_events::print::records;
 use miot_trace_events::text::time as moment;

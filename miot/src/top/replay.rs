@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::TimestampNanosecondType;
-use miot_trace_analysis::activity::{Activity, ActivityWindow};
+use miot_activity::{Activity, ActivityWindow};
 use miot_trace_store::{Follow, Table, follow};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! What a source tells the screen, and what it is told.
 
+use miot_activity::{ActivityHistory, ActivitySnapshot, ActivityWindow, MAX_WINDOW_SECONDS};
 use miot_proto::status::ClusterStatus;
-use miot_trace_analysis::activity::{ActivityHistory, ActivitySnapshot, ActivityWindow, MAX_WINDOW_SECONDS};
 
 /// What is shown.
 #[derive(Clone, Debug)]

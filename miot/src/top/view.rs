@@ -2,7 +2,7 @@
 
 use super::columns::{Column, View, columns};
 use super::update::{Order, Trouble, Update, WINDOWS};
-use miot_trace_analysis::activity::{ActivityRow, ActivityWindow};
+use miot_activity::{ActivityRow, ActivityWindow};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::ops::ControlFlow;
 
@@ -153,7 +153,7 @@ impl State {
 mod tests {
     use super::*;
     use crate::top::update;
-    use miot_trace_analysis::activity::{ActivityGroup, ActivityHistory, ActivitySnapshot};
+    use miot_activity::{ActivityGroup, ActivityHistory, ActivitySnapshot};
 
     fn state() -> State {
         let row =

@@ -9,8 +9,8 @@
 use crate::Bench;
 use crate::report::number;
 use anyhow::{Context as _, Result};
-use miot_trace_analysis::generate::{generate, named};
-use miot_trace_analysis::simulate::{Config, Workload, presets, simulate};
+use miot_simulator::generate::{generate, named};
+use miot_simulator::{Config, Workload, presets, simulate};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -13,6 +13,7 @@
 //! | `recent` | names by id in bounded memory |
 //! | `history` | an hour of seconds |
 //! | `select` | the result: which rows, and what is in them |
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod history;
 mod latencies;
@@ -25,7 +26,6 @@ pub use miot_proto::activity::{
     MAX_WINDOW_SECONDS,
 };
 
-use crate::{column, text};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
@@ -33,7 +33,7 @@ use history::Ring;
 use latencies::{RANGES, range};
 use miot_proto::op::{Layer, OpClass, ResultMeaning};
 use miot_trace_events::operations::{BatchOperations, OperationTable};
-use miot_trace_store::schema::NameKey;
+use miot_trace_store::schema::{NameKey, column, text};
 use miot_trace_store::{Table as TraceTable, schema::FILTERED};
 use recent::{Heap, Recent};
 use std::collections::{BTreeMap, VecDeque};

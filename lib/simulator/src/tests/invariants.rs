@@ -100,7 +100,7 @@ proptest! {
         prop_assert_eq!(outcome.run(), workload.programs.iter().map(|program| program.cpu()).sum::<u64>());
         prop_assert_eq!(outcome.elapsed, outcome.processes.iter().map(|process| process.ended).max().unwrap());
         prop_assert!(outcome.drained >= outcome.elapsed);
-        let sum = |of: fn(&crate::simulate::rates::Point) -> u64| outcome.rates.points.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&crate::rates::Point) -> u64| outcome.rates.points.iter().map(of).sum::<u64>();
         prop_assert_eq!(sum(|point| point.disk_read), outcome.disk.bytes_read);
         prop_assert_eq!(sum(|point| point.disk_written), outcome.disk.bytes_written);
         let cache = outcome.cache;

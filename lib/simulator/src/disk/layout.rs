@@ -1,6 +1,6 @@
 //! Where files are on the disks: one after the other in one address space, which is striped over the devices.
 
-use crate::simulate::config::Disk;
+use crate::config::Disk;
 
 #[derive(Debug)]
 pub(crate) struct Layout {

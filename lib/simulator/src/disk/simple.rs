@@ -2,7 +2,7 @@
 //! what else is under way (section 6.1).
 
 use super::access::{position, transfer};
-use crate::simulate::config::Disk;
+use crate::config::Disk;
 
 #[derive(Debug, Default)]
 pub(super) struct Simple {

@@ -1,7 +1,7 @@
 //! Cases that can be worked out by hand.
 
 use super::*;
-use crate::simulate::presets;
+use crate::presets;
 
 /// Without a cache a program computes, and waits for each request as long as the disk serves it.
 #[test]

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::generate::{Model, generate, named};
-use crate::simulate::presets;
-use crate::simulate::rates::Point;
+use crate::presets;
+use crate::rates::Point;
 
 const MB: u64 = 1 << 20;
 

@@ -2,8 +2,8 @@
 
 use super::transfer::Run;
 use super::{Access, Storage};
-use crate::simulate::cache::{Cache, flag};
-use crate::simulate::observer::Observer;
+use crate::cache::{Cache, flag};
+use crate::observer::Observer;
 
 impl<O: Observer> Storage<'_, O> {
     /// Reads what follows a request, as long as it, up to the end of the file, as far as blocks can be replaced.

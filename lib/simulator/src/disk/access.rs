@@ -1,6 +1,6 @@
 //! What one access costs, apart from waiting for others.
 
-use crate::simulate::config::Disk;
+use crate::config::Disk;
 
 /// Nanoseconds until the first byte moves: nothing to position where the last access ended, else a seek that grows with
 /// the square root of its distance (the arm accelerates half the way; Ruemmler and Wilkes 1994) and half a turn.

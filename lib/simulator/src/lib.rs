@@ -13,8 +13,10 @@
 //! | `cache` | blocks and what is replaced |
 //! | `disk` | how long a transfer takes |
 //! | [`from_trace`] | programs from the events of a trace |
+//! | [`generate`] | programs from models of those that Miller traced in 1990 |
 //! | [`observer`] | each step, for those who want to see it |
 //! | [`result`], [`rates`] | what comes out |
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod cache;
 pub mod config;
@@ -22,6 +24,7 @@ mod disk;
 mod engine;
 mod events;
 pub mod from_trace;
+pub mod generate;
 pub mod observer;
 pub mod presets;
 pub mod rates;

@@ -2,9 +2,9 @@
 
 use super::transfer::Run;
 use super::{Access, Progress, Storage};
-use crate::simulate::cache::{Cache, flag};
-use crate::simulate::events::Event;
-use crate::simulate::observer::{Observer, Step};
+use crate::cache::{Cache, flag};
+use crate::events::Event;
+use crate::observer::{Observer, Step};
 
 /// Transfers that are begun before their time when no block can be replaced.
 const PRESSURE: u32 = 64;
@@ -86,7 +86,7 @@ impl<O: Observer> Storage<'_, O> {
     }
 
     /// Writes what is old enough.
-    pub(in crate::simulate) fn flush(&mut self, now: u64) {
+    pub(crate) fn flush(&mut self, now: u64) {
         self.flush_set = false;
         if let Some(mut home) = self.home.take() {
             while self.dirty.front().is_some_and(|(_, due)| *due <= now) {

@@ -1,9 +1,9 @@
 //! Transfers between cache and disks.
 
 use super::{Access, Storage};
-use crate::simulate::cache::{Cache, NONE, flag};
-use crate::simulate::observer::{Observer, Step};
-use crate::simulate::workload::Request;
+use crate::cache::{Cache, NONE, flag};
+use crate::observer::{Observer, Step};
+use crate::workload::Request;
 
 /// Blocks that follow each other and become one transfer.
 #[derive(Clone, Copy, Debug)]
@@ -105,12 +105,7 @@ impl<O: Observer> Storage<'_, O> {
     /// A part of a transfer is done. If that was the last one, `waiters` are those who waited: process, and whether it went
     /// on meanwhile.
     #[inline]
-    pub(in crate::simulate) fn part_done(
-        &mut self,
-        part: u32,
-        now: u64,
-        waiters: &mut Vec<(u32, bool)>,
-    ) -> bool {
+    pub(crate) fn part_done(&mut self, part: u32, now: u64, waiters: &mut Vec<(u32, bool)>) -> bool {
         let Some((transfer, bytes, write)) = self.disks.end(part, now, &mut self.events) else {
             return false;
         };

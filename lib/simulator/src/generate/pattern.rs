@@ -1,7 +1,7 @@
 //! From the parameters of a model to its requests.
 
 use super::model::{Kind, Model, Order};
-use crate::simulate::{Request, Workload};
+use crate::{Request, Workload};
 
 /// What a model does, as requests.
 #[derive(Clone, Debug, PartialEq, Eq)]

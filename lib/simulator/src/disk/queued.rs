@@ -2,7 +2,7 @@
 
 use super::access::{position, transfer};
 use super::layout::Piece;
-use crate::simulate::config::{Disk, Order};
+use crate::config::{Disk, Order};
 
 /// A piece of a transfer that waits or is served.
 #[derive(Clone, Copy, Debug)]

@@ -1,30 +1,31 @@
-//! Parallel I/O that is made on purpose, and timed honestly.
+//! Parallel I/O workloads: access patterns, benchmarks with barrier-to-barrier timing, and replay.
 //!
 //! | module | role |
 //! |---|---|
 //! | [`pattern`] | which bytes each process accesses |
-//! | `scatter` | numbers drawn by lot, the same for all processes |
-//! | [`content`] | what files are filled with, and whether it is still there |
-//! | [`suite`] | measurements as a configuration file says them |
-//! | [`replay`] | doing again what a trace says was done |
-//! | [`conduct`], [`rank`], [`world`] | who tells the processes what to do; what each does; how they meet |
-//! | [`mpi`] | the same among processes that an MPI launcher has started, and files through MPI-IO |
-//! | [`times`], [`statistics`] | S, T and B of a measurement; how sure a mean is |
+//! | `rng` | pseudo-random numbers that are the same in all processes |
+//! | [`content`] | content of files, and its verification |
+//! | [`suite`] | the measurements of a configuration file |
+//! | [`coordinator`], [`rank`], [`comm`] | the coordinator of a measurement; one process of it; barriers and messages between them |
+//! | `bench_file` | the measured file, through POSIX or MPI-IO |
+//! | [`mpi`] | MPI, loaded at run time: processes that a launcher has started, and MPI-IO |
+//! | [`times`], [`statistics`] | times S, T and B of a measurement; confidence intervals |
+//! | [`replay`] | replay of a trace or a model |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
-pub mod conduct;
+mod bench_file;
+pub mod comm;
 pub mod content;
-mod files;
+pub mod coordinator;
 pub mod mpi;
 pub mod pattern;
 pub mod rank;
 pub mod replay;
-mod scatter;
+mod rng;
 pub mod statistics;
 pub mod suite;
 pub mod times;
-pub mod world;
 
-pub use pattern::{Impossible, Level, Part, Pattern, Piece};
+pub use pattern::{Extent, LoopLevel, Pattern, PatternError, RequestPart};
 pub use suite::{Run, Suite};

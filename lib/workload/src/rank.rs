@@ -1,13 +1,13 @@
-//! What one process does in a measurement: prepare, wait, access, wait, clean up.
+//! One process of a measurement: prepares, waits for the others, accesses, waits again, and verifies.
 
-use crate::content::{ALIGNMENT, Content, Mismatch};
-use crate::files::Opened;
+use crate::bench_file::BenchFile;
+use crate::comm::{ConnectionLost, RankLink};
+use crate::content::{ALIGNMENT, Compare, Content, Mismatch};
 use crate::mpi::SharedFile;
-use crate::pattern::{Impossible, Piece};
-use crate::scatter::Scatter;
+use crate::pattern::{Extent, Pattern, PatternError};
+use crate::rng::PositionRng;
 use crate::suite::{Cache, Interface, Operation, Pause, Run, Sync, Verify};
-use crate::times::Moments;
-use crate::world::{Lost, Place};
+use crate::times::RankTimestamps;
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -20,20 +20,20 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What a rank is told before it begins.
+/// First message of the coordinator to each rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Job {
-    /// How many there are.
+pub struct RankJob {
+    /// Number of ranks.
     pub processes: u64,
-    /// Bytes of the path of the directory that files are made in.
+    /// Path of the directory in which files are created.
     pub directory: Vec<u8>,
 }
 
-/// What a rank has done in one repetition.
+/// Result of one repetition of a rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Done {
-    /// When.
-    pub moments: Moments,
+pub struct RankReport {
+    /// Timestamps.
+    pub timestamps: RankTimestamps,
     /// Bytes read within T.
     pub read: u64,
     /// Bytes written within T.
@@ -42,173 +42,171 @@ pub struct Done {
     pub calls: u64,
 }
 
-/// What the conductor says before each repetition.
+/// Message of the coordinator before each repetition.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Order {
-    /// Do this.
+pub enum RankCommand {
+    /// Measure one repetition.
     Measure {
-        /// A [`Run`], in TOML.
+        /// The [`Run`], in TOML.
         run: String,
-        /// Which of its phases, from 0.
+        /// Phase of the run, from 0.
         phase: u64,
     },
-    /// There is nothing more.
+    /// End the process.
     End,
 }
 
-/// Why a rank cannot go on.
+/// Why a rank cannot continue.
 #[derive(Debug, thiserror::Error)]
-pub enum Failed {
-    /// See [`Lost`].
+pub enum RankError {
+    /// See [`ConnectionLost`].
     #[error(transparent)]
-    Lost(#[from] Lost),
-    /// The pattern cannot be.
+    ConnectionLost(#[from] ConnectionLost),
+    /// The pattern is invalid.
     #[error(transparent)]
-    Impossible(#[from] Impossible),
-    /// The system refused.
+    PatternError(#[from] PatternError),
+    /// A system call failed.
     #[error("rank {rank}: cannot {action} {}: {source}", path.display())]
     Io {
-        /// Whose.
+        /// Number of the rank.
         rank: u64,
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The file does not hold what was written.
+    /// The file does not contain what was written.
     #[error(
-        "rank {rank}: {} does not hold what was written: at offset {} there is {:#04x} instead of {:#04x}",
+        "rank {rank}: {} does not contain what was written: at offset {} found {:#04x}, expected {:#04x}",
         path.display(), mismatch.offset, mismatch.found, mismatch.expected
     )]
     Content {
-        /// Whose.
+        /// Number of the rank.
         rank: u64,
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Where.
+        /// The first wrong byte.
         mismatch: Mismatch,
     },
 }
 
-/// What came of a step, as it is told to the conductor.
-pub type Told<T> = Result<T, String>;
+/// Result of a step, as a rank reports it to the coordinator.
+pub type StepResult<T> = Result<T, String>;
 
-/// A rank's life: takes orders until there are no more.
+/// Executes the commands of the coordinator until [`RankCommand::End`].
 ///
 /// # Errors
-/// [`Failed`]; the conductor has been told.
-pub fn serve(mut place: Place) -> Result<(), Failed> {
-    let job: Job = place.hear()?;
+/// [`RankError`]. The coordinator has received its text, unless the connection is lost.
+pub fn serve(mut link: RankLink) -> Result<(), RankError> {
+    let job: RankJob = link.receive()?;
     loop {
-        match place.hear::<Order>()? {
-            Order::End => return Ok(()),
-            Order::Measure { run, phase } => {
-                let run = toml::from_str(&run).map_err(|error| Lost::Conductor(io::Error::other(error)))?;
-                Measurement::of(&place, &job, &run, phase)?.measure(&mut place)?;
+        match link.receive::<RankCommand>()? {
+            RankCommand::End => return Ok(()),
+            RankCommand::Measure { run, phase } => {
+                let run = toml::from_str(&run)
+                    .map_err(|error| ConnectionLost::Coordinator(io::Error::other(error)))?;
+                Measurement::new(&link, &job, &run, phase)?.measure(&mut link)?;
             }
         }
     }
 }
 
-/// Nanoseconds of the clock that all processes of a host share.
+/// Nanoseconds of `CLOCK_MONOTONIC`, which all processes of a host share.
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// One repetition of a run by this rank.
 struct Measurement<'a> {
     rank: u64,
     run: &'a Run,
     phase: u64,
     path: PathBuf,
-    pieces: Vec<Piece>,
-    /// What the file holds before, and what is written.
+    extents: Vec<Extent>,
+    /// Content of the file before the measurement.
     before: Content,
+    /// Content that is written.
     after: Content,
-    /// Calls of the process that has the most of them, if all make as many.
+    /// Calls that every rank makes in a collective run: those of the rank with the most extents; else 0.
     calls: usize,
-    /// This rank's of as many parts of the file as there are ranks, if they access every byte of it once.
+    /// If the ranks access every byte of the file once: the range that this rank fills, one of as many equal
+    /// parts as there are ranks.
     part: Option<Range<u64>>,
 }
 
-/// Bytes written at a time before the clock runs.
-const FILL: u64 = 1 << 20;
+/// Bytes of a write that fills the file before the measurement.
+const FILL_BYTES: u64 = 1 << 20;
 
 impl<'a> Measurement<'a> {
-    fn of(place: &Place, job: &Job, run: &'a Run, phase: u64) -> Result<Measurement<'a>, Failed> {
-        let rank = place.rank();
-        let (part, sharing) = run.place(rank, job.processes);
-        let begin = run.begin(phase, sharing)?;
-        let shifted = |piece: Piece| Piece { offset: begin + piece.offset, ..piece };
-        let pieces: Vec<Piece> = run.pattern.pieces(part, sharing)?.map(shifted).collect();
-        let longest = pieces.iter().map(|piece| piece.length).max().unwrap_or(0);
+    fn new(link: &RankLink, job: &RankJob, run: &'a Run, phase: u64) -> Result<Measurement<'a>, RankError> {
+        let rank = link.rank();
+        let (part, sharing) = run.pattern_rank(rank, job.processes);
+        let begin = run.phase_offset(phase, sharing)?;
+        let shifted = |extent: Extent| Extent { offset: begin + extent.offset, ..extent };
+        let extents: Vec<Extent> = run.pattern.extents(part, sharing)?.map(shifted).collect();
+        let longest = extents.iter().map(|extent| extent.length).max().unwrap_or(0);
         let name = if run.file_per_process { format!("file-{rank}") } else { "file".to_owned() };
         let file = if run.file_per_process { rank } else { 0 };
         let (modified, writes) = (u64::from(run.operation.needs_content()), run.operation.writes());
-        let mut most = 0usize;
-        let mut accessed = 0;
-        let concerned = run.collective || run.operation.needs_content();
-        for other in 0..if concerned { sharing } else { 0 } {
-            let (calls, bytes) = run
-                .pattern
-                .pieces(other, sharing)?
-                .fold((0, 0), |(calls, bytes), piece| (calls + 1, bytes + piece.length));
-            most = most.max(calls);
-            accessed += bytes;
-        }
+        let needs_all_ranks = run.collective || run.operation.needs_content();
+        let (most, accessed) =
+            if needs_all_ranks { extents_of_all_ranks(&run.pattern, sharing)? } else { (0, 0) };
         let end = run.pattern.file_bytes(sharing)?;
         let is_whole = accessed == end && !run.pattern.overlaps();
         let slice = |part: u64| begin + (u128::from(end) * u128::from(part) / u128::from(sharing)) as u64;
         Ok(Measurement {
             path: Path::new(OsStr::from_bytes(&job.directory)).join(name),
-            before: Content::new(2 * file, longest.max(FILL)),
-            after: Content::spread(2 * file + modified, longest, if writes { run.memory } else { 0 }),
+            before: Content::new(2 * file, longest.max(FILL_BYTES)),
+            after: Content::with_memory(2 * file + modified, longest, if writes { run.memory } else { 0 }),
             rank,
             run,
             phase,
-            pieces,
+            extents,
             calls: if run.collective { most.div_ceil(run.together as usize) } else { 0 },
             part: is_whole.then(|| slice(part)..slice(part + 1)),
         })
     }
 
-    fn io(&self, action: &'static str) -> impl FnOnce(io::Error) -> Failed {
+    /// Returns a function that adds the action, the file and the rank to an error.
+    fn io(&self, action: &'static str) -> impl FnOnce(io::Error) -> RankError {
         let (rank, path) = (self.rank, self.path.clone());
-        move |source| Failed::Io { rank, action, path, source }
+        move |source| RankError::Io { rank, action, path, source }
     }
 
-    /// Each step of which one may fail is told, so that nobody waits for those who have failed.
-    fn measure(&self, place: &mut Place) -> Result<(), Failed> {
-        agree(place, self.make())?;
-        agree(place, self.fill())?;
-        let file = agree(place, self.open())?;
-        let file = agree(place, self.share(place, file))?;
+    /// Measures one repetition. The ranks agree on each step that may fail, so that no rank waits for one
+    /// that has failed. [`crate::coordinator`] follows the same protocol.
+    fn measure(&self, link: &mut RankLink) -> Result<(), RankError> {
+        agree(link, self.create())?;
+        agree(link, self.fill())?;
+        let file = agree(link, self.open())?;
+        let file = agree(link, self.open_shared(link, file))?;
         let staged = self.staged();
         let memory = if self.run.operation.reads() { self.run.memory } else { 0 };
         let mut buffer = Buffer::new(self.longest_call(), memory, self.run.aligned);
-        agree(place, self.ready(&file, &mut buffer))?;
-        place.barrier()?;
+        agree(link, self.prepare_caches(&file, &mut buffer))?;
+        link.barrier()?;
         let ready = now();
         pause(&self.run.late, self.rank);
         let accessed = self.access(&file, &staged, &mut buffer);
         pause(&self.run.linger, self.rank);
-        place.barrier()?;
+        link.barrier()?;
         let done = now();
         let closed = file.close().map_err(self.io("close"));
         let checked = accessed.and_then(|accessed| {
             closed?;
-            self.check(&mut buffer).map(|()| accessed)
+            self.verify_written(&mut buffer).map(|()| accessed)
         });
-        let accessed = agree(place, checked)?;
-        let moments = Moments { ready, first: accessed.first, last: accessed.last, done };
-        let moments = match place.member() {
-            Some(member) if !member.shares_clock() => moments.since_ready(),
-            _ => moments,
+        let accessed = agree(link, checked)?;
+        let timestamps = RankTimestamps { ready, first: accessed.first, last: accessed.last, done };
+        let timestamps = match link.member() {
+            Some(member) if !member.shares_clock() => timestamps.since_ready(),
+            _ => timestamps,
         };
-        place.tell(&Done {
-            moments,
+        link.send(&RankReport {
+            timestamps,
             read: accessed.read,
             written: accessed.written,
             calls: accessed.calls,
@@ -216,43 +214,45 @@ impl<'a> Measurement<'a> {
         Ok(())
     }
 
-    /// The one who makes the file.
+    /// True for the rank that creates the file.
     fn is_owner(&self) -> bool {
         self.run.file_per_process || self.rank == 0
     }
 
-    fn make(&self) -> Result<(), Failed> {
+    fn create(&self) -> Result<(), RankError> {
         if self.is_owner() && self.phase == 0 {
-            File::create_new(&self.path).map_err(self.io("make"))?;
+            File::create_new(&self.path).map_err(self.io("create"))?;
         }
         Ok(())
     }
 
-    /// Gives the file its content, from front to back and in large writes: what is written in the order of later accesses lies on some
-    /// storage, and in memory, as they like it, and small writes may take longer than all that is measured.
-    fn fill(&self) -> Result<(), Failed> {
+    /// Fills the file from front to back, in large writes. Data that is written in the order of the measured
+    /// accesses would be laid out in favor of them on some storage and in memory, and small writes may take
+    /// longer than the measurement.
+    fn fill(&self) -> Result<(), RankError> {
         if !self.run.operation.needs_content() || (self.run.pattern.overlaps() && !self.is_owner()) {
             return Ok(());
         }
         let file = File::options().write(true).open(&self.path).map_err(self.io("open"))?;
-        for range in self.filled() {
-            for offset in range.clone().step_by(FILL as usize) {
-                let content = self.before.at(offset, FILL.min(range.end - offset));
+        for range in self.filled_ranges() {
+            for offset in range.clone().step_by(FILL_BYTES as usize) {
+                let content = self.before.at(offset, FILL_BYTES.min(range.end - offset));
                 file.write_all_at(content, offset).map_err(self.io("fill"))?;
             }
         }
         if self.run.cache == Cache::Keep { Ok(()) } else { file.sync_all().map_err(self.io("sync")) }
     }
 
-    /// What this rank fills: its part of a file that the ranks access without gaps, else what it accesses itself.
-    fn filled(&self) -> Vec<Range<u64>> {
+    /// Returns the ranges that this rank fills: its part of a file that the ranks access without gaps, else
+    /// its own extents.
+    fn filled_ranges(&self) -> Vec<Range<u64>> {
         if let Some(part) = &self.part {
             return vec![part.clone()];
         }
-        let mut pieces = self.pieces.clone();
-        pieces.sort_unstable_by_key(|piece| piece.offset);
+        let mut extents = self.extents.clone();
+        extents.sort_unstable_by_key(|extent| extent.offset);
         let mut ranges: Vec<Range<u64>> = Vec::new();
-        for Piece { offset, length } in pieces {
+        for Extent { offset, length } in extents {
             match ranges.last_mut() {
                 Some(last) if last.end == offset => last.end += length,
                 _ => ranges.push(offset..offset + length),
@@ -261,32 +261,33 @@ impl<'a> Measurement<'a> {
         ranges
     }
 
-    fn open(&self) -> Result<File, Failed> {
+    fn open(&self) -> Result<File, RankError> {
         let direct = if self.run.cache == Cache::Direct { OFlags::DIRECT } else { OFlags::empty() };
         let flags = OFlags::RDWR | OFlags::CLOEXEC | direct;
         let file = rustix::fs::open(&self.path, flags, Mode::empty());
         Ok(File::from(file.map_err(|errno| self.io("open")(errno.into()))?))
     }
 
-    /// Opens the file through MPI-IO, if that is wanted: a step of its own, as one that waits for all ranks.
-    fn share(&self, place: &Place, file: File) -> Result<Opened, Failed> {
-        let (Interface::MpiIo, Some(member)) = (self.run.interface, place.member()) else {
-            return Ok(Opened::Posix(file));
+    /// Opens the file through MPI-IO, if the run uses it. This is a step of its own because it waits for all
+    /// ranks.
+    fn open_shared(&self, link: &RankLink, file: File) -> Result<BenchFile, RankError> {
+        let (Interface::MpiIo, Some(member)) = (self.run.interface, link.member()) else {
+            return Ok(BenchFile::Posix(file));
         };
         let file =
             SharedFile::open(member.mpi(), &self.path, self.run.collective).map_err(self.io("open"))?;
         if self.run.together > 1 {
-            file.show(&self.pieces, self.run.together as usize).map_err(self.io("set the view of"))?;
+            file.set_view(&self.extents, self.run.together as usize).map_err(self.io("set the view of"))?;
         }
-        Ok(Opened::MpiIo(file))
+        Ok(BenchFile::MpiIo(file))
     }
 
-    /// Caches are as they are wanted.
-    fn ready(&self, file: &Opened, buffer: &mut Buffer) -> Result<(), Failed> {
+    /// Fills or drops the page cache, as the run requires.
+    fn prepare_caches(&self, file: &BenchFile, buffer: &mut Buffer) -> Result<(), RankError> {
         if self.run.operation == Operation::ReRead {
             self.access(file, &[], buffer)?;
         }
-        // Direct writes, too, would have to throw out what filling the file has left there.
+        // Also for direct I/O: direct writes would have to drop the pages that filling the file has left.
         if self.run.cache != Cache::Keep {
             let file = File::open(&self.path).map_err(self.io("open"))?;
             let dropped = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
@@ -295,92 +296,93 @@ impl<'a> Measurement<'a> {
         Ok(())
     }
 
-    /// The pieces of each call.
-    fn each_call(&self) -> impl Iterator<Item = &[Piece]> {
-        self.pieces.chunks(self.run.together as usize)
+    /// The extents of each call.
+    fn each_call(&self) -> impl Iterator<Item = &[Extent]> {
+        self.extents.chunks(self.run.together as usize)
     }
 
     fn longest_call(&self) -> u64 {
         self.each_call().map(bytes).max().unwrap_or(0)
     }
 
-    /// What is written by calls of several pieces, one after the other; ready before the clock runs.
+    /// Returns the data that calls with several extents write, without gaps; prepared before the
+    /// measurement. Empty for other calls.
     fn staged(&self) -> Vec<u8> {
         let is_needed = self.run.together > 1 && self.run.operation.writes();
-        let pieces = if is_needed { self.pieces.as_slice() } else { &[] };
-        let mut staged = Vec::with_capacity(bytes(pieces) as usize);
-        for piece in pieces {
-            staged.extend_from_slice(self.after.at(piece.offset, piece.length));
+        let extents = if is_needed { self.extents.as_slice() } else { &[] };
+        let mut staged = Vec::with_capacity(bytes(extents) as usize);
+        for extent in extents {
+            staged.extend_from_slice(self.after.at(extent.offset, extent.length));
         }
         staged
     }
 
-    /// Whether a piece is read, and whether it is written.
-    fn does(&self, number: usize) -> (bool, bool) {
+    /// Returns whether a call reads, and whether it writes.
+    fn reads_and_writes(&self, number: usize) -> (bool, bool) {
         match self.run.operation {
             Operation::Write | Operation::ReWrite => (false, true),
             Operation::Read | Operation::ReRead => (true, false),
             Operation::ReadModifyWrite => (true, true),
             Operation::Mixed => {
-                let lot = Scatter::new(self.rank).at(number as u64);
-                let reads = lot < (self.run.read_share * u64::MAX as f64) as u64;
+                let random = PositionRng::new(self.rank).at(number as u64);
+                let reads = random < (self.run.read_share * u64::MAX as f64) as u64;
                 (reads, !reads)
             }
             Operation::None => (false, false),
         }
     }
 
-    /// Collective calls go on after an error, as the others wait for them.
-    fn access(&self, file: &Opened, staged: &[u8], buffer: &mut Buffer) -> Result<Accessed, Failed> {
+    /// Makes all calls. Collective calls continue after an error, because the other ranks wait for them.
+    fn access(&self, file: &BenchFile, staged: &[u8], buffer: &mut Buffer) -> Result<Accessed, RankError> {
         let mut accessed = Accessed::default();
         let mut failed = None;
         let mut position = 0;
-        for (number, pieces) in self.each_call().enumerate() {
+        for (number, extents) in self.each_call().enumerate() {
             accessed.first.get_or_insert_with(now);
-            let call = Call { number, pieces, position };
-            if let Err(why) = self.call(file, &call, staged, buffer, &mut accessed) {
+            let call = Call { number, extents, position };
+            if let Err(error) = self.call(file, &call, staged, buffer, &mut accessed) {
                 if !self.run.collective {
-                    return Err(why);
+                    return Err(error);
                 }
-                failed.get_or_insert(why);
+                failed.get_or_insert(error);
             }
-            position += bytes(pieces);
+            position += bytes(extents);
             accessed.last = Some(now());
             if self.run.burst > 0
                 && (number as u64 + 1).is_multiple_of(self.run.burst)
-                && position < bytes(&self.pieces)
+                && position < bytes(&self.extents)
             {
                 compute(self.run.compute);
             }
         }
         for number in self.each_call().count()..self.calls {
-            let nothing = Call { number, pieces: &[], position };
-            if let Err(why) = self.call(file, &nothing, staged, buffer, &mut Accessed::default()) {
-                failed.get_or_insert(why);
+            let empty = Call { number, extents: &[], position };
+            if let Err(error) = self.call(file, &empty, staged, buffer, &mut Accessed::default()) {
+                failed.get_or_insert(error);
             }
         }
-        let (writes, wrote) = (self.run.operation.writes(), accessed.written > 0);
-        if self.run.sync == Sync::End && if self.run.collective { writes } else { wrote } {
-            if let Err(why) = file.sync() {
-                failed.get_or_insert(self.io("sync")(why));
+        let wrote = if self.run.collective { self.run.operation.writes() } else { accessed.written > 0 };
+        if self.run.sync == Sync::End && wrote {
+            if let Err(error) = file.sync() {
+                failed.get_or_insert(self.io("sync")(error));
             }
             accessed.last = accessed.last.map(|_| now());
         }
         failed.map_or(Ok(accessed), Err)
     }
 
+    /// Makes one call, or a read and a write of the same extents.
     fn call(
         &self,
-        file: &Opened,
+        file: &BenchFile,
         call: &Call<'_>,
         staged: &[u8],
         buffer: &mut Buffer,
         accessed: &mut Accessed,
-    ) -> Result<(), Failed> {
-        let (reads, writes) = self.does(call.number);
-        let length = bytes(call.pieces);
-        let (offset, content) = match call.pieces {
-            // Nothing, or by the view.
+    ) -> Result<(), RankError> {
+        let (reads, writes) = self.reads_and_writes(call.number);
+        let length = bytes(call.extents);
+        let (offset, content) = match call.extents {
             [] => (call.position, [].as_slice()),
             _ if self.run.together > 1 => {
                 let end = (call.position + length) as usize;
@@ -388,12 +390,12 @@ impl<'a> Measurement<'a> {
             }
             [one, ..] => (one.offset, self.after.at(one.offset, one.length)),
         };
-        let read = if reads { self.read(file, call.pieces, offset, buffer) } else { Ok(()) };
+        let read = if reads { self.read(file, call.extents, offset, buffer) } else { Ok(()) };
         if reads && read.is_ok() {
             accessed.read += length;
             accessed.calls += 1;
         }
-        // The others wait in a collective call for one that could not read, too.
+        // In a collective call the others also wait for a rank whose read failed.
         if writes && (read.is_ok() || self.run.collective) {
             file.write(content, offset).map_err(self.io("write"))?;
             accessed.written += length;
@@ -408,48 +410,62 @@ impl<'a> Measurement<'a> {
         read
     }
 
-    /// Reads pieces by one call, and compares them.
-    fn read(&self, file: &Opened, pieces: &[Piece], offset: u64, buffer: &mut Buffer) -> Result<(), Failed> {
-        let found = buffer.of(bytes(pieces));
+    /// Reads extents with one call and verifies them.
+    fn read(
+        &self,
+        file: &BenchFile,
+        extents: &[Extent],
+        offset: u64,
+        buffer: &mut Buffer,
+    ) -> Result<(), RankError> {
+        let found = buffer.slice(bytes(extents));
         file.read(found, offset).map_err(self.io("read"))?;
-        let mut rest = &*found;
-        for piece in pieces {
-            let (own, others) = rest.split_at(piece.length as usize);
-            self.compare(&self.before, piece.offset, own, self.run.verify)?;
-            rest = others;
+        let mut remaining = &*found;
+        for extent in extents {
+            let (bytes, others) = remaining.split_at(extent.length as usize);
+            self.compare(&self.before, extent.offset, bytes, self.run.verify)?;
+            remaining = others;
         }
         Ok(())
     }
 
-    fn compare(&self, with: &Content, offset: u64, found: &[u8], how: Verify) -> Result<(), Failed> {
-        if how == Verify::None {
-            return Ok(());
-        }
-        with.check(offset, found, how == Verify::All).map_err(|mismatch| Failed::Content {
+    fn compare(
+        &self,
+        expected: &Content,
+        offset: u64,
+        found: &[u8],
+        verify: Verify,
+    ) -> Result<(), RankError> {
+        let compare = match verify {
+            Verify::None => return Ok(()),
+            Verify::Ends => Compare::Ends,
+            Verify::All => Compare::All,
+        };
+        expected.check(offset, found, compare).map_err(|mismatch| RankError::Content {
             rank: self.rank,
             path: self.path.clone(),
             mismatch,
         })
     }
 
-    /// Reads what was written, and compares it.
-    fn check(&self, buffer: &mut Buffer) -> Result<(), Failed> {
+    /// Reads the written data and verifies all of it.
+    fn verify_written(&self, buffer: &mut Buffer) -> Result<(), RankError> {
         if self.run.verify == Verify::None || !self.run.operation.writes() {
             return Ok(());
         }
         let file = File::open(&self.path).map_err(self.io("open"))?;
-        for (number, piece) in self.pieces.iter().enumerate() {
-            let found = buffer.of(piece.length);
-            file.read_exact_at(found, piece.offset).map_err(self.io("read"))?;
-            let content =
-                if self.does(number / self.run.together as usize).1 { &self.after } else { &self.before };
-            self.compare(content, piece.offset, found, Verify::All)?;
+        for (number, extent) in self.extents.iter().enumerate() {
+            let found = buffer.slice(extent.length);
+            file.read_exact_at(found, extent.offset).map_err(self.io("read"))?;
+            let (_, writes) = self.reads_and_writes(number / self.run.together as usize);
+            let content = if writes { &self.after } else { &self.before };
+            self.compare(content, extent.offset, found, Verify::All)?;
         }
         Ok(())
     }
 }
 
-/// What was accessed, and when.
+/// Accessed bytes, number of calls, and times.
 #[derive(Clone, Copy, Debug, Default)]
 struct Accessed {
     first: Option<u64>,
@@ -459,15 +475,29 @@ struct Accessed {
     calls: u64,
 }
 
-/// One call: which, of which pieces, and how many bytes those before it have.
+/// One call, or a read and a write of the same extents.
 struct Call<'a> {
     number: usize,
-    pieces: &'a [Piece],
+    extents: &'a [Extent],
+    /// Bytes of the calls before: the offset in a view.
     position: u64,
 }
 
-fn bytes(pieces: &[Piece]) -> u64 {
-    pieces.iter().map(|piece| piece.length).sum()
+/// Returns the most extents of a rank, and the bytes of all extents of all ranks.
+fn extents_of_all_ranks(pattern: &Pattern, ranks: u64) -> Result<(usize, u64), PatternError> {
+    let (mut most, mut accessed) = (0usize, 0);
+    for rank in 0..ranks {
+        let extents = pattern.extents(rank, ranks)?;
+        let (count, bytes) =
+            extents.fold((0, 0), |(count, bytes), extent| (count + 1, bytes + extent.length));
+        most = most.max(count);
+        accessed += bytes;
+    }
+    Ok((most, accessed))
+}
+
+fn bytes(extents: &[Extent]) -> u64 {
+    extents.iter().map(|extent| extent.length).sum()
 }
 
 fn pause(pauses: &[Pause], rank: u64) {
@@ -476,24 +506,24 @@ fn pause(pauses: &[Pause], rank: u64) {
     }
 }
 
-/// Tells how a step went, and learns whether all can go on.
-fn agree<T>(place: &mut Place, step: Result<T, Failed>) -> Result<T, Failed> {
+/// Reports the result of a step, and waits until all ranks have succeeded in it.
+fn agree<T>(link: &mut RankLink, step: Result<T, RankError>) -> Result<T, RankError> {
     match step {
         Ok(value) => {
-            place.tell(&Told::Ok(()))?;
-            place.hear::<()>()?;
+            link.send(&StepResult::Ok(()))?;
+            link.receive::<()>()?;
             Ok(value)
         }
         Err(failed) => {
-            place.tell(&Told::<()>::Err(failed.to_string()))?;
-            // Under MPI all hear together that it is over.
-            let _ = place.hear::<()>();
+            link.send(&StepResult::<()>::Err(failed.to_string()))?;
+            // Under MPI all ranks receive together that the measurement has ended.
+            let _ = link.receive::<()>();
             Err(failed)
         }
     }
 }
 
-/// Keeps the processor busy, as an application between its bursts.
+/// Keeps the processor busy, as an application does between bursts of I/O.
 fn compute(time: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < time {
@@ -501,14 +531,14 @@ fn compute(time: Duration) {
     }
 }
 
-/// Where large arrays begin after a page: behind what `malloc` keeps of them.
+/// Offset of unaligned memory from a page, bytes: large arrays from `malloc` begin after its header.
 const UNALIGNED: usize = 16;
 
-/// Memory to read into, touched before the clock runs.
+/// Memory that reads fill. Its pages are touched before the measurement.
 struct Buffer {
     bytes: Vec<u8>,
     start: usize,
-    /// From `start`: which part is next, a multiple of `step`.
+    /// Begin of the next part, relative to `start`; a multiple of `step`.
     next: usize,
     step: usize,
 }
@@ -523,8 +553,8 @@ impl Buffer {
         Buffer { bytes, start, step, next: 0 }
     }
 
-    /// The next part of so many bytes, and the first after the last.
-    fn of(&mut self, length: u64) -> &mut [u8] {
+    /// Returns the next part of this length; after the last part the first.
+    fn slice(&mut self, length: u64) -> &mut [u8] {
         let length = length as usize;
         if self.start + self.next + length > self.bytes.len() {
             self.next = 0;

@@ -1,51 +1,51 @@
-//! A suite of measurements, as its configuration file says it.
+//! Suites of measurements and their configuration files.
 
-use crate::pattern::{Impossible, Pattern, Piece, optional_bytes};
+use crate::pattern::{Extent, Pattern, PatternError, optional_bytes};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What is done with every piece.
+/// What a run does with every extent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Operation {
-    /// Into a new file.
+    /// Writes to a new file.
     #[default]
     Write,
-    /// Over what is there.
+    /// Overwrites existing data.
     ReWrite,
-    /// For the first time since it was written.
+    /// Reads the data for the first time after it was written.
     Read,
-    /// Once more: the same accesses have been made before the clock runs.
+    /// Reads again: the same accesses were made before the measurement.
     ReRead,
-    /// Each piece is read and written.
+    /// Reads and writes each extent.
     ReadModifyWrite,
-    /// Some pieces are read, the others written: see [`Run::read_share`].
+    /// Reads some extents and writes the others: see [`Run::read_share`].
     Mixed,
-    /// Nothing: what the benchmark itself takes.
+    /// Accesses nothing, which measures the overhead of the benchmark.
     None,
 }
 
 impl Operation {
-    /// The file has its content before the clock runs.
+    /// True if the file has content before the measurement.
     #[must_use]
     pub fn needs_content(self) -> bool {
         !matches!(self, Operation::Write | Operation::None)
     }
 
-    /// Pieces may be read.
+    /// True if extents may be read.
     #[must_use]
     pub fn reads(self) -> bool {
         self.needs_content() && self != Operation::ReWrite
     }
 
-    /// Pieces may be written.
+    /// True if extents may be written.
     #[must_use]
     pub fn writes(self) -> bool {
         !matches!(self, Operation::Read | Operation::ReRead | Operation::None)
     }
 }
 
-/// How files are accessed.
+/// Calls that access files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Interface {
@@ -56,21 +56,21 @@ pub enum Interface {
     MpiIo,
 }
 
-/// How long a process waits.
+/// Time that a process waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Pause(#[serde(with = "miot_proto::units::duration")] pub Duration);
 
-/// What becomes of the page cache.
+/// Use of the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cache {
-    /// Is used as it comes.
+    /// Use the cache as it is.
     #[default]
     Keep,
-    /// What the file has in it is dropped before the clock runs (`POSIX_FADV_DONTNEED`).
+    /// Drop the pages of the file before the measurement (`POSIX_FADV_DONTNEED`).
     Drop,
-    /// Is bypassed (`O_DIRECT`): pieces must be multiples of 4096 bytes.
+    /// Bypass the cache (`O_DIRECT`): offsets and lengths must be multiples of 4096 bytes.
     Direct,
 }
 
@@ -78,25 +78,26 @@ pub enum Cache {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sync {
-    /// Never, unless the file system does it.
+    /// When the file system does it.
     #[default]
     Never,
-    /// After the last piece of each process, within T.
+    /// After the last extent of each process, within T.
     End,
-    /// After each piece.
+    /// After each extent.
     Each,
 }
 
-/// How much of what is read is compared.
+/// Which bytes are verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verify {
-    /// Nothing.
+    /// No bytes.
     None,
-    /// The first and last eight bytes of each piece that is read; all that was written, after the clock has stopped.
+    /// The first and last eight bytes of each extent that is read; all written bytes, after the
+    /// measurement.
     #[default]
     Ends,
-    /// All that is read, which takes time within T; all that was written, after the clock has stopped.
+    /// All bytes that are read, which takes time within T; all written bytes, after the measurement.
     All,
 }
 
@@ -104,62 +105,65 @@ pub enum Verify {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Run {
-    /// What it is called in the results.
+    /// Name in the results.
     pub name: String,
     /// Which bytes are accessed.
     #[serde(flatten)]
     pub pattern: Pattern,
-    /// What is done.
+    /// What the processes do.
     #[serde(default)]
     pub operation: Operation,
-    /// Share of pieces that a mixed run reads.
+    /// Share of extents that a mixed run reads, 0 to 1. Default: 0.5.
     #[serde(default = "half")]
     pub read_share: f64,
-    /// Each process has a file of its own, in which it has the pieces of rank 0 of one process.
+    /// Each process has its own file, which it accesses as if it were the only process.
     #[serde(default)]
     pub file_per_process: bool,
-    /// What becomes of the page cache.
+    /// Use of the page cache.
     #[serde(default)]
     pub cache: Cache,
     /// When data is made durable.
     #[serde(default)]
     pub sync: Sync,
-    /// How much is compared.
+    /// Which bytes are verified.
     #[serde(default)]
     pub verify: Verify,
-    /// Pieces in a row before the process computes; 0: it never does.
+    /// Calls between two computing phases; 0: no computing.
     #[serde(default)]
     pub burst: u64,
-    /// How long it computes after each burst.
+    /// Time that the process computes after each burst.
     #[serde(default, with = "miot_proto::units::duration")]
     pub compute: Duration,
-    /// With which calls.
+    /// Calls that access the file.
     #[serde(default)]
     pub interface: Interface,
-    /// With the collective calls of MPI-IO: all processes call together.
+    /// Use the collective calls of MPI-IO: all processes call together.
     #[serde(default)]
     pub collective: bool,
-    /// Pieces of a call of MPI-IO, through a file type.
+    /// Extents that one call of MPI-IO accesses, through a file type. Default: 1.
     #[serde(default = "one")]
     pub together: u64,
-    /// Bytes of memory of each process that data come from and go to, in turn; at least those of one call, at most 1 TiB. Little of it stays in
-    /// the processor's cache.
+    /// Bytes of memory of each process that the calls use in turn, so that little of it stays in the
+    /// processor's cache; at least those of one call, at most 1 TiB. Default: 0.
     #[serde(default, with = "miot_proto::units::bytes")]
     pub memory: u64,
-    /// Data that are read go to memory that begins at a page, as most benchmarks have it and [`Cache::Direct`] needs it; else to where `malloc`
-    /// lets large arrays of programs begin, 16 bytes after that, which is faster for some processors.
+    /// Reads fill memory that begins at a page, as in most benchmarks and as [`Cache::Direct`] requires.
+    /// Otherwise it begins 16 bytes after a page, as large arrays from `malloc` do, which is faster on some
+    /// processors. Default: true.
     #[serde(default = "yes")]
     pub aligned: bool,
-    /// Repetitions in a row that access one file, as the phases of an application do; then there is a new one.
+    /// Consecutive repetitions that access one file, as the phases of an application do. Then a new file is
+    /// created. Default: 1.
     #[serde(default = "one")]
     pub phases: u64,
-    /// Bytes from where a phase accesses the file to where the next does; `None`: behind all of it.
+    /// Bytes from the begin of a phase in the file to the begin of the next; `None`: the bytes of a phase.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_bytes")]
     pub advance: Option<u64>,
-    /// How long each process, by rank, waits between the first barrier and its first access; those beyond the end do not.
+    /// Time that each process, by rank, waits between the first barrier and its first access; processes
+    /// beyond the end of the list do not wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<Pause>,
-    /// The same between its last access and the second barrier.
+    /// Time that each process, by rank, waits between its last access and the second barrier.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub linger: Vec<Pause>,
 }
@@ -172,17 +176,18 @@ fn one() -> u64 {
     1
 }
 
-/// Measurements, one after the other.
+/// A sequence of measurements.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Suite {
-    /// Processes that take part.
+    /// Number of processes. Default: 2.
     #[serde(default = "two")]
     pub processes: u64,
-    /// Repetitions of each measurement at most.
+    /// Most repetitions of each measurement. Default: 10.
     #[serde(default = "ten")]
     pub repetitions: usize,
-    /// A measurement is repeated, three times at least, until its 95 % confidence interval is within this share of the mean.
+    /// A measurement is repeated, at least three times, until half of its 95 % confidence interval is at most
+    /// this share of the mean. Default: 0.05.
     #[serde(default = "five_percent")]
     pub precision: f64,
     /// The measurements.
@@ -208,79 +213,79 @@ fn five_percent() -> f64 {
 
 /// Why a suite cannot be run.
 #[derive(Debug, thiserror::Error)]
-pub enum Wrong {
-    /// Not TOML, or not what a suite is made of.
+pub enum SuiteError {
+    /// Not TOML, or not the keys and values of a suite.
     #[error("{0}")]
     Syntax(#[from] toml::de::Error),
-    /// A pattern cannot be.
-    #[error("run `{run}`: {why}")]
+    /// The pattern of a run is invalid.
+    #[error("run `{run}`: {reason}")]
     Pattern {
-        /// Its name.
+        /// Name of the run.
         run: String,
-        /// Why.
-        why: Impossible,
+        /// What is wrong with the pattern.
+        reason: PatternError,
     },
-    /// Something else about a run.
-    #[error("run `{run}`: {why}")]
+    /// Another setting of a run is invalid.
+    #[error("run `{run}`: {reason}")]
     Run {
-        /// Its name.
+        /// Name of the run.
         run: String,
         /// What is wrong and what to do.
-        why: String,
+        reason: &'static str,
     },
-    /// About all of it.
+    /// A setting of the suite is invalid.
     #[error("{0}")]
     Suite(&'static str),
 }
 
-/// The configuration file of a suite.
+/// Returns the text of the configuration file of a suite.
 ///
 /// # Errors
-/// If a number is more than TOML can say.
-pub fn text(suite: &Suite) -> Result<String, toml::ser::Error> {
+/// If a number is too large for TOML.
+pub fn to_toml(suite: &Suite) -> Result<String, toml::ser::Error> {
     toml::to_string(suite)
 }
 
 impl Suite {
-    /// These runs, and nothing but defaults.
+    /// Creates a suite of these runs with the default settings.
     #[must_use]
-    pub fn of(runs: Vec<Run>) -> Suite {
+    pub fn with_runs(runs: Vec<Run>) -> Suite {
         Suite { processes: two(), repetitions: ten(), precision: five_percent(), runs }
     }
 
-    /// Reads a configuration file's text, and checks it.
+    /// Parses and checks the text of a configuration file.
     ///
     /// # Errors
-    /// [`Wrong`].
-    pub fn parse(text: &str) -> Result<Suite, Wrong> {
+    /// [`SuiteError`].
+    pub fn parse(text: &str) -> Result<Suite, SuiteError> {
         let suite: Suite = toml::from_str(text)?;
         suite.check()?;
         Ok(suite)
     }
 
-    /// Checks what the types do not.
+    /// Checks the limits that the types do not express.
     ///
     /// # Errors
-    /// [`Wrong`].
-    pub fn check(&self) -> Result<(), Wrong> {
+    /// [`SuiteError`].
+    pub fn check(&self) -> Result<(), SuiteError> {
         if self.runs.is_empty() {
-            return Err(Wrong::Suite("there is no [[run]]: nothing to measure"));
+            return Err(SuiteError::Suite("nothing to measure: the suite has no [[run]]"));
         }
         if self.processes == 0 || self.repetitions == 0 {
-            return Err(Wrong::Suite("`processes` and `repetitions` must be at least 1"));
+            return Err(SuiteError::Suite("`processes` and `repetitions` must be at least 1"));
         }
         if !(self.precision > 0.0 && self.precision < 1.0) {
-            return Err(Wrong::Suite("`precision` is a share between 0 and 1, such as 0.05"));
+            return Err(SuiteError::Suite("`precision` must be a share between 0 and 1, e.g. 0.05"));
         }
         self.runs.iter().try_for_each(|run| run.check(self.processes))
     }
 }
 
-/// Of [`Run::memory`].
-const MOST_MEMORY: u64 = 1 << 40;
+/// Maximum of [`Run::memory`], bytes.
+const MAX_MEMORY: u64 = 1 << 40;
 
 impl Run {
-    /// A run with nothing but defaults.
+    /// Creates a run with the default settings.
     #[must_use]
     pub fn new(name: &str, pattern: Pattern) -> Run {
         Run {
@@ -306,84 +311,88 @@ impl Run {
         }
     }
 
-    /// Rank and number of processes that decide which pieces a process has.
+    /// Returns the rank and the number of processes with which the pattern is evaluated for a process: its
+    /// own, or 0 of 1 with a file per process.
     #[must_use]
-    pub fn place(&self, rank: u64, processes: u64) -> (u64, u64) {
+    pub fn pattern_rank(&self, rank: u64, processes: u64) -> (u64, u64) {
         if self.file_per_process { (0, 1) } else { (rank, processes) }
     }
 
-    /// Where the pieces of a phase, counted from 0, begin in a file that so many processes share.
+    /// Returns the offset at which a phase, counted from 0, begins in a file that `sharing` processes access.
     ///
     /// # Errors
-    /// [`Impossible`].
-    pub fn begin(&self, phase: u64, sharing: u64) -> Result<u64, Impossible> {
+    /// [`PatternError`].
+    pub fn phase_offset(&self, phase: u64, sharing: u64) -> Result<u64, PatternError> {
         let bytes = self.pattern.file_bytes(sharing)?;
         let begin = self.advance.unwrap_or(bytes).checked_mul(phase);
         let fits = |begin: &u64| begin.checked_add(bytes).is_some_and(|end| i64::try_from(end).is_ok());
-        begin.filter(fits).ok_or(Impossible::TooLong)
+        begin.filter(fits).ok_or(PatternError::TooLong)
     }
 
-    /// Bytes of the file that so many processes share, after the last of its phases.
+    /// Returns the size of a file that `sharing` processes access, after its last phase.
     ///
     /// # Errors
-    /// [`Impossible`].
-    pub fn file_bytes(&self, sharing: u64) -> Result<u64, Impossible> {
-        Ok(self.begin(self.phases.saturating_sub(1), sharing)? + self.pattern.file_bytes(sharing)?)
+    /// [`PatternError`].
+    pub fn file_bytes(&self, sharing: u64) -> Result<u64, PatternError> {
+        Ok(self.phase_offset(self.phases.saturating_sub(1), sharing)? + self.pattern.file_bytes(sharing)?)
     }
 
-    fn check(&self, processes: u64) -> Result<(), Wrong> {
-        let wrong = |why: &str| Err(Wrong::Run { run: self.name.clone(), why: why.to_owned() });
-        let (_, sharing) = self.place(0, processes);
+    /// Checks the settings of the run.
+    fn check(&self, processes: u64) -> Result<(), SuiteError> {
+        let wrong = |reason| Err(SuiteError::Run { run: self.name.clone(), reason });
+        let (_, sharing) = self.pattern_rank(0, processes);
         if self.phases == 0 {
-            return wrong("`phases` is at least 1");
+            return wrong("`phases` must be at least 1");
         }
-        self.file_bytes(sharing).map_err(|why| Wrong::Pattern { run: self.name.clone(), why })?;
+        self.file_bytes(sharing).map_err(|reason| SuiteError::Pattern { run: self.name.clone(), reason })?;
         if self.operation.writes() && self.pattern.overlaps() && sharing > 1 {
             return wrong(
                 "several processes would write the same bytes: use `file-per-process = true`, a pattern without overlap, or an operation that reads",
             );
         }
         if !(0.0..=1.0).contains(&self.read_share) {
-            return wrong("`read-share` is a share between 0 and 1");
+            return wrong("`read-share` must be a share between 0 and 1");
         }
         if self.interface == Interface::Posix && (self.collective || self.together > 1) {
-            return wrong("`collective` and `together` are of MPI-IO: add `interface = \"mpi-io\"`");
+            return wrong("`collective` and `together` need MPI-IO: add `interface = \"mpi-io\"`");
         }
         if self.interface == Interface::MpiIo && self.cache == Cache::Direct {
             return wrong(
-                "MPI-IO does not bypass the cache: use `cache = \"drop\"`, or `interface = \"posix\"`",
+                "MPI-IO cannot bypass the cache: use `cache = \"drop\"` or `interface = \"posix\"`",
             );
         }
         if self.cache == Cache::Direct && !self.aligned {
             return wrong(
-                "`cache = \"direct\"` needs memory that begins at a page: leave out `aligned = false` (--unaligned)",
+                "`cache = \"direct\"` needs memory that begins at a page: remove `aligned = false` (--unaligned)",
             );
         }
         if self.together == 0 {
-            return wrong("`together` is at least 1");
+            return wrong("`together` must be at least 1");
         }
-        if self.memory > MOST_MEMORY {
-            return wrong("`memory` is at most 1 TiB");
+        if self.memory > MAX_MEMORY {
+            return wrong("`memory` must be at most 1 TiB");
         }
         if self.collective && self.file_per_process {
             return wrong(
-                "collective calls are on a file of all processes: not with `file-per-process = true`",
+                "collective calls need a file that all processes share: remove `file-per-process = true`",
             );
         }
         if self.collective && self.operation == Operation::Mixed {
-            return wrong("in a collective call all read or all write: not with `operation = \"mixed\"`");
+            return wrong(
+                "in a collective call all processes read or all write: do not use `operation = \"mixed\"`",
+            );
         }
         if self.collective && self.sync == Sync::Each {
             return wrong("collective runs make data durable at the end: use `sync = \"end\"`");
         }
         if self.cache == Cache::Direct {
-            let pieces = (0..sharing).filter_map(|rank| self.pattern.pieces(rank, sharing).ok()).flatten();
+            let extents = (0..sharing).filter_map(|rank| self.pattern.extents(rank, sharing).ok()).flatten();
             let page = crate::content::ALIGNMENT as u64;
             let is_whole = |bytes: u64| bytes.is_multiple_of(page);
-            let is_aligned = |piece: Piece| is_whole(piece.offset) && is_whole(piece.length);
-            if !pieces.into_iter().all(is_aligned) || !self.advance.is_none_or(is_whole) {
+            let is_aligned = |extent: Extent| is_whole(extent.offset) && is_whole(extent.length);
+            if !extents.into_iter().all(is_aligned) || !self.advance.is_none_or(is_whole) {
                 return wrong(
-                    "`cache = \"direct\"` needs pieces that begin and end at multiples of 4096 bytes",
+                    "`cache = \"direct\"` needs offsets and lengths that are multiples of 4096 bytes",
                 );
             }
         }
@@ -397,7 +406,7 @@ mod tests {
     use crate::Pattern;
 
     #[test]
-    fn a_suite_is_read_and_written() {
+    fn suite_survives_writing_and_parsing() {
         let text = r#"
             processes = 4
             [[run]]
@@ -424,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_told_why() {
+    fn invalid_suites_are_refused_with_the_reason() {
         let run = |lines: &str| format!("[[run]]\nname = \"x\"\n{lines}");
         let cases = [
             ("processes = 2\nrun = []".to_owned(), "nothing to measure"),

@@ -1,84 +1,88 @@
-//! A rank of a measurement as MPI sees it. Rank 0 passes on what the conductor says, a thread of the same process, and what the ranks answer.
+//! A rank of a measurement under MPI. Rank 0 passes on the messages of the coordinator, a thread of the
+//! same process, and collects the answers of all ranks.
 
-use super::{Failed, Mpi};
+use super::{Mpi, MpiError};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Instead of a length: the conductor has gone.
-const GONE: u64 = u64::MAX;
+/// Sent in place of a length when the coordinator has ended.
+const COORDINATOR_ENDED: u64 = u64::MAX;
 
-/// The side of a rank.
+/// A member of an MPI job.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct MpiMember {
     mpi: Arc<Mpi>,
     rank: u64,
-    /// At rank 0.
-    conductor: Option<Conductor>,
+    /// `Some` at rank 0.
+    coordinator: Option<Coordinator>,
     shares_clock: bool,
 }
 
+/// Channels of rank 0 to the thread of the coordinator.
 #[derive(Debug)]
-struct Conductor {
-    orders: Receiver<Vec<u8>>,
-    reports: Sender<Vec<Vec<u8>>>,
+struct Coordinator {
+    commands: Receiver<Vec<u8>>,
+    answers: Sender<Vec<Vec<u8>>>,
 }
 
-/// The side of the conductor.
+/// Channels of the coordinator to rank 0.
 #[derive(Debug)]
-pub(crate) struct Everyone {
-    orders: Sender<Vec<u8>>,
-    reports: Receiver<Vec<Vec<u8>>>,
+pub(crate) struct CoordinatorSide {
+    commands: Sender<Vec<u8>>,
+    answers: Receiver<Vec<Vec<u8>>>,
 }
 
-impl Everyone {
-    pub(crate) fn tell(&self, message: Vec<u8>) -> io::Result<()> {
-        self.orders.send(message).map_err(|_| gone())
+impl CoordinatorSide {
+    /// Sends a message to all ranks.
+    pub(crate) fn send(&self, message: Vec<u8>) -> io::Result<()> {
+        self.commands.send(message).map_err(|_| disconnected())
     }
 
-    pub(crate) fn hear(&self) -> io::Result<Vec<Vec<u8>>> {
-        self.reports.recv().map_err(|_| gone())
+    /// Waits for a message of each rank.
+    pub(crate) fn receive(&self) -> io::Result<Vec<Vec<u8>>> {
+        self.answers.recv().map_err(|_| disconnected())
     }
 }
 
-fn gone() -> io::Error {
-    io::Error::other("the other side has gone")
+fn disconnected() -> io::Error {
+    io::Error::other("the other side has ended")
 }
 
-impl Member {
-    /// This process among those that were launched; at rank 0 with the conductor's side.
+impl MpiMember {
+    /// Joins the launched processes. At rank 0 it also returns the channels of the coordinator.
     ///
     /// # Errors
-    /// [`Failed`].
-    pub(crate) fn join(mpi: &Arc<Mpi>) -> Result<(Member, Option<Everyone>), Failed> {
+    /// [`MpiError`].
+    pub(crate) fn join(mpi: &Arc<Mpi>) -> Result<(MpiMember, Option<CoordinatorSide>), MpiError> {
         let rank = mpi.rank()? as u64;
-        let mut everyone = None;
-        let conductor = (rank == 0).then(|| {
-            let ((orders_in, orders), (reports, reports_out)) = (channel(), channel());
-            everyone = Some(Everyone { orders: orders_in, reports: reports_out });
-            Conductor { orders, reports }
+        let mut side = None;
+        let coordinator = (rank == 0).then(|| {
+            let ((commands_in, commands), (answers, answers_out)) = (channel(), channel());
+            side = Some(CoordinatorSide { commands: commands_in, answers: answers_out });
+            Coordinator { commands, answers }
         });
-        let mut member = Member { mpi: Arc::clone(mpi), rank, conductor, shares_clock: true };
-        // Clocks count from the boot of a machine.
+        let mut member = MpiMember { mpi: Arc::clone(mpi), rank, coordinator, shares_clock: true };
+        // The monotonic clock counts from the boot of the machine, so the same boot is the same clock.
         let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let boots = mpi.gather(&boot, rank == 0)?;
         let mut same = [u8::from(boots.iter().all(|it| *it == boots[0]))];
         mpi.broadcast(&mut same)?;
         member.shares_clock = same == [1];
-        Ok((member, everyone))
+        Ok((member, side))
     }
 
-    /// MPI.
+    /// The MPI library.
     pub(crate) fn mpi(&self) -> &Arc<Mpi> {
         &self.mpi
     }
 
-    /// Which one this is.
+    /// Number of the rank.
     pub(crate) fn rank(&self) -> u64 {
         self.rank
     }
 
-    /// All ranks are on one machine.
+    /// True if all ranks run on one machine.
     pub(crate) fn shares_clock(&self) -> bool {
         self.shares_clock
     }
@@ -87,25 +91,28 @@ impl Member {
         self.mpi.barrier().map_err(io::Error::other)
     }
 
-    pub(crate) fn tell(&self, message: &[u8]) -> io::Result<()> {
+    /// Sends a message to the coordinator. All ranks must call this together.
+    pub(crate) fn send(&self, message: &[u8]) -> io::Result<()> {
         let all = self.mpi.gather(message, self.rank == 0).map_err(io::Error::other)?;
-        if let Some(conductor) = &self.conductor {
-            // If nobody wants it any more, the next order says so to all.
-            let _ = conductor.reports.send(all);
+        if let Some(coordinator) = &self.coordinator {
+            // If the coordinator has ended, the next `receive` reports it to all ranks.
+            let _ = coordinator.answers.send(all);
         }
         Ok(())
     }
 
-    pub(crate) fn hear(&self) -> io::Result<Vec<u8>> {
-        let order = self.conductor.as_ref().map(|conductor| conductor.orders.recv());
-        let mut message = order.unwrap_or_else(|| Ok(Vec::new()));
-        let mut length = message.as_ref().map_or(GONE, |message| message.len() as u64).to_le_bytes();
+    /// Waits for a message of the coordinator. All ranks must call this together.
+    pub(crate) fn receive(&self) -> io::Result<Vec<u8>> {
+        let command = self.coordinator.as_ref().map(|coordinator| coordinator.commands.recv());
+        let mut message = command.unwrap_or_else(|| Ok(Vec::new()));
+        let mut length =
+            message.as_ref().map_or(COORDINATOR_ENDED, |message| message.len() as u64).to_le_bytes();
         self.mpi.broadcast(&mut length).map_err(io::Error::other)?;
         let length = u64::from_le_bytes(length);
-        if length == GONE {
-            return Err(gone());
+        if length == COORDINATOR_ENDED {
+            return Err(disconnected());
         }
-        let message = message.as_mut().map_err(|_| gone())?;
+        let message = message.as_mut().map_err(|_| disconnected())?;
         message.resize(usize::try_from(length).map_err(io::Error::other)?, 0);
         self.mpi.broadcast(message).map_err(io::Error::other)?;
         Ok(std::mem::take(message))

@@ -1,68 +1,68 @@
-//! MPI, found when the program runs: the library that the launcher uses, without its headers when MIOT is built.
+//! MPI, loaded at run time: the library of the launcher. The build of MIOT needs no MPI headers.
 //!
-//! The crate `mpi` has nothing for files, and a program that is built with it needs libclang and works with one MPI only. Here the two binary
-//! interfaces are known that the MPI hook knows too: MPICH's (also of Intel MPI, MVAPICH, Cray MPICH) and Open MPI's. Handles are
-//! passed as they come, in whole registers.
+//! The crate `mpi` has no functions for files; a build with it needs libclang, and the program works with
+//! one MPI only. This module supports the same two binary interfaces as the MPI hook: that of MPICH (also
+//! Intel MPI, MVAPICH, Cray MPICH) and that of Open MPI. Handles are passed unchanged, in whole registers.
 //!
-//! All calls are made by one thread.
+//! One thread makes all calls.
 
 mod file;
 mod member;
 
 pub(crate) use file::SharedFile;
-pub(crate) use member::{Everyone, Member};
+pub(crate) use member::{CoordinatorSide, MpiMember};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 
-/// A handle: an integer in the low half, or a pointer.
+/// A handle: an integer in the lower half (MPICH), or a pointer (Open MPI).
 type Handle = usize;
 
-/// Environment variable that names the library, for launchers that are not known.
-const CHOSEN: &str = "MIOT_MPI_LIBRARY";
+/// Environment variable with the name of the library, for other launchers.
+const LIBRARY_VARIABLE: &str = "MIOT_MPI_LIBRARY";
 
 /// Why MPI cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Failed {
-    /// No library.
-    #[error("cannot load MPI ({tried}): {why}; set {CHOSEN} to the library of your mpiexec")]
+pub enum MpiError {
+    /// No library can be loaded.
+    #[error("cannot load MPI ({tried}): {why}; set {LIBRARY_VARIABLE} to the library of your mpiexec")]
     NotFound {
-        /// Which names.
+        /// Names that were tried.
         tried: String,
-        /// What the loader says of the last one.
+        /// Error of the loader for the last one.
         why: String,
     },
-    /// It is none of the two that are known.
+    /// The library has neither of the two interfaces.
     #[error("this MPI is neither MPICH nor Open MPI, nor compatible with one of them ({0})")]
     Unknown(String),
-    /// A function has failed.
+    /// A function failed.
     #[error("{function}: {why}")]
     Call {
-        /// Which.
+        /// Name of the function.
         function: &'static str,
-        /// What MPI says.
+        /// Error text of MPI.
         why: String,
     },
-    /// More than MPI can count.
-    #[error("{0} bytes in one call: MPI counts to 2147483647; make blocks smaller")]
+    /// More bytes than a count of MPI can hold.
+    #[error("{0} bytes in one call: MPI counts up to 2147483647; use smaller blocks")]
     TooLong(usize),
 }
 
 macro_rules! functions {
     ($($name:ident: $symbol:literal ($($argument:ty),*);)*) => {
-        /// The functions that are needed, with handles as whole registers.
+        /// The functions that MIOT calls, with handles as whole registers.
         struct Functions {
             $($name: unsafe extern "C" fn($($argument),*) -> c_int,)*
         }
 
         impl Functions {
-            fn of(library: &Library) -> Result<Functions, Failed> {
+            fn of(library: &Library) -> Result<Functions, MpiError> {
                 Ok(Functions {
                     $($name: {
-                        // SAFETY: the prototype of this function in MPI 3.1.
+                        // SAFETY: the type is the prototype of this function in MPI 3.1.
                         let found = unsafe { library.get($symbol.as_bytes()) };
-                        *found.map_err(|_| Failed::Unknown(format!("it has no {}", $symbol)))?
+                        *found.map_err(|_| MpiError::Unknown(format!("it has no {}", $symbol)))?
                     },)*
                 })
             }
@@ -95,13 +95,15 @@ functions! {
     write_at_all: "MPI_File_write_at_all" (Handle, i64, *const c_void, c_int, Handle, *mut Status);
 }
 
-/// Room for a status of either MPI.
+/// Memory for a status of either MPI.
 #[repr(C, align(8))]
 struct Status([u8; 24]);
 
-/// What names stand for.
+/// Handles of predefined objects.
 struct Constants {
+    /// `MPI_COMM_WORLD`.
     world: Handle,
+    /// `MPI_COMM_SELF`.
     own: Handle,
     byte: Handle,
     no_info: Handle,
@@ -113,7 +115,7 @@ impl Constants {
 
     fn of(library: &Library) -> Constants {
         let object = |name: &str| -> Option<Handle> {
-            // SAFETY: only the address of the object is taken.
+            // SAFETY: only the address of the object is used.
             let found = unsafe { library.get::<*mut c_void>(name.as_bytes()) };
             found.ok().map(|object| object.into_raw() as Handle)
         };
@@ -125,11 +127,11 @@ impl Constants {
     }
 }
 
-/// MPI, initialized.
+/// The initialized MPI library.
 pub struct Mpi {
     functions: Functions,
     constants: Constants,
-    /// Functions are used as long as this is.
+    /// Keeps the functions loaded.
     _library: [Library; 2],
 }
 
@@ -139,9 +141,10 @@ impl std::fmt::Debug for Mpi {
     }
 }
 
-/// Names of the library, by what the launcher has left in the environment.
-fn names() -> Vec<String> {
-    if let Ok(chosen) = std::env::var(CHOSEN) {
+/// Returns the names of the library in the order in which they are tried, by the environment that the
+/// launcher has set.
+fn library_names() -> Vec<String> {
+    if let Ok(chosen) = std::env::var(LIBRARY_VARIABLE) {
         return vec![chosen];
     }
     let mpich = ["libmpich.so.12", "libmpi.so.12"];
@@ -155,71 +158,80 @@ fn names() -> Vec<String> {
 }
 
 impl Mpi {
-    /// Loads the library of the launcher and joins the others that were launched. [`finalize`](Mpi::finalize) must be called in the end.
+    /// Loads the library of the launcher and initializes it. [`finalize`](Mpi::finalize) must be called at
+    /// the end.
     ///
     /// # Errors
-    /// [`Failed`].
-    pub fn init() -> Result<Mpi, Failed> {
-        let names = names();
+    /// [`MpiError`].
+    pub fn init() -> Result<Mpi, MpiError> {
+        let names = library_names();
         let mut why = String::new();
         let load = |name: &String| {
-            // SAFETY: a library that is meant to be loaded; global, as its own plug-ins look its symbols up in the program.
+            // SAFETY: an MPI library, whose initializers may run. Its symbols are global because its
+            // plug-ins look them up in the program.
             unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }
                 .map_err(|error| why = error.to_string())
                 .ok()
         };
         let Some(library) = names.iter().find_map(load) else {
-            return Err(Failed::NotFound { tried: names.join(", "), why });
+            return Err(MpiError::NotFound { tried: names.join(", "), why });
         };
-        // As the program's own calls would find them: those of a hook that is preloaded come first.
+        // Symbols are found as calls of the program find them: those of a preloaded hook come first.
         let program = Library::this();
         let mpi = Mpi {
             functions: Functions::of(&program)?,
             constants: Constants::of(&program),
             _library: [library, program],
         };
-        // SAFETY: no arguments to be parsed; it is the first call, and no other thread makes any.
+        // SAFETY:
+        // - null pointers: there are no arguments to parse;
+        // - this is the first call of MPI, and no other thread makes one.
         mpi.check("MPI_Init", unsafe { (mpi.functions.init)(null_mut(), null_mut()) })?;
         Ok(mpi)
     }
 
-    /// Leaves the others.
+    /// Finalizes MPI.
     ///
     /// # Errors
-    /// [`Failed::Call`].
-    pub fn finalize(&self) -> Result<(), Failed> {
-        // SAFETY: initialized, see `init`.
+    /// [`MpiError::Call`].
+    pub fn finalize(&self) -> Result<(), MpiError> {
+        // SAFETY: MPI is initialized, see `init`.
         self.check("MPI_Finalize", unsafe { (self.functions.finalize)() })
     }
 
-    fn check(&self, function: &'static str, code: c_int) -> Result<(), Failed> {
-        /// More than any MPI's `MPI_MAX_ERROR_STRING`.
-        const ROOM: usize = 8192;
+    /// Returns an error if the return code of a function is not `MPI_SUCCESS`.
+    fn check(&self, function: &'static str, code: c_int) -> Result<(), MpiError> {
+        /// Bytes; larger than `MPI_MAX_ERROR_STRING` of either MPI.
+        const MAX_ERROR_TEXT: usize = 8192;
         if code == 0 {
             return Ok(());
         }
-        let mut text = vec![0u8; ROOM];
+        let mut text = vec![0u8; MAX_ERROR_TEXT];
         let mut length = 0;
-        // SAFETY: room enough for any.
-        let said = unsafe { (self.functions.error_string)(code, text.as_mut_ptr().cast(), &raw mut length) };
-        text.truncate(if said == 0 { usize::try_from(length).unwrap_or(0) } else { 0 });
-        Err(Failed::Call { function, why: String::from_utf8_lossy(&text).trim().to_owned() })
+        // SAFETY: the buffer holds any error text.
+        let returned =
+            unsafe { (self.functions.error_string)(code, text.as_mut_ptr().cast(), &raw mut length) };
+        text.truncate(if returned == 0 { usize::try_from(length).unwrap_or(0) } else { 0 });
+        Err(MpiError::Call { function, why: String::from_utf8_lossy(&text).trim().to_owned() })
     }
 
-    fn rank(&self) -> Result<usize, Failed> {
+    fn rank(&self) -> Result<usize, MpiError> {
         let mut rank = 0;
-        // SAFETY: initialized, see `init`; a communicator of this MPI.
+        // SAFETY:
+        // - MPI is initialized, see `init`;
+        // - the communicator is one of this MPI;
+        // - `rank` is valid for writes.
         self.check("MPI_Comm_rank", unsafe {
             (self.functions.comm_rank)(self.constants.world, &raw mut rank)
         })?;
         Ok(rank as usize)
     }
 
-    /// How many were launched.
+    /// Number of launched processes.
     ///
     /// # Errors
-    /// [`Failed::Call`].
-    pub fn size(&self) -> Result<usize, Failed> {
+    /// [`MpiError::Call`].
+    pub fn size(&self) -> Result<usize, MpiError> {
         let mut size = 0;
         // SAFETY: as in `rank`.
         self.check("MPI_Comm_size", unsafe {
@@ -228,26 +240,26 @@ impl Mpi {
         Ok(size as usize)
     }
 
-    fn barrier(&self) -> Result<(), Failed> {
+    fn barrier(&self) -> Result<(), MpiError> {
         // SAFETY: as in `rank`.
         self.check("MPI_Barrier", unsafe { (self.functions.barrier)(self.constants.world) })
     }
 
-    /// The bytes of rank 0, everywhere.
-    fn broadcast(&self, bytes: &mut [u8]) -> Result<(), Failed> {
+    /// Copies the bytes of rank 0 to all ranks.
+    fn broadcast(&self, bytes: &mut [u8]) -> Result<(), MpiError> {
         let (count, world) = (count(bytes.len())?, self.constants.world);
-        // SAFETY: as in `rank`; so many bytes.
+        // SAFETY: as in `rank`; `bytes` is valid for reads and writes of `count` bytes.
         self.check("MPI_Bcast", unsafe {
             (self.functions.bcast)(address_mut(bytes), count, self.constants.byte, 0, world)
         })
     }
 
-    /// What each rank has, in order, at rank 0; elsewhere nothing.
-    fn gather(&self, bytes: &[u8], is_root: bool) -> Result<Vec<Vec<u8>>, Failed> {
+    /// Returns the bytes of each rank, in order, at rank 0 (`is_root`); elsewhere nothing.
+    fn gather(&self, bytes: &[u8], is_root: bool) -> Result<Vec<Vec<u8>>, MpiError> {
         let (byte, world) = (self.constants.byte, self.constants.world);
         let own = count(bytes.len())?;
         let mut lengths: Vec<c_int> = vec![0; if is_root { self.size()? } else { 0 }];
-        // SAFETY: as in `rank`; four bytes of each rank, for which there is room at rank 0.
+        // SAFETY: as in `rank`; each rank sends four bytes, and `lengths` at rank 0 holds those of all ranks.
         self.check("MPI_Gather", unsafe {
             (self.functions.gather)(
                 (&raw const own).cast(),
@@ -267,7 +279,7 @@ impl Mpi {
         };
         let begins: Vec<c_int> = lengths.iter().map(&mut begin).collect();
         let mut all = vec![0u8; end as usize];
-        // SAFETY: as above, of each rank as many as it has told.
+        // SAFETY: as above; each rank sends the length that it has announced, and `all` holds the sum.
         self.check("MPI_Gatherv", unsafe {
             (self.functions.gatherv)(
                 if bytes.is_empty() { null() } else { bytes.as_ptr().cast() },
@@ -286,11 +298,13 @@ impl Mpi {
     }
 }
 
-/// Where so many are: of none it would be a number that is `MPI_IN_PLACE` for Open MPI.
+/// Address of a slice; null for an empty one, whose dangling address could equal `MPI_IN_PLACE` of
+/// Open MPI.
 fn address_mut<T>(all: &mut [T]) -> *mut c_void {
     if all.is_empty() { null_mut() } else { all.as_mut_ptr().cast() }
 }
 
-fn count(bytes: usize) -> Result<c_int, Failed> {
-    c_int::try_from(bytes).map_err(|_| Failed::TooLong(bytes))
+/// Converts a length to a count of MPI.
+fn count(bytes: usize) -> Result<c_int, MpiError> {
+    c_int::try_from(bytes).map_err(|_| MpiError::TooLong(bytes))
 }

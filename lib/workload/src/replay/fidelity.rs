@@ -1,124 +1,126 @@
-//! How close a replay came to its trace.
+//! Differences between a replay and its trace.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A step that went another way than in the trace.
+/// A step with another result than in the trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// Operation.
+    /// Name of the operation.
     pub operation: String,
-    /// What it was on, as far as that is known.
+    /// Path, empty if it is unknown.
     pub path: String,
     /// Process id in the trace.
     pub pid: u32,
-    /// As in the trace: negative = −errno.
+    /// Result in the trace; negative = −errno.
     pub recorded: i64,
-    /// As it went here.
+    /// Result in the replay; negative = −errno.
     pub replayed: i64,
 }
 
-/// Differences that are kept.
-const EXAMPLES: usize = 100;
-/// How late a step may be and be told from later ones: a day.
-const LATEST: u64 = 86_400_000_000_000;
+/// Differences that are kept as examples.
+const MAX_EXAMPLES: usize = 100;
+/// Largest lateness that is distinguished, nanoseconds: one day.
+const MAX_LATENESS_NS: u64 = 86_400_000_000_000;
 
-/// What a process says at its end.
+/// Result of a process, which it writes when it ends.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Report {
-    /// What its requests were like.
+pub struct ProcessReport {
+    /// Results of its requests.
     pub fidelity: Fidelity,
-    /// When the last ended, nanoseconds on the clock that all processes of a machine share.
+    /// End of the last request, nanoseconds of `CLOCK_MONOTONIC`.
     pub(super) ended: i64,
 }
 
-/// What a replay was like; that of several threads is merged. Times are nanoseconds.
+/// Results of the requests of one thread, or of several after [`merge`](Self::merge). Times are
+/// nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fidelity {
-    /// Requests that were made.
+    /// Replayed requests.
     pub requests: u64,
     /// Bytes moved.
     pub bytes: u64,
-    /// Bytes that the same requests moved in the trace.
+    /// Bytes that these requests moved in the trace.
     pub recorded_bytes: u64,
-    /// Sum of the durations of the requests here.
+    /// Sum of the durations of the requests in the replay.
     pub time: u64,
     /// The same in the trace.
     pub recorded_time: u64,
-    /// Requests that failed in the trace and succeeded here.
+    /// Requests that failed in the trace only.
     pub failed_only_in_trace: u64,
-    /// Requests that succeeded in the trace and failed here.
+    /// Requests that failed in the replay only.
     pub failed_only_here: u64,
-    /// Requests that failed or succeeded in both, with another result.
+    /// Requests that failed in both or in neither, with different results.
     pub other_result: u64,
-    /// Pairs of requests of two processes for the same, at the same time, of which each went as the other did in the trace.
+    /// Pairs of concurrent equal requests of two processes with exchanged results: each has the result
+    /// that the other had in the trace.
     pub exchanged: u64,
-    /// The first of all these.
+    /// The first differences, as examples.
     pub differences: Vec<Difference>,
-    /// How late steps began after their time: nanoseconds, as far as they can be told from others, and how many.
+    /// Number of steps by lateness, nanoseconds. Neighboring values share a histogram bucket.
     pub late_counts: BTreeMap<u64, u64>,
 }
 
-/// How steps were late, nanoseconds.
+/// Quantiles of the lateness of steps, nanoseconds: from when a step was due to its begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Quantiles {
-    /// Half of them were no later.
+pub struct LatenessQuantiles {
+    /// Median.
     pub p50: u64,
-    /// 90 of 100.
+    /// 90th percentile.
     pub p90: u64,
-    /// 99 of 100.
+    /// 99th percentile.
     pub p99: u64,
-    /// 999 of 1000.
+    /// 99.9th percentile.
     pub p999: u64,
-    /// None was later.
+    /// Maximum.
     pub max: u64,
     /// Mean.
     pub mean: u64,
 }
 
-/// How late the steps of a thread were.
+/// Lateness of the steps of a thread; `None` if the histogram cannot be created.
 #[derive(Debug)]
-pub(super) struct Late(Option<Histogram<u64>>);
+pub(super) struct LatenessHistogram(Option<Histogram<u64>>);
 
-impl Late {
-    pub(super) fn new() -> Late {
-        Late(Histogram::new_with_bounds(1, LATEST, 2).ok())
+impl LatenessHistogram {
+    pub(super) fn new() -> LatenessHistogram {
+        LatenessHistogram(Histogram::new_with_bounds(1, MAX_LATENESS_NS, 2).ok())
     }
 
     pub(super) fn add(&mut self, nanoseconds: u64) {
-        if let Late(Some(late)) = self {
-            late.saturating_record(nanoseconds.max(1));
+        if let LatenessHistogram(Some(histogram)) = self {
+            histogram.saturating_record(nanoseconds.max(1));
         }
     }
 }
 
 impl Fidelity {
-    /// Requests with another result than in the trace.
+    /// Number of requests with another result than in the trace.
     #[must_use]
     pub fn differ(&self) -> u64 {
         self.failed_only_in_trace + self.failed_only_here + self.other_result
     }
 
-    pub(super) fn differs(&mut self, difference: Difference) {
+    pub(super) fn add_difference(&mut self, difference: Difference) {
         let count = match (difference.recorded < 0, difference.replayed < 0) {
             (true, false) => &mut self.failed_only_in_trace,
             (false, true) => &mut self.failed_only_here,
             _ => &mut self.other_result,
         };
         *count += 1;
-        if self.differences.len() < EXAMPLES {
+        if self.differences.len() < MAX_EXAMPLES {
             self.differences.push(difference);
         }
     }
 
-    pub(super) fn was_late(&mut self, late: &Late) {
-        for value in late.0.iter().flat_map(|late| late.iter_recorded()) {
+    pub(super) fn add_lateness(&mut self, lateness: &LatenessHistogram) {
+        for value in lateness.0.iter().flat_map(|histogram| histogram.iter_recorded()) {
             *self.late_counts.entry(value.value_iterated_to()).or_default() += value.count_at_value();
         }
     }
 
-    /// Adds that of another thread.
+    /// Adds the results of another thread or process.
     pub fn merge(&mut self, other: Fidelity) {
         self.requests += other.requests;
         self.bytes += other.bytes;
@@ -130,49 +132,50 @@ impl Fidelity {
         self.other_result += other.other_result;
         self.exchanged += other.exchanged;
         self.differences.extend(other.differences);
-        self.differences.truncate(EXAMPLES);
+        self.differences.truncate(MAX_EXAMPLES);
         for (late, count) in other.late_counts {
             *self.late_counts.entry(late).or_default() += count;
         }
     }
 
-    /// Of two that wanted the same at once, such as to remove a file, either may be the one that succeeds: what was ordered in
-    /// the trace is ordered here.
-    pub(super) fn settle(&mut self) {
-        let mut left: Vec<Difference> = Vec::new();
+    /// Removes pairs of differences that are not errors: of two concurrent equal requests, such as two
+    /// removals of a file, either one may be the one that succeeds. (Requests that were ordered in the
+    /// trace are ordered in the replay.)
+    pub(super) fn remove_exchanged(&mut self) {
+        let mut remaining: Vec<Difference> = Vec::new();
         for one in std::mem::take(&mut self.differences) {
-            let twin = left.iter().position(|other| {
+            let twin = remaining.iter().position(|other| {
                 let is_same = (&one.operation, &one.path) == (&other.operation, &other.path);
-                let is_turned = (one.recorded, one.replayed) == (other.replayed, other.recorded);
+                let is_exchanged = (one.recorded, one.replayed) == (other.replayed, other.recorded);
                 is_same
-                    && is_turned
+                    && is_exchanged
                     && !one.path.is_empty()
                     && one.pid != other.pid
                     && (one.recorded < 0) != (one.replayed < 0)
             });
             match twin {
                 Some(twin) => {
-                    left.remove(twin);
+                    remaining.remove(twin);
                     self.failed_only_here -= 1;
                     self.failed_only_in_trace -= 1;
                     self.exchanged += 1;
                 }
-                None => left.push(one),
+                None => remaining.push(one),
             }
         }
-        self.differences = left;
+        self.differences = remaining;
     }
 
-    /// How late steps began; `None` where they had no time.
+    /// Returns the lateness of the steps; `None` if no step had a due time.
     #[must_use]
-    pub fn late(&self) -> Option<Quantiles> {
-        let mut late = Histogram::<u64>::new_with_bounds(1, LATEST, 2).ok()?;
+    pub fn lateness(&self) -> Option<LatenessQuantiles> {
+        let mut late = Histogram::<u64>::new_with_bounds(1, MAX_LATENESS_NS, 2).ok()?;
         for (value, count) in &self.late_counts {
             late.saturating_record_n(*value, *count);
         }
         let at = |quantile| late.value_at_quantile(quantile);
         let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(at);
-        (!late.is_empty()).then(|| Quantiles {
+        (!late.is_empty()).then(|| LatenessQuantiles {
             p50,
             p90,
             p99,
@@ -185,10 +188,10 @@ impl Fidelity {
 
 #[cfg(test)]
 mod tests {
-    use super::{Difference, Fidelity, Late};
+    use super::{Difference, Fidelity, LatenessHistogram};
 
     #[test]
-    fn of_two_that_wanted_the_same_either_succeeds() {
+    fn exchanged_results_are_not_differences() {
         let removes = |path: &str, pid, recorded, replayed| Difference {
             operation: "remove".into(),
             path: path.into(),
@@ -197,30 +200,30 @@ mod tests {
             replayed,
         };
         let mut all = Fidelity::default();
-        all.differs(removes("a", 1, 0, -2));
-        all.differs(removes("b", 2, -2, 0));
-        all.differs(removes("a", 2, -2, 0));
-        all.differs(removes("b", 2, 0, -2));
-        all.settle();
+        all.add_difference(removes("a", 1, 0, -2));
+        all.add_difference(removes("b", 2, -2, 0));
+        all.add_difference(removes("a", 2, -2, 0));
+        all.add_difference(removes("b", 2, 0, -2));
+        all.remove_exchanged();
         assert_eq!((all.exchanged, all.failed_only_here, all.failed_only_in_trace), (1, 1, 1));
         assert_eq!(
             all.differences,
             [removes("b", 2, -2, 0), removes("b", 2, 0, -2)],
-            "of one process: in order"
+            "two requests of one process have an order"
         );
     }
 
     #[test]
-    fn parts_are_added_up() {
+    fn merge_adds_results_and_lateness() {
         let mut all = Fidelity::default();
-        assert_eq!(all.late(), None);
+        assert_eq!(all.lateness(), None);
         for part in 0..10 {
-            let mut late = Late::new();
+            let mut late = LatenessHistogram::new();
             (1..=100).for_each(|value| late.add(value + 100 * part));
             let mut one = Fidelity { requests: 100, ..Fidelity::default() };
-            one.was_late(&late);
+            one.add_lateness(&late);
             for (recorded, replayed) in [(-2, 0), (5, -28), (5, 4), (-2, -13)] {
-                one.differs(Difference {
+                one.add_difference(Difference {
                     operation: "read".into(),
                     path: String::new(),
                     pid: 1,
@@ -232,9 +235,9 @@ mod tests {
         }
         assert_eq!((all.requests, all.differ(), all.differences.len()), (1000, 40, 40));
         assert_eq!((all.failed_only_in_trace, all.failed_only_here, all.other_result), (10, 10, 20));
-        all.settle();
+        all.remove_exchanged();
         assert_eq!((all.differ(), all.exchanged), (40, 0));
-        let late = all.late().unwrap();
+        let late = all.lateness().unwrap();
         for (found, expected) in [(late.p50, 500), (late.p90, 900), (late.p99, 990), (late.max, 1000)] {
             assert!(found.abs_diff(expected) <= expected / 50, "{late:?}");
         }

@@ -1,106 +1,113 @@
-//! Doing again what a trace or a model says was done: the same calls, sizes, offsets and order, below a directory.
+//! Replay of a trace or a model: the same calls, sizes, offsets and order, below a directory.
 //!
 //! | module | role |
 //! |---|---|
-//! | `below` | names of the trace as names below the directory; no name leads out of it |
-//! | `needs` | what must be there before the first step |
-//! | `links` | where the symbolic links lead that steps have made |
-//! | `order` | which steps wait for which of other threads |
-//! | `plan` | the steps of every thread, in a file without a name |
-//! | `board` | how far each thread is, in memory that all processes share |
-//! | `files` | open files of a process |
-//! | `calls` | the calls of libc, one for each kind of step |
+//! | `root` | paths of the trace as paths below the directory; no path leads out of it |
+//! | `initial_files` | files and directories that must exist before the first step |
+//! | `links` | targets of the symbolic links that steps have created |
+//! | `order` | which steps wait for which steps of other threads |
+//! | `plan` | the steps of every thread, in an unnamed file |
+//! | `progress` | completed steps of each thread, in memory that all processes share |
+//! | `open_files` | open files of a process |
+//! | `calls` | the calls of libc that replay the steps |
 //! | `worker` | a process: its threads, and each step at its time |
-//! | `fidelity` | how close it came |
-//! | `conduct` | who starts the processes and hears of their end |
+//! | `fidelity` | differences between the replay and the trace |
+//! | `coordinator` | starts the processes and collects their reports |
 //!
-//! Every process of the trace is a process here and every thread a thread. What is replayed goes through libc, so that a hook
-//! sees it; what else a replay does goes past it.
+//! Every process of the trace is a process of the replay, and every thread a thread. Replayed requests
+//! go through libc, so that a hook records them; all other I/O of a replay bypasses the hook.
 
-mod below;
-mod board;
 mod calls;
-mod conduct;
+mod coordinator;
 mod fidelity;
-mod files;
+mod initial_files;
 mod links;
-mod needs;
+mod open_files;
 mod order;
 mod plan;
+mod progress;
+mod root;
 mod worker;
 
-pub use below::{Below, Unseen, name_below};
-pub use calls::{Made, how};
-pub use conduct::{Conduct, Failed, Told, conduct};
-pub use fidelity::{Difference, Fidelity, Quantiles, Report};
-pub use needs::Needs;
-pub use plan::{Plan, Planner, Who};
-pub use worker::{Worker, work};
+pub use calls::{ReplayMethod, replay_method};
+pub use coordinator::{ReplayError, ReplayNotice, ReplayOptions, run_replay};
+pub use fidelity::{Difference, Fidelity, LatenessQuantiles, ProcessReport};
+pub use initial_files::InitialFiles;
+pub use plan::{Plan, Planner, TracedProcess};
+pub use root::{ReplayRoot, UntracedFd, path_below_root};
+pub use worker::{WorkerInput, run_worker};
 
+use miot_proto::op::{Op, OpInfo};
 use serde::{Deserialize, Serialize};
 
-/// One request, with the names and numbers of the trace; paths are below the directory already.
+/// One request, with the handles and numbers of the trace. Paths are relative to the replay root.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
+pub struct ReplayStep {
     /// Number of the layer and of the operation in it, see [`miot_proto::op::Op`].
     pub op: (u8, u8),
     /// Open file of the process; 0: none.
     pub handle: u64,
     /// Source of a copy; 0: none.
     pub handle2: u64,
-    /// Of a request on a name; of a request on a handle that no step has opened.
+    /// Path of a request on a path, or of a request on a handle that no step has opened.
     pub path: Option<Vec<u8>>,
-    /// New name, source of a copy, or name of an attribute.
+    /// New path, source of a copy, or name of an attribute.
     pub path2: Option<Vec<u8>>,
     /// Byte offset in the file.
     pub offset: Option<i64>,
     /// Byte offset in the source of a copy.
     pub offset2: Option<i64>,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub length: Option<i64>,
-    /// The operation's own argument.
+    /// The operation's own argument, see [`miot_proto::op::ArgMeaning::Arg`].
     pub arg: i64,
     /// Bits of [`miot_proto::event::flag`].
     pub flags: u16,
-    /// As recorded: negative = −errno.
+    /// Recorded result; negative = −errno.
     pub result: i64,
-    /// Nanoseconds since the first step of all began.
+    /// Nanoseconds from the begin of the first step of all threads.
     pub begin: i64,
-    /// Completion on the same clock.
+    /// Completion, in nanoseconds on the same clock.
     pub end: i64,
-    /// Steps of other threads that must be done before: slot of the thread, number of its steps.
+    /// Steps of other threads that must complete first: slot of the thread, number of its steps.
     pub waits: Vec<(u32, u32)>,
     /// Which part of the request.
-    pub part: Part,
+    pub part: StepPart,
 }
 
-/// A request that completes asynchronously is two steps.
+/// Part of a request. A request that completes asynchronously is two steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Part {
-    /// All of it.
+pub enum StepPart {
+    /// The whole request.
     #[default]
     Whole,
-    /// Its submission; the number says which one is to be collected.
+    /// The submission, with the number by which it is collected.
     Submit(u64),
-    /// Waiting for its end.
+    /// The wait for the completion of the submission with this number.
     Collect(u64),
 }
 
 /// When steps begin.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Pace {
-    /// When they began, counted from the first of all; times are divided by this speed.
+    /// At their recorded times, counted from the first step of all; divided by this speed.
     Original(f64),
-    /// So long after the step before them in their thread as in the trace.
+    /// After the recorded pause since the previous step of their thread.
     Think,
-    /// At once.
+    /// Immediately.
     Fast,
 }
 
-impl Step {
-    /// What the table of operations says of it.
+impl ReplayStep {
+    /// Returns the operation.
     #[must_use]
-    pub fn info(&self) -> Option<&'static miot_proto::op::OpInfo> {
-        miot_proto::op::Op { layer: self.op.0, number: self.op.1 }.info()
+    pub fn operation(&self) -> Op {
+        Op { layer: self.op.0, number: self.op.1 }
+    }
+
+    /// Returns the row of the operation in the table of operations, if this version has it.
+    #[must_use]
+    pub fn info(&self) -> Option<&'static OpInfo> {
+        self.operation().info()
     }
 }

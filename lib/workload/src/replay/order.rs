@@ -1,95 +1,100 @@
-//! Which steps wait for which of other threads: those on the same file or name, in the order of the trace (as Weiss et al., *ROOT:
-//! Replaying Multithreaded Traces with Resource-Oriented Ordering*, 2013, order by resource).
+//! Which steps wait for which steps of other threads: steps on the same file or path keep the order of
+//! the trace. (Ordering by resource as in Weiss et al., *ROOT: Replaying Multithreaded Traces with
+//! Resource-Oriented Ordering*, 2013.)
 //!
-//! Steps come in the order of completion, and each waits for steps before it only, so that there is always one that waits for none.
+//! Steps are added in order of completion, and each waits for earlier steps only. So there is always a
+//! step that waits for none.
 
 use std::collections::HashMap;
 
-/// What a step does to a file or a name.
+/// How a step accesses a file or a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
-    /// Goes through it.
-    Above,
-    /// Needs it to be there, or not to be there.
-    Name,
-    /// Reads it.
+pub(super) enum Access {
+    /// Resolves a path through it.
+    Traverse,
+    /// Depends on whether it exists.
+    Lookup,
+    /// Reads its data or entries.
     Read,
-    /// Writes it at a place that it says.
+    /// Writes at a given offset.
     Write,
-    /// Makes, removes, renames, cuts, appends, locks: in one order with everything else.
-    Alone,
+    /// Creates, removes, renames, truncates, appends or locks it: has an order with all other accesses.
+    Exclusive,
 }
 
-/// A step of a thread: slot of the thread, number of the step in it from 1, completion.
+/// Position and times of a step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At {
+pub(super) struct StepPosition {
+    /// Slot of its thread.
     pub(super) thread: u32,
+    /// Number of the step in its thread, from 1.
     pub(super) number: u32,
     pub(super) begin: i64,
     pub(super) end: i64,
-    /// It is submitted at its begin, which other steps of its thread come after: it may wait only for what was over by then.
+    /// It is submitted at its begin, and other steps of its thread follow. So it may wait only for steps
+    /// that had completed by then.
     pub(super) asynchronous: bool,
 }
 
-/// The last of each thread.
-type Last = Vec<At>;
+/// The last access of each thread.
+type LastAccesses = Vec<StepPosition>;
 
 #[derive(Debug, Default)]
 struct Resource {
-    alone: Option<At>,
-    names: Last,
-    reads: Last,
-    writes: Last,
+    exclusive: Option<StepPosition>,
+    lookups: LastAccesses,
+    reads: LastAccesses,
+    writes: LastAccesses,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Order {
     resources: HashMap<Vec<u8>, Resource>,
-    /// What each thread has waited for already.
-    known: Vec<HashMap<u32, u32>>,
+    /// By slot of the waiting thread: steps of other threads that it has waited for.
+    waited: Vec<HashMap<u32, u32>>,
 }
 
 impl Order {
-    /// What a step must wait for, and that it was.
-    pub(super) fn add(&mut self, at: At, uses: &[(&[u8], Use)]) -> Vec<(u32, u32)> {
+    /// Adds a step with its accesses. Returns the steps that it must wait for: slot, number of steps.
+    pub(super) fn add(&mut self, at: StepPosition, accesses: &[(&[u8], Access)]) -> Vec<(u32, u32)> {
         let mut waits: HashMap<u32, u32> = HashMap::new();
-        // Requests that overlapped had no order, unless `strictly`.
-        let mut wait = |before: &At, strictly: bool| {
-            let apart = before.end <= at.begin;
-            if before.thread == at.thread || at.asynchronous && !apart {
+        // Requests that overlapped have no order, unless one of them is exclusive.
+        let mut wait = |before: &StepPosition, is_exclusive: bool| {
+            let is_disjoint = before.end <= at.begin;
+            if before.thread == at.thread || at.asynchronous && !is_disjoint {
                 return;
             }
-            let number = if apart || strictly { before.number } else { before.number - 1 };
+            let number = if is_disjoint || is_exclusive { before.number } else { before.number - 1 };
             if number > 0 {
                 let least = waits.entry(before.thread).or_default();
                 *least = (*least).max(number);
             }
         };
-        for (name, way) in uses {
-            if let Some(resource) = self.resources.get(*name) {
-                resource.alone.iter().for_each(|before| wait(before, true));
-                match way {
-                    Use::Above | Use::Name => {}
-                    Use::Read => resource.writes.iter().for_each(|before| wait(before, false)),
-                    Use::Write => resource.reads.iter().for_each(|before| wait(before, false)),
-                    Use::Alone => {
-                        let all = [&resource.names, &resource.reads, &resource.writes];
+        for (path, access) in accesses {
+            if let Some(resource) = self.resources.get(*path) {
+                resource.exclusive.iter().for_each(|before| wait(before, true));
+                match access {
+                    Access::Traverse | Access::Lookup => {}
+                    Access::Read => resource.writes.iter().for_each(|before| wait(before, false)),
+                    Access::Write => resource.reads.iter().for_each(|before| wait(before, false)),
+                    Access::Exclusive => {
+                        let all = [&resource.lookups, &resource.reads, &resource.writes];
                         all.into_iter().flatten().for_each(|before| wait(before, true));
                     }
                 }
             }
         }
-        for (name, way) in uses.iter().filter(|(_, way)| *way != Use::Above) {
-            if !self.resources.contains_key(*name) {
-                self.resources.insert(name.to_vec(), Resource::default());
+        for (path, access) in accesses.iter().filter(|(_, access)| *access != Access::Traverse) {
+            if !self.resources.contains_key(*path) {
+                self.resources.insert(path.to_vec(), Resource::default());
             }
-            let Some(resource) = self.resources.get_mut(*name) else { continue };
-            let last = match way {
-                Use::Name | Use::Above => &mut resource.names,
-                Use::Read => &mut resource.reads,
-                Use::Write => &mut resource.writes,
-                Use::Alone => {
-                    *resource = Resource { alone: Some(at), ..Resource::default() };
+            let Some(resource) = self.resources.get_mut(*path) else { continue };
+            let last = match access {
+                Access::Lookup | Access::Traverse => &mut resource.lookups,
+                Access::Read => &mut resource.reads,
+                Access::Write => &mut resource.writes,
+                Access::Exclusive => {
+                    *resource = Resource { exclusive: Some(at), ..Resource::default() };
                     continue;
                 }
             };
@@ -98,24 +103,24 @@ impl Order {
                 None => last.push(at),
             }
         }
-        self.unknown(&at, waits)
+        self.without_waited(&at, waits)
     }
 
-    /// Without what the thread has waited for before.
-    fn unknown(&mut self, at: &At, waits: HashMap<u32, u32>) -> Vec<(u32, u32)> {
+    /// Returns the waits without those that the thread has made before.
+    fn without_waited(&mut self, at: &StepPosition, waits: HashMap<u32, u32>) -> Vec<(u32, u32)> {
         let thread = at.thread as usize;
-        if self.known.len() <= thread {
-            self.known.resize_with(thread + 1, HashMap::new);
+        if self.waited.len() <= thread {
+            self.waited.resize_with(thread + 1, HashMap::new);
         }
-        let known = &mut self.known[thread];
+        let waited = &mut self.waited[thread];
         waits
             .into_iter()
             .filter(|(other, number)| {
-                let before = known.entry(*other).or_default();
-                let more = number > before;
+                let before = waited.entry(*other).or_default();
+                let is_new = number > before;
                 *before = (*before).max(*number);
-                // What the thread has waited for may have been after the submission.
-                more || at.asynchronous
+                // The earlier wait of the thread may come after the submission.
+                is_new || at.asynchronous
             })
             .collect()
     }
@@ -123,41 +128,43 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
-    use super::{At, Order, Use};
+    use super::{Access, Order, StepPosition};
 
     #[test]
-    fn conflicts_wait_and_others_do_not() {
+    fn only_conflicting_steps_wait() {
         let mut order = Order::default();
-        let mut add = |thread, number, begin, end, name: &str, way| {
-            let mut waits =
-                order.add(At { thread, number, begin, end, asynchronous: false }, &[(name.as_bytes(), way)]);
+        let mut add = |thread, number, begin, end, path: &str, access| {
+            let mut waits = order.add(
+                StepPosition { thread, number, begin, end, asynchronous: false },
+                &[(path.as_bytes(), access)],
+            );
             waits.sort_unstable();
             waits
         };
-        assert_eq!(add(0, 1, 0, 1, "f", Use::Alone), []);
-        assert_eq!(add(1, 1, 2, 3, "f", Use::Write), [(0, 1)]);
-        assert_eq!(add(0, 2, 2, 4, "f", Use::Write), [], "writes have no order");
-        assert_eq!(add(2, 1, 5, 6, "f", Use::Read), [(0, 2), (1, 1)]);
-        assert_eq!(add(2, 2, 7, 8, "f", Use::Read), [], "it has waited already");
+        assert_eq!(add(0, 1, 0, 1, "f", Access::Exclusive), []);
+        assert_eq!(add(1, 1, 2, 3, "f", Access::Write), [(0, 1)]);
+        assert_eq!(add(0, 2, 2, 4, "f", Access::Write), [], "writes have no order");
+        assert_eq!(add(2, 1, 5, 6, "f", Access::Read), [(0, 2), (1, 1)]);
+        assert_eq!(add(2, 2, 7, 8, "f", Access::Read), [], "it has waited already");
         assert_eq!(
-            add(0, 3, 1, 9, "f", Use::Write),
+            add(0, 3, 1, 9, "f", Access::Write),
             [(2, 1)],
-            "the last one it overlapped, the one before it waits for"
+            "it overlaps the last read and waits for the one before"
         );
-        assert_eq!(add(1, 2, 1, 10, "f", Use::Alone), [(0, 3), (2, 2)]);
-        assert_eq!(add(3, 1, 11, 12, "f", Use::Name), [(1, 2)]);
-        assert_eq!(add(3, 2, 11, 12, "g", Use::Alone), []);
+        assert_eq!(add(1, 2, 1, 10, "f", Access::Exclusive), [(0, 3), (2, 2)]);
+        assert_eq!(add(3, 1, 11, 12, "f", Access::Lookup), [(1, 2)]);
+        assert_eq!(add(3, 2, 11, 12, "g", Access::Exclusive), []);
     }
 
     #[test]
-    fn a_submission_waits_though_a_later_request_that_was_over_sooner_has() {
+    fn submission_waits_even_if_its_thread_has_waited() {
         let mut order = Order::default();
-        let mut add = |thread, number, begin, end, asynchronous, way| {
-            order.add(At { thread, number, begin, end, asynchronous }, &[(b"f", way)])
+        let mut add = |thread, number, begin, end, asynchronous, access| {
+            order.add(StepPosition { thread, number, begin, end, asynchronous }, &[(b"f", access)])
         };
-        assert_eq!(add(0, 1, 0, 1, false, Use::Write), []);
-        assert_eq!(add(1, 1, 3, 4, false, Use::Read), [(0, 1)]);
-        assert_eq!(add(1, 2, 2, 9, true, Use::Read), [(0, 1)]);
-        assert_eq!(add(1, 3, 10, 11, false, Use::Read), [], "it comes after both");
+        assert_eq!(add(0, 1, 0, 1, false, Access::Write), []);
+        assert_eq!(add(1, 1, 3, 4, false, Access::Read), [(0, 1)]);
+        assert_eq!(add(1, 2, 2, 9, true, Access::Read), [(0, 1)]);
+        assert_eq!(add(1, 3, 10, 11, false, Access::Read), [], "it comes after both");
     }
 }

@@ -1,123 +1,136 @@
-//! The steps of every thread, in a file without a name, and what the processes must be told.
+//! The steps of every thread and the jobs of the processes, in an unnamed file.
 
 use super::links::Links;
-use super::order::{At, Order, Use};
-use super::{Pace, Part, Step};
+use super::order::{Access, Order, StepPosition};
+use super::{Pace, ReplayStep, StepPart};
 use miot_proto::event::flag;
-use miot_proto::op::{OpClass, ResultMeaning};
+use miot_proto::op::{Op, OpClass, OpInfo, posix, stdio};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write as _};
 
-/// Steps of a thread that are kept until the older half is written; submissions are put between them.
-const KEPT: usize = 1024;
+/// Steps of a thread that are kept in memory until the older half is written. Submissions are inserted
+/// between them.
+const MAX_KEPT_STEPS: usize = 1024;
 
-/// Bytes of the largest request that is made; the kernel moves two of these at most.
-pub(super) const LARGEST: u64 = 1 << 30;
+/// Bytes of the largest replayed request. The kernel moves at most twice as many in one call.
+pub(super) const MAX_REQUEST_BYTES: u64 = 1 << 30;
 
 /// A process of the trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Who {
-    /// Its number in the trace.
+pub struct TracedProcess {
+    /// Number of the process in the trace.
     pub process: u64,
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
     /// Command line.
     pub command: String,
 }
 
-/// Where a piece of a thread's steps is, and how many bytes.
-type Chunk = (u64, u64);
+/// Offset and length of a section of the plan, bytes.
+pub(super) type Chunk = (u64, u64);
 
-/// What a process is told of one of its threads.
+/// Part of a job: one thread.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Lane {
+pub(super) struct ThreadPlan {
     /// Number of the thread among all.
     pub(super) slot: u32,
     /// Thread id in the trace.
     pub(super) tid: u32,
+    /// The steps, as vectors in postcard.
     pub(super) chunks: Vec<Chunk>,
 }
 
-/// What a process is told.
+/// What a process must replay.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Job {
-    /// Process id of who says so.
-    pub(super) conductor: u32,
+pub(super) struct ProcessJob {
+    /// Process id of the coordinator.
+    pub(super) coordinator: u32,
+    /// Path of the replay root.
     pub(super) root: Vec<u8>,
     pub(super) pace: Pace,
+    /// Process id in the trace.
     pub(super) pid: u32,
     /// Bytes of its longest write.
-    pub(super) longest: u64,
-    pub(super) lanes: Vec<Lane>,
+    pub(super) longest_write: u64,
+    pub(super) threads: Vec<ThreadPlan>,
 }
 
+/// A thread while the plan is made.
 #[derive(Debug, Default)]
-struct Thread {
+struct PlannedThread {
     tid: u32,
-    steps: Vec<Step>,
+    /// Steps that are not written yet.
+    steps: Vec<ReplayStep>,
     chunks: Vec<Chunk>,
-    done: u32,
+    /// Number of its steps.
+    count: u32,
 }
 
 /// A process of the plan.
 #[derive(Debug, Default)]
-pub(super) struct Process {
-    pub(super) who: Who,
-    /// Nanoseconds since the first step of all.
+pub(super) struct PlannedProcess {
+    pub(super) traced: TracedProcess,
+    /// Begin of its first step and end of its last one, nanoseconds since the first step of all.
     pub(super) first: i64,
     last: i64,
-    /// Numbers of its first and of its last step, counted in the order of completion.
+    /// Numbers of its first and last step, counted in order of completion.
     numbers: (u64, u64),
-    /// The first step of it and of all processes that are started after it.
-    comes_with: u64,
-    longest: u64,
+    /// Lowest number of a step of this process or one that is started after it.
+    first_number_from_here: u64,
+    longest_write: u64,
+    /// Slots of its threads.
     threads: Vec<u32>,
-    /// Open files that a step has opened or named: their paths, and how many descriptors they have.
+    /// Open files that a step has opened or named, by handle: path and number of descriptors.
     open: HashMap<u64, (Vec<u8>, u32)>,
+    /// Handles by path.
     by_path: HashMap<Vec<u8>, u64>,
-    /// By handle: the step that opened it, then the last one of each other thread. Thread, and number of the step in it.
-    used: HashMap<u64, Vec<(u32, u32)>>,
+    /// By handle: the step that opened it, then the last one of each other thread. A step is the slot of
+    /// its thread and its number in the thread.
+    last_uses: HashMap<u64, Vec<(u32, u32)>>,
 }
 
 /// Makes a plan.
 #[derive(Debug)]
 pub struct Planner {
     file: File,
-    at: u64,
+    /// Bytes written.
+    end: u64,
     order: Order,
     links: Links,
-    threads: Vec<Thread>,
-    processes: Vec<Process>,
+    threads: Vec<PlannedThread>,
+    processes: Vec<PlannedProcess>,
     by_thread: HashMap<(u64, u32), u32>,
     by_process: HashMap<u64, usize>,
     submissions: u64,
     steps: u64,
 }
 
-/// A plan: who does what.
+/// A plan: the processes, their threads and the steps of these.
 #[derive(Debug)]
 pub struct Plan {
     pub(super) file: File,
-    pub(super) at: u64,
+    /// Bytes written.
+    end: u64,
     /// In order of their first step.
-    pub(super) processes: Vec<Process>,
-    pub(super) lanes: Vec<Vec<Lane>>,
+    pub(super) processes: Vec<PlannedProcess>,
+    /// Threads of each process.
+    thread_plans: Vec<Vec<ThreadPlan>>,
     pub(super) threads: usize,
-    /// Steps of all threads.
+    /// Number of steps of all threads.
     pub steps: u64,
 }
 
 impl Planner {
-    /// Plans are written to a file without a name in the system's directory for temporary files.
+    /// Creates an empty plan in an unnamed file in the system's directory for temporary files.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If the file cannot be created.
     pub fn new() -> io::Result<Planner> {
         Ok(Planner {
             file: tempfile::tempfile()?,
-            at: 0,
+            end: 0,
             order: Order::default(),
             links: Links::default(),
             threads: Vec::new(),
@@ -129,124 +142,142 @@ impl Planner {
         })
     }
 
-    /// Takes the next step, in order of completion. It has its path also where it is on a handle.
+    /// Adds the next step, in order of completion. It must contain its path even if it has a handle.
     ///
     /// # Errors
     /// If the plan cannot be written.
-    pub fn add(&mut self, who: &Who, tid: u32, mut step: Step) -> io::Result<()> {
-        let slot = self.slot(who, tid);
-        let process = &mut self.processes[self.by_process[&who.process]];
+    pub fn add(&mut self, traced: &TracedProcess, tid: u32, mut step: ReplayStep) -> io::Result<()> {
+        let slot = self.slot(traced, tid);
+        let process = &mut self.processes[self.by_process[&traced.process]];
         process.first = process.first.min(step.begin);
         process.last = process.last.max(step.end);
         process.numbers = (process.numbers.0.min(self.steps), self.steps);
         let length = step.length.unwrap_or(0).max(step.result);
         if step.info().is_some_and(|info| info.class == OpClass::Write) {
-            process.longest = process.longest.max(u64::try_from(length).unwrap_or(0).min(LARGEST));
+            process.longest_write =
+                process.longest_write.max(u64::try_from(length).unwrap_or(0).min(MAX_REQUEST_BYTES));
         }
         let thread = &mut self.threads[slot as usize];
-        thread.done += 1;
+        thread.count += 1;
         let asynchronous = step.flags & flag::ASYNC != 0;
-        let at = At { thread: slot, number: thread.done, begin: step.begin, end: step.end, asynchronous };
+        let at = StepPosition {
+            thread: slot,
+            number: thread.count,
+            begin: step.begin,
+            end: step.end,
+            asynchronous,
+        };
         let is_new = step.handle != 0 && !process.open.contains_key(&step.handle);
-        let through = self.links.through(&step);
-        let all_uses = through.iter().chain([&step]).flat_map(|step| uses(step, is_new));
-        let waits = self.order.add(at, &all_uses.collect::<Vec<_>>());
+        let resolved = self.links.resolve_step(&step);
+        let accesses = resolved.iter().chain([&step]).flat_map(|step| accesses(step, is_new));
+        let waits = self.order.add(at, &accesses.collect::<Vec<_>>());
         step.waits.extend(waits);
-        step.waits.extend(process.uses_handle(&step, (slot, thread.done)));
+        step.waits.extend(process.use_handle(&step, (slot, thread.count)));
         self.links.add(&step);
-        process.name(&mut step);
+        process.resolve_handles(&mut step);
         self.steps += 1;
         if asynchronous {
             self.submissions += 1;
-            let submission = Step { part: Part::Submit(self.submissions), ..step };
-            let end = Step {
-                part: Part::Collect(self.submissions),
-                path: None,
-                waits: Vec::new(),
-                ..submission.clone()
-            };
-            let later = |other: &Step| match other.part {
-                Part::Collect(_) => other.end > submission.begin,
-                _ => other.begin > submission.begin,
-            };
-            let place = thread.steps.iter().rposition(|other| !later(other)).map_or(0, |place| place + 1);
-            thread.steps.insert(place, submission);
-            thread.steps.push(end);
+            thread.add_asynchronous(step, self.submissions);
         } else {
             thread.steps.push(step);
         }
-        if thread.steps.len() >= KEPT { self.write(slot, KEPT / 2) } else { Ok(()) }
+        if thread.steps.len() >= MAX_KEPT_STEPS { self.write(slot, MAX_KEPT_STEPS / 2) } else { Ok(()) }
     }
 
-    /// The last steps of every thread wait for those of all others: what is added from now on comes after all that is there.
+    /// Returns the last step of every thread. A step that waits for all of them comes after all steps that
+    /// were added.
     pub fn barrier(&self) -> Vec<(u32, u32)> {
-        (0..).zip(&self.threads).map(|(slot, thread)| (slot, thread.done)).collect()
+        (0..).zip(&self.threads).map(|(slot, thread)| (slot, thread.count)).collect()
     }
 
-    fn slot(&mut self, who: &Who, tid: u32) -> u32 {
-        if let Some(slot) = self.by_thread.get(&(who.process, tid)) {
+    /// Returns the slot of a thread; a new one if it has none.
+    fn slot(&mut self, traced: &TracedProcess, tid: u32) -> u32 {
+        if let Some(slot) = self.by_thread.get(&(traced.process, tid)) {
             return *slot;
         }
         let slot = self.threads.len() as u32;
-        self.threads.push(Thread { tid, ..Thread::default() });
-        self.by_thread.insert((who.process, tid), slot);
-        let place = *self.by_process.entry(who.process).or_insert(self.processes.len());
+        self.threads.push(PlannedThread { tid, ..PlannedThread::default() });
+        self.by_thread.insert((traced.process, tid), slot);
+        let place = *self.by_process.entry(traced.process).or_insert(self.processes.len());
         if place == self.processes.len() {
-            self.processes.push(Process {
-                who: who.clone(),
+            self.processes.push(PlannedProcess {
+                traced: traced.clone(),
                 first: i64::MAX,
                 last: i64::MIN,
                 numbers: (u64::MAX, 0),
-                ..Process::default()
+                ..PlannedProcess::default()
             });
         }
         self.processes[place].threads.push(slot);
         slot
     }
 
+    /// Writes the first steps of a thread to the file.
     fn write(&mut self, slot: u32, steps: usize) -> io::Result<()> {
         let thread = &mut self.threads[slot as usize];
-        let steps: Vec<Step> = thread.steps.drain(..steps).collect();
+        let steps: Vec<ReplayStep> = thread.steps.drain(..steps).collect();
         let bytes = postcard::to_stdvec(&steps).map_err(io::Error::other)?;
         self.file.write_all(&bytes)?;
-        thread.chunks.push((self.at, bytes.len() as u64));
-        self.at += bytes.len() as u64;
+        thread.chunks.push((self.end, bytes.len() as u64));
+        self.end += bytes.len() as u64;
         Ok(())
     }
 
-    /// The plan of all that was added.
+    /// Writes the remaining steps and returns the plan.
     ///
     /// # Errors
     /// If the plan cannot be written.
     pub fn finish(mut self) -> io::Result<Plan> {
         for slot in 0..self.threads.len() {
-            let left = self.threads[slot].steps.len();
-            self.write(slot as u32, left)?;
+            let remaining = self.threads[slot].steps.len();
+            self.write(slot as u32, remaining)?;
         }
         self.processes.sort_by_key(|process| process.first);
-        let mut comes_with = u64::MAX;
+        let mut first_number = u64::MAX;
         for process in self.processes.iter_mut().rev() {
-            comes_with = comes_with.min(process.numbers.0);
-            process.comes_with = comes_with;
+            first_number = first_number.min(process.numbers.0);
+            process.first_number_from_here = first_number;
         }
-        let lane = |slot: &u32| {
+        let thread_plan = |slot: &u32| {
             let thread = &self.threads[*slot as usize];
-            Lane { slot: *slot, tid: thread.tid, chunks: thread.chunks.clone() }
+            ThreadPlan { slot: *slot, tid: thread.tid, chunks: thread.chunks.clone() }
         };
-        let lanes = self.processes.iter().map(|process| process.threads.iter().map(lane).collect()).collect();
-        let Planner { file, at, processes, threads, steps, .. } = self;
-        Ok(Plan { file, at, processes, lanes, threads: threads.len(), steps })
+        let thread_plans =
+            self.processes.iter().map(|process| process.threads.iter().map(thread_plan).collect()).collect();
+        let Planner { file, end, processes, threads, steps, .. } = self;
+        Ok(Plan { file, end, processes, thread_plans, threads: threads.len(), steps })
+    }
+}
+
+impl PlannedThread {
+    /// Adds an asynchronous request as two steps: its submission at its begin, and its completion.
+    fn add_asynchronous(&mut self, step: ReplayStep, number: u64) {
+        let submission = ReplayStep { part: StepPart::Submit(number), ..step };
+        let completion = ReplayStep {
+            part: StepPart::Collect(number),
+            path: None,
+            waits: Vec::new(),
+            ..submission.clone()
+        };
+        let is_later = |other: &ReplayStep| match other.part {
+            StepPart::Collect(_) => other.end > submission.begin,
+            _ => other.begin > submission.begin,
+        };
+        let place = self.steps.iter().rposition(|other| !is_later(other)).map_or(0, |place| place + 1);
+        self.steps.insert(place, submission);
+        self.steps.push(completion);
     }
 }
 
 impl Plan {
-    /// How many processes.
+    /// Number of processes.
     #[must_use]
     pub fn processes(&self) -> usize {
         self.processes.len()
     }
 
-    /// How many threads.
+    /// Number of threads.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.threads
@@ -258,51 +289,54 @@ impl Plan {
         self.processes.iter().map(|process| process.last).max().unwrap_or(0)
     }
 
-    /// Writes what a process must be told, and says where.
-    pub(super) fn job(&mut self, number: usize, root: &[u8], pace: Pace) -> io::Result<Chunk> {
+    /// Appends the job of a process to the file and returns its place.
+    pub(super) fn write_job(&mut self, number: usize, root: &[u8], pace: Pace) -> io::Result<Chunk> {
         let process = &self.processes[number];
-        let job = Job {
-            conductor: std::process::id(),
+        let job = ProcessJob {
+            coordinator: std::process::id(),
             root: root.to_vec(),
             pace,
-            pid: process.who.pid,
-            longest: process.longest,
-            lanes: self.lanes[number].clone(),
+            pid: process.traced.pid,
+            longest_write: process.longest_write,
+            threads: self.thread_plans[number].clone(),
         };
         let bytes = postcard::to_stdvec(&job).map_err(io::Error::other)?;
         self.file.write_all(&bytes)?;
-        let place = (self.at, bytes.len() as u64);
-        self.at += bytes.len() as u64;
-        Ok(place)
+        let chunk = (self.end, bytes.len() as u64);
+        self.end += bytes.len() as u64;
+        Ok(chunk)
     }
 }
 
-impl Process {
-    /// None of its steps waits for one of `other`, nor of those that are started after that: each waits for steps before it only.
-    pub(super) fn does_without(&self, other: &Process) -> bool {
-        self.numbers.1 < other.comes_with
+impl PlannedProcess {
+    /// True if none of its steps waits for a step of `other`, or of a process that is started after `other`.
+    /// That is so if all those steps come later, because a step waits for earlier steps only.
+    pub(super) fn is_independent_of(&self, other: &PlannedProcess) -> bool {
+        self.numbers.1 < other.first_number_from_here
     }
 
-    /// The steps of other threads that one on an open file waits for: who opened it, and if it closes it whoever used it.
-    fn uses_handle(&mut self, step: &Step, this: (u32, u32)) -> Vec<(u32, u32)> {
+    /// Returns the steps of other threads that a step on an open file waits for: the one that opened the
+    /// file, and all that used it if the step closes it.
+    fn use_handle(&mut self, step: &ReplayStep, this: (u32, u32)) -> Vec<(u32, u32)> {
         let Some(info) = step.info().filter(|_| step.handle != 0) else { return Vec::new() };
-        let used = self.used.entry(step.handle).or_default();
-        let closes = matches!(info.name, "close" | "fclose" | "closedir");
-        let of_others = used.iter().filter(|(thread, _)| *thread != this.0);
+        let last_uses = self.last_uses.entry(step.handle).or_default();
+        let closes = closes(info.op);
+        let of_others = last_uses.iter().filter(|(thread, _)| *thread != this.0);
         let waits = of_others.take(if closes { usize::MAX } else { 1 }).copied().collect();
         if closes {
-            self.used.remove(&step.handle);
+            self.last_uses.remove(&step.handle);
             return waits;
         }
-        match used.iter_mut().skip(1).find(|(thread, _)| *thread == this.0) {
+        match last_uses.iter_mut().skip(1).find(|(thread, _)| *thread == this.0) {
             Some(last) => *last = this,
-            None => used.push(this),
+            None => last_uses.push(this),
         }
         waits
     }
 
-    /// Leaves a step that moves data its path only where the process cannot know it, and finds the source of a copy.
-    fn name(&mut self, step: &mut Step) {
+    /// Sets the handle of the source of a copy. Removes the path of a step that moves data if the process
+    /// has the file open by then.
+    fn resolve_handles(&mut self, step: &mut ReplayStep) {
         let (Some(info), handle) = (step.info(), step.handle) else { return };
         if info.class == OpClass::Copy
             && let Some(source) = step.path2.as_ref().and_then(|path| self.by_path.get(path))
@@ -313,13 +347,10 @@ impl Process {
         let (_, descriptors) = self.open.entry(handle).or_insert_with(|| (path.clone(), 0));
         let was_open = *descriptors > 0;
         *descriptors = (*descriptors).max(1);
-        match info.name {
-            "dup" | "dup2" | "dup3" | "fcntl"
-                if info.result == ResultMeaning::Fd || is_duplication(step.arg) =>
-            {
-                *descriptors += 1;
-            }
-            "close" | "fclose" | "closedir" => {
+        match info.op {
+            posix::DUP | posix::DUP2 | posix::DUP3 => *descriptors += 1,
+            posix::FCNTL if is_duplication(step.arg) => *descriptors += 1,
+            op if closes(op) => {
                 *descriptors -= 1;
                 if *descriptors == 0 {
                     self.open.remove(&handle);
@@ -334,105 +365,166 @@ impl Process {
     }
 }
 
+/// True for operations that close a descriptor.
+fn closes(op: Op) -> bool {
+    matches!(op, posix::CLOSE | posix::CLOSEDIR | stdio::FCLOSE)
+}
+
+/// True for commands of `fcntl` that duplicate the descriptor.
 fn is_duplication(command: i64) -> bool {
     matches!(command as i32, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC)
 }
 
+/// Returns the path of the parent directory; that of the root is empty.
 fn parent(path: &[u8]) -> &[u8] {
     path.iter().rposition(|byte| *byte == b'/').map_or(b"", |end| &path[..end])
 }
 
-/// What a step does to which names. `is_new`: the first of its process on a file that another process has opened.
-fn uses(step: &Step, is_new: bool) -> Vec<(&[u8], Use)> {
-    let (Some(info), Some(path)) = (step.info(), step.path.as_deref()) else { return Vec::new() };
-    let second = step.path2.as_deref();
-    let flags = step.arg as i32;
-    let mut uses = Vec::new();
-    let mut named = |path, entry| {
-        let (way, above) = if entry { (Use::Alone, Use::Write) } else { (Use::Name, Use::Name) };
-        uses.push((path, way));
-        let mut at = parent(path);
-        uses.push((at, above));
-        while !at.is_empty() {
-            at = parent(at);
-            uses.push((at, Use::Above));
-        }
-    };
-    if is_new && info.paths == 0 {
-        by_name(path, false);
+/// Accesses of one step, in the order in which [`Order`] gets them.
+#[derive(Default)]
+struct Accesses<'a>(Vec<(&'a [u8], Access)>);
+
+impl<'a> Accesses<'a> {
+    fn add(&mut self, path: &'a [u8], access: Access) {
+        self.0.push((path, access));
     }
-    match (info.class, info.name) {
-        (OpClass::Read, _) => uses.push((path, Use::Read)),
-        (OpClass::Write, _) => {
-            let orders = step.flags & flag::APPEND != 0;
-            uses.push((path, if orders { Use::Alone } else { Use::Write }));
+
+    /// The request depends on whether the path exists.
+    fn look_up(&mut self, path: &'a [u8]) {
+        self.add_path(path, Access::Lookup, Access::Lookup);
+    }
+
+    /// The request changes the entry of the path in its directory.
+    fn change_entry(&mut self, path: &'a [u8]) {
+        self.add_path(path, Access::Exclusive, Access::Write);
+    }
+
+    fn add_path(&mut self, path: &'a [u8], access: Access, of_parent: Access) {
+        self.add(path, access);
+        let mut directory = parent(path);
+        self.add(directory, of_parent);
+        while !directory.is_empty() {
+            directory = parent(directory);
+            self.add(directory, Access::Traverse);
         }
-        (OpClass::Copy, _) => {
-            uses.push((path, Use::Write));
-            uses.extend(second.map(|path| (path, Use::Read)));
+    }
+}
+
+/// Returns which paths a step accesses, and how. `is_new`: the step is the first of its process on a file
+/// that another process has opened.
+fn accesses(step: &ReplayStep, is_new: bool) -> Vec<(&[u8], Access)> {
+    let (Some(info), Some(path)) = (step.info(), step.path.as_deref()) else { return Vec::new() };
+    let path2 = step.path2.as_deref();
+    let mut accesses = Accesses::default();
+    if is_new && info.paths == 0 {
+        accesses.look_up(path);
+    }
+    match info.class {
+        OpClass::Read => accesses.add(path, Access::Read),
+        OpClass::Write => {
+            let appends = step.flags & flag::APPEND != 0;
+            accesses.add(path, if appends { Access::Exclusive } else { Access::Write });
         }
-        (OpClass::Sync, _) => {}
-        (_, "open" | "openat" | "fopen" | "freopen") => {
-            by_name(path, flags & (libc::O_CREAT | libc::O_TRUNC) != 0);
+        OpClass::Copy => {
+            accesses.add(path, Access::Write);
+            path2.into_iter().for_each(|source| accesses.add(source, Access::Read));
         }
-        (
-            _,
-            "creat" | "unlink" | "unlinkat" | "remove" | "rmdir" | "mkdir" | "mkdirat" | "mkstemp"
-            | "mkdtemp" | "mknod" | "mknodat" | "mkfifo" | "mkfifoat",
-        ) => by_name(path, true),
-        (_, "rename" | "renameat" | "renameat2" | "link" | "linkat") => {
-            by_name(path, true);
-            second.into_iter().for_each(|path| by_name(path, true));
+        OpClass::Sync => {}
+        OpClass::Meta => add_metadata_accesses(&mut accesses, step, info, path, path2),
+    }
+    accesses.0
+}
+
+/// Adds the accesses of an operation on metadata.
+fn add_metadata_accesses<'a>(
+    accesses: &mut Accesses<'a>,
+    step: &ReplayStep,
+    info: &OpInfo,
+    path: &'a [u8],
+    path2: Option<&'a [u8]>,
+) {
+    let argument = step.arg as i32;
+    match info.op {
+        posix::OPEN | posix::OPENAT | stdio::FOPEN | stdio::FREOPEN => {
+            if argument & (libc::O_CREAT | libc::O_TRUNC) != 0 {
+                accesses.change_entry(path);
+            } else {
+                accesses.look_up(path);
+            }
         }
-        (_, "symlink" | "symlinkat") => second.into_iter().for_each(|path| by_name(path, true)),
-        (_, "truncate" | "ftruncate" | "fallocate" | "posix_fallocate" | "flock" | "lockf") => {
-            uses.push((path, Use::Alone));
+        posix::CREAT
+        | posix::UNLINK
+        | posix::UNLINKAT
+        | posix::REMOVE
+        | posix::RMDIR
+        | posix::MKDIR
+        | posix::MKDIRAT
+        | posix::MKSTEMP
+        | posix::MKDTEMP
+        | posix::MKNOD
+        | posix::MKNODAT
+        | posix::MKFIFO
+        | posix::MKFIFOAT => accesses.change_entry(path),
+        posix::RENAME | posix::RENAMEAT | posix::RENAMEAT2 | posix::LINK | posix::LINKAT => {
+            accesses.change_entry(path);
+            path2.into_iter().for_each(|path| accesses.change_entry(path));
         }
-        (_, "fcntl") if !is_duplication(step.arg) => {
-            uses.push((path, Use::Alone));
+        posix::SYMLINK | posix::SYMLINKAT => {
+            path2.into_iter().for_each(|path| accesses.change_entry(path));
         }
-        (_, "readdir" | "scandir" | "getdents") => uses.push((path, Use::Read)),
-        (_, "lseek") if flags >= libc::SEEK_END => uses.push((path, Use::Read)),
-        _ if info.paths > 0 => by_name(path, false),
+        posix::TRUNCATE
+        | posix::FTRUNCATE
+        | posix::FALLOCATE
+        | posix::POSIX_FALLOCATE
+        | posix::FLOCK
+        | posix::LOCKF => accesses.add(path, Access::Exclusive),
+        posix::FCNTL if !is_duplication(step.arg) => accesses.add(path, Access::Exclusive),
+        posix::READDIR | posix::SCANDIR | posix::GETDENTS => accesses.add(path, Access::Read),
+        posix::LSEEK if argument >= libc::SEEK_END => accesses.add(path, Access::Read),
+        _ if info.paths > 0 => accesses.look_up(path),
         _ => {}
     }
-    uses
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Plan, Planner, Step, Who};
+    use super::{Plan, Planner, ReplayStep, TracedProcess};
     use miot_proto::op::by_name;
 
-    /// The plan of one step for each: process, begin, end.
+    /// Returns a plan with one step for each element: process, begin, end.
     fn plan(steps: &[(u64, i64, i64)]) -> Plan {
         let mut planner = Planner::new().unwrap();
         for (process, begin, end) in steps {
-            let who = Who { process: *process, ..Who::default() };
-            planner.add(&who, 1, Step { begin: *begin, end: *end, ..Step::default() }).unwrap();
+            let traced = TracedProcess { process: *process, ..TracedProcess::default() };
+            planner
+                .add(&traced, 1, ReplayStep { begin: *begin, end: *end, ..ReplayStep::default() })
+                .unwrap();
         }
         planner.finish().unwrap()
     }
 
     #[test]
-    fn a_process_does_without_those_whose_steps_all_come_later() {
-        let does =
-            |plan: &Plan, one: usize, other: usize| plan.processes[one].does_without(&plan.processes[other]);
+    fn process_is_independent_of_processes_with_later_steps_only() {
+        let is_independent = |plan: &Plan, one: usize, other: usize| {
+            plan.processes[one].is_independent_of(&plan.processes[other])
+        };
         let script = plan(&[(1, 0, 1), (2, 2, 3), (2, 4, 5), (3, 6, 7), (1, 8, 9)]);
-        assert!(does(&script, 1, 2) && !does(&script, 1, 0) && !does(&script, 0, 1));
-        // As the phases of a model of which no times are known.
+        assert!(
+            is_independent(&script, 1, 2) && !is_independent(&script, 1, 0) && !is_independent(&script, 0, 1)
+        );
+        // As the phases of a model without times.
         let phases = plan(&[(1, 0, 0), (2, 0, 0), (1, 0, 0), (2, 0, 0)]);
         assert!(
-            !does(&phases, 0, 1) && !does(&phases, 1, 0),
-            "the first waits for the second, though not by time"
+            !is_independent(&phases, 0, 1) && !is_independent(&phases, 1, 0),
+            "the first waits for the second, though the times are equal"
         );
         let overtaken = plan(&[(1, 0, 1), (3, 3, 4), (4, 5, 6), (2, 2, 9)]);
-        assert!(does(&overtaken, 0, 1), "nobody else has begun");
-        assert!(!does(&overtaken, 1, 2), "it ends last");
+        assert!(is_independent(&overtaken, 0, 1), "no other process has begun");
+        assert!(!is_independent(&overtaken, 1, 2), "it ends last");
     }
 
     #[test]
-    fn what_goes_through_a_link_waits_for_what_was_done_to_the_file() {
+    fn step_through_a_link_waits_for_steps_on_its_target() {
         let mut planner = Planner::new().unwrap();
         for (process, name, path, path2) in
             [(1, "rename", "a/y", "a/z"), (2, "symlink", "a/z", "a/l"), (3, "open", "a/l", "")]
@@ -440,8 +532,11 @@ mod tests {
             let op = by_name("posix", name).unwrap().op;
             let [path, path2] = [path, path2].map(|name| Some(name.as_bytes().to_vec()));
             let (begin, end) = (2 * process, 2 * process + 1);
-            let step = Step { op: (op.layer, op.number), path, path2, begin, end, ..Step::default() };
-            planner.add(&Who { process: process as u64, ..Who::default() }, 1, step).unwrap();
+            let step =
+                ReplayStep { op: (op.layer, op.number), path, path2, begin, end, ..ReplayStep::default() };
+            planner
+                .add(&TracedProcess { process: process as u64, ..TracedProcess::default() }, 1, step)
+                .unwrap();
         }
         let mut waits = planner.threads[2].steps[0].waits.clone();
         waits.sort_unstable();

@@ -1,140 +1,107 @@
 //! Requests of the layer stdio.
 
-use super::name::is_pipe;
-use super::said::{Result, last_error, said};
-use super::{Buffer, Target};
-use crate::replay::Step;
-use crate::replay::files::stream_mode;
-use crate::replay::plan::LARGEST;
+use super::libc_calls::{Stream, flush_all};
+use super::open::is_pipe;
+use super::returned::Result;
+use super::{Buffer, Symlink, Target};
+use crate::replay::ReplayStep;
+use crate::replay::open_files::stream_mode;
+use crate::replay::plan::MAX_REQUEST_BYTES;
+use miot_proto::op::stdio;
 use rustix::io::Errno;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::ptr::null_mut;
+use std::ffi::{CStr, CString, c_int};
 
 impl Target {
-    /// A request of the layer stdio.
-    pub(super) fn on_stream(&self, name: &str, step: &Step, buffer: &mut Buffer) -> Result<i64> {
-        let low = step.arg as c_int;
-        if matches!(name, "fopen" | "freopen") {
-            let path = self.name(step.path.as_deref(), true)?;
-            // SAFETY: strings that outlive the call.
-            let stream = unsafe {
-                // To read and write, a named pipe waits for nobody.
-                let mode = if is_pipe(path.as_ptr()) { c"r+" } else { mode_of(low) };
-                libc::fopen64(path.as_ptr(), mode.as_ptr())
-            };
-            if stream.is_null() {
-                return Err(last_error());
-            }
-            // SAFETY: just opened.
-            let fd = unsafe { libc::fileno(stream) };
-            let mut files = self.files();
-            files.opened(step.handle, step.result, fd);
-            files.stream_opened(step.handle, stream.expose_provenance(), fd);
-            return Ok(i64::from(fd));
-        }
-        if name == "fflush" && step.handle == 0 {
-            // SAFETY: null stands for all streams.
-            return said(unsafe { libc::fflush(null_mut()) });
-        }
-        if name == "fdopen" {
-            let fd = self.descriptor(step)?;
-            // SAFETY: the descriptor is open and a string that outlives the call.
-            let stream = unsafe { libc::fdopen(fd, mode_of(low).as_ptr()) };
-            if stream.is_null() {
-                return Err(last_error());
-            }
-            self.files().stream_opened(step.handle, stream.expose_provenance(), fd);
-            return Ok(i64::from(fd));
-        }
-        let (stream, fd) = self.stream(step)?;
-        if name == "fclose" {
-            self.files().closed(step.handle, fd);
-        }
-        let length = usize::try_from(step.length.unwrap_or(0)).map_err(|_| Errno::INVAL)?;
-        // What is asked for says nothing where lines are read.
-        let bytes = if matches!(name, "fread" | "fwrite") { length } else { step.result.max(0) as usize };
-        let bytes = bytes.min(LARGEST as usize);
-        let offset = step.offset.unwrap_or(0);
-        let failed = |stream| {
-            // SAFETY: the stream is open.
-            if unsafe { libc::ferror(stream) } == 0 { Ok(0) } else { Err(last_error()) }
-        };
-        let moved = |count: usize| if count == 0 && bytes > 0 { failed(stream) } else { Ok(count as i64) };
-        let text = self.text.as_ptr();
-        // SAFETY: the stream was opened by this process and not closed since; the memory outlives the calls and is as large as they
-        // are told.
-        unsafe {
-            match name {
-                "fread" | "fgets" | "getline" | "getdelim" | "fscanf" | "scanf" => {
-                    moved(libc::fread(buffer.of(bytes), 1, bytes, stream))
-                }
-                "fwrite" | "puts" | "printf" => {
-                    moved(libc::fwrite(self.written(offset, bytes as u64), 1, bytes, stream))
-                }
-                "fprintf" => {
-                    let bytes = bytes.min(self.text.len()) as c_int;
-                    said(libc::fprintf(stream, c"%.*s".as_ptr(), bytes, text.cast::<c_char>()))
-                }
-                "fputs" => {
-                    let string =
-                        CString::new(&self.text[..bytes.min(self.text.len())]).map_err(|_| Errno::INVAL)?;
-                    said(libc::fputs(string.as_ptr(), stream)).map(|_| bytes as i64)
-                }
-                "fgetc" => match libc::fgetc(stream) {
-                    -1 => failed(stream),
-                    _ => Ok(1),
-                },
-                "fputc" => said(libc::fputc(c_int::from(b'x'), stream)).map(|_| 1),
-                "fseek" => said(libc::fseeko64(stream, offset, low)),
-                "ftell" => said(libc::ftello64(stream)),
-                "rewind" => {
-                    libc::rewind(stream);
-                    Ok(0)
-                }
-                "fgetpos" | "fsetpos" => {
-                    let mut place = std::mem::MaybeUninit::<libc::fpos64_t>::uninit();
-                    if name == "fsetpos" {
-                        // Only a position that the stream has had can be set.
-                        return said(libc::fseeko64(stream, offset, libc::SEEK_SET));
-                    }
-                    said(libc::fgetpos64(stream, place.as_mut_ptr()))
-                }
-                "fflush" => said(libc::fflush(stream)),
-                "fclose" => said(libc::fclose(stream)),
-                _ => Err(Errno::NOSYS),
-            }
+    /// Makes a request of the layer stdio.
+    pub(super) fn on_stream(&self, step: &ReplayStep, buffer: &mut Buffer) -> Result<i64> {
+        match step.operation() {
+            stdio::FOPEN | stdio::FREOPEN => self.open_stream(step),
+            stdio::FFLUSH if step.handle == 0 => flush_all(),
+            stdio::FDOPEN => self.open_stream_on_descriptor(step),
+            _ => self.on_open_stream(step, buffer),
         }
     }
 
-    /// The stream of a step's file; one on a descriptor of another process is made past the hook.
-    fn stream(&self, step: &Step) -> Result<(*mut libc::FILE, c_int)> {
+    fn open_stream(&self, step: &ReplayStep) -> Result<i64> {
+        let path = self.full_path(step.path.as_deref(), Symlink::Follow)?;
+        // A named pipe that is opened for reading and writing does not block.
+        let mode = if is_pipe(&path) { c"r+" } else { mode_of(step.low_argument()) };
+        let stream = Stream::open(&path, mode)?;
+        let fd = stream.descriptor();
+        let mut files = self.files();
+        files.insert(step.handle, step.result, fd);
+        files.set_stream(step.handle, stream.address(), fd);
+        Ok(i64::from(fd))
+    }
+
+    fn open_stream_on_descriptor(&self, step: &ReplayStep) -> Result<i64> {
+        let fd = self.descriptor(step)?;
+        let stream = Stream::from_descriptor(fd, mode_of(step.low_argument()))?;
+        self.files().set_stream(step.handle, stream.address(), fd);
+        Ok(i64::from(fd))
+    }
+
+    fn on_open_stream(&self, step: &ReplayStep, buffer: &mut Buffer) -> Result<i64> {
+        let (stream, fd) = self.stream(step)?;
+        if step.operation() == stdio::FCLOSE {
+            self.files().remove(step.handle, fd);
+        }
+        let length = usize::try_from(step.length.unwrap_or(0)).map_err(|_| Errno::INVAL)?;
+        // The requested length is that of a buffer where lines are read: the result counts.
+        let is_block = matches!(step.operation(), stdio::FREAD | stdio::FWRITE);
+        let bytes = if is_block { length } else { step.result.max(0) as usize };
+        let bytes = bytes.min(MAX_REQUEST_BYTES as usize);
+        let offset = step.offset.unwrap_or(0);
+        match step.operation() {
+            stdio::FREAD | stdio::FGETS | stdio::GETLINE | stdio::GETDELIM | stdio::FSCANF | stdio::SCANF => {
+                stream.read(buffer.slice(bytes))
+            }
+            stdio::FWRITE | stdio::PUTS | stdio::PRINTF => stream.write(self.written(offset, bytes)),
+            stdio::FPRINTF => stream.print(self.text(bytes)),
+            stdio::FPUTS => {
+                let string = CString::new(self.text(bytes)).map_err(|_| Errno::INVAL)?;
+                stream.put_string(&string).map(|_| bytes as i64)
+            }
+            stdio::FGETC => stream.get_byte(),
+            stdio::FPUTC => stream.put_byte(b'x').map(|_| 1),
+            stdio::FSEEK => stream.seek(offset, step.low_argument()),
+            stdio::FTELL => stream.tell(),
+            stdio::REWIND => {
+                stream.rewind();
+                Ok(0)
+            }
+            stdio::FGETPOS => stream.get_position(),
+            // `fsetpos` takes only what `fgetpos` of the same stream has returned.
+            stdio::FSETPOS => stream.seek(offset, libc::SEEK_SET),
+            stdio::FFLUSH => stream.flush(),
+            stdio::FCLOSE => stream.close(),
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    /// Returns text of `bytes` bytes, or less if no string that is written is as long.
+    fn text(&self, bytes: usize) -> &[u8] {
+        &self.text[..bytes.min(self.text.len())]
+    }
+
+    /// Returns the stream of a step's file and its descriptor. For a descriptor of another process the
+    /// stream is created without a record of a hook.
+    fn stream(&self, step: &ReplayStep) -> Result<(Stream, c_int)> {
         if let Some((address, fd)) = self.files().stream(step.handle) {
-            return Ok((std::ptr::with_exposed_provenance_mut(address), fd));
+            return Ok((Stream::from_address(address), fd));
         }
         let fd = self.descriptor(step)?;
-        type FdOpen = unsafe extern "C" fn(c_int, *const c_char) -> *mut libc::FILE;
-        // SAFETY: the function of this name in libc itself has this prototype; the descriptor is open.
-        let stream = unsafe {
-            let own = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY);
-            let found = if own.is_null() { null_mut() } else { libc::dlsym(own, c"fdopen".as_ptr()) };
-            if found.is_null() {
-                return Err(Errno::NOSYS);
-            }
-            std::mem::transmute::<*mut c_void, FdOpen>(found)(fd, stream_mode(fd).as_ptr())
-        };
-        if stream.is_null() {
-            return Err(last_error());
-        }
-        self.files().stream_opened(step.handle, stream.expose_provenance(), fd);
+        let stream = Stream::from_descriptor_untraced(fd, stream_mode(fd))?;
+        self.files().set_stream(step.handle, stream.address(), fd);
         Ok((stream, fd))
     }
 }
 
-/// `mode` of `fopen` for flags of `open`.
+/// Mode of `fopen` for flags of `open`.
 fn mode_of(flags: c_int) -> &'static CStr {
     let has = |flag: c_int| flags & flag != 0;
-    let both = flags & libc::O_ACCMODE == libc::O_RDWR;
-    match (has(libc::O_APPEND), has(libc::O_TRUNC), has(libc::O_EXCL), both) {
+    let reads_and_writes = flags & libc::O_ACCMODE == libc::O_RDWR;
+    match (has(libc::O_APPEND), has(libc::O_TRUNC), has(libc::O_EXCL), reads_and_writes) {
         (true, _, _, true) => c"a+",
         (true, _, _, false) => c"a",
         (_, true, true, true) => c"w+x",

@@ -1,14 +1,14 @@
-//! Numbers that look drawn by lot and are the same for all processes: a function of a seed and a position.
+//! Pseudo-random numbers that are a function of a seed and a position, so that all processes get the same.
 
-/// A sequence that can be entered anywhere: splitmix64 (Steele, Lea, Flood 2014, figure 17) of the position.
+/// A sequence with random access: splitmix64 (Steele, Lea, Flood 2014, figure 17) of the position.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scatter {
+pub(crate) struct PositionRng {
     seed: u64,
 }
 
-impl Scatter {
-    pub(crate) fn new(seed: u64) -> Scatter {
-        Scatter { seed }
+impl PositionRng {
+    pub(crate) fn new(seed: u64) -> PositionRng {
+        PositionRng { seed }
     }
 
     pub(crate) fn at(self, position: u64) -> u64 {
@@ -18,34 +18,34 @@ impl Scatter {
         z ^ (z >> 31)
     }
 
-    /// From `least` to `most`, both included.
+    /// Returns a number from `least` to `most`, both included.
     pub(crate) fn between(self, position: u64, least: u64, most: u64) -> u64 {
         let range = u128::from(most - least) + 1;
         least + ((u128::from(self.at(position)) * range) >> 64) as u64
     }
 }
 
-/// The numbers from 0 to `count` − 1 in an order that the seed decides (Fisher and Yates).
+/// Returns the numbers from 0 to `count` − 1 in an order that depends on the seed (Fisher-Yates shuffle).
 pub(crate) fn permuted(count: u64, seed: u64) -> Vec<u64> {
-    let scatter = Scatter::new(seed);
+    let rng = PositionRng::new(seed);
     let mut numbers: Vec<u64> = (0..count).collect();
     for last in (1..numbers.len()).rev() {
-        numbers.swap(last, scatter.between(last as u64, 0, last as u64) as usize);
+        numbers.swap(last, rng.between(last as u64, 0, last as u64) as usize);
     }
     numbers
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Scatter, permuted};
+    use super::{PositionRng, permuted};
 
     #[test]
-    fn numbers_stay_within_their_bounds_and_reach_them() {
-        let scatter = Scatter::new(7);
-        let drawn: Vec<u64> = (0..1000).map(|i| scatter.between(i, 3, 6)).collect();
+    fn numbers_reach_their_bounds_and_stay_within() {
+        let rng = PositionRng::new(7);
+        let drawn: Vec<u64> = (0..1000).map(|i| rng.between(i, 3, 6)).collect();
         assert_eq!((drawn.iter().min(), drawn.iter().max()), (Some(&3), Some(&6)));
-        assert_eq!(scatter.between(0, 5, 5), 5);
-        let _ = scatter.between(0, 0, u64::MAX);
+        assert_eq!(rng.between(0, 5, 5), 5);
+        let _ = rng.between(0, 0, u64::MAX);
     }
 
     #[test]

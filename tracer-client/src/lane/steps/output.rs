@@ -1,14 +1,14 @@
-//! What a consumer tells.
+//! Reports of a consumer.
 
 use super::{Record, slots_of};
 use miot_proto::batch::Columns;
 use miot_proto::event::{RecordKind, flag};
 use miot_proto::wire;
 
-/// What the consumer tells, stream by stream in order.
+/// A report of the consumer. The reports of a stream are in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// A stream appears.
+pub enum StreamOutput {
+    /// A stream starts.
     Stream {
         /// Number of the stream.
         stream: u32,
@@ -33,44 +33,44 @@ pub enum Told {
     },
 }
 
-/// What is known of a stream when it ends.
+/// Totals of a stream at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Records that the lane was asked to take.
+    /// Records that the lane has accepted or dropped.
     pub attempts: u64,
-    /// Records dropped because it was full.
+    /// Records dropped because the lane was full.
     pub lost_full: u64,
-    /// Requests that the filter left out.
+    /// Requests that the filter has excluded.
     pub filtered: u64,
 }
 
-impl From<&wire::Stream> for Told {
-    fn from(of: &wire::Stream) -> Told {
-        Told::Stream { stream: of.number, lane: of.key.lane, incarnation: of.key.incarnation }
+impl From<&wire::Stream> for StreamOutput {
+    fn from(of: &wire::Stream) -> StreamOutput {
+        StreamOutput::Stream { stream: of.number, lane: of.key.lane, incarnation: of.key.incarnation }
     }
 }
 
-impl From<&wire::StreamEnd> for Told {
-    fn from(end: &wire::StreamEnd) -> Told {
+impl From<&wire::StreamEnd> for StreamOutput {
+    fn from(end: &wire::StreamEnd) -> StreamOutput {
         let (attempts, lost_full, filtered) = (end.attempts, end.lost_full, end.filtered);
-        Told::End { stream: end.stream, totals: Totals { attempts, lost_full, filtered } }
+        StreamOutput::End { stream: end.stream, totals: Totals { attempts, lost_full, filtered } }
     }
 }
 
-/// The records of a batch.
+/// Returns the records of a batch.
 ///
 /// # Panics
-/// If one is torn.
+/// If a record is torn.
 #[must_use]
-pub fn records(stream: u32, columns: &Columns) -> Vec<Told> {
+pub fn records(stream: u32, columns: &Columns) -> Vec<StreamOutput> {
     let mut ext = columns.ext.iter().peekable();
     let record = |row: usize| {
         let of_row = ext.next_if(|ext| ext.row as usize == row);
         let paths = of_row.map_or_else(Default::default, |ext| columns.paths(ext));
-        let Some(kind) = RecordKind::from_number(columns.kind[row]) else { panic!("a record of no kind") };
+        let Some(kind) = RecordKind::from_number(columns.kind[row]) else { panic!("record of unknown kind") };
         let tag = if kind == RecordKind::File { columns.handle[row] } else { columns.offset[row] };
         let Some(slots) = slots_of(paths, tag) else { panic!("record {tag} is torn") };
-        Told::Record {
+        StreamOutput::Record {
             stream,
             record: Record {
                 attempt: columns.attempt[row],

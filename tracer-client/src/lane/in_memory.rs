@@ -1,4 +1,4 @@
-//! A lane in private memory, and its words by where they are: for tests.
+//! For tests: a lane in private memory, and access to its words by their offset.
 
 use super::state::InFlight;
 use super::sync::{AtomicU64, Word};
@@ -59,7 +59,7 @@ impl Lane {
         }
     }
 
-    /// The word at this offset of the lane's table entry.
+    /// Returns the word at this byte offset of the lane's table entry; `None` if there is none.
     pub(crate) fn word(&self, at: usize) -> Option<u64> {
         const IN_FLIGHT_END: usize = at::IN_FLIGHT + IN_FLIGHT_BYTES;
         const SECOND_COMM: usize = at::COMM + 8;
@@ -81,17 +81,17 @@ impl Lane {
             at::STATE => &self.state,
             at::SLOTS_AT => &self.slots_at,
             at::SLOTS => &self.slots,
-            _ => self.of_reader(at)?,
+            _ => self.consumer_word(at)?,
         };
         Some(atomic.load(Acquire))
     }
 
-    /// Stores a word of the consumer's.
+    /// Stores a word that belongs to the consumer; `None` if the offset is not one.
     pub(crate) fn store(&self, at: usize, value: u64) -> Option<()> {
-        self.of_reader(at).map(|word| word.store(value, Release))
+        self.consumer_word(at).map(|word| word.store(value, Release))
     }
 
-    fn of_reader(&self, at: usize) -> Option<&AtomicU64> {
+    fn consumer_word(&self, at: usize) -> Option<&AtomicU64> {
         match at {
             at::HEAD => Some(&self.head),
             at::DRAINED => Some(&self.drained),

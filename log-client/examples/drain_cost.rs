@@ -7,7 +7,7 @@
 use miot_log_client::{Config, LogClient};
 use miot_proto::control::WhenFull;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, VERSION, frame_header};
-use miot_tracer::{Done, Ext, begin, end, end_with, op};
+use miot_tracer::{Completion, Ext, begin, end, end_with, op};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -94,7 +94,7 @@ fn record(events: u64, seed: u64, kind: &str) {
         random ^= random << 17;
         let offset = if kind == "seq" { i * 4096 } else { (random % (1 << 40)) & !4095 };
         let Some(begun) = begin(op::posix::READ) else { continue };
-        let done = Done { handle: 7 + random % 4, offset, length: 4096, result: 4096, flags: 0 };
+        let done = Completion { handle: 7 + random % 4, offset, length: 4096, result: 4096, flags: 0 };
         if kind == "paths" && i % 16 == 0 {
             let path =
                 format!("/home/user/project/data/directory{:02}/file{:06}", random % 100, i % 1_000_000);

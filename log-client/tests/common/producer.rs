@@ -9,7 +9,7 @@
 //!
 //! A test starts it as a separate process: the test program itself, restricted to this role.
 
-use miot_tracer::{Done, Ext, begin, end, end_with, op};
+use miot_tracer::{Completion, Ext, begin, end, end_with, op};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Barrier};
@@ -78,7 +78,7 @@ fn record(events: u64, pause: u64, long: bool) -> u64 {
     let mut recorded = 0;
     for i in 0..events {
         let Some(begun) = begin(op::posix::READ) else { continue };
-        let done = Done { handle: 7, offset: i * 4096, length: 4096, result: 4096, flags: 0 };
+        let done = Completion { handle: 7, offset: i * 4096, length: 4096, result: 4096, flags: 0 };
         let kept = if long || i % 100 == 99 {
             let mut path = format!("/data/file{i}");
             for _ in 0..if long { 128 } else { 0 } {

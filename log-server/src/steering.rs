@@ -314,7 +314,7 @@ fn with_command(orders: &[StandingCommand], nodes: &str, command: &NodeCommand) 
     if reset {
         list.retain(|order| !overridden(order));
     } else {
-        list.iter_mut().filter(|order| overridden(order)).for_each(|order| order.change.forget(&change));
+        list.iter_mut().filter(|order| overridden(order)).for_each(|order| order.change.remove_overridden(&change));
         list.retain(|order| order.reset || order.change != SettingsUpdate::default());
     }
     let since = now();

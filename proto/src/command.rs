@@ -166,7 +166,7 @@ impl SettingsUpdate {
     }
 
     /// Says nothing any more of what `later` says.
-    pub fn forget(&mut self, later: &SettingsUpdate) {
+    pub fn remove_overridden(&mut self, later: &SettingsUpdate) {
         fn unless<T>(mine: &mut Option<T>, theirs: bool) {
             if theirs {
                 *mine = None;

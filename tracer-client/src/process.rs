@@ -142,7 +142,7 @@ pub(crate) fn has_segment() -> bool {
 }
 
 /// Returns a new file handle, counting from 1 in each process image. 0 if the kernel does not wipe
-/// [`PROCESS`] yet, because a forked child would repeat the handle.
+/// the state of this process yet, because a forked child would repeat the handle.
 #[must_use]
 pub fn new_handle() -> u64 {
     if !WIPE_ON_FORK.load(Relaxed) {

@@ -1,4 +1,4 @@
-//! Address of the calling thread's [`Thread`](crate::thread::Thread).
+//! Address of the calling thread's [`Thread`].
 //!
 //! Hand-written initial-exec thread-local storage: two instructions, no call, no allocation at a
 //! thread's first access, which could happen inside a signal handler or inside `malloc`. Rust's

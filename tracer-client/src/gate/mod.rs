@@ -278,7 +278,7 @@ pub(crate) fn deny_all() {
 }
 
 /// Waits for the system calls of other threads, each of which is short. Gives up after
-/// [`MAX_CHECKS`] checks: a permit is never returned if a signal handler jumped out of the call, or
+/// `MAX_CHECKS` checks: a permit is never returned if a signal handler jumped out of the call, or
 /// in a process that forked during it.
 fn wait_for_active_calls() {
     const MAX_CHECKS: u32 = 1000;

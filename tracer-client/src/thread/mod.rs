@@ -7,21 +7,21 @@
 //! the completion time of the records in it. The log-client's watermark depends on the second.
 //!
 //! `begin` and `end` choose the fast path by a few comparisons and leave every other case to
-//! [`prepare`] and [`commit`]. [`Thread::slow_path`] holds the reasons that the comparisons cannot
-//! see. The budget is two clock reads, so every dependent load is measurable.
+//! [`mod@prepare`] and [`mod@commit`]. [`Thread::slow_path`] holds the reasons that the comparisons
+//! cannot see. The budget is two clock reads, so every dependent load is measurable.
 //!
 //! | state | condition | a request in this state | left when |
 //! |---|---|---|---|
-//! | no lane yet | `epoch` is not this process's, `skips_left` is 0 | [`prepare`] attaches and claims a lane | lane claimed, or one of the next two |
+//! | no lane yet | `epoch` is not this process's, `skips_left` is 0 | [`mod@prepare`] attaches and claims a lane | lane claimed, or one of the next two |
 //! | dormant | [`NO_LOG_CLIENT`] set and requests left to skip | counts `skips_left` down, records nothing | `skips_left` is used up: next attempt to attach |
 //! | lane refused | `lane_unavailable` | is skipped and counted in `LOST_NO_LANE` | after 256 requests: next attempt to claim |
 //! | recording | `epoch` matches, `slow_path` is 0 | fast path: [`begin`], [`end`] | one of the next states |
-//! | half full | `producer.needs_maintenance()` | [`prepare`] refreshes, grows the lane, wakes the log-client | the lane has space, or an eighth later |
-//! | full | the record does not fit | [`commit`] drops, overwrites or waits (`when_full`) | the log-client has freed slots |
-//! | slow | a bit of [`slow_path`] other than `BUSY` and `CLOCK_DENIED` | is recorded by way of [`prepare`] and `commit_slow` | the control page changes |
+//! | half full | `producer.needs_maintenance()` | [`mod@prepare`] refreshes, grows the lane, wakes the log-client | the lane has space, or an eighth later |
+//! | full | the record does not fit | [`mod@commit`] drops, overwrites or waits (`when_full`) | the log-client has freed slots |
+//! | slow | a bit of [`slow_path`] other than `BUSY` and `CLOCK_DENIED` | is recorded by way of [`mod@prepare`] and `commit_slow` | the control page changes; with `NOT_TSC` never |
 //! | busy | `BUSY`: a signal handler interrupted a change of the state | is dropped and counted in `LOST_NESTED` | the interrupted code continues |
 //! | clock denied | `CLOCK_DENIED` | is dropped and counted in `LOST_NO_LANE` | [`set_clock_access`] |
-//! | log-client ended | control page is closed | [`prepare`] attaches to a successor, or dormant | a successor is attached |
+//! | log-client ended | control page is closed | [`mod@prepare`] attaches to a successor, or dormant | a successor is attached |
 //! | forked, or retired at thread exit | `epoch` differs again | as "no lane yet" | lane claimed |
 //!
 //! A signal handler that does I/O is a caller like any other, except while the interrupted code

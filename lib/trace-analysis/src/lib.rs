@@ -17,7 +17,6 @@
 //! | [`model`] | its I/O as an abstract model: `miot model`, `miot estimate`, benchmarks, replays |
 //! | [`view`] | which bytes of a file an MPI-IO request touches, by its view |
 //! | [`place`] | the same for each event, as views are set: patterns, counters and findings ask it |
-//! | [`contents`] | what a file system holds: `miot fsstats` |
 //! | `recent` | values of the keys that were used lately |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
@@ -25,7 +24,6 @@
 pub mod block_sizes;
 pub mod bursts;
 pub mod characterize;
-pub mod contents;
 pub mod cycles;
 pub mod findings;
 pub mod idle;

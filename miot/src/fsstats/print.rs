@@ -1,9 +1,8 @@
 //! Snapshots and growth as tables, and as CSV.
 
-use super::snapshot::Snapshot;
 use crate::numbers::bytes;
-use miot_trace_analysis::contents::growth::{Shift, TotalChange};
-use miot_trace_analysis::contents::{Amount, Bin, Growth, Histogram, Unit};
+use miot_fs_contents::growth::{Shift, TotalChange};
+use miot_fs_contents::{Amount, Bin, Growth, Histogram, Snapshot, Unit};
 use miot_trace_events::Format;
 use miot_trace_events::print::records;
 use miot_trace_events::text::{printable, table};
@@ -234,7 +233,7 @@ pub(crate) fn growth(
             let sign = if new < old { '-' } else { '+' };
             format!("{sign}{}", bytes(new.abs_diff(old) as f64))
         };
-        let row = |bin: &miot_trace_analysis::contents::growth::BinChange| {
+        let row = |bin: &miot_fs_contents::growth::BinChange| {
             [
                 range(bin.from, bin.below, histogram.unit),
                 difference(bin.old.count, bin.new.count),

@@ -1,10 +1,10 @@
 //! Each plot as a file of its own.
 
-use super::svg::Plot;
-use super::{page, write as write_file};
+use super::write as write_file;
 use crate::files::check_writable;
 use anyhow::{Context as _, bail, ensure};
 use clap::ValueEnum;
+use miot_plot::Plot;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -43,7 +43,7 @@ pub(super) fn prepare(dir: &Path, format: PictureFormat) -> anyhow::Result<()> {
 /// Writes the plots into a directory.
 pub(super) fn write(plots: &[Plot], dir: &Path, format: PictureFormat) -> anyhow::Result<()> {
     for plot in plots {
-        let svg = plot.svg(Some(page::PLAIN_STYLE));
+        let svg = plot.svg(Some(miot_plot::FILE_STYLE));
         match format {
             PictureFormat::Svg => write_file(&dir.join(format!("{}.svg", plot.name)), svg.as_bytes())?,
             PictureFormat::Png => {

@@ -2,9 +2,8 @@
 
 mod export;
 mod model;
-pub(crate) mod page;
+mod page;
 mod plots;
-pub(crate) mod svg;
 mod tables;
 mod times;
 mod words;

@@ -1,6 +1,7 @@
 //! What changed between two snapshots of a file system's contents (Carns et al. 2011, section IV-A, Table IV).
 
-use super::{Amount, Contents, Unit};
+use crate::contents::{Contents, Unit};
+use crate::histogram::Amount;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -1,91 +1,100 @@
-//! The walk: threads that take directories from one stack, count what is in them and put their directories on it.
+//! The walk: threads take directories from one stack, count their entries, and push the directories that they find.
 //!
-//! A thread reads a piece of a directory (some thousand entries) without a lock. Then it commits: what was found is added to the
-//! thread's figures, directories are put on the stack, names of files with several are looked up, and the piece is
-//! gone from the list of what is under way. A checkpoint stops commits for as long as it takes to copy all that; what is under way
-//! is in it as not done. So whatever a checkpoint has is counted once, and what it has not will be.
+//! A thread reads a part of a directory (some thousand entries) without a lock. Then it commits the part: it adds the entries
+//! to its figures, pushes directories on the stack, looks up the files with several names, and removes the part from the
+//! list of parts in progress. A checkpoint suspends commits while it copies this state; it contains parts in progress as not
+//! done. Each entry is therefore counted once, before or after the checkpoint.
 //!
-//! The stack is taken from the end, so it holds the siblings of one way down; and a directory that has more than
-//! [`ENOUGH`] waiting is left until they are done.
+//! The stack is last in, first out, so that it holds the siblings of one path. A directory is suspended while more
+//! than [`SUSPEND_AT`] directories wait.
 
-use super::checkpoint::{State, Waiting};
-use super::errors::Errors;
-use super::exclude::Excludes;
-use super::mounts::Mounts;
-use super::node::{Node, Opener};
-use super::pace::Pace;
-use super::read::{DirectoryReader, Found, Kind, Piece, Task, attributes, place, stat};
-use miot_trace_analysis::contents::{Attributes, Contents};
+use crate::checkpoint::{Waiting, WalkState};
+use crate::contents::{Attributes, Contents};
+use crate::errors::Errors;
+use crate::exclude::Excludes;
+use crate::mounts::Mounts;
+use crate::node::{DirectoryOpener, Node};
+use crate::pace::Pace;
+use crate::read::{
+    DirectoryPart, DirectoryReader, DirectoryTask, Entry, EntryKind, attributes, id, place, stat,
+};
 use miot_trace_store::escape;
-use rustix::fs::{AtFlags, FileType};
+use rustix::fd::{AsFd as _, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Statx};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// Directories that wait before those being read are put aside: with names of 50 bytes, 10 MB.
-const ENOUGH: usize = 64 << 10;
+/// Number of waiting directories at which those being read are suspended. With names of 50 bytes this takes 10 MB.
+const SUSPEND_AT: usize = 64 << 10;
 
-/// Paths of mounts that are named.
+/// Number of mount points that a snapshot names.
 const MOUNTS_NAMED: usize = 10;
 
-/// What one walk is about.
+/// A walk of a directory tree.
 #[derive(Debug)]
-pub(crate) struct Walk {
-    pub(crate) opener: Opener,
-    pub(crate) excludes: Excludes,
-    pub(crate) pace: Pace,
-    pub(crate) cross: bool,
-    /// Ages are counted to this moment, seconds since 1970.
-    pub(crate) now: i64,
-    pub(crate) mounts: Mounts,
-    /// No commit is under way while this is held for writing.
+pub struct Walk {
+    opener: DirectoryOpener,
+    excludes: Excludes,
+    pace: Pace,
+    cross: bool,
+    /// Time to which ages are counted, seconds since 1970.
+    now: i64,
+    mounts: Mounts,
+    /// No commit is in progress while this is locked for writing.
     gate: RwLock<()>,
     queue: Mutex<Queue>,
     woken: Condvar,
-    known: Mutex<Known>,
+    known: Mutex<SeenInodes>,
     /// Per thread.
     figures: Vec<Mutex<Figures>>,
-    pub(crate) progress: Progress,
+    /// Progress, for a display.
+    pub progress: Progress,
 }
 
-/// For the bar.
+/// Progress of a walk.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
-    pub(crate) names: AtomicU64,
-    pub(crate) directories_done: AtomicU64,
-    pub(crate) directories_seen: AtomicU64,
+pub struct Progress {
+    /// Names counted.
+    pub names: AtomicU64,
+    directories_done: AtomicU64,
+    directories_seen: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: Vec<Task>,
-    /// What each thread has.
-    under_way: Vec<Option<Task>>,
+    waiting: Vec<DirectoryTask>,
+    /// The task of each thread.
+    in_progress: Vec<Option<DirectoryTask>>,
     stopped: bool,
 }
 
-/// What was met before and may be met again.
+/// Files and directories that were counted and may be found again.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
-    /// Files with several names of which some are still to come, and how many.
+pub(crate) struct SeenInodes {
+    /// Files with several names of which some were not found yet, and the number of these.
     pub(crate) links: HashMap<(u64, u64), u64>,
     /// Directories of file systems that can be met in several mounts.
     pub(crate) directories: HashSet<(u64, u64)>,
 }
 
-/// What was counted.
+/// Results of a walk.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Figures {
-    pub(crate) contents: Contents,
-    pub(crate) errors: Errors,
-    pub(crate) excluded: u64,
-    /// Mount points that were left alone, and directories that were met before by way of another mount.
-    pub(crate) mounts: u64,
-    pub(crate) mounts_named: Vec<String>,
+pub struct Figures {
+    /// Distributions of attributes.
+    pub contents: Contents,
+    /// Failures.
+    pub errors: Errors,
+    /// Names that an exclude pattern left out.
+    pub excluded: u64,
+    /// Mount points that were not entered, and directories that were found before through another mount.
+    pub mounts: u64,
+    /// Paths of some of them, escaped.
+    pub mounts_named: Vec<String>,
 }
 
 impl Figures {
-    fn left_alone(&mut self, path: &[u8]) {
+    fn skip_mount(&mut self, path: &[u8]) {
         self.mounts += 1;
         if self.mounts_named.len() < MOUNTS_NAMED {
             self.mounts_named.push(escape::path(path).0.into_owned());
@@ -102,13 +111,30 @@ impl Figures {
     }
 }
 
+/// Attributes of an open directory.
+///
+/// # Errors
+/// If they cannot be read.
+pub fn root_attributes(root: &OwnedFd) -> rustix::io::Result<Statx> {
+    stat(root.as_fd(), c"", AtFlags::EMPTY_PATH)
+}
+
+/// Device number and inode number.
+#[must_use]
+pub fn inode(stat: &Statx) -> (u64, u64) {
+    id(stat)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Walk {
-    pub(crate) fn new(
-        opener: Opener,
+    /// A walk from the root of `opener` with this number of threads. `cross`: enters other file systems and mounts. `now`: time
+    /// to which ages are counted, seconds since 1970.
+    #[must_use]
+    pub fn new(
+        opener: DirectoryOpener,
         excludes: Excludes,
         pace: Pace,
         cross: bool,
@@ -123,7 +149,7 @@ impl Walk {
             now,
             mounts: if cross { Mounts::read() } else { Mounts::default() },
             gate: RwLock::new(()),
-            queue: Mutex::new(Queue { under_way: vec![None; threads], ..Queue::default() }),
+            queue: Mutex::new(Queue { in_progress: vec![None; threads], ..Queue::default() }),
             woken: Condvar::new(),
             known: Mutex::default(),
             figures: (0..threads).map(|_| Mutex::default()).collect(),
@@ -131,21 +157,24 @@ impl Walk {
         }
     }
 
-    /// Begins at the directory that the walk is about.
-    pub(crate) fn begin(&self) -> rustix::io::Result<()> {
+    /// Starts at the root.
+    ///
+    /// # Errors
+    /// If the attributes of the root cannot be read.
+    pub fn begin(&self) -> rustix::io::Result<()> {
         let stat = stat(self.opener.root(), c"", AtFlags::EMPTY_PATH)?;
         let directory = Arc::new(Node { parent: None, name: Box::default(), place: place(&stat) });
         lock(&self.figures[0]).contents.directory(&attributes(&stat));
         if self.mounts.shared(place(&stat).device) {
-            lock(&self.known).directories.insert(super::read::id(&stat));
+            lock(&self.known).directories.insert(id(&stat));
         }
-        lock(&self.queue).waiting.push(Task { directory, cursor: 0, entries: 0 });
+        lock(&self.queue).waiting.push(DirectoryTask { directory, cursor: 0, entries: 0 });
         self.progress.directories_seen.store(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Goes on from a checkpoint.
-    pub(crate) fn go_on(&self, state: State) {
+    /// Continues from a checkpoint.
+    pub fn resume(&self, state: WalkState) {
         let contents = &state.figures.contents;
         let waiting = state.waiting.len() as u64;
         self.progress.names.store(contents.names, Ordering::Relaxed);
@@ -156,35 +185,35 @@ impl Walk {
         *lock(&self.figures[0]) = state.figures;
     }
 
-    /// What would be needed to go on from here.
-    pub(crate) fn state(&self) -> State {
+    /// State of the walk, for a checkpoint.
+    pub fn state(&self) -> WalkState {
         let _no_commits = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let queue = lock(&self.queue);
-        let tasks = queue.waiting.iter().chain(queue.under_way.iter().flatten());
+        let tasks = queue.waiting.iter().chain(queue.in_progress.iter().flatten());
         let known = lock(&self.known);
-        State {
+        WalkState {
             figures: self.figures(),
             waiting: Waiting::of(tasks),
-            known: Known { links: known.links.clone(), directories: known.directories.clone() },
+            known: SeenInodes { links: known.links.clone(), directories: known.directories.clone() },
         }
     }
 
-    /// What was counted so far, by all threads.
-    pub(crate) fn figures(&self) -> Figures {
+    /// Results of all threads so far.
+    pub fn figures(&self) -> Figures {
         let mut sum = Figures::default();
         self.figures.iter().for_each(|figures| sum.merge(&lock(figures)));
         sum
     }
 
-    /// Threads end after the pieces they are at.
-    pub(crate) fn stop(&self) {
+    /// Ends the threads after the parts that they are reading.
+    pub fn stop(&self) {
         self.pace.stop.store(true, Ordering::Relaxed);
         lock(&self.queue).stopped = true;
         self.woken.notify_all();
     }
 
-    /// The work of one thread, until nothing is left.
-    pub(crate) fn work(&self, thread: usize) {
+    /// Runs one thread of the walk, until no directory is left or the walk is stopped.
+    pub fn work(&self, thread: usize) {
         let mut reader = DirectoryReader::new(&self.opener, &self.excludes, &self.pace, self.cross);
         let mut next = self.take(thread);
         while let Some(task) = next {
@@ -193,17 +222,17 @@ impl Walk {
         }
     }
 
-    fn take(&self, thread: usize) -> Option<Task> {
+    fn take(&self, thread: usize) -> Option<DirectoryTask> {
         let mut queue = lock(&self.queue);
         loop {
             if queue.stopped {
                 return None;
             }
             if let Some(task) = queue.waiting.pop() {
-                queue.under_way[thread] = Some(task.clone());
+                queue.in_progress[thread] = Some(task.clone());
                 return Some(task);
             }
-            if queue.under_way.iter().all(Option::is_none) {
+            if queue.in_progress.iter().all(Option::is_none) {
                 self.woken.notify_all();
                 return None;
             }
@@ -211,15 +240,15 @@ impl Walk {
         }
     }
 
-    /// Counts a piece; the next one of the same directory, if this thread is to go on with it.
-    fn commit(&self, thread: usize, task: Task, piece: Piece) -> Option<Task> {
+    /// Counts a part of a directory. Returns the next part of the same directory if this thread continues with it.
+    fn commit(&self, thread: usize, task: DirectoryTask, piece: DirectoryPart) -> Option<DirectoryTask> {
         let _commit = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         let mut directories = Vec::new();
         let names = piece.found.len() as u64;
         {
             let mut figures = lock(&self.figures[thread]);
             figures.excluded += piece.excluded;
-            piece.mounts.iter().for_each(|path| figures.left_alone(path));
+            piece.mounts.iter().for_each(|path| figures.skip_mount(path));
             if let Some(entries) = piece.entries {
                 figures.contents.entries(entries);
             }
@@ -233,17 +262,17 @@ impl Walk {
         progress.directories_seen.fetch_add(directories.len() as u64, Ordering::Relaxed);
         progress.directories_done.fetch_add(u64::from(piece.next.is_none()), Ordering::Relaxed);
 
-        let more = piece.next.map(|(cursor, entries)| Task { cursor, entries, ..task });
+        let more = piece.next.map(|(cursor, entries)| DirectoryTask { cursor, entries, ..task });
         let mut queue = lock(&self.queue);
-        let put_aside = queue.waiting.len() + directories.len() > ENOUGH;
-        let (own, aside) = if put_aside || queue.stopped { (None, more) } else { (more, None) };
+        let suspend = queue.waiting.len() + directories.len() > SUSPEND_AT;
+        let (own, aside) = if suspend || queue.stopped { (None, more) } else { (more, None) };
         let before = queue.waiting.len();
         queue.waiting.extend(aside);
-        let new = directories.into_iter().map(|directory| Task { directory, cursor: 0, entries: 0 });
+        let new = directories.into_iter().map(|directory| DirectoryTask { directory, cursor: 0, entries: 0 });
         queue.waiting.extend(new);
-        queue.under_way[thread] = own.clone();
+        queue.in_progress[thread] = own.clone();
         let more_than_one = queue.waiting.len() > before + 1;
-        let end = queue.waiting.is_empty() && queue.under_way.iter().all(Option::is_none);
+        let end = queue.waiting.is_empty() && queue.in_progress.iter().all(Option::is_none);
         drop(queue);
         if more_than_one || end {
             self.woken.notify_all();
@@ -253,30 +282,30 @@ impl Walk {
         own
     }
 
-    fn count(&self, figures: &mut Figures, found: Found, directories: &mut Vec<Arc<Node>>) {
+    fn count(&self, figures: &mut Figures, found: Entry, directories: &mut Vec<Arc<Node>>) {
         let contents = &mut figures.contents;
         match found.kind {
-            Kind::File { attributes, id, crossed } => {
-                // A file that is mounted somewhere may be met where it is from, too.
+            EntryKind::File { attributes, id, crossed } => {
+                // A file that is a mount point may also be found at its origin.
                 if crossed && self.mounts.shared(id.0) {
                     figures.mounts += 1;
                     return;
                 }
                 contents.name(found.name);
-                if attributes.links > 1 && self.met(id, attributes.links) {
+                if attributes.links > 1 && self.was_seen(id, attributes.links) {
                     contents.further_links += 1;
                 } else {
                     contents.file(&attributes, self.now);
                 }
             }
-            Kind::Directory { attributes, id, node, crossed } => {
+            EntryKind::Directory { attributes, id, node, crossed } => {
                 self.directory(figures, found.name, &attributes, id, node, crossed, directories);
             }
-            Kind::Symlink { target } => {
+            EntryKind::Symlink { target } => {
                 contents.name(found.name);
                 contents.symlink(target);
             }
-            Kind::Other(kind) => {
+            EntryKind::Other(kind) => {
                 contents.name(found.name);
                 let special = &mut contents.special;
                 *match kind {
@@ -303,7 +332,7 @@ impl Walk {
     ) {
         let again = self.mounts.shared(id.0) && !lock(&self.known).directories.insert(id);
         if again || crossed && self.mounts.pseudo(node.place.mount) {
-            figures.left_alone(&node.path());
+            figures.skip_mount(&node.path());
             return;
         }
         figures.contents.name(name);
@@ -311,16 +340,16 @@ impl Walk {
         directories.push(node);
     }
 
-    /// True if a file with several names was met before.
-    fn met(&self, id: (u64, u64), links: u64) -> bool {
-        use std::collections::hash_map::Entry;
+    /// True if a file with several names was found before.
+    fn was_seen(&self, id: (u64, u64), links: u64) -> bool {
+        use std::collections::hash_map;
         let mut known = lock(&self.known);
         match known.links.entry(id) {
-            Entry::Vacant(entry) => {
+            hash_map::Entry::Vacant(entry) => {
                 entry.insert(links - 1);
                 false
             }
-            Entry::Occupied(mut entry) => {
+            hash_map::Entry::Occupied(mut entry) => {
                 *entry.get_mut() -= 1;
                 if *entry.get() == 0 {
                     entry.remove();
@@ -332,8 +361,8 @@ impl Walk {
 }
 
 impl Progress {
-    /// Names that there will be, if the directories to be read are like those that were read.
-    pub(crate) fn estimate(&self) -> u64 {
+    /// Estimates the number of names, if the directories that were not read are like those that were.
+    pub fn estimate(&self) -> u64 {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (names, done) = (load(&self.names), load(&self.directories_done).max(1));
         let per_directory = names as f64 / done as f64;

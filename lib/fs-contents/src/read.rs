@@ -1,10 +1,10 @@
-//! Some entries of a directory and their attributes: what is read, and not yet counted.
+//! A part of a directory: some of its entries and their attributes, read and not yet counted.
 
-use super::errors::{Failed, Step};
-use super::exclude::Excludes;
-use super::node::{Node, Opener, Place};
-use super::pace::Pace;
-use miot_trace_analysis::contents::Attributes;
+use crate::contents::Attributes;
+use crate::errors::{FailedStep, Failure};
+use crate::exclude::Excludes;
+use crate::node::{DirectoryOpener, FileSystemId, Node};
+use crate::pace::Pace;
 use rustix::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{
     AtFlags, FileType, RawDir, SeekFrom, Statx, StatxAttributes, StatxFlags, makedev, readlinkat, seek, statx,
@@ -18,57 +18,59 @@ use std::time::{Duration, Instant};
 /// Bytes of directory entries in one system call: one to three thousand names.
 const BUFFER: usize = 64 << 10;
 
-/// Slow file systems, and a low rate, make smaller pieces: what a piece has found counts only when it is complete.
-const PIECE_TIME: Duration = Duration::from_secs(1);
+/// Longest time for one part. Parts are smaller on slow file systems and at a low rate, because a part counts only when it is
+/// complete.
+const PART_TIME: Duration = Duration::from_secs(1);
 
-/// Where in a directory to go on.
+/// A directory to read, and the position at which to continue.
 #[derive(Clone, Debug)]
-pub(crate) struct Task {
+pub(crate) struct DirectoryTask {
     pub(crate) directory: Arc<Node>,
-    /// What the file system says that the next entry is at; 0: the begin.
+    /// Position of the next entry, as the file system gives it; 0: the begin.
     pub(crate) cursor: u64,
     /// Entries before it.
     pub(crate) entries: u64,
 }
 
-/// Something with a name.
+/// An entry of a directory.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct Entry {
+    /// Length of its name, bytes.
     pub(crate) name: u64,
-    pub(crate) kind: Kind,
+    pub(crate) kind: EntryKind,
 }
 
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum EntryKind {
     Directory { attributes: Attributes, id: (u64, u64), node: Arc<Node>, crossed: bool },
     File { attributes: Attributes, id: (u64, u64), crossed: bool },
     Symlink { target: u64 },
     Other(FileType),
 }
 
-/// A piece of a directory.
+/// A part of a directory.
 #[derive(Debug, Default)]
-pub(crate) struct Piece {
-    pub(crate) found: Vec<Found>,
-    pub(crate) failed: Vec<Failed>,
-    /// Paths of mount points that were left alone.
+pub(crate) struct DirectoryPart {
+    pub(crate) found: Vec<Entry>,
+    pub(crate) failed: Vec<Failure>,
+    /// Paths of mount points that were not entered.
     pub(crate) mounts: Vec<Vec<u8>>,
     pub(crate) excluded: u64,
-    /// Where it ends, and entries before that; `None`: at the end of the directory.
+    /// Position of its end and the number of entries before; `None`: the end of the directory.
     pub(crate) next: Option<(u64, u64)>,
-    /// Entries of the whole directory, if this piece has its end.
+    /// Entries of the whole directory, if this part contains its end.
     pub(crate) entries: Option<u64>,
 }
 
 /// Reads directories, one at a time.
 #[derive(Debug)]
 pub(crate) struct DirectoryReader<'a> {
-    opener: &'a Opener,
+    opener: &'a DirectoryOpener,
     excludes: &'a Excludes,
     pace: &'a Pace,
     cross: bool,
     buffer: Box<[MaybeUninit<u8>]>,
-    /// The directory that was read last, if there is more in it, and where in it.
+    /// The directory that was read last, if it has more entries, and the position in it.
     open: Option<(Arc<Node>, OwnedFd, u64)>,
 }
 
@@ -83,9 +85,9 @@ pub(crate) fn attributes(stat: &Statx) -> Attributes {
     }
 }
 
-pub(crate) fn place(stat: &Statx) -> Place {
+pub(crate) fn place(stat: &Statx) -> FileSystemId {
     let told = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID);
-    Place {
+    FileSystemId {
         device: makedev(stat.stx_dev_major, stat.stx_dev_minor),
         mount: if told { stat.stx_mnt_id } else { 0 },
     }
@@ -101,20 +103,25 @@ pub(crate) fn stat(from: BorrowedFd<'_>, name: &CStr, more: AtFlags) -> rustix::
 }
 
 impl<'a> DirectoryReader<'a> {
-    pub(crate) fn new(opener: &'a Opener, excludes: &'a Excludes, pace: &'a Pace, cross: bool) -> Self {
+    pub(crate) fn new(
+        opener: &'a DirectoryOpener,
+        excludes: &'a Excludes,
+        pace: &'a Pace,
+        cross: bool,
+    ) -> Self {
         let buffer = vec![MaybeUninit::uninit(); BUFFER].into_boxed_slice();
         DirectoryReader { opener, excludes, pace, cross, buffer, open: None }
     }
 
-    /// The next piece. What cannot be read is said in it.
-    pub(crate) fn read(&mut self, task: &Task) -> Piece {
-        let mut piece = Piece::default();
+    /// Reads the next part. Failures are recorded in it.
+    pub(crate) fn read(&mut self, task: &DirectoryTask) -> DirectoryPart {
+        let mut piece = DirectoryPart::default();
         let (fd, at) = match self.open.take() {
             Some((node, fd, at)) if Arc::ptr_eq(&node, &task.directory) => (fd, at),
             _ => match self.opener.open(&task.directory) {
                 Ok(fd) => (fd, 0),
                 Err(error) => {
-                    piece.failed.push(Failed::new(Step::Open, error, task.directory.path()));
+                    piece.failed.push(Failure::new(FailedStep::Open, error, task.directory.path()));
                     return piece;
                 }
             },
@@ -122,7 +129,7 @@ impl<'a> DirectoryReader<'a> {
         if at != task.cursor
             && let Err(error) = seek(&fd, SeekFrom::Start(task.cursor))
         {
-            piece.failed.push(Failed::new(Step::Read, error, task.directory.path()));
+            piece.failed.push(Failure::new(FailedStep::Read, error, task.directory.path()));
             return piece;
         }
         let position = self.entries(fd.as_fd(), task, &mut piece);
@@ -132,20 +139,25 @@ impl<'a> DirectoryReader<'a> {
         piece
     }
 
-    /// Reads entries into the piece; where the directory stands after that, unless it is at its end.
-    fn entries(&mut self, fd: BorrowedFd<'_>, task: &Task, piece: &mut Piece) -> Option<u64> {
+    /// Reads entries into the part. Returns the position of the directory after that, unless it is at its end.
+    fn entries(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        task: &DirectoryTask,
+        piece: &mut DirectoryPart,
+    ) -> Option<u64> {
         let begun = Instant::now();
         let mut entries = task.entries;
         let mut directory = RawDir::new(fd, &mut self.buffer);
-        let look = Look { fd, parent: &task.directory, excludes: self.excludes, cross: self.cross };
+        let look = EntryReader { fd, parent: &task.directory, excludes: self.excludes, cross: self.cross };
         loop {
             let entry = match directory.next() {
                 None => break,
-                // It was removed in the meantime.
+                // The directory was removed in the meantime.
                 Some(Err(Errno::NOENT)) => break,
                 Some(Err(Errno::INTR)) => continue,
                 Some(Err(error)) => {
-                    piece.failed.push(Failed::new(Step::Read, error, task.directory.path()));
+                    piece.failed.push(Failure::new(FailedStep::Read, error, task.directory.path()));
                     return None;
                 }
                 Some(Ok(entry)) => entry,
@@ -157,13 +169,13 @@ impl<'a> DirectoryReader<'a> {
                     piece.excluded += 1;
                 } else {
                     self.pace.wait();
-                    entries += u64::from(look.at(name, piece));
+                    entries += u64::from(look.read(name, piece));
                 }
             }
             let stop = directory.is_buffer_empty();
-            if stop || begun.elapsed() > PIECE_TIME {
+            if stop || begun.elapsed() > PART_TIME {
                 piece.next = Some((after, entries));
-                // What is left in the buffer is read again.
+                // The rest of the buffer is read again.
                 return Some(if stop { after } else { u64::MAX });
             }
         }
@@ -172,23 +184,23 @@ impl<'a> DirectoryReader<'a> {
     }
 }
 
-/// Entries of a directory, looked at one by one.
-struct Look<'a> {
+/// Reads the attributes of the entries of a directory.
+struct EntryReader<'a> {
     fd: BorrowedFd<'a>,
     parent: &'a Arc<Node>,
     excludes: &'a Excludes,
     cross: bool,
 }
 
-impl Look<'_> {
-    /// True if the entry was there.
-    fn at(&self, name: &CStr, piece: &mut Piece) -> bool {
+impl EntryReader<'_> {
+    /// Adds an entry to a part. Returns false if the entry does not exist any more.
+    fn read(&self, name: &CStr, piece: &mut DirectoryPart) -> bool {
         let bytes = name.to_bytes();
         let path = || self.excludes.path(self.parent, bytes);
         let stat = match stat(self.fd, name, AtFlags::empty()) {
             Ok(stat) => stat,
             Err(error) => {
-                piece.failed.push(Failed::new(Step::Stat, error, path()));
+                piece.failed.push(Failure::new(FailedStep::Stat, error, path()));
                 return error != Errno::NOENT;
             }
         };
@@ -203,21 +215,23 @@ impl Look<'_> {
             FileType::Directory => {
                 let parent = Some(Arc::clone(self.parent));
                 let node = Arc::new(Node { parent, name: bytes.into(), place });
-                Kind::Directory { attributes: attributes(&stat), id: id(&stat), node, crossed }
+                EntryKind::Directory { attributes: attributes(&stat), id: id(&stat), node, crossed }
             }
-            FileType::RegularFile => Kind::File { attributes: attributes(&stat), id: id(&stat), crossed },
-            FileType::Symlink if stat.stx_size > 0 => Kind::Symlink { target: stat.stx_size },
-            // Some file systems give no length. Reading it may change its access time.
+            FileType::RegularFile => {
+                EntryKind::File { attributes: attributes(&stat), id: id(&stat), crossed }
+            }
+            FileType::Symlink if stat.stx_size > 0 => EntryKind::Symlink { target: stat.stx_size },
+            // Some file systems report no length. Reading the link may change its access time.
             FileType::Symlink => match readlinkat(self.fd, name, Vec::with_capacity(256)) {
-                Ok(target) => Kind::Symlink { target: target.to_bytes().len() as u64 },
+                Ok(target) => EntryKind::Symlink { target: target.to_bytes().len() as u64 },
                 Err(error) => {
-                    piece.failed.push(Failed::new(Step::ReadLink, error, path()));
+                    piece.failed.push(Failure::new(FailedStep::ReadLink, error, path()));
                     return true;
                 }
             },
-            other => Kind::Other(other),
+            other => EntryKind::Other(other),
         };
-        piece.found.push(Found { name: bytes.len() as u64, kind });
+        piece.found.push(Entry { name: bytes.len() as u64, kind });
         true
     }
 }

@@ -1,29 +1,43 @@
-//! Names and paths that are left out.
+//! Names and paths that a walk leaves out.
 
-use super::node::Node;
-use anyhow::Context as _;
+use crate::node::Node;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// Patterns with a `/` are of paths from the directory of the walk, others of names.
+/// A pattern that is not a glob.
+#[derive(Debug, thiserror::Error)]
+#[error("--exclude {pattern}")]
+pub struct InvalidPattern {
+    pattern: String,
+    source: globset::Error,
+}
+
+/// Exclude patterns. Those with a `/` match paths from the root of the walk, others match names.
 #[derive(Debug)]
-pub(crate) struct Excludes {
+pub struct Excludes {
     names: GlobSet,
     paths: GlobSet,
 }
 
 impl Excludes {
-    pub(crate) fn new(patterns: &[String]) -> anyhow::Result<Excludes> {
+    /// Parses patterns.
+    ///
+    /// # Errors
+    /// [`InvalidPattern`].
+    pub fn new(patterns: &[String]) -> Result<Excludes, InvalidPattern> {
         let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
         for pattern in patterns {
             let set = if pattern.contains('/') { &mut paths } else { &mut names };
             let relative = pattern.trim_start_matches('/').trim_end_matches('/');
             let glob = GlobBuilder::new(relative).literal_separator(true).build();
-            set.add(glob.with_context(|| format!("--exclude {pattern}"))?);
+            set.add(glob.map_err(|source| InvalidPattern { pattern: pattern.clone(), source })?);
         }
-        Ok(Excludes { names: names.build()?, paths: paths.build()? })
+        let built = |set: GlobSetBuilder| {
+            set.build().map_err(|source| InvalidPattern { pattern: patterns.join(" "), source })
+        };
+        Ok(Excludes { names: built(names)?, paths: built(paths)? })
     }
 
     pub(crate) fn matches(&self, parent: &Node, name: &[u8]) -> bool {
@@ -32,7 +46,7 @@ impl Excludes {
             || !self.paths.is_empty() && matches(&self.paths, &self.path(parent, name))
     }
 
-    /// Path of an entry from the directory of the walk.
+    /// Path of an entry from the root of the walk.
     pub(crate) fn path(&self, parent: &Node, name: &[u8]) -> Vec<u8> {
         let mut path = parent.path();
         if !path.is_empty() {

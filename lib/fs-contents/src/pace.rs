@@ -1,17 +1,17 @@
-//! How fast, and at whose expense.
+//! Rate and priority of a walk.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Longest sleep at a time, so that an end is noticed.
+/// Longest sleep at a time, so that a stop is noticed.
 const NAP: Duration = Duration::from_millis(100);
-/// Shorter waits are saved up: a sleep costs more than they are.
+/// Shorter waits are accumulated: a sleep would cost more.
 const WORTH: Duration = Duration::from_millis(2);
 
-/// Lets so many files per second pass, all threads together.
+/// Limits the rate of a walk, in files per second of all threads together.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// Time for one file.
     step: Option<Duration>,
     /// When the next may pass.
@@ -20,7 +20,9 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(crate) fn new(per_second: Option<f64>) -> Pace {
+    /// `None`: no limit.
+    #[must_use]
+    pub fn new(per_second: Option<f64>) -> Pace {
         Pace { step: per_second.map(|rate| Duration::from_secs_f64(1.0 / rate)), ..Pace::default() }
     }
 
@@ -29,7 +31,7 @@ impl Pace {
         let due = {
             let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
             let now = Instant::now();
-            // What was not used is not made up for.
+            // Unused time is not made up for.
             let due = next.unwrap_or(now).max(now.checked_sub(WORTH).unwrap_or(now));
             *next = Some(due + step);
             due
@@ -44,11 +46,14 @@ impl Pace {
     }
 }
 
-/// Gives way to everybody else, for the disk and for the processor, in all threads that are started after this.
-pub(crate) fn give_way() -> std::io::Result<()> {
+/// Sets the lowest priority for disk and processor, in this thread and all threads that it starts after this.
+///
+/// # Errors
+/// Those of the system calls.
+pub fn give_way() -> std::io::Result<()> {
     const WHO_PROCESS: libc::c_long = 1;
     const CLASS_IDLE: libc::c_long = 3 << 13;
-    // SAFETY: a system call on numbers alone, of the calling thread.
+    // SAFETY: `ioprio_set` takes only numbers, and changes only the calling thread.
     let result = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0 as libc::c_long, CLASS_IDLE) };
     if result < 0 {
         return Err(std::io::Error::last_os_error());

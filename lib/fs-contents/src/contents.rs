@@ -1,4 +1,4 @@
-//! What a file system holds, as fsstats characterizes it: distributions of the attributes of files, directories and links.
+//! Contents of a file system as fsstats characterizes them: distributions of the attributes of files, directories and links.
 //!
 //! After Dayal, *Characterizing HEC Storage Systems at Rest* (CMU-PDL-08-109, 2008), whose tool Carns et al. (2011,
 //! section III-B) used. Here:
@@ -16,14 +16,9 @@
 //! | `name_length` | names of everything but the directory where the walk began | bytes |
 //! | `symlink_target` | symbolic links | length of the target, bytes |
 //!
-//! A file (a regular one) is counted once, however many names it has. [`growth`] compares two of these.
+//! A file (a regular one) is counted once, however many names it has. [`crate::growth`] compares two of these.
 
-pub mod growth;
-mod histogram;
-
-pub use growth::Growth;
-pub use histogram::{Amount, Bin, Histogram};
-
+use crate::histogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 /// Seconds of a day.
@@ -239,7 +234,8 @@ impl Contents {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::{Amount, Attributes, Contents};
+    use super::{Attributes, Contents};
+    use crate::histogram::Amount;
 
     const NOW: i64 = 1_000_000_000;
 

@@ -1,5 +1,5 @@
-//! A directory by the names that lead to it from where the walk began. Opened anew when it is its turn, so that neither the
-//! number of open files nor the length of a path bounds the walk.
+//! A directory, as the names on its path from the root of the walk. It is opened by its path each time, so that neither the number
+//! of open files nor the length of a path limits the walk.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
@@ -10,26 +10,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Bytes of a path in one system call: below `PATH_MAX` (4096) with the final zero.
 const PATH_PIECE: usize = 4000;
 
-/// File system and mount that something is on.
+/// File system and mount of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Place {
+pub struct FileSystemId {
     /// Device number of the file system.
     pub(crate) device: u64,
-    /// Id of the mount; 0 where the kernel does not tell it (before Linux 5.8).
+    /// Id of the mount; 0 if the kernel does not report it (before Linux 5.8).
     pub(crate) mount: u64,
 }
 
 /// A directory.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// `None`: it is where the walk began.
+    /// `None`: the root of the walk.
     pub(crate) parent: Option<Arc<Node>>,
     pub(crate) name: Box<[u8]>,
-    pub(crate) place: Place,
+    pub(crate) place: FileSystemId,
 }
 
 impl Drop for Node {
-    /// Paths may be long: one after the other, not by recursion.
+    /// Drops the parents in a loop: recursion could overflow the stack for a long path.
     fn drop(&mut self) {
         let mut next = self.parent.take();
         while let Some(mut node) = next.and_then(Arc::into_inner) {
@@ -39,7 +39,7 @@ impl Drop for Node {
 }
 
 impl Node {
-    /// Names from where the walk began.
+    /// Names from the root of the walk.
     fn names(&self) -> Vec<&[u8]> {
         let mut names = Vec::new();
         let mut node = self;
@@ -51,28 +51,30 @@ impl Node {
         names
     }
 
-    /// Path from where the walk began; empty for that directory itself.
+    /// Path from the root of the walk; empty for the root.
     pub(crate) fn path(&self) -> Vec<u8> {
         self.names().join(&b'/')
     }
 }
 
-/// How directories are opened.
+/// Opens the directories of a walk.
 #[derive(Debug)]
-pub(crate) struct Opener {
+pub struct DirectoryOpener {
     root: OwnedFd,
     resolve: ResolveFlags,
-    /// The kernel has openat2 (since 5.6) and lets us use it.
-    careful: AtomicBool,
+    /// The kernel has openat2 (since 5.6) and permits it.
+    has_openat2: AtomicBool,
 }
 
-impl Opener {
-    pub(crate) fn new(root: OwnedFd, cross: bool) -> Opener {
+impl DirectoryOpener {
+    /// `cross`: opens directories of other file systems and mounts too.
+    #[must_use]
+    pub fn new(root: OwnedFd, cross: bool) -> DirectoryOpener {
         let mut resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
         if !cross {
             resolve |= ResolveFlags::NO_XDEV;
         }
-        Opener { root, resolve, careful: AtomicBool::new(true) }
+        DirectoryOpener { root, resolve, has_openat2: AtomicBool::new(true) }
     }
 
     pub(crate) fn root(&self) -> BorrowedFd<'_> {
@@ -100,7 +102,7 @@ impl Opener {
         self.open_at(directory.as_ref().map_or(self.root(), AsFd::as_fd), &path)
     }
 
-    /// Without a change of its access time, where that is allowed: to its owner and to root.
+    /// Opens without a change of the access time, which only the owner and root may do.
     fn open_at(&self, from: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
         match self.open_with(from, path, OFlags::NOATIME) {
             Err(Errno::PERM) => self.open_with(from, path, OFlags::empty()),
@@ -110,9 +112,9 @@ impl Opener {
 
     fn open_with(&self, from: BorrowedFd<'_>, path: &[u8], more: OFlags) -> Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | more;
-        if self.careful.load(Ordering::Relaxed) {
+        if self.has_openat2.load(Ordering::Relaxed) {
             match retry_on_intr(|| openat2(from, path, flags, Mode::empty(), self.resolve)) {
-                Err(Errno::NOSYS) => self.careful.store(false, Ordering::Relaxed),
+                Err(Errno::NOSYS) => self.has_openat2.store(false, Ordering::Relaxed),
                 opened => return opened,
             }
         }
@@ -122,12 +124,12 @@ impl Opener {
 
 #[cfg(test)]
 mod tests {
-    use super::{Node, Place};
+    use super::{FileSystemId, Node};
     use std::sync::Arc;
 
     #[test]
-    fn a_very_deep_directory_is_named_and_forgotten_without_recursion() {
-        let place = Place { device: 1, mount: 0 };
+    fn very_deep_directories_are_dropped_without_recursion() {
+        let place = FileSystemId { device: 1, mount: 0 };
         let mut node = Arc::new(Node { parent: None, name: Box::from(&b""[..]), place });
         assert_eq!(node.path(), b"");
         for _ in 0..1_000_000 {

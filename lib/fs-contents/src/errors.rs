@@ -1,71 +1,76 @@
-//! What could not be counted, and why.
+//! Failures of a walk, by kind.
 
 use miot_proto::errno;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// Paths that are named for each kind of error; the rest is counted.
+/// Number of paths that are kept as examples of each kind of failure.
 const EXAMPLES: usize = 5;
 
-/// What failed.
+/// The step that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Step {
-    /// Attributes of a name: it is in no figure but the entries of its directory.
+pub enum FailedStep {
+    /// Reading the attributes of an entry, which is then counted only as an entry of its directory.
     Stat,
-    /// Opening a directory: it is counted, what is in it is not.
+    /// Opening a directory, which is counted without its entries.
     Open,
-    /// Reading a directory: what came before is counted.
+    /// Reading a directory. Entries that were read before are counted.
     Read,
     /// Reading a symbolic link.
     ReadLink,
 }
 
-impl Step {
-    pub(crate) fn name(self) -> &'static str {
+impl FailedStep {
+    /// Its name, as in a snapshot.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
-            Step::Stat => "stat",
-            Step::Open => "open",
-            Step::Read => "read",
-            Step::ReadLink => "read_link",
+            FailedStep::Stat => "stat",
+            FailedStep::Open => "open",
+            FailedStep::Read => "read",
+            FailedStep::ReadLink => "read_link",
         }
     }
 }
 
 /// One failure.
 #[derive(Debug)]
-pub(crate) struct Failed {
-    step: Step,
+pub(crate) struct Failure {
+    step: FailedStep,
     errno: i32,
     path: Vec<u8>,
 }
 
-impl Failed {
-    pub(crate) fn new(step: Step, errno: Errno, path: Vec<u8>) -> Failed {
-        Failed { step, errno: errno.raw_os_error(), path }
+impl Failure {
+    pub(crate) fn new(step: FailedStep, errno: Errno, path: Vec<u8>) -> Failure {
+        Failure { step, errno: errno.raw_os_error(), path }
     }
 }
 
-/// Failures of a kind.
+/// Failures of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ErrorRow {
-    pub(crate) step: Step,
-    /// `EACCES`.
-    pub(crate) error: String,
-    pub(crate) count: u64,
-    /// Some of the paths, from the directory of the walk.
-    pub(crate) examples: Vec<String>,
+pub struct ErrorRow {
+    /// The step that failed.
+    pub step: FailedStep,
+    /// Name of the error, such as `EACCES`, or its number.
+    pub error: String,
+    /// Number of failures.
+    pub count: u64,
+    /// Some of the paths, from the root of the walk, escaped.
+    pub examples: Vec<String>,
 }
 
 /// All failures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Errors {
-    pub(crate) rows: Vec<ErrorRow>,
+pub struct Errors {
+    /// By step and error.
+    pub rows: Vec<ErrorRow>,
 }
 
 impl Errors {
-    pub(crate) fn add(&mut self, failed: Failed) {
+    pub(crate) fn add(&mut self, failed: Failure) {
         let error = errno::name(failed.errno.into()).map_or_else(|| failed.errno.to_string(), str::to_owned);
         let path = miot_trace_store::escape::path(&failed.path).0.into_owned();
         self.add_row(ErrorRow { step: failed.step, error, count: 1, examples: vec![path] });

@@ -1,9 +1,9 @@
-//! What is mounted: which file systems hold no files of anybody, and which can be met more than once.
+//! Mounts: file systems without stored files, and file systems that are mounted more than once.
 
 use rustix::fs::{StatFs, makedev};
 use std::collections::{HashMap, HashSet};
 
-/// Kinds of file systems that the kernel makes up.
+/// Kinds of file systems whose files the kernel generates.
 const PSEUDO: [&str; 22] = [
     "autofs",
     "binfmt_misc",
@@ -62,19 +62,20 @@ impl Mounts {
         mounts
     }
 
-    /// The mount of this id is of a kind that the kernel makes up.
+    /// True if the mount of this id is of a kind whose files the kernel generates.
     pub(crate) fn pseudo(&self, mount: u64) -> bool {
         self.pseudo.contains(&mount)
     }
 
-    /// The file system of this device number is mounted more than once.
+    /// True if the file system of this device number is mounted more than once.
     pub(crate) fn shared(&self, device: u64) -> bool {
         self.shared.contains(&device)
     }
 }
 
-/// The kind of a file system that the kernel makes up, by the number in its `statfs`.
-pub(crate) fn pseudo(statfs: &StatFs) -> Option<&'static str> {
+/// Name of a kind of file system whose files the kernel generates, by the number in its `statfs`; `None` for other kinds.
+#[must_use]
+pub fn pseudo(statfs: &StatFs) -> Option<&'static str> {
     const KINDS: [(u64, &str); 11] = [
         (0x9fa0, "proc"),
         (0x6265_6572, "sysfs"),

@@ -1,8 +1,7 @@
 //! Bandwidths of a suite, as SVG.
 
-use miot_plot::FILE_STYLE;
-use miot_plot::{BOTTOM, LEFT, LegendEntry, Plot, RIGHT, Scale, WIDE, XmlText, ticks};
-use miot_workload::conduct::Outcome;
+use miot_plot::{BOTTOM, FILE_STYLE, LEFT, LegendEntry, Plot, RIGHT, Scale, WIDE, XmlText, ticks};
+use miot_workload::coordinator::Outcome;
 
 const TOP: f64 = 6.0;
 /// Height of what belongs to a measurement: a line of text, and below it a bar.

@@ -3,7 +3,7 @@
 use crate::numbers::bytes;
 use miot_trace_events::Format;
 use miot_trace_events::text::table;
-use miot_workload::conduct::{NEGLIGIBLE, Outcome};
+use miot_workload::coordinator::{NEGLIGIBLE_BARRIER_SHARE, Outcome};
 use serde::Serialize;
 use std::io::Write;
 
@@ -94,7 +94,7 @@ impl Printer {
             format!("{:.1}..{:.1}", bandwidth.least, bandwidth.most),
         ]);
         let name = &outcome.run.name;
-        if outcome.barrier_share > NEGLIGIBLE {
+        if outcome.barrier_share > NEGLIGIBLE_BARRIER_SHARE {
             self.waited.push(format!("{name} ({:.1} %)", 100.0 * outcome.barrier_share));
         }
         if !outcome.is_precise {

@@ -6,7 +6,7 @@ use miot_trace_analysis::Missing;
 use miot_trace_events::Format;
 use miot_trace_events::print::records;
 use miot_trace_events::text::table;
-use miot_workload::replay::{Fidelity, Pace, Quantiles};
+use miot_workload::replay::{Fidelity, LatenessQuantiles, Pace};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,7 +23,7 @@ pub(super) struct Outcome {
     #[serde(flatten)]
     pub(super) fidelity: Fidelity,
     /// How late requests began.
-    pub(super) late_nanoseconds: Option<Quantiles>,
+    pub(super) late_nanoseconds: Option<LatenessQuantiles>,
     pub(super) made: Prepared,
     pub(super) not_replayed: BTreeMap<String, u64>,
     pub(super) made_otherwise: BTreeMap<String, u64>,

@@ -171,7 +171,7 @@ fn what_is_broken_is_named() {
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     });
     let accepted = "connection: accepted";
-    node.expect(doctor().args(["--server", &at]), accepted, "problem", "MIOT's protocol but HTTP");
+    node.expect(doctor().args(["--server", &at]), accepted, "problem", "MIOT protocol but HTTP");
     answer.join().unwrap();
 
     // Disk: a spool that cannot be.

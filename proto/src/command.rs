@@ -1,160 +1,171 @@
-//! What an operator asks of the log-server, and the log-server of nodes: JSON, as in [`crate::status`].
+//! Requests of operators to the log-server, and commands of the log-server to nodes. They are JSON,
+//! with the rules of [`crate::status`].
 
 use crate::activity::{ActivityWindow, ClusterActivity};
 use crate::status::ClusterStatus;
 use serde::{Deserialize, Serialize};
 
-/// Longest request of an operator, and longest order to a node, bytes.
+/// Maximum size of an operator's request and of a command to a node, bytes.
 pub const MAX_COMMAND: usize = 3 << 10;
-/// Longest job id that an order can name, bytes.
+/// Maximum length of a job id in a command, bytes.
 pub const MAX_JOB_ID: usize = 255;
 
-/// A change of what is recorded: what is `None` stays as it is. Choices are in the words of `miot ctl set`.
+/// Update of settings: a field that is `None` leaves its setting unchanged. The texts are those of
+/// `miot ctl set`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SettingsUpdate {
-    /// On or off.
+    /// Recording on or off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Layers.
+    /// Recorded layers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layers: Option<String>,
-    /// Operations.
+    /// Recorded operations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ops: Option<String>,
-    /// Requests that take less are left out.
+    /// Minimum duration of recorded requests, nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_duration_ns: Option<u64>,
-    /// `1/16`.
+    /// Fraction of the requests that is recorded, e.g. `1/16`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<String>,
-    /// When a lane is full.
+    /// Policy for a full lane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when_full: Option<String>,
-    /// Longest wait of `wait`.
+    /// Longest wait of the policy `wait`, nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ns: Option<u64>,
-    /// Keep the latest, until a snapshot.
+    /// Flight recorder on or off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flight_recorder: Option<bool>,
 }
 
-/// Which programs of a node.
+/// Programs of a node to which a command applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// All, but those of which something else was said.
+    /// All programs except those with settings of their own.
     #[default]
     Node,
-    /// Those of a job, also those that start later.
+    /// All processes of a job with this id, including later ones.
     Job(String),
-    /// One, by its process id as the node sees it.
+    /// One process, by its process id in the PID namespace of the node.
     Pid(u32),
 }
 
-/// What a node is to do.
+/// Action of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// Change what is recorded.
     Set(SettingsUpdate),
-    /// Of the node: as its configuration has it. Of a job or process: no exception any more.
+    /// Restore the settings of the node's configuration; for a job or process, remove its
+    /// exception.
     Reset,
-    /// Deliver what the lanes hold now, and say when it is read.
+    /// Read the current content of all lanes, and report when that is done.
     Snapshot,
 }
 
-/// An order to a node.
+/// Command to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeCommand {
-    /// Whom it is about.
+    /// Programs to which it applies.
     pub scope: Scope,
-    /// What to do.
+    /// Action.
     pub action: Action,
 }
 
-/// What the log-server remembers and tells each node that comes.
+/// Command that the log-server stores and sends to each matching node that connects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandingCommand {
-    /// Glob of the names of nodes.
+    /// Glob pattern of node names.
     pub nodes: String,
-    /// Never [`Scope::Pid`]: a process does not come again.
+    /// Programs to which it applies. Never [`Scope::Pid`]: a process does not start again.
     pub scope: Scope,
-    /// First everything becomes as the node's configuration has it; of a job: it is no exception.
+    /// Restore the settings of the node's configuration first; for a job, remove its exception.
     #[serde(default)]
     pub reset: bool,
-    /// What holds then.
+    /// Update of the settings.
     pub change: SettingsUpdate,
-    /// When it was last changed, nanoseconds since 1970.
+    /// Time of the last change, nanoseconds since 1970.
     pub since: i64,
 }
 
-/// What became of an errand.
+/// Outcome of a command on one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandOutcome {
-    /// Done, and what holds now, for people.
+    /// Success, with a text about the current settings.
     Done(String),
-    /// Not done, and why.
+    /// Failure, with its reason.
     Failed(String),
-    /// The node is not connected. With a remembered order: done when it comes.
+    /// The node is not connected. If the command is stored, the node executes it when it connects.
     Absent,
 }
 
-/// What somebody asks of the log-server.
+/// Request to the log-server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperatorRequest {
-    /// How is the cluster? For readers as well.
+    /// Requests the state of the cluster. Allowed for readers as well.
     Status,
-    /// What happens? For readers as well.
+    /// Requests the current activity. Allowed for readers as well.
     Watch {
-        /// Over which time.
+        /// Time span of the snapshot.
         window: ActivityWindow,
-        /// Rows of each kind.
+        /// Number of rows by each criterion, per group.
         top: u32,
-        /// Seconds of a step of the history.
+        /// Length of a step of the history, seconds.
         step: u32,
-        /// How many steps.
+        /// Number of steps of the history.
         steps: u32,
     },
-    /// For operators.
+    /// Sends a command to nodes. Allowed for operators only.
     Steer {
-        /// Glob of the names of nodes.
+        /// Glob pattern of node names.
         nodes: String,
-        /// What each is to do.
+        /// Command for each matching node.
         #[serde(rename = "errand")]
         command: NodeCommand,
-        /// How long to wait for nodes, milliseconds.
+        /// Maximum time to wait for the outcomes, milliseconds.
         #[serde(rename = "patience_ms")]
         timeout_ms: u64,
     },
 }
 
-/// The log-server's answer.
+/// Reply of the log-server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperatorReply {
-    /// To [`OperatorRequest::Status`].
+    /// Reply to [`OperatorRequest::Status`].
     Status(Box<ClusterStatus>),
-    /// To [`OperatorRequest::Watch`].
+    /// Reply to [`OperatorRequest::Watch`].
     Watched(Box<ClusterActivity>),
-    /// To [`OperatorRequest::Steer`].
+    /// Reply to [`OperatorRequest::Steer`].
     Steered {
-        /// By name.
+        /// Outcomes by name of the node.
         nodes: Vec<(String, CommandOutcome)>,
-        /// It is remembered for nodes that come.
+        /// The command is stored for nodes that connect later.
         remembered: bool,
     },
-    /// The request was not taken, and why.
+    /// The request was refused, with the reason.
     Refused(String),
 }
 
 impl SettingsUpdate {
-    /// Takes from `later` what it says.
+    /// Applies `later` on top: its fields that are not `None` replace those of this update.
     pub fn merge(&mut self, later: &SettingsUpdate) {
-        let SettingsUpdate { enabled, layers, ops, min_duration_ns, sample, when_full, wait_ns, flight_recorder } =
-            later.clone();
+        let SettingsUpdate {
+            enabled,
+            layers,
+            ops,
+            min_duration_ns,
+            sample,
+            when_full,
+            wait_ns,
+            flight_recorder,
+        } = later.clone();
         self.enabled = enabled.or(self.enabled);
         self.layers = layers.or(self.layers.take());
         self.ops = ops.or(self.ops.take());
@@ -165,20 +176,20 @@ impl SettingsUpdate {
         self.flight_recorder = flight_recorder.or(self.flight_recorder);
     }
 
-    /// Says nothing any more of what `later` says.
+    /// Sets the fields to `None` that are not `None` in `later`.
     pub fn remove_overridden(&mut self, later: &SettingsUpdate) {
-        fn unless<T>(mine: &mut Option<T>, theirs: bool) {
-            if theirs {
-                *mine = None;
+        fn clear_if_set<T>(field: &mut Option<T>, later: &Option<T>) {
+            if later.is_some() {
+                *field = None;
             }
         }
-        unless(&mut self.enabled, later.enabled.is_some());
-        unless(&mut self.layers, later.layers.is_some());
-        unless(&mut self.ops, later.ops.is_some());
-        unless(&mut self.min_duration_ns, later.min_duration_ns.is_some());
-        unless(&mut self.sample, later.sample.is_some());
-        unless(&mut self.when_full, later.when_full.is_some());
-        unless(&mut self.wait_ns, later.wait_ns.is_some());
-        unless(&mut self.flight_recorder, later.flight_recorder.is_some());
+        clear_if_set(&mut self.enabled, &later.enabled);
+        clear_if_set(&mut self.layers, &later.layers);
+        clear_if_set(&mut self.ops, &later.ops);
+        clear_if_set(&mut self.min_duration_ns, &later.min_duration_ns);
+        clear_if_set(&mut self.sample, &later.sample);
+        clear_if_set(&mut self.when_full, &later.when_full);
+        clear_if_set(&mut self.wait_ns, &later.wait_ns);
+        clear_if_set(&mut self.flight_recorder, &later.flight_recorder);
     }
 }

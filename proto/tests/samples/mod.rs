@@ -1,4 +1,4 @@
-//! One sample of everything that crosses a boundary, with a different value in every field.
+//! One sample of each record, batch and message, with a different value in every field.
 
 use miot_proto::batch::Columns;
 use miot_proto::event::{self, Caller, Communicator, Event, Ext, RecordKind, flag};
@@ -10,7 +10,7 @@ use miot_proto::wire::{
 
 pub(crate) const ATTEMPT: u32 = 0xa1a2_a3a4;
 
-/// Of the greetings that are frozen; the version goes on.
+/// Version in the frozen greetings; the current version is higher.
 const VERSION: Version = Version { major: 2, minor: 1 };
 
 fn read() -> Event {
@@ -28,7 +28,7 @@ fn read() -> Event {
     }
 }
 
-/// What the record of this name says.
+/// Returns the event and the extension of the record with this name.
 pub(crate) fn expected(name: &str) -> (Event, Option<Ext<'static>>) {
     let copy = Event { op: op::posix::COPY_FILE_RANGE, ..read() };
     match name {
@@ -75,7 +75,7 @@ pub(crate) fn expected(name: &str) -> (Event, Option<Ext<'static>>) {
     }
 }
 
-/// Records as they stand in a lane.
+/// Returns the bytes of all records as in a lane, with their names.
 pub(crate) fn records() -> Vec<(&'static str, Vec<u8>)> {
     ["request", "saturated", "file", "two_paths", "all_words", "mpi"]
         .into_iter()
@@ -97,7 +97,7 @@ pub(crate) fn records() -> Vec<(&'static str, Vec<u8>)> {
         .collect()
 }
 
-/// A batch with constant and varying columns, extensions, a gap and unused fields.
+/// Returns a batch with constant and varying columns, extensions, a gap and unused fields.
 pub(crate) fn columns() -> Columns {
     let mut columns = Columns::default();
     for i in 0..6u64 {
@@ -142,7 +142,7 @@ fn counters() -> DeviceCounters {
     }
 }
 
-/// One of each message.
+/// Returns one of each message.
 pub(crate) fn messages() -> Vec<(&'static str, Message)> {
     let key = ProcessKey { boot: 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10, nonce: 0xfeed_beef, pid: 4321 };
     let process = Process {

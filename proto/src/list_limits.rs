@@ -1,32 +1,49 @@
-//! Lists with a limit: their elements are counted before there is memory for any. Some take sixteen times as much of it as
-//! bytes on the wire.
+//! Limits of the lists in messages. A list is counted before memory is reserved for it: in memory,
+//! some elements take sixteen times their size on the wire.
 
 use crate::wire::{MAX_DEVICES, MAX_RANGES};
 
-/// Tags of the messages that have such a list.
+/// Tags of the messages that contain such a list.
 const GIVEN_UP: u8 = 16;
 const DEVICES: u8 = 23;
 
-/// Checks the lists of a payload.
+/// A list in a message is longer than its limit.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ListTooLong {
+    /// Name of the elements.
+    elements: &'static str,
+    found: u64,
+    limit: usize,
+}
+
+impl std::fmt::Display for ListTooLong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ListTooLong { elements, found, limit } = self;
+        write!(f, "{found} {elements}, at most {limit} are allowed")
+    }
+}
+
+/// Checks the lengths of the lists in a payload.
 ///
 /// # Errors
-/// Which list is too long, and by how much.
-pub(crate) fn check(payload: &[u8]) -> Result<(), String> {
+/// [`ListTooLong`] for a list that exceeds its limit. A payload that cannot be decoded is not an
+/// error here: decoding it reports that.
+pub(crate) fn check(payload: &[u8]) -> Result<(), ListTooLong> {
     let Some((tag, fields)) = payload.split_first() else { return Ok(()) };
-    // The fields before the list, and its length. What cannot be read is found out by whoever reads the message.
-    let (list, most, found) = match *tag {
+    // The fields before the list, and the length of the list.
+    let (elements, limit, found) = match *tag {
         GIVEN_UP => {
-            let read = postcard::take_from_bytes::<(u64, u32, u64, u64)>(fields);
-            ("ranges of records that were given up", MAX_RANGES, read.map(|((.., found), _)| found))
+            let fields = postcard::take_from_bytes::<(u64, u32, u64, u64)>(fields);
+            ("ranges of records that were given up", MAX_RANGES, fields.map(|((.., found), _)| found))
         }
         DEVICES => {
-            let read = postcard::take_from_bytes::<(u64, u128, u64, i64, u64, u64)>(fields);
-            ("devices in a sample", MAX_DEVICES, read.map(|((.., found), _)| found))
+            let fields = postcard::take_from_bytes::<(u64, u128, u64, i64, u64, u64)>(fields);
+            ("devices in a sample", MAX_DEVICES, fields.map(|((.., found), _)| found))
         }
         _ => return Ok(()),
     };
     match found {
-        Ok(found) if found > most as u64 => Err(format!("{found} {list}, at most {most} are allowed")),
+        Ok(found) if found > limit as u64 => Err(ListTooLong { elements, found, limit }),
         _ => Ok(()),
     }
 }
@@ -44,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_over_its_limit_is_named_with_the_limit_and_what_was_found() {
+    fn list_over_its_limit_is_reported_with_limit_and_length() {
         let given_up = |count| Message::GivenUp {
             seq: 300,
             stream: 300,

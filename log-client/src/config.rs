@@ -3,8 +3,6 @@
 pub mod recording;
 
 use crate::error::Error;
-use figment::Figment;
-use figment::providers::{Env, Format, Serialized, Toml};
 use miot_daemon::settings;
 use miot_proto::control::{DEFAULT_DIR, DIR_ENV, MAX_EXCLUSION_BYTES, Settings, WhenFull, exclusion_list};
 use miot_proto::event::SLOT_BYTES;
@@ -208,24 +206,8 @@ impl Config {
     /// # Errors
     /// [`Error::Config`] names an unknown key or an invalid value, and its source.
     pub fn load(file: Option<&Path>, flags: &impl Serialize) -> Result<Config, Error> {
-        let mut layers = Figment::from(Serialized::defaults(Config::default()));
-        match file {
-            Some(file) if !file.is_file() => {
-                return Err(Error::Config(format!("{}: no such file", file.display())));
-            }
-            Some(file) => layers = layers.merge(Toml::file_exact(file)),
-            None if Path::new(DEFAULT_FILE).is_file() => {
-                layers = layers.merge(Toml::file_exact(DEFAULT_FILE))
-            }
-            None => {}
-        }
-        // These select the file and the log level and are not settings.
-        let env = Env::prefixed(ENV_PREFIX).ignore(&["config", "log"]);
-        let config: Config = layers
-            .merge(env)
-            .merge(Serialized::defaults(flags))
-            .extract()
-            .map_err(|errors| Error::Config(settings::explain(ENV_PREFIX, errors)))?;
+        let loaded = miot_daemon::config::load(file, Path::new(DEFAULT_FILE), ENV_PREFIX, flags);
+        let config: Config = loaded.map_err(|error| Error::Config(error.to_string()))?;
         config.check()?;
         Ok(config)
     }

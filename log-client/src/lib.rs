@@ -10,6 +10,7 @@
 //!
 //! | module | role |
 //! |---|---|
+//! | [`cli`] | the command line of `log-client` |
 //! | [`config`], [`error`] | settings; errors that prevent or end a run |
 //! | `directory` | the MIOT directory: one log-client per directory, the control page |
 //! | `sweeper` | finds segments, detects the end of processes, schedules sweeps and sleeps |
@@ -30,6 +31,7 @@
 //! there.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+pub mod cli;
 mod client;
 mod clock;
 pub mod config;

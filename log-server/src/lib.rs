@@ -22,6 +22,7 @@
 //! | `monitor` | status of the server and its nodes: HTTP, metrics |
 //! | `steering` | commands of operators for nodes: stored and forwarded |
 //! | [`settings`] | the configuration, and the keys that change at run time |
+//! | [`cli`] | the command line of `log-server` |
 //! | [`error`] | errors that stop a server, and reasons for refusing a peer |
 //! | `allocator` | makes the C library keep freed memory |
 //!
@@ -34,6 +35,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod allocator;
+pub mod cli;
 pub mod clock;
 pub mod columns;
 pub mod error;

@@ -8,16 +8,6 @@ use clap_mangen::Man;
 use std::io::Write;
 use std::path::Path;
 
-#[allow(dead_code)]
-#[path = "../../../log-client/src/main.rs"]
-mod log_client;
-#[allow(dead_code)]
-#[path = "../../../log-server/src/main.rs"]
-mod log_server;
-#[allow(dead_code)]
-#[path = "../../../lib/query/src/options.rs"]
-mod query;
-
 const SHELLS: [(Shell, &str); 3] = [(Shell::Bash, ""), (Shell::Zsh, "_"), (Shell::Fish, "")];
 
 fn main() -> anyhow::Result<()> {
@@ -26,9 +16,9 @@ fn main() -> anyhow::Result<()> {
     for (section, command) in [
         ("1", miot::command()),
         // In place of the page of `miot query`, which only hands its arguments on.
-        ("1", query::Options::command()),
-        ("8", log_client::Options::command()),
-        ("8", log_server::Options::command()),
+        ("1", miot_query::cli::Options::command()),
+        ("8", miot_log_client::cli::Options::command()),
+        ("8", miot_log_server::cli::Options::command()),
         ("8", miot_hook_fuse::options::Options::command()),
     ] {
         completions(&dir.join("completions"), command.clone())?;

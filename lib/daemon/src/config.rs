@@ -17,7 +17,7 @@ const NOT_SETTINGS: &[&str] = &["config", "log"];
 #[non_exhaustive]
 pub enum Error {
     /// The file that was asked for does not exist.
-    #[error("{}: there is no such file", .0.display())]
+    #[error("{}: no such file", .0.display())]
     NoFile(PathBuf),
     /// A key is unknown, or its value is not valid; with the place that it comes from.
     #[error("{0}")]
@@ -91,6 +91,6 @@ mod tests {
         let error = load_text("sise = 7", None).unwrap_err();
         assert!(error.contains("daemon.toml: sise: there is no such key; there are size, name"), "{error}");
         let missing = load::<Settings>(Some(Path::new("/nonexistent")), Path::new("/"), "X_", ());
-        assert_eq!(missing.unwrap_err().to_string(), "/nonexistent: there is no such file");
+        assert_eq!(missing.unwrap_err().to_string(), "/nonexistent: no such file");
     }
 }

@@ -35,8 +35,10 @@ pub fn run_main<E: Display>(
 pub fn reload_tls(reload: impl FnOnce() -> Result<(), miot_tls::Error>) {
     match reload() {
         Ok(()) => {
-            tracing::info!("certificate, key and authority were read again, for connections from now on")
+            tracing::info!("certificate, key and authority reloaded for new connections")
         }
-        Err(error) => tracing::error!(%error, "certificate, key and authority stay as they were"),
+        Err(error) => {
+            tracing::error!(%error, "cannot reload certificate, key and authority, the loaded ones stay in use")
+        }
     }
 }

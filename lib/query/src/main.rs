@@ -2,7 +2,7 @@
 //!
 //! | module | role |
 //! |---|---|
-//! | `options` | the command line |
+//! | `cli`, in the library | the command line |
 //! | `session` | what runs SQL: limits, and the traces as they are when a statement begins |
 //! | `catalog`, `views` | names that SQL may use |
 //! | `trace` | where rows come from: sealed parts by the query engine, the rest by the trace store |
@@ -19,7 +19,6 @@ mod catalog;
 mod convert;
 mod explain;
 mod live;
-mod options;
 mod output;
 mod session;
 mod shell;
@@ -29,7 +28,7 @@ mod trace;
 mod views;
 
 use clap::Parser as _;
-use options::Options;
+use miot_query::cli::Options;
 use session::Session;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;

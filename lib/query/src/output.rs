@@ -1,6 +1,5 @@
 //! Results, in the format that was asked for.
 
-use crate::options::Format;
 use anyhow::Context as _;
 use datafusion::arrow::array::{AsArray as _, RecordBatch};
 use datafusion::arrow::csv;
@@ -13,6 +12,7 @@ use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::basic::{Compression, ZstdLevel};
 use datafusion::parquet::file::properties::WriterProperties;
 use miot_proto::text::printable_lines;
+use miot_query::cli::Format;
 use std::io::{self, BufWriter, Write, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 

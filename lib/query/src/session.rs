@@ -1,7 +1,6 @@
 //! What runs SQL: limits, and the traces as they are when a statement begins.
 
 use crate::catalog::{CATALOG, SCHEMA, Tables};
-use crate::options::Options;
 use crate::statement::Failed;
 use crate::temporary;
 use crate::trace::{Location, Trace};
@@ -14,6 +13,7 @@ use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::{DFParser, Statement};
+use miot_query::cli::Options;
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;

@@ -2,7 +2,6 @@
 
 use crate::catalog::Tables;
 use crate::explain::{Explained, explain};
-use crate::options::Format;
 use crate::output::{Out, Output};
 use crate::session::{Session, statements};
 use crate::{say, temporary};
@@ -13,6 +12,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::sql::parser::Statement;
 use futures_util::TryStreamExt as _;
 use miot_proto::text::{EscapeStyle, EscapingWriter};
+use miot_query::cli::Format;
 use miot_trace_store::schema::FILTERED;
 use std::io::{BufWriter, IsTerminal as _, Write, stdout};
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `miot-query`.
 
 use clap::{Parser, ValueEnum};
 use miot_proto::units::{format_bytes, parse_bytes};
@@ -15,42 +15,42 @@ const LEAST_MEMORY: usize = 16 << 20;
     version,
     after_help = "Examples:\n  miot query miot-trace 'SELECT op, count(*) FROM events GROUP BY op'\n  miot query miot-trace                                 ask interactively\n  miot query miot-trace < report.sql                    several statements\n  miot query -t mon -t tue 'SELECT trace, sum(bytes) FROM io GROUP BY trace'\n  miot query miot-trace 'SELECT * FROM io' --format parquet -o io.parquet\n  miot query s3://traces/mon 'SELECT * FROM job_stats'  sealed parts only\n\nTables: events processes threads files losses clocks devices\nViews:  io file_stats job_stats paths\n\nExit codes: 0 success, 1 the trace or the query failed, 2 wrong usage, or SQL that is not understood, 4 the figures are without what is damaged or missing in the trace (it is named on standard error)."
 )]
-pub(crate) struct Options {
+pub struct Options {
     /// The trace: a directory, file://, s3://bucket/prefix, or http(s):// of a server that can list folders (WebDAV). With
     /// --trace, the SQL stands here
     #[arg(value_name = "TRACE", allow_hyphen_values = true)]
-    pub(crate) first: Option<String>,
+    pub first: Option<String>,
     /// Statements, separated by semicolons; - or nothing: from standard input, on a terminal interactively
     #[arg(value_name = "SQL", allow_hyphen_values = true)]
-    pub(crate) second: Option<String>,
+    pub second: Option<String>,
     /// One of several traces; column `trace` has the name of its directory
     #[arg(short, long = "trace", value_name = "TRACE")]
-    pub(crate) traces: Vec<String>,
+    pub traces: Vec<String>,
     /// How to print
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    pub format: Format,
     /// Into this file instead of standard output; it is there when it is complete
     #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    pub output: Option<PathBuf>,
     /// Do not compare sealed events with their checksums first, which reads all of them: a damaged page may then give other
     /// values
     #[arg(long)]
-    pub(crate) no_verify: bool,
+    pub no_verify: bool,
     /// What is done anyway, unless --no-verify
     #[arg(long, hide = true, conflicts_with = "no_verify")]
     #[allow(dead_code, reason = "scripts of earlier versions give it")]
     verify: bool,
     /// Memory for sorting, grouping and joining, such as 512MiB; what needs more goes to a temporary file
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
-    pub(crate) memory_limit: usize,
+    pub memory_limit: usize,
     /// Where temporary files go. [default: $TMPDIR, or /tmp]
     #[arg(long, value_name = "DIR")]
-    pub(crate) spill_dir: Option<PathBuf>,
+    pub spill_dir: Option<PathBuf>,
 }
 
 /// How to print.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub enum Format {
     /// For people.
     #[default]
     #[value(alias = "text")]
@@ -66,15 +66,19 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Not text.
-    pub(crate) fn is_binary(self) -> bool {
+    /// True for a format that is not text.
+    #[must_use]
+    pub fn is_binary(self) -> bool {
         matches!(self, Format::Parquet | Format::Arrow)
     }
 }
 
 impl Options {
     /// The traces, and the SQL if it was given.
-    pub(crate) fn split(&self) -> Result<(Vec<String>, Option<String>), &'static str> {
+    ///
+    /// # Errors
+    /// Text for the user if no trace is given, or more than one place has SQL.
+    pub fn split(&self) -> Result<(Vec<String>, Option<String>), &'static str> {
         let (traces, sql) = match (self.traces.as_slice(), &self.first, &self.second) {
             ([], None, _) => return Err("which trace? miot query TRACE 'SQL'"),
             ([], Some(trace), sql) => (vec![trace.clone()], sql.clone()),

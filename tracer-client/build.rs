@@ -1,10 +1,10 @@
-//! Builds the C part: Rust cannot define functions that take `...`.
+//! Builds the part in C: stable Rust cannot define functions that take `...`.
 
 fn main() {
     println!("cargo:rerun-if-changed=src/debug.c");
     cc::Build::new()
         .file("src/debug.c")
-        // Calls must be made as they stand.
+        // The compiler must not replace calls of libc functions.
         .flag("-fno-builtin")
         .opt_level(2)
         .warnings(true)

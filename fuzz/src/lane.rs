@@ -5,7 +5,7 @@
 use crate::Seed;
 use miot_log_client::testing::{Reader, SegmentBytes, Sweep};
 use miot_proto::control::WhenFull;
-use miot_tracer::steps::{Filter, Stage, Step, Subject, THREADS, Told, play, records};
+use miot_tracer::steps::{Filter, SimulatedProcess, Step, Subject, THREADS, StreamOutput, run_steps, records};
 use std::cell::RefCell;
 
 /// Steps of a program: what comes behind them is not done.
@@ -13,14 +13,14 @@ const STEPS: usize = 1_000;
 
 /// Runs the target.
 pub fn run(bytes: &[u8]) {
-    let shared = Shared(RefCell::new(Stage::default()));
+    let shared = Shared(RefCell::new(SimulatedProcess::default()));
     let Some(mut reader) = Reader::attach(&shared) else { panic!("the header is sound") };
     reader.overwrites();
     let mut both = Both { shared: &shared, reader };
-    play(Step::decode_all(bytes).take(STEPS), &mut both);
+    run_steps(Step::decode_all(bytes).take(STEPS), &mut both);
 }
 
-struct Shared(RefCell<Stage>);
+struct Shared(RefCell<SimulatedProcess>);
 
 impl SegmentBytes for Shared {
     fn read(&self, at: u64, buffer: &mut [u8]) -> Option<()> {
@@ -51,16 +51,16 @@ impl Both<'_> {
     fn sweep(&mut self, dead: bool) {
         loop {
             let t0 = self.shared.0.borrow().now();
-            let found = self.reader.sweep(Sweep { t0, dead, room: usize::MAX });
+            let found = self.reader.sweep(Sweep { t0, dead, max_batches: usize::MAX });
             assert_eq!((found.violations, found.clamped), (0, 0), "{found:?}");
-            if !found.rest {
+            if !found.unfinished {
                 break;
             }
         }
     }
 
     /// Does what may have to wait, with a sweep before the second try.
-    fn served(&mut self, act: impl Fn(&mut Stage) -> Option<bool>) -> bool {
+    fn served(&mut self, act: impl Fn(&mut SimulatedProcess) -> Option<bool>) -> bool {
         let kept = act(&mut self.shared.0.borrow_mut());
         kept.unwrap_or_else(|| {
             self.sweep(false);
@@ -105,11 +105,11 @@ impl Subject for Both<'_> {
         self.reader.end(t0);
     }
 
-    fn told(&mut self) -> Vec<Told> {
-        let told = self.reader.take_told();
+    fn take_output(&mut self) -> Vec<StreamOutput> {
+        let told = self.reader.take_facts();
         let records = told.batches.iter().flat_map(|(stream, columns)| records(*stream, columns));
-        let streams = told.streams.iter().map(Told::from);
-        streams.chain(records).chain(told.ends.iter().map(Told::from)).collect()
+        let streams = told.streams.iter().map(StreamOutput::from);
+        streams.chain(records).chain(told.ends.iter().map(StreamOutput::from)).collect()
     }
 }
 

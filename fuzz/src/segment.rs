@@ -10,9 +10,9 @@
 
 use crate::Seed;
 use crate::input::Input;
-use miot_log_client::testing::{Reader, Sweep, made, sweep_bytes};
+use miot_log_client::testing::{Reader, Sweep, samples, sweep_bytes};
 use miot_proto::batch::{Columns, MAX_ROWS, MAX_TEXT};
-use miot_proto::event::{Event, Ext, Kind, SLOT_BYTES, put_ext, slots_for};
+use miot_proto::event::{Event, Ext, RecordKind, SLOT_BYTES, slots_for, write_ext};
 use miot_proto::segment::{
     Clock, HEADER_BYTES, LANE_BYTES, LaneState, MAGIC, MAJOR, SLOTS_OFFSET, header, lane as at,
 };
@@ -44,7 +44,7 @@ pub fn run(bytes: &[u8]) {
             Step::Sweep { dead, room, ticks } => {
                 now += ticks;
                 if let Some(reader) = &mut reader {
-                    judge.sweep(reader, Sweep { t0: now, dead, room });
+                    judge.sweep(reader, Sweep { t0: now, dead, max_batches: room });
                 }
             }
             Step::Restart => {
@@ -57,10 +57,10 @@ pub fn run(bytes: &[u8]) {
     let Some(mut reader) = reader else { return };
     for dead in [false, true] {
         now += 1_000_000_000;
-        judge.sweep(&mut reader, Sweep { t0: now, dead, room: usize::MAX });
+        judge.sweep(&mut reader, Sweep { t0: now, dead, max_batches: usize::MAX });
     }
     reader.end(now);
-    let told = reader.told();
+    let told = reader.facts();
     let mut ended: Vec<u32> = told.ends.iter().map(|end| end.stream).collect();
     ended.sort_unstable();
     assert!(ended.iter().copied().eq(0..told.streams.len() as u32), "every stream ends once");
@@ -78,10 +78,10 @@ struct Judge {
 
 impl Judge {
     fn sweep(&mut self, reader: &mut Reader<'_>, sweep: Sweep) {
-        let promised = reader.promised();
+        let promised = reader.watermark();
         let found = reader.sweep(sweep);
-        assert!(reader.promised() >= promised, "a promise is kept");
-        let known = reader.told().streams.len() as u32;
+        assert!(reader.watermark() >= promised, "a promise is kept");
+        let known = reader.facts().streams.len() as u32;
         let mut events = 0;
         for (stream, columns) in reader.take_batches() {
             assert!(stream < known, "a stream is told before its records");
@@ -226,13 +226,13 @@ fn sized(input: &mut Input<'_>) -> u64 {
 /// Commits a record as a sound producer does, whose attempts are counted in `ATTEMPTS`.
 fn record(bytes: &mut [u8], lane: u8, ticks: u64, lost: u64, path: &[u8]) {
     let attempt = get(bytes, of_lane(lane, at::ATTEMPTS)).wrapping_add(lost);
-    let event = Event { end: ticks * 1000, duration: 5, ..made::read(attempt) };
+    let event = Event { end: ticks * 1000, duration: 5, ..samples::read(attempt) };
     let ext = Ext { path1: path, ..Ext::default() };
     let count = slots_for(&ext);
     let mut words = vec![[0; 8]; count];
-    words[0] = event.slot(Kind::Request, count as u8, attempt as u32);
+    words[0] = event.slot(RecordKind::Request, count as u8, attempt as u32);
     if count > 1 {
-        put_ext(&ext, |slot, word, value| words[slot][word] = value);
+        write_ext(&ext, |slot, word, value| words[slot][word] = value);
     }
     let (slots_at, slots) = (get(bytes, of_lane(lane, at::SLOTS_AT)), get(bytes, of_lane(lane, at::SLOTS)));
     let tail = get(bytes, of_lane(lane, at::TAIL)) >> 1;

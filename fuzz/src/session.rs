@@ -13,17 +13,17 @@ use arrow_array::ArrayRef;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{TimestampNanosecondType, UInt16Type, UInt64Type};
-use miot_log_client::testing::made;
+use miot_log_client::testing::samples;
 use miot_log_server::Config;
-use miot_log_server::testing::{Stage, now};
+use miot_log_server::testing::{TestServer, now};
 use miot_proto::batch::Columns;
-use miot_proto::event::{Event, Ext, Kind, flag};
+use miot_proto::event::{Event, Ext, RecordKind, flag};
 use miot_proto::op::posix;
 use miot_proto::wire::{
-    Counters, Device, DeviceKind, GREETING, Message, Process, ProcessKey, ProcessLoss, Role, Sample, Stream,
+    DeviceCounters, Device, DeviceKind, GREETING, Message, Process, ProcessKey, ProcessLoss, Role, DeviceSample, Stream,
     StreamEnd, StreamKey, VERSION, frame_header_of,
 };
-use miot_security::Certificate;
+use miot_tls::Certificate;
 use miot_trace_store::fsck;
 use miot_trace_store::reader::Reader;
 use miot_trace_store::schema::NameKey;
@@ -43,7 +43,7 @@ pub fn run(bytes: &[u8]) {
     Play::new(dir.path()).run(&mut Input(bytes));
 }
 
-fn certificate(name: &str, role: miot_security::Role) -> Certificate {
+fn certificate(name: &str, role: miot_tls::Role) -> Certificate {
     Certificate {
         subject: name.into(),
         issuer: "fuzz".into(),
@@ -59,7 +59,7 @@ fn certificate(name: &str, role: miot_security::Role) -> Certificate {
 
 struct Play<'a> {
     dir: &'a Path,
-    stage: Stage,
+    stage: TestServer,
     honest: usize,
     /// Numbers of the honest node's messages.
     seq: u64,
@@ -80,8 +80,8 @@ impl<'a> Play<'a> {
             silent_after: std::time::Duration::from_secs(3600),
             ..Config::default()
         };
-        let mut stage = Stage::new(config).unwrap_or_else(|error| panic!("{error}"));
-        let honest = stage.connect(Some(certificate("honest", miot_security::Role::Node)));
+        let mut stage = TestServer::new(config).unwrap_or_else(|error| panic!("{error}"));
+        let honest = stage.connect(Some(certificate("honest", miot_tls::Role::Node)));
         let mut play =
             Play { dir, stage, honest, seq: 0, times: Vec::new(), acknowledged: 0, others: Vec::new() };
         play.honest_begins();
@@ -140,9 +140,9 @@ impl<'a> Play<'a> {
             self.stage.close(number);
         }
         let (own, role) = if how & 1 == 0 {
-            (miot_security::Role::Node, Role::Node)
+            (miot_tls::Role::Node, Role::Node)
         } else {
-            (miot_security::Role::Reader, Role::Tail)
+            (miot_tls::Role::Reader, Role::Tail)
         };
         let number = self.stage.connect(Some(certificate("liar", own)));
         self.others.push((number, Vec::new()));
@@ -189,10 +189,10 @@ impl<'a> Play<'a> {
     }
 
     fn settle(&mut self) {
-        if let Err(error) = self.stage.settle() {
+        if let Err(error) = self.stage.run_until_idle() {
             panic!("the server ends: {error}");
         }
-        for message in self.stage.said(self.honest) {
+        for message in self.stage.take_messages(self.honest) {
             match message {
                 Message::Ping { sent } => {
                     self.stage.send(self.honest, &pong(sent, now()).frame());
@@ -203,7 +203,7 @@ impl<'a> Play<'a> {
             }
         }
         for (number, questions) in &mut self.others {
-            questions.extend(self.stage.said(*number).into_iter().filter_map(|message| match message {
+            questions.extend(self.stage.take_messages(*number).into_iter().filter_map(|message| match message {
                 Message::Ping { sent } => Some(sent),
                 _ => None,
             }));
@@ -219,7 +219,7 @@ impl<'a> Play<'a> {
             self.settle();
             self.stage.close(self.honest);
             self.settle();
-            self.honest = self.stage.connect(Some(certificate("honest", miot_security::Role::Node)));
+            self.honest = self.stage.connect(Some(certificate("honest", miot_tls::Role::Node)));
         }
         let hello = Message::Hello {
             greeting: GREETING,
@@ -262,7 +262,7 @@ impl<'a> Play<'a> {
         }
         self.seq += 1;
         let message =
-            Message::Batch { seq: self.seq, stream: 0, after: first, columns: made::packed(&columns) };
+            Message::Batch { seq: self.seq, stream: 0, after: first, columns: samples::packed(&columns) };
         self.say(&message);
         let watermark = self.times.last().map_or(0, |time| time + 1);
         self.say(&Message::Heartbeat { watermark });
@@ -319,21 +319,21 @@ fn honest_key() -> ProcessKey {
 }
 
 fn process_of(key: ProcessKey, started: i64, text: Vec<u8>) -> Process {
-    Process { started, cmdline: text, ..made::process(key) }
+    Process { started, cmdline: text, ..samples::process(key) }
 }
 
 /// A process and its stream, with number 0.
 fn definitions(key: ProcessKey, number: u32, started: i64) -> [Message; 2] {
     let process = process_of(key, started, Vec::new());
-    [Message::Process { seq: 0, process }, Message::Stream { seq: 0, stream: made::stream(number, key, 0) }]
+    [Message::Process { seq: 0, process }, Message::Stream { seq: 0, stream: samples::stream(number, key, 0) }]
 }
 
 fn row(columns: &mut Columns, attempt: u64, time: i64, handle: u64, path: &[u8]) {
     let op = if path.is_empty() { posix::READ } else { posix::OPEN };
-    let event = Event { op, handle, ..made::read(attempt) };
+    let event = Event { op, handle, ..samples::read(attempt) };
     let ext = Ext { path1: path, ..Ext::default() };
     let ext = (!path.is_empty()).then_some(&ext);
-    columns.push(Kind::Request as u8, attempt, time, 1, &event, ext);
+    columns.push(RecordKind::Request as u8, attempt, time, 1, &event, ext);
 }
 
 /// A small number, or one at the edge of something.
@@ -384,19 +384,19 @@ fn any_batch(input: &mut Input<'_>) -> Vec<u8> {
         row(&mut columns, attempt, time(kind, off.wrapping_add(n)), n, path);
         attempt = attempt.wrapping_add(step);
     }
-    made::packed(&columns)
+    samples::packed(&columns)
 }
 
-fn any_sample(input: &mut Input<'_>) -> Sample {
+fn any_sample(input: &mut Input<'_>) -> DeviceSample {
     let device = |input: &mut Input<'_>| Device {
         kind: DeviceKind::Block,
         name: vec![b'd'; number(input).min(2000) as usize],
         mount: Vec::new(),
-        counters: Counters { reads: Some(number(input)), busy: Some(number(input)), ..Counters::default() },
+        counters: DeviceCounters { reads: Some(number(input)), busy: Some(number(input)), ..DeviceCounters::default() },
     };
     let devices = (0..input.byte() % 4).map(|_| device(input)).collect();
     let (uptime, interval) = (number(input), number(input));
-    Sample { boot: u128::from(input.byte()), uptime, time: any_time(input), interval, devices }
+    DeviceSample { boot: u128::from(input.byte()), uptime, time: any_time(input), interval, devices }
 }
 
 /// An object with one number, or no JSON at all.
@@ -448,7 +448,7 @@ fn message(input: &mut Input<'_>) -> Message {
         }
         12 | 13 => Message::Heartbeat { watermark: any_time(input) },
         14 => match seq % 8 {
-            0 => Message::Aside,
+            0 => Message::SuspendWatermark,
             1 => Message::Bye,
             2 => {
                 Message::Pong { sent: any_time(input), received: any_time(input), answered: any_time(input) }
@@ -457,7 +457,7 @@ fn message(input: &mut Input<'_>) -> Message {
             4 => Message::Devices { seq: number(input), sample: any_sample(input) },
             5 => Message::Report { status: any_json(input) },
             6 => Message::Outcome { id: number(input), outcome: any_json(input) },
-            _ => Message::Ask { request: any_json(input) },
+            _ => Message::Request { request: any_json(input) },
         },
         _ => {
             let length = usize::from(input.byte());

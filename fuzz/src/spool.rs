@@ -14,10 +14,10 @@
 use crate::Seed;
 use crate::input::Input;
 use crate::scratch::Scratch;
-use miot_log_client::testing::made;
-use miot_log_client::testing::spool::{Place, Spooled};
+use miot_log_client::testing::samples;
+use miot_log_client::testing::spool::{FilePosition, Spooled};
 use miot_proto::batch::Columns;
-use miot_proto::event::{Event, Ext, Kind};
+use miot_proto::event::{Event, Ext, RecordKind};
 use miot_proto::wire::{
     FRAME_HEADER, GREETING, MAX_FRAME, Message, ProcessKey, ProcessLoss, Role, VERSION, frame_header,
     frame_header_of,
@@ -63,7 +63,7 @@ struct Batch {
     lane: u32,
     first: u64,
     last: u64,
-    place: Option<Place>,
+    place: Option<FilePosition>,
 }
 
 struct Play<'a> {
@@ -80,7 +80,7 @@ struct Play<'a> {
     /// Up to which byte a file is as it was written; no entry: all of it.
     sound: HashMap<u64, u64>,
     /// Where the last message that ever was sent ends.
-    sent_end: Place,
+    sent_end: FilePosition,
     /// Something was cut off that had been sent, which no one can notice: numbers are given twice.
     unnoticed: bool,
     /// What the server has acknowledged, by session.
@@ -104,7 +104,7 @@ impl<'a> Play<'a> {
             written: HashSet::new(),
             batches: Vec::new(),
             sound: HashMap::new(),
-            sent_end: Place { file: 0, end: 0 },
+            sent_end: FilePosition { file: 0, end: 0 },
             unnoticed: false,
             through: HashMap::new(),
             has: BTreeMap::new(),
@@ -128,7 +128,7 @@ impl<'a> Play<'a> {
                 }
                 6 => self.lost_in_lane(input.byte()),
                 7 => self.lane_end(&mut spooled, usize::from(input.byte())),
-                8 => spooled.promise(input.number(4) as i64),
+                8 => spooled.set_watermark(input.number(4) as i64),
                 9 | 10 => self.connect(&mut spooled, input.byte()),
                 11 => {
                     drop(spooled);
@@ -156,12 +156,12 @@ impl<'a> Play<'a> {
         let spooled = spooled.unwrap_or_else(|error| panic!("whatever is in the files: {error}"));
         // It finds the same process and the same lanes again.
         self.defined = false;
-        self.next_stream = spooled.found().next_stream;
+        self.next_stream = spooled.recovered().next_stream;
         self.lanes.iter_mut().for_each(|lane| lane.stream = None);
         spooled
     }
 
-    fn write(&mut self, spooled: &mut Spooled, message: Message) -> Option<Place> {
+    fn write(&mut self, spooled: &mut Spooled, message: Message) -> Option<FilePosition> {
         self.written.insert(message.frame());
         spooled.write(message).1
     }
@@ -179,18 +179,18 @@ impl<'a> Play<'a> {
             return stream;
         }
         if !std::mem::replace(&mut self.defined, true) {
-            self.write(spooled, Message::Process { seq: 0, process: made::process(KEY) });
+            self.write(spooled, Message::Process { seq: 0, process: samples::process(KEY) });
         }
         let number = self.next_stream;
         self.next_stream += 1;
-        self.write(spooled, Message::Stream { seq: 0, stream: made::stream(number, KEY, lane as u32) });
+        self.write(spooled, Message::Stream { seq: 0, stream: samples::stream(number, KEY, lane as u32) });
         self.lanes[lane].stream = Some(number);
         number
     }
 
     fn batch(&mut self, spooled: &mut Spooled, lane: u8, rows: u64, text: usize) {
         let Some(lane) = usize::from(lane).checked_rem(self.lanes.len()) else { return };
-        if self.lanes[lane].ended || !spooled.has_room() {
+        if self.lanes[lane].ended || !spooled.has_space() {
             return;
         }
         let stream = self.stream(spooled, lane);
@@ -212,13 +212,13 @@ impl<'a> Play<'a> {
     fn columns(&mut self, lane: usize, attempts: std::ops::Range<u64>, text: usize) -> Vec<u8> {
         let mut columns = Columns::default();
         for attempt in attempts {
-            let event = Event { offset: mark_of(lane as u32, attempt), ..made::read(attempt) };
+            let event = Event { offset: mark_of(lane as u32, attempt), ..samples::read(attempt) };
             let path: Vec<u8> = (0..text.min(4000)).map(|_| self.draw()).collect();
             let ext = Ext { path1: &path, ..Ext::default() };
             let ext = (text > 0).then_some(&ext);
-            columns.push(Kind::Request as u8, attempt, attempt as i64, 1, &event, ext);
+            columns.push(RecordKind::Request as u8, attempt, attempt as i64, 1, &event, ext);
         }
-        made::packed(&columns)
+        samples::packed(&columns)
     }
 
     fn draw(&mut self) -> u8 {
@@ -240,7 +240,7 @@ impl<'a> Play<'a> {
         }
         let stream = self.stream(spooled, lane);
         let (attempts, after) = (self.lanes[lane].attempts, self.taken(lane));
-        self.write(spooled, Message::StreamEnd { seq: 0, end: made::stream_end(stream, attempts, after) });
+        self.write(spooled, Message::StreamEnd { seq: 0, end: samples::stream_end(stream, attempts, after) });
         self.lanes[lane].ended = true;
     }
 
@@ -252,7 +252,7 @@ impl<'a> Play<'a> {
         if let Some(end) = self.batches.iter().rev().find_map(|batch| batch.place) {
             self.sent_end = end;
         }
-        self.sent_end = self.newest().map_or(self.sent_end, |(file, end)| Place { file, end });
+        self.sent_end = self.newest().map_or(self.sent_end, |(file, end)| FilePosition { file, end });
         let through = last * u64::from(eighths.min(8)) / 8;
         if through > 0 {
             let known = self.through.entry(spooled.session()).or_default();
@@ -274,7 +274,7 @@ impl<'a> Play<'a> {
             assert!(number == 0 || number > last, "{number} after {last}");
             last = last.max(number);
             let is_given_up = matches!(message, Message::GivenUp { .. });
-            if !matches!(message, Message::Heartbeat { .. } | Message::Aside) && !is_given_up {
+            if !matches!(message, Message::Heartbeat { .. } | Message::SuspendWatermark) && !is_given_up {
                 assert!(self.written.contains(&message.frame()), "invented: {message:?}");
             }
             match message {
@@ -372,7 +372,7 @@ impl<'a> Play<'a> {
                 Message::ProcessEnd { seq: 0, key: KEY, time: 9, lost: ProcessLoss::default() },
             );
         }
-        spooled.has_room();
+        spooled.has_space();
         spooled.end();
         for _ in 0..4 {
             self.connect(&mut spooled, 8);
@@ -464,8 +464,8 @@ fn forged(dir: &Path, input: &mut Input<'_>) {
     // Another node's name, say: it will not start.
     let Ok(mut spooled) = Spooled::open(dir, LIMIT, true, 1) else { return };
     let _ = spooled.connect(0);
-    spooled.has_room();
-    spooled.write(Message::Process { seq: 0, process: made::process(KEY) });
+    spooled.has_space();
+    spooled.write(Message::Process { seq: 0, process: samples::process(KEY) });
     let _ = spooled.connect(1);
     spooled.end();
     let _ = spooled.connect(0);
@@ -487,7 +487,7 @@ fn head(first: u64) -> Vec<u8> {
         node: "fuzz".into(),
         session: 9,
     };
-    hello.put_frame(&mut head);
+    hello.append_frame(&mut head);
     head
 }
 

@@ -6,8 +6,8 @@
 use crate::Seed;
 use miot_proto::batch::Columns;
 use miot_proto::wire::{
-    Counters, Device, DeviceKind, FRAME_HEADER, GREETING, MAX_FRAME, MAX_HELLO, Message, Process, ProcessKey,
-    ProcessLoss, Role, Sample, Stream, StreamEnd, StreamKey, VERSION, frame_header,
+    Device, DeviceCounters, DeviceKind, DeviceSample, FRAME_HEADER, GREETING, MAX_FRAME, MAX_HELLO, Message,
+    Process, ProcessKey, ProcessLoss, Role, Stream, StreamEnd, StreamKey, VERSION, frame_header,
 };
 
 /// Runs the target.
@@ -66,7 +66,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
             },
         ),
         ("welcome", Message::Welcome { version: VERSION, through: 77 }),
-        ("refused", Message::Refused { reason: "no".into(), passing: true }),
+        ("refused", Message::Refused { reason: "no".into(), transient: true }),
         (
             "process",
             Message::Process {
@@ -133,19 +133,19 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
             },
         ),
         ("rows", Message::Rows { arrow: vec![1, 2, 3] }),
-        ("cut", Message::Cut { reason: "slow".into() }),
+        ("cut", Message::SubscriptionEnd { reason: "slow".into() }),
         ("given-up", Message::GivenUp { seq: 6, stream: 0, after: 3, ranges: vec![(3, 5), (9, 9)], time: 7 }),
-        ("aside", Message::Aside),
+        ("aside", Message::SuspendWatermark),
         ("report", Message::Report { status: b"{}".to_vec() }),
-        ("errand", Message::Errand { id: 1, errand: b"{}".to_vec() }),
+        ("errand", Message::Command { id: 1, command: b"{}".to_vec() }),
         ("outcome", Message::Outcome { id: 1, outcome: b"{}".to_vec() }),
-        ("ask", Message::Ask { request: b"{}".to_vec() }),
-        ("answer", Message::Answer { reply: b"{}".to_vec() }),
+        ("ask", Message::Request { request: b"{}".to_vec() }),
+        ("answer", Message::Reply { reply: b"{}".to_vec() }),
         (
             "devices",
             Message::Devices {
                 seq: 7,
-                sample: Sample {
+                sample: DeviceSample {
                     boot: 1,
                     uptime: 2,
                     time: 3,
@@ -154,7 +154,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                         kind: DeviceKind::Nfs,
                         name: b"n1:/home".to_vec(),
                         mount: b"/home".to_vec(),
-                        counters: Counters { reads: Some(5), ..Counters::default() },
+                        counters: DeviceCounters { reads: Some(5), ..DeviceCounters::default() },
                     }],
                 },
             },

@@ -1,12 +1,13 @@
-//! What a sample of devices costs the log-client, in CPU time.
+//! Measures the CPU time of a device sample.
 //!
-//! `cargo run --release -p miot-log-client --features testing --example devices_cost` takes samples of this machine, then of
-//! trees of files that look like `proc` and `sys` of machines with more disks and more mounts. Prints a row for each:
-//! microseconds of CPU per sample, the least of several rounds, in which others disturb least.
+//! `cargo run --release -p miot-log-client --features testing --example devices_cost` samples this
+//! machine, then file trees that look like `proc` and `sys` of machines with more disks and more
+//! mounts. Prints one row each: microseconds of CPU per sample, the minimum of several rounds,
+//! which other processes disturb least.
 //!
-//! The kernel makes its files when they are read, which the trees do not show: so this machine's row is also worth taking
-//! with more mounts, `unshare --mount sh -c 'for n in $(seq 100); do mkdir -p /tmp/m/$n; mount -t tmpfs m /tmp/m/$n; done;
-//! exec target/release/examples/devices_cost'`.
+//! The kernel generates its files when they are read, which the trees do not show. So measure this
+//! machine with more mounts as well: `unshare --mount sh -c 'for n in $(seq 100); do mkdir -p
+//! /tmp/m/$n; mount -t tmpfs m /tmp/m/$n; done; exec target/release/examples/devices_cost'`.
 
 use miot_log_client::testing::devices::Devices;
 use rustix::time::{ClockId, clock_gettime};
@@ -16,7 +17,7 @@ use std::path::Path;
 
 const ROUNDS: usize = 9;
 const SAMPLES: u32 = 200;
-/// Disks and mounts, of which half are of NFS and half of FUSE.
+/// Numbers of disks and mounts; half of the mounts are NFS and half FUSE.
 const TREES: [(usize, usize); 6] = [(1, 0), (10, 0), (100, 0), (10, 2), (10, 20), (10, 200)];
 
 fn main() -> std::io::Result<()> {
@@ -35,7 +36,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Devices in a sample, and microseconds of CPU for it.
+/// Number of devices in a sample, and microseconds of CPU for it.
 fn measure(root: &Path) -> (usize, f64) {
     let mut devices = Devices::under(root);
     let mut best = f64::INFINITY;
@@ -55,9 +56,9 @@ fn cpu() -> f64 {
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 
-/// Files as a kernel has them.
+/// Writes files in the kernel's formats.
 fn plant(root: &Path, disks: usize, mounts: usize) -> std::io::Result<()> {
-    // An operation has a line; Linux 6 has so many for NFS 4.2.
+    // One line per operation; Linux 6 has this many for NFS 4.2.
     const OPERATIONS: usize = 70;
     let (mut diskstats, mut mountinfo, mut mountstats) = (String::new(), String::new(), String::new());
     for n in 0..disks {

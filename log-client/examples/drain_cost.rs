@@ -1,13 +1,13 @@
-//! What an event costs the log-client, in CPU time: draining, converting, encoding, shipping.
+//! Measures the CPU time of the log-client per event: draining, converting, encoding, shipping.
 //!
-//! `cargo run --release --example drain_cost [THREADS [EVENTS [seq|random|paths]]]` starts a producer in a
-//! process of its own, a log-client, and a server in this process that acknowledges and throws away. Prints
-//! the CPU time of the log-client's two threads per event, as JSON.
+//! `cargo run --release --example drain_cost [THREADS [EVENTS [seq|random|paths]]]` starts a
+//! producer in a separate process, a log-client, and a server in this process that acknowledges and
+//! discards. Prints the CPU time of the log-client's two threads per event, as JSON.
 
 use miot_log_client::{Config, LogClient};
 use miot_proto::control::WhenFull;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, VERSION, frame_header};
-use miot_tracer::{Done, Ext, begin, end, end_with, op};
+use miot_tracer::{Completion, Ext, begin, end, end_with, op};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -40,7 +40,7 @@ fn main() -> Result<(), Anything> {
         while producer.try_wait().is_ok_and(|status| status.is_none()) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        // The sweeper is gone after the run.
+        // The sweeper's thread has ended after the run.
         let _ = cpu.send((thread_cpu("miot-sweeper"), started.elapsed()));
     }));
     let own_name = std::fs::read_to_string("/proc/thread-self/comm")?;
@@ -94,7 +94,7 @@ fn record(events: u64, seed: u64, kind: &str) {
         random ^= random << 17;
         let offset = if kind == "seq" { i * 4096 } else { (random % (1 << 40)) & !4095 };
         let Some(begun) = begin(op::posix::READ) else { continue };
-        let done = Done { handle: 7 + random % 4, offset, length: 4096, result: 4096, flags: 0 };
+        let done = Completion { handle: 7 + random % 4, offset, length: 4096, result: 4096, flags: 0 };
         if kind == "paths" && i % 16 == 0 {
             let path =
                 format!("/home/user/project/data/directory{:02}/file{:06}", random % 100, i % 1_000_000);

@@ -1,340 +1,290 @@
 //! A log-client from start to stop.
 
+mod sweeper_thread;
+
 use crate::clock::{Calibration, node_ns};
 use crate::config::{Config, DEFAULT_HTTP};
+use crate::directory::{Control, MiotDirectory};
 use crate::error::Error;
-use crate::facts::Sink as _;
-use crate::home::{Control, Home};
-use crate::report::{Desk, Reporter, Survey, pages};
-use crate::ship::{Office, Outbox, Peer, Shipped, Tcp, ship};
-use crate::spool::{Heritage, Reader, Spool, Writer};
-use crate::sweeper::{Predecessor, Sweeper, Totals};
+use crate::facts::ShippedTotals;
+use crate::report::{CommandHandler, Reporter, pages};
+use crate::ship::{NodeServices, Peer, Tcp, ship};
+use crate::spool::{Outbox, Reader, RecoveredSpool, Spool, Writer};
+use crate::survey::Survey;
+use crate::sweeper::{Predecessor, SweepTotals};
 use futures_core::future::BoxFuture;
-use miot_monitoring::Http;
-use miot_security::{Client, Role};
-use miot_service::{Heart, Watchdog};
+use miot_daemon::{Http, Liveness, Watchdog};
+use miot_tls::{Role, TlsClient};
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use sweeper_thread::{StopMode, SweeperSetup, SweeperThread};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// A log-client that serves its directory: producers record from [`prepare`](Self::prepare) on, and what they
-/// record waits in their lanes until [`run`](Self::run).
+/// A log-client that serves its directory: producers record from [`prepare`](Self::prepare) on, and
+/// their records wait in the lanes until [`run`](Self::run).
 #[derive(Debug)]
 pub struct LogClient {
     config: Config,
-    tls: Option<Arc<Client>>,
-    home: Home,
+    tls: Option<Arc<TlsClient>>,
+    directory: MiotDirectory,
     calibration: Calibration,
     boot: u128,
     spool: Spool,
-    heritage: Heritage,
-    heart: Heart,
+    recovered: RecoveredSpool,
+    liveness: Liveness,
     started: Instant,
 }
 
-/// What a log-client did in its life.
+/// Totals of one run of a log-client.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct RunSummary {
     /// Records found in lanes.
     pub events: u64,
-    /// Bytes of the messages made of them.
+    /// Bytes of the messages that carry them.
     pub bytes: u64,
-    /// Streams (lanes in use) found.
+    /// Streams (incarnations of lanes) found.
     pub streams: u64,
     /// Processes found.
     pub processes: u64,
-    /// Records lost because a lane was full, by the producers' own count.
+    /// Records lost because a lane was full, as counted by the producers.
     pub lost_full: u64,
-    /// Records lost because they came from a signal handler inside another record.
+    /// Records lost because a signal handler made them inside another record.
     pub lost_nested: u64,
     /// Records lost because a thread got no lane.
     pub lost_no_lane: u64,
-    /// Records and lanes that made no sense.
+    /// Invalid records and lanes.
     pub abi_violations: u64,
-    /// Records of a kind this version does not know, passed over.
+    /// Records of a kind that this version does not know; skipped.
     pub unknown: u64,
-    /// Processes that recorded with another version, and were not read.
+    /// Processes that recorded with another version; not read.
     pub other_version: u64,
-    /// Records whose completion time was moved up, because it lay before that of the record before them or
-    /// before what this node had promised.
+    /// Records whose completion time was raised because it was before that of the preceding record
+    /// or before the watermark of this node.
     pub clamped: u64,
-    /// Messages the log-server had not acknowledged when the time for a clean stop was over: they stay in the spool.
+    /// Messages that the log-server had not acknowledged when the time for a clean stop was over.
+    /// They stay in the spool.
     pub undelivered: u64,
-    /// Events given up for newer ones because the spool was full (`spool_full`).
+    /// Events dropped in favor of newer ones because the spool was full (`spool_full`).
     pub given_up: u64,
-    /// Records were left in the lanes when the time for a clean stop was over.
+    /// True if records were left in the lanes when the time for a clean stop was over.
     pub left_in_lanes: bool,
     /// Seconds from start to end.
     pub seconds: f64,
 }
 
-/// Tells the sweeper to stop, and until when.
-#[derive(Debug, Default)]
-struct Stop {
-    wanted: AtomicBool,
-    /// Nobody waits for the rest any more.
-    abandoned: AtomicBool,
-    /// The rest is for the next log-client.
-    handed_over: AtomicBool,
-    until: OnceLock<Instant>,
-}
-
-impl Stop {
-    fn at(&self, until: Instant) {
-        let _ = self.until.set(until);
-        self.wanted.store(true, Relaxed);
-    }
-
-    fn is_over(&self) -> bool {
-        self.abandoned.load(Relaxed) || self.until.get().is_some_and(|until| Instant::now() >= *until)
-    }
-}
-
-/// Stops the sweeper when the future that waits for it is dropped.
-struct Abandon(Arc<Stop>);
-
-impl Drop for Abandon {
-    fn drop(&mut self) {
-        self.0.abandoned.store(true, Relaxed);
-        self.0.wanted.store(true, Relaxed);
-    }
-}
-
 /// Name of the spool in the MIOT directory.
 const SPOOL: &str = "spool";
 
-/// A promise further ahead of the wall clock than this was made before the clock was set back. To keep it would put
-/// all events until then at one time; without it they come late, which the log-server marks.
-const MAX_AHEAD: i64 = 1_000_000_000;
+/// A recovered watermark that is further ahead of the wall clock than this was set before the clock
+/// was set back. Keeping it would give all events until then one time; without it they are late,
+/// and the log-server marks them.
+const MAX_AHEAD_NS: i64 = 1_000_000_000;
 
 impl LogClient {
-    /// Checks the settings, sets up the directory and opens the control page: from here on producers record.
+    /// Checks the settings, sets up the directory and opens the control page. From here on
+    /// producers record.
     ///
     /// # Errors
-    /// [`Error::Setting`], [`Error::Tls`]; [`Error::Running`] if the directory is served already; [`Error::NotOurs`],
-    /// [`Error::Path`] and [`Error::System`] if it cannot be.
+    /// [`Error::Setting`], [`Error::Tls`]; [`Error::Running`] if another log-client serves the
+    /// directory; [`Error::NotOurs`], [`Error::Path`] and [`Error::System`] if it cannot be set up.
     pub fn prepare(config: Config) -> Result<LogClient, Error> {
         config.check()?;
-        let tls = config.tls()?.map(|files| Client::load(files, Role::Node)).transpose()?;
+        let tls = config.tls()?.map(|files| TlsClient::load(files, Role::Node)).transpose()?;
         if let Some(tls) = &tls {
             let name = tls.own().allows(Role::Node, &config.node);
             name.map_err(|reason| Error::Setting { key: "tls_certificate", reason })?;
         }
         let boot = boot_id()?;
-        allow_many_files();
+        raise_file_limit();
         let calibration = Calibration::begin();
         // Producers compare durations in ticks from their first request on.
         let tsc_hz = if config.min_duration.is_zero() { 0 } else { calibration.finish().tsc_hz() };
-        let home = Home::prepare(&config, tsc_hz)?;
+        let directory = MiotDirectory::prepare(&config, tsc_hz)?;
         let dir = config.spool_dir.clone().unwrap_or_else(|| config.dir.join(SPOOL));
-        let (spool, heritage) = Spool::open(&dir, config.spool_bytes, config.spool_full, &config.node, boot)
-            .inspect_err(|_| home.control().close())?;
-        if heritage.messages > 0 {
+        let (spool, recovered) = Spool::open(&dir, config.spool_bytes, config.spool_full, &config.node, boot)
+            .inspect_err(|_| directory.control().close())?;
+        if recovered.messages > 0 {
             tracing::info!(
-                messages = heritage.messages,
+                messages = recovered.messages,
                 dir = %dir.display(),
-                "the log-client before this one left what is to be delivered"
+                "recovered messages that an earlier log-client did not deliver"
             );
         }
         let tls = tls.map(Arc::new);
-        let (heart, started) = (Heart::default(), Instant::now());
-        Ok(LogClient { calibration, tls, home, config, boot, spool, heritage, heart, started })
+        let (liveness, started) = (Liveness::default(), Instant::now());
+        Ok(LogClient { calibration, tls, directory, config, boot, spool, recovered, liveness, started })
     }
 
-    /// Lets a watchdog know that it sweeps.
+    /// Registers the sweeper with a watchdog.
     #[must_use]
     pub fn watched_by(self, watchdog: &mut Watchdog) -> LogClient {
-        LogClient { heart: watchdog.heart("sweeper"), ..self }
+        LogClient { liveness: watchdog.register("sweeper"), ..self }
     }
 
-    /// Certificate and key, to read them again while it runs; `None` without TLS.
+    /// Certificate and key, for reloading while the client runs; `None` without TLS.
     #[must_use]
-    pub fn tls(&self) -> Option<Arc<Client>> {
+    pub fn tls(&self) -> Option<Arc<TlsClient>> {
         self.tls.clone()
     }
 
-    /// The control page, to steer the producers while it runs.
+    /// The control page, for changing the settings of the producers while the client runs.
     #[must_use]
     pub fn control(&self) -> Arc<Control> {
-        Arc::clone(self.home.control())
+        Arc::clone(self.directory.control())
     }
 
-    /// Reads and ships until `shutdown` completes; then ends recording on the node, delivers what is
-    /// committed and waits for its acknowledgement, at most [`Config::stop`] in all. With [`Config::hand_over`] it leaves
-    /// all that to the next log-client and ends at once, as if it had been killed.
+    /// Reads and ships until `shutdown` completes. Then ends recording on the node, delivers the
+    /// committed records and waits for their acknowledgment, for at most [`Config::stop`] in all.
+    /// With [`Config::hand_over`] it leaves all that to the next log-client and returns at once, as
+    /// if it had been killed.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the log-server does not take this node; [`Error::Path`] or [`Error::System`] if
-    /// sweeping cannot begin.
+    /// [`Error::Refused`] if the log-server refuses this node; [`Error::Path`] or [`Error::System`]
+    /// if sweeping cannot start.
     pub fn run<'a>(
         self,
         shutdown: impl Future<Output = ()> + Send + 'a,
-    ) -> BoxFuture<'a, Result<Report, Error>> {
+    ) -> BoxFuture<'a, Result<RunSummary, Error>> {
         self.boxed(Box::pin(shutdown))
     }
 
-    // Generated here, and not once more in every program that runs it.
-    fn boxed<'a>(self, shutdown: BoxFuture<'a, ()>) -> BoxFuture<'a, Result<Report, Error>> {
+    // Compiled here, not once more in every program that calls `run`.
+    fn boxed<'a>(self, shutdown: BoxFuture<'a, ()>) -> BoxFuture<'a, Result<RunSummary, Error>> {
         Box::pin(self.run_until(shutdown))
     }
 
-    async fn run_until(self, shutdown: BoxFuture<'_, ()>) -> Result<Report, Error> {
-        let LogClient { config, tls, home, calibration, boot, spool, heritage, heart, started } = self;
+    async fn run_until(self, shutdown: BoxFuture<'_, ()>) -> Result<RunSummary, Error> {
+        let LogClient { config, tls, directory, calibration, boot, spool, recovered, liveness, started } =
+            self;
         let spool = Arc::new(spool);
-        let before = Predecessor {
-            next_stream: heritage.next_stream,
-            promised: heritage.promised.filter(|promised| *promised <= node_ns().saturating_add(MAX_AHEAD)),
-        };
+        let predecessor = recovered.predecessor();
         let survey = Arc::new(Mutex::new(Survey::default()));
-        let control = Arc::clone(home.control());
-        let desk = Desk::new(Arc::clone(&control), Arc::clone(&survey));
+        let control = Arc::clone(directory.control());
+        let commands = CommandHandler::new(Arc::clone(&control), Arc::clone(&survey));
         let reporter = Arc::new(Reporter::new(&config, control, Arc::clone(&spool), Arc::clone(&survey)));
-        let http = Http::listen(config.http.as_deref(), DEFAULT_HTTP, None).await;
-        let http = http.map_err(|error| Error::Setting { key: "http", reason: error.to_string() })?;
-        // Answers as long as this runs.
-        let mut looking = JoinSet::new();
-        if let Some(http) = http {
-            looking.spawn(http.serve(pages(&reporter)));
-        }
-        let outbox = Outbox::new(Writer::new(Arc::clone(&spool), before.promised));
-        let stop = Arc::new(Stop::default());
-        let _abandon = Abandon(Arc::clone(&stop));
-        let (ready, clock) = oneshot::channel();
-        let (done, mut finished) = oneshot::channel();
-        let (thread_stop, thread_config) = (Arc::clone(&stop), config.clone());
-        std::thread::Builder::new()
-            .name("miot-sweeper".into())
-            .spawn(move || {
-                let clocks = calibration.finish();
-                let shared = clocks.shared();
-                home.control().publish_tsc_hz(clocks.tsc_hz());
-                let sweeper = Sweeper::new(home, clocks, boot, &thread_config, before, survey);
-                let _ = done.send(match sweeper {
-                    Ok(sweeper) => {
-                        let _ = ready.send(shared);
-                        Ok(sweep(sweeper, outbox, &thread_stop, &heart))
-                    }
-                    Err(error) => Err(error),
-                });
-            })
-            .map_err(|error| Error::system("cannot start the sweeper's thread", error))?;
+        // HTTP is served as long as this set lives.
+        let _http = serve_http(&config, &reporter).await?;
 
-        let Ok(clock) = clock.await else {
-            return Err(thread_result(finished.await).err().unwrap_or_else(thread_died));
-        };
-        let (server, node) = (config.server.clone(), config.node.clone());
-        let peer = Peer { server, node, dead_after: config.dead_after, tls };
-        let transport = Tcp::new(peer.clone());
-        let mut shipping = Box::pin(ship(
-            transport,
-            &peer,
-            Reader::new(Arc::clone(&spool)),
-            clock,
-            Some(Office { reporter, desk }),
-        ));
-        let early = tokio::select! {
+        let outbox = Outbox::new(Writer::new(Arc::clone(&spool), predecessor.watermark));
+        let setup =
+            SweeperSetup { directory, calibration, boot, config: config.clone(), predecessor, survey };
+        let mut sweeper = SweeperThread::start(setup, outbox, liveness)?;
+        let clock = sweeper.clock().await?;
+        let peer = Peer::new(&config, tls);
+        let services = NodeServices { reporter, commands };
+        let reader = Reader::new(Arc::clone(&spool));
+        let mut shipping = Box::pin(ship(Tcp::new(peer.clone()), &peer, reader, clock, Some(services)));
+
+        let early_end = tokio::select! {
             result = &mut shipping => Some(result),
             () = shutdown => None,
         };
-        let until = Instant::now() + config.stop;
-        stop.handed_over.store(config.hand_over && early.is_none(), Relaxed);
-        stop.at(until);
-        match early {
+        let hands_over = config.hand_over && early_end.is_none();
+        sweeper.stop(config.stop, if hands_over { StopMode::HandOver } else { StopMode::Deliver });
+        match early_end {
             Some(result) => result?,
-            None if config.hand_over => {}
-            None => match timeout(config.stop, &mut shipping).await {
-                Ok(result) => result?,
-                Err(_) => tracing::error!(
-                    messages = spool.left(),
-                    dir = %spool.path().display(),
-                    "the log-server has not acknowledged everything in the time for a clean stop: the next log-client \
-                     delivers it"
-                ),
-            },
+            None if hands_over => {}
+            None => deliver_rest(&mut shipping, &spool, config.stop).await?,
         }
-        stop.abandoned.store(true, Relaxed);
+        sweeper.abandon();
         drop(shipping);
-        let (totals, shipped) = thread_result((&mut finished).await)?;
+        let (totals, shipped) = sweeper.result().await?;
         spool.clear();
-        let report = report(totals, shipped, (spool.left(), spool.given_up()), started.elapsed());
-        if config.hand_over {
-            tracing::info!(
-                messages = report.undelivered,
-                "handed over: programs go on recording for the next log-client"
-            );
-        } else if totals.left {
-            tracing::error!("records are left in the lanes of processes: the next log-client delivers them");
-        }
-        Ok(report)
+        let summary = RunSummary::new(totals, shipped, &spool, started.elapsed());
+        summary.log_leftovers(config.hand_over);
+        Ok(summary)
     }
 }
 
-/// The life of the sweeper's thread.
-fn sweep(mut sweeper: Sweeper, mut outbox: Outbox, stop: &Stop, heart: &Heart) -> (Totals, Shipped) {
-    // Asked once in each sweep.
-    let wanted = || {
-        heart.beat();
-        stop.wanted.load(Relaxed)
+/// Starts the HTTP pages, if they are configured.
+async fn serve_http(config: &Config, reporter: &Arc<Reporter>) -> Result<JoinSet<()>, Error> {
+    let http = Http::listen(config.http.as_deref(), DEFAULT_HTTP, None).await;
+    let http = http.map_err(|error| Error::Setting { key: "http", reason: error.to_string() })?;
+    let mut tasks = JoinSet::new();
+    if let Some(http) = http {
+        tasks.spawn(http.serve(pages(reporter)));
+    }
+    Ok(tasks)
+}
+
+/// Ships until everything is acknowledged, for at most `at_most`.
+async fn deliver_rest(
+    shipping: impl Future<Output = Result<(), Error>>,
+    spool: &Spool,
+    at_most: Duration,
+) -> Result<(), Error> {
+    let Ok(result) = timeout(at_most, shipping).await else {
+        tracing::error!(
+            messages = spool.left(),
+            dir = %spool.path().display(),
+            "messages not acknowledged within the time for a clean stop; the next log-client delivers them"
+        );
+        return Ok(());
     };
-    sweeper.run(&mut outbox, &wanted);
-    if stop.handed_over.load(Relaxed) {
-        // What it has taken is in the spool, and what is not, still in the lanes.
-        return (sweeper.totals(), outbox.shipped());
-    }
-    let totals = sweeper.finish(&mut outbox, &|| stop.is_over());
-    outbox.end();
-    (totals, outbox.shipped())
+    result
 }
 
-type Finished = Result<(Totals, Shipped), Error>;
-
-fn thread_result(result: Result<Finished, oneshot::error::RecvError>) -> Finished {
-    result.unwrap_or_else(|_| Err(thread_died()))
-}
-
-fn thread_died() -> Error {
-    Error::system("the sweeper's thread", std::io::Error::other("it died"))
-}
-
-fn report(totals: Totals, shipped: Shipped, (undelivered, given_up): (u64, u64), took: Duration) -> Report {
-    Report {
-        events: shipped.events,
-        bytes: shipped.bytes,
-        streams: shipped.streams,
-        processes: shipped.processes,
-        lost_full: shipped.lost_full,
-        lost_nested: shipped.lost_nested,
-        lost_no_lane: shipped.lost_no_lane,
-        abi_violations: totals.violations,
-        unknown: totals.unknown,
-        other_version: totals.other_version,
-        clamped: totals.clamped,
-        undelivered,
-        given_up,
-        left_in_lanes: totals.left,
-        seconds: took.as_secs_f64(),
+impl RecoveredSpool {
+    fn predecessor(self) -> Predecessor {
+        let latest = node_ns().saturating_add(MAX_AHEAD_NS);
+        Predecessor {
+            next_stream: self.next_stream,
+            watermark: self.watermark.filter(|watermark| *watermark <= latest),
+        }
     }
 }
 
-/// The kernel's name for this boot: with it, process keys are unique for ever.
+impl RunSummary {
+    fn new(totals: SweepTotals, shipped: ShippedTotals, spool: &Spool, took: Duration) -> RunSummary {
+        RunSummary {
+            events: shipped.events,
+            bytes: shipped.bytes,
+            streams: shipped.streams,
+            processes: shipped.processes,
+            lost_full: shipped.lost_full,
+            lost_nested: shipped.lost_nested,
+            lost_no_lane: shipped.lost_no_lane,
+            abi_violations: totals.violations,
+            unknown: totals.unknown,
+            other_version: totals.other_version,
+            clamped: totals.clamped,
+            undelivered: spool.left(),
+            given_up: spool.given_up(),
+            left_in_lanes: totals.left,
+            seconds: took.as_secs_f64(),
+        }
+    }
+
+    fn log_leftovers(&self, handed_over: bool) {
+        if handed_over {
+            tracing::info!(
+                messages = self.undelivered,
+                "handed over: programs continue to record for the next log-client"
+            );
+        } else if self.left_in_lanes {
+            tracing::error!("records left in the lanes of processes; the next log-client delivers them");
+        }
+    }
+}
+
+/// The kernel's id of this boot, which makes process keys globally unique.
 fn boot_id() -> Result<u128, Error> {
     const FILE: &str = "/proc/sys/kernel/random/boot_id";
     let text = std::fs::read_to_string(FILE).map_err(|error| Error::path("cannot read", FILE, error))?;
     let digits: String = text.trim().chars().filter(|c| *c != '-').collect();
     u128::from_str_radix(&digits, 16)
-        .map_err(|error| Error::path("cannot understand", FILE, std::io::Error::other(error)))
+        .map_err(|error| Error::path("cannot parse", FILE, std::io::Error::other(error)))
 }
 
-/// A segment takes two descriptors, and the usual soft limit is 1024.
-fn allow_many_files() {
-    // Not rustix, whose `getrlimit` panics where a filter of system calls denies it.
+/// Raises the limit of open files: a segment takes two descriptors, and the usual soft limit is
+/// 1024.
+fn raise_file_limit() {
+    // Not rustix: its `getrlimit` panics where a system call filter denies the call.
     use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};
     let raised = getrlimit(RLIMIT_NOFILE).and_then(|(_, hard)| setrlimit(RLIMIT_NOFILE, hard, hard));
     if let Err(error) = raised {
-        tracing::debug!(%error, "the limit of open files stays as it is");
+        tracing::debug!(%error, "cannot raise the limit of open files");
     }
 }

@@ -1,74 +1,74 @@
-//! What can go wrong in a log-client as a whole. What a producer does wrong is never an error here: it is
-//! counted, see [`crate::Report::abi_violations`].
+//! Errors of a log-client as a whole. Invalid data of a producer is never an error here: it is
+//! counted, see [`crate::RunSummary::abi_violations`].
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a log-client could not start, or had to end.
+/// Reason why a log-client could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The configuration cannot be read, or has a key or value that is not known.
+    /// The configuration cannot be read, or has an unknown key or value.
     #[error("configuration: {0}")]
     Config(String),
-    /// A setting has no sense.
+    /// A setting is invalid.
     #[error("setting `{key}`: {reason}")]
     Setting {
-        /// The key.
+        /// Key of the setting.
         key: &'static str,
-        /// What is wrong, and what would be right.
+        /// The reason, and what would be valid.
         reason: String,
     },
     /// Certificates or keys cannot be used.
     #[error("configuration: {0}")]
-    Tls(#[from] miot_security::Error),
-    /// Privileges cannot be given up.
+    Tls(#[from] miot_tls::Error),
+    /// Privileges cannot be dropped.
     #[error("{0}")]
     Privileges(String),
-    /// The MIOT directory, or a file in it, could not be set up.
+    /// The MIOT directory, or a file in it, cannot be set up.
     #[error("{what} {path}: {source}")]
     Path {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// On which file.
+        /// The file concerned.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The MIOT directory belongs to somebody else, who could steer the producers behind our back.
+    /// The MIOT directory belongs to another user, who could change the settings of the producers.
     #[error(
-        "{path} belongs to user {owner}, not to user {user} who runs this log-client: if a log-client of theirs runs, that one is enough; else remove it or choose another directory"
+        "{path} belongs to user {owner}, not to user {user} of this log-client: use the log-client of that user, remove the directory, or choose another one"
     )]
     NotOurs {
         /// The directory.
         path: PathBuf,
-        /// Who owns it.
+        /// Owner of the directory.
         owner: u32,
-        /// Who we are.
+        /// User that runs this log-client.
         user: u32,
     },
-    /// There is one already.
-    #[error("another log-client{} serves {path}: one is enough, stop it or choose another directory", .pid.map_or(String::new(), |pid| format!(" (process {pid})")))]
+    /// Another log-client serves the directory.
+    #[error("another log-client{} serves {path}: stop it or choose another directory", .pid.map_or(String::new(), |pid| format!(" (process {pid})")))]
     Running {
         /// The directory.
         path: PathBuf,
-        /// Its process id, where it is known.
+        /// Process id of the other log-client, where it is known.
         pid: Option<u32>,
     },
-    /// The log-server does not want us.
+    /// The log-server refused this node.
     #[error("the log-server {server} refuses this node: {reason}")]
     Refused {
-        /// Which server.
+        /// The log-server.
         server: String,
-        /// What it said.
+        /// Reason given by the log-server.
         reason: String,
     },
-    /// The system refused something without which there is no log-client.
+    /// The system refused something that a log-client cannot do without.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }

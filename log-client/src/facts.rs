@@ -1,51 +1,65 @@
-//! What sweeps find out, on its way to the log-server.
+//! Facts that sweeps establish, in the form in which they pass to the spool.
 
-use crate::ship::Shipped;
 use miot_proto::batch::Columns;
-use miot_proto::wire::{Process, ProcessKey, ProcessLoss, Sample, Stream, StreamEnd};
+use miot_proto::wire::{DeviceSample, Process, ProcessKey, ProcessLoss, Stream, StreamEnd};
 
 /// One fact.
 #[derive(Debug)]
 pub(crate) enum Fact<'a> {
-    /// A process appears; before its streams.
+    /// A process appeared; precedes its streams.
     Process(Process),
-    /// A stream appears; before its batches.
+    /// A stream appeared; precedes its batches.
     Stream(Stream),
-    /// Consecutive records of a stream. Once [`Sink::send`] has returned, the sink answers for them: the
-    /// producer is told that their slots are free.
+    /// Consecutive records of a stream. Once [`Sink::send`] has returned, the sink is responsible
+    /// for them, and their slots are given back to the producer.
     ///
     /// `after`: see [`miot_proto::wire::Message::Batch`].
     Batch { stream: u32, after: u64, columns: &'a Columns },
-    /// A stream ends.
+    /// A stream ended.
     StreamEnd(StreamEnd),
-    /// A process is gone, all its streams have ended.
+    /// A process ended; all its streams have ended before.
     ProcessEnd { key: ProcessKey, time: i64, lost: ProcessLoss },
-    /// What the devices of the node did; before a watermark that goes beyond its time.
-    Devices(Sample),
-    /// Everything that completed before this time has been sent.
+    /// A sample of the device counters; precedes any watermark above its time.
+    Devices(DeviceSample),
+    /// All requests that completed before this time, nanoseconds since 1970, have been sent.
     Watermark(i64),
-    /// Nobody is to wait for what this node has to tell.
+    /// The log-server must not wait for events of this node.
     Aside,
 }
 
-/// Takes facts, in order.
+/// Totals of the facts that a sink has accepted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ShippedTotals {
+    pub(crate) events: u64,
+    /// Bytes of the messages.
+    pub(crate) bytes: u64,
+    pub(crate) streams: u64,
+    pub(crate) processes: u64,
+    pub(crate) lost_full: u64,
+    pub(crate) lost_nested: u64,
+    pub(crate) lost_no_lane: u64,
+    pub(crate) filtered: u64,
+}
+
+/// Consumer of facts, in order.
 pub(crate) trait Sink {
-    /// A sweep begins.
+    /// Called at the start of each sweep.
     fn prepare(&mut self) {}
-    /// False: no more records now, please. Facts other than batches are always taken; they are small.
-    fn has_room(&self) -> bool;
-    /// True if nothing of what waits here can be merged by a log-server that waits for the next watermark.
-    fn is_stuck(&self) -> bool {
+    /// False if no more batches may be sent now. Other facts are small and always accepted.
+    fn has_space(&self) -> bool;
+    /// True if a log-server that waits for the next watermark cannot merge any of the messages that
+    /// are waiting here.
+    fn is_blocked(&self) -> bool {
         false
     }
-    /// True if everything that was sent is where it outlives this process.
+    /// True if all facts sent so far are in files that survive this process.
     fn is_written(&self) -> bool {
         true
     }
-    /// What was handed over so far.
-    fn shipped(&self) -> Shipped {
-        Shipped::default()
+    /// Totals of the facts sent so far.
+    fn shipped(&self) -> ShippedTotals {
+        ShippedTotals::default()
     }
-    /// Takes a fact.
+    /// Accepts a fact.
     fn send(&mut self, fact: Fact<'_>);
 }

@@ -1,23 +1,21 @@
-//! Requests that have begun and not ended on this node: what hangs, and for how long.
+//! Requests in flight on this node: requests that have begun and not ended, and for how long.
 //!
-//! Every lane shows the request its thread is in ([`miot_proto::segment::in_flight`]). Here the segments of a MIOT
-//! directory are read, as without trust as the log-client reads them, but read-only and without one: a producer that
-//! lies gets lines of nonsense about itself.
+//! Every lane shows the request that its thread is in ([`miot_proto::segment::in_flight`]). The
+//! segments of a MIOT directory are read here as untrusted, like in the log-client, but read-only
+//! and without a log-client. A producer that lies gets meaningless lines about itself.
 //!
-//! A thread may be about to change an entry while it is copied. So each lane table is copied twice, and what is not the
-//! same in both copies is not shown: it has ended, or has begun, just now.
+//! A thread may change an entry while it is copied. So each lane table is copied twice, and a
+//! request that differs between the copies is left out: it has just begun or ended.
 
 mod file;
 
 use crate::clock::{Calibration, Clocks, ticks};
 use crate::error::Error;
-use crate::segment::{Header, Memory, SegmentFile, Shown, word};
-use crate::sweeper::{Name, start};
+use crate::segment::{Header, InFlightEntry, LaneRequests, Memory, SegmentFile, word};
+use crate::sweeper::{SegmentName, start_time};
 use miot_proto::event::NONE;
-use miot_proto::op::{Args, Op};
-use miot_proto::segment::{
-    Clock, HEADER_BYTES, LANE_BYTES, LaneState, MAX_LANES, MAX_SEGMENT_BYTES, header, lane,
-};
+use miot_proto::op::{ArgMeaning, Op};
+use miot_proto::segment::{Clock, HEADER_BYTES, LANE_BYTES, MAX_LANES, MAX_SEGMENT_BYTES, header};
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -25,74 +23,75 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Resolution of start times in `/proc`.
+/// Resolution of start times in `/proc`, nanoseconds.
 const START_TICK_NS: u64 = 10_000_000;
 
 /// A request in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InFlight {
-    /// Since it began.
+    /// Time since it began.
     pub age: Duration,
-    /// Process id, as the process sees it.
+    /// Process id in the namespace of the process.
     pub pid: u32,
-    /// Thread id, as the process sees it.
+    /// Thread id in the namespace of the process.
     pub tid: u32,
     /// Name of the thread when it made its first request.
     pub comm: Vec<u8>,
-    /// Executable.
+    /// Path of the executable.
     pub exe: Vec<u8>,
-    /// What it does.
+    /// Operation.
     pub op: Op,
-    /// Its number in its thread.
+    /// Number of the request in its thread.
     pub request: u32,
-    /// Handle of the file, where it is known.
+    /// Handle of the file, if known.
     pub handle: Option<u64>,
-    /// Byte offset, of an operation on a known file that has one.
+    /// Byte offset, if the operation has one and the file is known.
     pub offset: Option<u64>,
-    /// Bytes asked for, of an operation on a known file that has a length.
+    /// Requested bytes, if the operation has a length and the file is known.
     pub length: Option<u64>,
-    /// Path of the file as the kernel knows it, from the system call the thread is in; empty if that cannot be seen.
+    /// Path of the file according to the kernel, from the system call that the thread is in; empty
+    /// if it cannot be read.
     pub file: Vec<u8>,
-    /// The outermost request that it is part of.
-    pub enclosing: Option<Enclosing>,
+    /// The outermost request that this one is part of.
+    pub parent: Option<ParentRequest>,
 }
 
-/// A request in flight that encloses another one.
+/// A request in flight that is the parent of another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Enclosing {
-    /// Since it began.
+pub struct ParentRequest {
+    /// Time since it began.
     pub age: Duration,
-    /// What it does.
+    /// Operation.
     pub op: Op,
-    /// Its number in its thread.
+    /// Number of the request in its thread.
     pub request: u32,
 }
 
-/// What is in flight on a node.
+/// The requests in flight on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listing {
-    /// The requests, longest first.
+pub struct InFlightList {
+    /// The requests, oldest first.
     pub requests: Vec<InFlight>,
-    /// Processes that were looked at.
+    /// Number of processes examined.
     pub processes: usize,
-    /// Processes of other users, into which this one may not look.
+    /// Number of processes of other users, which this user has no right to examine.
     pub hidden: usize,
-    /// Segments of another version of MIOT, or that make no sense.
+    /// Number of segments that are invalid or of another version of MIOT.
     pub unfit: usize,
 }
 
-/// Looks at the segments of a MIOT directory.
+/// Reads the requests in flight from the segments of a MIOT directory.
 #[derive(Debug)]
 pub struct InFlightReader {
     path: PathBuf,
     dir: OwnedFd,
     clocks: Clocks,
-    /// The process id namespace in which this process sees `/proc`, 0 if unknown.
+    /// The pid namespace of this process, 0 if unknown.
     namespace: u64,
 }
 
 impl InFlightReader {
-    /// Opens the directory, and learns the rate of the clocks, which takes 20 ms.
+    /// Opens the directory and measures the rate of the clocks, which takes 20 ms.
     ///
     /// # Errors
     /// [`Error::Path`] if there is no such directory.
@@ -107,22 +106,22 @@ impl InFlightReader {
         })
     }
 
-    /// All requests in flight that are at least so old.
+    /// Lists all requests in flight that are at least `min_age` old.
     ///
     /// # Errors
     /// [`Error::Path`] if the directory cannot be read.
-    pub fn list(&mut self, min_age: Duration) -> Result<Listing, Error> {
+    pub fn list(&mut self, min_age: Duration) -> Result<InFlightList, Error> {
         self.clocks.refine();
         let fail = |error| Error::path("cannot read the MIOT directory", &self.path, error);
-        let mut listing = Listing::default();
+        let mut listing = InFlightList::default();
         for entry in Dir::read_from(&self.dir).map_err(fail)? {
             let entry = entry.map_err(fail)?;
-            let Some(name) = Name::parse(entry.file_name().to_bytes()) else { continue };
+            let Some(name) = SegmentName::parse(entry.file_name().to_bytes()) else { continue };
             match self.open_segment(&name) {
-                Ok(Some(segment)) => self.look(&name, &segment, min_age, &mut listing),
+                Ok(Some(segment)) => self.examine(&name, &segment, min_age, &mut listing),
                 Ok(None) => {}
                 Err(Errno::ACCESS | Errno::PERM) => listing.hidden += 1,
-                // It went away meanwhile, or is nothing a producer makes.
+                // The file has just been removed, or is not a segment.
                 Err(_) => {}
             }
         }
@@ -130,7 +129,7 @@ impl InFlightReader {
         Ok(listing)
     }
 
-    fn open_segment(&self, name: &Name) -> Result<Option<SegmentFile>, Errno> {
+    fn open_segment(&self, name: &SegmentName) -> Result<Option<SegmentFile>, Errno> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.dir, name.as_str(), flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&file)?;
@@ -139,7 +138,13 @@ impl InFlightReader {
         Ok(sound.then(|| SegmentFile::new(file)))
     }
 
-    fn look(&self, name: &Name, segment: &dyn Memory, min_age: Duration, listing: &mut Listing) {
+    fn examine(
+        &self,
+        name: &SegmentName,
+        segment: &dyn Memory,
+        min_age: Duration,
+        listing: &mut InFlightList,
+    ) {
         let Ok(header) = Header::read(segment) else {
             listing.unfit += 1;
             return;
@@ -152,10 +157,10 @@ impl InFlightReader {
         if segment.read(0, &mut words).is_err() || word(&words, header::CLOSED) != 0 {
             return;
         }
-        // In another namespace the number means another process here, or none.
+        // In another namespace the pid belongs to another process here, or to none.
         let namespace = word(&words, header::PID_NAMESPACE);
         let is_seen = namespace == 0 || self.namespace == 0 || namespace == self.namespace;
-        if is_seen && !lives(&header) {
+        if is_seen && !is_alive(&header) {
             return;
         }
         listing.processes += 1;
@@ -165,7 +170,7 @@ impl InFlightReader {
         let now = ticks(header.clock);
         for (before, entry) in first.chunks_exact(LANE_BYTES).zip(second.chunks_exact(LANE_BYTES)) {
             let Some(shown) =
-                OfLane::read(entry).filter(|shown| OfLane::read(before).as_ref() == Some(shown))
+                LaneRequests::read(entry).filter(|shown| LaneRequests::read(before).as_ref() == Some(shown))
             else {
                 continue;
             };
@@ -183,51 +188,23 @@ impl InFlightReader {
     }
 }
 
-/// The process that made a segment is still there: one of its number that is not younger than the segment.
-fn lives(header: &Header) -> bool {
-    start(header.pid).is_some_and(|start| start <= header.created_boot_ns.saturating_add(START_TICK_NS))
+/// True if the process that created the segment is alive: a process with its pid exists and is not
+/// younger than the segment.
+fn is_alive(header: &Header) -> bool {
+    start_time(header.pid).is_some_and(|start| start <= header.created_boot_ns.saturating_add(START_TICK_NS))
 }
 
-/// The innermost request that an entry of a lane table shows: operation, begin in ticks, thread.
-pub(crate) fn shown(entry: &[u8]) -> Option<(Op, u64, u32)> {
-    OfLane::read(entry).map(|shown| (shown.request.op, shown.request.begin, shown.tid))
-}
-
-/// A copy of the lane table.
+/// Copies the lane table.
 fn table(segment: &dyn Memory, lanes: usize) -> Option<Vec<u8>> {
     let mut table = vec![0; lanes * LANE_BYTES];
     segment.read(HEADER_BYTES as u64, &mut table).ok()?;
     Some(table)
 }
 
-/// What a lane shows.
-#[derive(Debug, PartialEq, Eq)]
-struct OfLane {
-    tid: u32,
-    comm: [u8; 16],
-    request: Shown,
-    enclosing: Option<Shown>,
-}
-
-impl OfLane {
-    /// The innermost request of a lane that a thread has, and the one that encloses it.
-    fn read(entry: &[u8]) -> Option<OfLane> {
-        if word(entry, lane::STATE) as u32 != LaneState::Claimed as u32 {
-            return None;
-        }
-        let (inner, outer) = (Shown::read(entry, lane::IN_FLIGHT), Shown::read(entry, lane::ENCLOSING));
-        let comm = entry.get(lane::COMM..).and_then(<[u8]>::first_chunk)?;
-        Some(OfLane {
-            tid: u32::try_from(word(entry, lane::TID)).ok()?,
-            comm: *comm,
-            request: inner.or(outer)?,
-            enclosing: inner.and(outer),
-        })
-    }
-
+impl LaneRequests {
     fn in_flight(self, header: &Header, age: impl Fn(u64) -> Duration, file: Vec<u8>) -> InFlight {
-        let Shown { op, number, begin, handle, offset, length } = self.request;
-        let args = op.info().map_or(Args::Range, |info| info.args);
+        let InFlightEntry { op, number, begin, handle, offset, length } = self.request;
+        let args = op.info().map_or(ArgMeaning::Range, |info| info.args);
         let given = |value: u64, used| (value != NONE && used).then_some(value);
         let name = self.comm.split(|byte| *byte == 0).next().unwrap_or(&[]);
         InFlight {
@@ -239,10 +216,13 @@ impl OfLane {
             op,
             request: number,
             handle: (handle != 0).then_some(handle),
-            offset: given(offset, matches!(args, Args::Range | Args::Offset | Args::OffsetArg)),
-            length: given(length, matches!(args, Args::Range | Args::Length)),
+            offset: given(
+                offset,
+                matches!(args, ArgMeaning::Range | ArgMeaning::Offset | ArgMeaning::OffsetArg),
+            ),
+            length: given(length, matches!(args, ArgMeaning::Range | ArgMeaning::Length)),
             file,
-            enclosing: self.enclosing.map(|outer| Enclosing {
+            parent: self.parent.map(|outer| ParentRequest {
                 age: age(outer.begin),
                 op: outer.op,
                 request: outer.number,

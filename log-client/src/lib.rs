@@ -1,47 +1,51 @@
-//! The per-node daemon of MIOT: finds the segments of traced processes, drains them without trusting them,
-//! and ships their events to the log-server.
+//! The per-node daemon of MIOT. It finds the segments of traced processes, drains them without
+//! trusting their content, and ships their events to the log-server.
 //!
 //! ```text
 //!  segments ──pread──► sweeper thread ──► spool ──► tokio task ══TCP══► log-server
 //!           ◄─pwrite── segment: check, parse        ship: send, resend
 //!                      clock: ticks to time         ◄── acknowledge
-//!                      watermark: the promise
+//!                      watermark: all sent up to here
 //! ```
 //!
 //! | module | role |
 //! |---|---|
-//! | [`config`], [`error`] | settings, and what can stop a log-client |
-//! | `home` | the MIOT directory: one log-client, the control page |
-//! | `sweeper` | finds segments and the end of processes; when to sweep, when to sleep |
-//! | `segment` | one segment: hostile bytes in, records out |
-//! | `clock` | raw ticks to nanoseconds since 1970, never backwards |
-//! | `watermark` | what the node may promise, and why |
-//! | [`in_flight`] | for tools: what hangs on this node |
-//! | `facts` | what passes from sweeping to shipping |
-//! | `report` | how this log-client is, for the log-server, and what that wants of it |
-//! | `spool` | what is not acknowledged, in files that outlive a log-client |
-//! | `ship` | numbering, connection, what is sent again |
-//! | `random` | waits that differ from node to node |
+//! | [`cli`] | the command line of `log-client` |
+//! | [`config`], [`error`] | settings; errors that prevent or end a run |
+//! | `directory` | the MIOT directory: one log-client per directory, the control page |
+//! | `sweeper` | finds segments, detects the end of processes, schedules sweeps and sleeps |
+//! | `segment` | parses one segment: untrusted bytes in, records out |
+//! | `clock` | converts raw ticks to nanoseconds since 1970, monotonically |
+//! | `watermark` | the watermark of the node: definition and proof |
+//! | [`in_flight`] | for tools: lists the requests in flight on this node |
+//! | `facts`, `survey` | data that the sweeper passes to shipping and to reporting |
+//! | `report` | status reports to the log-server; commands from the log-server |
+//! | `spool` | unacknowledged messages, in files that survive the log-client |
+//! | `ship` | connection, transmission and retransmission |
+//! | `random` | pseudo-random waits that differ between nodes |
 //!
-//! Guarantees: no byte of a segment can crash, block or wedge the log-client; what a process committed is
-//! delivered also when the process was killed; no event is delivered below a watermark already sent. A
-//! log-client that is itself killed, at any instruction, loses nothing: what it had taken from the lanes is in the
-//! spool, and the next log-client goes on.
+//! Guarantees: no byte of a segment can crash, block or stall the log-client. Events that a process
+//! committed are delivered even if the process was killed. No event is delivered below a watermark
+//! that was already sent. A log-client that is killed, at any instruction, loses nothing: all
+//! records that it took from the lanes are in the spool, and the next log-client continues from
+//! there.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+pub mod cli;
 mod client;
 mod clock;
 pub mod config;
 mod devices;
+mod directory;
 pub mod error;
 mod facts;
-mod home;
 pub mod in_flight;
 mod random;
 mod report;
 mod segment;
 mod ship;
 mod spool;
+mod survey;
 mod sweeper;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
@@ -50,7 +54,7 @@ pub mod testing;
 mod until;
 mod watermark;
 
-pub use client::{LogClient, Report};
+pub use client::{LogClient, RunSummary};
 pub use config::Config;
+pub use directory::{Control, ControlError, ControlView, IN_MEMORY, ReaderStatus, SnapshotStatus};
 pub use error::Error;
-pub use home::{Control, ControlError, IN_MEMORY, Reader, Snapshots, View};

@@ -1,16 +1,19 @@
-//! A reader of one segment at times that a test chooses: the log-client's own code from the header to the
-//! batches, without files, clocks and threads. For property tests and fuzz targets of other crates.
+//! A reader of one segment at times chosen by a test: the log-client's own code from the header to
+//! the batches, without files, clocks and threads. For property tests and fuzz targets of other
+//! crates.
 //!
-//! One tick is one nanosecond, and all times are given in ticks. [`spool`] is what becomes of what it tells, [`made`] what
-//! can be told without it; [`devices`] are the samples of devices.
+//! One tick is one nanosecond, and all times are in ticks. [`spool`] wraps a spool, [`made`] builds
+//! messages and events, [`devices`] wraps the device sampler.
 
 pub mod devices;
-pub mod made;
+pub mod samples;
 pub mod spool;
 
-use crate::clock::{Clocks, Now, Reading, Timeline};
+use crate::clock::{ClockReading, Clocks, Now, Timeline};
 use crate::facts::{Fact, Sink};
-use crate::segment::{Header, Memory, Reads, Round, Scratch, Segment, Short, Tally};
+use crate::segment::{
+    EndReason, Header, Memory, OutOfBounds, ReadMode, Scratch, Segment, SweepContext, Tally,
+};
 use miot_proto::batch::Columns;
 use miot_proto::wire::{Process, ProcessKey, ProcessLoss, Stream, StreamEnd};
 use std::cell::RefCell;
@@ -18,20 +21,20 @@ use std::cell::RefCell;
 /// Tick 0, nanoseconds since 1970.
 const EPOCH: i64 = 1_700_000_000_000_000_000;
 
-/// How far the present is after the start of a sweep, in ticks.
+/// Offset of the present from the start of a sweep, in ticks.
 pub const SWEEP_TICKS: u64 = 1_000_000_000;
 
-/// The bytes of a segment, which its producer may be changing. What is not there is `None`.
+/// The bytes of a segment, which its producer may be changing. `None` for bytes that do not exist.
 pub trait SegmentBytes {
-    /// Fills `buffer` from `at` on.
+    /// Fills `buffer` from offset `at` on.
     fn read(&self, at: u64, buffer: &mut [u8]) -> Option<()>;
-    /// Writes one word, a release store.
+    /// Writes one word with a release store.
     fn write_word(&self, at: u64, value: u64) -> Option<()>;
-    /// Size, bytes.
+    /// Size in bytes.
     fn size(&self) -> u64;
 }
 
-/// Bytes that nobody else has.
+/// Bytes that no other thread accesses.
 impl SegmentBytes for RefCell<Vec<u8>> {
     fn read(&self, at: u64, buffer: &mut [u8]) -> Option<()> {
         let bytes = self.borrow();
@@ -52,17 +55,17 @@ impl SegmentBytes for RefCell<Vec<u8>> {
     }
 }
 
-/// Lends bytes to a [`Segment`].
+/// Adapter from [`SegmentBytes`] to [`Memory`].
 #[derive(Clone, Copy)]
-struct Lent<'a>(&'a dyn SegmentBytes);
+struct BorrowedMemory<'a>(&'a dyn SegmentBytes);
 
-impl Memory for Lent<'_> {
-    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Short> {
-        self.0.read(at, buffer).ok_or(Short)
+impl Memory for BorrowedMemory<'_> {
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), OutOfBounds> {
+        self.0.read(at, buffer).ok_or(OutOfBounds)
     }
 
-    fn write_word(&self, at: u64, value: u64) -> Result<(), Short> {
-        self.0.write_word(at, value).ok_or(Short)
+    fn write_word(&self, at: u64, value: u64) -> Result<(), OutOfBounds> {
+        self.0.write_word(at, value).ok_or(OutOfBounds)
     }
 
     fn size(&self) -> u64 {
@@ -70,26 +73,26 @@ impl Memory for Lent<'_> {
     }
 }
 
-/// All that a reader told.
+/// All facts that a reader has sent.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct CollectedFacts {
     /// Processes that appeared.
     pub processes: Vec<Process>,
     /// Streams that appeared.
     pub streams: Vec<Stream>,
-    /// Records with the numbers of their streams; completion times in ticks.
+    /// Records with their stream numbers; completion times in ticks.
     pub batches: Vec<(u32, Columns)>,
     /// Streams that ended.
     pub ends: Vec<StreamEnd>,
     /// Processes that ended.
     pub gone: Vec<(ProcessKey, ProcessLoss)>,
-    /// Batches that are still taken.
-    room: usize,
+    /// Number of batches that are still accepted.
+    max_batches: usize,
 }
 
-impl Sink for Told {
-    fn has_room(&self) -> bool {
-        self.room > 0
+impl Sink for CollectedFacts {
+    fn has_space(&self) -> bool {
+        self.max_batches > 0
     }
 
     fn send(&mut self, fact: Fact<'_>) {
@@ -97,7 +100,7 @@ impl Sink for Told {
             Fact::Process(process) => self.processes.push(process),
             Fact::Stream(stream) => self.streams.push(stream),
             Fact::Batch { stream, columns, .. } => {
-                self.room = self.room.saturating_sub(1);
+                self.max_batches = self.max_batches.saturating_sub(1);
                 let mut columns = columns.clone();
                 columns.time.iter_mut().for_each(|time| *time -= EPOCH);
                 self.batches.push((stream, columns));
@@ -109,34 +112,34 @@ impl Sink for Told {
     }
 }
 
-/// When and how to sweep.
+/// Parameters of a sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct Sweep {
-    /// The time before anything is read, ticks.
+    /// Time before anything is read, ticks.
     pub t0: u64,
-    /// Nobody writes any more.
+    /// The producer writes nothing more.
     pub dead: bool,
-    /// Batches that are taken at most.
-    pub room: usize,
+    /// Maximum number of batches accepted.
+    pub max_batches: usize,
 }
 
-/// What a sweep found.
+/// Counters of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct SweepCounts {
     /// Records.
     pub events: u64,
-    /// Records and lanes that made no sense.
+    /// Invalid records and lanes.
     pub violations: u64,
-    /// Records whose time was moved up to keep the order or the promise.
+    /// Records whose time was raised to keep the order or the watermark.
     pub clamped: u64,
     /// Something was left for the next sweep.
-    pub rest: bool,
+    pub unfinished: bool,
 }
 
-/// A log-client's view of one segment.
+/// A log-client's reader of one segment.
 pub struct Reader<'a> {
-    segment: Segment<Lent<'a>>,
-    told: Told,
+    segment: Segment<BorrowedMemory<'a>>,
+    facts: CollectedFacts,
     clocks: Clocks,
     streams: u32,
     scratch: Scratch,
@@ -146,21 +149,21 @@ pub struct Reader<'a> {
 
 impl std::fmt::Debug for Reader<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reader").field("told", &self.told).finish_non_exhaustive()
+        f.debug_struct("Reader").field("facts", &self.facts).finish_non_exhaustive()
     }
 }
 
 impl<'a> Reader<'a> {
-    /// Takes up a segment; `None` if its header is not one.
+    /// Attaches to a segment; `None` if its header is invalid.
     #[must_use]
     pub fn attach(bytes: &'a dyn SegmentBytes) -> Option<Reader<'a>> {
-        let memory = Lent(bytes);
+        let memory = BorrowedMemory(bytes);
         let header = Header::read(&memory).ok()?;
-        let reading = |ticks: u64| Reading { ticks, time: EPOCH + ticks as i64 };
+        let reading = |ticks: u64| ClockReading { ticks, time: EPOCH + ticks as i64 };
         let line = Timeline::new(reading(0), reading(1_000_000));
         let clocks = Clocks::fixed(line.clone(), line);
-        let (mut told, mut streams, mut scratch) = (Told::default(), 0, Scratch::default());
-        let mut round = Round {
+        let (mut facts, mut streams, mut scratch) = (CollectedFacts::default(), 0, Scratch::default());
+        let mut context = SweepContext {
             t0: Now { tsc: 0, raw: 0 },
             latest: &|_| u64::MAX,
             clocks: &clocks,
@@ -168,18 +171,22 @@ impl<'a> Reader<'a> {
             streams: &mut streams,
             streams_until: u32::MAX >> 1,
             overwrites: &|| true,
-            reads: Reads::Everything,
+            reads: ReadMode::AllLanes,
             snapshot: None,
             scratch: &mut scratch,
-            sink: &mut told,
+            sink: &mut facts,
         };
-        let segment = Segment::attach(memory, header, 1, 1000, &mut round);
-        Some(Reader { segment, told, clocks, streams, scratch, watermark: EPOCH, overwrites: false })
+        let segment = Segment::attach(memory, header, 1, 1000, &mut context);
+        Some(Reader { segment, facts, clocks, streams, scratch, watermark: EPOCH, overwrites: false })
     }
 
-    fn round<T>(&mut self, sweep: Sweep, act: impl FnOnce(&mut Segment<Lent<'a>>, &mut Round<'_>) -> T) -> T {
-        self.told.room = sweep.room;
-        let mut round = Round {
+    fn context<T>(
+        &mut self,
+        sweep: Sweep,
+        act: impl FnOnce(&mut Segment<BorrowedMemory<'a>>, &mut SweepContext<'_>) -> T,
+    ) -> T {
+        self.facts.max_batches = sweep.max_batches;
+        let mut context = SweepContext {
             t0: Now { tsc: sweep.t0, raw: sweep.t0 },
             latest: &|_| sweep.t0.saturating_add(SWEEP_TICKS),
             clocks: &self.clocks,
@@ -187,68 +194,73 @@ impl<'a> Reader<'a> {
             streams: &mut self.streams,
             streams_until: u32::MAX >> 1,
             overwrites: &|| self.overwrites,
-            reads: Reads::Everything,
+            reads: ReadMode::AllLanes,
             snapshot: None,
             scratch: &mut self.scratch,
-            sink: &mut self.told,
+            sink: &mut self.facts,
         };
-        act(&mut self.segment, &mut round)
+        act(&mut self.segment, &mut context)
     }
 
-    /// From now on the producer may overwrite what was not read.
+    /// From now on the producer may overwrite unread records.
     pub fn overwrites(&mut self) {
         self.overwrites = true;
     }
 
-    /// Reads what is new in all lanes, and promises what can then be promised.
-    pub fn sweep(&mut self, sweep: Sweep) -> Found {
-        let tally = self.round(sweep, |segment, round| segment.sweep(sweep.dead, round));
+    /// Reads the new records of all lanes, and advances the watermark as far as possible.
+    pub fn sweep(&mut self, sweep: Sweep) -> SweepCounts {
+        let tally = self.context(sweep, |segment, context| segment.sweep(sweep.dead, context));
         if let Some(safe) = self.segment.safe() {
             self.watermark = self.watermark.max(safe);
         }
-        Found { events: tally.events, violations: tally.violations, clamped: tally.clamped, rest: tally.rest }
+        SweepCounts {
+            events: tally.events,
+            violations: tally.violations,
+            clamped: tally.clamped,
+            unfinished: tally.unfinished,
+        }
     }
 
-    /// Ends all streams and the process, at a time.
+    /// Ends all streams and the process at time `t0`, ticks.
     pub fn end(&mut self, t0: u64) -> ProcessLoss {
-        self.round(Sweep { t0, dead: true, room: usize::MAX }, |segment, round| {
-            segment.end(true, round, &mut Tally::default())
+        self.context(Sweep { t0, dead: true, max_batches: usize::MAX }, |segment, context| {
+            segment.end(EndReason::Finished, context, &mut Tally::default())
         })
     }
 
-    /// What was promised so far, ticks: nothing comes from before it any more.
+    /// The current watermark, ticks: no event from before it follows.
     #[must_use]
-    pub fn promised(&self) -> i64 {
+    pub fn watermark(&self) -> i64 {
         self.watermark - EPOCH
     }
 
-    /// What was told so far.
+    /// All facts so far.
     #[must_use]
-    pub fn told(&self) -> &Told {
-        &self.told
+    pub fn facts(&self) -> &CollectedFacts {
+        &self.facts
     }
 
-    /// Takes all that was told since the last call.
-    pub fn take_told(&mut self) -> Told {
-        std::mem::take(&mut self.told)
+    /// Takes all facts since the last call.
+    pub fn take_facts(&mut self) -> CollectedFacts {
+        std::mem::take(&mut self.facts)
     }
 
-    /// Takes the records told since the last call.
+    /// Takes the records since the last call.
     pub fn take_batches(&mut self) -> Vec<(u32, Columns)> {
-        std::mem::take(&mut self.told.batches)
+        std::mem::take(&mut self.facts.batches)
     }
 }
 
-/// Sweeps arbitrary bytes as if they were a segment, a few times, then ends it: the records found. Must return whatever
-/// the bytes are.
+/// Sweeps arbitrary bytes as a segment, a few times, then ends it. Returns the number of records.
+/// Must return for any bytes.
 #[must_use]
 pub fn sweep_bytes(bytes: Vec<u8>) -> usize {
     let (bytes, t0) = (RefCell::new(bytes), 2_000_000);
     let Some(mut reader) = Reader::attach(&bytes) else { return 0 };
     reader.overwrites();
     for dead in [false, false, true] {
-        let _ = reader.sweep(Sweep { t0, dead, room: usize::MAX });
+        let _ = reader.sweep(Sweep { t0, dead, max_batches: usize::MAX });
     }
     reader.end(t0);
-    reader.told().batches.iter().map(|(_, columns)| columns.len()).sum()
+    reader.facts().batches.iter().map(|(_, columns)| columns.len()).sum()
 }

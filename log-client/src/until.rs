@@ -1,11 +1,11 @@
-//! For tests: waiting for what happens in a while.
+//! For tests: waits for a condition.
 
 use std::time::{Duration, Instant};
 
-/// Far above what anything takes, so that only a hang meets it.
+/// Far longer than any test needs, so that only a hang reaches it.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
-/// Waits until a condition holds, naming `what` if it does not come to hold.
+/// Waits until a condition holds. Panics with `what` after [`WATCHDOG`].
 #[track_caller]
 pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();

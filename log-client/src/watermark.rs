@@ -1,61 +1,69 @@
-//! The node's promise: every event that completed before the watermark has been sent.
+//! The watermark of the node: every event that completed before it has been sent.
 //!
-//! # Why it holds
+//! # Proof
 //!
-//! For each record the producer, in this order, (1) marks its lane (bit 0 of `TAIL`), (2) reads the clock:
-//! the completion time, (3) writes the slots, (4) stores the new `TAIL` without the mark. On the processor
-//! the mark may wait in the store buffer while the clock is read; it is visible to others at most
-//! [`SLACK_NS`] after it was executed. (A store buffer drains within microseconds, also when the thread
-//! is interrupted; the slack covers the difference between the counters of two processors as well.)
+//! For each record the producer, in this order, (1) marks its lane (bit 0 of `TAIL`), (2) reads the
+//! clock: the completion time, (3) writes the slots, (4) stores the new `TAIL` without the mark.
+//! The mark may stay in the processor's store buffer while the clock is read; it is visible to
+//! other processors at most [`SLACK_NS`] after it was executed. (A store buffer drains within
+//! microseconds, also when the thread is interrupted. The slack also covers the difference between
+//! the counters of two processors.)
 //!
-//! A sweep first takes the time `t0`, then reads directory, headers and lanes.
+//! A sweep first reads the time `t0`, then the directory, headers and lanes.
 //!
-//! * **A lane seen unmarked with tail `T`.** A record that is not below `T` has a mark that was not visible
-//!   at a moment after `t0`, so it was executed after `t0 − SLACK`, and its completion time was read after
-//!   that. So once everything below `T` is drained, the lane is safe up to `t0 − SLACK`.
-//! * **A lane seen marked.** Its thread may have read its clock long ago and be stopped since. But the records
-//!   of a lane are in order of completion, so the lane is safe up to the completion of the last drained
-//!   record, and of course up to what was safe before.
-//! * **A lane of which only a part was drained** (bounded work, or no memory for more): as a marked one.
-//! * **A lane that was not there.** The producer claims a lane before the first completion time that goes
-//!   into it, and makes its segment before it claims a lane. A claim that was not visible after `t0` happened
-//!   after `t0 − SLACK`: the lane is safe up to there. It enters with the node's promise so far.
-//! * **A lane of a dead process, a retired lane that was drained to its end, a quarantined lane**: nothing
-//!   more comes; it no longer counts.
+//! * **A lane seen unmarked with tail `T`.** A record at or above `T` has a mark that was not
+//!   visible at a moment after `t0`. So the mark was executed after `t0 − SLACK`, and the
+//!   completion time was read after that. Once everything below `T` is drained, the lane is
+//!   therefore safe up to `t0 − SLACK`.
+//! * **A lane seen marked.** Its thread may have read its clock long ago and may have been stopped
+//!   since. But the records of a lane are in order of completion. So the lane is safe up to the
+//!   completion of the last drained record, and up to its previous safe time.
+//! * **A lane that was drained only in part** (bounded work, or no memory for more): as a marked
+//!   one.
+//! * **A lane that did not exist.** The producer claims a lane before the first completion time
+//!   that goes into it, and creates its segment before it claims a lane. A claim that was not
+//!   visible after `t0` happened after `t0 − SLACK`: the lane is safe up to there. It starts with
+//!   the current watermark.
+//! * **A lane of a dead process, a retired lane that was drained to its end, a quarantined lane**:
+//!   no more records come from it; it no longer counts.
 //!
-//! The watermark is the least of the lanes' safe times and `t0 − SLACK`, and never goes back. Ticks are
-//! turned into times by one monotone map ([`crate::clock`]), so comparing times is comparing ticks.
+//! The watermark is the minimum of the lanes' safe times and `t0 − SLACK`, and never decreases. One
+//! monotone map ([`crate::clock`]) converts ticks to times, so comparing times is comparing ticks.
 //!
-//! # How long it waits
+//! # Maximum delay
 //!
-//! A lane that stays marked, or that claims old times for ever, holds back the order of a whole cluster: by
-//! [`HELD_AT_MOST`] and no more. After that the node promises without it. Nobody else is harmed by that; what
-//! the lane had not committed by then, one record of a thread that was stopped in the middle of it, is delivered
-//! later with the time of the promise and marked, as below. The wait begins again when there was no room for what the lanes
-//! hold, or nothing was to be read from them: then it is not their producers who are late.
+//! A lane that stays marked, or that claims old times forever, delays the merge of the whole
+//! cluster by at most [`MAX_HOLD`]. After that the watermark advances without the lane. Other
+//! lanes are not affected. The lane's uncommitted record (one record of a thread that was stopped
+//! in the middle of it) is delivered later with the time of the watermark and marked, as below. The
+//! wait restarts whenever records were left in the lanes on purpose (no space, or nothing to be
+//! read): then the producers are not the cause of the delay.
 //!
-//! # What the promise does not rest on
+//! # Untrusted times
 //!
-//! A producer that lies, or that records requests whose completion it learned late (`miot_tracer::record`),
-//! could still deliver an event from before the watermark. Such an event gets the time of the promise
-//! instead ([`SafeTime::admit`]), is marked ([`miot_proto::event::flag::moved`]) and counted as clamped: the merge never
-//! sees the promise broken, and the trace says whose time is not when it completed.
+//! A producer that lies, or that records requests whose completion it learned late
+//! (`miot_tracer::record`), can still deliver an event from before the watermark. Such an event
+//! gets the time of the watermark instead ([`SafeTime::admit`]), is marked
+//! ([`miot_proto::event::flag::moved_bit`]) and counted as clamped. So the merge never sees a violated
+//! watermark, and the trace shows which times are not completion times.
 
 use std::time::Duration;
 
-/// How long a store of a producer may stay invisible: see the module.
+/// Maximum time for which a store of a producer is invisible to other processors, nanoseconds: see
+/// the module.
 pub(crate) const SLACK_NS: i64 = 1_000_000;
 
-/// How long a lane, or a segment that waits to be opened, may hold the promise back: as long as a log-server waits by
-/// default for a node that is silent.
-pub(crate) const HELD_AT_MOST: Duration = Duration::from_secs(5);
+/// Maximum time for which a lane, or a segment that waits to be opened, holds back the watermark:
+/// equal to the time a log-server waits by default for a silent node.
+pub(crate) const MAX_HOLD: Duration = Duration::from_secs(5);
 
-/// What one lane has promised: nothing that completed before this, nanoseconds since 1970, is to come.
+/// Safe time of a lane: no event that completed before this time, nanoseconds since 1970, will come
+/// from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SafeTime(i64);
 
 impl SafeTime {
-    /// A new lane enters with the node's promise.
+    /// Safe time of a new lane: the watermark of the node.
     pub(crate) fn new(watermark: i64) -> SafeTime {
         SafeTime(watermark)
     }
@@ -64,20 +72,20 @@ impl SafeTime {
         self.0
     }
 
-    /// The completion time under which an event of the lane is delivered, in the lane's order and not
-    /// before the promise. The event is then drained.
+    /// Returns the completion time with which an event of the lane is delivered: not before its
+    /// predecessor in the lane and not before the watermark. The event is then drained.
     #[inline]
     pub(crate) fn admit(&mut self, time: i64) -> i64 {
         self.0 = self.0.max(time);
         self.0
     }
 
-    /// The node has promised this much, with this lane or without it.
-    pub(crate) fn promised(&mut self, watermark: i64) {
+    /// Raises the safe time to the watermark that the node has sent, with or without this lane.
+    pub(crate) fn raise_to(&mut self, watermark: i64) {
         self.0 = self.0.max(watermark);
     }
 
-    /// The lane was seen unmarked at or after `t0` and all it had then is drained.
+    /// The lane was seen unmarked at or after `t0`, and all its records at that time are drained.
     pub(crate) fn drained(&mut self, t0: i64) {
         self.0 = self.0.max(t0.saturating_sub(SLACK_NS));
     }
@@ -90,17 +98,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_event_is_delivered_below_a_promise(steps in prop::collection::vec((any::<bool>(), 0i64..1_000_000_000), 1..100)) {
+        fn no_event_is_delivered_below_the_watermark(steps in prop::collection::vec((any::<bool>(), 0i64..1_000_000_000), 1..100)) {
             let mut safe = SafeTime::new(500_000_000);
-            let mut promised = safe.time();
+            let mut watermark = safe.time();
             for (event, time) in steps {
                 if event {
-                    prop_assert!(safe.admit(time) >= promised);
+                    prop_assert!(safe.admit(time) >= watermark);
                 } else {
                     safe.drained(time);
                 }
-                prop_assert!(safe.time() >= promised);
-                promised = safe.time();
+                prop_assert!(safe.time() >= watermark);
+                watermark = safe.time();
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Real producers, a real log-client, a server that judges: what is recorded arrives once and in order.
+//! Real producers, a real log-client, and a server that checks: each recorded event arrives once
+//! and in order.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -15,13 +16,13 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, SystemTime};
 
-/// Does nothing but for the processes that the other tests start.
+/// Does something only in the processes that the other tests start.
 #[test]
 fn producer() {
     play();
 }
 
-/// No gap, no repeat, from the first attempt on.
+/// Checks for no gap and no repeat, from the first attempt on.
 fn assert_complete(judge: &Judge) {
     for (key, events) in &judge.streams {
         for (index, (attempt, _)) in events.iter().enumerate() {
@@ -31,7 +32,7 @@ fn assert_complete(judge: &Judge) {
 }
 
 #[test]
-fn everything_that_threads_record_arrives() {
+fn all_recorded_events_arrive() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script::default());
     let client = Client::start(config(dir.path(), &server.address));
@@ -45,14 +46,14 @@ fn everything_that_threads_record_arrives() {
     assert_eq!(judge.paths, total / 100);
     assert_eq!((judge.ends.len(), judge.processes_ended), (judge.streams.len(), 3));
     assert!(judge.watermarks > 0 && judge.pongs > 0);
-    // The last word is not waited for.
+    // The last message is not acknowledged, so wait for it.
     server.wait_for(|judge| judge.said_bye);
     assert_eq!((report.abi_violations, report.clamped, report.undelivered), (0, 0, 0), "{report:?}");
     assert_eq!(segments(dir.path()), [""; 0]);
 }
 
 #[test]
-fn a_node_claims_no_more_memory_than_it_may() {
+fn node_memory_limit_stops_new_lanes() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script::default());
     let mut settings = config(dir.path(), &server.address);
@@ -64,7 +65,7 @@ fn a_node_claims_no_more_memory_than_it_may() {
     wait_until_full(1);
     assert_eq!(recorded(start(dir.path(), "2 50")), 0);
     writeln!(first.stdin.take().unwrap()).unwrap();
-    assert_eq!(recorded(first), 1600, "who has a lane keeps it");
+    assert_eq!(recorded(first), 1600, "an open lane stays usable");
     wait_until_full(0);
     assert_eq!(recorded(start(dir.path(), "2 50")), 100);
     client.stop().unwrap();
@@ -80,7 +81,7 @@ fn a_node_claims_no_more_memory_than_it_may() {
     assert_eq!(lost, 100);
 }
 
-/// Memory of the segments in a directory.
+/// Memory of the segments in a directory, bytes.
 fn taken(dir: &Path) -> u64 {
     let folder = std::fs::read_dir(dir.join("shm")).unwrap().map(Result::unwrap);
     let segments = folder.filter(|entry| entry.file_name().to_string_lossy().ends_with(".seg"));
@@ -88,7 +89,7 @@ fn taken(dir: &Path) -> u64 {
 }
 
 #[test]
-fn a_segment_that_waits_to_be_read_is_memory_of_the_node_too() {
+fn waiting_segments_count_as_memory_of_the_node() {
     let server = Server::start(Script::default());
     let (one, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let client = Client::start(config(one.path(), &server.address));
@@ -120,7 +121,7 @@ fn a_segment_that_waits_to_be_read_is_memory_of_the_node_too() {
 }
 
 #[test]
-fn a_log_client_that_never_reads_lets_nobody_fill_the_memory() {
+fn memory_limit_holds_before_segments_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let mut settings = config(dir.path(), "127.0.0.1:1");
     settings.node_bytes = 1 << 20;
@@ -137,30 +138,31 @@ fn a_log_client_that_never_reads_lets_nobody_fill_the_memory() {
 }
 
 #[test]
-fn without_a_sign_of_life_for_a_minute_there_is_no_log_client() {
+fn control_page_is_stale_after_a_minute() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script::default());
     let settings = config(dir.path(), &server.address);
     drop(LogClient::prepare(settings.clone()).unwrap());
     let page = std::fs::File::open(dir.path().join("shm").join(control::FILE)).unwrap();
     let age = |seconds| page.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
-    age(control::STALE as u64 + 2);
+    age(control::STALE_SECONDS as u64 + 2);
     assert_eq!(recorded(start(dir.path(), "1 50")), 0);
     assert_eq!(segments(dir.path()), [""; 0]);
-    age(control::STALE as u64 / 2);
+    age(control::STALE_SECONDS as u64 / 2);
     assert_eq!(recorded(start(dir.path(), "1 50")), 50);
-    age(control::STALE as u64 + 2);
+    age(control::STALE_SECONDS as u64 + 2);
     let client = Client::start(settings);
     assert_eq!(recorded(start(dir.path(), "1 50")), 50);
     server.wait_for(|judge| judge.events() == 100);
-    age(control::STALE as u64 + 2);
+    age(control::STALE_SECONDS as u64 + 2);
     until(|| page.metadata().unwrap().modified().unwrap().elapsed().is_ok_and(|age| age.as_secs() < 30));
     client.stop().unwrap();
 }
 
-/// The 20 000 records of a burst (Cho, Kim and Lee) fit the lanes while they grow, and who sleeps is woken.
+/// The 20 000 records of a burst (Cho, Kim and Lee) fit into the lanes while they grow, and a
+/// sleeping log-client is woken.
 #[test]
-fn a_burst_after_idleness_loses_nothing() {
+fn burst_after_idleness_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script::default());
     let mut settings = config(dir.path(), &server.address);
@@ -184,7 +186,7 @@ fn a_burst_after_idleness_loses_nothing() {
 }
 
 #[test]
-fn a_killed_process_loses_nothing_that_it_committed() {
+fn killed_process_loses_no_committed_events() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script::default());
     let client = Client::start(config(dir.path(), &server.address));
@@ -198,12 +200,12 @@ fn a_killed_process_loses_nothing_that_it_committed() {
 }
 
 #[test]
-fn leftovers_of_processes_that_died_alone_are_delivered_and_removed() {
+fn segments_of_dead_processes_are_delivered_and_removed() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script::default());
     let mut settings = config(dir.path(), &server.address);
     settings.when_full = miot_proto::control::WhenFull::DropNewest;
-    // Recording is on, but nobody reads.
+    // Recording is on, but no log-client reads.
     let prepared = miot_log_client::LogClient::prepare(settings.clone()).unwrap();
     let kept = recorded(start(dir.path(), "2 100 0 killed"));
     assert_eq!((kept, segments(dir.path()).len()), (200, 1));
@@ -215,7 +217,7 @@ fn leftovers_of_processes_that_died_alone_are_delivered_and_removed() {
 }
 
 #[test]
-fn broken_connections_repeat_but_lose_nothing() {
+fn broken_connections_lose_nothing() {
     for forgetful in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let server =
@@ -232,7 +234,7 @@ fn broken_connections_repeat_but_lose_nothing() {
 }
 
 #[test]
-fn a_successor_goes_on_with_living_processes() {
+fn successor_continues_with_living_processes() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script::default());
     let settings = config(dir.path(), &server.address);
@@ -253,7 +255,7 @@ fn a_successor_goes_on_with_living_processes() {
 }
 
 #[test]
-fn a_refusal_that_passes_does_not() {
+fn temporary_refusal_is_retried() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script { busy: 3, ..Script::default() });
     let client = Client::start(config(dir.path(), &server.address));
@@ -262,7 +264,7 @@ fn a_refusal_that_passes_does_not() {
 }
 
 #[test]
-fn a_refusal_ends_the_log_client() {
+fn permanent_refusal_ends_the_log_client() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script { refuse: true, ..Script::default() });
     let error = Client::start(config(dir.path(), &server.address)).wait().unwrap_err();
@@ -270,7 +272,7 @@ fn a_refusal_ends_the_log_client() {
 }
 
 #[test]
-fn a_stop_without_a_server_says_what_is_left() {
+fn stop_without_a_server_reports_undelivered_messages() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script { silent: true, ..Script::default() });
     let client = Client::start(miot_log_client::Config {
@@ -282,7 +284,7 @@ fn a_stop_without_a_server_says_what_is_left() {
     assert_eq!((report.events, report.undelivered > 0), (total as u64, true));
 }
 
-/// Space that is claimed at a time: it stays below the bound of the spool.
+/// Space that the spool claims at a time: it stays below its limit.
 const CLAIM: u64 = 2 << 20;
 
 /// Bytes of the files in the spool.
@@ -292,7 +294,7 @@ fn spooled(dir: &Path) -> u64 {
 }
 
 #[test]
-fn a_server_that_never_acknowledges_takes_no_more_than_the_spool_allowed() {
+fn silent_server_fills_the_spool_up_to_its_limit() {
     const SPOOL: u64 = 16 << 20;
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(Script { silent: true, ..Script::default() });
@@ -303,13 +305,13 @@ fn a_server_that_never_acknowledges_takes_no_more_than_the_spool_allowed() {
     });
     let child = start(dir.path(), "1 40000 0 long");
     until(|| spooled(dir.path()) > SPOOL - CLAIM);
-    // Now the lanes are left alone; the program waits, until the log-client ends.
+    // Now the lanes are not read; the program waits until the log-client ends.
     let report = client.stop().unwrap();
     let kept = recorded(child);
     assert!(spooled(dir.path()) <= SPOOL, "{report:?}");
     assert!(report.left_in_lanes && report.undelivered > 0, "{report:?}");
     assert!(report.events < kept as u64 && kept < 40_000, "{kept}: what is left in the lanes was not lost");
-    // The next log-client delivers what is left, there and in the spool.
+    // The next log-client delivers what is left in lanes and spool.
     let answering = Server::start(Script::default());
     let after = Client::start(config(dir.path(), &answering.address)).stop().unwrap();
     assert_eq!((report.events + after.events, after.undelivered), (kept as u64, 0));
@@ -317,7 +319,7 @@ fn a_server_that_never_acknowledges_takes_no_more_than_the_spool_allowed() {
     assert_eq!((segments(dir.path()), spooled(dir.path())), (vec![], 0));
 }
 
-/// The daemon, to be killed.
+/// Starts the daemon, in order to kill it.
 fn daemon(dir: &Path, server: &Server) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_log-client"));
     command
@@ -329,14 +331,14 @@ fn daemon(dir: &Path, server: &Server) -> Child {
 }
 
 #[test]
-fn a_log_client_that_is_killed_loses_nothing_that_it_had_taken() {
+fn killed_log_client_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let deaf = Server::start(Script { silent: true, ..Script::default() });
-    let mut killed = daemon(dir.path(), &deaf);
+    let silent = Server::start(Script { silent: true, ..Script::default() });
+    let mut killed = daemon(dir.path(), &silent);
     until(|| dir.path().join("shm/control").exists());
     let mut child = start(dir.path(), "2 20000 0 twice");
-    // All was taken out of the lanes, and nothing was acknowledged.
-    deaf.wait_for(|judge| judge.events() == 40_000);
+    // All records were taken from the lanes, and nothing was acknowledged.
+    silent.wait_for(|judge| judge.events() == 40_000);
     killed.kill().unwrap();
     killed.wait().unwrap();
     let server = Server::start(Script { cut_after: vec![1, 5], ..Script::default() });
@@ -355,10 +357,10 @@ fn a_log_client_that_is_killed_loses_nothing_that_it_had_taken() {
 }
 
 #[test]
-fn a_stop_ends_in_time_with_no_server_a_full_spool_and_many_streams() {
+fn stop_ends_in_time_with_full_spool_and_many_streams() {
     const SPOOL: u64 = 16 << 20;
     let dir = tempfile::tempdir().unwrap();
-    // A port that nobody listens on any more.
+    // A port on which no process listens any more.
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let client = Client::start(miot_log_client::Config {
         spool_bytes: SPOOL,
@@ -367,7 +369,7 @@ fn a_stop_ends_in_time_with_no_server_a_full_spool_and_many_streams() {
         ..config(dir.path(), &server)
     });
     let mut child = start(dir.path(), "400 100 0 long twice");
-    // All threads hold a lane, and what they recorded is more than the spool.
+    // All threads hold a lane, and their records exceed the spool.
     until(|| spooled(dir.path()) > SPOOL - CLAIM);
     let report = client.stop().unwrap();
     assert!(report.undelivered > 0, "{report:?}");
@@ -375,22 +377,22 @@ fn a_stop_ends_in_time_with_no_server_a_full_spool_and_many_streams() {
     recorded(child);
 }
 
-/// Log-clients that keep the newest are killed over and over while they give up the oldest: what is left and what they tell
-/// as given up is all there was, each once.
+/// Log-clients with the policy keep-newest are killed repeatedly while they give up the oldest
+/// events: the remaining events and those reported as given up are all events, each once.
 #[test]
-fn what_a_full_spool_gives_up_is_told_once_whoever_is_killed() {
+fn given_up_events_are_reported_once_despite_kills() {
     const SPOOL: u64 = 16 << 20;
     let dir = tempfile::tempdir().unwrap();
-    let deaf = Server::start(Script { silent: true, ..Script::default() });
-    let keeping = || {
+    let silent = Server::start(Script { silent: true, ..Script::default() });
+    let start_client = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_log-client"));
         command.env("MIOT_CLIENT_WHEN_FULL", "wait").env("MIOT_CLIENT_WAIT", "60s");
         command.env("MIOT_CLIENT_LOG", "error").env("MIOT_CLIENT_LANE_SLOTS_MAX", "1024");
         command.args(["--spool-full", "keep-newest", "--spool-bytes", "16 MiB"]);
-        command.args(["--node", "test", "--server", &deaf.address, "--dir"]).arg(dir.path().join("shm"));
+        command.args(["--node", "test", "--server", &silent.address, "--dir"]).arg(dir.path().join("shm"));
         command.spawn().unwrap()
     };
-    let mut client = keeping();
+    let mut client = start_client();
     until(|| dir.path().join("shm/control").exists());
     let mut child = start(dir.path(), "2 20000 0 long");
     let spool = dir.path().join("shm/spool");
@@ -398,13 +400,13 @@ fn what_a_full_spool_gives_up_is_told_once_whoever_is_killed() {
         let names = std::fs::read_dir(&spool).into_iter().flatten().flatten().map(|entry| entry.file_name());
         names.filter(|name| name.to_string_lossy().ends_with(".spool")).min()
     };
-    // Each time the oldest file has just been given up, or is being.
+    // Each time the oldest file has just been condensed, or is being condensed.
     for _ in 0..6 {
         let before = oldest();
-        until(|| oldest() != before && (spooled(dir.path()) > SPOOL * 3 / 4) || child_is_over(&mut child));
+        until(|| oldest() != before && (spooled(dir.path()) > SPOOL * 3 / 4) || has_exited(&mut child));
         client.kill().unwrap();
         client.wait().unwrap();
-        client = keeping();
+        client = start_client();
     }
     assert_eq!(recorded(child), 40_000);
     client.kill().unwrap();
@@ -433,14 +435,14 @@ fn what_a_full_spool_gives_up_is_told_once_whoever_is_killed() {
     assert_eq!((segments(dir.path()), spooled(dir.path())), (vec![], 0));
 }
 
-fn child_is_over(child: &mut Child) -> bool {
+fn has_exited(child: &mut Child) -> bool {
     child.try_wait().unwrap().is_some()
 }
 
-/// Nobody answers and the spool is full: a program goes on as the policy of its lanes says, and each attempt is an event or
-/// a loss in the end. Where it blocked, this test would not end.
+/// No server answers and the spool is full: a program continues as the policy of its lanes says,
+/// and each attempt is an event or a loss in the end. If it blocked, this test would not end.
 #[test]
-fn a_full_spool_holds_up_no_program() {
+fn full_spool_does_not_block_programs() {
     for when_full in
         [control::WhenFull::DropNewest, control::WhenFull::OverwriteOldest, control::WhenFull::Wait]
     {
@@ -466,7 +468,7 @@ fn a_full_spool_holds_up_no_program() {
         );
         assert!(judge.events() < 40_000, "{when_full:?}: the spool never was full");
         match when_full {
-            // What is overwritten was recorded, and is not counted by the lane.
+            // Overwritten records were recorded, and the lane does not count them as lost.
             control::WhenFull::OverwriteOldest => assert_eq!(kept, 40_000),
             _ => assert_eq!((kept, lost), (judge.events() as u64, 40_000 - kept), "{when_full:?}"),
         }

@@ -1,4 +1,4 @@
-// Asks the log-server once a second what happens, and shows it.
+// Requests the live activity from the log-server once a second, and displays it.
 
 import { heat, lines } from "./charts.js";
 import { bytes, count, time } from "./numbers.js";
@@ -7,7 +7,7 @@ import { start, stop } from "./tail.js";
 
 const EVERY = 1000;
 const VIEWS = ["overview", "nodes", "jobs", "processes", "files", "operations", "tail"];
-// A node that is further behind than this, in nanoseconds, is marked.
+// A node whose watermark lags by more than this is marked, nanoseconds.
 const PATIENCE = 5e9;
 
 const at = (id) => document.getElementById(id);
@@ -43,7 +43,7 @@ function state({ status, snapshot }) {
   const connected = nodes.filter((node) => node.connected).length;
   const text = [`${connected} of ${nodes.length} nodes connected`, `merge ${time(server.merge_lag_ns)} behind`];
   if (!server.durable) text.push(`the trace cannot be written: ${server.failure}`);
-  if (snapshot.skipped > 0) text.push(`${count(snapshot.skipped)} events came too fast to be counted here`);
+  if (snapshot.skipped > 0) text.push(`${count(snapshot.skipped)} events arrived too fast and are not counted here`);
   at("state").textContent = text.join(" · ");
   at("state").classList.toggle("bad", !server.durable || connected < nodes.length);
 }
@@ -129,7 +129,7 @@ addEventListener("resize", draw);
 document.addEventListener("visibilitychange", () => document.hidden || again());
 for (const id of ["window", "range"]) at(id).addEventListener("change", again);
 at("filter").addEventListener("input", draw);
-// So that a window can be bookmarked.
+// The window can be bookmarked.
 const wanted = new URLSearchParams(location.search).get("window");
 if (["1", "10", "60", "all"].includes(wanted)) at("window").value = wanted;
 go();

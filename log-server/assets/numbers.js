@@ -1,4 +1,4 @@
-// Numbers in a few characters, as `miot top` writes them.
+// Short forms of numbers, as in `miot top`.
 
 function scaled(value, step, units) {
   let unit = 0;

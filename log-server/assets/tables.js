@@ -8,7 +8,7 @@ export function element(name, properties = {}, ...children) {
   return made;
 }
 
-// Key, title, how a value is written, and whether it is a sum that becomes a rate.
+// Key, title, format of a value, and whether the value is a sum that is shown as a rate.
 const COLUMNS = {
   node: ["Node", String],
   pid: ["PID", String],
@@ -66,7 +66,7 @@ function ordered(rows, sort) {
   return [...rows].sort(compare);
 }
 
-/** Fills `place` with rows; `seconds` makes rates of sums; `onSort` is called with a column. */
+/** Fills `place` with rows; sums are divided by `seconds`; `onSort` is called with a column. */
 export function show(place, view, rows, { seconds, sort, onSort, brief }) {
   const keys = brief ? BRIEF : VIEWS[view];
   const focused = place.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
@@ -94,7 +94,7 @@ export function show(place, view, rows, { seconds, sort, onSort, brief }) {
 export const isText = (key) => TEXTS.has(key);
 export const has = (view, key) => VIEWS[view].includes(key);
 
-/** How the nodes are. */
+/** Fills the table of the health of all nodes. */
 export function health(place, nodes, patience) {
   const titles = ["Node", "Connected", "Behind", "Lost", "Clock ±", "Spool", "In flight", "Oldest", "Version"];
   const head = titles.map((title, at) => element("th", { textContent: title, scope: "col", className: at === 0 || at === 8 ? "text" : "" }));

@@ -1,4 +1,4 @@
-// The latest events, as they come.
+// A live list of the latest events.
 
 import { clock, count, time } from "./numbers.js";
 import { element } from "./tables.js";
@@ -26,11 +26,11 @@ function line(row) {
   return element("tr", {}, ...cells.map(([text, className]) => element("td", { textContent: text, className, title: text })));
 }
 
-function take(news) {
-  skipped += news.skipped;
-  body.prepend(...news.rows.reverse().map(line));
+function add(message) {
+  skipped += message.skipped;
+  body.prepend(...message.rows.reverse().map(line));
   while (body.rows.length > KEPT) body.lastChild.remove();
-  state.textContent = skipped > 0 ? `${count(skipped)} events passed that are not shown: ask for fewer` : "";
+  state.textContent = skipped > 0 ? `${count(skipped)} events are not shown: use filters to request fewer` : "";
 }
 
 export function stop() {
@@ -45,10 +45,10 @@ export function start() {
   const url = `/api/events?${wanted}`;
   source = new EventSource(url);
   state.textContent = "waiting for events …";
-  source.onmessage = (message) => take(JSON.parse(message.data));
+  source.onmessage = (message) => add(JSON.parse(message.data));
   source.addEventListener("cut", (message) => {
     stop();
-    state.textContent = `the log-server ended this: ${JSON.parse(message.data)}`;
+    state.textContent = `the log-server closed the stream: ${JSON.parse(message.data)}`;
   });
   source.onerror = async () => {
     if (source?.readyState === EventSource.CONNECTING) state.textContent = "no connection; trying again …";
@@ -71,7 +71,7 @@ form.addEventListener("submit", (event) => {
 pause.addEventListener("click", () => {
   isPaused = !isPaused;
   pause.setAttribute("aria-pressed", String(isPaused));
-  pause.textContent = isPaused ? "Go on" : "Pause";
+  pause.textContent = isPaused ? "Continue" : "Pause";
   if (isPaused) stop();
   else start();
 });

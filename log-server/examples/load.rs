@@ -1,5 +1,5 @@
-//! What a log-server costs: simulated nodes send prepared frames to a server in this process as fast as it takes
-//! them; the CPU time of each of its threads, per event.
+//! Cost of a log-server: simulated nodes send prepared frames to a server in this process at full
+//! speed. Prints the CPU time of each thread per event.
 //!
 //! ```text
 //! cargo run --release -p miot-log-server --example load -- [NODES] [STREAMS PER NODE] [MILLION EVENTS] [DIR]
@@ -17,7 +17,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Rows in a batch.
+/// Number of rows in a batch.
 const BATCH: u64 = 4096;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let per_stream = events / (nodes * streams) / BATCH * BATCH;
     let total = per_stream * nodes * streams;
 
-    // On a thread of its own, so that its time is not counted as the server's.
+    // On a separate thread, so that its time is not counted for the server.
     let prepared =
         std::thread::spawn(move || (0..nodes).map(|node| prepare(node, streams, per_stream)).collect());
     let frames: Vec<Vec<Vec<u8>>> = prepared.join().map_err(|_| "preparing failed")?;
@@ -90,7 +90,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The frames of one node: definitions, then rounds of one batch per stream and a heartbeat.
+/// Creates the frames of one node: definitions, then rounds of one batch per stream and a
+/// heartbeat.
 fn prepare(node: u64, streams: u64, per_stream: u64) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut seq = 0;
@@ -162,7 +163,7 @@ fn prepare(node: u64, streams: u64, per_stream: u64) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Sends everything, answers pings, waits for the last acknowledgement.
+/// Sends all frames, answers pings, and waits for the last acknowledgment.
 fn send(address: SocketAddr, node: u64, frames: &[Vec<u8>]) -> std::io::Result<()> {
     let mut socket = TcpStream::connect(address)?;
     let hello = Message::Hello {
@@ -176,7 +177,7 @@ fn send(address: SocketAddr, node: u64, frames: &[Vec<u8>]) -> std::io::Result<(
     let mut reader = socket.try_clone()?;
     let mut pongs = socket.try_clone()?;
     let wanted = frames.iter().filter(|f| !is_heartbeat(f)).count() as u64;
-    // A pong in the middle of a frame would tear it, so both writers take turns.
+    // A pong in the middle of a frame would tear it, so both writers hold a lock.
     let turn = std::sync::Mutex::new(());
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -222,7 +223,7 @@ fn receive(socket: &mut TcpStream) -> std::io::Result<Message> {
     Message::from_payload(&payload, crc).map_err(std::io::Error::other)
 }
 
-/// CPU time of each thread that has used some.
+/// Prints the CPU time of each thread that has used some.
 fn print_threads(events: u64) {
     for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
         let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
@@ -234,7 +235,7 @@ fn print_threads(events: u64) {
     }
 }
 
-/// CPU seconds of this process.
+/// CPU time of this process, seconds.
 fn process_cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();

@@ -1,15 +1,16 @@
-//! The C library's allocator, told to keep what it has.
+//! Settings of the C library's allocator.
 
-/// Freed memory up to this size stays with the process, bytes.
+/// The process keeps freed memory up to this size, bytes.
 #[cfg(target_env = "gnu")]
 const KEEP: i32 = 64 << 20;
-/// Allocations up to this size come from memory that was freed before, bytes: the most the allocator takes.
+/// Allocations up to this size reuse freed memory, bytes: the maximum that the allocator accepts.
 #[cfg(target_env = "gnu")]
 const REUSE: i32 = 32 << 20;
 
-/// Makes the allocator keep freed memory for the next merge. By default glibc gives the columns of every
-/// merge back to the kernel, and faulting them in again costs a third of the time of the thread that writes
-/// the trace (about 50 ns per event). For programs to call first thing in `main`; it concerns the whole process.
+/// Makes the allocator keep freed memory for the next merge. By default glibc returns the columns
+/// of each merge to the kernel, and the page faults of the next merge cost a third of the time of
+/// the thread that writes the trace (about 50 ns per event). Programs should call this first in
+/// `main`; it affects the whole process.
 pub fn keep_freed_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY:

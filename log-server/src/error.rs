@@ -1,38 +1,39 @@
-//! What can stop a log-server.
+//! Errors that stop a log-server, and reasons for refusing a peer.
 
+use crate::live::tail::FilterError;
 use miot_proto::batch::BatchError;
 use miot_trace_store as store;
 
-/// Why a log-server does not run, or did not end as it should.
+/// Reason why a log-server does not run, or did not end regularly.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A setting makes no sense.
+    /// A setting is invalid.
     #[error("configuration: {0}")]
     Config(String),
-    /// Certificates or keys cannot be used.
+    /// Certificates or keys are not usable.
     #[error("configuration: {0}")]
-    Tls(#[from] miot_security::Error),
-    /// Privileges cannot be given up.
+    Tls(#[from] miot_tls::Error),
+    /// Privileges cannot be dropped.
     #[error("{0}")]
     Privileges(String),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}{}", if source.kind() == std::io::ErrorKind::AddrInUse { "; stop the other program, or choose another port with --listen" } else { "" })]
     Listen {
-        /// As configured.
+        /// The configured address.
         address: String,
-        /// What the system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The address for HTTP cannot be listened on.
     #[error(transparent)]
-    Http(#[from] miot_monitoring::http::Unavailable),
-    /// What operators have ordered cannot be read.
-    #[error("{path}: {reason}; mend it, or remove it and steer the nodes again")]
+    Http(#[from] miot_daemon::http::Unavailable),
+    /// The stored commands of operators cannot be read.
+    #[error("{path}: {reason}; repair it, or remove it and send the commands again")]
     Orders {
         /// The file.
         path: std::path::PathBuf,
-        /// What is wrong.
+        /// Reason.
         reason: String,
     },
     /// The trace directory cannot be opened.
@@ -40,28 +41,28 @@ pub enum Error {
     Trace(#[from] store::Error),
     /// The server was stopped while the trace directory could not be written.
     #[error(
-        "{events} events are not in the trace, because it cannot be written: {source}. \
-         Their log-clients still have them and will send them again"
+        "{events} events are not in the trace because it cannot be written: {source}; \
+         the log-clients still have them and will send them again"
     )]
     NotStored {
-        /// How many.
+        /// Number of events.
         events: u64,
-        /// Why.
+        /// Reason.
         source: Box<store::Error>,
     },
-    /// A part of this program cannot be started.
+    /// A part of this program cannot start.
     #[error("cannot start {what}: {source}")]
     Start {
-        /// Which.
+        /// Name of the part.
         what: &'static str,
-        /// What the system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The thread that writes the trace ended before it was told to.
+    /// The thread that writes the trace ended early.
     #[error("the thread that writes the trace {0}")]
     Thread(&'static str),
-    /// Rows could not be put into columns: a fault of this program.
-    #[error("rows do not fit their columns: {0}")]
+    /// Rows do not match their columns: a bug of this program.
+    #[error("rows do not match their columns: {0}")]
     Columns(#[from] arrow_schema::ArrowError),
 }
 
@@ -73,50 +74,51 @@ impl Error {
     }
 }
 
-/// Why a peer is turned away. The text is for the people there.
+/// Reason why a peer is refused. The peer displays the text.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    #[error("this is a MIOT log-server, version {ours}; what was received is not its protocol ({found})")]
+    #[error("this is a MIOT log-server, version {ours}; the received data is not its protocol ({found})")]
     Greeting { ours: String, found: String },
     #[error(
-        "this is a MIOT log-server, version {ours}; what was received was damaged on the way, or is not its protocol"
+        "this is a MIOT log-server, version {ours}; the received data was damaged on the way, or is not its protocol"
     )]
     Damaged { ours: String },
     #[error(
-        "this log-server speaks version {ours} of the protocol, you speak {theirs}: the first numbers must be equal; install the same version of MIOT on both sides"
+        "this log-server speaks version {ours} of the protocol, the peer speaks {theirs}: the major numbers must be equal; \
+         install the same version of MIOT on both sides"
     )]
     Version { ours: String, theirs: String },
-    #[error("this log-server serves {0} connections already, which is its limit (`connections`)")]
+    #[error("this log-server has {0} connections already, which is its limit (`connections`)")]
     Full(usize),
     #[error(
-        "this log-server speaks TLS only: say `tls_certificate`, `tls_key` and `tls_authority` (miot tail: \
-         --tls-certificate, --tls-key, --tls-authority), with files of `miot pki`"
+        "this log-server speaks TLS only: set `tls_certificate`, `tls_key` and `tls_authority` (miot tail: \
+         --tls-certificate, --tls-key, --tls-authority) to files created by `miot pki`"
     )]
     Plain,
     #[error("{0}")]
     Certificate(String),
     #[error("this node has {0} connections already, which is its limit (`node_connections`)")]
     NodeFull(usize),
-    #[error("a node's name has 1 to 255 bytes and no control characters")]
+    #[error("the name of a node must have 1 to 255 bytes and no control characters")]
     Name,
-    #[error("the first message did not come within {0:?}")]
+    #[error("no first message within {0:?}")]
     Slow(std::time::Duration),
     #[error("a batch cannot be read: {0}")]
     Batch(#[from] BatchError),
     #[error(
-        "this node has more than {1} {0} that have not ended, which is the limit (`node_streams`); what was \
-         acknowledged is kept, the rest stays at the node"
+        "this node has more than {limit} {what} that have not ended, which is the limit (`node_streams`); \
+         acknowledged events are kept, all others stay at the node"
     )]
-    Streams(&'static str, usize),
+    Streams { what: &'static str, limit: usize },
     #[error("{0}")]
     Rule(&'static str),
     #[error("subscription: {0}")]
-    Filter(String),
+    Filter(#[from] FilterError),
 }
 
 impl Refusal {
-    /// True if it may be otherwise the next time, without anybody doing anything.
-    pub(crate) fn is_passing(&self) -> bool {
+    /// True if a later attempt may succeed without any change.
+    pub(crate) fn is_temporary(&self) -> bool {
         matches!(self, Refusal::Damaged { .. } | Refusal::Slow(_) | Refusal::Full(_) | Refusal::NodeFull(_))
     }
 }

@@ -1,5 +1,5 @@
-//! Connections that break and a server that crashes, at random: in the end every row is in the trace once.
-//! The seed is printed; `MIOT_SEED=n` runs that one alone.
+//! Random broken connections and server crashes: in the end each row is in the trace once. The seed
+//! is printed; `MIOT_SEED=n` runs one seed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -13,11 +13,11 @@ use support::{Node, Record, Server, open, read};
 
 const STREAMS: u32 = 3;
 
-/// A log-client that keeps what is not acknowledged.
+/// A log-client that keeps all batches that are not acknowledged.
 struct Client {
     name: String,
     node: Option<Node>,
-    /// Batches sent, from sequence number 1 on; definitions are always repeated with number 0.
+    /// Sent batches, from sequence number 1 on; definitions are always repeated with number 0.
     sent: Vec<(u32, Vec<Record>)>,
     acked: u64,
     next: [u64; STREAMS as usize],
@@ -67,7 +67,7 @@ impl Client {
         }
     }
 
-    /// Takes what has come within a moment.
+    /// Handles the messages that arrive within some milliseconds.
     async fn listen(&mut self) {
         let Some(node) = &mut self.node else { return };
         while let Some(message) = node.peer.poll(Duration::from_millis(3)).await {
@@ -131,16 +131,16 @@ async fn run(seed: u64) {
     let mut found = BTreeSet::new();
     for row in trace.rows() {
         assert_eq!(row.path.as_deref(), Some("/x"), "{row:?}");
-        assert!(found.insert((row.node, row.stream, row.seq)), "twice");
+        assert!(found.insert((row.node, row.stream, row.seq)), "row stored twice");
     }
     let sent: usize = clients.iter().flat_map(|c| &c.sent).map(|(_, rows)| rows.len()).sum();
     assert_eq!(found.len(), sent);
-    let told: u64 = trace.losses().iter().map(|(_, count, _)| count).sum();
-    assert_eq!(told, clients.iter().map(|c| c.lost).sum::<u64>());
+    let recorded: u64 = trace.losses().iter().map(|(_, count, _)| count).sum();
+    assert_eq!(recorded, clients.iter().map(|c| c.lost).sum::<u64>());
 }
 
 #[tokio::test]
-async fn every_row_is_there_once_whatever_breaks() {
+async fn every_row_is_stored_once_despite_failures() {
     let seeds = given_seed().map_or_else(|| (1..=12).collect(), |seed| vec![seed]);
     for seed in seeds {
         eprintln!("seed {seed}");

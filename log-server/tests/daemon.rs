@@ -29,7 +29,7 @@ fn help_shows_every_setting_with_its_default() {
     let none: [(&str, &str); 0] = [];
     let shown = miot_log_server::Config::load(Some(&file), std::collections::BTreeMap::from(none)).unwrap();
     assert_eq!(shown, miot_log_server::Config::default());
-    // Those without a default are there as a comment.
+    // Keys without a default are comments.
     let http = Some("127.0.0.1:4748".into());
     let all = miot_log_server::Config { node_memory: Some(128 << 20), http, ..shown };
     let keys = figment::value::Value::serialize(&all).unwrap().into_dict().unwrap();
@@ -41,7 +41,7 @@ fn help_shows_every_setting_with_its_default() {
 }
 
 #[test]
-fn wrong_settings_are_exit_code_2_and_name_the_key() {
+fn wrong_settings_exit_with_2_and_name_the_key() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("x.toml");
     std::fs::write(&file, "lisen = \"127.0.0.1:0\"\n").unwrap();
@@ -77,7 +77,7 @@ fn wrong_settings_are_exit_code_2_and_name_the_key() {
 }
 
 #[test]
-fn a_signal_ends_it_with_a_whole_trace() {
+fn signal_stops_it_with_a_complete_trace() {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("trace");
     for signal in ["-TERM", "-INT"] {
@@ -90,7 +90,7 @@ fn a_signal_ends_it_with_a_whole_trace() {
 }
 
 #[test]
-fn a_second_server_on_the_same_trace_is_refused() {
+fn second_server_on_the_same_trace_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("trace");
     let (mut first, _) = start(&mut log_server(), &trace);

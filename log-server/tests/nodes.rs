@@ -1,11 +1,12 @@
-//! Nodes over TCP: what they send is in the trace, once, in order.
+//! Nodes over TCP: their events are in the trace, once and in order.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
 
-use miot_log_server::side::{FileRow, files};
-use miot_proto::event::{Kind, flag};
+use miot_log_server::columns::side_tables::{FileRow, RecordId, files};
+use miot_log_server::ids::{NodeId, StreamId};
+use miot_proto::event::{RecordKind, flag};
 use miot_proto::op::posix;
 use miot_proto::wire::{Message, ProcessLoss, StreamEnd};
 use miot_trace_store::Table;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use support::{Node, Record, Server, open, read};
 
 #[tokio::test]
-async fn two_nodes_make_one_order() {
+async fn rows_of_two_nodes_are_in_one_order() {
     let server = Server::start().await;
     let mut a = Node::connect(&server, "a", 1).await;
     let mut b = Node::connect(&server, "b", 2).await;
@@ -25,7 +26,7 @@ async fn two_nodes_make_one_order() {
     b.batch(0, &[open(0, 20, 1, "/b"), read(1, 40, 1), read(2, 60, 1)]).await;
     a.heartbeat(100).await;
     b.heartbeat(55).await;
-    // Up to 55 all is known; 60 waits for b's next heartbeat.
+    // All rows up to 55 are known; 60 waits for the next heartbeat of b.
     a.all_acked().await;
     b.acked(2).await;
     b.heartbeat(100).await;
@@ -46,7 +47,7 @@ async fn two_nodes_make_one_order() {
 }
 
 #[tokio::test]
-async fn what_is_sent_again_after_a_broken_connection_is_there_once() {
+async fn rows_sent_again_after_a_reconnection_are_stored_once() {
     let server = Server::start().await;
     let mut node = Node::connect(&server, "a", 1).await;
     node.process(10).await;
@@ -54,7 +55,7 @@ async fn what_is_sent_again_after_a_broken_connection_is_there_once() {
     node.batch(0, &[read(0, 10, 0), read(1, 11, 0)]).await;
     node.heartbeat(50).await;
     node.acked(3).await;
-    // These are received, but not durable when the connection breaks.
+    // These are received, but not durable, when the connection breaks.
     node.batch(0, &[read(2, 60, 0), read(3, 61, 0)]).await;
     drop(node);
 
@@ -68,7 +69,7 @@ async fn what_is_sent_again_after_a_broken_connection_is_there_once() {
     node.acked(5).await;
     drop(node);
 
-    // A log-client that was restarted and drains its lanes from an earlier position.
+    // A restarted log-client drains its lanes from an earlier position.
     let mut node = Node::connect(&server, "a", 2).await;
     assert_eq!(node.through, 0);
     node.process(10).await;
@@ -83,7 +84,7 @@ async fn what_is_sent_again_after_a_broken_connection_is_there_once() {
 }
 
 #[tokio::test]
-async fn a_restarted_server_goes_on_where_its_trace_ends() {
+async fn restarted_server_continues_its_trace() {
     let server = Server::start().await;
     let mut node = Node::connect(&server, "a", 1).await;
     node.process(10).await;
@@ -95,10 +96,10 @@ async fn a_restarted_server_goes_on_where_its_trace_ends() {
     let server = server.crash().await;
 
     let mut node = Node::connect(&server, "a", 1).await;
-    assert_eq!(node.through, 0, "it forgot the session");
+    assert_eq!(node.through, 0, "the server lost the session");
     node.process_as(0, 10).await;
     node.stream_as(0, 0, 10, 0).await;
-    // The acknowledgement of 3 was lost.
+    // The acknowledgment of 3 was lost.
     node.batch_as(3, 0, &[open(0, 10, 7, "/data"), read(1, 11, 7)]).await;
     node.batch_as(4, 0, &[read(2, 60, 7), read(3, 61, 7)]).await;
     node.heartbeat(100).await;
@@ -111,7 +112,7 @@ async fn a_restarted_server_goes_on_where_its_trace_ends() {
 
 /// A crash between the sync of `files` and that of `events`.
 #[tokio::test]
-async fn a_path_record_that_outlived_its_events_is_in_the_trace_once() {
+async fn path_record_that_outlived_its_events_is_stored_once() {
     let server = Server::start().await;
     let mut node = Node::connect(&server, "a", 1).await;
     node.process(10).await;
@@ -119,9 +120,9 @@ async fn a_path_record_that_outlived_its_events_is_in_the_trace_once() {
     node.batch(0, &[open(0, 10, 7, "/data")]).await;
     node.heartbeat(50).await;
     node.all_acked().await;
-    let named = Record { kind: Kind::File, path1: "/data".into(), ..read(2, 61, 7) };
-    let record = Some((1, named.attempt, named.handle));
-    let row = FileRow { file: 1, node: 0, path: b"/data"[..].into(), record };
+    let named = Record { kind: RecordKind::File, path1: "/data".into(), ..read(2, 61, 7) };
+    let record = RecordId { stream: StreamId(1), attempt: named.attempt, handle: named.handle };
+    let row = FileRow { file: 1, node: NodeId(0), path: b"/data"[..].into(), record: Some(record) };
     let server = server.crash_with(&[(Table::Files, files(&[row], |_| "a").unwrap())]).await;
 
     let mut node = Node::connect(&server, "a", 2).await;
@@ -138,7 +139,7 @@ async fn a_path_record_that_outlived_its_events_is_in_the_trace_once() {
 }
 
 #[tokio::test]
-async fn a_silent_node_holds_the_others_back_for_a_while_and_its_late_events_are_marked() {
+async fn late_events_of_a_silent_node_are_marked() {
     let server = Server::start_with(|config| config.silent_after = Duration::from_millis(300)).await;
     let mut a = Node::connect(&server, "a", 1).await;
     let mut b = Node::connect(&server, "b", 2).await;
@@ -148,7 +149,7 @@ async fn a_silent_node_holds_the_others_back_for_a_while_and_its_late_events_are
     }
     b.heartbeat(5).await;
     a.batch(0, &[read(0, 10, 0), read(1, 20, 0)]).await;
-    // b says nothing from here on; a goes on.
+    // b is silent from here on; a continues.
     while a.acked < 3 {
         a.heartbeat(100).await;
         if let Some(message) = a.peer.poll(Duration::from_millis(50)).await {
@@ -167,12 +168,12 @@ async fn a_silent_node_holds_the_others_back_for_a_while_and_its_late_events_are
     let rows: Vec<_> =
         trace.rows().into_iter().map(|r| (r.node, r.time, r.flags & flag::LATE != 0)).collect();
     let row = |node: &str, time, late| (node.to_owned(), time, late);
-    // Within a sealed part late events stand where they belong.
+    // In a sealed part, late events are at their position in time.
     assert_eq!(rows, [row("a", 10, false), row("b", 15, true), row("a", 20, false), row("b", 30, false)]);
 }
 
 #[tokio::test]
-async fn what_was_lost_is_told_where_it_was_lost() {
+async fn losses_are_recorded_with_their_place() {
     let server = Server::start().await;
     let mut node = Node::connect(&server, "a", 1).await;
     node.process(10).await;
@@ -189,7 +190,7 @@ async fn what_was_lost_is_told_where_it_was_lost() {
     node.heartbeat(100).await;
     node.all_acked().await;
     let (report, trace) = server.stop().await;
-    assert_eq!(report.unwrap().losses, 2 + 3 + 2 + 4 + 7, "what was left out is not lost");
+    assert_eq!(report.unwrap().losses, 2 + 3 + 2 + 4 + 7, "filtered events are not lost");
     trace.check();
     let mut losses = trace.losses();
     losses.sort();
@@ -209,9 +210,10 @@ async fn what_was_lost_is_told_where_it_was_lost() {
 }
 
 #[tokio::test]
-async fn totals_said_again_are_told_once_and_what_was_added_is_told() {
+async fn repeated_totals_are_recorded_once() {
     let mut server = Server::start().await;
-    // By a log-client that ends, by one that is killed and says it twice, after a server's crash, and by another one.
+    // By a log-client that ends, by one that is killed and reports twice, after a crash of the
+    // server, and by another log-client.
     for (session, nested, no_lane) in [(1, 3, 2), (2, 5, 2), (2, 5, 2), (3, 5, 6)] {
         let mut node = Node::connect(&server, "a", session).await;
         node.process(10).await;
@@ -229,7 +231,7 @@ async fn totals_said_again_are_told_once_and_what_was_added_is_told() {
 }
 
 #[tokio::test]
-async fn a_node_returns_with_the_streams_that_have_not_ended() {
+async fn node_returns_with_its_open_streams() {
     let server = Server::start().await;
     let mut node = Node::connect(&server, "a", 1).await;
     node.process(10).await;
@@ -245,7 +247,8 @@ async fn a_node_returns_with_the_streams_that_have_not_ended() {
     let mut node = Node::connect(&server, "a", 1).await;
     node.process_as(0, 10).await;
     node.stream_as(0, 1, 10, 1).await;
-    // Another number for the same stream, as given by a log-client that takes over; and a new stream.
+    // A log-client that takes over assigns another number to the same stream; and there is a new
+    // stream.
     node.stream_as(through + 1, 7, 10, 1).await;
     node.stream_as(through + 2, 900, 10, 2).await;
     node.batch_as(through + 3, 1, &[read(1, 60, 0)]).await;
@@ -258,7 +261,7 @@ async fn a_node_returns_with_the_streams_that_have_not_ended() {
 }
 
 #[tokio::test]
-async fn a_process_that_outlives_its_log_client_keeps_its_files() {
+async fn process_that_outlives_its_log_client_keeps_its_files() {
     let server = Server::start().await;
     for session in [1, 2] {
         let mut node = Node::connect(&server, "a", session).await;
@@ -278,14 +281,15 @@ async fn a_process_that_outlives_its_log_client_keeps_its_files() {
 }
 
 #[tokio::test]
-async fn a_handle_is_known_to_the_thread_whose_batch_comes_first() {
+async fn handle_is_known_to_a_batch_that_arrives_earlier() {
     let server = Server::start().await;
     let mut node = Node::connect(&server, "a", 1).await;
     node.process(10).await;
     node.stream(0, 10, 0).await;
     node.stream(1, 10, 1).await;
-    // The user's batch comes before the opener's; /other is opened by a record in between.
-    let named = Record { kind: Kind::File, path1: "/other".into(), ..read(1, 25, 6) };
+    // The batch that uses the handle arrives before the one that opens it; a record in between
+    // opens /other.
+    let named = Record { kind: RecordKind::File, path1: "/other".into(), ..read(1, 25, 6) };
     node.batch(1, &[read(0, 20, 5), named, read(2, 30, 6)]).await;
     node.batch(0, &[open(0, 10, 5, "/opened"), read(1, 40, 6), read(2, 41, 99)]).await;
     let renamed = Record { op: posix::RENAME, path1: "/x".into(), path2: "/y".into(), ..read(3, 50, 0) };
@@ -313,7 +317,7 @@ async fn a_handle_is_known_to_the_thread_whose_batch_comes_first() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_off_is_corrected() {
+async fn clock_with_an_offset_is_corrected() {
     let server = Server::start().await;
     let ahead = 5_000_000_000;
     let mut a = Node::connect(&server, "a", 1).await;
@@ -336,11 +340,11 @@ async fn a_clock_that_is_off_is_corrected() {
     let rows = trace.rows();
     assert_eq!(rows.iter().map(|r| r.node.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     assert!((rows[0].time - start).abs() < 1_000_000_000, "off by {}", rows[0].time - start);
-    assert_eq!(rows[1].time, start + 2_000_000_000, "a clock that agrees is left alone");
+    assert_eq!(rows[1].time, start + 2_000_000_000, "a clock without an offset is not corrected");
 }
 
 #[tokio::test]
-async fn a_stop_puts_everything_that_was_sent_into_the_trace() {
+async fn stop_stores_all_messages_already_sent() {
     let server = Server::start().await;
     let mut node = Node::connect(&server, "a", 1).await;
     node.process(10).await;
@@ -348,7 +352,7 @@ async fn a_stop_puts_everything_that_was_sent_into_the_trace() {
     for n in 0..200 {
         node.batch(0, &[read(2 * n, n as i64, 0), read(2 * n + 1, n as i64, 0)]).await;
     }
-    // No heartbeat, no acknowledgement yet.
+    // There is no heartbeat and no acknowledgment yet.
     let stopping = tokio::spawn(server.stop());
     node.all_acked().await;
     assert_eq!(node.peer.receive().await, None);
@@ -360,7 +364,7 @@ async fn a_stop_puts_everything_that_was_sent_into_the_trace() {
 }
 
 #[tokio::test]
-async fn goodbye_and_no_more_waiting() {
+async fn node_after_goodbye_does_not_hold_back() {
     let server = Server::start_with(|config| config.silent_after = Duration::from_secs(3600)).await;
     let mut a = Node::connect(&server, "a", 1).await;
     let mut b = Node::connect(&server, "b", 2).await;

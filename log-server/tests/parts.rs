@@ -1,4 +1,4 @@
-//! When the live part of a running log-server becomes a sealed one: at a size, at an age.
+//! Sealing of the live part of a running log-server, by size and by age.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use support::{Node, Record, Server, WATCHDOG, read};
 
-/// Numbers of the sealed parts, as soon as there are so many.
+/// Waits for `at_least` sealed parts. Returns their numbers.
 async fn sealed(trace: &Path, at_least: usize) -> Vec<u64> {
     let start = Instant::now();
     loop {
@@ -24,7 +24,7 @@ async fn sealed(trace: &Path, at_least: usize) -> Vec<u64> {
     }
 }
 
-/// So many rows, from number `first` on, that are durable then.
+/// Sends `count` rows from attempt number `first` on, and waits until they are durable.
 async fn deliver(node: &mut Node, first: u64, count: u64) {
     let rows: Vec<Record> = (first..first + count).map(|n| read(n, n as i64, 0)).collect();
     node.batch(0, &rows).await;
@@ -40,26 +40,27 @@ async fn connected(server: &Server) -> Node {
 }
 
 #[tokio::test]
-async fn a_part_is_sealed_at_its_size() {
+async fn part_is_sealed_at_its_size() {
     let server = Server::start_with(|config| config.seal_bytes = 256 << 10).await;
     let mut node = connected(&server).await;
     for batch in 0..20 {
         deliver(&mut node, batch * 1000, 1000).await;
     }
-    // The live form of a row takes more than 50 bytes: 20 000 of them are at least three such parts.
+    // A row of a live part takes more than 50 bytes: 20 000 rows are at least three parts of this
+    // size.
     let parts = sealed(&server.trace, 3).await;
     assert_eq!(parts, (0..parts.len() as u64).collect::<Vec<_>>());
-    assert!(parts.len() < 20, "{parts:?}: one for each batch");
+    assert!(parts.len() < 20, "{parts:?}: one part for each batch");
     assert_eq!(server.finish().await.rows().len(), 20_000);
 }
 
 #[tokio::test]
-async fn a_part_is_sealed_at_its_age() {
+async fn part_is_sealed_at_its_age() {
     let server = Server::start_with(|config| config.seal_after = Duration::from_millis(200)).await;
     let mut node = connected(&server).await;
     for part in 0..3 {
         deliver(&mut node, part * 10, 10).await;
-        // Nothing more comes, so that it is time alone that does it.
+        // No more rows arrive, so only the age can seal the part.
         sealed(&server.trace, part as usize + 1).await;
     }
     assert_eq!(server.finish().await.rows().len(), 30);

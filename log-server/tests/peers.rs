@@ -1,4 +1,4 @@
-//! Peers that are broken, hostile, or too many: each is told why, and nobody else notices.
+//! Broken, hostile or too many peers: each gets a reason, and no other peer is affected.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -9,8 +9,8 @@ use arrow_array::RecordBatch;
 use miot_log_server::{Config, Error, LogServer};
 use miot_proto::status::MAX_REPORT;
 use miot_proto::wire::{
-    Counters, Device, DeviceKind, GREETING, MAX_DEVICE_NAME, MAX_DEVICES, MAX_FRAME, MAX_RANGES, Message,
-    ProcessLoss, Role, Sample, VERSION, Version, frame_header_of,
+    Device, DeviceCounters, DeviceKind, DeviceSample, GREETING, MAX_DEVICE_NAME, MAX_DEVICES, MAX_FRAME,
+    MAX_RANGES, Message, ProcessLoss, Role, VERSION, Version, frame_header_of,
 };
 use miot_trace_store::{Reader, Table};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use support::{Node, Peer, Server, WATCHDOG, hello, read, status};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// After whatever came before, a node is served.
+/// Asserts that a node is served afterwards.
 async fn serves(server: Server) {
     let mut node = Node::connect(&server, "good", 1).await;
     node.process(10).await;
@@ -30,7 +30,7 @@ async fn serves(server: Server) {
 }
 
 #[tokio::test]
-async fn strangers_are_told_whom_they_reached() {
+async fn wrong_greetings_are_refused_with_a_reason() {
     let server = Server::start().await;
     let wrong_greeting = Message::Hello {
         greeting: *b"SOMEBODY",
@@ -44,7 +44,7 @@ async fn strangers_are_told_whom_they_reached() {
     let mut damaged_length = hello(Role::Node, "x", 1).frame();
     damaged_length[2] ^= 1;
     let no_message = [&frame_header_of(&[200])[..], &[200]].concat();
-    let strangers = [
+    let wrong_greetings = [
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), "not its protocol"),
         (vec![0xff; 100_000], "not its protocol"),
         (no_message, "not its protocol"),
@@ -58,8 +58,8 @@ async fn strangers_are_told_whom_they_reached() {
         (hello(Role::Node, &"n".repeat(300), 1).frame(), "name"),
         (hello(Role::Node, &"n".repeat(5000), 1).frame(), "at most 4096"),
     ];
-    let count = strangers.len() as u64;
-    for (bytes, reason) in strangers {
+    let count = wrong_greetings.len() as u64;
+    for (bytes, reason) in wrong_greetings {
         let mut peer = Peer::connect(server.address).await;
         let _ = peer.socket.write_all(&bytes).await;
         let found = peer.refusal().await;
@@ -70,7 +70,7 @@ async fn strangers_are_told_whom_they_reached() {
 }
 
 #[tokio::test]
-async fn another_version_is_told_which_one_is_spoken() {
+async fn other_major_version_is_refused() {
     let server = Server::start().await;
     let version = Version { major: VERSION.major + 1, minor: 0 };
     let greeting =
@@ -79,8 +79,9 @@ async fn another_version_is_told_which_one_is_spoken() {
     peer.send(&greeting).await;
     let reason = peer.refusal().await;
     let (ours, theirs) = (VERSION.major, VERSION.major + 1);
-    let told = [format!("speaks version {ours}.{}", VERSION.minor), format!("you speak {theirs}.0")];
-    assert!(told.iter().all(|part| reason.contains(part)), "{reason}");
+    let expected =
+        [format!("speaks version {ours}.{}", VERSION.minor), format!("the peer speaks {theirs}.0")];
+    assert!(expected.iter().all(|part| reason.contains(part)), "{reason}");
     let version = Version { major: VERSION.major, minor: 99 };
     let greeting =
         Message::Hello { greeting: GREETING, version, role: Role::Node, node: "x".into(), session: 1 };
@@ -88,13 +89,13 @@ async fn another_version_is_told_which_one_is_spoken() {
     peer.send(&greeting).await;
     assert!(
         matches!(peer.receive().await, Some(Message::Welcome { .. })),
-        "a later minor version is welcome"
+        "a later minor version is accepted"
     );
     serves(server).await;
 }
 
 #[tokio::test]
-async fn a_broken_rule_ends_the_connection_with_a_reason() {
+async fn protocol_violation_ends_the_connection() {
     let server = Server::start_with(|config| config.silent_after = Duration::from_millis(100)).await;
     let batch = |columns| Message::Batch { seq: 3, stream: 0, after: 0, columns };
     let given_up = |ranges| Message::GivenUp { seq: 3, stream: 0, after: 0, ranges, time: 1 };
@@ -107,7 +108,7 @@ async fn a_broken_rule_ends_the_connection_with_a_reason() {
         (Some(hello(Role::Node, "again", 1)), "second greeting"),
         (Some(Message::Ack { through: 9 }), "only the log-server sends"),
         (Some(Message::Batch { seq: 0, stream: 0, after: 0, columns: vec![] }), "has no number"),
-        (Some(given_up(vec![(5, 7), (7, 9)])), "make no sense"),
+        (Some(given_up(vec![(5, 7), (7, 9)])), "are not valid"),
         (
             Some(given_up(vec![(0, 0); MAX_RANGES + 1])),
             "1048577 ranges of records that were given up, at most 1048576",
@@ -137,15 +138,15 @@ async fn a_broken_rule_ends_the_connection_with_a_reason() {
     serves(server).await;
 }
 
-/// A sample of so many devices that did nothing, with names of so many bytes.
+/// A sample of `count` idle devices with names of `name` bytes.
 fn devices(seq: u64, count: usize, name: usize) -> Message {
-    let (name, mount, counters) = (vec![b'd'; name], Vec::new(), Counters::default());
+    let (name, mount, counters) = (vec![b'd'; name], Vec::new(), DeviceCounters::default());
     let devices = vec![Device { kind: DeviceKind::Block, name, mount, counters }; count];
-    Message::Devices { seq, sample: Sample { boot: 1, uptime: seq, time: 10, interval: 1, devices } }
+    Message::Devices { seq, sample: DeviceSample { boot: 1, uptime: seq, time: 10, interval: 1, devices } }
 }
 
 #[tokio::test]
-async fn what_is_larger_in_memory_than_on_the_wire_is_charged_with_what_it_takes() {
+async fn decoded_size_is_charged() {
     let server = Server::start_with(|config| config.silent_after = Duration::from_secs(3600)).await;
     let mut node = Node::connect(&server, "a", 1).await;
     node.heartbeat(1).await;
@@ -154,7 +155,7 @@ async fn what_is_larger_in_memory_than_on_the_wire_is_charged_with_what_it_takes
     node.peer.send(&sample).await;
     let least = (MAX_DEVICES * size_of::<Device>()) as u64;
     assert!(least > 10 * sample.frame().len() as u64);
-    // It waits for the next heartbeat.
+    // The sample waits for the next heartbeat.
     tokio::time::timeout(WATCHDOG, async {
         while status(&server).await.server.memory < least {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -170,7 +171,7 @@ async fn what_is_larger_in_memory_than_on_the_wire_is_charged_with_what_it_takes
 }
 
 #[tokio::test]
-async fn half_a_frame_is_no_message() {
+async fn torn_frame_is_ignored() {
     let server = Server::start_with(|config| config.silent_after = Duration::from_millis(100)).await;
     let mut node = Node::connect(&server, "torn", 1).await;
     node.process(10).await;
@@ -184,11 +185,11 @@ async fn half_a_frame_is_no_message() {
     other.process(10).await;
     other.acked(1).await;
     let trace = server.finish().await;
-    assert_eq!(trace.rows().len(), 1, "the batch before it counts");
+    assert_eq!(trace.rows().len(), 1, "the batch before the torn frame is stored");
 }
 
 #[tokio::test]
-async fn connections_have_a_limit() {
+async fn connections_are_limited() {
     let server = Server::start_with(|config| config.connections = 2).await;
     let _a = Node::connect(&server, "a", 1).await;
     let b = Node::connect(&server, "b", 1).await;
@@ -196,7 +197,7 @@ async fn connections_have_a_limit() {
     c.send(&hello(Role::Node, "c", 1)).await;
     assert!(c.refusal().await.contains("2 connections already"));
     drop(b);
-    // Its place is free once the server has seen it go.
+    // Its place is free once the server has noticed the disconnection.
     loop {
         let mut c = Peer::connect(server.address).await;
         c.send(&hello(Role::Node, "c", 1)).await;
@@ -209,28 +210,28 @@ async fn connections_have_a_limit() {
 }
 
 #[tokio::test]
-async fn a_crowd_that_says_nothing_keeps_nobody_out() {
+async fn silent_connections_keep_no_node_out() {
     let server = Server::start_with(|config| config.connections = 4).await;
     let mut node = Node::connect(&server, "a", 1).await;
-    let mut crowd = Vec::new();
+    let mut silent_peers = Vec::new();
     for _ in 0..400 {
-        let mut stranger = Peer::connect(server.address).await;
-        let _ = stranger.socket.write_all(&[7]).await;
-        crowd.push(stranger);
+        let mut silent = Peer::connect(server.address).await;
+        let _ = silent.socket.write_all(&[7]).await;
+        silent_peers.push(silent);
     }
     let mut other = Node::connect(&server, "b", 1).await;
-    // The first of them had to make room.
-    assert_eq!(crowd[0].socket.read(&mut [0; 8]).await.unwrap_or(0), 0);
+    // The oldest connection was closed.
+    assert_eq!(silent_peers[0].socket.read(&mut [0; 8]).await.unwrap_or(0), 0);
     for node in [&mut node, &mut other] {
         node.process(10).await;
         node.all_acked().await;
     }
-    drop(crowd);
+    drop(silent_peers);
     server.finish().await;
 }
 
 #[tokio::test]
-async fn a_node_with_too_many_streams_is_refused_and_keeps_what_was_acknowledged() {
+async fn node_with_too_many_streams_is_refused() {
     let server = Server::start_with(|config| config.node_streams = 5).await;
     let mut good = Node::connect(&server, "good", 1).await;
     good.process(10).await;
@@ -247,11 +248,11 @@ async fn a_node_with_too_many_streams_is_refused_and_keeps_what_was_acknowledged
     node.all_acked().await;
     node.stream(5, 0, 1).await;
     assert!(node.peer.refusal().await.contains("more than 5 streams"));
-    // Also if it comes again with others: what is known of a node counts, not of a connection.
+    // A new connection does not help: limits apply to the node.
     let mut node = Node::connect(&server, "many", 2).await;
     node.process(77).await;
     assert!(node.peer.refusal().await.contains("more than 5 processes"));
-    // When some have ended there is room again.
+    // The node is served again after some have ended.
     let mut node = Node::connect(&server, "many", 1).await;
     node.process_as(0, 1).await;
     node.stream_as(0, 1, 1, 0).await;
@@ -270,7 +271,7 @@ async fn a_node_with_too_many_streams_is_refused_and_keeps_what_was_acknowledged
     assert_eq!(server.finish().await.rows().len(), 6);
 }
 
-/// Eight batches of the same size that hardly compress; returns when they are durable.
+/// Sends eight batches of equal size that hardly compress. Returns when they are durable.
 async fn flood(node: &mut Node) {
     node.process(10).await;
     node.stream(0, 10, 0).await;
@@ -285,14 +286,14 @@ async fn flood(node: &mut Node) {
     node.all_acked().await;
 }
 
-/// How long this takes at least. The last batch of each node is not waited for.
+/// Minimum duration. The last batch of each node is not waited for.
 fn at_least(nodes: &[&Node], rate: usize) -> Duration {
     let sent: usize = nodes.iter().map(|node| node.peer.sent).sum();
     Duration::from_secs_f64(sent as f64 * 3.0 / 4.0 / rate as f64)
 }
 
 #[tokio::test]
-async fn a_rate_makes_a_node_wait_and_loses_nothing() {
+async fn node_rate_delays_and_loses_nothing() {
     let server = Server::start_with(|config| config.node_rate = 256 << 10).await;
     let start = Instant::now();
     let mut node = Node::connect(&server, "a", 1).await;
@@ -302,7 +303,7 @@ async fn a_rate_makes_a_node_wait_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_rate_of_all_makes_all_wait_and_loses_nothing() {
+async fn total_rate_delays_and_loses_nothing() {
     let server = Server::start_with(|config| config.rate = 512 << 10).await;
     let start = Instant::now();
     let mut a = Node::connect(&server, "a", 1).await;
@@ -312,9 +313,9 @@ async fn a_rate_of_all_makes_all_wait_and_loses_nothing() {
     assert_eq!(server.finish().await.rows().len(), 2 * 8 * 8192);
 }
 
-/// One node sends and never promises; the others are merged all the same, and what it may use is bounded.
+/// One node sends events and no heartbeat: the others are merged anyway, and its memory is bounded.
 #[tokio::test]
-async fn a_node_that_uses_up_its_memory_leaves_the_others_theirs() {
+async fn memory_of_one_node_is_bounded() {
     let server = Server::start_with(|config| {
         config.memory = 128 << 20;
         config.node_memory = Some(17 << 20);
@@ -329,7 +330,8 @@ async fn a_node_that_uses_up_its_memory_leaves_the_others_theirs() {
     greedy.stream(0, 10, 0).await;
     greedy.heartbeat(1).await;
     greedy.acked(2).await;
-    // 21 MiB of rows: more than it may have, so that they can only be stored if the merge goes on without it.
+    // 21 MiB of rows: more than its memory, so they can be stored only if the merge continues
+    // without it.
     for n in 0..15 {
         let rows: Vec<_> = (n * 20_000..(n + 1) * 20_000).map(|i| read(i, i as i64, 0)).collect();
         greedy.batch(0, &rows).await;
@@ -344,7 +346,7 @@ async fn a_node_that_uses_up_its_memory_leaves_the_others_theirs() {
 }
 
 #[tokio::test]
-async fn a_second_log_client_of_a_node_replaces_the_first() {
+async fn second_log_client_of_a_node_replaces_the_first() {
     let server = Server::start().await;
     let mut first = Node::connect(&server, "a", 1).await;
     let mut second = Node::connect(&server, "a", 2).await;
@@ -356,7 +358,7 @@ async fn a_second_log_client_of_a_node_replaces_the_first() {
 }
 
 #[tokio::test]
-async fn whoever_only_connects_does_not_keep_the_server_from_stopping() {
+async fn silent_peers_do_not_delay_a_stop() {
     let server = Server::start().await;
     let mut silent = Peer::connect(server.address).await;
     let mut partly = Peer::connect(server.address).await;
@@ -366,7 +368,7 @@ async fn whoever_only_connects_does_not_keep_the_server_from_stopping() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_told_before_anything_is_made() {
+async fn port_in_use_is_an_error_before_the_trace_exists() {
     let server = Server::start().await;
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("other");
@@ -378,7 +380,7 @@ async fn a_port_in_use_is_told_before_anything_is_made() {
 }
 
 #[tokio::test]
-async fn a_directory_of_something_else_is_left_alone() {
+async fn directory_that_is_not_a_trace_stays_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("thesis.tex"), "x").unwrap();
     let config = Config { listen: "127.0.0.1:0".into(), trace: dir.path().into(), ..Config::default() };
@@ -387,9 +389,9 @@ async fn a_directory_of_something_else_is_left_alone() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
-/// A memory limit so small that the node that is ahead must wait for the one that is behind.
+/// A small memory limit: the node that is ahead must wait for the one that is behind.
 #[tokio::test]
-async fn a_node_that_is_ahead_waits_and_the_one_behind_is_read() {
+async fn node_ahead_waits_for_the_node_behind() {
     let server = Server::start_with(|config| {
         config.memory = 32 << 20;
         config.silent_after = Duration::from_secs(3600);
@@ -412,7 +414,7 @@ async fn a_node_that_is_ahead_waits_and_the_one_behind_is_read() {
         }
         ahead.all_acked().await;
     });
-    // About 56 MiB of rows are on their way; half of them do not fit.
+    // About 56 MiB of rows are sent; half of them do not fit.
     for n in 0..BATCHES {
         tokio::time::sleep(Duration::from_millis(20)).await;
         behind.batch(0, &[read(n, (n * BATCH) as i64, 0)]).await;
@@ -426,7 +428,7 @@ async fn a_node_that_is_ahead_waits_and_the_one_behind_is_read() {
     assert_eq!(miot_trace_store::fsck::check(&trace.dir).late, 0);
 }
 
-/// A small file system of its own; `None` without the right to mount.
+/// A small file system; `None` without the right to mount.
 struct Small(tempfile::TempDir);
 
 impl Small {
@@ -447,11 +449,11 @@ impl Drop for Small {
     }
 }
 
-/// A server whose disk has no room for what a node has sent.
+/// A server whose disk has no space for the events of a node.
 struct FullDisk {
     server: Server,
     node: Node,
-    /// With it gone there is room.
+    /// Removing this file frees space.
     ballast: PathBuf,
     disk: Small,
 }
@@ -459,7 +461,7 @@ struct FullDisk {
 impl FullDisk {
     async fn new() -> Option<FullDisk> {
         let Some(disk) = Small::mount("8m") else {
-            eprintln!("skipped: no right to mount a tmpfs");
+            eprintln!("skipped: no permission to mount a tmpfs");
             return None;
         };
         let ballast = disk.0.path().join("ballast");
@@ -483,12 +485,16 @@ impl FullDisk {
 }
 
 #[tokio::test]
-async fn a_full_disk_stops_acknowledgements_and_loses_nothing() {
+async fn full_disk_stops_acknowledgments_and_loses_nothing() {
     let Some(FullDisk { ballast, server, mut node, disk: _disk }) = FullDisk::new().await else { return };
     tokio::time::sleep(Duration::from_millis(1500)).await;
     let reason = server.readiness(503).await;
     assert!(reason.contains("cannot be written") && reason.contains("No space"), "{reason}");
-    assert_eq!(server.get("/healthz").await, (200, "ok\n".into()), "it is no reason to restart it");
+    assert_eq!(
+        server.get("/healthz").await,
+        (200, "ok\n".into()),
+        "a full disk is not a reason for a restart"
+    );
     let acks = tokio::time::timeout(Duration::from_millis(10), node.acked(3)).await;
     assert!(acks.is_err(), "acknowledged {} with a full disk", node.acked);
     std::fs::remove_file(&ballast).unwrap();
@@ -500,7 +506,7 @@ async fn a_full_disk_stops_acknowledgements_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_stop_with_a_full_disk_says_what_is_missing() {
+async fn stop_with_a_full_disk_counts_unstored_events() {
     let Some(FullDisk { server, node: _node, disk: _disk, .. }) = FullDisk::new().await else { return };
     tokio::time::sleep(Duration::from_millis(200)).await;
     let (result, trace) = server.stop().await;

@@ -1,5 +1,5 @@
-//! Many streams of many nodes at once: merged in order, each event once, with memory that goes with the streams that are
-//! open and not with those that were. `MIOT_STREAMS_NODES` and `MIOT_STREAMS` choose how many; docs/dev/testing.md has the
+//! Many streams of many nodes at once: merged in order, each event once, with memory for open
+//! streams only. `MIOT_STREAMS_NODES` and `MIOT_STREAMS` set the numbers; docs/dev/testing.md has the
 //! full size.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -18,12 +18,13 @@ use support::daemon::{log_server, start};
 use support::{Peer, Record, columns, hello, now, read};
 use tokio::io::AsyncWriteExt;
 
-/// Batches of each stream, and rows of each.
+/// Number of batches of each stream, and of rows in each batch.
 const BATCHES: u64 = 2;
 const ROWS: u64 = 3;
-/// Between two events of a stream, nanoseconds: those of all others lie between.
+/// Time between two events of a stream, nanoseconds; the events of all other streams are in
+/// between.
 const STEP: i64 = 1_000_000;
-/// Generations of streams: each ends before the next begins.
+/// Number of generations of streams: each ends before the next begins.
 const GENERATIONS: u32 = 3;
 
 fn setting(name: &str, otherwise: u64) -> u64 {
@@ -37,7 +38,7 @@ fn resident(child: &Child) -> u64 {
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// A node that plays along.
+/// A well-behaved node.
 struct Node {
     peer: Peer,
     number: u64,
@@ -58,19 +59,19 @@ impl Node {
         self.seq
     }
 
-    /// The streams of a generation, each with its events; they stay open. `begin`: of the first event.
+    /// Opens the streams of a generation and sends their events. `begin`: time of the first event.
     async fn deliver(&mut self, generation: u32, nodes: u64, streams: u64, begin: i64) {
         let pid = 1000 + generation;
         let definitions = support::Definitions::new(pid);
         let mut frames = Vec::new();
-        definitions.process(self.next()).put_frame(&mut frames);
+        definitions.process(self.next()).append_frame(&mut frames);
         for lane in 0..streams {
             let number = number_of(generation, streams, lane);
-            definitions.stream(self.next(), number, lane as u32).put_frame(&mut frames);
+            definitions.stream(self.next(), number, lane as u32).append_frame(&mut frames);
         }
         for batch in 0..BATCHES {
             for lane in 0..streams {
-                // All events of a step lie in another order on each node.
+                // On each node, the events of a step are in another order.
                 let place = (lane * nodes + self.number) as i64 * STEP / (streams * nodes) as i64;
                 let rows: Vec<Record> = (batch * ROWS..(batch + 1) * ROWS)
                     .map(|attempt| read(attempt, begin + attempt as i64 * STEP + place, 7))
@@ -78,10 +79,10 @@ impl Node {
                 let (mut scratch, mut packed) = (Vec::new(), Vec::new());
                 columns(&rows).encode(&mut scratch, &mut packed);
                 let (stream, after) = (number_of(generation, streams, lane), batch * ROWS);
-                Message::Batch { seq: self.next(), stream, after, columns: packed }.put_frame(&mut frames);
+                Message::Batch { seq: self.next(), stream, after, columns: packed }.append_frame(&mut frames);
             }
             let watermark = begin + ((batch + 1) * ROWS) as i64 * STEP;
-            Message::Heartbeat { watermark }.put_frame(&mut frames);
+            Message::Heartbeat { watermark }.append_frame(&mut frames);
         }
         self.send(&frames).await;
     }
@@ -92,20 +93,20 @@ impl Node {
         let mut frames = Vec::new();
         for lane in 0..streams {
             let stream = number_of(generation, streams, lane);
-            definitions.stream_end(self.next(), stream, BATCHES * ROWS, time).put_frame(&mut frames);
+            definitions.stream_end(self.next(), stream, BATCHES * ROWS, time).append_frame(&mut frames);
         }
-        definitions.process_end(self.next(), time).put_frame(&mut frames);
-        Message::Heartbeat { watermark: time + 1 }.put_frame(&mut frames);
+        definitions.process_end(self.next(), time).append_frame(&mut frames);
+        Message::Heartbeat { watermark: time + 1 }.append_frame(&mut frames);
         self.send(&frames).await;
     }
 
-    /// Sends, and answers what is asked, until all is acknowledged.
+    /// Sends frames, and answers questions until everything is acknowledged.
     async fn send(&mut self, frames: &[u8]) {
         for piece in frames.chunks(16 << 10) {
             self.peer.socket.write_all(piece).await.unwrap();
         }
         while self.acknowledged < self.seq {
-            match self.peer.receive().await.expect("the server closes no connection") {
+            match self.peer.receive().await.expect("the server does not close connections") {
                 Message::Ack { through } => self.acknowledged = through,
                 Message::Ping { sent } => {
                     let time = now();
@@ -117,7 +118,7 @@ impl Node {
     }
 }
 
-/// Short numbers are not used twice in a session.
+/// Short numbers are not reused in a session.
 fn number_of(generation: u32, streams: u64, lane: u64) -> u32 {
     generation * streams as u32 + lane as u32
 }
@@ -134,17 +135,17 @@ async fn all<T: Send + 'static>(
 }
 
 #[tokio::test]
-async fn many_streams_are_merged_in_order_with_memory_for_those_that_are_open() {
+async fn many_streams_are_merged_in_bounded_memory() {
     let (nodes, streams) = (setting("MIOT_STREAMS_NODES", 100), setting("MIOT_STREAMS", 200));
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("trace");
-    // Nobody is to be taken for silent because this machine is slow.
+    // No node may count as silent because this machine is slow.
     let (mut server, address) = start(log_server().env("MIOT_SERVER_SILENT_AFTER", "10min"), &trace);
     let mut fleet = all((0..nodes).map(|number| Node::connect(address, number))).await;
     let before = resident(&server);
     let mut open = Vec::new();
     for generation in 0..GENERATIONS {
-        // After all that was promised.
+        // After all watermarks.
         let begin = now() + STEP;
         fleet = all(fleet.into_iter().map(|mut node| async move {
             node.deliver(generation, nodes, streams, begin).await;
@@ -179,18 +180,18 @@ async fn many_streams_are_merged_in_order_with_memory_for_those_that_are_open() 
         let times = batch["time"].as_primitive::<TimestampNanosecondType>();
         let flags = batch["flags"].as_primitive::<UInt16Type>();
         for row in 0..batch.num_rows() {
-            assert_eq!(flags.value(row) & flag::LATE, 0, "late");
+            assert_eq!(flags.value(row) & flag::LATE, 0, "late event");
             assert!(times.value(row) >= latest, "out of order");
             latest = times.value(row);
             let expected = next.entry(ids.value(row)).or_default();
-            assert_eq!(seqs.value(row), *expected, "in the order of its stream, each once");
+            assert_eq!(seqs.value(row), *expected, "not in the order of its stream, or repeated");
             *expected += 1;
             rows += 1;
         }
     }
     assert_eq!(rows, nodes * streams * BATCHES * ROWS * u64::from(GENERATIONS));
     assert_eq!(next.len() as u64, nodes * streams * u64::from(GENERATIONS));
-    // What has ended is forgotten: memory does not grow with each generation by what the first one took.
+    // Ended streams are removed: memory does not grow by the same amount with each generation.
     let (first, last) = (open[0], open[open.len() - 1]);
     assert!(last < 2 * first.max(1000), "{open:?} bytes per open stream");
     assert!(first < 16 << 10, "{first} bytes per open stream");

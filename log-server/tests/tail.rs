@@ -1,4 +1,4 @@
-//! Remote readers of the merged trace.
+//! Remote readers of merged rows.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 use support::random::{Random, seed};
 use support::{Node, Peer, Record, Row, Server, Trace, open, read, rows, status, tail, tail_since};
 
-/// The next batches of rows, until there are at least so many.
+/// Receives batches of rows until there are at least `count` rows.
 async fn receive(peer: &mut Peer, count: usize) -> Vec<Row> {
     let mut out = Vec::new();
     while out.len() < count {
@@ -40,11 +40,11 @@ async fn node(server: &Server, name: &str, session: u64) -> Node {
 }
 
 #[tokio::test]
-async fn readers_get_what_they_asked_for_in_order_and_with_names() {
+async fn readers_get_matching_rows_in_order_with_names() {
     let server = Server::start().await;
     let mut a = node(&server, "a", 1).await;
     let mut b = node(&server, "b", 2).await;
-    // Files from before they came have names too.
+    // Files opened before the readers connect have names too.
     a.batch(0, &[open(0, 10, 1, "/data/before.nc")]).await;
     for n in [&mut a, &mut b] {
         n.heartbeat(15).await;
@@ -54,7 +54,7 @@ async fn readers_get_what_they_asked_for_in_order_and_with_names() {
     let mut opens = tail(&server, &["open"], &[], &[]).await;
     let mut some = tail(&server, &[], &["/data/*.nc"], &["a"]).await;
     let mut none = tail(&server, &["unlink"], &[], &[]).await;
-    // The subscriptions come before the batches if they are seen to be served.
+    // Waits until the subscriptions are served, so that they precede the batches.
     tokio::time::sleep(Duration::from_millis(300)).await;
 
     a.batch(0, &[read(1, 20, 1), open(2, 40, 2, "/data/sub/x.nc"), read(3, 60, 2)]).await;
@@ -79,13 +79,15 @@ async fn readers_get_what_they_asked_for_in_order_and_with_names() {
     assert_eq!(receive(&mut some, 1).await.iter().map(|r| r.time).collect::<Vec<_>>(), [20]);
     server.finish().await;
     for reader in [&mut all, &mut opens, &mut some, &mut none] {
-        assert!(matches!(reader.receive().await, Some(Message::Cut { reason }) if reason.contains("stops")));
+        assert!(
+            matches!(reader.receive().await, Some(Message::SubscriptionEnd { reason }) if reason.contains("stops"))
+        );
         assert_eq!(reader.receive().await, None);
     }
 }
 
 #[tokio::test]
-async fn a_wish_that_makes_no_sense_is_refused() {
+async fn invalid_request_is_refused() {
     let server = Server::start().await;
     for (ops, paths, reason) in [
         (vec!["oepn"], vec![], "no operation `oepn`"),
@@ -98,12 +100,12 @@ async fn a_wish_that_makes_no_sense_is_refused() {
     server.finish().await;
 }
 
-/// Batches of a flood, and rows of each.
+/// Number of batches of a flood.
 const BATCHES: u64 = 40;
-/// See [`BATCHES`].
+/// Number of rows in a batch of a flood.
 const BATCH: u64 = 5_000;
 
-/// A batch of rows that cannot be packed well, and the promise that they are all.
+/// Sends a batch of rows that hardly compress, and a heartbeat after it.
 async fn flood(node: &mut Node, n: u64) {
     let rows: Vec<_> = (n * BATCH..(n + 1) * BATCH)
         .map(|i| Record { offset: i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2, ..read(i, i as i64, 0) })
@@ -113,7 +115,7 @@ async fn flood(node: &mut Node, n: u64) {
 }
 
 #[tokio::test]
-async fn a_reader_that_does_not_read_is_cut_off_and_delays_nobody() {
+async fn reader_that_does_not_read_is_cut_off() {
     let server = Server::start_with(|config| config.tail_memory = 1 << 20).await;
     let mut lazy = tail(&server, &[], &[], &[]).await;
     let mut node = node(&server, "a", 1).await;
@@ -126,7 +128,7 @@ async fn a_reader_that_does_not_read_is_cut_off_and_delays_nobody() {
     let reason = loop {
         match lazy.receive().await {
             Some(Message::Rows { .. }) => received += 1,
-            Some(Message::Cut { reason }) => break reason,
+            Some(Message::SubscriptionEnd { reason }) => break reason,
             other => panic!("expected rows or the end, got {other:?} after {received}"),
         }
     };
@@ -140,7 +142,7 @@ async fn a_reader_that_does_not_read_is_cut_off_and_delays_nobody() {
 /// Completion of the last event of a test.
 const LAST: i64 = 1 << 40;
 
-/// Everything a reader gets up to the last event.
+/// Receives all rows up to the last event.
 async fn receive_all(mut peer: Peer) -> Vec<Row> {
     let mut out: Vec<Row> = Vec::new();
     while out.last().is_none_or(|row| row.time < LAST) {
@@ -160,18 +162,18 @@ fn key(row: &Row) -> (i64, u64, u64) {
     (row.time, row.stream, row.seq)
 }
 
-/// What is the same wherever a row is read, and its key.
+/// Values of a row that are equal in the trace and at readers.
 fn identity(row: &Row) -> ((i64, u64, u64), u16, Option<String>) {
     (key(row), row.flags, row.path.clone())
 }
 
-/// What a reader got is what the trace holds from `since` on, each row once, in the order of the trace apart from
-/// late rows.
+/// Asserts that a reader received the rows of the trace from `since` on, each once, in the order of
+/// the trace except for late rows.
 fn judge(got: &[Row], trace: &Trace, since: i64) {
     let mut expected: Vec<_> = trace.rows().iter().filter(|r| r.time >= since).map(identity).collect();
     let mut found: Vec<_> = got.iter().map(identity).collect();
     let on_time: Vec<_> = got.iter().filter(|r| r.flags & flag::LATE == 0).map(key).collect();
-    assert!(on_time.is_sorted_by(|a, b| a < b), "in order");
+    assert!(on_time.is_sorted_by(|a, b| a < b), "rows are not in order");
     expected.sort();
     found.sort();
     if found.len() != expected.len() {
@@ -183,10 +185,10 @@ fn judge(got: &[Row], trace: &Trace, since: i64) {
         println!("{} twice", others.len());
     }
     assert_eq!(found.len(), expected.len(), "since {since}");
-    assert!(found == expected, "the same rows, with the same names");
+    assert!(found == expected, "rows or names differ");
 }
 
-/// The next batch of a node: its times go up from `time`.
+/// Creates the next batch of a node, with times from `time` on.
 fn records(random: &mut Random, seq: &mut u64, time: &mut i64) -> Vec<Record> {
     let count = 1 + random.below(60);
     (0..count)
@@ -201,9 +203,9 @@ fn records(random: &mut Random, seq: &mut u64, time: &mut i64) -> Vec<Record> {
         .collect()
 }
 
-/// Readers of the past come while parts are written, sealed and begun; some rows are late.
+/// Readers of earlier rows connect while parts are written, sealed and begun; some rows are late.
 #[tokio::test]
-async fn the_past_and_the_present_meet_without_gap_or_repeat() {
+async fn earlier_and_live_rows_join_without_gap_or_repeat() {
     let mut random = Random::new(seed());
     let server = Server::start_with(|config| {
         config.seal_rows = 300;
@@ -217,7 +219,7 @@ async fn the_past_and_the_present_meet_without_gap_or_repeat() {
         let (mut times, late) = ((time, time), random.below(8) == 0);
         a.batch(0, &records(&mut random, &mut seqs.0, &mut times.0)).await;
         if late {
-            // It promised, and comes with something older all the same.
+            // An event arrives that is older than the watermark.
             b.heartbeat(times.0 + 200).await;
         }
         b.batch(0, &records(&mut random, &mut seqs.1, &mut times.1)).await;
@@ -236,7 +238,7 @@ async fn the_past_and_the_present_meet_without_gap_or_repeat() {
     }
     let some = tail_since(&server, &["open"], &["/f[0-4]"], &["a"], Some(time / 2)).await;
     let some = tokio::spawn(receive_all(some));
-    // What a node that was held up brings is stored before the last event: readers end with that.
+    // Late events of a delayed node are stored before the last event, at which readers end.
     for node in [&mut a, &mut b] {
         node.heartbeat(LAST).await;
     }
@@ -266,7 +268,7 @@ async fn the_past_and_the_present_meet_without_gap_or_repeat() {
 }
 
 #[tokio::test]
-async fn many_readers_at_once_get_all_of_it() {
+async fn many_concurrent_readers_get_all_rows() {
     let server = Server::start_with(|config| config.seal_rows = 2000).await;
     let mut node = node(&server, "a", 1).await;
     let mut readers = Vec::new();
@@ -293,14 +295,14 @@ async fn many_readers_at_once_get_all_of_it() {
 }
 
 #[tokio::test]
-async fn a_reader_of_the_past_that_does_not_read_delays_nobody() {
+async fn stalled_reader_of_earlier_rows_delays_nothing() {
     let server = Server::start_with(|config| config.seal_rows = 20_000).await;
     let mut node = node(&server, "a", 1).await;
     let mut lazy = Vec::new();
     for n in 0..BATCHES {
         flood(&mut node, n).await;
         if n == 10 {
-            // More than may read the past at a time.
+            // More than the maximum number of readers of earlier rows.
             for _ in 0..12 {
                 lazy.push(tail_since(&server, &[], &[], &[], Some(0)).await);
             }

@@ -2,13 +2,14 @@
 
 use crate::check;
 use crate::filter::Filter;
-use crate::output::{Format, Out, Printer};
+use crate::output::Out;
 use crate::tree::Trees;
 use crate::unread;
 use arrow_array::Array as _;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::UInt64Type;
 use clap::Args;
+use miot_trace_events::{Format, RowPrinter};
 use miot_trace_store::{Corrections, Reader, Table};
 use std::collections::HashSet;
 use std::io::BufWriter;
@@ -69,12 +70,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
         trees.finish()?;
     } else {
-        let mut printer = Printer::new(out, arguments.format, node_times);
+        let mut printer = RowPrinter::new(out, arguments.format, node_times);
         for batch in reader.rows()? {
             if left == 0 {
                 break;
             }
-            left -= printer.print(&batch?, &matcher, left)?;
+            left -= printer.print(&batch?, left, matcher.rows())?;
         }
         printer.flush()?;
     }

@@ -1,6 +1,7 @@
 //! `miot fsck`: is a trace directory what it should be?
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use miot_trace_events::TextOrJson;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -18,23 +19,14 @@ pub(crate) struct Arguments {
     repair: bool,
     /// How to print the report
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Lines, for people.
-    #[default]
-    Text,
-    /// One JSON object.
-    Json,
+    format: TextOrJson,
 }
 
 /// Everything is mended, but not everything is there.
 const EXIT_LOST: u8 = 3;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let json = arguments.format == Format::Json;
+    let json = arguments.format == TextOrJson::Json;
     if arguments.repair { repair(&arguments.dir, json) } else { check(&arguments.dir, json) }
 }
 

@@ -1,6 +1,6 @@
 //! `miot devices`: what disks and mounted network file systems did.
 
-use crate::output::{Format, Out, duration, printable, records, table, time};
+use crate::output::Out;
 use crate::unread;
 use anyhow::Context as _;
 use arrow_array::cast::AsArray as _;
@@ -8,6 +8,9 @@ use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
 use arrow_array::{Array as _, RecordBatch};
 use clap::Args;
 use miot_proto::units::format_bytes;
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::{duration, printable, table, time};
 use miot_trace_store::Table;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -4,12 +4,15 @@ mod measure;
 
 use crate::bench::chosen;
 use crate::model::read;
-use crate::output::{Format, Out, records, table};
+use crate::output::Out;
 use crate::summary::bytes;
 use anyhow::Context as _;
 use clap::Args;
 use miot_trace_analysis::model::estimate::{Bandwidth, Estimate, Ior, estimate};
 use miot_trace_analysis::model::{Model, Phase};
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::table;
 use miot_workload::suite::{Cache, Sync};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -4,6 +4,7 @@ use anyhow::Context as _;
 use clap::Args;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use jiff::Timestamp;
+use miot_trace_events::EventColumns;
 use std::collections::HashSet;
 
 /// Which events to show. Each option may be given several times or with a comma: any of its values will
@@ -62,15 +63,15 @@ pub(crate) struct Matcher {
     until: i64,
 }
 
-/// What a matcher looks at.
-pub(crate) struct Candidate<'a> {
-    pub(crate) time: i64,
-    pub(crate) op: &'a str,
-    pub(crate) layer: &'a str,
-    pub(crate) node: &'a str,
-    pub(crate) pid: u32,
-    pub(crate) process: u64,
-    pub(crate) paths: [Option<&'a str>; 2],
+/// The values of an event that a matcher reads.
+struct Candidate<'a> {
+    time: i64,
+    op: &'a str,
+    layer: &'a str,
+    node: &'a str,
+    pid: u32,
+    process: u64,
+    paths: [Option<&'a str>; 2],
 }
 
 impl Filter {
@@ -81,7 +82,7 @@ impl Filter {
             known.with_context(|| format!("--layer {name}: no such layer; there are app, mpi-io, stdio, posix, fuse, client and block"))?;
         }
         for name in &self.op {
-            let known = miot_proto::op::all().any(|row| row.name == name);
+            let known = miot_proto::op::all_operations().any(|row| row.name == name);
             anyhow::ensure!(known, "--op {name}: no such operation; `miot stat DIR` lists those in a trace");
         }
         let mut globs = GlobSetBuilder::new();
@@ -114,7 +115,25 @@ impl Matcher {
         self.paths.as_ref().is_none_or(|globs| globs.is_match(path))
     }
 
-    pub(crate) fn matches(&self, event: &Candidate<'_>) -> bool {
+    /// True if an event of a batch is chosen.
+    pub(crate) fn matches_row(&self, columns: &EventColumns<'_>, row: usize) -> bool {
+        self.matches(&Candidate {
+            time: columns.time.value(row),
+            op: columns.op.value(row),
+            layer: columns.layer.value(row),
+            node: columns.node.value(row),
+            pid: columns.pid.value(row),
+            process: columns.process.value(row),
+            paths: [columns.path.get(row), columns.path2.get(row)],
+        })
+    }
+
+    /// [`Matcher::matches_row`], for [`miot_trace_events::RowPrinter::print`].
+    pub(crate) fn rows(&self) -> impl Fn(&EventColumns<'_>, usize) -> bool {
+        |columns, row| self.matches_row(columns, row)
+    }
+
+    fn matches(&self, event: &Candidate<'_>) -> bool {
         let named = |wanted: &[String], name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
         (self.since..self.until).contains(&event.time)
             && named(&self.filter.op, event.op)

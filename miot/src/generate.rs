@@ -4,9 +4,9 @@ use crate::source::bar;
 use anyhow::Context as _;
 use clap::Args;
 use miot_proto::event::flag;
-use miot_proto::op::{Op, named};
-use miot_trace_analysis::generate::{self, Generated, MODELS, Model};
-use miot_trace_analysis::simulate::Request;
+use miot_proto::op::{Op, by_name};
+use miot_simulator::Request;
+use miot_simulator::generate::{self, Generated, MODELS, Model};
 use miot_trace_exchange::build::{Event, Process, ProcessId, Thread, TraceBuilder};
 use std::io::{Write as _, stdout};
 use std::path::PathBuf;
@@ -157,7 +157,7 @@ impl Writing<'_> {
     }
 
     fn event(&self, op: &str, takes: i64) -> anyhow::Result<Event> {
-        let op: Op = named("posix", op).with_context(|| format!("the operation {op}"))?.op;
+        let op: Op = by_name("posix", op).with_context(|| format!("the operation {op}"))?.op;
         let mut event = Event::new(self.thread, op, self.time, self.time + takes);
         event.cpu_time = Some(self.cpu);
         Ok(event)

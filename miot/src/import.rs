@@ -2,11 +2,11 @@
 
 mod miller;
 
-use crate::output::printable;
 use crate::source::bar;
 use crate::summary::counted;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use miot_trace_events::text::printable;
 use miot_trace_exchange::import::{OnError, Report};
 use miot_trace_exchange::{TraceBuilder, dxt, strace};
 use std::fs::File;
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     output: PathBuf,
     /// What the files are [default: what they look like]
     #[arg(long, value_enum)]
-    format: Option<Format>,
+    format: Option<ImportFormat>,
     /// What to do with lines that are not understood
     #[arg(long, value_enum, value_name = "WHAT", default_value = "skip")]
     on_error: Choice,
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
+enum ImportFormat {
     /// What `strace -f -ttt -T -y` prints.
     Strace,
     /// What `darshan-dxt-parser` prints.
@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let bar = bar(total, "bytes read");
         let progress = |bytes| bar.inc(bytes);
         match format {
-            Format::Strace => {
+            ImportFormat::Strace => {
                 let directory = arguments.directory.clone().map(|dir| dir.into_os_string().into_vec());
                 strace::import(
                     &arguments.files,
@@ -104,8 +104,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                     progress,
                 )?
             }
-            Format::Dxt => dxt::import(&arguments.files, &mut builder, on_error, progress)?,
-            Format::Miller => miller::import(arguments, &mut builder, on_error, progress)?,
+            ImportFormat::Dxt => dxt::import(&arguments.files, &mut builder, on_error, progress)?,
+            ImportFormat::Miller => miller::import(arguments, &mut builder, on_error, progress)?,
         }
     };
     if builder.events() == 0 && report.skipped > 0 {
@@ -130,7 +130,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn detected(files: &[PathBuf]) -> anyhow::Result<Format> {
+fn detected(files: &[PathBuf]) -> anyhow::Result<ImportFormat> {
     let path = &files[0];
     let read = || -> std::io::Result<Option<Vec<u8>>> {
         let file = File::open(path)?;
@@ -146,11 +146,11 @@ fn detected(files: &[PathBuf]) -> anyhow::Result<Format> {
         bail!("{} is no regular file: say with --format what it is", path.display());
     };
     if begin.starts_with(b"FF miller-1990\n") {
-        Ok(Format::Miller)
+        Ok(ImportFormat::Miller)
     } else if dxt::detect(&begin) {
-        Ok(Format::Dxt)
+        Ok(ImportFormat::Dxt)
     } else if strace::detect(&begin) {
-        Ok(Format::Strace)
+        Ok(ImportFormat::Strace)
     } else {
         bail!(
             "{} looks like output neither of strace nor of darshan-dxt-parser nor of `miot export --format miller`: say with --format what it is",

@@ -10,6 +10,7 @@ mod devices;
 mod doctor;
 mod estimate;
 mod export;
+mod files;
 mod filter;
 mod fsstats;
 mod generate;

@@ -2,12 +2,14 @@
 
 mod explain;
 
-use crate::output::{Format, records, table};
 use crate::phases::{self, Choice};
 use crate::source::Source;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use miot_trace_analysis::model::{Model, compare};
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::table;
 use std::io::{Write as _, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
 //! Numbers in a few characters.
 
-use crate::output::duration;
+use miot_trace_events::text::duration;
 
 /// Of a thousand and more three digits and a letter: at most six characters.
 pub(crate) fn count(value: f64) -> String {

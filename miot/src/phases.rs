@@ -2,7 +2,7 @@
 
 mod plot;
 
-use crate::output::{Format, Out, printable, records, table};
+use crate::output::Out;
 use crate::source::Source;
 use crate::summary::bytes;
 use anyhow::Context as _;
@@ -12,6 +12,9 @@ use miot_proto::op::Layer;
 use miot_proto::units::parse_duration;
 use miot_trace_analysis::model::{Model, Operation, Phase, RELEVANT, Sharing, Space, Ticks};
 use miot_trace_analysis::phases::{Options, Phases, columns};
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::{printable, table};
 use miot_trace_store::Table;
 use serde::Serialize;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! The options that say what is recorded, the same for `run` and `ctl set`.
 
 use clap::Args;
-use miot_log_client::config::recorded::{Change, Layers, Ops, Sample, parse_when_full};
+use miot_log_client::config::recording::{Layers, Ops, SampleRate, SettingsChange, parse_when_full};
 use miot_proto::control::WhenFull;
 use miot_proto::units::parse_duration;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct Recorded {
     pub(crate) min_duration: Option<Duration>,
     /// Keep one request in a power of two, by lot, such as 1/16; 1 keeps all
     #[arg(long, value_name = "1/N")]
-    pub(crate) sample: Option<Sample>,
+    pub(crate) sample: Option<SampleRate>,
     /// When a thread's lane is full: drop-newest, overwrite-oldest, or wait (slows the program down)
     #[arg(long, value_name = "POLICY", value_parser = parse_when_full)]
     pub(crate) when_full: Option<WhenFull>,
@@ -32,8 +32,8 @@ pub(crate) struct Recorded {
 
 impl Recorded {
     /// As a change of what a log-client records now.
-    pub(crate) fn change(self) -> Change {
+    pub(crate) fn change(self) -> SettingsChange {
         let Recorded { layers, ops, min_duration, sample, when_full, wait } = self;
-        Change { layers, ops, min_duration, sample, when_full, wait, ..Change::default() }
+        SettingsChange { layers, ops, min_duration, sample, when_full, wait, ..SettingsChange::default() }
     }
 }

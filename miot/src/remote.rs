@@ -2,10 +2,10 @@
 
 use anyhow::Context as _;
 use clap::Args;
-use miot_proto::steer::{Reply, Request};
+use miot_proto::command::{OperatorReply, OperatorRequest};
 use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_FRAME, Message, Role, VERSION, frame_header};
-use miot_security::failure::refusal;
-use miot_security::{Client, Files};
+use miot_tls::failure::refusal;
+use miot_tls::{Files, TlsClient};
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -74,9 +74,9 @@ pub(crate) fn connect(
 }
 
 /// A reader's certificate, or an operator's, who may read as well.
-fn own(files: Files) -> Result<Client, miot_security::Error> {
-    let operator = Client::load(files.clone(), miot_security::Role::Operator);
-    operator.or_else(|_| Client::load(files, miot_security::Role::Reader))
+fn own(files: Files) -> Result<TlsClient, miot_tls::Error> {
+    let operator = TlsClient::load(files.clone(), miot_tls::Role::Operator);
+    operator.or_else(|_| TlsClient::load(files, miot_tls::Role::Reader))
 }
 
 /// A connection for questions. `patience`: how long an answer may take besides.
@@ -89,15 +89,15 @@ pub(crate) fn operator(
 }
 
 /// Asks one thing. What is refused is an error.
-pub(crate) fn ask(stream: &mut dyn Stream, request: &Request) -> anyhow::Result<Reply> {
-    say(stream, &Message::Ask { request: serde_json::to_vec(request)? })?;
+pub(crate) fn ask(stream: &mut dyn Stream, request: &OperatorRequest) -> anyhow::Result<OperatorReply> {
+    say(stream, &Message::Request { request: serde_json::to_vec(request)? })?;
     let reply = match receive(stream)? {
-        Message::Answer { reply } => serde_json::from_slice(&reply)?,
-        Message::Refused { reason, .. } => Reply::Refused(reason),
+        Message::Reply { reply } => serde_json::from_slice(&reply)?,
+        Message::Refused { reason, .. } => OperatorReply::Refused(reason),
         _ => return Err(strange()),
     };
     match reply {
-        Reply::Refused(reason) => anyhow::bail!("the log-server refused: {reason}"),
+        OperatorReply::Refused(reason) => anyhow::bail!("the log-server refused: {reason}"),
         reply => Ok(reply),
     }
 }

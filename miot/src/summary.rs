@@ -1,10 +1,10 @@
 //! One screen about a trace: what was done, to which files, how long it took, what is missing.
 
-use crate::output::{duration, printable};
 use crate::source::Source;
 use crate::unread;
 use miot_proto::units;
 use miot_trace_analysis::{Report, Summary};
+use miot_trace_events::text::{duration, printable};
 use miot_trace_store::{Removed, Table, Unread, schema::FILTERED};
 use std::collections::BTreeMap;
 use std::io::Write;

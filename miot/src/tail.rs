@@ -1,12 +1,13 @@
 //! `miot tail`: the latest events of a trace, and those to come, from a directory or a log-server.
 
 use crate::filter::{Filter, Matcher, nanoseconds};
-use crate::output::{Format, Out, Printer};
+use crate::output::Out;
 use crate::remote::{Tls, address, connect, receive, say};
 use crate::unread;
 use arrow_array::RecordBatch;
 use clap::Args;
 use miot_proto::wire::{Message, Role};
+use miot_trace_events::{Format, RowPrinter};
 use miot_trace_store::follow;
 use std::collections::VecDeque;
 use std::path::Path;
@@ -42,7 +43,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let matcher = arguments.filter.matcher()?;
-    let mut printer = Printer::new(Out::new(arguments.format == Format::Json), arguments.format, None);
+    let mut printer = RowPrinter::new(Out::new(arguments.format == Format::Json), arguments.format, None);
     match address(&arguments.source) {
         Some(address) => {
             anyhow::ensure!(
@@ -59,7 +60,7 @@ fn local(
     dir: &Path,
     arguments: &Arguments,
     matcher: &Matcher,
-    printer: &mut Printer<Out>,
+    printer: &mut RowPrinter<Out>,
 ) -> anyhow::Result<ExitCode> {
     // Following starts before the last lines are read, so that nothing falls between the two; what both
     // see is printed once, by position.
@@ -82,7 +83,7 @@ fn local(
                 missed = follower.missed();
             }
             for batch in follower.poll()? {
-                printer.print(&batch, matcher, u64::MAX)?;
+                printer.print(&batch, u64::MAX, matcher.rows())?;
             }
             printer.flush()?;
             unread::tell();
@@ -120,15 +121,15 @@ impl Last {
         }
     }
 
-    fn print(mut self, matcher: &Matcher, printer: &mut Printer<Out>) -> anyhow::Result<()> {
+    fn print(mut self, matcher: &Matcher, printer: &mut RowPrinter<Out>) -> anyhow::Result<()> {
         if let Some(first) = self.batches.front_mut() {
             let skip = self.rows.saturating_sub(self.lines).min(first.num_rows());
             *first = first.slice(skip, first.num_rows() - skip);
         }
         for batch in &self.batches {
-            printer.print(batch, matcher, u64::MAX)?;
+            printer.print(batch, u64::MAX, matcher.rows())?;
         }
-        printer.flush()
+        Ok(printer.flush()?)
     }
 }
 
@@ -136,7 +137,7 @@ fn remote(
     address: &str,
     arguments: &Arguments,
     matcher: &Matcher,
-    printer: &mut Printer<Out>,
+    printer: &mut RowPrinter<Out>,
 ) -> anyhow::Result<ExitCode> {
     let mut stream = connect(address, &arguments.tls, Role::Tail, None)?;
     let filter = &arguments.filter;
@@ -153,11 +154,11 @@ fn remote(
         match receive(&mut *stream)? {
             Message::Rows { arrow } => {
                 for batch in arrow_ipc::reader::StreamReader::try_new(arrow.as_slice(), None)? {
-                    printer.print(&batch?, matcher, u64::MAX)?;
+                    printer.print(&batch?, u64::MAX, matcher.rows())?;
                 }
                 printer.flush()?;
             }
-            Message::Cut { reason } => anyhow::bail!("the log-server ended the stream: {reason}"),
+            Message::SubscriptionEnd { reason } => anyhow::bail!("the log-server ended the stream: {reason}"),
             Message::Bye => return Ok(ExitCode::SUCCESS),
             _ => {}
         }

@@ -1,9 +1,10 @@
 //! `miot cat --tree`: each request with those made within it.
 
 use crate::filter::Matcher;
-use crate::output::{Columns, Format, What, Where};
 use arrow_array::RecordBatch;
-use miot_trace_analysis::{Linker, Nodes, Requests, Tree};
+use miot_trace_events::text::{LineHead, LineTail};
+use miot_trace_events::{Format, row};
+use miot_trace_events::{Linker, MissingColumn, NodeNumbers, Request, Row, Tree};
 use miot_trace_store::Corrections;
 use std::io::Write;
 
@@ -23,7 +24,7 @@ struct Line {
 pub(crate) struct Trees<W: Write> {
     out: W,
     is_json: bool,
-    nodes: Nodes,
+    nodes: NodeNumbers,
     linker: Linker<Line>,
     complete: Vec<Tree<Line>>,
     node_times: Option<Corrections>,
@@ -48,7 +49,7 @@ impl<W: Write> Trees<W> {
         Ok(Trees {
             out,
             is_json: format == Format::Json,
-            nodes: Nodes::default(),
+            nodes: NodeNumbers::default(),
             linker: Linker::new(WAITING),
             complete: Vec::new(),
             node_times,
@@ -58,26 +59,19 @@ impl<W: Write> Trees<W> {
 
     /// Takes in events, in order. False: as many are printed as were asked for.
     pub(crate) fn add(&mut self, batch: &RecordBatch, matcher: &Matcher) -> anyhow::Result<bool> {
-        let columns = Columns::of(batch)?;
-        let requests = Requests::of(batch, &mut self.nodes).ok_or_else(|| {
-            anyhow::anyhow!(
-                "the trace lacks columns that say how requests are linked: is it of another version?"
-            )
-        })?;
+        let columns = row::columns(batch)?;
+        let nodes = self.nodes.column(batch).ok_or(MissingColumn { name: "node" })?;
         for i in 0..batch.num_rows() {
-            let mut row = columns.row(i);
-            if let Some(corrections) = &self.node_times
-                && let Some(own) = corrections.node_time(row.node, row.time, row.flags)
-            {
-                row.time = own;
+            let mut row = Row::of(&columns, i);
+            if let Some(corrections) = &self.node_times {
+                row.use_node_time(corrections);
             }
             let line = Line {
-                head: if self.is_json { String::new() } else { Where(&row).to_string() },
-                tail: if self.is_json { serde_json::to_string(&row)? } else { What(&row).to_string() },
-                matches: columns.matches(matcher, i),
+                head: if self.is_json { String::new() } else { LineHead(&row).to_string() },
+                tail: if self.is_json { serde_json::to_string(&row)? } else { LineTail(&row).to_string() },
+                matches: matcher.matches_row(&columns, i),
             };
-            let request = requests.request(i);
-            self.linker.push(request, line, &mut self.complete);
+            self.linker.push(Request::of(&columns, nodes.number(i), i), line, &mut self.complete);
             if !self.print()? {
                 return Ok(false);
             }

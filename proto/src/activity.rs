@@ -1,37 +1,38 @@
-//! What happens now: rates and latencies of a window of time, by cluster, node, job, process, file and operation, and
-//! series over the last hour.
+//! Current activity: rates and latencies over a window of time, by cluster, node, job, process,
+//! file and operation, and time series of the last hour.
 //!
-//! Between processes these types are JSON; fields may be added in any version, and what is missing is read as its default. `miot-trace-analysis` makes them.
+//! Processes exchange these types as JSON. Any version may add fields; a missing field is read as
+//! its default. `miot-trace-analysis` computes them.
 
 use crate::status::ClusterStatus;
 use serde::{Deserialize, Serialize};
 
-/// Longest window but the whole time, seconds.
-pub const MINUTE: u32 = 60;
-/// Seconds of which a [`History`] can be.
-pub const HOUR: usize = 3600;
+/// Longest [`ActivityWindow::Seconds`].
+pub const MAX_WINDOW_SECONDS: u32 = 60;
+/// Longest [`ActivityHistory`].
+pub const MAX_HISTORY_SECONDS: usize = 3600;
 
-/// Over which time a [`Snapshot`] is.
+/// Time span of an [`ActivitySnapshot`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Window {
-    /// So many whole seconds, at most [`MINUTE`].
+pub enum ActivityWindow {
+    /// The last whole seconds, at most [`MAX_WINDOW_SECONDS`].
     Seconds(u32),
-    /// Since the observation began.
+    /// Everything since the start of the observation.
     Whole,
 }
 
-/// Series over time, one value per step, the latest last.
+/// Time series with one value per step, the latest last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct History {
-    /// Begin of the first step, seconds since 1970.
+pub struct ActivityHistory {
+    /// Start of the first step, seconds since 1970.
     pub begin: i64,
-    /// Seconds of a step.
+    /// Length of a step, seconds.
     pub step: u32,
-    /// Outermost requests that completed.
+    /// Completed requests without a parent.
     pub requests: Vec<u64>,
-    /// Of these, those that failed.
+    /// Failed ones among [`ActivityHistory::requests`].
     pub failed: Vec<u64>,
     /// Bytes read.
     pub bytes_read: Vec<u64>,
@@ -41,116 +42,122 @@ pub struct History {
     pub lost: Vec<u64>,
     /// Longest duration, nanoseconds.
     pub max: Vec<u64>,
-    /// End of the first row of [`History::latencies`], nanoseconds; each further one ends at twice the one before.
+    /// Upper bound of the first row of [`ActivityHistory::latencies`], nanoseconds. The bound of
+    /// each further row is twice that of the previous row.
     pub first_row: u64,
-    /// Requests by duration, per step; rows from the shortest on, those at the end that are empty are left out.
+    /// Requests by duration, per step: rows in ascending order of duration, without empty rows at
+    /// the end.
     pub latencies: Vec<Vec<u32>>,
 }
 
-/// Everything that can be watched.
+/// Status and activity of a cluster: all that `miot top` and the web page show.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Watched {
-    /// How the log-server and its nodes are.
+pub struct ClusterActivity {
+    /// State of the log-server and its nodes.
     pub status: ClusterStatus,
-    /// What happens.
-    pub snapshot: Snapshot,
-    /// What happened.
-    pub history: History,
+    /// Current activity.
+    pub snapshot: ActivitySnapshot,
+    /// Time series.
+    pub history: ActivityHistory,
 }
 
-/// What happened in a window of time. Times are nanoseconds, those of the clock since 1970.
+/// Activity within a window. Durations are nanoseconds, points in time nanoseconds since 1970.
 ///
-/// Rows are a selection: those with most requests, most bytes, most time and the longest request.
+/// Rows are a selection: those with the most requests, the most bytes, the most time, the longest
+/// request and the most losses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Snapshot {
-    /// Begin of the window.
+pub struct ActivitySnapshot {
+    /// Start of the window.
     pub begin: i64,
     /// End of the window.
     pub end: i64,
-    /// Seconds of the window that were observed: rates are sums divided by this.
+    /// Observed part of the window, seconds. Rates are sums divided by it.
     pub seconds: f64,
-    /// Events since the observation began, also requests within requests.
+    /// Events since the start of the observation, including requests with a parent.
     pub events: u64,
-    /// Events that were not counted because they came faster than they could be.
+    /// Events that were not counted because they arrived faster than they could be processed.
     pub skipped: u64,
-    /// Requests left out on purpose since the observation began, by minimum duration or sample. No loss.
+    /// Requests excluded since the start of the observation by minimum duration or sampling. Not a
+    /// loss.
     pub filtered: u64,
-    /// All together.
-    pub cluster: Row,
+    /// Totals of the cluster.
+    pub cluster: ActivityRow,
     /// By node.
-    pub nodes: Group,
-    /// By job of the batch system; those without have an empty name.
-    pub jobs: Group,
+    pub nodes: ActivityGroup,
+    /// By job of the batch system. Processes without a job have an empty name.
+    pub jobs: ActivityGroup,
     /// By process.
-    pub processes: Group,
+    pub processes: ActivityGroup,
     /// By file.
-    pub files: Group,
-    /// By operation, counting requests within requests too, which all others do not.
-    pub operations: Group,
-    /// What was lost since the observation began, by node and place.
-    pub losses: Vec<Loss>,
+    pub files: ActivityGroup,
+    /// By operation. Unlike all other groups it includes requests with a parent.
+    pub operations: ActivityGroup,
+    /// Losses since the start of the observation, by node and place.
+    pub losses: Vec<ActivityLoss>,
 }
 
-/// Rows of one kind.
+/// Rows of one kind, e.g. all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Group {
-    /// The selection, the one with most requests first.
-    pub rows: Vec<Row>,
-    /// How many there are in the window, as far as they were told apart.
+pub struct ActivityGroup {
+    /// Selected rows, in descending order of requests.
+    pub rows: Vec<ActivityRow>,
+    /// Number of distinct objects in the window, as far as they were counted separately.
     pub count: u64,
-    /// Requests in the window that are in none of the rows.
+    /// Requests in the window that no row contains.
     pub others: u64,
 }
 
-/// What one of them did.
+/// Activity of one object of a group, or of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Row {
-    /// Node, job id, command of a process, path of a file, `layer.operation`; empty if unknown.
+pub struct ActivityRow {
+    /// Name of the node, job id, command of the process, path of the file, or `layer.operation`.
+    /// Empty if unknown.
     pub name: String,
-    /// Id in the trace, of processes and files.
+    /// Id in the trace (processes and files).
     pub id: Option<u64>,
-    /// Node of a process or file.
+    /// Node (processes and files).
     pub node: Option<String>,
-    /// Process id on the node, of processes.
+    /// Process id on the node (processes).
     pub pid: Option<u32>,
-    /// User id, of processes.
+    /// User id (processes).
     pub uid: Option<u32>,
-    /// Job, of processes.
+    /// Job id (processes).
     pub job: Option<String>,
-    /// Requests that completed.
+    /// Completed requests.
     pub requests: u64,
-    /// Of these, those that failed.
+    /// Failed ones among [`ActivityRow::requests`].
     pub failed: u64,
     /// Bytes read.
     pub bytes_read: u64,
     /// Bytes written.
     pub bytes_written: u64,
-    /// Sum of the durations.
+    /// Sum of the durations, nanoseconds.
     pub time: u64,
-    /// Median duration, to a sixteenth.
+    /// Median duration, nanoseconds, with a relative error of at most 1/16.
     pub p50: u64,
-    /// 99th percentile of the durations, to a sixteenth.
+    /// 99th percentile of the durations, nanoseconds, with a relative error of at most 1/16.
     pub p99: u64,
-    /// Longest duration.
+    /// Longest duration, nanoseconds.
     pub max: u64,
     /// Events lost.
     pub lost: u64,
-    /// There were more of its kind than can be told apart: it may have had so many requests more.
+    /// Number of requests that the row may lack. Not 0 if the group has more objects than are
+    /// counted separately.
     pub missed: u64,
 }
 
-/// Events that are missing.
+/// Number of lost events of a node at one place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Loss {
-    /// Node.
+pub struct ActivityLoss {
+    /// Name of the node.
     pub node: String,
-    /// See `losses` in the columns of a trace.
+    /// Place of the loss, see table `losses` of the trace.
     pub place: String,
-    /// How many.
+    /// Number of events.
     pub count: u64,
 }

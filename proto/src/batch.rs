@@ -1,54 +1,56 @@
-//! Consecutive records of one stream, by column, and their encoding.
+//! Consecutive records of one stream, stored by column, and their encoding.
 //!
-//! Miller (1990, §3) observed that most fields of an I/O trace can be left out because they follow from
-//! the record before: I/O is sequential, sizes repeat, files repeat. Here every column is written as the
-//! difference to what the row before predicts, zigzag LEB128; a column that is the same number in every
-//! row takes a few bytes; LZ4 over all of it takes out what repeats.
+//! Miller (1990, §3) observed that most fields of an I/O trace can be omitted because they follow
+//! from the previous record: I/O is sequential, sizes repeat, files repeat. Here every column holds
+//! the differences to the values that the previous row predicts, in zigzag LEB128. A column with
+//! the same number in every row takes a few bytes. LZ4 over the whole batch removes further
+//! repetition.
 //!
 //! ```text
 //! varint rows · varint extensions · 10 columns · extensions · path bytes      (then LZ4, see `encode`)
-//! column:     0u8, varint v          every row has v
-//!             1u8, varint v per row
-//! extension:  varint rows since the last one · varint length of path 1, of path 2 · u8 present words
-//!             varint per present word
+//! column:     varint v of row 0      followed, if there are more rows, by
+//!             0u8, varint v          every other row has v
+//!             1u8, varint v          one v per other row
+//! extension:  varint distance in rows to the previous one · varint length of path 1, of path 2 ·
+//!             u8 present words · varint per present word
 //! ```
 //!
-//! Nothing here trusts its input: [`Columns::decode`] checks every count against what was received
-//! before it reserves memory.
+//! Input is untrusted: [`Columns::decode`] checks every count against the received bytes before it
+//! reserves memory.
 
 use crate::event::{EXT_WORDS, Event, Ext};
 use crate::op::Op;
 use crate::varint;
 
-/// Most rows in a batch: bounds what a receiver reserves (about 6 MiB of columns).
+/// Maximum number of rows in a batch. It limits the memory of a receiver (about 6 MiB of columns).
 pub const MAX_ROWS: usize = 65_536;
-/// Most bytes of paths in a batch.
+/// Maximum size of all paths in a batch, bytes.
 pub const MAX_TEXT: usize = 1 << 20;
-/// Most bytes of an encoded batch before compression.
+/// Maximum size of an encoded batch before compression, bytes.
 pub const MAX_PLAIN: usize = 12 << 20;
 
-/// Columns of numbers in the encoding.
+/// Number of columns in the encoding.
 const COLUMNS: usize = 10;
 
-/// The extension of one row; paths are ranges of [`Columns::text`].
+/// Extension of one row. Its paths are ranges of [`Columns::text`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtRow {
-    /// The row it belongs to.
+    /// Index of the row.
     pub row: u32,
     /// See [`Ext::words`].
     pub words: [Option<u64>; EXT_WORDS],
-    /// Start of path 1 in the text; path 2 follows it.
+    /// Start of path 1 in the text, bytes. Path 2 follows it.
     pub text: u32,
-    /// Bytes of path 1.
+    /// Length of path 1, bytes.
     pub len1: u16,
-    /// Bytes of path 2.
+    /// Length of path 2, bytes.
     pub len2: u16,
 }
 
-/// Records of one stream, by column. All columns have the same length; rows are in stream order.
+/// Records of one stream by column. All columns have the same length; rows are in stream order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
-    /// [`crate::event::Kind`] as a number.
+    /// [`crate::event::RecordKind`] as a number.
     pub kind: Vec<u8>,
     /// Layer and operation.
     pub op: Vec<Op>,
@@ -56,45 +58,46 @@ pub struct Columns {
     pub flags: Vec<u16>,
     /// Request number.
     pub request: Vec<u32>,
-    /// Request number of the enclosing request, 0 if none.
+    /// Request number of the parent, 0 if none.
     pub enclosing: Vec<u32>,
-    /// Attempt number in the stream, from 0, widened: a step of more than one is a loss.
+    /// Attempt number in the stream, counted from 0 and widened to 64 bits. A difference of more
+    /// than one is a loss.
     pub attempt: Vec<u64>,
-    /// Completion, nanoseconds since 1970 by the node's clock.
+    /// Completion time, nanoseconds since 1970 by the node's clock.
     pub time: Vec<i64>,
     /// Duration, nanoseconds.
     pub duration: Vec<u64>,
     /// File handle, 0 if none.
     pub handle: Vec<u64>,
-    /// See [`crate::op::Args`].
+    /// See [`crate::op::ArgMeaning`].
     pub offset: Vec<u64>,
-    /// See [`crate::op::Args`].
+    /// See [`crate::op::ArgMeaning`].
     pub length: Vec<u64>,
-    /// See [`crate::op::Res`].
+    /// See [`crate::op::ResultMeaning`].
     pub result: Vec<i64>,
     /// Extensions, in row order.
     pub ext: Vec<ExtRow>,
-    /// Bytes of all paths.
+    /// All paths, one after the other.
     pub text: Vec<u8>,
 }
 
-/// Why a batch could not be decoded.
+/// Error of [`Columns::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchError {
-    /// It ends before its last column.
+    /// The batch ends before its last column, or text is missing or left over.
     Short,
-    /// It has more rows, text or bytes than a batch may have.
+    /// The batch has more rows, text or bytes than the limits of this module allow.
     TooLarge,
     /// A number is outside its range.
     Range,
-    /// The compression is broken.
+    /// LZ4 cannot decompress the batch, or not to the size in its header.
     Compression,
 }
 
 impl std::fmt::Display for BatchError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            BatchError::Short => "the batch ends before its last column",
+            BatchError::Short => "the batch is incomplete, or its text has a wrong length",
             BatchError::TooLarge => "the batch is larger than the protocol allows",
             BatchError::Range => "a number in the batch is outside its range",
             BatchError::Compression => "the batch cannot be decompressed",
@@ -111,13 +114,13 @@ impl Columns {
         self.kind.len()
     }
 
-    /// True if there is no row.
+    /// Returns true if there is no row.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kind.is_empty()
     }
 
-    /// Removes all rows, keeps the memory.
+    /// Removes all rows and keeps the memory.
     pub fn clear(&mut self) {
         self.kind.clear();
         self.op.clear();
@@ -135,7 +138,7 @@ impl Columns {
         self.text.clear();
     }
 
-    /// Appends one record; `event`'s times are replaced by `time` and `duration`, nanoseconds.
+    /// Appends one record. `time` and `duration`, in nanoseconds, replace the ticks of `event`.
     #[inline]
     pub fn push(
         &mut self,
@@ -171,7 +174,7 @@ impl Columns {
         self.result.push(event.result);
     }
 
-    /// Both paths of an extension.
+    /// Returns both paths of an extension; empty if the range is outside the text.
     #[must_use]
     pub fn paths(&self, ext: &ExtRow) -> (&[u8], &[u8]) {
         let (start, middle) = (ext.text as usize, ext.text as usize + usize::from(ext.len1));
@@ -179,8 +182,8 @@ impl Columns {
         (self.text.get(start..middle).unwrap_or(&[]), self.text.get(middle..end).unwrap_or(&[]))
     }
 
-    /// Encodes and compresses: `u32` length of the plain bytes, then LZ4. The plain bytes are left at the
-    /// start of `scratch`.
+    /// Encodes, compresses and appends to `out`: `u32` length of the uncompressed bytes, then one
+    /// LZ4 block. The uncompressed bytes remain at the start of `scratch`.
     pub fn encode(&self, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
         let plain = self.encode_plain(scratch);
         let start = out.len();
@@ -191,66 +194,66 @@ impl Columns {
         out.truncate(start + 4 + written);
     }
 
-    /// `scratch` is only ever made longer: its zeros are paid for once.
+    /// Encodes without compression. `scratch` only grows, so that each byte of it is zeroed once.
     fn encode_plain<'a>(&self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
         let n = self.len();
-        let most = 2 * varint::MAX_BYTES
+        let max_size = 2 * varint::MAX_BYTES
             + COLUMNS * (2 + varint::MAX_BYTES * (n + 1))
             + self.ext.len() * (1 + varint::MAX_BYTES * 11)
             + self.text.len();
-        if scratch.len() < most {
-            scratch.resize(most, 0);
+        if scratch.len() < max_size {
+            scratch.resize(max_size, 0);
         }
         let out = &mut varint::Writer::new(scratch);
-        out.put(n as u64);
-        out.put(self.ext.len() as u64);
+        out.write(n as u64);
+        out.write(self.ext.len() as u64);
         let shape = |i: usize| {
             u64::from(self.kind[i])
                 | u64::from(self.op[i].layer) << 8
                 | u64::from(self.op[i].number) << 16
                 | u64::from(self.flags[i]) << 24
         };
-        put_column(out, n, shape);
-        put_column(out, n, |i| delta(i, |i| u64::from(self.request[i])));
-        put_column(out, n, |i| match self.enclosing[i] {
+        write_column(out, n, shape);
+        write_column(out, n, |i| delta(i, |i| u64::from(self.request[i])));
+        write_column(out, n, |i| match self.enclosing[i] {
             0 => 0,
-            // 1 + distance, in 33 bits
+            // 1 + distance takes 33 bits.
             enclosing => 1 + u64::from(self.request[i].wrapping_sub(enclosing)),
         });
-        put_column(out, n, |i| delta(i, |i| self.attempt[i]));
-        put_column(out, n, |i| delta(i, |i| self.time[i] as u64));
-        put_column(out, n, |i| self.duration[i]);
-        put_column(out, n, |i| delta(i, |i| self.handle[i]));
-        put_column(out, n, |i| {
+        write_column(out, n, |i| delta(i, |i| self.attempt[i]));
+        write_column(out, n, |i| delta(i, |i| self.time[i] as u64));
+        write_column(out, n, |i| self.duration[i]);
+        write_column(out, n, |i| delta(i, |i| self.handle[i]));
+        write_column(out, n, |i| {
             let predicted = if i == 0 { 0 } else { next_offset(self.offset[i - 1], self.length[i - 1]) };
             varint::zigzag(self.offset[i].wrapping_sub(predicted))
         });
-        put_column(out, n, |i| delta(i, |i| self.length[i]));
-        put_column(out, n, |i| varint::zigzag((self.result[i] as u64).wrapping_sub(self.length[i])));
+        write_column(out, n, |i| delta(i, |i| self.length[i]));
+        write_column(out, n, |i| varint::zigzag((self.result[i] as u64).wrapping_sub(self.length[i])));
         let mut last = 0;
         for ext in &self.ext {
-            out.put(u64::from(ext.row - last));
+            out.write(u64::from(ext.row - last));
             last = ext.row;
-            out.put(u64::from(ext.len1));
-            out.put(u64::from(ext.len2));
+            out.write(u64::from(ext.len1));
+            out.write(u64::from(ext.len2));
             let present =
                 ext.words.iter().enumerate().fold(0u8, |p, (bit, w)| p | u8::from(w.is_some()) << bit);
-            out.byte(present);
-            ext.words.iter().flatten().for_each(|w| out.put(*w));
+            out.write_byte(present);
+            ext.words.iter().flatten().for_each(|w| out.write(*w));
         }
-        out.bytes(&self.text);
+        out.write_bytes(&self.text);
         let written = out.written();
         &scratch[..written]
     }
 
-    /// Reads what [`encode`](Self::encode) wrote.
+    /// Decodes the bytes of [`encode`](Self::encode).
     ///
     /// # Errors
     /// [`BatchError`] if the bytes are not a batch within the limits of this module.
     pub fn decode(bytes: &[u8]) -> Result<Columns, BatchError> {
         let (size, packed) = bytes.split_first_chunk::<4>().ok_or(BatchError::Short)?;
         let size = u32::from_le_bytes(*size) as usize;
-        // LZ4 expands at most 255 times: a larger claim is a lie about memory.
+        // LZ4 expands at most 255 times. A larger size is false and must not reserve memory.
         if size > MAX_PLAIN || size > packed.len().saturating_mul(255) {
             return Err(BatchError::TooLarge);
         }
@@ -261,91 +264,116 @@ impl Columns {
         }
     }
 
+    /// Decodes the uncompressed bytes of a batch.
     fn decode_plain(mut bytes: &[u8]) -> Result<Columns, BatchError> {
         let input = &mut bytes;
-        let rows = take(input)?;
-        let exts = take(input)?;
-        if rows > MAX_ROWS as u64 || exts > rows {
+        let (rows, extensions) = (read(input)?, read(input)?);
+        if rows > MAX_ROWS as u64 || extensions > rows {
             return Err(BatchError::TooLarge);
         }
-        let n = rows as usize;
-        let mut out = Columns::default();
-        let mut column = Vec::with_capacity(n);
+        let mut columns = Columns::default();
+        columns.decode_numbers(input, rows as usize)?;
+        let text_bytes = columns.decode_extensions(input, extensions)?;
+        if input.len() != text_bytes {
+            return Err(BatchError::Short);
+        }
+        columns.text = input.to_vec();
+        Ok(columns)
+    }
 
-        take_column(input, n, &mut column)?;
-        out.kind = column.iter().map(|v| *v as u8).collect();
-        out.op = column.iter().map(|v| Op { layer: (v >> 8) as u8, number: (v >> 16) as u8 }).collect();
-        out.flags = column.iter().map(|v| (v >> 24) as u16).collect();
-        take_column(input, n, &mut column)?;
-        out.request = undelta(&column).map(|v| v as u32).collect();
-        take_column(input, n, &mut column)?;
-        out.enclosing = column
+    /// Decodes the columns of numbers, in the order in which `encode_plain` writes them.
+    fn decode_numbers(&mut self, input: &mut &[u8], rows: usize) -> Result<(), BatchError> {
+        let mut column = Vec::with_capacity(rows);
+        let mut next = |column: &mut Vec<u64>| read_column(input, rows, column);
+
+        next(&mut column)?;
+        self.kind = column.iter().map(|v| *v as u8).collect();
+        self.op = column.iter().map(|v| Op { layer: (v >> 8) as u8, number: (v >> 16) as u8 }).collect();
+        self.flags = column.iter().map(|v| (v >> 24) as u16).collect();
+        next(&mut column)?;
+        self.request = undelta(&column).map(|v| v as u32).collect();
+        next(&mut column)?;
+        self.enclosing = column
             .iter()
-            .zip(&out.request)
+            .zip(&self.request)
             .map(|(v, request)| if *v == 0 { 0 } else { request.wrapping_sub((v - 1) as u32) })
             .collect();
-        take_column(input, n, &mut column)?;
-        out.attempt = undelta(&column).collect();
-        take_column(input, n, &mut column)?;
-        out.time = undelta(&column).map(|v| v as i64).collect();
-        take_column(input, n, &mut column)?;
-        out.duration = column.clone();
-        take_column(input, n, &mut column)?;
-        out.handle = undelta(&column).collect();
-        let mut offset_steps = Vec::with_capacity(n);
-        take_column(input, n, &mut offset_steps)?;
-        take_column(input, n, &mut column)?;
-        out.length = undelta(&column).collect();
-        out.offset = Vec::with_capacity(n);
-        let mut predicted = 0u64;
-        for (step, length) in offset_steps.iter().zip(&out.length) {
-            let offset = predicted.wrapping_add(varint::unzigzag(*step));
-            out.offset.push(offset);
-            predicted = next_offset(offset, *length);
-        }
-        take_column(input, n, &mut column)?;
-        out.result = column
+        next(&mut column)?;
+        self.attempt = undelta(&column).collect();
+        next(&mut column)?;
+        self.time = undelta(&column).map(|v| v as i64).collect();
+        next(&mut column)?;
+        self.duration = column.clone();
+        next(&mut column)?;
+        self.handle = undelta(&column).collect();
+        let mut offset_differences = Vec::with_capacity(rows);
+        next(&mut offset_differences)?;
+        next(&mut column)?;
+        self.length = undelta(&column).collect();
+        self.offset = offsets(&offset_differences, &self.length);
+        next(&mut column)?;
+        self.result = column
             .iter()
-            .zip(&out.length)
+            .zip(&self.length)
             .map(|(v, length)| length.wrapping_add(varint::unzigzag(*v)) as i64)
             .collect();
+        Ok(())
+    }
 
+    /// Decodes the extensions. Returns the bytes of text that they refer to, at most [`MAX_TEXT`].
+    fn decode_extensions(&mut self, input: &mut &[u8], count: u64) -> Result<usize, BatchError> {
+        let rows = self.len() as u64;
         let (mut row, mut text) = (0u64, 0u64);
-        for _ in 0..exts {
-            row += take(input)?;
-            let (len1, len2) = (take(input)?, take(input)?);
-            let len = |v: u64| u16::try_from(v).map_err(|_| BatchError::Range);
-            let (&present, rest) = input.split_first().ok_or(BatchError::Short)?;
-            *input = rest;
-            let mut words = [None; EXT_WORDS];
-            for (bit, word) in words.iter_mut().enumerate() {
-                if present & (1 << bit) != 0 {
-                    *word = Some(take(input)?);
-                }
-            }
-            if row >= rows || out.ext.last().is_some_and(|last| u64::from(last.row) >= row) {
+        for index in 0..count {
+            let distance = read(input)?;
+            // A sum that overflows is past the last row as well.
+            row = row.saturating_add(distance);
+            let (len1, len2) = (read(input)?, read(input)?);
+            let length = |v: u64| u16::try_from(v).map_err(|_| BatchError::Range);
+            let words = read_words(input)?;
+            if row >= rows || (index > 0 && distance == 0) {
                 return Err(BatchError::Range);
             }
-            out.ext.push(ExtRow {
+            self.ext.push(ExtRow {
                 row: row as u32,
                 words,
                 text: text as u32,
-                len1: len(len1)?,
-                len2: len(len2)?,
+                len1: length(len1)?,
+                len2: length(len2)?,
             });
             text += len1 + len2;
             if text > MAX_TEXT as u64 {
                 return Err(BatchError::TooLarge);
             }
         }
-        if input.len() as u64 != text {
-            return Err(BatchError::Short);
-        }
-        out.text = input.to_vec();
-        Ok(out)
+        Ok(text as usize)
     }
 }
 
+/// Reads the words of one extension: a byte with a bit per word, then the words that are present.
+fn read_words(input: &mut &[u8]) -> Result<[Option<u64>; EXT_WORDS], BatchError> {
+    let present = read_byte(input)?;
+    let mut words = [None; EXT_WORDS];
+    for (bit, word) in words.iter_mut().enumerate() {
+        if present & (1 << bit) != 0 {
+            *word = Some(read(input)?);
+        }
+    }
+    Ok(words)
+}
+
+/// Returns the offsets: each is the end of the previous request plus its difference.
+fn offsets(differences: &[u64], lengths: &[u64]) -> Vec<u64> {
+    let mut predicted = 0u64;
+    let next = |(difference, length): (&u64, &u64)| {
+        let offset = predicted.wrapping_add(varint::unzigzag(*difference));
+        predicted = next_offset(offset, *length);
+        offset
+    };
+    differences.iter().zip(lengths).map(next).collect()
+}
+
+/// Returns the offset of a sequential request that follows one of `length` bytes at `offset`.
 #[inline]
 fn next_offset(offset: u64, length: u64) -> u64 {
     if offset == crate::event::NONE || length == crate::event::NONE {
@@ -355,60 +383,68 @@ fn next_offset(offset: u64, length: u64) -> u64 {
     }
 }
 
+/// Zigzag difference of row `i` to the row before it, or to 0.
 #[inline]
 fn delta(i: usize, value: impl Fn(usize) -> u64) -> u64 {
-    let before = if i == 0 { 0 } else { value(i - 1) };
-    varint::zigzag(value(i).wrapping_sub(before))
+    let previous = if i == 0 { 0 } else { value(i - 1) };
+    varint::zigzag(value(i).wrapping_sub(previous))
 }
 
+/// Inverse of [`delta`] for a whole column.
 fn undelta(column: &[u64]) -> impl Iterator<Item = u64> {
-    column.iter().scan(0u64, |last, step| {
-        *last = last.wrapping_add(varint::unzigzag(*step));
+    column.iter().scan(0u64, |last, difference| {
+        *last = last.wrapping_add(varint::unzigzag(*difference));
         Some(*last)
     })
 }
 
-fn put_column(out: &mut varint::Writer<'_>, n: usize, value: impl Fn(usize) -> u64) {
+/// Writes a column of `n` rows, see the module header.
+fn write_column(out: &mut varint::Writer<'_>, n: usize, value: impl Fn(usize) -> u64) {
     if n == 0 {
         return;
     }
-    // The first row's difference is to nothing, so constant steps show from the second on: the first
-    // value always stands alone.
+    // The first row has no predecessor, so constant differences start at the second row: the first
+    // value is always written separately.
     let first = value(0);
-    out.put(first);
+    out.write(first);
     if n == 1 {
         return;
     }
     let second = value(1);
     if (2..n).all(|i| value(i) == second) {
-        out.byte(0);
-        out.put(second);
+        out.write_byte(0);
+        out.write(second);
     } else {
-        out.byte(1);
-        (1..n).for_each(|i| out.put(value(i)));
+        out.write_byte(1);
+        (1..n).for_each(|i| out.write(value(i)));
     }
 }
 
-fn take(input: &mut &[u8]) -> Result<u64, BatchError> {
-    varint::take(input).ok_or(BatchError::Short)
+fn read(input: &mut &[u8]) -> Result<u64, BatchError> {
+    varint::read(input).ok_or(BatchError::Short)
 }
 
-fn take_column(input: &mut &[u8], n: usize, out: &mut Vec<u64>) -> Result<(), BatchError> {
+fn read_byte(input: &mut &[u8]) -> Result<u8, BatchError> {
+    let (&byte, rest) = input.split_first().ok_or(BatchError::Short)?;
+    *input = rest;
+    Ok(byte)
+}
+
+/// Reads a column of `n` rows into `out`, which it clears first.
+fn read_column(input: &mut &[u8], n: usize, out: &mut Vec<u64>) -> Result<(), BatchError> {
     out.clear();
     if n == 0 {
         return Ok(());
     }
-    out.push(take(input)?);
+    out.push(read(input)?);
     if n == 1 {
         return Ok(());
     }
-    let (&tag, rest) = input.split_first().ok_or(BatchError::Short)?;
-    *input = rest;
-    match tag {
-        0 => out.resize(n, take(input)?),
+    match read_byte(input)? {
+        0 => out.resize(n, read(input)?),
         1 => {
             for _ in 1..n {
-                out.push(take(input)?);
+                out.push(read(input)?);
             }
         }
         _ => return Err(BatchError::Range),
@@ -440,7 +476,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_batch_survives_encoding(
+        fn batch_round_trips(
             rows in prop::collection::vec((event(), any::<(u8, u64, i64, u64)>(), any::<Option<(Option<u64>, Option<u64>)>>(), "[a-z/]{0,20}"), 0..200),
         ) {
             let mut columns = Columns::default();
@@ -454,14 +490,25 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             let _ = Columns::decode(&bytes);
             let _ = Columns::decode_plain(&bytes);
         }
     }
 
     #[test]
-    fn sequential_reads_take_almost_nothing() {
+    fn distance_of_extensions_does_not_overflow() {
+        // Two rows of zeros and two extensions without words; the second one's distance is
+        // u64::MAX.
+        let column = [0, 0, 0];
+        let mut plain = [&[2, 2][..], &column.repeat(COLUMNS), &[1, 0, 0, 0]].concat();
+        plain.extend([0xff; 9]);
+        plain.extend([1, 0, 0, 0]);
+        assert_eq!(Columns::decode_plain(&plain), Err(BatchError::Range));
+    }
+
+    #[test]
+    fn sequential_reads_take_few_bytes() {
         let mut columns = Columns::default();
         for i in 0..1000u64 {
             let event = Event {

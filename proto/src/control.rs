@@ -1,16 +1,15 @@
-//! The control page: how the log-client of a node steers the producers on it.
+//! The control page, through which the log-client of a node controls its producers.
 //!
-//! **Do not add, remove or reorder fields: this layout is fixed for [`segment::MAJOR`](crate::segment::MAJOR).**
-//!
-//! The log-client creates the file [`FILE`] in the MIOT directory, mode 0644, one page, and writes it;
-//! every producer maps it read-only. Where it does not exist there is no log-client, and producers stay
-//! dormant. A log-client that finds the page of a predecessor takes it over in place, so that running
-//! producers, who have it mapped, see the new one.
-//!
-//! Doorbell: a producer whose lane is more than half full while [`word::SLEEPING`] is 1 calls
-//! `FUTEX_WAKE` on that word, again with each request until the log-client has woken and cleared it; so a
-//! wake that comes before the log-client's `FUTEX_WAIT` is not missed. Nobody but the log-client can write
-//! or truncate the page, so it is the only shared memory a producer reads that it did not make itself.
+//! **Do not add, remove or reorder fields: this layout is fixed for
+//! [`segment::MAJOR`](crate::segment::MAJOR).** The log-client creates the file [`FILE`] in the
+//! MIOT directory (one page, mode 0644) and writes it. Every producer maps it read-only. If the
+//! file does not exist, no log-client runs and producers stay dormant. A log-client that finds the
+//! page of a predecessor reuses it in place, so that running producers, which have mapped it, see
+//! the new log-client. Doorbell: a producer whose lane is more than half full while
+//! [`word::SLEEPING`] is 1 calls `FUTEX_WAKE` on that word. It repeats the call with each request
+//! until the log-client has woken and cleared the word, so that a wake before the log-client's
+//! `FUTEX_WAIT` is not missed. Only the log-client can write or truncate the page. It is the only
+//! shared memory that a producer reads and did not create itself.
 
 use crate::op::Op;
 
@@ -22,124 +21,136 @@ pub const DEFAULT_DIR: &str = "/dev/shm/miot";
 pub const DIR_ENV: &str = "MIOT_DIR";
 /// Bytes of the page.
 pub const BYTES: usize = 4096;
-/// A log-client that is alive sets the page's modification time every second or so. Where it is older than this, in
-/// seconds, a program that starts takes it that there is no log-client: nobody would ever take its segment away.
-pub const STALE: i64 = 60;
-/// First word, written last (release). `MIOTCTL1`.
+/// Maximum age of the page's modification time, seconds. A running log-client updates it about once
+/// per second. If it is older, a program that starts stays dormant: without a log-client nothing
+/// would ever remove its segment.
+pub const STALE_SECONDS: i64 = 60;
+/// First word, stored last (release). `MIOTCTL1`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MIOTCTL1");
 
 /// Byte offsets of the page's `u64` words.
 pub mod word {
     /// [`super::MAGIC`].
     pub const MAGIC: usize = 0;
-    /// 1 = record, 0 = do not. With `FILTER` 0 said for people: producers look at `OPS`.
+    /// 1: recording is on, 0: off. With `FILTER` 0 for information only: producers read `OPS`.
     pub const ENABLED: usize = 8;
-    /// Bit per layer number: which layers are recorded. With `FILTER` 0 said for people: producers look at `OPS`.
+    /// Recorded layers, a bit per layer number. With `FILTER` 0 for information only: producers
+    /// read `OPS`.
     pub const LAYERS: usize = 16;
-    /// What to do when a lane is full: see [`super::WhenFull`].
+    /// Policy for a full lane, see [`super::WhenFull`].
     pub const WHEN_FULL: usize = 24;
     /// Longest wait of `WhenFull::Wait`, nanoseconds.
     pub const WAIT_NS: usize = 32;
     /// Slots of a thread's first lane.
     pub const LANE_SLOTS: usize = 40;
-    /// Slots up to which a lane that fills is replaced by a larger one.
+    /// Maximum number of slots up to which a lane that fills is replaced by a larger one.
     pub const LANE_SLOTS_MAX: usize = 48;
-    /// Bytes of shared memory one process may claim.
+    /// Maximum shared memory of one process, bytes.
     pub const PROCESS_BYTES: usize = 56;
     /// Process id of the log-client.
     pub const READER_PID: usize = 64;
-    /// Counts up with every sweep of the log-client: shows a waiting producer that somebody reads.
+    /// Number of sweeps of the log-client. A waiting producer sees by it that its lane is read.
     pub const SWEEPS: usize = 72;
-    /// Futex (low `u32`): 1 while the log-client sleeps and wants to be woken by a lane that fills.
+    /// Futex (low `u32`): 1 while the log-client sleeps and a lane that fills must wake it.
     pub const SLEEPING: usize = 80;
-    /// 1 once the log-client has ended in an orderly way: producers go dormant again.
+    /// 1 after an orderly shutdown of the log-client: producers become dormant again.
     pub const CLOSED: usize = 88;
-    /// 1 as soon as any producer may have been told to overwrite, for ever: then a reader must look at
-    /// [`crate::segment::lane::OLDEST`] after each copy.
+    /// 1 from the first time on that the policy allowed any producer to overwrite; never cleared. A
+    /// reader must then check [`crate::segment::lane::OLDEST`] after each copy.
     pub const OVERWRITES: usize = 96;
-    /// 0: producers look at nothing but `OPS`. 1: `OPS` is zero, and requests are recorded if `ENABLED`, `LAYERS` and
-    /// `CHOSEN` say so and the next three words do not leave them out. 3: the same, and requests are recorded with the CPU time
-    /// of their thread.
+    /// 0: producers read `OPS` only. 1: `OPS` is zero, and a request is recorded if `ENABLED`,
+    /// `LAYERS` and `CHOSEN` include it and the next three words do not exclude it. 3: like 1, and
+    /// requests are recorded with the CPU time of their thread.
     pub const FILTER: usize = 104;
-    /// Requests that took fewer ticks of the time stamp counter are left out.
+    /// Minimum duration of recorded requests, ticks of the time stamp counter.
     pub const MIN_TSC: usize = 112;
-    /// The same in nanoseconds, for producers that use `CLOCK_MONOTONIC_RAW`.
+    /// Minimum duration in nanoseconds, for producers that use `CLOCK_MONOTONIC_RAW`.
     pub const MIN_NS: usize = 120;
-    /// Requests are left out whose lot, drawn from their number and begin, has one of these bits: 2ⁿ − 1 keeps one
-    /// in 2ⁿ, in the mean.
+    /// Sample mask. A request is excluded if the hash of its number and start time has one of these
+    /// bits: 2ⁿ − 1 records one request in 2ⁿ on average.
     pub const SAMPLE: usize = 128;
-    /// 1: flight recorder; lanes are left to overwrite themselves until there is a reason to read them.
+    /// 1: flight recorder. Lanes overwrite themselves until there is a reason to read them, e.g. a
+    /// snapshot.
     pub const FLIGHT_RECORDER: usize = 136;
-    /// Counted up by whoever wants what the lanes hold now (a snapshot).
+    /// Number of snapshots requested. A process that requests a snapshot of the lanes increments
+    /// it.
     pub const SNAPSHOT: usize = 144;
-    /// The last snapshot that was taken: everything committed before it was asked for has been read.
+    /// Number of the last completed snapshot: everything committed before the request has been
+    /// read.
     pub const SNAPSHOT_DONE: usize = 152;
-    /// Records read by the last snapshot.
+    /// Number of records that the last snapshot read.
     pub const SNAPSHOT_EVENTS: usize = 160;
-    /// Ticks per second of the time stamp counter, 0 while it is not known.
+    /// Frequency of the time stamp counter, hertz; 0 while it is unknown.
     pub const TSC_HZ: usize = 168;
-    /// 1 while the segments of the node take more memory than they may: producers make no lane, and replace none by a
-    /// larger one, until they take less. Lanes that were given back are used again.
+    /// 1 while the segments of the node exceed their memory limit. Producers then create no lane
+    /// and replace none by a larger one; they still reuse released lanes.
     pub const NODE_FULL: usize = 176;
-    /// Counts up with every change of the exceptions; 0: there never was one. Producers of before there were exceptions do
-    /// not look, and follow what holds for the node.
+    /// Number of changes of the exceptions, 0 if there never was one. Producers of versions without
+    /// exceptions do not read it and follow the settings of the node.
     pub const EXCEPTIONS: usize = 184;
-    /// Exceptions in use. While there are any, `FILTER` is 1.
+    /// Number of exceptions in use. If not 0, `FILTER` is not 0.
     pub const EXCEPTED: usize = 192;
-    /// Bytes of the list at `LEFT_OUT`; 0: everybody is recorded. Stored after the list (release).
+    /// Size of the list at `LEFT_OUT`, bytes; 0 if no program is excluded. Stored after the list
+    /// (release).
     pub const LEFT_OUT_BYTES: usize = 200;
-    /// Programs and users that are not recorded, up to `OPS`, see [`super::leaves_out`].
+    /// List of the programs and users that are not recorded, up to `OPS`, see
+    /// [`super::is_excluded`].
     pub const LEFT_OUT: usize = 208;
-    /// Start of [`super::OPS_WORDS`] words: a bit per layer and operation, see [`super::op_bit`]: requests of
-    /// these are recorded, all of them. All zero: tracing is switched off, or `FILTER` is set.
+    /// Start of [`super::OPS_WORDS`] words with a bit per layer and operation, see
+    /// [`super::op_bit`]: every request of these operations is recorded. All zero if recording is
+    /// off or `FILTER` is not 0.
     pub const OPS: usize = 512;
-    /// As many words: which operations are chosen, whether or not tracing is on and their layer is recorded.
+    /// Start of [`super::OPS_WORDS`] words with the selected operations, independent of `ENABLED`
+    /// and `LAYERS`.
     pub const CHOSEN: usize = 1024;
-    /// Start of [`super::MOST_EXCEPTIONS`] entries of [`super::EXCEPTION_BYTES`] each, see [`super::exception`].
+    /// Start of [`super::MAX_EXCEPTIONS`] entries of [`super::EXCEPTION_BYTES`] each, see
+    /// [`super::exception`].
     pub const EXCEPTION: usize = 1536;
 }
 
-/// Programs of which something else is recorded than of the node: at most so many jobs and processes.
-pub const MOST_EXCEPTIONS: usize = 20;
-/// Bytes of an entry.
+/// Maximum number of exceptions: jobs and processes with settings of their own.
+pub const MAX_EXCEPTIONS: usize = 20;
+/// Size of the entry of an exception, bytes.
 pub const EXCEPTION_BYTES: usize = 128;
 const _: () = assert!(word::CHOSEN + 8 * OPS_WORDS <= word::EXCEPTION);
-const _: () = assert!(word::EXCEPTION + MOST_EXCEPTIONS * EXCEPTION_BYTES <= BYTES);
+const _: () = assert!(word::EXCEPTION + MAX_EXCEPTIONS * EXCEPTION_BYTES <= BYTES);
 
 /// Byte offsets of the `u64` words of an exception.
 pub mod exception {
-    /// [`super::ExceptionKind`]; written last, and 0 first, when an entry changes.
+    /// [`super::ExceptionKind`]. When an entry changes, it is set to 0 first and written last.
     pub const KIND: usize = 0;
     /// [`super::job_key`] of the job, or [`crate::segment::header::NONCE`] of the process.
     pub const KEY: usize = 8;
-    /// As the words of these names of the page.
+    /// Like [`super::word::ENABLED`].
     pub const ENABLED: usize = 16;
-    /// Layers.
+    /// Like [`super::word::LAYERS`].
     pub const LAYERS: usize = 24;
-    /// Shortest duration.
+    /// Like [`super::word::MIN_TSC`].
     pub const MIN_TSC: usize = 32;
-    /// Shortest duration.
+    /// Like [`super::word::MIN_NS`].
     pub const MIN_NS: usize = 40;
-    /// Sample.
+    /// Like [`super::word::SAMPLE`].
     pub const SAMPLE: usize = 48;
-    /// A word per layer up to 7: a bit per operation up to 62; bit 63 is for all further ones.
+    /// A word per layer up to 7 with a bit per operation up to 62. Bit 63 stands for all further
+    /// operations.
     pub const CHOSEN: usize = 64;
 }
 
-/// Layers that an exception tells apart; higher ones share their words.
+/// Number of layers with a word of their own in an exception. Higher layers share these words.
 const EXCEPTION_LAYERS: usize = 8;
 
-/// Whom an exception is about.
+/// Subject of an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum ExceptionKind {
     /// All processes of a job.
     Job = 1,
-    /// One process. Counts more than that of its job.
+    /// One process. Takes precedence over the exception of its job.
     Process = 2,
 }
 
-/// What stands for a job in an exception (FNV-1a of its id). Jobs that meet in one are steered together.
+/// Returns the key of a job in an exception: the 64-bit FNV-1a hash of its id. Jobs with equal
+/// hashes share an exception.
 #[must_use]
 pub const fn job_key(job: &[u8]) -> u64 {
     let (mut key, mut at) = (0xcbf2_9ce4_8422_2325_u64, 0);
@@ -150,26 +161,28 @@ pub const fn job_key(job: &[u8]) -> u64 {
     key
 }
 
-/// Where the bit of an operation is in an exception: byte offset of its word in the entry, and the bit in it.
+/// Returns the position of an operation in an exception: byte offset of its word in the entry, and
+/// the bit in it.
 #[must_use]
 pub const fn exception_bit(op: Op) -> (usize, u32) {
     let bit = if op.number < 63 { op.number as u32 } else { 63 };
     (exception::CHOSEN + 8 * (op.layer as usize % EXCEPTION_LAYERS), bit)
 }
 
-/// Layers that [`word::OPS`] has bits for; higher ones share the bits of these.
+/// Number of layers with bits of their own in [`word::OPS`]. Higher layers share these bits.
 pub const OPS_LAYERS: usize = 16;
-/// Words of [`word::OPS`]: 256 bits per layer.
+/// Number of words at [`word::OPS`]: 256 bits per layer.
 pub const OPS_WORDS: usize = OPS_LAYERS * 4;
 const _: () = assert!(word::OPS + 8 * OPS_WORDS <= word::CHOSEN);
 
-/// Room for the list at [`word::LEFT_OUT`].
-pub const MAX_LEFT_OUT: usize = word::OPS - word::LEFT_OUT;
+/// Maximum size of the list at [`word::LEFT_OUT`], bytes.
+pub const MAX_EXCLUSION_BYTES: usize = word::OPS - word::LEFT_OUT;
 
-/// The list of those who are not recorded, as bytes. A program is a name or, with a slash, a whole path; a user is a number.
-/// `None`: too long.
+/// Returns the list of excluded programs and users: per program `p` and its name or, if it contains
+/// a slash, its whole path; per user `u` and the decimal user id; each followed by a zero byte.
+/// `None` if it exceeds [`MAX_EXCLUSION_BYTES`].
 #[must_use]
-pub fn left_out(programs: &[impl AsRef<[u8]>], users: &[u32]) -> Option<Vec<u8>> {
+pub fn exclusion_list(programs: &[impl AsRef<[u8]>], users: &[u32]) -> Option<Vec<u8>> {
     let mut list = Vec::new();
     for program in programs {
         list.push(b'p');
@@ -180,26 +193,28 @@ pub fn left_out(programs: &[impl AsRef<[u8]>], users: &[u32]) -> Option<Vec<u8>>
         list.extend_from_slice(format!("u{user}").as_bytes());
         list.push(0);
     }
-    (list.len() <= MAX_LEFT_OUT).then_some(list)
+    (list.len() <= MAX_EXCLUSION_BYTES).then_some(list)
 }
 
-/// True if the list names the program with this executable, or this user.
+/// Returns true if a list of [`exclusion_list`] contains the program with this executable, or this
+/// user.
 #[must_use]
-pub fn leaves_out(list: &[u8], exe: &[u8], user: u32) -> bool {
+pub fn is_excluded(list: &[u8], exe: &[u8], user: u32) -> bool {
     let name = exe.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     list.split(|byte| *byte == 0).any(|entry| match entry.split_first() {
         Some((b'p', program)) if program.contains(&b'/') => program == exe,
         Some((b'p', program)) => !program.is_empty() && program == name,
-        Some((b'u', digits)) => number(digits) == Some(user),
+        Some((b'u', digits)) => parse_user(digits) == Some(user),
         _ => false,
     })
 }
 
-fn number(digits: &[u8]) -> Option<u32> {
+fn parse_user(digits: &[u8]) -> Option<u32> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Where the bit of an operation is: byte offset of its word in the page, and the bit in it.
+/// Returns the position of an operation at [`word::OPS`]: byte offset of its word in the page, and
+/// the bit in it.
 #[inline(always)]
 #[must_use]
 pub const fn op_bit(op: Op) -> (usize, u32) {
@@ -207,39 +222,40 @@ pub const fn op_bit(op: Op) -> (usize, u32) {
     (word::OPS + 8 * word, op.number as u32 % 64)
 }
 
-/// What the page tells producers to do; the words that change while a log-client runs are not part of it.
+/// Settings of the page. The words that change while a log-client runs are not part of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Whether anything is recorded.
+    /// Recording is on.
     pub enabled: bool,
-    /// Bit per layer number.
+    /// Recorded layers, a bit per layer number.
     pub layers: u64,
-    /// Bit per layer and operation, see [`op_bit`].
+    /// Selected operations, a bit per layer and operation, see [`op_bit`].
     pub chosen: [u64; OPS_WORDS],
-    /// When a lane is full.
+    /// Policy for a full lane.
     pub when_full: WhenFull,
     /// Longest wait of [`WhenFull::Wait`], nanoseconds.
     pub wait_ns: u64,
     /// Slots of a thread's first lane.
     pub lane_slots: u64,
-    /// Slots up to which lanes grow.
+    /// Maximum number of slots to which lanes grow.
     pub lane_slots_max: u64,
-    /// Bytes of shared memory one process may claim.
+    /// Maximum shared memory of one process, bytes.
     pub process_bytes: u64,
-    /// Requests that took less are left out, nanoseconds.
+    /// Minimum duration of recorded requests, nanoseconds.
     pub min_duration_ns: u64,
-    /// One request in 2ⁿ is kept.
+    /// One request in 2ⁿ is recorded; this is n.
     pub sample_shift: u32,
-    /// Lanes are read only when there is a reason.
+    /// Flight recorder: lanes are read only when there is a reason, e.g. a snapshot.
     pub flight_recorder: bool,
-    /// There are programs of which something else is recorded.
+    /// Some jobs or processes have settings of their own.
     pub excepted: bool,
-    /// Requests are recorded with the CPU time of their thread, which takes a system call and a second slot for each.
+    /// Requests are recorded with the CPU time of their thread. This takes a system call and a
+    /// second slot per request.
     pub cpu_time: bool,
 }
 
 impl Default for Settings {
-    /// Everything is recorded, nothing waits.
+    /// Every request is recorded, and no producer waits.
     fn default() -> Settings {
         Settings {
             enabled: true,
@@ -260,7 +276,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Reads the settings of a page whose word at byte offset `at` is `get(at)`.
+    /// Reads the settings of a page. `get` returns the word at a byte offset.
     #[must_use]
     pub fn read(get: impl Fn(usize) -> u64) -> Settings {
         Settings {
@@ -280,10 +296,10 @@ impl Settings {
         }
     }
 
-    /// The words of the page, as byte offsets and values, in the order in which to store them. `tsc_hz`: ticks
-    /// per second of the time stamp counter, 0 if it is not known.
+    /// Returns the words of the page as byte offsets and values, in the order in which they must be
+    /// stored. `tsc_hz` is the frequency of the time stamp counter in hertz, 0 if unknown.
     ///
-    /// [`word::OVERWRITES`] is among them only if it has to become 1.
+    /// [`word::OVERWRITES`] is included only if it must become 1.
     pub fn words(&self, tsc_hz: u64) -> impl Iterator<Item = (usize, u64)> {
         let sample = self.sample_mask();
         let overwrites = self.when_full == WhenFull::OverwriteOldest;
@@ -316,8 +332,8 @@ impl Settings {
             .chain(ops)
     }
 
-    /// The words of an exception, but for its kind and key: byte offsets in the entry, and values. Policy and lanes are
-    /// the node's.
+    /// Returns the words of an exception, without its kind and key, as byte offsets in the entry
+    /// and values. The policy for full lanes and the sizes of lanes are always those of the node.
     pub fn exception_words(&self, tsc_hz: u64) -> impl Iterator<Item = (usize, u64)> {
         let words = [
             (exception::ENABLED, u64::from(self.enabled)),
@@ -343,7 +359,7 @@ impl Settings {
         (1 << self.sample_shift.min(31)) - 1
     }
 
-    /// Chooses an operation, or leaves it out.
+    /// Adds an operation to the selected ones, or removes it.
     pub fn choose(&mut self, op: Op, recorded: bool) {
         let (at, bit) = op_bit(op);
         let word = &mut self.chosen[(at - word::OPS) / 8];
@@ -351,22 +367,23 @@ impl Settings {
     }
 }
 
-/// What a producer does when its lane is full and cannot grow.
+/// Policy of a producer whose lane is full and cannot grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum WhenFull {
-    /// Drop the new record and count it. The application never waits.
+    /// Drop the new record and count it. The program never waits.
     DropNewest = 0,
-    /// Wait for the log-client, at most [`word::WAIT_NS`], then drop and count. For `miot run`, where
-    /// a complete trace is worth a slower program.
+    /// Wait for the log-client, at most [`word::WAIT_NS`], then drop the new record and count it.
+    /// For `miot run`, where a complete trace is more important than the speed of the program.
     Wait = 1,
-    /// Overwrite the oldest record. What was overwritten before it was read is counted as lost, exactly, by the
-    /// attempt numbers. Lanes do not grow: their first size says how much history a thread keeps.
+    /// Overwrite the oldest record. The attempt numbers give the exact number of records that were
+    /// overwritten before they were read; they count as lost. Lanes do not grow: their first size
+    /// determines how much history a thread keeps.
     OverwriteOldest = 2,
 }
 
 impl WhenFull {
-    /// The policy with this number; unknown ones are the default.
+    /// Returns the policy with this number; [`WhenFull::DropNewest`] for an unknown number.
     #[must_use]
     pub fn from_number(number: u64) -> WhenFull {
         match number {
@@ -394,8 +411,8 @@ mod tests {
     }
 
     #[test]
-    fn programs_and_users_are_left_out_by_name_path_and_number() {
-        let list = left_out(&["sshd", "/usr/bin/rsync"], &[0, 996]).unwrap_or_default();
+    fn exclusion_matches_name_path_and_user() {
+        let list = exclusion_list(&["sshd", "/usr/bin/rsync"], &[0, 996]).unwrap_or_default();
         for (exe, user, expected) in [
             ("/usr/sbin/sshd", 1000, true),
             ("/usr/sbin/sshd2", 1000, false),
@@ -406,14 +423,14 @@ mod tests {
             ("/usr/bin/cat", 99, false),
             ("", 1000, false),
         ] {
-            assert_eq!(leaves_out(&list, exe.as_bytes(), user), expected, "{exe} {user}");
+            assert_eq!(is_excluded(&list, exe.as_bytes(), user), expected, "{exe} {user}");
         }
-        assert!(!leaves_out(b"", b"/usr/sbin/sshd", 0));
-        assert_eq!(left_out(&[vec![b'x'; MAX_LEFT_OUT]], &[]), None);
+        assert!(!is_excluded(b"", b"/usr/sbin/sshd", 0));
+        assert_eq!(exclusion_list(&[vec![b'x'; MAX_EXCLUSION_BYTES]], &[]), None);
     }
 
     #[test]
-    fn settings_survive_the_page() {
+    fn settings_round_trip_through_page() {
         let mut settings = Settings {
             when_full: WhenFull::OverwriteOldest,
             min_duration_ns: 500,
@@ -431,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_says_of_each_operation_what_its_settings_say() {
+    fn exception_has_bit_per_operation() {
         let mut settings = Settings { sample_shift: 2, min_duration_ns: 10, ..Settings::default() };
         settings.choose(posix::READ, false);
         settings.choose(Op { layer: Layer::Client as u8, number: 200 }, true);
@@ -449,12 +466,12 @@ mod tests {
         );
         assert!(words.iter().all(|(at, _)| *at < EXCEPTION_BYTES));
         let excepted = page(&Settings { excepted: true, ..Settings::default() });
-        assert!(!recorded(&excepted, posix::READ), "each request looks closer");
+        assert!(!recorded(&excepted, posix::READ), "with an exception, producers check each request");
         assert_eq!(excepted[word::FILTER / 8], 1);
     }
 
     #[test]
-    fn an_operation_is_recorded_if_it_is_chosen_its_layer_is_and_tracing_is_on() {
+    fn recording_requires_operation_layer_and_enabled() {
         let mut settings = Settings { layers: 1 << Layer::Posix as u64, ..Settings::default() };
         settings.choose(posix::READ, false);
         let on = page(&settings);

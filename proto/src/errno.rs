@@ -1,8 +1,8 @@
-//! Names of error numbers, as manual pages and strace have them: all that Linux has.
+//! Names of the error numbers of Linux, as in errno(3) and strace.
 
 macro_rules! names {
     ($($name:ident = $number:literal)*) => {
-        /// Numbers and names, in order of the numbers.
+        /// All numbers and names, in ascending order of the numbers.
         pub const ALL: &[(i32, &str)] = &[$(($number, stringify!($name)),)*];
     };
 }
@@ -26,21 +26,21 @@ names! {
     ENOTRECOVERABLE = 131 ERFKILL = 132 EHWPOISON = 133
 }
 
-/// Other names of the same numbers.
+/// Second names of some numbers.
 const ALIASES: [(i32, &str); 3] = [(11, "EWOULDBLOCK"), (35, "EDEADLOCK"), (95, "ENOTSUP")];
 
-/// The name of a positive error number.
+/// Returns the name of a positive error number; `None` if Linux does not define it.
 #[must_use]
 pub fn name(number: i64) -> Option<&'static str> {
     let number = i32::try_from(number).ok()?;
-    let at = ALL.binary_search_by_key(&number, |(known, _)| *known).ok()?;
-    Some(ALL[at].1)
+    let index = ALL.binary_search_by_key(&number, |(entry, _)| *entry).ok()?;
+    Some(ALL[index].1)
 }
 
-/// The number that a name stands for.
+/// Returns the number of a name; `None` if Linux does not define it.
 #[must_use]
 pub fn number(name: &str) -> Option<i32> {
-    ALL.iter().chain(&ALIASES).find(|(_, known)| *known == name).map(|(number, _)| *number)
+    ALL.iter().chain(&ALIASES).find(|(_, entry)| *entry == name).map(|(number, _)| *number)
 }
 
 #[cfg(test)]
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_has_its_name_and_each_name_its_number() {
+    fn numbers_and_names_map_to_each_other() {
         assert!(ALL.is_sorted_by(|(one, _), (other, _)| one < other));
         assert_eq!((ALL.len(), ALL[0].0, ALL[ALL.len() - 1].0), (131, 1, 133));
         for (known, text) in ALL {

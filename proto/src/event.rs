@@ -1,49 +1,49 @@
 //! The 64-byte event record.
 //!
-//! **Do not add, remove or reorder fields: this layout is fixed for the major version of the segment.**
-//!
-//! A record is one slot of eight little-endian `u64` words, followed by as many continuation slots as
-//! its extension needs. All slots of a record become visible with one store.
+//! **Do not add, remove or reorder fields: this layout is fixed for the major version of the
+//! segment.** A record is one slot of eight little-endian `u64` words, followed by the continuation
+//! slots of its extension, if it has one. All slots of a record become visible with one store.
 //!
 //! ```text
 //! word 0   bits 0-7 kind · 8-15 slots of the record (1..=MAX_SLOTS) · 16-23 layer · 24-31 operation
-//!          bits 32-63 request number: given at the request's begin, counts up per thread, never 0; 0 in a
-//!          record that is no request
+//!          bits 32-63 request number: assigned at the start of the request, ascending per thread, never 0;
+//!          0 in a record that is not a request
 //! word 1   completion time, raw clock ticks
 //! word 2   bits 0-47 duration in ticks (saturating) · bits 48-63 flags
-//! word 3   file handle id (a new one per open, counts up per process; 0 = none)
-//! word 4   offset, or the operation's own (see op::Args)
-//! word 5   length asked for, or the operation's own
+//! word 3   file handle (a new number per open, ascending per process; 0 = none)
+//! word 4   offset, or an argument of the operation (see op::ArgMeaning)
+//! word 5   requested length, or an argument of the operation
 //! word 6   result: bytes moved or another value; negative = −errno
-//! word 7   bits 0-31 attempt number of the lane, modulo 2³²: counts every record the lane was asked to
-//!          take, so that a gap between two records is the exact number lost there
-//!          bits 32-63 request number of the enclosing request of the same thread (0 = none)
+//! word 7   bits 0-31 attempt number of the lane, modulo 2³²: counts every record that was offered to the
+//!          lane, so that a gap between two records is the exact number lost there
+//!          bits 32-63 request number of the parent on the same thread (0 = none)
 //! ```
 //!
-//! The extension, when the record has more than one slot, starts right after the first slot:
+//! The extension of a record with more than one slot starts directly after the first slot:
 //!
 //! ```text
 //! u16 length of path 1 · u16 length of path 2 · u8 present words (see Ext) · 3 bytes zero
 //! one u64 per bit set in `present words`, in bit order
-//! bytes of path 1, bytes of path 2, zeros up to the end of the slot
+//! bytes of path 1, bytes of path 2, zeros to the end of the slot
 //! ```
 
 use crate::op::Op;
 
-/// Words in a slot.
+/// Number of words in a slot.
 pub const WORDS: usize = 8;
-/// Bytes in a slot.
+/// Size of a slot, bytes.
 pub const SLOT_BYTES: usize = WORDS * 8;
 /// One slot.
 pub type Slot = [u64; WORDS];
 
-/// Longest path recorded, in bytes: Linux's `PATH_MAX`. Longer ones are cut and flagged.
+/// Longest recorded path, bytes: `PATH_MAX` of Linux. Longer paths are truncated and flagged.
 pub const MAX_PATH: usize = 4096;
-/// Largest record: the first slot and an extension with two full paths and all words.
+/// Number of slots of the largest record: the first slot and an extension with all words and two
+/// paths of [`MAX_PATH`].
 pub const MAX_SLOTS: usize = 1 + (EXT_HEADER + 8 * EXT_WORDS + 2 * MAX_PATH).div_ceil(SLOT_BYTES);
 
 const EXT_HEADER: usize = 8;
-/// Bits of the words of an extension, which are also their places in [`Ext::words`].
+/// Numbers of the words of an extension: bits of `present words` and indexes in [`Ext::words`].
 pub mod word {
     /// See [`super::Ext::handle2`].
     pub const HANDLE2: usize = 0;
@@ -63,188 +63,197 @@ pub mod word {
     pub const TYPE_EXTENT: usize = 7;
 }
 
-/// Words that an extension can have.
+/// Maximum number of words in an extension.
 pub const EXT_WORDS: usize = 8;
-/// Longest duration of a record, ticks; longer ones are flagged [`flag::DURATION_SATURATED`].
+/// Longest duration of a record, ticks. A longer one is stored as this and flagged
+/// [`flag::DURATION_SATURATED`].
 pub const MAX_DURATION: u64 = (1 << 48) - 1;
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum RecordKind {
     /// A completed request.
     Request = 1,
-    /// Says which path a handle stands for, where no open event could say it: a descriptor opened
-    /// before the hook, inherited through `fork` or `exec`, or whose open event was lost.
+    /// The path of a handle without a recorded open: a descriptor opened before the hook was
+    /// active, inherited through `fork` or `exec`, or whose open event was lost.
     File = 2,
 }
 
-impl Kind {
-    /// The kind with this number, if this version knows it.
+impl RecordKind {
+    /// Returns the kind with this number; `None` if this version does not define it.
     #[must_use]
-    pub fn from_number(number: u8) -> Option<Kind> {
+    pub fn from_number(number: u8) -> Option<RecordKind> {
         match number {
-            1 => Some(Kind::Request),
-            2 => Some(Kind::File),
+            1 => Some(RecordKind::Request),
+            2 => Some(RecordKind::File),
             _ => None,
         }
     }
 }
 
-/// Bits of the flags of an event.
+/// Bits of [`Event::flags`].
 pub mod flag {
-    /// A path was longer than [`super::MAX_PATH`] and was cut.
+    /// A path was longer than [`super::MAX_PATH`] and was truncated.
     pub const PATH_CUT: u16 = 1 << 0;
-    /// The offset was asked of the kernel after the request, because the position is shared with
-    /// another process or the file is opened for appending.
+    /// The offset was queried from the kernel after the request, because another process shares the
+    /// position or the file is open for appending.
     pub const OFFSET_QUERIED: u16 = 1 << 1;
-    /// The request was completed asynchronously: begin and end on different calls.
+    /// The request completed asynchronously: it starts and ends in different calls.
     pub const ASYNC: u16 = 1 << 2;
-    /// The request never completed: its thread or process died in it.
+    /// The request never completed: its thread or process ended during it.
     pub const INTERRUPTED: u16 = 1 << 3;
-    /// The file is opened for appending.
+    /// The file is open for appending.
     pub const APPEND: u16 = 1 << 4;
     /// The request bypasses the page cache (`O_DIRECT`).
     pub const DIRECT: u16 = 1 << 5;
-    /// The duration did not fit 48 bits and stands at its maximum.
+    /// The duration exceeded 48 bits and is stored as [`super::MAX_DURATION`].
     pub const DURATION_SATURATED: u16 = 1 << 6;
-    /// Set by the log-server: the event came after its time had already been merged.
+    /// Set by the log-server: the event arrived after the merge had passed its time (late event).
     pub const LATE: u16 = 1 << 7;
-    /// Bits 8-13 belong to the operation, of the messages of a debug log bit 14, too. `mmap`: PROT_READ, PROT_WRITE, PROT_EXEC, MAP_SHARED. `close_range`: its flags. Reads and writes:
-    /// [`UNALIGNED`].
+    /// First bit of those with a meaning per operation: bits 8-13, for debug messages also bit 14.
+    /// `mmap`: PROT_READ, PROT_WRITE, PROT_EXEC, MAP_SHARED. `close_range`: its flags. Reads and
+    /// writes: [`UNALIGNED`].
     pub const OP_SHIFT: u32 = 8;
-    /// Of reads and writes: the buffer (of several the first) does not begin at a multiple of [`MEMORY_ALIGNMENT`].
+    /// Reads and writes: the address of the (first) buffer is not a multiple of
+    /// [`MEMORY_ALIGNMENT`].
     pub const UNALIGNED: u16 = 1 << OP_SHIFT;
-    /// Bytes; what Darshan takes if it was not built otherwise (`--with-mem-align`).
+    /// Memory alignment of [`UNALIGNED`], bytes: Darshan's default (`--with-mem-align`).
     pub const MEMORY_ALIGNMENT: usize = 8;
-    /// Set by the tiers, never by a producer: `time` is not when the request completed, see [`moved`].
+    /// Set by log-client or log-server, never by a producer: `time` is not the completion time of
+    /// the request, see [`moved_bit`].
     pub const MOVED: u16 = 1 << 14;
-    /// The bit that says that the completion time of an event of this operation was moved: it lay before that of the event
-    /// before it in its stream, before what its node had promised, or in the future. [`MOVED`], but for the messages of a
-    /// debug log, whose bits 8-14 are in use: there it is bit 1, which says nothing of them otherwise.
+    /// Returns the flag of an event of this operation whose completion time was changed because it
+    /// was before that of the previous event of its stream, before the watermark of its node, or in
+    /// the future. This is [`MOVED`], except for debug messages, whose bits 8-14 are in use: for
+    /// them it is bit 1, which has no other meaning there.
     #[inline]
     #[must_use]
-    pub const fn moved(op: crate::op::Op) -> u16 {
+    pub const fn moved_bit(op: crate::op::Op) -> u16 {
         let debug = crate::op::app::DEBUG;
         if op.layer == debug.layer && op.number == debug.number { OFFSET_QUERIED } else { MOVED }
     }
-    /// Set by the log-server: two nanoseconds of the node's clock fall on one of the trace, and this event is of the
-    /// later one. With it the node's own time can be had back exactly.
+    /// Set by the log-server: two nanoseconds of the node's clock map to one of the trace, and this
+    /// event belongs to the later one. With it, the node's own time can be restored exactly.
     pub const TIE: u16 = 1 << 15;
 }
 
-/// The value of offset, length or handle that means "none": not every request has one.
+/// Value of an offset, length or handle that a request does not have.
 pub const NONE: u64 = u64::MAX;
 
-/// A record as the producer fills it, apart from what the lane adds (kind and slots, attempt number).
+/// Record as the producer fills it, without the fields that the lane adds (kind, number of slots,
+/// attempt number).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Which operation, in which layer.
+    /// Layer and operation.
     pub op: Op,
-    /// Number of this request in its lane, given at its begin.
+    /// Number of this request in its lane, assigned at its start.
     pub request: u32,
-    /// Number of the enclosing request, 0 if none.
+    /// Request number of the parent, 0 if none.
     pub enclosing: u32,
-    /// Completion time in raw ticks.
+    /// Completion time, raw ticks.
     pub end: u64,
-    /// Duration in ticks.
+    /// Duration, ticks.
     pub duration: u64,
     /// See [`flag`].
     pub flags: u16,
     /// Handle of the file, 0 if none.
     pub handle: u64,
-    /// See [`crate::op::Args`]; [`NONE`] if unused or unknown.
+    /// See [`crate::op::ArgMeaning`]; [`NONE`] if unused or unknown.
     pub offset: u64,
-    /// See [`crate::op::Args`]; [`NONE`] if unused.
+    /// See [`crate::op::ArgMeaning`]; [`NONE`] if unused.
     pub length: u64,
-    /// See [`crate::op::Res`]; negative = −errno.
+    /// See [`crate::op::ResultMeaning`]; negative = −errno.
     pub result: i64,
 }
 
-/// The optional part of a record.
+/// Extension of a record: its optional part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Ext<'a> {
-    /// Bit 0: the other file of `copy_file_range`, `sendfile`, `splice`: the one read from.
+    /// Bit 0: handle of the file that `copy_file_range`, `sendfile` or `splice` reads from.
     pub handle2: Option<u64>,
-    /// Bit 1: the offset in the other file.
+    /// Bit 1: offset in that file.
     pub offset2: Option<u64>,
     /// Bit 2: CPU time of the thread at completion, nanoseconds.
     pub cpu_time: Option<u64>,
-    /// Bit 3: on whose behalf the request was made: by a file-system client, or by a library in another thread or later.
+    /// Bit 3: thread and user for which a file-system client made the request, or a library in
+    /// another thread or at a later time.
     pub caller: Option<Caller>,
-    /// Bit 4: the communicator that the file was opened with (MPI-IO).
+    /// Bit 4: communicator with which the file was opened (MPI-IO).
     pub communicator: Option<Communicator>,
-    /// Bit 5: the offset as the program gave it, in elementary types of the view (MPI-IO).
+    /// Bit 5: offset as the program passed it, in elementary types of the view (MPI-IO).
     pub etypes: Option<u64>,
-    /// Bit 6: bytes of one element of the datatype, of the file type where a view is set (MPI-IO).
+    /// Bit 6: size of one element of the datatype, or of the file type if a view is set, bytes
+    /// (MPI-IO).
     pub type_size: Option<u64>,
-    /// Bit 7: extent of that type, bytes.
+    /// Bit 7: extent of that type, bytes (MPI-IO).
     pub type_extent: Option<u64>,
-    /// The path of the request, absolute where the hook could make it so; not necessarily UTF-8.
+    /// Path of the request, absolute if the hook could resolve it; not necessarily UTF-8.
     pub path1: &'a [u8],
-    /// The second path (the new name of a rename), the name of an extended attribute, or the view that is set: the
-    /// representation, a space, and the blocks of the file type as `offset:bytes`, separated by commas.
+    /// Second path (the new name of a rename), name of an extended attribute, or the new view: the
+    /// data representation, a space, and the blocks of the file type as `offset:bytes`, separated
+    /// by commas.
     pub path2: &'a [u8],
 }
 
-/// Who asked a file-system client for something.
+/// Thread and user for which a request was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Thread id (what the kernel tells a FUSE file system), 0 if it is not known.
+    /// Thread id (as the kernel passes it to a FUSE file system), 0 if unknown.
     pub tid: u32,
-    /// User id, [`Caller::UNKNOWN`] if it is not known.
+    /// User id, [`Caller::UNKNOWN`] if unknown.
     pub uid: u32,
 }
 
-/// The communicator that a file was opened with.
+/// Communicator with which a file was opened (MPI-IO).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Communicator {
-    /// Rank of the process in it.
+    /// Rank of the process in the communicator.
     pub rank: u32,
-    /// How many processes it has.
+    /// Number of processes in the communicator.
     pub size: u32,
 }
 
 impl Caller {
-    /// User that is not known.
+    /// User id of an unknown user.
     pub const UNKNOWN: u32 = u32::MAX;
 
-    /// The word of the extension: thread in the low half, user in the high one.
+    /// Returns the word of the extension: thread in the low half, user in the high one.
     #[must_use]
     pub const fn word(self) -> u64 {
         self.tid as u64 | (self.uid as u64) << 32
     }
 
-    /// What [`word`](Self::word) gave.
+    /// Inverse of [`word`](Self::word).
     #[must_use]
-    pub const fn of_word(word: u64) -> Caller {
+    pub const fn from_word(word: u64) -> Caller {
         Caller { tid: word as u32, uid: (word >> 32) as u32 }
     }
 }
 
 impl Communicator {
-    /// The word of the extension: rank in the low half, size in the high one.
+    /// Returns the word of the extension: rank in the low half, size in the high one.
     #[must_use]
     pub const fn word(self) -> u64 {
         self.rank as u64 | (self.size as u64) << 32
     }
 
-    /// What [`word`](Self::word) gave.
+    /// Inverse of [`word`](Self::word).
     #[must_use]
-    pub const fn of_word(word: u64) -> Communicator {
+    pub const fn from_word(word: u64) -> Communicator {
         Communicator { rank: word as u32, size: (word >> 32) as u32 }
     }
 }
 
 impl Ext<'_> {
-    /// True if there is nothing to record.
+    /// Returns true if there is neither a word nor a path.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words().iter().all(Option::is_none) && self.path1.is_empty() && self.path2.is_empty()
     }
 
-    /// The words of the extension, by the number of their bit.
+    /// Returns the words of the extension, indexed by [`word`].
     #[inline]
     #[must_use]
     pub fn words(&self) -> [Option<u64>; EXT_WORDS] {
@@ -266,10 +275,11 @@ impl Ext<'_> {
 }
 
 impl Event {
-    /// The first slot of the record.
+    /// Returns the first slot of the record. A duration above [`MAX_DURATION`] is saturated and
+    /// flagged.
     #[inline(always)]
     #[must_use]
-    pub fn slot(&self, kind: Kind, slots: u8, attempt: u32) -> Slot {
+    pub fn slot(&self, kind: RecordKind, slots: u8, attempt: u32) -> Slot {
         let (duration, saturated) = if self.duration <= MAX_DURATION {
             (self.duration, 0)
         } else {
@@ -291,8 +301,8 @@ impl Event {
         ]
     }
 
-    /// Reads the first slot of a record. Any bits give an event: whether they make sense is for the
-    /// caller to check.
+    /// Decodes the first slot of a record. Any bits result in an event: the caller must check that
+    /// its values are valid.
     #[inline]
     #[must_use]
     pub fn from_slot(slot: &Slot) -> Event {
@@ -311,38 +321,38 @@ impl Event {
     }
 }
 
-/// Kind byte of a first slot.
+/// Returns the kind byte of a first slot.
 #[inline]
 #[must_use]
 pub fn kind_of(slot: &Slot) -> u8 {
     slot[0] as u8
 }
 
-/// Slot count of a first slot; a valid one is in `1..=MAX_SLOTS`.
+/// Returns the number of slots in a first slot; a valid one is in `1..=MAX_SLOTS`.
 #[inline]
 #[must_use]
 pub fn slots_of(slot: &Slot) -> usize {
     usize::from((slot[0] >> 8) as u8)
 }
 
-/// Attempt number of a first slot, modulo 2³².
+/// Returns the attempt number of a first slot, modulo 2³².
 #[inline]
 #[must_use]
 pub fn attempt_of(slot: &Slot) -> u32 {
     slot[7] as u32
 }
 
-/// Slots a record with this extension takes, the first included.
+/// Returns the number of slots of a record with this extension, including the first slot.
 #[inline]
 #[must_use]
 pub fn slots_for(ext: &Ext<'_>) -> usize {
     if ext.is_empty() { 1 } else { 1 + ext.bytes().div_ceil(SLOT_BYTES) }
 }
 
-/// Writes an extension word by word, through `put(slot index from 1, word index, value)`.
+/// Writes an extension word by word through `put(slot index from 1, word index, value)`.
 ///
-/// Paths longer than [`MAX_PATH`] are cut; the caller sets [`flag::PATH_CUT`] (see [`cut`]).
-pub fn put_ext(ext: &Ext<'_>, mut put: impl FnMut(usize, usize, u64)) {
+/// The paths must be at most [`MAX_PATH`] bytes long, see [`truncate_path`].
+pub fn write_ext(ext: &Ext<'_>, mut put: impl FnMut(usize, usize, u64)) {
     let words = ext.words();
     let mut present = 0u64;
     for (bit, word) in words.iter().enumerate() {
@@ -355,7 +365,8 @@ pub fn put_ext(ext: &Ext<'_>, mut put: impl FnMut(usize, usize, u64)) {
     };
     next(ext.path1.len() as u64 | (ext.path2.len() as u64) << 16 | present << 32);
     words.iter().flatten().for_each(|w| next(*w));
-    // The second path follows the first without a gap: its words start with the bytes that are left.
+    // The second path follows the first without a gap: its words start with the remaining bytes of
+    // the first.
     let (mut pending, mut bits) = (0u64, 0);
     for path in [ext.path1, ext.path2] {
         let (whole, rest) = path.as_chunks::<8>();
@@ -382,20 +393,19 @@ pub fn put_ext(ext: &Ext<'_>, mut put: impl FnMut(usize, usize, u64)) {
     }
 }
 
-/// The part of a path that fits a record, and [`flag::PATH_CUT`] if some of it did not.
+/// Returns the part of a path that fits a record, and [`flag::PATH_CUT`] if that is not all of it,
+/// otherwise 0.
 #[inline]
 #[must_use]
-pub fn cut(path: &[u8]) -> (&[u8], u16) {
+pub fn truncate_path(path: &[u8]) -> (&[u8], u16) {
     match path.get(..MAX_PATH) {
         Some(head) if path.len() > MAX_PATH => (head, flag::PATH_CUT),
         _ => (path, 0),
     }
 }
 
-/// Reads the extension of a record from its continuation slots, given as bytes.
-///
-/// # Errors
-/// `None` if lengths or words do not fit the bytes; such a record comes from a broken producer.
+/// Decodes the extension of a record from the bytes of its continuation slots. Returns `None` if
+/// the lengths or words exceed the bytes, as in a record of a faulty producer.
 #[must_use]
 pub fn ext_from_bytes(bytes: &[u8]) -> Option<Ext<'_>> {
     let header = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
@@ -413,8 +423,8 @@ pub fn ext_from_bytes(bytes: &[u8]) -> Option<Ext<'_>> {
         handle2: words[word::HANDLE2],
         offset2: words[word::OFFSET2],
         cpu_time: words[word::CPU_TIME],
-        caller: words[word::CALLER].map(Caller::of_word),
-        communicator: words[word::COMMUNICATOR].map(Communicator::of_word),
+        caller: words[word::CALLER].map(Caller::from_word),
+        communicator: words[word::COMMUNICATOR].map(Communicator::from_word),
         etypes: words[word::ETYPES],
         type_size: words[word::TYPE_SIZE],
         type_extent: words[word::TYPE_EXTENT],
@@ -432,18 +442,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_event_survives_its_slot(
+        fn event_round_trips_through_slot(
             layer: u8, number: u8, request: u32, enclosing: u32, end: u64, duration in 0..=MAX_DURATION,
             flags: u16, handle: u64, offset: u64, length: u64, result: i64, slots in 1..=MAX_SLOTS as u8, attempt: u32,
         ) {
             let event = Event { op: Op { layer, number }, request, enclosing, end, duration, flags, handle, offset, length, result };
-            let slot = event.slot(Kind::Request, slots, attempt);
+            let slot = event.slot(RecordKind::Request, slots, attempt);
             prop_assert_eq!(Event::from_slot(&slot), event);
             prop_assert_eq!((kind_of(&slot), slots_of(&slot), attempt_of(&slot)), (1, usize::from(slots), attempt));
         }
 
         #[test]
-        fn an_extension_survives_its_slots(
+        fn extension_round_trips_through_slots(
             words: [Option<u64>; EXT_WORDS],
             path1 in prop::collection::vec(any::<u8>(), 0..=MAX_PATH), path2 in prop::collection::vec(any::<u8>(), 0..200),
         ) {
@@ -451,8 +461,8 @@ mod tests {
                 handle2: words[word::HANDLE2],
                 offset2: words[word::OFFSET2],
                 cpu_time: words[word::CPU_TIME],
-                caller: words[word::CALLER].map(Caller::of_word),
-                communicator: words[word::COMMUNICATOR].map(Communicator::of_word),
+                caller: words[word::CALLER].map(Caller::from_word),
+                communicator: words[word::COMMUNICATOR].map(Communicator::from_word),
                 etypes: words[word::ETYPES],
                 type_size: words[word::TYPE_SIZE],
                 type_extent: words[word::TYPE_EXTENT],
@@ -466,7 +476,7 @@ mod tests {
                 return Ok(());
             }
             let mut bytes = vec![0xffu8; (slots - 1) * SLOT_BYTES];
-            put_ext(&ext, |slot, word, value| {
+            write_ext(&ext, |slot, word, value| {
                 let at = (slot - 1) * SLOT_BYTES + word * 8;
                 bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
             });
@@ -474,13 +484,13 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
             let _ = ext_from_bytes(&bytes);
         }
     }
 
     #[test]
-    fn a_long_duration_saturates_and_says_so() {
+    fn long_duration_saturates_with_flag() {
         let event = Event {
             op: crate::op::posix::READ,
             request: 1,
@@ -493,7 +503,7 @@ mod tests {
             length: NONE,
             result: 0,
         };
-        let back = Event::from_slot(&event.slot(Kind::Request, 1, 0));
+        let back = Event::from_slot(&event.slot(RecordKind::Request, 1, 0));
         assert_eq!((back.duration, back.flags), (MAX_DURATION, flag::DURATION_SATURATED));
     }
 }

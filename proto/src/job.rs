@@ -1,54 +1,56 @@
-//! What a process belongs to: the job of a batch system, a step of it, a user, a control group, a mount namespace.
-//!
-//! It travels as one byte string of texts with a NUL between them, in the order of the fields of [`Job`]; empty ones at
-//! the end are left out. The producer writes the first three, from its environment, into the header of its segment; the
-//! log-client adds what the kernel says. A string without NUL is an id alone, which is what older versions wrote.
+//! Origin of a process: the job of a batch system and its step, the user, the control group, the
+//! mounts it sees. It is encoded as one byte string: texts separated by NUL, in the order of the
+//! fields of [`Job`], without empty ones at the end. The producer writes the first three fields,
+//! from its environment, to the header of its segment. The log-client adds those that it gets from
+//! the in_kernel. A string without NUL is an id only, as older versions wrote it.
 
-/// See the module. Empty: not known.
+/// Origin of a process, see the module. An empty field is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Job<'a> {
-    /// Id, as the batch system writes it.
+    /// Job id in the notation of the batch system.
     pub id: &'a [u8],
-    /// Whose id it is: a name of [`SYSTEMS`].
+    /// System that assigned the id, one of [`SYSTEMS`].
     pub system: &'a [u8],
-    /// The step of the job, or what the launcher of a parallel program calls its run.
+    /// Step of the job, or the name that the launcher of a parallel program gives its run.
     pub step: &'a [u8],
-    /// Name of the user.
+    /// User name.
     pub user: &'a [u8],
     /// Path of the control group.
     pub cgroup: &'a [u8],
-    /// Block sizes of the file systems that it sees: lines of `SIZE PLACE`, bytes and where it is mounted. What has the
-    /// size of the one it is mounted in is left out.
+    /// Block sizes of the file systems that the process sees: lines of `SIZE MOUNT`, the size in
+    /// bytes and the mount point. A mount with the block size of the file system that contains its
+    /// mount point is omitted.
     pub block_sizes: &'a [u8],
 }
 
-/// Names of what gives ids to jobs. `miot`: whoever set `MIOT_JOB`; `systemd`: the id is that of a unit.
+/// Names of the systems that assign job ids. `miot`: the user set `MIOT_JOB`; `systemd`: the id is
+/// the name of a unit.
 pub const SYSTEMS: [&str; 8] = ["miot", "slurm", "pbs", "flux", "lsf", "sge", "cobalt", "systemd"];
 
 impl<'a> Job<'a> {
-    /// Reads the string of the module's documentation. What follows the last field is left alone.
+    /// Decodes the byte string that the module documents. Further texts after the last field are
+    /// ignored.
     #[must_use]
-    pub fn read(bytes: &'a [u8]) -> Job<'a> {
+    pub fn from_bytes(bytes: &'a [u8]) -> Job<'a> {
         let mut fields = bytes.split(|byte| *byte == 0);
         let mut next = || fields.next().unwrap_or_default();
         Job { id: next(), system: next(), step: next(), user: next(), cgroup: next(), block_sizes: next() }
     }
 
-    /// The string of the module's documentation.
+    /// Encodes the byte string that the module documents.
     #[must_use]
-    pub fn bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = [self.id, self.system, self.step, self.user, self.cgroup, self.block_sizes].join(&0);
         let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
         bytes.truncate(end);
         bytes
     }
 
-    /// The job and step that the path of a control group says: of Slurm (`…/job_17/step_0/…`, in either version of
-    /// control groups), else the innermost unit of systemd.
-    ///
-    /// The path is the kernel's word, unlike an environment, which a program inherits and may change.
+    /// Returns job and step in the path of a control group: those of Slurm (`…/job_17/step_0/…`, in
+    /// version 1 and 2 of control groups), otherwise the innermost unit of systemd. The path comes
+    /// from the kernel, unlike the environment, which a program inherits and may change.
     #[must_use]
-    pub fn of_cgroup(path: &'a [u8]) -> Job<'a> {
+    pub fn from_cgroup(path: &'a [u8]) -> Job<'a> {
         let names = || path.split(|byte| *byte == b'/');
         let slurm = names().any(|name| name == b"slurm" || name.ends_with(b"slurmstepd.scope"));
         let job = names().find_map(|name| name.strip_prefix(b"job_")).filter(|id| is_number(id));
@@ -63,35 +65,36 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// What the environment says (`self`), with what the control group says: a batch system's control group is right
-    /// about the job, a unit of systemd counts where there is no other job.
+    /// Combines the origin from the environment (`self`) with the control group. The control group
+    /// of a batch system determines the job; a unit of systemd is used only if there is no other
+    /// job.
     #[must_use]
-    pub fn in_cgroup(self, path: &'a [u8]) -> Job<'a> {
-        let kernel = Job::of_cgroup(path);
-        let named = self.system == b"miot";
-        let other_job = kernel.system == b"slurm" && !named && kernel.id != self.id;
+    pub fn with_cgroup(self, path: &'a [u8]) -> Job<'a> {
+        let in_kernel = Job::from_cgroup(path);
+        let by_user = self.system == b"miot";
+        let other_job = in_kernel.system == b"slurm" && !by_user && in_kernel.id != self.id;
         if other_job || self.id.is_empty() {
-            // A step of the job that the environment means is none of this one.
+            // A step of the job in the environment is not a step of the job in the control group.
             let step = if other_job && !self.id.is_empty() { b"" } else { self.step };
-            let step = if step.is_empty() { kernel.step } else { step };
-            return Job { id: kernel.id, system: kernel.system, step, cgroup: path, ..self };
+            let step = if step.is_empty() { in_kernel.step } else { step };
+            return Job { id: in_kernel.id, system: in_kernel.system, step, cgroup: path, ..self };
         }
-        let step = if self.step.is_empty() && kernel.id == self.id { kernel.step } else { self.step };
+        let step = if self.step.is_empty() && in_kernel.id == self.id { in_kernel.step } else { self.step };
         Job { step, cgroup: path, ..self }
     }
 }
 
-/// The block size that lines of [`Job::block_sizes`] say for a path: that of the longest place that the path is in. Never 0,
-/// whatever a node says.
+/// Returns the block size of a path, bytes, from lines of [`Job::block_sizes`]: that of the longest
+/// mount point that contains the path. Never 0, even if a line contains 0.
 #[must_use]
-pub fn size_of_place(lines: &[u8], path: &[u8]) -> Option<u32> {
+pub fn block_size_of(lines: &[u8], path: &[u8]) -> Option<u32> {
     let line = |line: &[u8]| {
-        let (size, place) = line.split_at_checked(line.iter().position(|byte| *byte == b' ')?)?;
-        let place = &place[1..];
-        let below = path.strip_prefix(place.strip_suffix(b"/").unwrap_or(place))?;
+        let (size, mount) = line.split_at_checked(line.iter().position(|byte| *byte == b' ')?)?;
+        let mount = &mount[1..];
+        let below = path.strip_prefix(mount.strip_suffix(b"/").unwrap_or(mount))?;
         let is_in = below.is_empty() || below.starts_with(b"/");
         let size = std::str::from_utf8(size).ok()?.parse().ok().filter(|size| *size > 0)?;
-        is_in.then_some((place.len(), size))
+        is_in.then_some((mount.len(), size))
     };
     let longest = lines.split(|byte| *byte == b'\n').filter_map(line).max_by_key(|(length, _)| *length)?;
     Some(longest.1)
@@ -106,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_read_back_and_an_id_alone_is_one() {
+    fn fields_round_trip_and_id_alone_is_valid() {
         let job = Job {
             id: b"17",
             system: b"slurm",
@@ -115,17 +118,17 @@ mod tests {
             cgroup: b"/a",
             block_sizes: b"4096 /",
         };
-        assert_eq!(Job::read(&job.bytes()), job);
+        assert_eq!(Job::from_bytes(&job.to_bytes()), job);
         let some = Job { id: b"17", step: b"0", ..Job::default() };
-        assert_eq!(some.bytes(), b"17\0\x000");
-        assert_eq!(Job::read(&some.bytes()), some);
-        assert_eq!(Job::default().bytes(), b"");
-        assert_eq!(Job::read(b"77"), Job { id: b"77", ..Job::default() });
-        assert_eq!(Job::read(b"1\x002\x003\x004\x005\x006\x007").block_sizes, b"6");
+        assert_eq!(some.to_bytes(), b"17\0\x000");
+        assert_eq!(Job::from_bytes(&some.to_bytes()), some);
+        assert_eq!(Job::default().to_bytes(), b"");
+        assert_eq!(Job::from_bytes(b"77"), Job { id: b"77", ..Job::default() });
+        assert_eq!(Job::from_bytes(b"1\x002\x003\x004\x005\x006\x007").block_sizes, b"6");
     }
 
     #[test]
-    fn a_path_has_the_block_size_of_the_innermost_mount() {
+    fn path_has_block_size_of_innermost_mount() {
         let lines = b"4096 /\n512 /boot/efi\n1048576 /my data\n8192 /my data/in\nnonsense\nx /y\n0 /z\n";
         for (path, size) in [
             ("/", 4096),
@@ -137,16 +140,16 @@ mod tests {
             ("/y", 4096),
             ("/z", 4096),
         ] {
-            assert_eq!(size_of_place(lines, path.as_bytes()), Some(size), "{path}");
+            assert_eq!(block_size_of(lines, path.as_bytes()), Some(size), "{path}");
         }
-        assert_eq!(size_of_place(b"512 /a", b"/b"), None);
-        assert_eq!(size_of_place(b"", b"/b"), None);
-        assert_eq!(size_of_place(b"0 /", b"/b"), None);
+        assert_eq!(block_size_of(b"512 /a", b"/b"), None);
+        assert_eq!(block_size_of(b"", b"/b"), None);
+        assert_eq!(block_size_of(b"0 /", b"/b"), None);
     }
 
-    /// Paths as slurmstepd and systemd make them.
+    /// Paths as slurmstepd and systemd create them.
     #[test]
-    fn control_groups_of_slurm_and_systemd_are_understood() {
+    fn control_groups_of_slurm_and_systemd_are_parsed() {
         for (path, id, system, step) in [
             ("/system.slice/slurmstepd.scope/job_123/step_4/user/task_0", "123", "slurm", "4"),
             (
@@ -168,7 +171,7 @@ mod tests {
             ("/slurm/uid_1000/job_x", "", "", ""),
             ("/", "", "", ""),
         ] {
-            let found = Job::of_cgroup(path.as_bytes());
+            let found = Job::from_cgroup(path.as_bytes());
             let expected = Job {
                 id: id.as_bytes(),
                 system: system.as_bytes(),
@@ -181,11 +184,11 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_systems_control_group_is_right_about_the_job() {
+    fn batch_systems_control_group_determines_job() {
         let slurm = b"/slurm/uid_1/job_9/step_2/task_0";
         let own = |id, system, step| Job { id, system, step, ..Job::default() };
         let in_slurm = |job: Job<'static>| {
-            let Job { id, system, step, cgroup, .. } = job.in_cgroup(slurm);
+            let Job { id, system, step, cgroup, .. } = job.with_cgroup(slurm);
             assert_eq!(cgroup, slurm);
             [id, system, step]
         };
@@ -193,10 +196,10 @@ mod tests {
         assert_eq!(in_slurm(own(b"8", b"slurm", b"7")), [&b"9"[..], b"slurm", b"2"], "of another job");
         assert_eq!(in_slurm(own(b"", b"", b"")), [&b"9"[..], b"slurm", b"2"], "ssh into a job");
         assert_eq!(in_slurm(own(b"", b"", b"run@1")), [&b"9"[..], b"slurm", b"run@1"], "a launcher's name");
-        assert_eq!(in_slurm(own(b"mine", b"miot", b"")), [&b"mine"[..], b"miot", b""], "said on purpose");
-        let unit = own(b"8", b"pbs", b"").in_cgroup(b"/system.slice/pbs.service");
+        assert_eq!(in_slurm(own(b"mine", b"miot", b"")), [&b"mine"[..], b"miot", b""], "set by the user");
+        let unit = own(b"8", b"pbs", b"").with_cgroup(b"/system.slice/pbs.service");
         assert_eq!((unit.id, unit.system, unit.step), (&b"8"[..], &b"pbs"[..], &b""[..]));
-        let alone = own(b"", b"", b"").in_cgroup(b"/system.slice/nightly.service");
+        let alone = own(b"", b"", b"").with_cgroup(b"/system.slice/nightly.service");
         assert_eq!((alone.id, alone.system), (&b"nightly.service"[..], &b"systemd"[..]));
     }
 }

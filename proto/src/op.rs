@@ -1,23 +1,22 @@
-//! Layers and operations: their numbers, names, and what the fields of their events mean.
-//!
-//! Numbers are append-only: a number once given is never reused or renumbered. An unknown number is
-//! shown as `layer:number`, never refused, so that old tools read new traces.
+//! Layers and operations: their numbers, their names, and the meaning of the fields of their
+//! events. Numbers are append-only: a number is never reused or changed. An unknown number is shown
+//! as `layer:number` and never refused, so that old tools can read new traces.
 
 /// The layer of the I/O stack at which a request was recorded, from the application downwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Layer {
-    /// The application's own phases and annotations.
+    /// Phases and annotations of the application.
     App = 1,
     /// MPI-IO calls.
     MpiIo = 2,
     /// C standard I/O (`FILE *`).
     Stdio = 3,
-    /// POSIX calls as the program made them.
+    /// POSIX calls of the program.
     Posix = 4,
-    /// Requests the kernel sends to a FUSE file system.
+    /// Requests of the kernel to a FUSE file system.
     Fuse = 5,
-    /// Requests inside a file-system client (PVFS, GlusterFS, your own).
+    /// Requests in a file-system client (PVFS, GlusterFS, or a user's own).
     Client = 6,
     /// Block-device requests.
     Block = 7,
@@ -28,13 +27,13 @@ impl Layer {
     pub const ALL: [Layer; 7] =
         [Layer::App, Layer::MpiIo, Layer::Stdio, Layer::Posix, Layer::Fuse, Layer::Client, Layer::Block];
 
-    /// The layer with this number, if this version knows it.
+    /// Returns the layer with this number; `None` if this version does not define it.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Layer> {
         Layer::ALL.into_iter().find(|l| *l as u8 == number)
     }
 
-    /// The name used in traces, filters and tables.
+    /// Returns the name in traces, filters and tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,80 +47,80 @@ impl Layer {
         }
     }
 
-    /// The layer of this name.
+    /// Returns the layer with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Layer> {
         Layer::ALL.into_iter().find(|l| l.name() == name)
     }
 }
 
-/// Whether an operation moves file data or works on metadata.
+/// Class of an operation: transfer of file data, sync or metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Class {
-    /// Moves bytes of a file from the file.
+pub enum OpClass {
+    /// Reads file data.
     Read,
-    /// Moves bytes of a file to the file.
+    /// Writes file data.
     Write,
-    /// Moves bytes from a file to another (`copy_file_range`, `sendfile`, `splice`).
+    /// Copies data from one file to another (`copy_file_range`, `sendfile`, `splice`).
     Copy,
-    /// Makes data durable or drops caches.
+    /// Makes data durable, or drops caches.
     Sync,
     /// Names, attributes, descriptors, positions.
     Meta,
 }
 
-impl Class {
-    /// The name used in tables.
+impl OpClass {
+    /// Returns the name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Class::Read => "read",
-            Class::Write => "write",
-            Class::Copy => "copy",
-            Class::Sync => "sync",
-            Class::Meta => "meta",
+            OpClass::Read => "read",
+            OpClass::Write => "write",
+            OpClass::Copy => "copy",
+            OpClass::Sync => "sync",
+            OpClass::Meta => "meta",
         }
     }
 
-    /// True for operations that move file data.
+    /// Returns true for operations that transfer file data.
     #[must_use]
     pub const fn is_data(self) -> bool {
-        matches!(self, Class::Read | Class::Write | Class::Copy)
+        matches!(self, OpClass::Read | OpClass::Write | OpClass::Copy)
     }
 }
 
-/// What the `offset` and `length` words of an event hold for an operation.
+/// Meaning of the words `offset` and `length` in the events of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Args {
+pub enum ArgMeaning {
     /// Neither is used.
     None,
-    /// Byte offset in the file and bytes asked for.
+    /// Byte offset in the file, and requested bytes.
     Range,
-    /// No offset; bytes asked for (or a size to set).
+    /// No offset; requested bytes, or a new size.
     Length,
-    /// Byte offset in the file; nothing else.
+    /// Byte offset in the file; no length.
     Offset,
-    /// Byte offset (as passed), and an argument: `whence` of seeks.
+    /// Byte offset as passed, and an argument: `whence` of seeks.
     OffsetArg,
-    /// No offset; an argument: flags (low 32 bits) and mode (high 32 bits) of open and its like,
-    /// mode of chmod and mkdir, command of fcntl, new descriptor of dup2.
+    /// No offset; an argument: flags (low 32 bits) and mode (high 32 bits) of open and similar
+    /// calls, mode of chmod and mkdir, command of fcntl, new descriptor of dup2.
     Arg,
 }
 
-/// What a result that is not negative means; a negative one is always −errno.
+/// Meaning of a result that is not negative. A negative one is always −errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Res {
-    /// Nothing but success.
+pub enum ResultMeaning {
+    /// Success without a value.
     Zero,
-    /// Bytes moved.
+    /// Number of bytes transferred.
     Bytes,
     /// A new descriptor.
     Fd,
-    /// A value of the operation's own: a position, an address, a count.
+    /// A value specific to the operation: a position, an address, a count.
     Value,
 }
 
-/// A layer and an operation number in it.
+/// Operation: a layer and a number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Op {
     /// Number of the [`Layer`].
@@ -130,25 +129,25 @@ pub struct Op {
     pub number: u8,
 }
 
-/// One row of the operation table.
+/// Row of the operation table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpInfo {
-    /// Which operation.
+    /// Layer and number.
     pub op: Op,
-    /// Its name, unique in its layer.
+    /// Name, unique in its layer.
     pub name: &'static str,
-    /// Data or metadata, and which way data moves.
-    pub class: Class,
-    /// How many paths its event may carry.
+    /// Transfer of data and its direction, sync, or metadata.
+    pub class: OpClass,
+    /// Maximum number of paths in its events.
     pub paths: u8,
-    /// What `offset` and `length` mean.
-    pub args: Args,
-    /// What `result` means.
-    pub result: Res,
+    /// Meaning of `offset` and `length`.
+    pub args: ArgMeaning,
+    /// Meaning of `result`.
+    pub result: ResultMeaning,
 }
 
 impl Op {
-    /// The table's row of this operation, if this version knows it.
+    /// Returns the table row of this operation; `None` if this version does not define it.
     #[must_use]
     pub fn info(self) -> Option<&'static OpInfo> {
         let table = match Layer::from_number(self.layer)? {
@@ -158,15 +157,17 @@ impl Op {
             Layer::Posix => posix::TABLE,
             Layer::Fuse | Layer::Client | Layer::Block => client::TABLE,
         };
-        // Numbers are dense from 1, which a test checks.
+        // Numbers are dense from 1; a test checks this.
         table.get(usize::from(self.number).wrapping_sub(1))
     }
 
-    /// True if this version knows the operation: asked for each record, so it costs less than [`info`](Self::info).
+    /// Returns true if this version defines the operation. Cheaper than [`info`](Self::info),
+    /// because it is called for each record.
     #[inline]
     #[must_use]
     pub const fn is_defined(self) -> bool {
-        /// Operations of each layer, by number of the layer; numbers are dense from 1.
+        /// Number of operations per layer, indexed by layer number. Operation numbers are dense
+        /// from 1.
         const DEFINED: [usize; 8] = {
             let client = client::TABLE.len();
             let (app, mpi_io) = (app::TABLE.len(), mpi_io::TABLE.len());
@@ -176,19 +177,20 @@ impl Op {
         layer < DEFINED.len() && self.number != 0 && self.number as usize <= DEFINED[layer]
     }
 
-    /// The operation's name, or `None` if this version does not know it.
+    /// Returns the name of the operation; `None` if this version does not define it.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         self.info().map(|i| i.name)
     }
 
-    /// True for a call of MPI that communicates and is no I/O (`comm_…`), recorded only where that was asked for.
+    /// Returns true for an MPI call that communicates and is not I/O (`comm_…`). Such calls are
+    /// recorded only if requested.
     #[must_use]
     pub fn is_communication(self) -> bool {
         self.layer == Layer::MpiIo as u8 && self.number >= mpi_io::COMM_SEND.number
     }
 
-    /// True for the end of a split collective of MPI-IO.
+    /// Returns true for the end of a split collective of MPI-IO.
     #[must_use]
     pub const fn ends_split(self) -> bool {
         let first = mpi_io::READ_AT_ALL_END.number;
@@ -197,24 +199,25 @@ impl Op {
         self.layer == Layer::MpiIo as u8 && is_one && (self.number - first).is_multiple_of(2)
     }
 
-    /// Data or metadata; unknown operations count as metadata.
+    /// Returns the class of the operation; unknown operations count as metadata.
     #[must_use]
-    pub fn class(self) -> Class {
-        self.info().map_or(Class::Meta, |i| i.class)
+    pub fn class(self) -> OpClass {
+        self.info().map_or(OpClass::Meta, |i| i.class)
     }
 }
 
-/// The rows of all layers that have operations of their own. FUSE and block events use the rows of
-/// the client layer.
-pub fn all() -> impl Iterator<Item = &'static OpInfo> {
+/// Returns the rows of all layers with operations of their own. FUSE and block events use the rows
+/// of the client layer.
+pub fn all_operations() -> impl Iterator<Item = &'static OpInfo> {
     [app::TABLE, mpi_io::TABLE, stdio::TABLE, posix::TABLE, client::TABLE].into_iter().flatten()
 }
 
-/// What the table says of the operation of this name in this layer. FUSE and block events use the rows of the client layer.
+/// Returns the table row of the operation with this name in this layer. FUSE and block events use
+/// the rows of the client layer.
 #[must_use]
-pub fn named(layer: &str, name: &str) -> Option<&'static OpInfo> {
+pub fn by_name(layer: &str, name: &str) -> Option<&'static OpInfo> {
     let layer = Layer::from_name(layer)?;
-    all().find(|row| {
+    all_operations().find(|row| {
         let number = Op { layer: layer as u8, number: row.op.number };
         row.name == name && number.info() == Some(row)
     })
@@ -224,20 +227,20 @@ macro_rules! operations {
     ($(#[$doc:meta])* $module:ident, $layer:expr; $($number:literal $konst:ident $name:literal $class:ident $paths:literal $args:ident $result:ident;)*) => {
         $(#[$doc])*
         pub mod $module {
-            use super::{Args, Class, Layer, Op, OpInfo, Res};
+            use super::{ArgMeaning, OpClass, Layer, Op, OpInfo, ResultMeaning};
             $(
                 #[doc = concat!("`", $name, "`")]
                 pub const $konst: Op = Op { layer: $layer as u8, number: $number };
             )*
             pub(super) const TABLE: &[OpInfo] = &[
-                $(OpInfo { op: $konst, name: $name, class: Class::$class, paths: $paths, args: Args::$args, result: Res::$result },)*
+                $(OpInfo { op: $konst, name: $name, class: OpClass::$class, paths: $paths, args: ArgMeaning::$args, result: ResultMeaning::$result },)*
             ];
         }
     };
 }
 
 operations! {
-    /// What the application says of itself.
+    /// Annotations by the application.
     app, Layer::App;
     1 NOTE "note" Meta 1 None Zero;
     2 PHASE "phase" Meta 1 None Zero;
@@ -245,10 +248,11 @@ operations! {
 }
 
 operations! {
-    /// MPI-IO calls (MPI 3.1, chapter 13), by the name of the function without `MPI_File_`. Offsets and lengths are bytes.
-    /// The bytes of a split collective belong to its end. A view that is set has its displacement as offset and the size
-    /// of its elementary type as length. `comm_…` are calls that communicate, for the logical time of phases; their argument
-    /// is the other process, and non-blocking and vector forms have the name of the plain one.
+    /// MPI-IO calls (MPI 3.1, chapter 13), named like the function without `MPI_File_`. Offsets and
+    /// lengths are bytes. The bytes of a split collective belong to its end. `set_view` has the
+    /// displacement as offset and the size of the elementary type as length. `comm_…` are calls
+    /// that communicate; the logical time of phases needs them. Their argument is the other
+    /// process, and non-blocking and vector variants have the name of the plain call.
     mpi_io, Layer::MpiIo;
     1 OPEN "open" Meta 1 Arg Zero;
     2 CLOSE "close" Meta 0 None Zero;
@@ -322,7 +326,7 @@ operations! {
 }
 
 operations! {
-    /// POSIX calls, by the name of the function without its `64` suffix.
+    /// POSIX calls, named like the function without the suffix `64`.
     posix, Layer::Posix;
     1 OPEN "open" Meta 1 Arg Fd;
     2 OPENAT "openat" Meta 1 Arg Fd;
@@ -459,7 +463,7 @@ operations! {
 }
 
 operations! {
-    /// C standard I/O calls. Offsets are positions of the stream, not of the descriptor below it.
+    /// C standard I/O calls. Offsets are positions of the stream, not of its descriptor.
     stdio, Layer::Stdio;
     1 FOPEN "fopen" Meta 1 Arg Fd;
     2 FDOPEN "fdopen" Meta 0 Arg Fd;
@@ -491,7 +495,7 @@ operations! {
 }
 
 operations! {
-    /// Requests of a file-system client, and of the kernel to a FUSE file system.
+    /// Requests in a file-system client, and requests of the kernel to a FUSE file system.
     client, Layer::Client;
     1 LOOKUP "lookup" Meta 1 None Zero;
     2 GETATTR "getattr" Meta 1 None Zero;
@@ -535,25 +539,25 @@ operations! {
 
 #[cfg(test)]
 mod tests {
-    use super::{Op, all, client, mpi_io, named, posix, stdio};
+    use super::{Op, all_operations, by_name, client, mpi_io, posix, stdio};
     use std::collections::HashSet;
 
     #[test]
-    fn numbers_are_dense_and_names_unique_in_a_layer() {
+    fn numbers_are_dense_and_names_unique_per_layer() {
         let mut names = HashSet::new();
         let mut next = std::collections::HashMap::new();
-        for row in all() {
+        for row in all_operations() {
             let expected = next.entry(row.op.layer).or_insert(1u8);
             assert_eq!(row.op.number, *expected, "{}", row.name);
             *expected += 1;
-            assert!(names.insert((row.op.layer, row.name)), "{} twice", row.name);
+            assert!(names.insert((row.op.layer, row.name)), "duplicate name {}", row.name);
             assert_eq!(row.op.info(), Some(row));
         }
     }
 
     #[test]
-    fn the_same_name_in_two_layers_is_two_operations() {
-        let found = |layer, name| named(layer, name).map(|row| row.op);
+    fn same_name_in_two_layers_is_two_operations() {
+        let found = |layer, name| by_name(layer, name).map(|row| row.op);
         assert_eq!(found("posix", "read"), Some(posix::READ));
         assert_eq!(found("mpi-io", "read"), Some(mpi_io::READ));
         assert_eq!(found("fuse", "read"), Some(client::READ));
@@ -562,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_numbers_are_unknown_and_harmless() {
+    fn unknown_numbers_have_no_name_and_no_data() {
         for op in [
             Op { layer: 0, number: 1 },
             Op { layer: 4, number: 0 },

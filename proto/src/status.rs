@@ -1,258 +1,261 @@
-//! The state of a cluster as the log-server sees it, and what nodes report of themselves.
-//!
-//! Between processes these types are JSON: in [`Message::Report`](crate::wire::Message::Report), in the answers of
-//! `miot ctl --server`, at `/api/status`. Fields may be added in any version and must not be renamed: what is missing is
-//! read as its default, what is not known is skipped. Times are the log-server's, in nanoseconds since 1970, unless said
-//! otherwise.
+//! State of a cluster as the log-server sees it, and the reports of nodes about themselves.
+//! Processes exchange these types as JSON: in [`Message::Report`](crate::wire::Message::Report), in
+//! the replies to `miot ctl --server`, at `/api/status`. Any version may add JSON keys, and none
+//! may rename them: a missing key is read as its default, an unknown one is ignored. Times are
+//! those of the log-server, in nanoseconds since 1970, unless stated otherwise.
 
-use crate::steer::Order;
+use crate::command::StandingCommand;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Longest [`Message::Report`](crate::wire::Message::Report), bytes.
+/// Maximum size of a [`Message::Report`](crate::wire::Message::Report), bytes.
 pub const MAX_REPORT: usize = 64 << 10;
-/// Requests in flight that a node tells of, the oldest.
-pub const MOST_IN_FLIGHT: usize = 8;
+/// Maximum number of requests in flight in a report; these are the oldest.
+pub const MAX_IN_FLIGHT: usize = 8;
 
-/// Requests that are missing, or were left out on purpose, by the names of the table `losses` (`lane_full`, `spool_full`,
-/// `filtered` ...).
+/// Number of requests that were lost or excluded, by place as in the table `losses` (`lane_full`,
+/// `spool_full`, `filtered` ...).
 pub type Losses = BTreeMap<String, u64>;
 
-/// Everything that is known now.
+/// State of the log-server and its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClusterStatus {
-    /// The log-server.
+    /// State of the log-server.
     pub server: ServerStatus,
-    /// All nodes that it has heard of since its start, or has in its trace, by name.
+    /// All nodes that connected since its start or are in its trace, by name.
     pub nodes: Vec<NodeStatus>,
-    /// What it remembers for nodes that come, in the order in which it counts.
-    pub orders: Vec<Order>,
+    /// Commands stored for nodes that connect later, in the order of their application.
+    pub orders: Vec<StandingCommand>,
 }
 
-/// The log-server.
+/// State of the log-server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerStatus {
-    /// Of the program.
+    /// Version of the program.
     pub version: String,
-    /// Now.
+    /// Current time.
     pub time: i64,
-    /// When it was started.
+    /// Time of its start.
     pub started: i64,
-    /// Since then, seconds.
+    /// Time since its start, seconds.
     pub uptime_s: f64,
-    /// The trace directory.
+    /// Path of the trace directory.
     pub trace: String,
-    /// The trace can be written and synced. If not: `failure`.
+    /// Whether the trace can be written and synced; if not, see `failure`.
     pub durable: bool,
-    /// Why it cannot.
+    /// Reason why the trace cannot be written.
     pub failure: Option<String>,
-    /// How far the merge is behind the clock, nanoseconds. Grows while a node holds it back; 0 with nothing to merge.
+    /// Distance of the merge to the current time, nanoseconds. It grows while a node holds the
+    /// merge back and is 0 if there is nothing to merge.
     pub merge_lag_ns: i64,
-    /// Events that wait to be merged.
+    /// Number of events that wait for the merge.
     pub waiting: u64,
-    /// Events stored since the start.
+    /// Number of events stored since the start.
     pub events: u64,
-    /// Over the last seconds.
+    /// Events per second over [`Self::rates_of`].
     pub events_per_second: f64,
-    /// Bytes received from nodes since the start.
+    /// Number of bytes received from nodes since the start.
     pub bytes: u64,
-    /// Over the last seconds.
+    /// Bytes per second over [`Self::rates_of`].
     pub bytes_per_second: f64,
-    /// Those last seconds; `None` if nothing has been counted yet.
-    pub rates_of: Option<Window>,
-    /// Parts being appended to or being sealed.
+    /// Interval of the rates; `None` if nothing has been counted yet.
+    pub rates_of: Option<RateWindow>,
+    /// Number of live parts and parts that are being sealed.
     pub live_parts: u64,
-    /// Parts in Parquet.
+    /// Number of sealed parts.
     pub sealed_parts: u64,
-    /// Of the file system of the trace, for this user, bytes.
+    /// Free space of the trace's file system for this user, bytes.
     pub disk_free: u64,
-    /// Its size, bytes.
+    /// Size of that file system, bytes.
     pub disk_total: u64,
-    /// Memory for events that are not durable, bytes in use.
+    /// Memory in use for events that are not durable, bytes.
     pub memory: u64,
-    /// Its limit (`memory`).
+    /// Limit of that memory (setting `memory`), bytes.
     pub memory_limit: u64,
-    /// Connections of nodes.
+    /// Number of connected nodes.
     pub connections: u64,
-    /// Readers of the live trace.
+    /// Number of readers of the live trace.
     pub subscribers: u64,
-    /// Subscribers cut off: they, or the log-server, were too slow.
+    /// Number of subscriptions that the log-server ended because the subscriber or itself was too
+    /// slow.
     pub subscribers_cut: u64,
-    /// Connections turned away.
+    /// Number of refused connections.
     pub turned_away: u64,
-    /// Of all nodes, since the start.
+    /// Losses of all nodes since the start.
     pub losses: Losses,
 }
 
-/// From when to when something was counted.
+/// Interval over which a rate was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Window {
-    /// Begin.
+pub struct RateWindow {
+    /// Start of the interval.
     pub from: i64,
-    /// End.
+    /// End of the interval.
     pub to: i64,
 }
 
-/// A node.
+/// State of a node as the log-server sees it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {
-    /// Its name.
+    /// Name of the node.
     pub node: String,
-    /// It has a connection.
+    /// Whether it is connected.
     pub connected: bool,
-    /// Since when; of the last one, if it is gone.
+    /// Start of the current or last connection.
     pub connected_since: Option<i64>,
-    /// Connections since the log-server's start.
+    /// Number of connections since the start of the log-server.
     pub connects: u64,
-    /// Address and port it came from.
+    /// Address and port of the peer.
     pub address: String,
-    /// When the last message came.
+    /// Time of the last message.
     pub last_heard: Option<i64>,
-    /// Events received since the log-server's start, repeats included.
+    /// Number of events received since the start of the log-server, including repeated ones.
     pub events: u64,
-    /// Over the last seconds.
+    /// Events per second over [`Self::rates_of`].
     pub events_per_second: f64,
-    /// Bytes received likewise.
+    /// Number of bytes received since the start of the log-server.
     pub bytes: u64,
-    /// Over the last seconds.
+    /// Bytes per second over [`Self::rates_of`].
     pub bytes_per_second: f64,
-    /// Those last seconds; `None` if nothing has been counted yet.
-    pub rates_of: Option<Window>,
-    /// Everything before this time has been sent.
+    /// Interval of the rates; `None` if nothing has been counted yet.
+    pub rates_of: Option<RateWindow>,
+    /// Watermark: the node has sent all events before this time.
     pub watermark: Option<i64>,
-    /// How far the watermark is behind the clock, nanoseconds.
+    /// Distance of the watermark to the current time, nanoseconds.
     pub lag_ns: Option<i64>,
-    /// The merge waits for it.
+    /// Whether the merge waits for this node.
     pub holds_back: bool,
-    /// Losses since the log-server's start, as they are in the trace.
+    /// Losses since the start of the log-server, as in the trace.
     pub losses: Losses,
-    /// Its clock; `None` while it is not known.
+    /// Clock of the node; `None` while it is unknown.
     pub clock: Option<ClockStatus>,
-    /// What it last said of itself; `None` if it never did: its log-client is of a version that does not.
+    /// Last report of the node; `None` if its log-client has a version that sends none.
     pub report: Option<NodeReport>,
-    /// When that came.
+    /// Time of that report.
     pub reported: Option<i64>,
 }
 
-/// What is known of a node's clock.
+/// Estimate of a node's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClockStatus {
-    /// What is added to the node's times, nanoseconds.
+    /// Offset added to the node's times, nanoseconds.
     pub offset_ns: i64,
-    /// By how much the offset grows, nanoseconds per second.
+    /// Growth of the offset, nanoseconds per second.
     pub drift_ppb: i64,
-    /// The times of the node may be wrong by so much.
+    /// Maximum error of the node's times, nanoseconds.
     pub uncertainty_ns: i64,
-    /// They probably are by so much: the standard error, if both ways are equally long. `None`: a log-server of before.
+    /// Standard error of the node's times, nanoseconds, if both directions take equally long.
+    /// `None` from an earlier version of the log-server.
     pub estimated_error_ns: Option<i64>,
-    /// Shortest round trip.
+    /// Shortest round trip, nanoseconds.
     pub round_trip_ns: i64,
 }
 
-/// What a log-client says of itself, about once a second.
+/// Report of a log-client about itself, sent about once per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeReport {
-    /// Of the program.
+    /// Version of the program.
     pub version: String,
-    /// Since its start, seconds.
+    /// Time since its start, seconds.
     pub uptime_s: f64,
-    /// Connected to the log-server.
+    /// Whether it is connected to the log-server.
     pub connected: bool,
-    /// Connections since its start.
+    /// Number of connections since its start.
     pub connects: u64,
-    /// Records taken from lanes since its start.
+    /// Number of records taken from lanes since its start.
     pub events: u64,
-    /// Bytes of the messages made of them.
+    /// Size of the messages with these records, bytes.
     pub bytes: u64,
-    /// Sweeps since its start.
+    /// Number of sweeps since its start.
     pub sweeps: u64,
-    /// Processes being read.
+    /// Number of processes being read.
     pub processes: u64,
-    /// Processes found since its start.
+    /// Number of processes found since its start.
     pub processes_seen: u64,
-    /// Lanes (threads) being read.
+    /// Number of lanes being read.
     pub lanes: u64,
-    /// Shared memory of all segments, bytes.
+    /// Size of all segments, bytes.
     pub segment_bytes: u64,
-    /// Its limit (`node_bytes`).
+    /// Limit of that size (setting `node_bytes`), bytes.
     pub segment_limit: u64,
-    /// It is used up: no lanes are made.
+    /// The limit is reached: producers create no lanes.
     pub segments_full: bool,
-    /// What is not acknowledged.
+    /// Batches and other messages that are not acknowledged.
     pub spool: SpoolStatus,
-    /// By place: of lanes in use as they count now, of others since its start.
+    /// Losses by place: current counts of the lanes in use, plus those of all other lanes since its
+    /// start.
     pub losses: Losses,
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub in_flight: u64,
-    /// The oldest of them, at most [`MOST_IN_FLIGHT`].
+    /// Oldest requests in flight, at most [`MAX_IN_FLIGHT`].
     pub oldest: Vec<InFlightStatus>,
-    /// What is recorded.
+    /// Settings of the node.
     pub settings: SettingsStatus,
-    /// What is recorded otherwise, of some jobs and processes.
+    /// Jobs and processes with settings of their own.
     pub exceptions: Vec<ExceptionStatus>,
 }
 
-/// The spool of a log-client.
+/// State of a log-client's spool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SpoolStatus {
-    /// Bytes in files.
+    /// Size of the files, bytes.
     pub bytes: u64,
-    /// Their limit (`spool_bytes`).
+    /// Limit of that size (setting `spool_bytes`), bytes.
     pub limit: u64,
-    /// Messages that are not acknowledged.
+    /// Number of messages that are not acknowledged.
     pub messages: u64,
-    /// Nothing more is taken from lanes for want of room.
+    /// The spool is full: the log-client takes no records from lanes.
     pub full: bool,
 }
 
-/// A request that has begun and not ended.
+/// Request in flight: it has started and not ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InFlightStatus {
-    /// Since it began, nanoseconds.
+    /// Time since its start, nanoseconds.
     pub age_ns: u64,
-    /// As the process sees it.
+    /// Process id in the PID namespace of the process.
     pub pid: u32,
-    /// As the process sees it.
+    /// Thread id in the PID namespace of the process.
     pub tid: u32,
-    /// Executable.
+    /// Path of the executable.
     pub exe: String,
-    /// Job id, if there is one.
+    /// Job id; empty if there is none.
     pub job: String,
-    /// Layer and operation, `posix.read`.
+    /// Layer and operation, e.g. `posix.read`.
     pub op: String,
 }
 
-/// What a node records, in the words of `miot ctl set`.
+/// Settings of a node, a job or a process, as texts of `miot ctl set`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SettingsStatus {
-    /// Recording at all.
+    /// Whether recording is on.
     pub enabled: bool,
-    /// Layers.
+    /// Recorded layers.
     pub layers: String,
-    /// Operations.
+    /// Recorded operations.
     pub ops: String,
-    /// Requests that take less are left out.
+    /// Minimum duration of recorded requests, nanoseconds.
     pub min_duration_ns: u64,
-    /// One request in so many is kept.
+    /// One request in this number is recorded.
     pub sample: u64,
-    /// When a lane is full.
+    /// Policy for a full lane.
     pub when_full: String,
-    /// Keeps the latest in memory, until a snapshot.
+    /// Whether the flight recorder is on: the latest events stay in memory until a snapshot.
     pub flight_recorder: bool,
-    /// Snapshots taken.
+    /// Number of snapshots.
     pub snapshots: u64,
 }
 
-/// What is recorded of one job, or one process.
+/// Settings of one job or one process that differ from those of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExceptionStatus {
@@ -260,8 +263,8 @@ pub struct ExceptionStatus {
     pub job: Option<String>,
     /// Process id.
     pub pid: Option<u32>,
-    /// Processes of it that are there now.
+    /// Number of its running processes.
     pub processes: u64,
-    /// What holds for it.
+    /// Its settings.
     pub settings: SettingsStatus,
 }

@@ -1,16 +1,15 @@
-//! Sizes and durations as people write them in configuration files: `64 MiB`, `20ms`.
+//! Sizes and durations in configuration files, e.g. `64 MiB`, `20ms`.
 //!
 //! | | units |
 //! |---|---|
 //! | sizes | none or `B`; `KiB` `MiB` `GiB` `TiB` (also `K` `M` `G` `T`): powers of 1024; `KB` `MB` `GB` `TB`: powers of 1000 |
 //! | durations | `ns` `us` `ms` `s` `min` `h` `d`; a bare `0` |
-//!
-//! Upper and lower case are the same, a space before the unit is allowed, and so is a decimal fraction
-//! (`1.5 GiB`). [`bytes`] and [`duration`] are for serde's `with`.
+//! Case does not matter. A space before the unit and a decimal fraction (`1.5 GiB`) are allowed.
+//! [`bytes`] and [`duration`] are for serde's `with`.
 
 use std::time::Duration;
 
-/// Why a text is not a size or a duration. Its `Display` says what was expected.
+/// A text is not a size or a duration. `Display` contains the text and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitError {
     text: String,
@@ -52,10 +51,10 @@ const DURATIONS: [(&str, u64); 7] = [
     ("d", 86_400_000_000_000),
 ];
 
-/// Bytes of a size such as `64 MiB`.
+/// Parses a size such as `64 MiB`. Returns bytes.
 ///
 /// # Errors
-/// [`UnitError`] if the text is none, or is more than `u64` holds.
+/// [`UnitError`] if the text is not a size, or its value exceeds `u64`.
 pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
     parse(text, &SIZES).ok_or_else(|| UnitError {
         text: text.to_owned(),
@@ -63,10 +62,10 @@ pub fn parse_bytes(text: &str) -> Result<u64, UnitError> {
     })
 }
 
-/// The duration of a text such as `20ms`.
+/// Parses a duration such as `20ms`.
 ///
 /// # Errors
-/// [`UnitError`] if the text is none, or is more than `u64` nanoseconds.
+/// [`UnitError`] if the text is not a duration, or its value exceeds `u64` nanoseconds.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     if text.trim() == "0" {
         return Ok(Duration::ZERO);
@@ -89,7 +88,7 @@ fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     (value < u64::MAX as f64).then_some(value.round() as u64)
 }
 
-/// The shortest exact form of a number of bytes: `64 MiB`, `1000 B`.
+/// Returns the shortest exact notation of a number of bytes, e.g. `64 MiB`, `1000 B`.
 #[must_use]
 pub fn format_bytes(bytes: u64) -> String {
     let units = [("TiB", 1u64 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
@@ -99,8 +98,8 @@ pub fn format_bytes(bytes: u64) -> String {
     }
 }
 
-/// The shortest exact form of a duration: `20ms`, `15min`. Below a nanosecond there is nothing, above
-/// 584 years it saturates.
+/// Returns the shortest exact notation of a duration, e.g. `20ms`, `15min`. Above 584 years it
+/// saturates.
 #[must_use]
 pub fn format_duration(duration: Duration) -> String {
     let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -110,12 +109,12 @@ pub fn format_duration(duration: Duration) -> String {
     }
 }
 
-/// Serde's `with` for a number of bytes: reads a text with a unit or a plain number, writes a text.
+/// Serde's `with` for a number of bytes: reads a text with a unit or a number, writes a text.
 pub mod bytes {
-    use super::{Human, format_bytes, parse_bytes};
+    use super::{TextOrNumber, format_bytes, parse_bytes};
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    /// Writes the human form.
+    /// Writes a text with a unit.
     ///
     /// # Errors
     /// Those of the serializer.
@@ -123,21 +122,21 @@ pub mod bytes {
         serializer.serialize_str(&format_bytes(*value))
     }
 
-    /// Reads the human form.
+    /// Reads a text with a unit, or a number.
     ///
     /// # Errors
-    /// Those of the deserializer, and a text or number that is no size.
+    /// Those of the deserializer, and a text or number that is not a size.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-        parse_bytes(&Human::deserialize(deserializer)?.into_text()).map_err(D::Error::custom)
+        parse_bytes(&TextOrNumber::deserialize(deserializer)?.into_text()).map_err(D::Error::custom)
     }
 }
 
 /// Serde's `with` for a [`Duration`]: reads and writes a text with a unit.
 pub mod duration {
-    use super::{Duration, Human, format_duration, parse_duration};
+    use super::{Duration, TextOrNumber, format_duration, parse_duration};
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    /// Writes the human form.
+    /// Writes a text with a unit.
     ///
     /// # Errors
     /// Those of the serializer.
@@ -145,28 +144,28 @@ pub mod duration {
         serializer.serialize_str(&format_duration(*value))
     }
 
-    /// Reads the human form.
+    /// Reads a text with a unit, or a number.
     ///
     /// # Errors
-    /// Those of the deserializer, and a text that is no duration.
+    /// Those of the deserializer, and a text that is not a duration.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        parse_duration(&Human::deserialize(deserializer)?.into_text()).map_err(D::Error::custom)
+        parse_duration(&TextOrNumber::deserialize(deserializer)?.into_text()).map_err(D::Error::custom)
     }
 }
 
-/// What a configuration file may hold where a size or duration is expected.
+/// Value in a configuration file where a size or duration is expected.
 #[derive(serde::Deserialize)]
 #[serde(untagged, expecting = "a size such as 64 MiB or a duration such as 20ms")]
-enum Human {
+enum TextOrNumber {
     Text(String),
     Number(i64),
 }
 
-impl Human {
+impl TextOrNumber {
     fn into_text(self) -> String {
         match self {
-            Human::Text(text) => text,
-            Human::Number(number) => number.to_string(),
+            TextOrNumber::Text(text) => text,
+            TextOrNumber::Number(number) => number.to_string(),
         }
     }
 }
@@ -176,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_understood() {
+    fn common_notations_are_parsed() {
         for (text, bytes) in [
             ("0", 0),
             ("4096", 4096),
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_texts_are_refused() {
         for text in ["", "MiB", "-1", "1 parsec", "1.2.3 s", "20000000 TiB", "1e3"] {
             assert!(parse_bytes(text).is_err(), "{text}");
             assert!(parse_duration(text).is_err(), "{text}");
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn formatting_is_undone_by_parsing() {
+    fn formatted_values_are_parsed_back() {
         for bytes in [0, 1, 1000, 1024, 1536, 64 << 20, u64::MAX, 5 << 40] {
             assert_eq!(parse_bytes(&format_bytes(bytes)), Ok(bytes));
         }

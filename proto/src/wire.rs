@@ -1,85 +1,93 @@
-//! Frames and messages between log-client, log-server and tail.
+//! Frames and messages between log-client, log-server and `miot tail`.
 //!
 //! ```text
 //! frame:  u32 length of the payload · u32 CRC-32C of the payload · u32 CRC-32C of these 8 bytes · payload
 //! ```
 //!
-//! The header has a checksum of its own, so that a damaged length is noticed at once and not when as many bytes have come.
-//! The payload is a [`Message`] in postcard's encoding (serde; a varint tag and the fields in order, so
-//! variants and fields are append-only). A batch carries its columns as one byte string, see
-//! [`crate::batch`].
+//! The header has a checksum of its own, so that a damaged length is detected at once, and not
+//! after that many bytes have been received. The payload is a [`Message`] in the encoding of
+//! postcard (serde; a varint tag and the fields in order, so variants and fields are append-only).
+//! A batch contains its columns as one byte string, see [`crate::batch`].
 //!
-//! One connection, from the log-client's side:
+//! A connection of a log-client:
 //!
 //! 1. `Hello` → `Welcome` (or `Refused`, and the server closes).
-//! 2. `Process`, `Stream`, `Batch`, `GivenUp`, `StreamEnd`, `ProcessEnd`, `Devices`, each with a sequence number that counts
-//!    up through the session, over all its connections (numbers of what was given up are left out); `Heartbeat`
-//!    whenever a sweep is over, or `Aside`. `Ack { through }` says that all numbers up to and including `through` are durable; what is not
-//!    acknowledged is sent again, in order, on the next connection. The server drops what it already has,
-//!    by stream and attempt number.
-//! 3. The server asks `Ping`, the log-client answers `Pong`: the offset of the clocks.
-//! 4. `Bye` after the last acknowledgement.
+//! 2. `Process`, `Stream`, `Batch`, `GivenUp`, `StreamEnd`, `ProcessEnd`, `Devices`, each with a
+//!    sequence number. The numbers ascend through the session, over all its connections; numbers of
+//!    messages that were given up are skipped. `Heartbeat` follows each sweep, or
+//!    `SuspendWatermark`. `Ack { through }` means that all numbers up to and including `through`
+//!    are durable. Messages that are not acknowledged are sent again, in order, on the next
+//!    connection. The server drops those that it already has, by stream and attempt number.
+//! 3. The server sends `Ping`, the log-client replies `Pong`, to measure the offset of the clocks.
+//! 4. `Bye` after the last acknowledgment.
 //!
-//! Beside these, both sides of version [`STEERABLE`] and later: the log-client says how it is (`Report`), the server has errands for
-//! it (`Errand`), which the log-client answers when they are done (`Outcome`). None of this is repeated on another connection.
+//! If both sides have minor version [`COMMANDS_SINCE_MINOR`] or later, the log-client also reports
+//! its state (`Report`), and the server sends commands (`Command`), to which the log-client replies
+//! after their execution (`Outcome`). None of these are repeated on another connection.
 //!
-//! From an operator's side: `Hello` with [`Role::Operator`] → `Welcome`, then `Ask` → `Answer`, as often as wanted.
+//! A connection of an operator: `Hello` with [`Role::Operator`] → `Welcome`, then any number of
+//! `Request` → `Reply`.
 //!
-//! A probe: `Hello` with [`Role::Probe`] → `Welcome`, then `Ping` → `Pong` until it closes.
+//! A connection of a probe: `Hello` with [`Role::Probe`] → `Welcome`, then `Ping` → `Pong` until
+//! the probe closes it.
 //!
-//! From tail's side: `Hello` with [`Role::Tail`] → `Welcome`, then `Subscribe` → `Rows` until either side closes:
-//! of a time in the past first what the trace holds, then what comes, each row once.
+//! A connection of `miot tail`: `Hello` with [`Role::Tail`] → `Welcome`, then `Subscribe` → `Rows`
+//! until either side closes it. With a start time in the past, the rows of the trace come first and
+//! new ones follow, each row once.
 
-use crate::bounded;
+use crate::list_limits;
 use serde::{Deserialize, Serialize};
 
-/// Version of the messages. A server speaks with any client whose major part is its own.
+/// Version of the messages. A server accepts every client with its own major version.
 pub const VERSION: Version = Version { major: 3, minor: 1 };
-/// From this minor version on, log-clients report and can be steered. To others nothing of that is said.
-pub const STEERABLE: u16 = 1;
-/// First bytes of every `Hello`, so that whoever speaks another protocol is told so.
+/// First minor version in which log-clients send reports and accept commands. Earlier ones are sent
+/// no such messages.
+pub const COMMANDS_SINCE_MINOR: u16 = 1;
+/// First bytes of every `Hello`. A client of another protocol is detected by them.
 pub const GREETING: [u8; 8] = *b"MIOTWIRE";
-/// Largest payload of a frame, bytes.
+/// Maximum payload of a frame, bytes.
 pub const MAX_FRAME: usize = 16 << 20;
-/// Largest payload of the first frame on a connection: nobody is known yet.
+/// Maximum payload of the first frame on a connection, bytes. It is small because the peer is not
+/// identified yet.
 pub const MAX_HELLO: usize = 4096;
-/// Most devices in a [`Sample`].
+/// Maximum number of devices in a [`DeviceSample`].
 pub const MAX_DEVICES: usize = 1024;
-/// Longest name, and longest mount, of a [`Device`], bytes.
+/// Maximum length of the name and of the mount point of a [`Device`], bytes.
 pub const MAX_DEVICE_NAME: usize = 512;
-/// Most ranges in a [`Message::GivenUp`]: they take no more memory than the largest frame.
+/// Maximum number of ranges in a [`Message::GivenUp`]: they take no more memory than the largest
+/// frame.
 pub const MAX_RANGES: usize = MAX_FRAME / 16;
-/// Bytes before the payload.
+/// Size of the header of a frame, bytes.
 pub const FRAME_HEADER: usize = 12;
 /// Default TCP port of the log-server.
 pub const DEFAULT_PORT: u16 = 4747;
 
-/// Major and minor version.
+/// Version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// Must be equal.
+    /// Must be equal on both sides.
     pub major: u16,
-    /// May differ; a higher one has more variants and fields.
+    /// May differ. A higher one has more variants and fields.
     pub minor: u16,
 }
 
-/// Who is calling.
+/// Role of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// The log-client of a node.
     Node,
     /// A reader of the merged trace.
     Tail,
-    /// Somebody who asks how the cluster is, or steers it.
+    /// An operator, who requests the state of the cluster or sends commands.
     Operator,
-    /// Somebody who only wants to know whether `node` would be served, and what time it is (`miot doctor`).
+    /// A test of whether `node` would be accepted, and of the server's clock (`miot doctor`).
     Probe,
 }
 
-/// Names one process image of a node for ever.
+/// Permanent identity of one process image of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessKey {
-    /// Kernel's boot id of the node.
+    /// Boot id of the node's kernel.
     pub boot: u128,
     /// [`crate::segment::header::NONCE`] of its segment.
     pub nonce: u64,
@@ -87,50 +95,50 @@ pub struct ProcessKey {
     pub pid: u32,
 }
 
-/// Names one stream of a node for ever.
+/// Permanent identity of one stream of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StreamKey {
-    /// Whose.
+    /// Process of the stream.
     pub process: ProcessKey,
     /// Index in the lane table.
     pub lane: u32,
-    /// How often the lane was claimed, from 1.
+    /// Incarnation of the lane, from 1.
     pub incarnation: u32,
 }
 
-/// What is known of a process; sent before its first stream.
+/// Description of a process, sent before its first stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its name for ever.
+    /// Permanent identity.
     pub key: ProcessKey,
     /// Parent's process id.
     pub ppid: u32,
-    /// Owner of the segment file: the effective user id the kernel vouches for.
+    /// Owner of the segment file, i.e. the effective user id according to the kernel.
     pub uid: u32,
-    /// Creation of the segment (the first traced request), node's nanoseconds since 1970.
+    /// Creation of the segment (first traced request), nanoseconds since 1970 by the node's clock.
     pub started: i64,
-    /// MPI rank, if one was found.
+    /// MPI rank, if known.
     pub rank: Option<u32>,
-    /// Executable.
+    /// Path of the executable.
     #[serde(with = "serde_bytes")]
     pub exe: Vec<u8>,
     /// Command line, arguments separated by NUL.
     #[serde(with = "serde_bytes")]
     pub cmdline: Vec<u8>,
-    /// What it belongs to, as [`crate::job`] has it.
+    /// Origin of the process, encoded as in [`crate::job`].
     #[serde(with = "serde_bytes")]
     pub job: Vec<u8>,
-    /// Working directory at creation.
+    /// Working directory at the creation of the segment.
     #[serde(with = "serde_bytes")]
     pub cwd: Vec<u8>,
 }
 
-/// What is known of a stream; sent before its first batch.
+/// Description of a stream, sent before its first batch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stream {
-    /// Short number on this connection; in a session no other stream has it.
+    /// Number of the stream, unique in its session.
     pub number: u32,
-    /// Its name for ever.
+    /// Permanent identity.
     pub key: StreamKey,
     /// Thread id.
     pub tid: u32,
@@ -139,51 +147,53 @@ pub struct Stream {
     pub comm: Vec<u8>,
 }
 
-/// Why records of a process are missing that no gap in a stream shows.
+/// Losses of a process that do not appear as gaps in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProcessLoss {
-    /// A thread got no lane.
+    /// Number of records lost because a thread could not get a lane.
     pub no_lane: u64,
-    /// Records that made no sense, from a broken or hostile producer.
+    /// Number of invalid records of a faulty or hostile producer.
     pub abi_violations: u64,
 }
 
 /// Totals of a stream at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamEnd {
-    /// Short number of the stream.
+    /// Number of the stream.
     pub stream: u32,
-    /// Records the lane was asked to take; the last attempt number + 1 if none was lost after it.
+    /// Number of records offered to the lane: the last attempt number + 1 if none was lost after
+    /// it.
     pub attempts: u64,
-    /// See [`Message::Batch`]: the attempt number that follows the last record that was taken from the lane.
+    /// Attempt number after the last record that was taken from the lane, see [`Message::Batch`].
     pub after: u64,
-    /// Of these, lost because the lane was full.
+    /// Number of these records that were lost because the lane was full.
     pub lost_full: u64,
-    /// Lost besides, because they came from a signal handler inside another record: these have no
-    /// attempt number and leave no gap.
+    /// Number of further records that were lost because they came from a signal handler that
+    /// interrupted a record. They have no attempt number and leave no gap.
     pub lost_nested: u64,
-    /// Requests that the filter of the control page left out: not asked for, so no loss, and without an attempt
-    /// number.
+    /// Number of requests that the filter of the control page excluded. They are not losses and
+    /// have no attempt number.
     pub filtered: u64,
-    /// When it was noticed, node's nanoseconds since 1970: nothing of the stream is later.
+    /// Time at which the log-client detected the end, nanoseconds since 1970 by the node's clock.
+    /// No event of the stream is later.
     pub time: i64,
 }
 
-/// What a counter is about.
+/// Kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DeviceKind {
     /// A block device.
     Block,
-    /// A mounted NFS.
+    /// A mounted NFS file system.
     Nfs,
-    /// A mounted Lustre.
+    /// A mounted Lustre file system.
     Lustre,
-    /// A mounted file system of a program.
+    /// A mounted FUSE file system.
     Fuse,
 }
 
 impl DeviceKind {
-    /// Its name in the trace.
+    /// Returns the name in the trace.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -195,24 +205,25 @@ impl DeviceKind {
     }
 }
 
-/// What a device did in an interval. `None`: its kernel does not count that. Times are nanoseconds.
+/// Activity of a device in an interval. A counter is `None` if the kernel does not have it. Times
+/// are nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// Of which kind.
+    /// Kind of the device.
     pub kind: DeviceKind,
-    /// Name of the block device, or of what is mounted; at most [`MAX_DEVICE_NAME`] bytes.
+    /// Name of the block device, or source of the mount; at most [`MAX_DEVICE_NAME`] bytes.
     #[serde(with = "serde_bytes")]
     pub name: Vec<u8>,
-    /// Where it is mounted, no longer; empty for a block device.
+    /// Mount point, at most [`MAX_DEVICE_NAME`] bytes; empty for a block device.
     #[serde(with = "serde_bytes")]
     pub mount: Vec<u8>,
-    /// See [`Counters`].
-    pub counters: Counters,
+    /// See [`DeviceCounters`].
+    pub counters: DeviceCounters,
 }
 
-/// Counters of a device, over an interval or since the kernel began to count.
+/// Counters of a device, over an interval or since the kernel started to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counters {
+pub struct DeviceCounters {
     /// Reads completed.
     pub reads: Option<u64>,
     /// Writes completed.
@@ -223,98 +234,99 @@ pub struct Counters {
     pub read_bytes: Option<u64>,
     /// Bytes written.
     pub write_bytes: Option<u64>,
-    /// Time that the reads took, summed up.
+    /// Sum of the durations of the reads, nanoseconds.
     pub read_time: Option<u64>,
-    /// Time that the writes took, summed up.
+    /// Sum of the durations of the writes, nanoseconds.
     pub write_time: Option<u64>,
-    /// Time that the others took, summed up.
+    /// Sum of the durations of the other requests, nanoseconds.
     pub other_time: Option<u64>,
-    /// Reads that were joined with others before they were served.
+    /// Reads that were merged with others before they were served.
     pub reads_merged: Option<u64>,
-    /// Writes that were joined with others before they were served.
+    /// Writes that were merged with others before they were served.
     pub writes_merged: Option<u64>,
-    /// Time in which at least one request was under way.
+    /// Time with at least one request in flight, nanoseconds.
     pub busy: Option<u64>,
-    /// Integral of the number of requests under way over time.
+    /// Integral over time of the number of requests in flight, nanoseconds.
     pub queue_time: Option<u64>,
-    /// Requests under way at the end. No sum.
+    /// Requests in flight at the end of the interval. Not a sum.
     pub in_flight: Option<u64>,
     /// Requests that were sent again.
     pub retransmits: Option<u64>,
 }
 
-/// What all devices of a node did in an interval.
+/// Activity of all devices of a node in an interval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sample {
-    /// Kernel's boot id of the node.
+pub struct DeviceSample {
+    /// Boot id of the node's kernel.
     pub boot: u128,
-    /// End of the interval, nanoseconds since that boot: with it the name of the sample for ever, ascending.
+    /// End of the interval, nanoseconds since that boot; ascending. Together with `boot` the
+    /// permanent identity of the sample.
     pub uptime: u64,
-    /// The same moment, node's nanoseconds since 1970.
+    /// End of the interval, nanoseconds since 1970 by the node's clock.
     pub time: i64,
     /// Length of the interval, nanoseconds.
     pub interval: u64,
-    /// Those that there are, at most [`MAX_DEVICES`].
+    /// Devices of the node, at most [`MAX_DEVICES`].
     pub devices: Vec<Device>,
 }
 
-/// One message.
+/// Message: the payload of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// First on a connection, from the caller.
+    /// First message on a connection, from the client.
     Hello {
         /// [`GREETING`].
         greeting: [u8; 8],
-        /// [`VERSION`] of the caller.
+        /// [`VERSION`] of the client.
         version: Version,
-        /// What the caller wants.
+        /// Role of the client.
         role: Role,
-        /// Name of the node (or of the host that tails).
+        /// Name of the node, or of the client's host.
         node: String,
-        /// Random number of a run of sequence numbers, which start at 1. A log-client that takes over from one that
-        /// was killed goes on with its session.
+        /// Random number of the session, whose sequence numbers start at 1. A log-client that
+        /// replaces a killed one continues its session.
         session: u64,
     },
-    /// The server's answer.
+    /// Positive reply of the server to `Hello`.
     Welcome {
         /// [`VERSION`] of the server.
         version: Version,
-        /// All numbers of this session up to this one are durable already; 0 if none.
+        /// All sequence numbers of this session up to this one are already durable; 0 if none.
         through: u64,
     },
-    /// The server's other answer; it closes the connection.
+    /// Negative reply of the server, which then closes the connection.
     Refused {
-        /// For people: what was expected, what was found, what to do.
+        /// Text for the user: what was expected, what was found, what to do.
         reason: String,
-        /// It may be otherwise the next time, without anybody doing anything: what came was damaged on the way, or there
-        /// is no room at present.
-        passing: bool,
+        /// A later attempt may succeed without any change: data was damaged in transit, or memory
+        /// is short at present.
+        transient: bool,
     },
     /// See [`Process`].
     Process {
         /// Sequence number.
         seq: u64,
-        /// The facts.
+        /// Description of the process.
         process: Process,
     },
     /// See [`Stream`].
     Stream {
         /// Sequence number.
         seq: u64,
-        /// The facts.
+        /// Description of the stream.
         stream: Stream,
     },
-    /// Consecutive records of a stream.
+    /// Batch: consecutive records of a stream.
     Batch {
         /// Sequence number.
         seq: u64,
-        /// Short number of the stream.
+        /// Number of the stream.
         stream: u32,
-        /// The attempt number that follows the last record taken from the lane before these; at most that of the
-        /// first of these. Numbers missing from here on were lost in the lane; those missing below were taken
-        /// from it and did not get here.
+        /// Attempt number after the last record that was taken from the lane before this batch; at
+        /// most that of the first record in it. Missing numbers from here on were lost in the lane.
+        /// Missing numbers below were taken from it and lost later.
         after: u64,
-        /// [`crate::batch::Columns`], encoded.
+        /// Encoded [`crate::batch::Columns`].
         #[serde(with = "serde_bytes")]
         columns: Vec<u8>,
     },
@@ -322,48 +334,52 @@ pub enum Message {
     StreamEnd {
         /// Sequence number.
         seq: u64,
-        /// The totals.
+        /// Totals of the stream.
         end: StreamEnd,
     },
-    /// The process is gone and all its streams have ended.
+    /// End of a process: it is gone, and all its streams have ended.
     ProcessEnd {
         /// Sequence number.
         seq: u64,
-        /// Which.
+        /// Identity of the process.
         key: ProcessKey,
-        /// When it was noticed, node's nanoseconds since 1970.
+        /// Time at which the log-client detected the end, nanoseconds since 1970 by the node's
+        /// clock.
         time: i64,
-        /// What it lost outside its streams.
+        /// Losses outside its streams.
         lost: ProcessLoss,
     },
-    /// Every event of this node that completed before `watermark` has been sent. Said again now and then while it does
-    /// not move, to show that the node lives and is worth waiting for.
+    /// The node has sent every event that completed before `watermark`. The log-client repeats the
+    /// message while the watermark does not advance, to show that the node is alive and the merge
+    /// must wait for it.
     Heartbeat {
-        /// Node's nanoseconds since 1970.
+        /// Nanoseconds since 1970 by the node's clock.
         watermark: i64,
     },
-    /// All numbers up to and including `through` survive whatever happens to the server.
+    /// Acknowledgment: all messages up to and including `through` are durable and survive a failure
+    /// of the server.
     Ack {
         /// Sequence number.
         through: u64,
     },
-    /// Clock question.
+    /// Request of a clock measurement.
     Ping {
-        /// The asker's clock, nanoseconds since 1970.
+        /// Clock of the sender, nanoseconds since 1970.
         sent: i64,
     },
-    /// Clock answer.
+    /// Reply to `Ping`.
     Pong {
-        /// `sent` of the question.
+        /// `sent` of the `Ping`.
         sent: i64,
-        /// The answerer's clock when the question was there, nanoseconds since 1970.
+        /// Clock of the receiver at the arrival of the `Ping`, nanoseconds since 1970.
         received: i64,
-        /// The answerer's clock when it answered, nanoseconds since 1970.
+        /// Clock of the receiver at its reply, nanoseconds since 1970.
         answered: i64,
     },
-    /// The log-client ends: no more from this session, the node no longer holds the merge back.
+    /// The log-client ends: the session has no further messages, and the node no longer holds the
+    /// merge back.
     Bye,
-    /// Tail's wish.
+    /// Subscription of `miot tail`.
     Subscribe {
         /// Only these layers (names); empty = all.
         layers: Vec<String>,
@@ -375,102 +391,106 @@ pub enum Message {
         pids: Vec<u32>,
         /// Only these nodes; empty = all.
         nodes: Vec<String>,
-        /// Only events that completed at or after this, nanoseconds since 1970, from the past on; `None`: what comes
-        /// from now on.
+        /// Only events that completed at or after this time, nanoseconds since 1970, including past
+        /// ones. `None`: only events from now on.
         since: Option<i64>,
     },
-    /// Merged events in order, for tail: one Arrow IPC stream with one record batch in the schema of
-    /// `miot_trace_store::schema::rows()`.
+    /// Merged events in order, for `miot tail`: one Arrow IPC stream with one record batch in the
+    /// schema of `miot_trace_store::schema::rows()`.
     Rows {
         /// Arrow IPC stream.
         #[serde(with = "serde_bytes")]
         arrow: Vec<u8>,
     },
-    /// The server cuts the subscriber off.
-    Cut {
-        /// For people.
+    /// The server ends the subscription.
+    SubscriptionEnd {
+        /// Text for the user.
         reason: String,
     },
-    /// Records of a stream that were taken from its lane and then given up for newer ones, because the spool was full.
-    /// In their place in the stream: before its later batches and its end. What the server has all the same is not lost.
+    /// Records of a stream that were taken from its lane and then dropped in favor of newer ones,
+    /// because the spool was full. The message has their position in the stream: before its later
+    /// batches and its end. Records that the server has received nevertheless are not lost.
     GivenUp {
         /// Sequence number.
         seq: u64,
-        /// Short number of the stream.
+        /// Number of the stream.
         stream: u32,
-        /// See [`Message::Batch`].
+        /// See `after` of [`Message::Batch`].
         after: u64,
-        /// First and last attempt numbers, ascending; what is missing between two ranges was lost in the lane. At most
-        /// [`MAX_RANGES`]. None: nothing is given up, but what has not come below `after` was taken from the lane and does not
-        /// come any more, because the spool was damaged.
+        /// First and last attempt numbers, ascending, at most [`MAX_RANGES`]. Numbers between two
+        /// ranges were lost in the lane. If empty, no record was dropped, but records below `after`
+        /// that have not been received were taken from the lane and will not be sent any more,
+        /// because the spool was damaged.
         ranges: Vec<(u64, u64)>,
-        /// Completion of the last of them, node's nanoseconds since 1970.
+        /// Completion time of the last of them, nanoseconds since 1970 by the node's clock.
         time: i64,
     },
-    /// The node lives, and is not to be waited for: it has events of any time to tell and cannot say when it will,
-    /// as a flight recorder. Holds until the next `Heartbeat` that goes beyond the last one.
-    Aside,
-    /// How a log-client is: a [`crate::status::NodeReport`] as JSON, at most [`crate::status::MAX_REPORT`] bytes.
+    /// The node is alive, but the merge must not wait for it: it may send events of any time at an
+    /// unknown later time, e.g. as a flight recorder. Valid until the next `Heartbeat` with a
+    /// higher watermark than the last one.
+    SuspendWatermark,
+    /// State of a log-client: a [`crate::status::NodeReport`] as JSON, at most
+    /// [`crate::status::MAX_REPORT`] bytes.
     Report {
         /// JSON.
         #[serde(with = "serde_bytes")]
         status: Vec<u8>,
     },
-    /// What a log-client is to do: a [`crate::steer::Errand`] as JSON.
-    Errand {
-        /// For the answer; not used twice on a connection.
+    /// Command to a log-client: a [`crate::command::NodeCommand`] as JSON.
+    Command {
+        /// Id for the matching `Outcome`, unique on the connection.
         id: u64,
-        /// JSON, at most [`crate::steer::MAX_ORDER`] bytes.
+        /// JSON, at most [`crate::command::MAX_COMMAND`] bytes.
         #[serde(with = "serde_bytes")]
-        errand: Vec<u8>,
+        command: Vec<u8>,
     },
-    /// What became of an errand: a [`crate::steer::Outcome`] as JSON.
+    /// Outcome of a command: a [`crate::command::CommandOutcome`] as JSON.
     Outcome {
-        /// Of the errand.
+        /// Id of the command.
         id: u64,
         /// JSON, at most [`crate::status::MAX_REPORT`] bytes.
         #[serde(with = "serde_bytes")]
         outcome: Vec<u8>,
     },
-    /// An operator's [`crate::steer::Request`] as JSON.
-    Ask {
-        /// JSON, at most [`crate::steer::MAX_ORDER`] bytes.
+    /// Request of an operator: a [`crate::command::OperatorRequest`] as JSON.
+    Request {
+        /// JSON, at most [`crate::command::MAX_COMMAND`] bytes.
         #[serde(with = "serde_bytes")]
         request: Vec<u8>,
     },
-    /// The server's [`crate::steer::Reply`] as JSON.
-    Answer {
+    /// Reply to an operator: a [`crate::command::OperatorReply`] as JSON.
+    Reply {
         /// JSON.
         #[serde(with = "serde_bytes")]
         reply: Vec<u8>,
     },
-    /// See [`Sample`]. Sent before a `Heartbeat` that goes beyond its time.
+    /// See [`DeviceSample`]. Sent before a `Heartbeat` whose watermark exceeds its time.
     Devices {
         /// Sequence number.
         seq: u64,
-        /// The facts.
-        sample: Sample,
+        /// The sample.
+        sample: DeviceSample,
     },
 }
 
-/// Why a frame could not be read.
+/// A frame could not be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FrameError {
     /// The length is more than the limit in force.
     TooLong {
-        /// What the frame claims, bytes.
+        /// Length in the header, bytes.
         length: usize,
         /// The limit, bytes.
         limit: usize,
     },
-    /// The checksum does not fit the header.
+    /// The header does not match its checksum.
     Header {
-        /// What stands where the length should be.
+        /// Value of the length field.
         length: usize,
     },
-    /// The checksum does not fit the payload.
+    /// The payload does not match its checksum.
     Checksum,
-    /// The payload is not a message of this version.
+    /// The payload is not a message of this version; the text is the reason.
     Message(String),
 }
 
@@ -480,16 +500,20 @@ impl std::fmt::Display for FrameError {
             FrameError::TooLong { length, limit } => {
                 write!(
                     f,
-                    "a frame of {length} bytes, at most {limit} are allowed here: the peer does not speak MIOT's protocol"
+                    "a frame of {length} bytes, at most {limit} are allowed here: the peer does not use the MIOT protocol"
                 )
             }
             FrameError::Header { length } if *length == u32::from_le_bytes(*b"HTTP") as usize => {
-                f.write_str("the peer does not speak MIOT's protocol but HTTP: it is the port of a page (`http`), expected that of the log-server (`listen`)")
+                f.write_str(
+                    "the peer does not use the MIOT protocol but HTTP: expected the port of the log-server \
+                     (setting `listen`), found that of its web page (setting `http`)",
+                )
             }
             FrameError::Header { .. } => f.write_str(
-                "a frame's header does not fit its checksum: the connection damages data, or the peer does not speak MIOT's protocol",
+                "the header of a frame does not match its checksum: the connection damages data, or the peer does \
+                 not use the MIOT protocol",
             ),
-            FrameError::Checksum => f.write_str("a frame's checksum is wrong: the connection damages data"),
+            FrameError::Checksum => f.write_str("the payload of a frame does not match its checksum: the connection damages data"),
             FrameError::Message(reason) => {
                 write!(f, "a frame is not a message of version {}.{}: {reason}", VERSION.major, VERSION.minor)
             }
@@ -499,7 +523,7 @@ impl std::fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
-/// The field `seq` of a message that has one, borrowed as the message is.
+/// Returns the field `seq` of a message that has one, with the borrow of the message.
 macro_rules! seq {
     ($message:expr) => {
         match $message {
@@ -516,11 +540,11 @@ macro_rules! seq {
 }
 
 impl Message {
-    /// Appends the message as one frame.
-    pub fn put_frame(&self, out: &mut Vec<u8>) {
+    /// Appends the message to `out` as one frame.
+    pub fn append_frame(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; FRAME_HEADER]);
-        // Writing to a Vec cannot fail, and no type here refuses to be serialized.
+        // Writing to a Vec cannot fail, and no type in this module fails to serialize.
         if let Ok(filled) = postcard::to_extend(self, std::mem::take(out)) {
             *out = filled;
         }
@@ -528,43 +552,45 @@ impl Message {
         out[start..start + FRAME_HEADER].copy_from_slice(&header);
     }
 
-    /// The message as one frame.
+    /// Returns the message as one frame.
     #[must_use]
     pub fn frame(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        self.put_frame(&mut out);
+        self.append_frame(&mut out);
         out
     }
 
-    /// The number of a message that is kept until it is acknowledged; `None` for the others.
+    /// Returns the sequence number of a message that is kept until it is acknowledged; `None` for
+    /// other messages.
     #[must_use]
     pub fn seq(&self) -> Option<u64> {
         seq!(self).copied()
     }
 
-    /// [`Message::seq`], to be set.
+    /// Returns a mutable reference to [`Message::seq`].
     pub fn seq_mut(&mut self) -> Option<&mut u64> {
         seq!(self)
     }
 
-    /// Reads a payload whose frame header said `crc`.
+    /// Decodes a payload. `crc` is its checksum in the frame header.
     ///
     /// # Errors
-    /// [`FrameError::Checksum`] or [`FrameError::Message`].
+    /// [`FrameError::Checksum`] if the payload does not match `crc`, [`FrameError::Message`] if it
+    /// is not a message of this version or a list exceeds its limit.
     pub fn from_payload(payload: &[u8], crc: u32) -> Result<Message, FrameError> {
         if crc32c::crc32c(payload) != crc {
             return Err(FrameError::Checksum);
         }
-        bounded::check(payload).map_err(FrameError::Message)?;
+        list_limits::check(payload).map_err(|error| FrameError::Message(error.to_string()))?;
         match postcard::take_from_bytes(payload) {
             Ok((message, [])) => Ok(message),
-            Ok((_, rest)) => Err(FrameError::Message(format!("{} bytes left over", rest.len()))),
+            Ok((_, rest)) => Err(FrameError::Message(format!("{} bytes follow the message", rest.len()))),
             Err(error) => Err(FrameError::Message(error.to_string())),
         }
     }
 }
 
-/// The header of the frame with this payload.
+/// Returns the header of the frame with this payload.
 #[must_use]
 pub fn frame_header_of(payload: &[u8]) -> [u8; FRAME_HEADER] {
     let mut header = [0; FRAME_HEADER];
@@ -575,10 +601,12 @@ pub fn frame_header_of(payload: &[u8]) -> [u8; FRAME_HEADER] {
     header
 }
 
-/// Length and checksum of the payload from a frame header, checked against the limit in force.
+/// Decodes a frame header. Returns length and checksum of the payload. `limit` is the maximum
+/// length, bytes.
 ///
 /// # Errors
-/// [`FrameError::Header`], [`FrameError::TooLong`].
+/// [`FrameError::Header`] if the header does not match its checksum, [`FrameError::TooLong`] if the
+/// length exceeds `limit`.
 pub fn frame_header(header: [u8; FRAME_HEADER], limit: usize) -> Result<(usize, u32), FrameError> {
     let [a, b, c, d, e, f, g, h, i, j, k, l] = header;
     let length = u32::from_le_bytes([a, b, c, d]) as usize;

@@ -1,16 +1,15 @@
-//! Golden bytes: the layouts and numbers that other processes, nodes and releases rely on.
-//!
-//! Each test compares what this version produces with a file in `tests/golden/`. A changed line means
-//! that old producers, old nodes or old traces no longer fit: raise the major version, or do not make the
-//! change. New lines (a new operation, a new message) are fine: run once with `MIOT_BLESS=1`, and read
-//! the diff.
+//! Golden bytes: layouts and numbers on which other processes, nodes and releases rely. Each test
+//! compares the output of this version with a file in `tests/golden/`. A changed line means that
+//! this version is incompatible with existing producers, nodes or traces: raise the major version,
+//! or do not make the change. A new line (a new operation or message) is fine: run the test once
+//! with `MIOT_BLESS=1`, and review the diff.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod samples;
 
 use miot_proto::batch::Columns;
-use miot_proto::event::{self, Kind};
+use miot_proto::event::{self, RecordKind};
 use miot_proto::wire::{self, Message};
 use miot_proto::{control, op, segment};
 use std::fmt::Write as _;
@@ -38,29 +37,29 @@ fn frozen(name: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-fn check(name: &str, now: &[(String, String)]) {
+fn check(name: &str, current: &[(String, String)]) {
     if std::env::var_os("MIOT_BLESS").is_some() {
-        let text: String = now.iter().map(|(key, value)| format!("{key} {value}\n")).collect();
+        let text: String = current.iter().map(|(key, value)| format!("{key} {value}\n")).collect();
         std::fs::write(path(name), text).unwrap();
     }
-    let mut wrong = String::new();
+    let mut differences = String::new();
     let frozen = frozen(name);
     for (key, value) in &frozen {
-        match now.iter().find(|(k, _)| k == key) {
+        match current.iter().find(|(k, _)| k == key) {
             Some((_, found)) if found == value => {}
-            Some((_, found)) => _ = writeln!(wrong, "{key}:\n  frozen {value}\n  now    {found}"),
-            None => _ = writeln!(wrong, "{key}: gone"),
+            Some((_, found)) => _ = writeln!(differences, "{key}:\n  frozen {value}\n  now    {found}"),
+            None => _ = writeln!(differences, "{key}: missing"),
         }
     }
-    for (key, value) in now.iter().filter(|(key, _)| !frozen.iter().any(|(k, _)| k == key)) {
-        let _ = writeln!(wrong, "{key}: new, not in tests/golden/{name}: {value}");
+    for (key, value) in current.iter().filter(|(key, _)| !frozen.iter().any(|(k, _)| k == key)) {
+        let _ = writeln!(differences, "{key}: new, not in tests/golden/{name}: {value}");
     }
-    assert!(wrong.is_empty(), "{name} changed\n{wrong}");
+    assert!(differences.is_empty(), "{name} changed\n{differences}");
 }
 
 #[test]
-fn operation_numbers_and_names() {
-    let now: Vec<_> = op::all()
+fn operation_numbers_and_names_are_frozen() {
+    let current: Vec<_> = op::all_operations()
         .map(|row| {
             let layer = op::Layer::from_number(row.op.layer).unwrap();
             let meaning = format!(
@@ -73,24 +72,24 @@ fn operation_numbers_and_names() {
             (format!("{}:{}:{}:{}", row.op.layer, layer.name(), row.op.number, row.name), meaning)
         })
         .collect();
-    check("operations.txt", &now);
+    check("operations.txt", &current);
 }
 
 #[test]
-fn event_records() {
-    let now: Vec<_> =
+fn event_records_are_frozen() {
+    let current: Vec<_> =
         samples::records().into_iter().map(|(name, bytes)| (name.to_owned(), hex(&bytes))).collect();
-    check("events.txt", &now);
+    check("events.txt", &current);
 }
 
 #[test]
-fn frozen_event_records_still_read() {
+fn frozen_event_records_decode() {
     for (name, text) in frozen("events.txt") {
         let bytes = unhex(&text);
         let slot: event::Slot =
             std::array::from_fn(|i| u64::from_le_bytes(bytes[8 * i..8 * i + 8].try_into().unwrap()));
         assert_eq!(event::slots_of(&slot) * event::SLOT_BYTES, bytes.len(), "{name}");
-        assert!(Kind::from_number(event::kind_of(&slot)).is_some(), "{name}");
+        assert!(RecordKind::from_number(event::kind_of(&slot)).is_some(), "{name}");
         assert_eq!(event::attempt_of(&slot), samples::ATTEMPT, "{name}");
         let (event, ext) = samples::expected(&name);
         assert_eq!(event::Event::from_slot(&slot), event, "{name}");
@@ -101,17 +100,17 @@ fn frozen_event_records_still_read() {
 }
 
 #[test]
-fn layouts() {
-    let mut now = Vec::new();
-    let mut put = |key: &str, value: u64| now.push((key.to_owned(), value.to_string()));
+fn layouts_are_frozen() {
+    let mut current = Vec::new();
+    let mut put = |key: &str, value: u64| current.push((key.to_owned(), value.to_string()));
     macro_rules! words {
-        ($prefix:literal, $place:path, $($name:ident)*) => {{
-            use $place as place;
-            $(put(concat!($prefix, ".", stringify!($name)), place::$name as u64);)*
+        ($prefix:literal, $module:path, $($name:ident)*) => {{
+            use $module as module;
+            $(put(concat!($prefix, ".", stringify!($name)), module::$name as u64);)*
         }};
     }
     words!("event", event, WORDS SLOT_BYTES MAX_PATH MAX_SLOTS NONE);
-    words!("kind", event::Kind, Request File);
+    words!("kind", event::RecordKind, Request File);
     words!("flag", event::flag, PATH_CUT OFFSET_QUERIED ASYNC INTERRUPTED APPEND DIRECT DURATION_SATURATED LATE OP_SHIFT MOVED TIE);
     words!("layer", op::Layer, App MpiIo Stdio Posix Fuse Client Block);
     words!("segment", segment, MAGIC MAJOR MINOR HEADER_BYTES LANE_BYTES MAX_LANES SLOTS_OFFSET MIN_LANE_SLOTS
@@ -144,48 +143,49 @@ fn layouts() {
     words!("wire", wire, MAX_FRAME MAX_HELLO FRAME_HEADER DEFAULT_PORT);
     put("wire.VERSION.major", u64::from(wire::VERSION.major));
     put("wire.GREETING", u64::from_le_bytes(wire::GREETING));
-    now.push(("names.control".to_owned(), format!("{} {}", control::FILE, control::DIR_ENV)));
-    now.push(("names.segment".to_owned(), segment::SUFFIX.to_owned()));
-    check("layouts.txt", &now);
+    current.push(("names.control".to_owned(), format!("{} {}", control::FILE, control::DIR_ENV)));
+    current.push(("names.segment".to_owned(), segment::SUFFIX.to_owned()));
+    check("layouts.txt", &current);
 }
 
-/// The strings of a segment header: where each starts and how its length is written.
+/// Strings of a segment header: their positions and the encoding of their lengths.
 #[test]
-fn header_strings() {
+fn header_strings_are_frozen() {
     let mut page = [0u8; segment::HEADER_BYTES];
     let bytes = unhex("02002f78 0300610062 0000 04002f746d70".replace(' ', "").as_str());
     page[segment::header::STRINGS..][..bytes.len()].copy_from_slice(&bytes);
     assert_eq!(segment::strings(&page), [b"/x".as_slice(), b"a\0b", b"", b"/tmp"]);
 }
 
-/// LZ4 compressors may differ; what must not change is what is inside, and that frozen bytes decode.
+/// LZ4 compressors may differ. The uncompressed bytes must not change, and frozen bytes must
+/// decode.
 #[test]
-fn batches() {
+fn batches_are_frozen() {
     let columns = samples::columns();
     let (mut scratch, mut packed) = (Vec::new(), Vec::new());
     columns.encode(&mut scratch, &mut packed);
     let size = u32::from_le_bytes(packed[..4].try_into().unwrap()) as usize;
     let plain = scratch[..size].to_vec();
-    let now = [("packed", &packed), ("plain", &plain)].map(|(key, bytes)| (key.to_owned(), hex(bytes)));
-    let keep_packed = match std::env::var_os("MIOT_BLESS") {
-        Some(_) => now.to_vec(),
-        None => vec![frozen("batch.txt").swap_remove(0), now[1].clone()],
+    let current = [("packed", &packed), ("plain", &plain)].map(|(key, bytes)| (key.to_owned(), hex(bytes)));
+    let expected = match std::env::var_os("MIOT_BLESS") {
+        Some(_) => current.to_vec(),
+        None => vec![frozen("batch.txt").swap_remove(0), current[1].clone()],
     };
-    check("batch.txt", &keep_packed);
-    assert_eq!(keep_packed[0].0, "packed");
-    assert_eq!(Columns::decode(&unhex(&keep_packed[0].1)).as_ref(), Ok(&columns));
+    check("batch.txt", &expected);
+    assert_eq!(expected[0].0, "packed");
+    assert_eq!(Columns::decode(&unhex(&expected[0].1)).as_ref(), Ok(&columns));
     assert_eq!(Columns::decode(&packed).as_ref(), Ok(&columns));
 }
 
 #[test]
-fn messages() {
-    let now: Vec<_> =
+fn messages_are_frozen() {
+    let current: Vec<_> =
         samples::messages().iter().map(|(name, m)| ((*name).to_owned(), hex(&m.frame()))).collect();
-    check("messages.txt", &now);
+    check("messages.txt", &current);
 }
 
 #[test]
-fn frozen_messages_still_read() {
+fn frozen_messages_decode() {
     for ((name, text), (_, message)) in frozen("messages.txt").iter().zip(samples::messages()) {
         let bytes = unhex(text);
         let (header, payload) = bytes.split_first_chunk::<{ wire::FRAME_HEADER }>().unwrap();
@@ -196,8 +196,8 @@ fn frozen_messages_still_read() {
 }
 
 #[test]
-fn a_peer_that_speaks_http_is_told_apart() {
-    let answer = b"HTTP/1.1 400";
-    let error = wire::frame_header(*answer, wire::MAX_FRAME).unwrap_err().to_string();
+fn http_peer_is_recognized() {
+    let response = b"HTTP/1.1 400";
+    let error = wire::frame_header(*response, wire::MAX_FRAME).unwrap_err().to_string();
     assert!(error.contains("but HTTP") && error.contains("`listen`"), "{error}");
 }

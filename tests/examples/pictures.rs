@@ -1,5 +1,6 @@
-//! Makes the pictures of screens in `docs/images` anew, of real runs: for whoever changes what a screen looks like, and then
-//! looks at them. `cargo run -p miot-tests --example pictures`, or with the names of some, e.g. `report.png`.
+//! Makes the pictures of screens in `docs/images` from real runs, for developers who change a
+//! screen and then looks at them. `cargo run -p miot-tests --example pictures`, or with the names
+//! of some, e.g. `report.png`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -14,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// So long programs run before `miot top` and the page are drawn: half of the seconds that their numbers are of.
+/// So long programs run before `miot top` and the page are drawn: half of the seconds that their
+/// numbers are of.
 const LOADED: Duration = Duration::from_secs(5);
 
 fn main() {

@@ -232,7 +232,7 @@ int main(void) {
     refusing = file("refusing", O_WRONLY, 10);
     int made = io_uring_queue_init(64, &ring, 0);
     if (made < 0) {
-        fprintf(stderr, "io_uring is not to be had: %s\n", strerror(-made));
+        fprintf(stderr, "io_uring is not available: %s\n", strerror(-made));
         return 77;
     }
     data();

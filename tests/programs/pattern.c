@@ -135,7 +135,7 @@ int main(int argc, char **argv)
 		for (long time = 0; time < n[0]; time++)
 			for (long i = 0; i < n[1]; i++)
 				written(fd, n[2], i * n[2]);
-	} else if (IS("anew")) { /* TIMES COUNT BYTES: the same, but the file is emptied before */
+	} else if (IS("truncated")) { /* TIMES COUNT BYTES: the same, but the file is emptied before */
 		for (long time = 0; time < n[0]; time++) {
 			fd = opened(path, O_CREAT | O_WRONLY | O_TRUNC);
 			for (long i = 0; i < n[1]; i++)

@@ -1,8 +1,8 @@
-//! A real browser, without a screen: headless Chromium, which does what it is told over its debugging pipe, and tells what
-//! its page asks for and complains about.
+//! A real browser, without a screen: headless Chromium, which is controlled over its debugging pipe
+//! and reports what its page asks for and complains about.
 
+use crate::namespaces::Namespaces;
 use crate::process::{WATCHDOG, run, wait};
-use crate::room::Room;
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest wait for Chromium to end by itself.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// The home of somebody whose browser trusts the authority in `pki` (`miot pki`), and has the certificate of a reader of it,
-/// if there is one.
+/// The home of somebody whose browser trusts the authority in `pki` (`miot pki`), and has the
+/// certificate of a reader of it, if there is one.
 ///
 /// # Panics
 /// If it cannot be made.
@@ -41,11 +41,12 @@ pub fn home(home: &Path, pki: &Path, reader: Option<&str>) -> PathBuf {
     home.to_owned()
 }
 
-/// Lets browsers in the room, which has mounts of its own, show their certificate at an address without asking.
+/// Lets browsers in the room, which has mounts of its own, show their certificate at an address
+/// without asking.
 ///
 /// # Panics
 /// If that policy cannot be written.
-pub fn show_certificates(room: &Room, url: &str) {
+pub fn show_certificates(room: &Namespaces, url: &str) {
     const FOLDER: &str = "/etc/chromium";
     room.shell(&format!(
         "mkdir -p {FOLDER} && mount -t tmpfs tmpfs {FOLDER} && mkdir -p {FOLDER}/policies/managed"
@@ -79,7 +80,7 @@ impl Browser {
 
     /// Starts that of somebody, in a room.
     #[must_use]
-    pub fn of(room: &Room, home: &Path) -> Browser {
+    pub fn of(room: &Namespaces, home: &Path) -> Browser {
         Browser::within(|mut chromium| room.inside(chromium.env("HOME", home)))
     }
 
@@ -220,7 +221,8 @@ impl Browser {
         &self.asked
     }
 
-    /// What pages wrote to the console since this was asked last: errors, warnings, whatever they threw.
+    /// What pages wrote to the console since this was asked last: errors, warnings, whatever they
+    /// threw.
     pub fn complaints(&mut self) -> Vec<String> {
         // What is on its way comes before the answer.
         let _ = self.value("0");

@@ -84,7 +84,7 @@ pub fn preloaded(program: &str, dir: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("LD_PRELOAD", &built().hook).env(control::DIR_ENV, dir);
     if is_confined() {
-        // By whoever runs the tests, who has let them make all system calls there are.
+        // The user who runs the tests has allowed all system calls.
         command.env("MIOT_SECCOMP", "record");
     }
     command

@@ -1,4 +1,5 @@
-//! A network between one log-client and the log-server that takes its time, and remembers what the node sent.
+//! A network between one log-client and the log-server that takes its time, and remembers what the
+//! node sent.
 
 use miot_proto::batch::Columns;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, frame_header};

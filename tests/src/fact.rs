@@ -22,7 +22,8 @@ pub struct Fact {
 }
 
 impl Fact {
-    /// The file that the request is on: of a symbolic link the new name, since the first path is any text.
+    /// The file that the request is on: of a symbolic link the new name, since the first path is
+    /// any text.
     #[must_use]
     pub fn file(&self) -> Option<&[u8]> {
         if self.op == "symlink" { self.path2.as_deref() } else { self.path.as_deref() }
@@ -59,7 +60,8 @@ pub fn normal_path(directory: &[u8], path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// True for what MIOT leaves out by default: pseudo files, shared libraries and what the dynamic loader reads.
+/// True for what MIOT leaves out by default: pseudo files, shared libraries and what the dynamic
+/// loader reads.
 #[must_use]
 pub fn is_excluded(path: &[u8]) -> bool {
     let inside =

@@ -1,7 +1,7 @@
-//! A segment written word by word into its file, after the layout and not with the producer's code: what a broken,
-//! hostile or stopped process would leave there.
+//! A segment written word by word into its file, after the layout and not with the producer's code:
+//! what a broken, hostile or stopped process would leave there.
 
-use miot_proto::event::{Event, Ext, Kind, SLOT_BYTES, put_ext, slots_for};
+use miot_proto::event::{Event, Ext, RecordKind, SLOT_BYTES, slots_for, write_ext};
 use miot_proto::op;
 use miot_proto::segment::{
     Clock, HEADER_BYTES, LANE_BYTES, LaneState, MAGIC, MAJOR, SLOTS_OFFSET, header, lane as at,
@@ -117,7 +117,7 @@ impl Forged {
         self.lane_at(slots_at, slots)
     }
 
-    /// Claims another lane whose slots are said to be there.
+    /// Claims another lane whose slots are claimed to be there.
     ///
     /// # Errors
     /// What the file system says.
@@ -165,9 +165,9 @@ impl Forged {
         };
         let ext = Ext { path1: path, ..Ext::default() };
         let mut slots = vec![[0; 8]; slots_for(&ext)];
-        slots[0] = event.slot(Kind::Request, slots.len() as u8, attempt);
+        slots[0] = event.slot(RecordKind::Request, slots.len() as u8, attempt);
         if slots.len() > 1 {
-            put_ext(&ext, |slot, word, value| slots[slot][word] = value);
+            write_ext(&ext, |slot, word, value| slots[slot][word] = value);
         }
         let tail = self.get_lane(lane, at::TAIL)? >> 1;
         let (slots_at, room) = (self.get_lane(lane, at::SLOTS_AT)?, self.get_lane(lane, at::SLOTS)?);

@@ -1,16 +1,17 @@
-//! GlusterFS of a test's own: its management daemon, volumes, bricks and mounts, in a network and with mounts that nothing outside
-//! sees, so that nothing is installed and two tests do not meet.
+//! GlusterFS of a test's own: its management daemon, volumes, bricks and mounts, in a network and
+//! with mounts that nothing outside sees, so that nothing is installed and two tests do not meet.
 
 use crate::built::{built, root};
+use crate::namespaces::Namespaces;
 use crate::process::{Background, Ended, run, until};
-use crate::room::Room;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Options of a volume whose client graph passes every request on as it is: no caches, nothing gathered or read ahead.
+/// Options of a volume whose client graph passes every request on as it is: no caches, nothing
+/// gathered or read ahead.
 pub const PLAIN_GRAPH: [&str; 9] = [
     "performance.write-behind",
     "performance.open-behind",
@@ -23,12 +24,12 @@ pub const PLAIN_GRAPH: [&str; 9] = [
     "performance.client-io-threads",
 ];
 
-/// A management daemon with its volumes. What GlusterFS has in `/usr/lib` is a copy here, with the translator `debug/miot` and
-/// its filter beside.
+/// A management daemon with its volumes. What GlusterFS has in `/usr/lib` is a copy here, with the
+/// translator `debug/miot` and its filter beside.
 #[derive(Debug)]
 pub struct Gluster {
     /// Where volumes are mounted. The mounts are seen inside only: [`Gluster::inside`].
-    pub room: Room,
+    pub room: Namespaces,
     place: PathBuf,
     /// Under which the bricks are served.
     pub host: String,
@@ -73,7 +74,8 @@ pub fn translator(place: &Path) -> PathBuf {
 }
 
 impl Gluster {
-    /// Starts the daemon, with its files in `place`. `None` where that is not possible, which is said.
+    /// Starts the daemon, with its files in `place`. Returns `None`, with a message, where
+    /// that is not possible.
     ///
     /// # Panics
     /// If something goes wrong that should not.
@@ -84,7 +86,7 @@ impl Gluster {
             eprintln!("NOT TESTED: no GlusterFS: {why}");
             return None;
         }
-        let (library, room) = (library?, Room::new(&["--net", "--mount"])?);
+        let (library, room) = (library?, Namespaces::new(&["--net", "--mount"])?);
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
         let [own, log] = ["library", "log"].map(|name| place.join(name));
         fs::create_dir_all(&log).unwrap_or_else(|e| panic!("{}: {e}", log.display()));
@@ -128,7 +130,8 @@ impl Gluster {
         self.ask(words).success().stdout
     }
 
-    /// Makes and starts a volume of one brick. Without `cached` its client graph is [`PLAIN_GRAPH`].
+    /// Makes and starts a volume of one brick. Without `cached` its client graph is
+    /// [`PLAIN_GRAPH`].
     pub fn volume(&mut self, name: &str, cached: bool) {
         let brick = format!("{}:{}", self.host, self.place.join("brick").join(name).display());
         fs::create_dir_all(self.place.join("brick")).unwrap_or_else(|e| panic!("{e}"));
@@ -155,9 +158,9 @@ impl Gluster {
         fs::read_to_string(self.room.seen(Path::new(&path))).unwrap_or_else(|e| panic!("{path}: {e}"))
     }
 
-    /// What the brick has counted since it was started: calls by name of the file operation, `bytes read` and
-    /// `bytes written`, and, from its log, `fd cleanup`: flushes of its own, of what a client that disconnected had not
-    /// released yet. The volume's profile must have been started.
+    /// What the brick has counted since it was started: calls by name of the file operation, `bytes
+    /// read` and `bytes written`, and, from its log, `fd cleanup`: flushes of its own, of what a
+    /// client that disconnected had not released yet. The volume's profile must have been started.
     ///
     /// # Panics
     /// If it cannot be read.

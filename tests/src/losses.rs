@@ -8,7 +8,8 @@ use miot_trace_store::{Options, Table, Writer, schema};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Adds to a finished trace that so many events were lost at each of these places, on node `n1`, of nobody knows which process.
+/// Adds to a finished trace that so many events were lost at each of these places, on node `n1`, of
+/// nobody knows which process.
 ///
 /// # Panics
 /// If the trace cannot be written.

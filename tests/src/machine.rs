@@ -1,5 +1,6 @@
-//! A Debian of a test's own, booted with its systemd: a container of systemd-nspawn over a file system that is made once
-//! (`tests/debian-root.sh`) and written above (overlay), so that nothing of it is left when the test ends.
+//! A Debian of a test's own, booted with its systemd: a container of systemd-nspawn over a file
+//! system that is made once (`tests/debian-root.sh`) and written above (overlay), so that nothing
+//! of it is left when the test ends.
 
 use crate::built::root;
 use crate::process::{Background, Ended, run, signal_id, until};
@@ -35,8 +36,8 @@ pub fn cannot_boot() -> Option<String> {
 
 impl Machine {
     /// Boots one in `place`, with a network of its own (loopback). Each of `mounts` is a
-    /// folder of this machine and its place inside, read-only. The place must be one that all users may enter, which
-    /// the path of a clone (below `/root`, for instance) is not.
+    /// folder of this machine and its place inside, read-only. The place must be one that all users
+    /// may enter, which the path of a clone (below `/root`, for instance) is not.
     ///
     /// # Panics
     /// If it does not come up.
@@ -138,7 +139,8 @@ impl Machine {
 }
 
 impl Drop for Machine {
-    /// A test has failed: nothing goes on. The machine outlives a killed systemd-nspawn, but not its own first process.
+    /// A test has failed: nothing goes on. The machine outlives a killed systemd-nspawn, but not
+    /// its own first process.
     fn drop(&mut self) {
         if self.nspawn.is_some() {
             signal_id(self.init, rustix::process::Signal::KILL);

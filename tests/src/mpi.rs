@@ -11,8 +11,9 @@ use std::process::Command;
 pub enum Mpi {
     /// MPICH.
     Mpich,
-    /// Open MPI with its own MPI-IO, which has no atomic mode. Its ROMIO does not work: Debian 12 has 4.1.4, where the calls of `every.c`
-    /// end with a segmentation fault, without a hook as well.
+    /// Open MPI with its own MPI-IO, which has no atomic mode. Its ROMIO does not work: Debian 12
+    /// has 4.1.4, where the calls of `every.c` end with a segmentation fault, without a hook as
+    /// well.
     OpenMpi,
 }
 

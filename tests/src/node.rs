@@ -33,7 +33,8 @@ impl Node {
         Node { trace, dir, port, server, client }
     }
 
-    /// The same with a configuration file for the log-client, which must not say anything about directory and server.
+    /// The same with a configuration file for the log-client, which must not say anything about
+    /// directory and server.
     #[must_use]
     pub fn with_configuration(place: &Path, shared: &Path, file: &Path) -> Node {
         let (port, trace, dir) = (free_port(), place.join("trace"), shared.join("miot"));

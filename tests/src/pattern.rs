@@ -1,5 +1,5 @@
-//! Synthetic events that can be told from any other: each follows from its thread and its number, so that
-//! one that is lost, repeated, swapped or invented shows.
+//! Synthetic events that cannot be confused with others. Each follows from its thread and its number,
+//! so that one that is lost, repeated, swapped or invented is detected.
 
 /// Offset, length and result of event `number` of `thread`.
 #[must_use]
@@ -15,7 +15,8 @@ pub fn path(thread: u64) -> String {
     format!("/synthetic/thread-{thread}")
 }
 
-/// SplitMix64's finalizer (Steele, Lea and Flood 2014): every bit of the input changes half of the output.
+/// SplitMix64's finalizer (Steele, Lea and Flood 2014): every bit of the input changes half of the
+/// output.
 fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

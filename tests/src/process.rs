@@ -5,7 +5,8 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest time any program of a test may take: far above what it needs, so that only a hang meets it.
+/// Longest time any program of a test may take: far above what it needs, so that only a hang meets
+/// it.
 pub const WATCHDOG: Duration = Duration::from_secs(300);
 
 /// A program that ended.

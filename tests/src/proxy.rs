@@ -1,4 +1,5 @@
-//! Between one log-client and the log-server: passes everything on, and holds the log-client to its promise.
+//! Between one log-client and the log-server: passes everything on, and holds the log-client to its
+//! promise.
 
 use miot_proto::batch::Columns;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, frame_header};

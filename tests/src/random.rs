@@ -1,4 +1,4 @@
-//! Random numbers that can be had again: every random test prints its seed, and takes it from `MIOT_SEED`.
+//! Reproducible random numbers: every random test prints its seed, and takes it from `MIOT_SEED`.
 
 use crate::forged::ticks;
 use std::time::Duration;
@@ -11,7 +11,7 @@ impl Random {
     /// The numbers of this seed.
     #[must_use]
     pub fn of(seed: u64) -> Random {
-        Random(crate::torment::mix(seed) | 1)
+        Random(crate::victim::mix(seed) | 1)
     }
 
     /// The numbers of this run's [`seed`].

@@ -23,11 +23,13 @@ pub enum Rule {
     StreamTotals,
     /// `getc_unlocked` and `putc_unlocked` take bytes from the stream's buffer without a call.
     InlineCharacters,
-    /// `munmap` of memory that is no file's; `malloc` does it too.
+    /// `munmap` of anonymous memory; `malloc` does it too.
     AnonymousMemory,
-    /// Flags of descriptors (`F_GETFD`, `F_SETFD`, `F_GETFL`, `F_SETFL`) are no I/O and not recorded.
+    /// Flags of descriptors (`F_GETFD`, `F_SETFD`, `F_GETFL`, `F_SETFL`) are no I/O and not
+    /// recorded.
     DescriptorFlags,
-    /// `fchmodat` without following links: the C library opens, checks, and changes `/proc/self/fd/N`.
+    /// `fchmodat` without following links: the C library opens, checks, and changes
+    /// `/proc/self/fd/N`.
     Fchmodat,
     /// The dynamic loader looks for folders of libraries.
     Loader,

@@ -1,8 +1,8 @@
-//! Deterministic runs of real programs, each in a directory of its own that is made anew every time, so
-//! that two runs see the same paths, sizes and contents.
+//! Deterministic runs of real programs, each in a directory of its own that is created for each
+//! run, so that two runs see the same paths, sizes and contents.
 
-use crate::place::fresh;
 use crate::process::{Ended, run};
+use crate::test_dir::fresh;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
@@ -94,9 +94,9 @@ impl Place {
         contents
     }
 
-    /// Makes the working directory as it was: what a run added goes. What it left alone stays in place, so
-    /// that programs that sort by inode number (`cp`) take the same order again. If a run changed more than
-    /// that, all is prepared anew.
+    /// Makes the working directory as it was: what a run added goes. What it left alone stays in
+    /// place, so that programs that sort by inode number (`cp`) take the same order again. If a run
+    /// changed more than that, everything is prepared again.
     pub fn restore(&self, scenario: &Scenario, before: &HashMap<PathBuf, fs::Metadata>) {
         let after = self.contents();
         let mut added: Vec<&PathBuf> = after.keys().filter(|path| !before.contains_key(*path)).collect();

@@ -1,4 +1,4 @@
-//! A long-running program that does what it is told: `src/bin/steered.rs`.
+//! A long-running program that executes commands: `src/bin/steered.rs`.
 
 use crate::process::{WATCHDOG, signal_id, wait};
 use rustix::process::Signal;

@@ -106,7 +106,7 @@ impl Terminal {
 
     fn tmux(&self, words: &[&str]) -> String {
         let mut tmux = Command::new("tmux");
-        // Not the terminal of whoever runs the tests.
+        // Not the terminal of the user who runs the tests.
         tmux.env_remove("TMUX").args(["-L", &self.socket]).args(words);
         run(&mut tmux).success().stdout
     }
@@ -118,7 +118,8 @@ impl Drop for Terminal {
     }
 }
 
-/// How a terminal writes: of its attributes those that `miot top` uses (ECMA-48, 8.3.117), colours by number.
+/// How a terminal writes: of its attributes those that `miot top` uses (ECMA-48, 8.3.117), colours
+/// by number.
 #[derive(Debug, Default)]
 struct Style {
     bold: bool,

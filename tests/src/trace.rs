@@ -110,7 +110,8 @@ fn row(line: &str) -> Option<Row> {
     })
 }
 
-/// `2026-11-21T04:12:33.123456789Z` as nanoseconds since 1970: the form with nine digits and `Z` only.
+/// `2026-11-21T04:12:33.123456789Z` as nanoseconds since 1970: the form with nine digits and `Z`
+/// only.
 #[must_use]
 pub fn nanoseconds(text: &str) -> Option<i64> {
     let part = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();

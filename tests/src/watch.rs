@@ -1,4 +1,5 @@
-//! Subscribers (`miot tail -f`), and whether what each saw on its connection is one piece of the trace.
+//! Subscribers (`miot tail -f`), and whether what each saw on its connection is one piece of the
+//! trace.
 
 use crate::built::built;
 use crate::judge::{Key, Placed};
@@ -49,8 +50,9 @@ impl Watch {
         self.tail.as_ref().is_some_and(|tail| tail.printed().contains("\n{"))
     }
 
-    /// Ends it, and compares what each connection saw with the trace. `whole`: the server was not killed, so that what it
-    /// showed is what it stored, and nothing is missing in between. How many events were seen.
+    /// Ends it, and compares what each connection saw with the trace. `whole`: the server was not
+    /// killed, so that what it showed is what it stored, and nothing is missing in between. How
+    /// many events were seen.
     ///
     /// # Panics
     /// If a connection saw something twice, out of order, not stored, or not all of it.

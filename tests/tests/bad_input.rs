@@ -1,15 +1,15 @@
-//! What can be wrong around `miot run` and with a trace directory: a clear message, an exit code that says
-//! so, and never any harm to the traced program.
+//! What can be wrong around `miot run` and with a trace directory: a clear message, an exit code
+//! that says so, and never any harm to the traced program.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::built::built;
 use miot_tests::compile::compile;
 use miot_tests::daemons::{free_port, server_command};
-use miot_tests::namespace::{as_nobody, with_tmpfs};
-use miot_tests::place::fresh;
+use miot_tests::namespaces::Namespaces;
 use miot_tests::process::{Background, Ended, run, until};
-use miot_tests::room::Room;
+use miot_tests::test_dir::fresh;
+use miot_tests::tmpfs::{as_nobody, with_tmpfs};
 use miot_tests::traced::{command, events, traced};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
@@ -319,7 +319,7 @@ fn a_trace_directory_of_somebody_else() {
 
 #[test]
 fn a_trace_directory_on_a_file_system_that_is_mounted_for_reading() {
-    let Some(room) = Room::new(&["--mount"]) else { return };
+    let Some(room) = Namespaces::new(&["--mount"]) else { return };
     let place = place("read-only");
     let mounted = place.join("mounted");
     fs::create_dir(&mounted).unwrap();
@@ -380,7 +380,8 @@ fn a_truncated_trace_directory() {
     assert_eq!(ended.code(), 1, "{}{}", ended.stdout, ended.stderr);
 }
 
-/// What reads a whole trace says which part is not there, beside what is; nothing is said of a whole one.
+/// Readers of a whole trace report which part is missing, beside what exists; a complete trace
+/// gives no message.
 #[test]
 fn a_part_of_a_trace_is_missing() {
     let place = place("part");

@@ -5,8 +5,8 @@
 use miot_proto::wire::{GREETING, Message, Role, VERSION, Version};
 use miot_tests::built::built;
 use miot_tests::daemons::{client, free_port, preloaded, server};
-use miot_tests::place::fresh;
 use miot_tests::process::run;
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::{assert_good, events};
 use rustix::process::Signal;
 use std::fs;
@@ -65,11 +65,12 @@ fn garbage_on_the_servers_port() {
     let mut after_hello = hello(GREETING, VERSION);
     after_hello.extend_from_slice(&[0xff; 4096]);
     let mut batch_of_nobody = hello(GREETING, VERSION);
-    Message::Batch { seq: 1, stream: 77, after: 0, columns: vec![1, 2, 3] }.put_frame(&mut batch_of_nobody);
+    Message::Batch { seq: 1, stream: 77, after: 0, columns: vec![1, 2, 3] }
+        .append_frame(&mut batch_of_nobody);
     let mut backwards = hello(GREETING, VERSION);
-    Message::Heartbeat { watermark: i64::MAX }.put_frame(&mut backwards);
-    Message::Heartbeat { watermark: i64::MIN }.put_frame(&mut backwards);
-    Message::Ack { through: u64::MAX }.put_frame(&mut backwards);
+    Message::Heartbeat { watermark: i64::MAX }.append_frame(&mut backwards);
+    Message::Heartbeat { watermark: i64::MIN }.append_frame(&mut backwards);
+    Message::Ack { through: u64::MAX }.append_frame(&mut backwards);
     let garbage: Vec<Vec<u8>> = vec![
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),

@@ -4,9 +4,9 @@
 
 use miot_tests::built::built;
 use miot_tests::mpi::Mpi;
-use miot_tests::namespace::with_tmpfs;
-use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run, until};
+use miot_tests::test_dir::fresh;
+use miot_tests::tmpfs::with_tmpfs;
 use miot_tests::trace::Row;
 use miot_tests::traced::{events, traced};
 use rustix::process::{Pid, Signal, kill_process};
@@ -88,7 +88,8 @@ fn it_does_what_it_says() {
     assert!(is_empty(&target), "what it made is removed");
 }
 
-/// Requests of five repetitions of two pieces of 4 KiB by one process, and of filling the file before them, seen by the hook; and how often it was made.
+/// Requests of five repetitions of two pieces of 4 KiB by one process, and of filling the file
+/// before them, seen by the hook; and how often it was made.
 #[test]
 fn phases_lie_in_one_file() {
     const PIECE: i64 = 4096;
@@ -152,15 +153,16 @@ fn delays_are_in_the_part_of_the_time_that_they_belong_to() {
         let times = &outcome["repetitions"][0]["times"];
         let [start, accesses, barrier, aggregate] =
             ["start", "accesses", "barrier", "aggregate"].map(|part| times[part].as_f64().unwrap());
-        // The second rank begins 0.3 s after the first, and is the last to come to the second barrier. What it does alone is exact; what lies between
-        // the two ranks is less if the first one is held up.
+        // The second rank begins 0.3 s after the first, and is the last to come to the second
+        // barrier. What it does alone is exact; what lies between the two ranks is less if the
+        // first one is held up.
         assert!(start >= 0.2 && start + accesses >= 0.5, "{times}");
         assert!(accesses >= 0.1 && barrier >= 0.1, "{times}");
         assert!((start + accesses + barrier - aggregate).abs() < 1e-8 && aggregate >= 0.9, "{times}");
     }
 }
 
-/// The second rank has a clock of its own and is told that it is on another machine.
+/// The second rank has a clock of its own and is configured as if on another machine.
 #[test]
 fn ranks_of_several_machines_need_no_common_clock() {
     const APART: f64 = 1e6;
@@ -251,7 +253,8 @@ fn launched(launcher: &[&str], dir: &Path, arguments: &[&str]) -> Ended {
 
 const MPI: [&str; 2] = ["mpiexec.mpich", "-n"];
 
-/// Each run by hand, as above, through MPI-IO, in two phases; all that is written is read back and compared by the processes.
+/// Each run by hand, as above, through MPI-IO, in two phases; all that is written is read back and
+/// compared by the processes.
 #[test]
 fn under_mpi_it_does_what_it_says() {
     let dir = fresh("bench-mpi");
@@ -434,7 +437,8 @@ fn a_directory_that_cannot_be_written_is_said() {
     assert!(ended.stderr.contains("cannot make") && ended.stderr.contains("Read-only"), "{}", ended.stderr);
 }
 
-/// The launcher kills all processes when one has died; what they made is removed by one that is not theirs.
+/// The launcher kills all processes when one has died; what they made is removed by one that is not
+/// theirs.
 #[test]
 fn a_killed_rank_under_mpi_leaves_nothing() {
     let dir = fresh("bench-mpi-killed");

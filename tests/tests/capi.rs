@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::built::{built, root};
-use miot_tests::place::fresh;
 use miot_tests::process::run;
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::Row;
 use miot_tests::traced::{command, events};
 use std::fs;
@@ -131,7 +131,8 @@ fn requests_inside_a_client_request_name_it() {
     let mut cc = Command::new("cc");
     let _ = run(cc.arg("-o").arg(&program).arg(example()).args(&flags)).success();
     let rows = trace(&place, &program, Some(&built().library));
-    // The preloaded hook lends its lanes to the shared library, so that both layers are one producer.
+    // The preloaded hook lends its lanes to the shared library, so that both layers are one
+    // producer.
     let mut writes = 0;
     for write in rows.iter().filter(|row| row.layer == "client" && row.op == "write" && row.result == 8) {
         let inner = |row: &&Row| row.stream == write.stream && row.enclosing == Some(write.request);
@@ -225,7 +226,7 @@ fn what_a_thread_has_recorded_with_is_not_unloaded_before_it_ends() {
         let reads = events(&trace).iter().filter(|row| row.layer == "client" && row.op == "read").count();
         assert_eq!(reads, 1, "{}, hook {hook}", plugin.display());
     }
-    // Nor is any other library of ours, whoever has opened it.
+    // Nor is any other library of MIOT, whichever module has opened it.
     for library in ["libmiot.so", "libmiot_posix.so", "libmiot_mpi.so"] {
         let mut opened = Command::new(&host);
         let ended = run(opened.arg(built().library.join(library)).arg("stays"));

@@ -1,6 +1,7 @@
-//! Log-clients with wrong clocks as nodes of one log-server: what depends on each other is in its order to within the
-//! uncertainty that the trace states, the uncertainty is small against the round trip, the truth lies within it, the
-//! estimated error is right where both ways take equally long, and the nodes' own times can be had back exactly.
+//! Log-clients with wrong clocks as nodes of one log-server: what depends on each other is in its
+//! order to within the uncertainty that the trace states, the uncertainty is small against the
+//! round trip, the truth lies within it, the estimated error is right where both ways take equally
+//! long, and the nodes' own times can be had back exactly.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -10,9 +11,9 @@ use miot_proto::event::flag;
 use miot_tests::built::{built, root};
 use miot_tests::daemons::{client_command, free_port, preloaded, server, started};
 use miot_tests::delaying::{Delaying, Delays};
-use miot_tests::place::fresh;
 use miot_tests::process::{Background, run, until};
 use miot_tests::random::number;
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::{Row, rows};
 use miot_tests::traced::{assert_good, events};
 use miot_trace_store::{Corrections, Reader, Table};
@@ -51,7 +52,7 @@ impl Node {
 
     fn stop(&mut self) {
         let text = self.client.take().unwrap().end();
-        assert!(text.contains("wrong on purpose"), "{text}");
+        assert!(text.contains("artificial error"), "{text}");
     }
 
     /// What its clock showed, as this machine's: the skew is in proportion to the time since boot.
@@ -92,8 +93,8 @@ fn pieces(trace: &Path) -> HashMap<String, Vec<Piece>> {
     nodes
 }
 
-/// What the trace states about a node at a time: the last row that begins before. A log-server that was killed may have left
-/// rows that begin after those of the next one.
+/// What the trace states about a node at a time: the last row that begins before. A log-server that
+/// was killed may have left rows that begin after those of the next one.
 fn stated(pieces: &[Piece], time: i64) -> &Piece {
     pieces.iter().rev().find(|piece| piece.time <= time).unwrap_or(&pieces[0])
 }
@@ -114,7 +115,8 @@ fn boot() -> i64 {
     (0..64).map(|_| once()).min().unwrap().1
 }
 
-/// Two programs, each on its node, take turns: each writes to its file when the other one has written to its own.
+/// Two programs, each on its node, take turns: each writes to its file when the other one has
+/// written to its own.
 fn take_turns(place: &Path, round: usize, first: &Node, second: &Node) {
     let pipes = [format!("there{round}"), format!("back{round}")].map(|name| place.join(name));
     for pipe in &pipes {
@@ -176,7 +178,8 @@ fn check_turns(
     found
 }
 
-/// Stops everything. The trace, in which everything else holds that must, and what it states of the clocks.
+/// Stops everything. The trace, in which everything else holds that must, and what it states of the
+/// clocks.
 fn finish(
     server: Background,
     nodes: &mut [Node],
@@ -189,7 +192,8 @@ fn finish(
     (check_trace(trace, nodes, &stated, boot), stated)
 }
 
-/// What must hold of the trace of these nodes besides the order of their turns. Prints how right the estimated errors are.
+/// What must hold of the trace of these nodes besides the order of their turns. Prints how right
+/// the estimated errors are.
 fn check_trace(trace: &Path, nodes: &[Node], stated_of: &HashMap<String, Vec<Piece>>, boot: i64) -> Vec<Row> {
     assert_good(trace);
     let merged = events(trace);
@@ -293,7 +297,8 @@ fn causes_come_before_effects_on_nodes_with_wrong_clocks() {
     }
 }
 
-/// The log-server is killed twice, and away for a while, while programs go on on nodes with wrong clocks.
+/// The log-server is killed twice, and away for a while, while programs go on on nodes with wrong
+/// clocks.
 #[test]
 fn a_log_server_that_is_killed_goes_on_with_the_clocks() {
     let place = fresh("clocks-killed");
@@ -326,7 +331,7 @@ fn a_log_server_that_is_killed_goes_on_with_the_clocks() {
             println!("round {turns}: {:?}", check_turns(&merged, turns, [first, second], &stated));
         }
     }
-    // A clock that went on is no step, whoever was away meanwhile.
+    // A clock that continued is not a step, even if one side was absent meanwhile.
     for (node, pieces) in &stated {
         assert!(pieces.iter().all(|piece| piece.reason != "step"), "{node}: {pieces:?}");
     }

@@ -1,12 +1,13 @@
-//! Programs in process id and mount namespaces of their own, which see the MIOT directory under another path: they are
-//! recorded, those that live are not taken for dead, and those that died are found, whoever has their numbers outside.
+//! Programs in process id and mount namespaces of their own, which see the MIOT directory under
+//! another path: they are recorded, those that live are not taken for dead, and those that died are
+//! found, whichever processes have their ids outside.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::built::built;
 use miot_tests::daemons::{client, free_port, server, sweeps};
-use miot_tests::place::fresh;
 use miot_tests::process::{Background, until};
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::{assert_good, events};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
@@ -17,8 +18,8 @@ use std::process::Command;
 /// A number that no process outside is likely to have; below the largest possible one.
 const HIGH: u32 = 4_000_000;
 
-/// Two programs that write a word and then hang: one with a small number and one with a large one, if numbers can be
-/// chosen.
+/// Two programs that write a word and then hang: one with a small number and one with a large one,
+/// if numbers can be chosen.
 const INSIDE: &str = r#"
     mount --bind "$MIOT_OUTSIDE" "$MIOT_DIR" || exit 1
     export LD_PRELOAD="$MIOT_HOOK"

@@ -1,14 +1,14 @@
-//! The three tiers as daemons, started by hand on loopback: two nodes, programs traced with nothing but
-//! `LD_PRELOAD` and `MIOT_DIR`, followed live with `miot tail -f`.
+//! The three tiers as daemons, started by hand on loopback: two nodes, programs traced with nothing
+//! but `LD_PRELOAD` and `MIOT_DIR`, followed live with `miot tail -f`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_proto::control;
 use miot_tests::built::{built, root};
 use miot_tests::daemons::{client, free_port, preloaded, server};
-use miot_tests::place::fresh;
 use miot_tests::process::{Background, run, until};
 use miot_tests::steered::Steered;
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::{Row, rows};
 use miot_tests::traced::{assert_good, events};
 use rustix::process::Signal;

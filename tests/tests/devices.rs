@@ -1,5 +1,6 @@
-//! Samples of devices, from the kernel's counters to `miot devices`: with both daemons, real writes to a disk, a log-server
-//! that is killed in between, and a FUSE file system that keeps programs waiting.
+//! Samples of devices, from the kernel's counters to `miot devices`: with both daemons, real writes
+//! to a disk, a log-server that is killed in between, and a FUSE file system that keeps programs
+//! waiting.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -7,10 +8,10 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
 use miot_tests::built::built;
 use miot_tests::daemons::{client_command, free_port, server, started};
-use miot_tests::place::fresh;
+use miot_tests::namespaces::Namespaces;
 use miot_tests::process::{Background, run, until};
-use miot_tests::room::Room;
 use miot_tests::steered::Steered;
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::assert_good;
 use miot_trace_store::{Reader, Table};
 use rustix::process::Signal;
@@ -52,7 +53,8 @@ fn counted(device: &str) -> (u64, u64) {
     (field(7), field(9) * 512)
 }
 
-/// A block device with a file system on it that nobody else uses: a loop device; else the disk of the build.
+/// A block device with a file system on it that nobody else uses: a loop device; else the disk of
+/// the build.
 struct Disk {
     name: String,
     folder: PathBuf,
@@ -117,7 +119,8 @@ fn what_the_kernel_counts_is_in_the_trace_exactly_once() {
     let has = |n: usize| Reader::open(&trace).is_ok() && rows(&trace).values().any(|rows| rows.len() >= n);
     disk.write(16);
     until("some samples are in the trace", || has(3));
-    // Samples go on while the log-server is dead; what it had and had not acknowledged is sent again.
+    // Samples go on while the log-server is dead; what it had and had not acknowledged is sent
+    // again.
     let (status, _) = first.stop(Signal::KILL);
     assert!(!status.success());
     disk.write(16);
@@ -170,11 +173,11 @@ fn in_flight(trace: &Path, device: &str) -> Vec<(String, String, u64)> {
     found
 }
 
-/// A file system that keeps programs waiting (`src/bin/reluctant.rs`), mounted where the room alone sees it. This process
-/// never looks into it: who waits for it cannot be killed.
+/// A file system that keeps programs waiting (`src/bin/reluctant.rs`), mounted where the room alone
+/// sees it. This process never looks into it: who waits for it cannot be killed.
 struct Reluctant<'a> {
-    room: &'a Room,
-    /// Ends the connection with whoever waits.
+    room: &'a Namespaces,
+    /// Ends the connection with the processes that wait.
     abort: PathBuf,
     daemon: Steered,
     /// Who waits, here so that they are waited for after the connection has been ended.
@@ -182,7 +185,7 @@ struct Reluctant<'a> {
 }
 
 impl Reluctant<'_> {
-    fn mount<'a>(room: &'a Room, name: &str, directory: &Path) -> Reluctant<'a> {
+    fn mount<'a>(room: &'a Namespaces, name: &str, directory: &Path) -> Reluctant<'a> {
         const CONNECTIONS: &str = "/sys/fs/fuse/connections";
         room.shell(&format!("mountpoint -q {CONNECTIONS} || mount -t fusectl fusectl {CONNECTIONS}"));
         let mut daemon = Command::new(env!("CARGO_BIN_EXE_reluctant"));
@@ -229,7 +232,7 @@ fn requests_that_wait_for_a_fuse_file_system_are_seen() {
         eprintln!("NOT TESTED: devices on a FUSE file system: not root, or no /dev/fuse");
         return;
     }
-    let Some(room) = Room::new(&["--mount"]) else { return };
+    let Some(room) = Namespaces::new(&["--mount"]) else { return };
     let place = fresh("devices-fuse");
     let mounted = place.join("a mount");
     fs::create_dir(&mounted).unwrap();
@@ -265,8 +268,9 @@ fn requests_that_wait_for_a_fuse_file_system_are_seen() {
     assert!(text.lines().any(|line| line.contains("fuse") && line.contains("slow")), "{text}");
 }
 
-/// Real NFS and Lustre, where this kernel has them. Nothing of them is mounted here: their statistics are played to the
-/// parsers, in the forms of several versions (`log-client/src/devices/`).
+/// Real NFS and Lustre, where this kernel has them. Nothing of them is mounted here: their
+/// statistics are played to the parsers, in the forms of several versions
+/// (`log-client/src/devices/`).
 #[test]
 fn clients_of_nfs_and_lustre_are_said_not_to_be_tested() {
     let kernel = fs::read_to_string("/proc/filesystems").unwrap();

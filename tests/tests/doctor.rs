@@ -1,12 +1,12 @@
-//! `miot doctor` names what is broken, and how it is mended: each thing is broken here, once.
+//! `miot doctor` names each problem and its fix: each problem is created here once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, VERSION, frame_header};
 use miot_tests::built::built;
 use miot_tests::daemons::{client, client_command, free_port, server, started};
-use miot_tests::place::fresh;
 use miot_tests::process::{Background, run, signal_id};
+use miot_tests::test_dir::fresh;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -55,7 +55,7 @@ impl Node {
         command
     }
 
-    /// Verdict and what is said of one check, and whether the exit code is that of problems.
+    /// Verdict and text of one check, and whether the exit code is that of problems.
     fn finds(&self, command: &mut Command, check: &str) -> (String, String) {
         let output = command.output().unwrap();
         let findings: Vec<Value> = String::from_utf8(output.stdout)
@@ -69,7 +69,7 @@ impl Node {
         let problems = findings.iter().any(|finding| finding["verdict"] == "problem");
         assert_eq!(output.status.code(), Some(i32::from(problems)), "{findings:#?}");
         for finding in findings.iter().filter(|finding| finding["verdict"] != "ok") {
-            assert!(finding["mend"].as_str().is_some_and(|mend| !mend.is_empty()), "{finding}");
+            assert!(finding["mend"].as_str().is_some_and(|fix| !fix.is_empty()), "{finding}");
         }
         let worst = findings.iter().filter(|finding| of(finding) == check).max_by_key(|finding| {
             ["ok", "warning", "problem"].iter().position(|verdict| finding["verdict"] == **verdict)
@@ -171,7 +171,7 @@ fn what_is_broken_is_named() {
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     });
     let accepted = "connection: accepted";
-    node.expect(doctor().args(["--server", &at]), accepted, "problem", "MIOT's protocol but HTTP");
+    node.expect(doctor().args(["--server", &at]), accepted, "problem", "MIOT protocol but HTTP");
     answer.join().unwrap();
 
     // Disk: a spool that cannot be.
@@ -309,7 +309,8 @@ fn what_is_of_another_version_is_named() {
     node.end();
 }
 
-/// The port of a log-server that does nothing but answer `miot doctor`, and whose clock is off by so much.
+/// The port of a log-server that does nothing but answer `miot doctor`, and whose clock is off by
+/// so much.
 fn server_with_clock(offset: Duration) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

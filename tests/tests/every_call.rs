@@ -1,13 +1,14 @@
-//! A C program that uses every hooked call once and writes down what it expects: the trace says the same,
-//! the results are those of a run without the hook, and no exported function of the hook is left out.
+//! A C program that uses every hooked call once and writes down what it expects: the trace says the
+//! same, the results are those of a run without the hook, and no exported function of the hook is
+//! left out.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_proto::op;
 use miot_tests::built::built;
 use miot_tests::compile::compile;
-use miot_tests::place::fresh;
 use miot_tests::process::run;
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::Row;
 use miot_tests::traced::{events, traced};
 use std::collections::BTreeSet;
@@ -128,7 +129,7 @@ fn every_operation_and_every_exported_function_is_used() {
     let noted: BTreeSet<(String, String)> =
         notes(&place).into_iter().map(|n| (n[0].clone(), n[1].clone())).collect();
     let layers = [("stdio", op::Layer::Stdio), ("posix", op::Layer::Posix)];
-    let unused: Vec<&str> = op::all()
+    let unused: Vec<&str> = op::all_operations()
         // tests/tests/asynchronous
         .filter(|row| !["libaio_", "uring_"].iter().any(|start| row.name.starts_with(start)))
         .filter(|row| {

@@ -1,12 +1,12 @@
-//! The ways to trace everything on a node, docs/guide/node-wide.md. Slurm and PBS themselves do not run here: their scripts are run
-//! as they would.
+//! The ways to trace everything on a node, docs/guide/node-wide.md. Slurm and PBS themselves do not run
+//! here: their scripts are run as they would.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::built::{built, root};
 use miot_tests::daemons::{client_command, free_port, server, started};
-use miot_tests::place::fresh;
 use miot_tests::process::{Background, run};
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::events;
 use rustix::process::Signal;
 use std::fs;
@@ -151,7 +151,8 @@ fn the_hook_of_pbs_adds_the_library() {
     let _ = run(Command::new("python3").args(["-B", "-c", &script])).success();
 }
 
-/// In a mount namespace of its own, in which `/etc/ld.so.preload` is another file: **never the machine's own**.
+/// In a mount namespace of its own, in which `/etc/ld.so.preload` is another file: **never the
+/// machine's own**.
 #[test]
 fn everything_is_traced_by_the_loader_but_those_who_are_left_out() {
     let before = fs::read("/etc/ld.so.preload").ok();
@@ -164,7 +165,8 @@ fn everything_is_traced_by_the_loader_but_those_who_are_left_out() {
         println!("NOT TESTED HERE: only root can have a mount namespace in which programs of others run");
         return;
     }
-    // The folder of the machine's /etc is covered by a copy of what is in it, so that nothing of it is touched.
+    // The folder of the machine's /etc is covered by a copy of what is in it, so that nothing of it
+    // is touched.
     let script = "mount -t tmpfs none /mnt && mkdir /mnt/etc && cp -a /etc/. /mnt/etc/ && mount --bind /mnt/etc /etc && \
                   echo \"$MIOT_LIBRARY\" > /etc/ld.so.preload && \
                   touch traced && mkdir left-out && \

@@ -10,9 +10,9 @@ use arrow_array::{
 use arrow_schema::DataType;
 use miot_tests::built::{built, root};
 use miot_tests::compile::compile;
-use miot_tests::place::fresh;
+use miot_tests::namespaces::Namespaces;
 use miot_tests::process::{Ended, run};
-use miot_tests::room::Room;
+use miot_tests::test_dir::fresh;
 use miot_tests::{mpi, traced};
 use miot_trace_store::schema::NameKey;
 use miot_trace_store::{Options, Table, Writer, schema};
@@ -31,7 +31,8 @@ fn export(trace: &Path, format: &str, to: &Path, more: &[&str]) -> Ended {
     miot(&[&["export", "--format", format, "-o", to.to_str().unwrap()], more].concat(), trace)
 }
 
-/// Runs a program of `tests/programs` with the Python that has babeltrace2's library; what it prints.
+/// Runs a program of `tests/programs` with the Python that has babeltrace2's library; what it
+/// prints.
 fn python(program: &str, words: &[&Path]) -> Value {
     let script = root().join("tests/programs").join(program);
     let ended = run(Command::new("/usr/bin/python3").arg(script).args(words)).success();
@@ -59,7 +60,8 @@ fn agree(place: &Path, trace: &Path) -> [Value; 2] {
     [python("ctf.py", &[&ctf, &rows]), python("perfetto.py", &[&json, &rows])]
 }
 
-/// Several processes and threads, standard I/O, a path that is not UTF-8 and one with a line end, failures.
+/// Several processes and threads, standard I/O, a path that is not UTF-8 and one with a line end,
+/// failures.
 #[test]
 fn rows_of_programs_are_what_other_readers_find() {
     let place = fresh("export-programs");
@@ -104,7 +106,8 @@ lines'; ls -l | wc -l";
     assert_eq!(csv, "op,length\n".to_owned() + &"write,4096\n".repeat(9));
 }
 
-/// Calls within calls of four ranks are drawn within them; requests under way at once are not drawn over each other.
+/// Calls within calls of four ranks are drawn within them; requests under way at once are not drawn
+/// over each other.
 #[test]
 fn nested_and_asynchronous_requests_are_drawn() {
     let place = fresh("export-mpi");
@@ -154,7 +157,8 @@ fn known_requests_are_known_records() {
         .collect();
     let mut expected = vec!["C0 20 0 3E8".to_owned()];
     expected.extend(std::iter::repeat_n("C0 EC".to_owned(), 7));
-    // 0x23: offset and length in blocks; the second file of the process, by its own number; then the two in turn.
+    // 0x23: offset and length in blocks; the second file of the process, by its own number; then
+    // the two in turn.
     expected.extend(
         ["80 23 2 1", "C0 2A 0 1", "80 6C", "C0 6C", "80 6C", "C0 6C", "80 6C", "C0 6C"].map(str::to_owned),
     );
@@ -204,8 +208,8 @@ fn known_requests_are_known_records() {
     assert!(skipped.starts_with("12 requests") && skipped.contains("4 of 2"), "{skipped}");
 }
 
-/// Rows that no program makes: late ones, before 1970, at the end of time, unknown operations, names with anything in them;
-/// and losses, also of a node without any event.
+/// Rows that no program makes: late ones, before 1970, at the end of time, unknown operations,
+/// names with anything in them; and losses, also of a node without any event.
 #[test]
 fn absurd_rows_and_losses_are_exported() {
     let place = fresh("export-absurd");
@@ -302,7 +306,7 @@ fn an_export_is_there_whole_or_not_at_all() {
     assert!(!place.join("x").exists() && !place.join("x.partial").exists());
 
     // A disk that is full.
-    let Some(room) = Room::new(&["--mount"]) else { return };
+    let Some(room) = Namespaces::new(&["--mount"]) else { return };
     let disk = place.join("disk");
     fs::create_dir(&disk).unwrap();
     let mut mount = Command::new("mount");
@@ -327,7 +331,8 @@ fn without_side_tables(ended: Ended) -> Ended {
     ended
 }
 
-/// A trace of events (time, node, operation, flags), in the order in which they are given, and of losses (time, node, place, count).
+/// A trace of events (time, node, operation, flags), in the order in which they are given, and of
+/// losses (time, node, place, count).
 fn forge(trace: &Path, events: &[(i64, &str, &str, u16)], losses: &[(i64, &str, &str, u64)]) {
     let mut writer = Writer::create(trace, Options::default()).unwrap();
     let time = |times: Vec<i64>| -> ArrayRef {

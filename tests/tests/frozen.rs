@@ -1,5 +1,6 @@
-//! Producers that are stopped, also between the completion time of a record and its commit: no event is ever
-//! delivered below a promise of its node, none is late, none is lost, and the others wait for seconds, not for ever.
+//! Producers that are stopped, also between the completion time of a record and its commit: no
+//! event is ever delivered below a promise of its node, none is late, none is lost, and the others
+//! wait for seconds, not for ever.
 //!
 //! What is random begins with `MIOT_SEED`, which is printed.
 
@@ -9,10 +10,10 @@ use miot_proto::control::{DIR_ENV, FILE};
 use miot_proto::event::flag;
 use miot_tests::built::built;
 use miot_tests::daemons::{free_port, server};
-use miot_tests::place::fresh;
 use miot_tests::process::{Background, run, until};
 use miot_tests::proxy::Proxy;
 use miot_tests::random::Random;
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events};
 use rustix::process::{Pid, Signal, kill_process};
@@ -89,7 +90,8 @@ fn what_completed_before_a_stop_is_not_delivered_below_a_promise() {
         until("it has stopped itself", || {
             frozen.printed().lines().count() >= time && frozen.running() && state(&frozen) == 'T'
         });
-        // Others record, and arrive; what they did after the stop is not promised to be all there is, yet.
+        // Others record, and arrive; what they did after the stop is not promised to be all there
+        // is, yet.
         let before = node.proxy.seen();
         let _ = run(&mut node.command(env!("CARGO_BIN_EXE_producer"), &["2", "1000"])).success();
         until("the others' events arrive", || node.proxy.seen().events >= before.events + 2002);

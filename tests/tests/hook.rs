@@ -1,11 +1,11 @@
-//! A program cannot tell that it is traced: return values, errno, output, exit codes and signals are those
-//! of a run without the hook; and what it did is in the trace, whatever way it ended.
+//! A program cannot tell that it is traced: return values, errno, output, exit codes and signals
+//! are those of a run without the hook; and what it did is in the trace, whatever way it ended.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::compile::compile;
-use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run};
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, command, events};
 use std::fs;

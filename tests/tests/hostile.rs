@@ -1,6 +1,7 @@
-//! Processes that scribble over their segments, cut them, flood, forge; files in the MIOT directory that no producer
-//! makes. The daemons are real and go on; an honest process beside them is recorded completely; what makes no sense
-//! is counted; nothing is left behind, and nothing is held to be another user's doing.
+//! Processes that scribble over their segments, cut them, flood, forge; files in the MIOT directory
+//! that no producer makes. The daemons are real and go on; an honest process beside them is
+//! recorded completely; what makes no sense is counted; nothing is left behind, and nothing is held
+//! to be another user's doing.
 //!
 //! What is random begins with `MIOT_SEED`, which is printed.
 
@@ -13,11 +14,11 @@ use miot_proto::control::{DIR_ENV, FILE, word};
 use miot_tests::built::built;
 use miot_tests::daemons::{free_port, server};
 use miot_tests::forged::{self, Forged};
-use miot_tests::namespace::as_nobody;
 use miot_tests::pattern;
-use miot_tests::place::fresh;
 use miot_tests::process::{Background, run, until};
 use miot_tests::random::seed;
+use miot_tests::test_dir::fresh;
+use miot_tests::tmpfs::as_nobody;
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events};
 use miot_trace_store::{Reader, Table};
@@ -115,7 +116,8 @@ impl Node {
     }
 }
 
-/// Each of the honest processes is in the trace, complete, unchanged and in order, and that is all there is of them.
+/// Each of the honest processes is in the trace, complete, unchanged and in order, and that is all
+/// there is of them.
 fn judge(rows: &[Row], processes: usize, events: u64) {
     let mut seen: Vec<(u64, u64)> = Vec::new();
     let synthetic = |row: &&Row| row.path.as_deref().is_some_and(|path| path.starts_with("/synthetic/"));
@@ -218,7 +220,7 @@ fn an_honest_process_is_recorded_completely_beside_hostile_ones() {
         .map(|(_, count)| count)
         .collect();
     assert!(violations.len() as u64 >= rounds / 2, "{violations:?}");
-    for remark in ["a lane breaks the rules", "a segment was truncated", "a file is not read"] {
+    for remark in ["lane quarantined", "segment truncated", "file ignored"] {
         assert!(said.contains(remark), "the log-client did not say `{remark}`");
     }
 }
@@ -282,7 +284,7 @@ fn files_that_no_producer_makes_are_left_alone() {
     assert_eq!(fs::read_to_string(node.dir.join("notes.txt")).unwrap(), "hello");
     let (trace, said) = node.end();
     judge(&events(&trace), 2, EVENTS);
-    for remark in ["it is no regular file", "it is too large", "a segment of another name"] {
+    for remark in ["not a regular file", "too large", "its header does not match its name"] {
         assert!(said.contains(remark), "no `{remark}` in:\n{said}");
     }
 }
@@ -310,9 +312,7 @@ fn what_a_user_forges_is_not_held_to_be_another_users() {
     let mut idle = Command::new("sleep");
     let living = Background::start(idle.arg("1000"));
     let liar = forge(Some(NOBODY), 7, living.id(), 1);
-    until("the log-client has seen the lie", || {
-        node.client.printed().contains("in the name of another user's")
-    });
+    until("the log-client has seen the lie", || node.client.printed().contains("another user's process"));
     assert!(forged::path(&node.dir, living.id(), 1).exists(), "as long as somebody holds it");
     drop(liar);
     until("the lie is removed with its maker", || node.segments().is_empty());

@@ -1,7 +1,8 @@
 //! What a process belongs to is in the trace: job, step, rank, user, control group.
 //!
-//! Batch systems are played by the variables that their documentation says they set: **no Slurm, PBS or Flux runs here**.
-//! The launcher of parallel programs (MPICH's, Open MPI's is played) and the control group are real.
+//! Batch systems are played by the variables that their documentation says they set: **no Slurm,
+//! PBS or Flux runs here**. The launcher of parallel programs (MPICH's, Open MPI's is played) and
+//! the control group are real.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -10,9 +11,9 @@ use arrow_array::types::UInt32Type;
 use arrow_array::{Array as _, RecordBatch};
 use miot_tests::built::built;
 use miot_tests::node::Node;
-use miot_tests::place::fresh;
 use miot_tests::process::{run, until};
 use miot_tests::steered::Steered;
+use miot_tests::test_dir::fresh;
 use miot_trace_store::{Reader, Table};
 use std::collections::BTreeSet;
 use std::fs;
@@ -61,7 +62,8 @@ fn processes(trace: &Path, exe: &str) -> Vec<Found> {
     found
 }
 
-/// Variables by which jobs and ranks are known; what the test's own environment has of them would tell of another.
+/// Variables by which jobs and ranks are known; what the test's own environment has of them would
+/// tell of another.
 const KNOWN: [&str; 16] = [
     "MIOT_JOB",
     "SLURM_JOB_ID",
@@ -162,7 +164,8 @@ struct Group {
 }
 
 impl Group {
-    /// In the first of these hierarchies in which one can be made; else it is said that this is not tested.
+    /// In the first of these hierarchies in which one can be made; else a message says that this is
+    /// not tested.
     fn new(hierarchies: &[&'static str], path: &str) -> Option<Group> {
         let made = hierarchies.iter().map(|hierarchy| Path::new(*hierarchy)).find_map(|hierarchy| {
             let group = Group { hierarchy, path: hierarchy.join(path) };
@@ -213,7 +216,8 @@ const VERSION_2: &[&str] = &["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 /// What Slurm uses of version 1.
 const VERSION_1: &[&str] = &["/sys/fs/cgroup/freezer", "/sys/fs/cgroup/cpuset", "/sys/fs/cgroup/memory"];
 
-/// Programs of which nothing but their control group says to which job they belong, as of somebody who has come with ssh.
+/// Programs of which nothing but their control group says to which job they belong, as of somebody
+/// who has come with ssh.
 #[test]
 fn a_control_group_alone_says_which_job_it_is() {
     let own = std::process::id().to_string();

@@ -1,11 +1,12 @@
-//! Requests of one layer linked with those of the layer below: `miot cat --tree`, `miot stat --by layer`.
+//! Requests of one layer linked with those of the layer below: `miot cat --tree`, `miot stat --by
+//! layer`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::built::built;
-use miot_tests::namespace::UNMOUNT;
-use miot_tests::place::fresh;
 use miot_tests::process::run;
+use miot_tests::test_dir::fresh;
+use miot_tests::tmpfs::UNMOUNT;
 use miot_tests::traced::{assert_good, traced};
 use serde_json::Value;
 use std::path::Path;
@@ -23,7 +24,8 @@ fn children(event: &Value) -> &[Value] {
     event["children"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A program writes eight blocks and reads them back through `miot-fuse`, which the kernel asks for each of them.
+/// A program writes eight blocks and reads them back through `miot-fuse`, which the kernel asks for
+/// each of them.
 #[test]
 fn posix_calls_have_the_requests_of_the_mount() {
     let place = fresh("layers-fuse");

@@ -1,5 +1,5 @@
-//! Damage to the trace of real daemons: what was in it is there or told of as lost, and what is acknowledged after it was
-//! taken away is in what takes its place.
+//! Damage to the trace of real daemons: what was in it is there or told of as lost, and what is
+//! acknowledged after it was taken away is in what takes its place.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -7,8 +7,8 @@ use miot_tests::built::built;
 use miot_tests::daemons::{
     client, client_command, free_port, preloaded, ready, server, server_command, started,
 };
-use miot_tests::place::fresh;
 use miot_tests::process::{run, until};
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::events;
 use miot_trace_store::{Reader, Table, fsck};
 use rustix::process::Signal;

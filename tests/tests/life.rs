@@ -1,5 +1,5 @@
-//! Processes and threads come and go in every way: what they did is in the trace, once; nothing is left of them
-//! in shared memory; and what was lost is counted.
+//! Processes and threads come and go in every way: what they did is in the trace, once; nothing is
+//! left of them in shared memory; and what was lost is counted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -9,8 +9,8 @@ use miot_proto::event::flag;
 use miot_tests::built::built;
 use miot_tests::compile::compile;
 use miot_tests::daemons::{free_port, preloaded, server, started};
-use miot_tests::place::fresh;
 use miot_tests::process::{Background, Ended, run, until};
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events};
 use miot_trace_store::{Reader, Table};
@@ -101,7 +101,8 @@ impl Node {
         until(name, || self.work().join(name).exists());
     }
 
-    /// All programs have ended: waits until nothing is left of them, stops the daemons, reads the trace.
+    /// All programs have ended: waits until nothing is left of them, stops the daemons, reads the
+    /// trace.
     fn finish(mut self) -> Outcome {
         until("no segment is left", || self.segments() == 0);
         self.client.take().unwrap().end();
@@ -270,7 +271,8 @@ fn requests_that_never_return_are_cut_off_and_others_are_not() {
         assert_eq!(handles.len(), hung, "{how}: each names its own file");
         assert!(handles.iter().all(|(handle, _)| handle.is_some()), "{how}: {handles:?}");
         let returned = outcome.rows.iter().filter(|row| row.op == "flock" && row.result == 0).count();
-        // Those of the main thread, and of each thread that got the lock; they are released in turn.
+        // Those of the main thread, and of each thread that got the lock; they are released in
+        // turn.
         let expected = if hung == 0 { 2 + 3 + 3 * 3 } else { 1 };
         assert_eq!(returned, expected, "{how}");
         assert_eq!(outcome.of("executed").count(), if how == "exec" { 5 } else { 0 });
@@ -355,8 +357,8 @@ fn handlers_that_never_return() {
     assert!(outcome.lost.keys().all(|place| place == "nested"), "{:?}", outcome.lost);
 }
 
-/// A handler that jumps out of a request, at each of its instructions: whatever the thread records after that is in the
-/// trace or counted, to the last one.
+/// A handler that jumps out of a request, at each of its instructions: whatever the thread records
+/// after that is in the trace or counted, to the last one.
 #[test]
 fn requests_that_a_handler_leaves() {
     for (name, by_stream) in [("a write", "0"), ("a read of a stream", "1")] {
@@ -417,7 +419,8 @@ fn whoever_dies_first() {
     assert_eq!((outcome.all_writes("survivor"), outcome.all_writes("victim")), (300, 200));
 }
 
-/// More segments than a log-client sees in its short life, all of processes that are gone: each life gets on.
+/// More segments than a log-client sees in its short life, all of processes that are gone: each
+/// life gets on.
 #[test]
 fn log_clients_that_are_killed_soon_get_through_thousands_of_segments() {
     let programs: u64 = std::env::var("MIOT_LIFE_LEFT").map_or(2400, |n| n.parse().unwrap());
@@ -447,7 +450,7 @@ fn log_clients_that_are_killed_soon_get_through_thousands_of_segments() {
 
 #[test]
 fn what_is_beyond_the_budget_of_a_process_is_counted() {
-    // Room for two of the smallest lanes.
+    // Namespaces for two of the smallest lanes.
     let node = Node::with(
         "budget",
         &[("LANE_SLOTS", "512"), ("LANE_SLOTS_MAX", "512"), ("PROCESS_BYTES", "400KiB")],
@@ -507,7 +510,8 @@ fn a_limit_of_memory_is_no_bus_error() {
     };
     let node = Node::with("memory", &[("PROCESS_BYTES", "4MiB"), ("WHEN_FULL", "wait")]);
     let procs = group.0.join("cgroup.procs");
-    // What fits with the process's budget is not harmed; what does not fit is killed by the kernel, as it is without us.
+    // What fits with the process's budget is not harmed; what does not fit is killed by the kernel,
+    // as it is without us.
     for (megabytes, fits) in [("8", true), ("40", false)] {
         let words = ["-c", "echo $$ > $1 && exec $2 memory $3", "sh"];
         let mut shell = node.traced("sh", &words);

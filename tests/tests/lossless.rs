@@ -7,7 +7,7 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
 use arrow_array::{Array as _, RecordBatch};
 use miot_tests::pattern;
-use miot_tests::place::fresh;
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::{assert_good, traced};
 use miot_trace_store::{Reader, Table};
 use std::collections::HashMap;
@@ -91,7 +91,8 @@ fn count(batch: &RecordBatch, names: &HashMap<u64, u64>, counted: &mut Counted) 
         if let Some(last) = counted.streams.insert(stream.value(row), seq.value(row)) {
             assert!(last < seq.value(row), "attempt numbers count up in a stream");
         }
-        // Only the open of the file has no offset; what the hook saw of the program has another file.
+        // Only the open of the file has no offset; what the hook saw of the program has another
+        // file.
         let thread = if file.is_valid(row) { names.get(&file.value(row)) } else { None };
         let Some(thread) = thread.filter(|_| offset.is_valid(row)) else { continue };
         let (events, sum) = counted.threads.entry(*thread).or_default();

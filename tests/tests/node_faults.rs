@@ -1,14 +1,15 @@
-//! What goes wrong on a node, and what the trace says of it: a damaged spool, a stop with a full one, programs that record
-//! what is not defined or what is long past, users beside root, a flight recorder with old files.
+//! What goes wrong on a node, and what the trace says of it: a damaged spool, a stop with a full
+//! one, programs that record what is not defined or what is long past, users beside root, a flight
+//! recorder with old files.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_proto::event::flag;
 use miot_tests::built::built;
 use miot_tests::daemons::{client_command, free_port, preloaded, server};
-use miot_tests::namespace::as_nobody;
-use miot_tests::place::fresh;
 use miot_tests::process::{Background, run, until};
+use miot_tests::test_dir::fresh;
+use miot_tests::tmpfs::as_nobody;
 use miot_tests::traced::{assert_good, events};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -112,7 +113,8 @@ impl Node {
     }
 }
 
-/// A log-client that is started and reads. The control page of the one before it says nothing of that.
+/// A log-client that is started and reads. The control page of the one before it says nothing of
+/// that.
 fn at_work(command: &mut Command) -> Background {
     let mut client = Background::start(command);
     until("the log-client is at work", || {
@@ -122,7 +124,8 @@ fn at_work(command: &mut Command) -> Background {
     client
 }
 
-/// Processes that have ended, in a spool that nobody has taken yet; then the log-client is killed and the spool damaged.
+/// Processes that have ended, in a spool that nobody has taken yet; then the log-client is killed
+/// and the spool damaged.
 #[test]
 fn what_a_damaged_spool_held_is_delivered_or_counted_to_the_event() {
     type Harm = fn(&[PathBuf]);
@@ -165,7 +168,8 @@ fn what_a_damaged_spool_held_is_delivered_or_counted_to_the_event() {
     }
 }
 
-/// As long as nobody else has to tell anything, nothing of a clean stop with a full spool is late, and no time is moved.
+/// As long as nobody else has to tell anything, nothing of a clean stop with a full spool is late,
+/// and no time is moved.
 #[test]
 fn times_are_true_after_a_stop_with_a_full_spool() {
     let node = Node::new("full-stop");
@@ -174,7 +178,7 @@ fn times_are_true_after_a_stop_with_a_full_spool() {
     let _ = run(&mut node.faulty(&["notes", "8000"])).success();
     assert_eq!(node.segments().len(), 1, "its segment has not been read to the end");
     let said_first = client.end();
-    assert!(said_first.contains("records are left in the lanes"), "{said_first}");
+    assert!(said_first.contains("records left in the lanes"), "{said_first}");
     let server = node.server();
     let client = node.client();
     let said = client.end();

@@ -1,5 +1,6 @@
-//! The conservation oracle, `tests/programs/oracle`: a short run. It reads traces with pyarrow and DuckDB only.
-//! `tests/soak.sh oracle` runs it for longer; `MIOT_SEED` gives the same kind of run again.
+//! The conservation oracle, `tests/programs/oracle`: a short run. It reads traces with pyarrow and
+//! DuckDB only. `tests/soak.sh oracle` runs it for longer; `MIOT_SEED` gives the same kind of run
+//! again.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,5 +1,6 @@
-//! The steps and the oracle of the lane's own tests, with a real process that records and the log-client's reader on
-//! its segment file: what each thread did is told, in order, once, unharmed, and what is missing is counted.
+//! The steps and the oracle of the lane's own tests, with a real process that records and the
+//! log-client's reader on its segment file: the requests of each thread are delivered in order,
+//! once, undamaged, and what is missing is counted.
 //!
 //! `MIOT_SEED=7` plays the same again, `MIOT_ORACLE_PROGRAMS=1000` for longer.
 
@@ -9,7 +10,9 @@ use miot_log_client::testing::{Reader, SegmentBytes, Sweep};
 use miot_proto::control::{BYTES, FILE, MAGIC, Settings, WhenFull, word};
 use miot_proto::segment::{Clock, SUFFIX, header};
 use miot_tests::process::WATCHDOG;
-use miot_tracer::steps::{Filter, LANE_SLOTS, STEP_BYTES, Step, Subject, THREADS, Told, play, records};
+use miot_tracer::steps::{
+    Filter, LANE_SLOTS, STEP_BYTES, Step, StreamOutput, Subject, THREADS, records, run_steps,
+};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -55,7 +58,7 @@ impl SegmentBytes for Segment {
     }
 }
 
-/// A process that does what it is told, the control page that steers it, and a reader of its segment.
+/// A process that executes commands, the control page that steers it, and a reader of its segment.
 struct Real<'a> {
     player: Child,
     orders: ChildStdin,
@@ -106,8 +109,8 @@ impl Real<'_> {
         }
     }
 
-    /// Has it do something. While a thread may be waiting for room in its lane, the reader makes some; not while it
-    /// may be about to claim one, since which that is depends on what was read.
+    /// Has it do something. While a thread may be waiting for room in its lane, the reader makes
+    /// some; not while it may be about to claim one, since which that is depends on what was read.
     fn order(&mut self, word: &str, thread: usize, more: &str) -> bool {
         let order = format!("{word} {thread}{more}");
         writeln!(self.orders, "{order}").unwrap();
@@ -135,9 +138,9 @@ impl Real<'_> {
         }
         let Some((segment, reader)) = &mut self.reading else { return };
         loop {
-            let found = reader.sweep(Sweep { t0: segment.now(), dead, room: usize::MAX });
+            let found = reader.sweep(Sweep { t0: segment.now(), dead, max_batches: usize::MAX });
             assert_eq!((found.violations, found.clamped), (0, 0), "{found:?}");
-            if !found.rest {
+            if !found.unfinished {
                 break;
             }
         }
@@ -193,12 +196,12 @@ impl Subject for Real<'_> {
         }
     }
 
-    fn told(&mut self) -> Vec<Told> {
+    fn take_output(&mut self) -> Vec<StreamOutput> {
         let Some((_, reader)) = &mut self.reading else { return Vec::new() };
-        let told = reader.take_told();
+        let told = reader.take_facts();
         let records = told.batches.iter().flat_map(|(stream, columns)| records(*stream, columns));
-        let streams = told.streams.iter().map(Told::from);
-        streams.chain(records).chain(told.ends.iter().map(Told::from)).collect()
+        let streams = told.streams.iter().map(StreamOutput::from);
+        streams.chain(records).chain(told.ends.iter().map(StreamOutput::from)).collect()
     }
 }
 
@@ -223,7 +226,7 @@ fn real_threads_do_what_the_oracle_says() {
         let place = folder.path().join(program.to_string());
         std::fs::create_dir(&place).unwrap();
         let steps: Vec<Step> = (0..STEPS).map(|_| Step::decode(random(&mut seed))).collect();
-        play(steps, &mut Real::start(&place));
+        run_steps(steps, &mut Real::start(&place));
     }
 }
 

@@ -1,10 +1,10 @@
-//! The merged trace of 8 processes with 4 threads each is totally ordered by completion time, in program
-//! order within each thread, and `miot fsck` says so.
+//! The merged trace of 8 processes with 4 threads each is totally ordered by completion time, in
+//! program order within each thread, and `miot fsck` says so.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::compile::compile;
-use miot_tests::place::fresh;
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::{assert_good, events, traced};
 use std::collections::HashMap;
 
@@ -29,7 +29,8 @@ fn eight_processes_with_four_threads() {
     }
     assert_eq!(threads.len(), PROCESSES * THREADS);
     for ((pid, tid), writes) in &threads {
-        // Thread t writes block n of its file at n * 7 % WRITES * 16: program order is the order of n.
+        // Thread t writes block n of its file at n * 7 % WRITES * 16: program order is the order of
+        // n.
         let offsets: Vec<i64> = writes.iter().map(|row| row.offset.unwrap()).collect();
         let expected: Vec<i64> = (0..WRITES).map(|n| n * 7 % WRITES * 16).collect();
         assert_eq!(offsets, expected, "program order in thread {tid} of process {pid}");

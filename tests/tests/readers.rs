@@ -1,5 +1,5 @@
-//! The parts of a trace open in other people's readers, with the documented columns and as many rows as
-//! `miot cat` prints.
+//! The parts of a trace open in other people's readers, with the documented columns and as many
+//! rows as `miot cat` prints.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

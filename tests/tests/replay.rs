@@ -1,4 +1,5 @@
-//! `miot replay`: the trace of a replay is the trace that it replays, call by call; and what it says of bad input.
+//! `miot replay`: the trace of a replay is the trace that it replays, call by call; and what it
+//! says of bad input.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -7,9 +8,9 @@ use miot_tests::built::built;
 use miot_tests::compile::compile;
 use miot_tests::losses::lose;
 use miot_tests::mpi::{self, Mpi};
-use miot_tests::namespace::with_tmpfs;
-use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run, until};
+use miot_tests::test_dir::fresh;
+use miot_tests::tmpfs::with_tmpfs;
 use miot_tests::trace::Row;
 use miot_tests::traced::{command, events, traced};
 use miot_trace_store::schema::{FILTERED, column, text};
@@ -64,7 +65,8 @@ fn call(row: &Row, root: &str) -> Call {
         "printf" | "puts" => "fwrite",
         op => op,
     };
-    // Numbers of descriptors and addresses need not be the same, nor need what links say, which is elsewhere.
+    // Numbers of descriptors and addresses need not be the same, nor need what links say, which is
+    // elsewhere.
     let gives_number = matches!(
         op,
         "open"
@@ -92,7 +94,8 @@ fn call(row: &Row, root: &str) -> Call {
     (row.layer.clone(), op.to_owned(), path, path2, row.offset, length, result)
 }
 
-/// Calls of the threads of each process of the trace `A`, by `process`; those of a process in the order of what they did.
+/// Calls of the threads of each process of the trace `A`, by `process`; those of a process in the
+/// order of what they did.
 fn calls<'a>(
     rows: impl Iterator<Item = &'a Row>,
     root: &str,
@@ -365,7 +368,7 @@ fn ranks_of_an_mpi_program() {
     assert!(said["processes"].as_u64() >= Some(4));
 }
 
-/// What a trace does not have cannot be made again, which is said.
+/// Requests that a trace does not contain cannot be replayed, with a message.
 #[test]
 fn what_is_missing_in_a_trace_makes_its_replay_uncertain() {
     let dir = recorded("replay-losses");

@@ -1,17 +1,17 @@
-//! `miot report`, opened in a browser: what is on the page is what the programs did and what `miot stat` says, and nothing
-//! is asked of a network.
+//! `miot report`, opened in a browser: what is on the page is what the programs did and what `miot
+//! stat` says, and nothing is asked of a network.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use arrow_array::{
     ArrayRef, RecordBatch, StringArray, TimestampNanosecondArray, UInt64Array, new_null_array,
 };
-use miot_proto::op::named;
+use miot_proto::op::by_name;
 use miot_tests::browser::Browser;
 use miot_tests::built::built;
 use miot_tests::mpi;
-use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run, until};
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::traced;
 use miot_trace_exchange::build::{Event, Process, TraceBuilder};
 use miot_trace_store::{Options, Table, Writer, schema};
@@ -241,7 +241,8 @@ fn the_page_says_what_a_program_did_and_what_stat_says() {
     assert_eq!(browser.value(hidden), true);
 }
 
-/// The file of a plot that is open says what it shows, by words that are within the picture and not over each other.
+/// The file of a plot that is open says what it shows, by words that are within the picture and not
+/// over each other.
 #[track_caller]
 fn assert_speaks_for_itself(browser: &mut Browser, plot: &str) {
     let time = "time since the first request";
@@ -299,7 +300,7 @@ fn size(file: &Path) -> (u32, u32) {
     (number(16), number(20))
 }
 
-/// What cannot be written is told before the trace is read, and no page is left.
+/// An output that cannot be written is reported before the trace is read, and no page is left.
 #[test]
 fn where_nothing_can_be_written_it_says_so_at_once() {
     let place = fresh("report-unwritable");
@@ -494,7 +495,7 @@ fn a_month_of_a_cluster_is_one_small_page() {
     const FILES: i64 = 20_000;
     let trace = fresh("report-cluster").join("trace");
     let mut build = TraceBuilder::create(&trace).unwrap();
-    let op = |name: &str| named("posix", name).unwrap().op;
+    let op = |name: &str| by_name("posix", name).unwrap().op;
     for node in 0..4 {
         let process = build.process(Process {
             node: format!("n{node}"),

@@ -1,10 +1,10 @@
-//! `miot run` between a command and whoever started it: signals, exit codes, the terminal.
+//! `miot run` between a command and its parent process: signals, exit codes, the terminal.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::built::built;
-use miot_tests::place::fresh;
 use miot_tests::process::{Background, run, signal_id, until};
+use miot_tests::test_dir::fresh;
 use miot_tests::tmux::Terminal;
 use miot_tests::traced::{assert_good, command, events};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -31,7 +31,8 @@ struct Job {
 }
 
 impl Job {
-    /// The script goes on from `ready` when that is wanted; it ends by a file `go`, with 7, if not by a signal.
+    /// The script goes on from `ready` when that is wanted; it ends by a file `go`, with 7, if not
+    /// by a signal.
     fn start(name: &str, ignored: &str) -> Job {
         let place = fresh(name);
         let script = "ulimit -c 0; echo written > file; until [ -e go ]; do sleep 0.05; done; exit 7";
@@ -65,7 +66,8 @@ impl Job {
     }
 }
 
-/// Masks of signals without 32 and 33, which are the C library's: no program can use them, and `posix_spawn` ignores them.
+/// Masks of signals without 32 and 33, which are the C library's: no program can use them, and
+/// `posix_spawn` ignores them.
 fn programs_own(masks: &str) -> Vec<(&str, u64)> {
     let masks = masks.lines().map(|line| line.split_once(":\t").unwrap());
     masks.map(|(name, mask)| (name, u64::from_str_radix(mask, 16).unwrap() & !(3 << 31))).collect()
@@ -83,7 +85,8 @@ fn a_command_finds_signals_as_without_miot() {
         let traced = run(&mut ignoring(ignored, &command(&place, &trace, &words))).success().stdout;
         assert_eq!(programs_own(&traced), programs_own(&plain), "with {ignored} ignored");
     }
-    // Whether a pipe that nobody reads ends the command or is an error to it. Not the shell's own echo: it may be ignored there.
+    // Whether a pipe that nobody reads ends the command or is an error to it. Not the shell's own
+    // echo: it may be ignored there.
     for ignored in ["0", "PIPE"] {
         let words = ["sh", "-c", "(sleep 0.2; /bin/echo late; echo $? >&2) | true"];
         let mut plain = Command::new(words[0]);
@@ -128,7 +131,8 @@ fn a_job_that_ignores_signals_goes_on() {
     assert_eq!(job.end(), 7);
 }
 
-/// `miot run` on a terminal. The line is shown there as well: what the test waits for must not be in it, nor shown before.
+/// `miot run` on a terminal. The line is shown there as well: what the test waits for must not be
+/// in it, nor shown before.
 fn typed(place: &Path, trace: &str, command: &str) -> String {
     format!("{} run -o {} -- {command}", built().miot.display(), place.join(trace).display())
 }

@@ -1,12 +1,13 @@
-//! `miot simulate` and `miot generate`: traces of real programs and of models on machines that are not there.
+//! `miot simulate` and `miot generate`: traces of real programs and of models on machines that are
+//! not there.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use miot_simulator::generate::MODELS;
 use miot_tests::built::{built, root};
-use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run};
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::{assert_good, events, traced};
-use miot_trace_analysis::generate::MODELS;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,8 +22,9 @@ fn json(directory: &Path, words: &[&str]) -> Value {
     serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
 }
 
-/// A program writes 64 blocks of 4 KiB and reads them back. Without a cache each request is one access of 2 ms; in a cache what was
-/// written is found; with write-behind nobody waits for the writes.
+/// A program writes 64 blocks of 4 KiB and reads them back. Without a cache each request is one
+/// access of 2 ms; in a cache what was written is found; with write-behind nobody waits for the
+/// writes.
 #[test]
 fn a_recorded_program_is_simulated_as_it_ran() {
     let place = fresh("simulate-recorded");
@@ -51,7 +53,8 @@ fn a_recorded_program_is_simulated_as_it_ran() {
     assert!(behind["cache"]["read"].as_u64().unwrap() >= misses + 64, "{behind:#}");
 }
 
-/// With `--cpu-time` each request has what its thread has used of a processor, which is what computes when it is simulated.
+/// With `--cpu-time` each request has what its thread has used of a processor, which is what
+/// computes when it is simulated.
 #[test]
 fn recorded_processor_time_is_what_computes() {
     let place = fresh("simulate-cpu");
@@ -146,7 +149,8 @@ fn the_steps_of_the_page_are_those_of_the_tool() {
     }
 }
 
-/// The worked example, as it stands in the page: a program is traced, exported, simulated on three kinds of storage.
+/// The worked example, as it stands in the page: a program is traced, exported, simulated on three
+/// kinds of storage.
 #[test]
 fn the_worked_example_of_the_page_works() {
     let place = fresh("simulate-example");
@@ -185,8 +189,9 @@ fn the_worked_example_of_the_page_works() {
     assert!(text <= trace + 10_000 && text * 10 > trace * 9, "{trace} and {text}");
 }
 
-/// `miot stat` finds in the models' traces what they were given within 2 %, and what the page says, which is within 10 % of
-/// the paper's Tables 1 and 2 but for the cells in parentheses, which others of the paper contradict.
+/// `miot stat` finds in the models' traces what they were given within 2 %, and what the page says,
+/// which is within 10 % of the paper's Tables 1 and 2 but for the cells in parentheses, which
+/// others of the paper contradict.
 #[test]
 fn models_are_characterized_as_the_tables_have_it() {
     let place = fresh("simulate-models");
@@ -247,7 +252,8 @@ fn models_are_characterized_as_the_tables_have_it() {
     }
 }
 
-/// A generated trace is a good trace, says that it is a model, and is simulated as the model itself is.
+/// A generated trace is a good trace, says that it is a model, and is simulated as the model itself
+/// is.
 #[test]
 fn a_generated_trace_is_the_model() {
     let place = fresh("simulate-generated");
@@ -275,7 +281,8 @@ fn a_generated_trace_is_the_model() {
         let last: &mut u64 = last_cpu.entry(event["comm"].as_str().unwrap().to_owned()).or_default();
         *last = event["cpu_time"].as_u64().unwrap().max(*last);
     }
-    // In Miller's format times are in units of 10 us, and there is no computing after the last request.
+    // In Miller's format times are in units of 10 us, and there is no computing after the last
+    // request.
     let _ = miot(&place, &["export", "--format", "miller", "-o", "trace.txt", "trace"]).success();
     let same = json(&place, &["simulate", "trace.txt"])["outcome"].take();
     for (process, again) in

@@ -1,11 +1,11 @@
-//! docs/start/ten-minutes.md, line by line: all its blocks of `sh` in one shell that stops at the first line that fails. Only the
-//! build is the test's own, which is made already.
+//! docs/start/ten-minutes.md, line by line: all its blocks of `sh` in one shell that stops at the first
+//! line that fails. Only the build is the test's own, which is made already.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_tests::built::{built, root};
-use miot_tests::place::fresh;
 use miot_tests::process::run;
+use miot_tests::test_dir::fresh;
 use std::fs;
 use std::process::Command;
 

@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../trace-store/tests/common/mod.rs"]
+#[path = "../../lib/trace-store/tests/common/mod.rs"]
 mod common;
 
 use miot_tests::built::{built, root};
 use miot_tests::compile::compile;
-use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run};
+use miot_tests::test_dir::fresh;
 use miot_tests::tmux::Terminal;
 use miot_tests::traced::{assert_good, command, traced};
 use miot_trace_store::{Options, Table, Writer};

@@ -1,5 +1,5 @@
-//! The second witness can be believed: the parser and the position model understand what strace says of
-//! every program of the truth tests, and the kernel never contradicts them.
+//! The second witness can be believed: the parser and the position model understand what strace
+//! says of every program of the truth tests, and the kernel never contradicts them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -2,6 +2,6 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // Never unloaded: threads that have recorded run code of the library when they end.
+    // The library must never be unloaded: threads that have recorded run its code when they end.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -1,14 +1,14 @@
-//! A file-system client with a pool of workers, as `c/pool.c`: callers queue requests, workers serve them. See
-//! docs/hooks/instrument.md.
+//! A file-system client with a pool of workers, like `c/pool.c`: callers queue requests, workers
+//! serve them. See docs/hooks/instrument.md.
 //!
 //! ```text
 //! cargo build -p miot-tracer --example pool
 //! miot run -- target/debug/examples/pool FOLDER CALLERS REQUESTS
 //! ```
 //!
-//! What it does for MIOT is marked with "MIOT:".
+//! The lines that record requests with MIOT are marked with "MIOT:".
 
-use miot_tracer::{Done, Ext, Op, Submitted, complete, op, submit};
+use miot_tracer::{AsyncRequest, Completion, Ext, Op, complete, op, submit};
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,20 +24,20 @@ const DEPTH: u64 = 8;
 const BLOCK: u64 = 4096;
 
 /// An open file of the client.
-struct Served {
+struct ServedFile {
     file: File,
-    /// MIOT: what `miot_tracer::open` gave.
+    /// MIOT: returned by `miot_tracer::open`.
     handle: u64,
 }
 
 struct Request<'a> {
     op: Op,
-    file: &'a Served,
+    file: &'a ServedFile,
     offset: u64,
     buffer: Vec<u8>,
-    told: Sender<Vec<u8>>,
-    /// MIOT: travels with the request.
-    traced: Option<Submitted>,
+    buffers: Sender<Vec<u8>>,
+    /// MIOT: passed along with the request.
+    traced: Option<AsyncRequest>,
 }
 
 #[derive(Default)]
@@ -47,7 +47,7 @@ struct Queue<'a> {
 }
 
 #[derive(Default)]
-struct Counts {
+struct Totals {
     requests: AtomicU64,
     bytes: AtomicU64,
 }
@@ -76,7 +76,7 @@ impl<'a> Queue<'a> {
         }
     }
 
-    fn serve(&self, counts: &[Counts; 2]) {
+    fn serve(&self, counts: &[Totals; 2]) {
         while let Some(mut request) = self.next() {
             let (file, length) = (&request.file.file, request.buffer.len() as u64);
             let served = if request.op == op::client::WRITE {
@@ -85,27 +85,28 @@ impl<'a> Queue<'a> {
                 file.read_at(&mut request.buffer, request.offset)
             };
             let result = served.map_or_else(errno, |moved| moved as i64);
-            // MIOT: it ends where its result is known, on whichever thread, before whoever asked is told.
+            // MIOT: the request ends where its result is known, on any thread, before the caller
+            // is notified.
             if let Some(traced) = request.traced {
                 let (handle, offset) = (request.file.handle, request.offset);
-                complete(traced, Done { handle, offset, length, result, flags: 0 }, &Ext::default());
+                complete(traced, Completion { handle, offset, length, result, flags: 0 }, &Ext::default());
             }
             let counts = &counts[usize::from(request.op == op::client::WRITE)];
             counts.requests.fetch_add(1, Relaxed);
             counts.bytes.fetch_add(result.max(0) as u64, Relaxed);
-            let _ = request.told.send(request.buffer);
+            let _ = request.buffers.send(request.buffer);
         }
     }
 
-    fn call(&self, file: &'a Served, requests: u64) {
-        let (told, free) = channel();
-        (0..DEPTH).for_each(|_| _ = told.send(Vec::new()));
+    fn call(&self, file: &'a ServedFile, requests: u64) {
+        let (buffers, free) = channel();
+        (0..DEPTH).for_each(|_| _ = buffers.send(Vec::new()));
         for i in 0..requests {
             let Ok(mut buffer) = free.recv() else { return };
             buffer.resize((1 + i * 977 % BLOCK) as usize, 0);
             let op = if i % 3 == 0 { op::client::READ } else { op::client::WRITE };
             let offset = i * 31 % 64 * BLOCK;
-            self.submit(Request { op, file, offset, buffer, told: told.clone(), traced: None });
+            self.submit(Request { op, file, offset, buffer, buffers: buffers.clone(), traced: None });
         }
         (0..DEPTH).for_each(|_| _ = free.recv());
     }
@@ -127,11 +128,11 @@ fn run(folder: &std::path::Path, callers: usize, requests: u64) -> io::Result<()
     let open = |i| {
         let path = folder.join(format!("{i}"));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
-        // MIOT: a file's name is recorded once; requests carry its handle.
-        Ok(Served { file, handle: miot_tracer::open(path.as_os_str().as_encoded_bytes()) })
+        // MIOT: a file's name is recorded once; requests contain its handle.
+        Ok(ServedFile { file, handle: miot_tracer::open(path.as_os_str().as_encoded_bytes()) })
     };
-    let files = (0..callers).map(open).collect::<io::Result<Vec<Served>>>()?;
-    let (queue, counts) = (Queue::default(), <[Counts; 2]>::default());
+    let files = (0..callers).map(open).collect::<io::Result<Vec<ServedFile>>>()?;
+    let (queue, counts) = (Queue::default(), <[Totals; 2]>::default());
     std::thread::scope(|scope| {
         (0..WORKERS).for_each(|_| _ = scope.spawn(|| queue.serve(&counts)));
         let calls: Vec<_> = files.iter().map(|file| scope.spawn(|| queue.call(file, requests))).collect();

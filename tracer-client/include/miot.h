@@ -7,8 +7,8 @@
  *   struct miot_done done = { handle, offset, length, n < 0 ? -errno : n, 0 };
  *   miot_end(&r, &done);
  *
- * Link with `pkg-config --cflags --libs miot`. Without a log-client on the node nothing is recorded, and a
- * request costs about a nanosecond.
+ * Link with `pkg-config --cflags --libs miot`. Without a log-client on the node nothing is recorded, and
+ * a request costs about a nanosecond.
  */
 
 
@@ -139,7 +139,7 @@
 #define MIOT_CLIENT_ZEROFILL 37
 #define MIOT_CLIENT_XATTROP 38
 
-/* A struct miot_ext that says nothing. */
+/* Initializer of a struct miot_ext without attributes. */
 #define MIOT_EXT_NONE {0, 0, 0, MIOT_NONE, 0, MIOT_NOBODY, 0, 0, MIOT_NONE, MIOT_NONE, MIOT_NONE}
 
 /* Flags. */
@@ -158,15 +158,16 @@ extern "C" {
 #endif
 
 /*
- Records a message of a debug log without formatting it: the format's address and the arguments are copied, strings up to
- 4096 bytes in all, and the message is put together when the trace is read. The mask is recorded, whether the message is
- wanted is for the caller to decide. A format with %n, %a, %m, wide characters or numbered arguments is recorded alone.
- Returns 1 if it was recorded.
+ Records a message of a debug log without formatting it. The format's address and the arguments are
+ copied, strings up to 4096 bytes in all, and the message is formatted when the trace is read. The
+ mask is recorded, but not tested: the caller decides whether to record the message. A format with
+ %n, %a, %m, wide characters or numbered arguments is recorded without arguments. Returns 1 if the
+ message was recorded.
  */
 int miot_debug(uint64_t mask, const char *format, ...) MIOT_PRINTF(2, 3);
 
 /*
- miot_debug with a va_list, and a character that says what kind of message it is ('D', 'E', ...).
+ miot_debug with a va_list, and a character for the kind of message ('D', 'E', ...).
  */
 int miot_vdebug(uint64_t mask, char prefix, const char *format, va_list list) MIOT_PRINTF(3, 0);
 
@@ -186,7 +187,8 @@ int miot_vdebug(uint64_t mask, char prefix, const char *format, va_list list) MI
 #define MIOT_NOBODY 4294967295
 
 /*
- A request between miot_begin and miot_end, or between miot_submit and miot_complete. Its fields are MIOT's own.
+ A request between miot_begin and miot_end, or between miot_submit and miot_complete. The fields
+ are private to MIOT.
  */
 struct miot_request {
   /*
@@ -194,11 +196,11 @@ struct miot_request {
    */
   uint64_t begin;
   /*
-   Number of the request; 0: nothing is recorded.
+   Number of the request; 0: it is not recorded.
    */
   uint32_t number;
   /*
-   Number of the enclosing request.
+   Number of the parent request.
    */
   uint32_t enclosing;
   /*
@@ -214,13 +216,13 @@ struct miot_request {
    */
   uint8_t reserved[2];
   /*
-   Of a request of miot_submit: the thread of the enclosing request, 0 if there is none.
+   For a request of miot_submit: thread of the parent request, 0 if there is none.
    */
   uint32_t thread;
 };
 
 /*
- How a request ended.
+ Result of a request.
  */
 struct miot_done {
   /*
@@ -232,25 +234,26 @@ struct miot_done {
    */
   uint64_t offset;
   /*
-   Bytes asked for, MIOT_NONE if none.
+   Bytes requested, MIOT_NONE if none.
    */
   uint64_t length;
   /*
-   Bytes moved or another value of success; negative: -errno.
+   Bytes transferred, or another value of success; negative: -errno.
    */
   int64_t result;
   /*
-   Flags, MIOT_FLAG_*.
+   Flags: MIOT_FLAG_*.
    */
   uint16_t flags;
 };
 
 /*
- What some requests have besides. Start from MIOT_EXT_NONE.
+ Further attributes of a request. Initialize with MIOT_EXT_NONE.
  */
 struct miot_ext {
   /*
-   Path of the request, a C string or NULL. Longer ones than 4096 bytes are cut and flagged.
+   Path of the request, a C string or NULL. A path longer than 4096 bytes is truncated and
+   flagged.
    */
   const char *path;
   /*
@@ -258,19 +261,19 @@ struct miot_ext {
    */
   const char *second;
   /*
-   Handle of the other file, the one a copy reads from; 0 if none.
+   Handle of the second file, from which a copy reads; 0 if none.
    */
   uint64_t handle2;
   /*
-   Byte offset in the other file, MIOT_NONE if none.
+   Byte offset in the second file, MIOT_NONE if none.
    */
   uint64_t offset2;
   /*
-   Thread that asked the file-system client, 0 if unknown.
+   Thread that called the file-system client, 0 if unknown.
    */
   uint32_t caller_tid;
   /*
-   User that asked, MIOT_NOBODY if unknown.
+   User that called the file-system client, MIOT_NOBODY if unknown.
    */
   uint32_t caller_uid;
   /*
@@ -282,11 +285,11 @@ struct miot_ext {
    */
   uint32_t mpi_size;
   /*
-   Offset in elementary types of the view, MIOT_NONE if none.
+   Offset in elementary types of the file view, MIOT_NONE if none.
    */
   uint64_t etypes;
   /*
-   Bytes of an element of the datatype, of the file type where a view is set; MIOT_NONE if none.
+   Size of the datatype, or of the file type if a view is set, bytes; MIOT_NONE if none.
    */
   uint64_t type_size;
   /*
@@ -300,20 +303,20 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- Begins a request of layer MIOT_LAYER_* and operation MIOT_CLIENT_* (or another layer's).
- Pass what it returns to miot_end, also if nothing is recorded.
+ Begins a request of layer MIOT_LAYER_* and operation MIOT_CLIENT_* (or that of another layer).
+ Pass the returned structure to miot_end, even if nothing is recorded.
  */
 struct miot_request miot_begin(uint8_t layer, uint8_t op);
 
 /*
- Begins a request that makes requests of its own: until its end, those of this thread name it as the
- one that encloses them.
+ Begins a request that makes requests of its own: until its end it is the parent of the requests
+ of this thread.
  */
 struct miot_request miot_begin_enclosing(uint8_t layer, uint8_t op);
 
 /*
- miot_begin that also says what the request is about to do, so that it can be seen if it hangs: the file
- (miot_open), the byte offset and the bytes asked for, MIOT_NONE if there are none.
+ miot_begin with the arguments of the request, which are shown if it hangs: the file (miot_open),
+ the byte offset and the bytes requested, MIOT_NONE if there are none.
  */
 struct miot_request miot_begin_on(uint8_t layer,
                                   uint8_t op,
@@ -322,7 +325,7 @@ struct miot_request miot_begin_on(uint8_t layer,
                                   uint64_t length);
 
 /*
- miot_begin_enclosing that also says what the request is about to do, as miot_begin_on does.
+ miot_begin_enclosing with the arguments of the request, as for miot_begin_on.
  */
 struct miot_request miot_begin_enclosing_on(uint8_t layer,
                                             uint8_t op,
@@ -331,28 +334,30 @@ struct miot_request miot_begin_enclosing_on(uint8_t layer,
                                             uint64_t length);
 
 /*
- Forgets a request that is not to be recorded after all. Every request of miot_begin needs this or an end.
+ Cancels a request that is not recorded after all. Every request of miot_begin needs this or an
+ end.
 
  # Safety
- The pointer is null or points to a valid structure.
+ - The pointer is null or points to a valid structure.
  */
 void miot_cancel(const struct miot_request *request);
 
 /*
- Ends a request: takes the completion time and commits the event. Returns 1 if it was recorded, 0 if
- not (nothing records, or it was dropped and counted).
+ Ends a request: takes the completion time and commits the event. Returns 1 if it was recorded, 0
+ if not (nothing is recorded now, or the event was dropped and counted).
 
  # Safety
- Both pointers are null or point to valid structures.
+ - Both pointers are null or point to valid structures.
  */
 int miot_end(const struct miot_request *request, const struct miot_done *done);
 
 /*
- Ends a request that has one or two paths (the second of a rename, or the name of an attribute), each
- a C string or NULL. Paths longer than 4096 bytes are cut and flagged.
+ Ends a request that has one or two paths (the second path of a rename, or the name of an
+ attribute), each a C string or NULL. A path longer than 4096 bytes is truncated and flagged.
 
  # Safety
- The first two pointers are null or point to valid structures, the others are null or C strings.
+ - `request` and `done` are null or point to valid structures.
+ - `path` and `second` are null or C strings.
  */
 int miot_end_paths(const struct miot_request *request,
                    const struct miot_done *done,
@@ -360,38 +365,41 @@ int miot_end_paths(const struct miot_request *request,
                    const char *second);
 
 /*
- Ends a request that has more than paths.
+ Ends a request that has further attributes.
 
  # Safety
- All pointers are null or point to valid structures, those in the last to C strings or nothing.
+ - All pointers are null or point to valid structures.
+ - The paths in `ext` are null or C strings.
  */
 int miot_end_ext(const struct miot_request *request,
                  const struct miot_done *done,
                  const struct miot_ext *ext);
 
 /*
- Begins a request that is served elsewhere: any thread may end it with miot_complete, or none. It is not shown
- as in flight.
+ Begins a request that is served elsewhere: any thread may end it with miot_complete, or none. It
+ is not shown as in flight.
  */
-struct miot_request miot_submit(uint8_t layer,
-                                uint8_t op);
+struct miot_request miot_submit(uint8_t layer, uint8_t op);
 
 /*
- Ends a request of miot_submit, on whichever thread: takes the completion time and commits the event, flagged
- MIOT_FLAG_ASYNC. Returns as miot_end does.
+ Ends a request of miot_submit, on any thread: takes the completion time and commits the event,
+ flagged MIOT_FLAG_ASYNC. Returns the same as miot_end.
 
  # Safety
- All pointers are null or point to valid structures, those in the last to C strings or nothing.
+ - All pointers are null or point to valid structures.
+ - The paths in `ext` are null or C strings.
  */
 int miot_complete(const struct miot_request *request,
                   const struct miot_done *done,
                   const struct miot_ext *ext);
 
 /*
- Records a request whose times are known, in ticks of miot_ticks. Call it soon after the completion.
+ Records a request whose times are known, in ticks of miot_ticks. Call it soon after the
+ completion. Returns the same as miot_end.
 
  # Safety
- `done` is null or points to a valid structure, `path` is null or a C string.
+ - `done` is null or points to a valid structure.
+ - `path` is null or a C string.
  */
 int miot_record(uint8_t layer,
                 uint8_t op,
@@ -401,53 +409,56 @@ int miot_record(uint8_t layer,
                 const char *path);
 
 /*
- Opens a file: records its path under a new handle and returns the handle, 0 if nothing records now.
+ Opens a file: records its path under a new handle and returns the handle. Returns 0 if nothing
+ is recorded now.
 
  # Safety
- `path` is null or a C string.
+ - `path` is null or a C string.
  */
 uint64_t miot_open(const char *path);
 
 /*
- A new handle, for a request that opens a file: it names the handle if it is recorded with this handle, the path and no
- error. 0 as long as nothing records.
+ Returns a new handle, for a request that opens a file. The handle gets its path from a request
+ recorded with this handle, a path and no error. 0 while nothing is recorded.
  */
 uint64_t miot_handle(void);
 
 /*
- A new handle of a file that was open before anything recorded: names it, without an event. 0 if nothing records now.
+ Returns a new handle for a file that was open before recording started, and records its path
+ without an event. 0 if nothing is recorded now.
 
  # Safety
- `path` is null or a C string.
+ - `path` is null or a C string.
  */
 uint64_t miot_name(const char *path);
 
 /*
- Closes a file of miot_open.
+ Closes a file of miot_open. Returns the same as miot_end.
  */
 int miot_close(uint64_t handle);
 
 /*
- Records a remark with the time: any string.
+ Records an application note: any string, with the time. Returns 1 if it was recorded.
 
  # Safety
- `text` is null or a C string.
+ - `text` is null or a C string.
  */
 int miot_note(const char *text);
 
 /*
- To be called before the program installs a filter of system calls (seccomp), unless libmiot_posix.so is preloaded, which
- sees it: sets up what recording needs. From then on MIOT makes no system call of its own in this process.
+ Sets up recording before the program installs a filter of system calls (seccomp). Call it then,
+ unless libmiot_posix.so is preloaded, which detects the installation. From then on MIOT makes no
+ system calls of its own in this process.
  */
 void miot_confine(void);
 
 /*
- The time in raw ticks.
+ Returns the time in raw ticks.
  */
 uint64_t miot_ticks(void);
 
 /*
- 1 if a request of this layer would be recorded now, 0 if not; sets nothing up.
+ Returns 1 if a request of this layer would be recorded now, 0 if not. Sets nothing up.
  */
 int miot_active(uint8_t layer);
 

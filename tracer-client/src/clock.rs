@@ -1,44 +1,48 @@
-//! Raw time: the processor's time stamp counter where it is invariant, else `CLOCK_MONOTONIC_RAW`.
+//! Raw time: the processor's time stamp counter if it is invariant, else `CLOCK_MONOTONIC_RAW`.
 
 use crate::gate::{self, Calls};
 use miot_proto::segment::Clock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Set once, before the first record, where the counter cannot be trusted.
+/// Set once, before the first record, if the counter is not invariant.
 #[unsafe(link_section = ".data.miot")]
 static USE_MONOTONIC: AtomicBool =
     AtomicBool::new(!cfg!(any(target_arch = "x86_64", target_arch = "aarch64")));
 
-/// New threads may not read the counter.
+/// The kernel denies the counter to new threads.
 #[unsafe(link_section = ".data.miot")]
-static BLOCKED: AtomicBool = AtomicBool::new(false);
+static DENIED_TO_NEW_THREADS: AtomicBool = AtomicBool::new(false);
 
-/// Says whether threads that have not recorded yet may read the clock.
-pub(crate) fn block(blocked: bool) {
-    BLOCKED.store(blocked, Relaxed);
+/// Sets whether the counter is denied to threads that have not recorded yet.
+pub(crate) fn deny_new_threads(blocked: bool) {
+    DENIED_TO_NEW_THREADS.store(blocked, Relaxed);
 }
 
-/// True if a thread that has not recorded yet may not read the clock. One that is not the counter may take a system call.
-pub(crate) fn is_blocked() -> bool {
-    BLOCKED.load(Relaxed) || !is_tsc() && !gate::is_unasked() && !gate::may(Calls::CLOCK)
+/// True if a thread that has not recorded yet must not read the clock: the counter is denied, or
+/// the clock is another one, whose system call a filter may deny.
+pub(crate) fn is_denied_to_new_threads() -> bool {
+    DENIED_TO_NEW_THREADS.load(Relaxed) || !is_tsc() && !gate::is_undetected() && !gate::allows(Calls::CLOCK)
 }
 
-/// The time in raw ticks of this machine's clock.
+/// Returns the time in raw ticks of this process's clock.
 ///
-/// Also a barrier for the compiler: memory accesses are not moved across it.
+/// Also a compiler barrier: memory accesses are not moved across it.
 #[inline(always)]
 #[must_use]
 pub fn ticks() -> u64 {
     if USE_MONOTONIC.load(Relaxed) { monotonic() } else { counter() }
 }
 
-/// The processor's counter, for those who know that it [is the clock](is_tsc). A barrier like [`ticks`].
+/// Returns the processor's counter. Only for a process in which it [is the clock](is_tsc). A
+/// compiler barrier like [`ticks`].
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn counter() -> u64 {
     let (low, high): (u64, u64);
-    // SAFETY: reads the time stamp counter and nothing else. Not `nomem`, so that the compiler keeps the
-    // stores before it before it.
+    // SAFETY: the assembly requires
+    // - an instruction that exists: `rdtsc` is part of x86-64;
+    // - declared effects: it writes `rax` and `rdx` only. It is not `nomem`, so that the compiler
+    //   keeps earlier stores before it.
     unsafe { std::arch::asm!("rdtsc", out("rax") low, out("rdx") high, options(nostack, preserves_flags)) };
     high << 32 | low
 }
@@ -47,7 +51,9 @@ pub(crate) fn counter() -> u64 {
 #[inline(always)]
 pub(crate) fn counter() -> u64 {
     let value: u64;
-    // SAFETY: reads the virtual counter, which Linux lets user space read. Not `nomem`, as above.
+    // SAFETY: the assembly requires
+    // - a readable register: Linux lets user space read the virtual counter;
+    // - declared effects: it writes one register only. It is not `nomem`, as above.
     unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) value, options(nostack, preserves_flags)) };
     value
 }
@@ -57,40 +63,46 @@ pub(crate) fn counter() -> u64 {
     monotonic()
 }
 
-/// By way of libc, which no hook wraps here: rustix would look for the vDSO by itself, where a program under
-/// valgrind, which hides it, dies.
+/// Reads `CLOCK_MONOTONIC_RAW`, nanoseconds. By libc, whose `clock_gettime` no hook wraps: rustix
+/// looks for the vDSO by itself, which crashes under valgrind, because valgrind hides it.
 #[cold]
 fn monotonic() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: an out-pointer of the right type.
+    // SAFETY: `clock_gettime` requires
+    // - a valid out-pointer: a local variable.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &raw mut now) };
     nanoseconds(now)
 }
 
-/// CPU time of the calling thread, nanoseconds. Always a system call; `None` where it is denied.
+/// Returns the CPU time of the calling thread, nanoseconds. Always a system call; `None` if a
+/// filter denies it.
 #[cold]
 pub(crate) fn thread_cpu() -> Option<u64> {
-    let _pass = gate::pass(Calls::CLOCK)?;
+    let _pass = gate::permit(Calls::CLOCK)?;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: an out-pointer of the right type.
+    // SAFETY: `clock_gettime` requires
+    // - a valid out-pointer: a local variable.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     Some(nanoseconds(time))
 }
 
-/// `CLOCK_BOOTTIME`, nanoseconds.
+/// Returns `CLOCK_BOOTTIME`, nanoseconds.
 pub(crate) fn boottime() -> u64 {
-    nanoseconds(asked_once(libc::CLOCK_BOOTTIME))
+    nanoseconds(clock_gettime_syscall(libc::CLOCK_BOOTTIME))
 }
 
-/// Seconds since 1970, as of the last tick of the kernel.
+/// Returns the seconds since 1970 as of the kernel's last tick.
 pub(crate) fn unix_seconds() -> i64 {
-    asked_once(libc::CLOCK_REALTIME_COARSE).tv_sec
+    clock_gettime_syscall(libc::CLOCK_REALTIME_COARSE).tv_sec
 }
 
-/// A clock of the kernel, without the vDSO: the first touch of its pages is dearer than one system call.
-fn asked_once(clock: libc::clockid_t) -> libc::timespec {
+/// Reads a kernel clock without the vDSO: the first access to the vDSO's pages costs more than one
+/// system call.
+fn clock_gettime_syscall(clock: libc::clockid_t) -> libc::timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: an out-pointer of the right type. It cannot fail, so that `errno` stays.
+    // SAFETY: the system call requires
+    // - a valid out-pointer: a local variable.
+    // It cannot fail, so `errno` is not changed.
     unsafe { libc::syscall(libc::SYS_clock_gettime, clock, &raw mut now) };
     now
 }
@@ -99,14 +111,14 @@ fn nanoseconds(time: libc::timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// True if ticks are those of the processor's counter.
+/// True if ticks are counts of the processor's counter.
 pub(crate) fn is_tsc() -> bool {
     !USE_MONOTONIC.load(Relaxed)
 }
 
-/// Decides which clock this process uses. Called before a segment is created.
-pub(crate) fn choose() -> Clock {
-    if USE_MONOTONIC.load(Relaxed) || !invariant() {
+/// Chooses the clock of this process. Called before a segment is created.
+pub(crate) fn choose_clock() -> Clock {
+    if USE_MONOTONIC.load(Relaxed) || !has_invariant_counter() {
         USE_MONOTONIC.store(true, Relaxed);
         Clock::MonotonicRaw
     } else {
@@ -115,11 +127,12 @@ pub(crate) fn choose() -> Clock {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn invariant() -> bool {
-    // CPUID 8000_0007h EDX bit 8, "invariant TSC" (AMD64 Architecture Programmer's Manual, volume 3).
+fn has_invariant_counter() -> bool {
+    // CPUID 8000_0007h EDX bit 8, "invariant TSC" (AMD64 Architecture Programmer's Manual, volume
+    // 3).
     const LEAF: u32 = 0x8000_0007;
     const INVARIANT: u32 = 1 << 8;
-    let edx = known_to_libc().unwrap_or_else(|| {
+    let edx = cpuid_from_glibc().unwrap_or_else(|| {
         let known = std::arch::x86_64::__cpuid(0x8000_0000).eax >= LEAF;
         if known { std::arch::x86_64::__cpuid(LEAF).edx } else { 0 }
     });
@@ -129,11 +142,13 @@ fn invariant() -> bool {
 #[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(".weak __x86_get_cpuid_feature_leaf");
 
-/// EDX of CPUID 8000_0007h as glibc has read it at the start, since 2.33 (`sys/platform/x86.h`): in a virtual machine
-/// the instruction is an exit to the hypervisor, some microseconds of each program that starts.
+/// EDX of CPUID leaf 8000_0007h as glibc has read it at program start, since glibc 2.33
+/// (`sys/platform/x86.h`). In a virtual machine the instruction is an exit to the hypervisor, which
+/// costs each program some microseconds at its start.
 #[cfg(target_arch = "x86_64")]
-fn known_to_libc() -> Option<u32> {
-    /// As glibc has it: EAX, EBX, ECX, EDX as the processor says, and what of that can be used.
+fn cpuid_from_glibc() -> Option<u32> {
+    /// glibc's structure: EAX, EBX, ECX and EDX as reported by the processor, and which of these
+    /// features are usable.
     #[repr(C)]
     struct Feature {
         cpuid: [u32; 4],
@@ -143,7 +158,10 @@ fn known_to_libc() -> Option<u32> {
     /// `CPUID_INDEX_80000007`.
     const INDEX: u32 = 4;
     let leaf: *const ();
-    // SAFETY: loads the address of a weak symbol, which is null where this libc does not have the function.
+    // SAFETY: the assembly requires
+    // - a readable address: it loads the GOT entry of a weak symbol, which is null if this libc
+    //   does not have the function;
+    // - declared effects: it writes one register and reads memory only.
     unsafe {
         std::arch::asm!(
             "mov {0}, qword ptr [rip + __x86_get_cpuid_feature_leaf@GOTPCREL]",
@@ -151,14 +169,18 @@ fn known_to_libc() -> Option<u32> {
             options(pure, readonly, nostack, preserves_flags)
         );
     }
-    // SAFETY: null, or the function of this name, whose prototype `Leaf` is.
+    // SAFETY: the transmute requires
+    // - a value that is valid for `Option<Leaf>`: null, or the function of this name, whose
+    //   prototype is `Leaf`.
     let leaf = unsafe { std::mem::transmute::<*const (), Option<Leaf>>(leaf) }?;
-    // SAFETY: it takes any number and returns a pointer to constants.
+    // SAFETY: the call and the reference require
+    // - a valid argument: the function accepts any number;
+    // - a null or valid pointer that lives forever: it returns a pointer to constants.
     unsafe { leaf(INDEX).as_ref() }.map(|feature| feature.cpuid[3])
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn invariant() -> bool {
+fn has_invariant_counter() -> bool {
     // The generic timer of aarch64 counts at a constant rate by definition.
     cfg!(target_arch = "aarch64")
 }
@@ -167,19 +189,19 @@ fn invariant() -> bool {
 mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn libc_knows_what_the_processor_says() {
+    fn cpuid_from_glibc_matches_the_processor() {
         let highest = std::arch::x86_64::__cpuid(0x8000_0000).eax;
-        let said = if highest < 0x8000_0007 { 0 } else { std::arch::x86_64::__cpuid(0x8000_0007).edx };
-        match super::known_to_libc() {
-            Some(known) => assert_eq!(known, said),
+        let expected = if highest < 0x8000_0007 { 0 } else { std::arch::x86_64::__cpuid(0x8000_0007).edx };
+        match super::cpuid_from_glibc() {
+            Some(known) => assert_eq!(known, expected),
             None if cfg!(target_env = "gnu") => panic!("glibc has no __x86_get_cpuid_feature_leaf"),
             None => {}
         }
     }
 
     #[test]
-    fn time_does_not_run_backwards() {
-        super::choose();
+    fn ticks_are_monotonic() {
+        super::choose_clock();
         let mut last = super::ticks();
         for _ in 0..1_000_000 {
             let now = super::ticks();

@@ -1,21 +1,22 @@
-//! Files of our own, opened and closed by raw system calls, which the caller has leave for (`gate`).
+//! Files of the tracer, opened and closed by raw system calls. The caller holds a permit for them
+//! ([`crate::gate::permit`]).
 
 use rustix::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use std::ffi::CStr;
 
-/// Closes without libc: dropping an `OwnedFd` may call libc's `close`, which a hook in this very library
-/// may have replaced.
+/// A file that is closed without libc: dropping an `OwnedFd` may call libc's `close`, which a hook
+/// in this library may have replaced.
 pub(crate) struct File(Option<OwnedFd>);
 
 impl File {
     pub(crate) fn open(path: &CStr, flags: OFlags, mode: Mode) -> rustix::io::Result<File> {
-        // `openat`, as the loader: a filter may allow one and not the other.
+        // `openat`, like the loader: a filter may allow `openat` and deny `open`.
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         rustix::fs::openat(CWD, path, flags, mode).map(|fd| File(Some(fd)))
     }
 
-    /// `None` never happens while the file is open, which it is until dropped.
+    /// The descriptor. Never `None`: the file is open until it is dropped.
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.0.as_ref().map(AsFd::as_fd)
     }
@@ -24,7 +25,9 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         if let Some(fd) = self.0.take() {
-            // SAFETY: the descriptor was owned by this value and is used no more.
+            // SAFETY: `close` requires
+            // - an open descriptor that this process owns: this value owned it;
+            // - no use of it afterwards: it was taken out of the value.
             unsafe { rustix::io::close(fd.into_raw_fd()) };
         }
     }

@@ -1,8 +1,9 @@
-//! Who this process is, and where its node's MIOT directory is.
+//! Identity of this process, and the MIOT directory of its node.
 //!
-//! The environment is read once, by a constructor that runs before `main`, while there is one thread:
-//! later reads would race with `setenv`. Nothing here allocates, and little looks into `/proc`: a process's
-//! first look there makes the kernel build the folder, which is most of what a short program pays.
+//! The environment is read once, by a constructor that runs before `main` while there is one
+//! thread: later reads would race with `setenv`. Nothing here allocates, and little is read from
+//! `/proc`: at the first access of a process the kernel builds its directory there, which would be
+//! most of the cost for a short program.
 
 use crate::file::File;
 use crate::gate::{self, Calls};
@@ -11,17 +12,17 @@ use rustix::fs::{Mode, OFlags};
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 
-/// Bytes of a directory name that is accepted from the environment.
+/// Maximum length of the MIOT directory's path from the environment, bytes.
 const MAX_DIR: usize = 256;
-/// Bytes of a job's id, and of a step's name, that are recorded.
+/// Maximum recorded length of a job's id and of a step's name, bytes.
 const MAX_JOB: usize = 64;
 const MAX_STEP: usize = 128;
-/// Bytes of a job as [`miot_proto::job`] has it: id, system and step.
+/// Maximum length of a job in the format of [`miot_proto::job`] (id, system, step), bytes.
 const MAX_JOB_LINE: usize = MAX_JOB + MAX_STEP + 16;
-/// Bytes of a command line that are recorded.
+/// Maximum recorded length of a command line, bytes.
 const MAX_LINE: usize = 2048;
 
-/// Where batch systems leave the job id, in the order of preference, and which one that is.
+/// Environment variables with the job id, in order of preference, and the batch system of each.
 const JOB_ENV: [(&[u8], &[u8]); 7] = [
     (b"MIOT_JOB", b"miot"),
     (b"SLURM_JOB_ID", b"slurm"),
@@ -31,10 +32,11 @@ const JOB_ENV: [(&[u8], &[u8]); 7] = [
     (b"COBALT_JOBID", b"cobalt"),
     (b"JOB_ID", b"sge"),
 ];
-/// Where they, and launchers of parallel programs, leave the name of one run within the job.
+/// Environment variables in which batch systems and launchers of parallel programs pass the name of
+/// one run within the job.
 const STEP_ENV: [&[u8]; 3] = [SLURM_STEP, b"PALS_APID", b"PMIX_NAMESPACE"];
-/// Where launchers of parallel programs leave the rank: Slurm's and Flux's own last, for they also start the daemons of
-/// other launchers, whose children inherit it.
+/// Environment variables with the rank. Those of Slurm and Flux come last: they also start the
+/// daemons of other launchers, whose children inherit the variables.
 const RANK_ENV: [&[u8]; 8] = [
     b"MIOT_RANK",
     b"PMIX_RANK",
@@ -45,17 +47,19 @@ const RANK_ENV: [&[u8]; 8] = [
     SLURM_RANK,
     b"FLUX_TASK_RANK",
 ];
-/// A batch script has it too, though it is no rank: it says 0 there. Only a step has this:
+/// A batch script has this variable too, with the value 0, although it is not a rank. Only a step
+/// has [`SLURM_STEP`].
 const SLURM_RANK: &[u8] = b"SLURM_PROCID";
 const SLURM_STEP: &[u8] = b"SLURM_STEP_ID";
 
-/// Says that inherited filters of seccomp are no reason not to record.
+/// Environment variable: `record` trusts inherited seccomp filters, `try` makes the process probe
+/// them.
 const SECCOMP_ENV: &[u8] = b"MIOT_SECCOMP";
 
-/// First letters of the variables that are looked for.
+/// First letters of the variables above.
 const INITIALS: &[u8] = b"CFJLMOPS";
 
-/// A NUL-terminated byte string of bounded length.
+/// A NUL-terminated byte string of at most `N` - 1 bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Text<const N: usize> {
     bytes: [u8; N],
@@ -67,11 +71,12 @@ impl<const N: usize> Text<N> {
         Text { bytes: [0; N], len: 0 }
     }
 
-    /// Appends; what does not fit makes the text unusable as a path rather than another path.
+    /// Appends. If the text does not fit, it becomes unusable as a path instead of a different
+    /// path.
     pub(crate) fn push(&mut self, more: &[u8]) {
         match self.bytes.get_mut(self.len..self.len + more.len()) {
-            Some(room) if self.len + more.len() < N => {
-                room.copy_from_slice(more);
+            Some(space) if self.len + more.len() < N => {
+                space.copy_from_slice(more);
                 self.len += more.len();
             }
             _ => self.len = N,
@@ -82,7 +87,7 @@ impl<const N: usize> Text<N> {
         self.bytes.get(..self.len).filter(|b| b.len() < N).unwrap_or(&[])
     }
 
-    /// `None` if it is empty or did not fit.
+    /// Returns the text as a C string; `None` if it is empty or did not fit.
     pub(crate) fn as_c_str(&self) -> Option<&CStr> {
         if self.len == 0 || self.len >= N {
             return None;
@@ -96,29 +101,32 @@ struct Environment {
     dir: Text<MAX_DIR>,
     /// Id, system and step.
     job: Text<MAX_JOB_LINE>,
-    /// Rank + 1.
+    /// MPI rank + 1; 0 if there is none.
     rank: u64,
-    /// The command line at the start, arguments ended by NUL; empty if it is not known.
-    line: Text<MAX_LINE>,
-    /// Somebody vouches for filters that the process inherits.
-    under_filters: bool,
-    /// This process is there to find out whether they allow our calls.
-    tries: bool,
+    /// Command line at the start, arguments ended by NUL; empty if unknown.
+    cmdline: Text<MAX_LINE>,
+    /// The user states that inherited filters allow the tracer's system calls.
+    trusts_inherited_filters: bool,
+    /// This process only finds out whether inherited filters allow them.
+    probes_calls: bool,
 }
 
 static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
 
-/// glibc calls the functions of `.init_array` with the arguments of `main`. What they run lies together in one section:
-/// a program that starts touches few pages.
+/// Constructor: reads the environment and the command line. glibc calls the functions of
+/// `.init_array` with the arguments of `main`. The functions that it calls lie in the same section,
+/// so that a starting program touches few pages.
 #[unsafe(link_section = ".text.startup")]
 extern "C" fn capture(count: c_int, arguments: *const *const c_char, env: *const *const c_char) {
-    // SAFETY: the loader passes arguments and environment of the process; nothing runs beside a constructor.
+    // SAFETY: `join_arguments` and `read_environment` require
+    // - valid arrays of C strings: the loader passes arguments and environment of the process;
+    // - that nobody changes them meanwhile: no other thread runs during constructors.
     let environment = ENVIRONMENT.get_or_init(|| unsafe {
-        let line = if env.is_null() { Text::new() } else { read_line(count, arguments) };
-        Environment { line, ..read_environment(env) }
+        let cmdline = if env.is_null() { Text::new() } else { join_arguments(count, arguments) };
+        Environment { cmdline, ..read_environment(env) }
     });
-    if environment.tries {
-        gate::try_all();
+    if environment.probes_calls {
+        gate::probe_all();
     }
 }
 
@@ -126,48 +134,57 @@ extern "C" fn capture(count: c_int, arguments: *const *const c_char, env: *const
 #[unsafe(link_section = ".init_array")]
 static CAPTURE: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = capture;
 
-/// The command line as the kernel would tell it.
+/// Returns the command line in the format of `/proc/self/cmdline`.
 ///
 /// # Safety
-/// `arguments` points to `count` C strings.
+/// - `arguments` points to `count` C strings.
 #[unsafe(link_section = ".text.startup")]
-unsafe fn read_line(count: c_int, arguments: *const *const c_char) -> Text<MAX_LINE> {
+unsafe fn join_arguments(count: c_int, arguments: *const *const c_char) -> Text<MAX_LINE> {
     let mut line = Text::new();
     for at in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: by the contract above.
+        // SAFETY: `add` and `from_ptr` require
+        // - an index within the array, and a C string there: required by this function.
         let argument = unsafe { CStr::from_ptr(*arguments.add(at)) }.to_bytes_with_nul();
-        let room = MAX_LINE - 1 - line.len;
-        line.push(&argument[..argument.len().min(room)]);
+        let space = MAX_LINE - 1 - line.len;
+        line.push(&argument[..argument.len().min(space)]);
     }
     line
 }
 
+/// Extracts MIOT's settings, the job and the rank from an environment.
+///
 /// # Safety
-/// `env` is null, or a null-terminated array of C strings that nobody changes meanwhile.
+/// - `env` is null, or a null-terminated array of C strings.
+/// - Nobody changes it meanwhile.
 #[unsafe(link_section = ".text.startup")]
 unsafe fn read_environment(env: *const *const c_char) -> Environment {
     let mut found = Environment {
         dir: Text::new(),
         job: Text::new(),
         rank: 0,
-        line: Text::new(),
-        under_filters: false,
-        tries: false,
+        cmdline: Text::new(),
+        trusts_inherited_filters: false,
+        probes_calls: false,
     };
-    // Values by preference; those that are never used cost a look.
+    // Values in order of preference. A value that is not used costs only its parsing.
     let (mut jobs, mut steps) = ([None; JOB_ENV.len()], [None; STEP_ENV.len()]);
     let mut ranks = [None; RANK_ENV.len()];
     let mut at = env;
-    // SAFETY: by the contract above, each entry up to the null one is a C string.
+    // SAFETY: `as_ref` requires
+    // - a valid pointer or null: `at` points to an entry of the array, up to and including the null
+    //   entry.
     while let Some(entry) = unsafe { at.as_ref() }.filter(|entry| !entry.is_null()) {
-        // SAFETY: not past the null entry, which ended the loop.
+        // SAFETY: `add` requires
+        // - a result within the array: this entry is not the null one, so another follows.
         at = unsafe { at.add(1) };
-        // Every program that starts pays for this loop.
-        // SAFETY: as above.
+        // Every program pays for this loop at its start.
+        // SAFETY: dereferencing requires
+        // - a readable byte: the entry is a C string.
         if !INITIALS.contains(&unsafe { **entry }.cast_unsigned()) {
             continue;
         }
-        // SAFETY: as above.
+        // SAFETY: `from_ptr` requires
+        // - a C string that nobody changes: required by this function.
         let entry = unsafe { CStr::from_ptr(*entry) }.to_bytes();
         let Some(equals) = entry.iter().position(|b| *b == b'=') else { continue };
         let (name, value) = (&entry[..equals], &entry[equals + 1..]);
@@ -178,8 +195,8 @@ unsafe fn read_environment(env: *const *const c_char) -> Environment {
             found.dir = Text::new();
             found.dir.push(value);
         } else if name == SECCOMP_ENV {
-            found.under_filters = value == b"record";
-            found.tries = value == b"try";
+            found.trusts_inherited_filters = value == b"record";
+            found.probes_calls = value == b"try";
         } else if let Some(i) = JOB_ENV.iter().position(|(n, _)| *n == name) {
             jobs[i] = Some(value);
         } else if let Some(i) = STEP_ENV.iter().position(|n| *n == name) {
@@ -214,24 +231,26 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 unsafe extern "C" {
-    /// The environment as the C library has it, which it sets before any other library's constructor runs.
+    /// The environment of the C library, which sets it before any other library's constructor runs.
     static environ: *const *const c_char;
 }
 
 fn environment() -> &'static Environment {
-    // Libraries the program is linked with may do I/O in constructors that run before ours (libselinux
-    // does), and musl passes no environment to constructors.
-    // SAFETY: nobody changes the environment while the first constructors run.
+    // Libraries that the program is linked with may do I/O in constructors that run before this one
+    // (libselinux does), and musl passes no environment to constructors.
+    // SAFETY: `read_environment` requires
+    // - an array of C strings: `environ` is one;
+    // - that nobody changes it meanwhile: no other thread runs during the first constructors.
     ENVIRONMENT.get_or_init(|| unsafe { read_environment(environ) })
 }
 
-/// The MIOT directory of the node, as `$MIOT_DIR` named it at the start.
+/// Returns the MIOT directory of the node, from `$MIOT_DIR` at program start or the default.
 #[must_use]
 pub fn directory() -> &'static [u8] {
     environment().dir.as_bytes()
 }
 
-/// The MIOT directory, a slash, and `name`.
+/// Returns the path of the file `name` in the MIOT directory.
 pub(crate) fn path_in_dir(name: &[u8]) -> Text<{ MAX_DIR + 64 }> {
     let mut path = Text::new();
     path.push(directory());
@@ -240,41 +259,44 @@ pub(crate) fn path_in_dir(name: &[u8]) -> Text<{ MAX_DIR + 64 }> {
     path
 }
 
-/// Id of the job, its system and its step, as [`miot_proto::job`] has them; empty if there are none.
+/// Returns id, system and step of the job in the format of [`miot_proto::job`]; empty if there is
+/// none.
 pub(crate) fn job() -> &'static [u8] {
     environment().job.as_bytes()
 }
 
-/// Id of the job, empty if there is none.
+/// Returns the id of the job; empty if there is none.
 pub(crate) fn job_id() -> &'static [u8] {
-    miot_proto::job::Job::read(job()).id
+    miot_proto::job::Job::from_bytes(job()).id
 }
 
-/// True if the environment says that a filter of seccomp that the process has inherited allows what recording takes.
-pub(crate) fn records_under_filters() -> bool {
-    environment().under_filters
+/// True if the environment states that an inherited seccomp filter allows the system calls of
+/// recording.
+pub(crate) fn trusts_inherited_filters() -> bool {
+    environment().trusts_inherited_filters
 }
 
-/// MPI rank + 1, 0 if none.
+/// Returns the MPI rank + 1; 0 if there is none.
 pub(crate) fn rank() -> u64 {
     environment().rank
 }
 
-/// /proc/self is empty once the main thread has ended, and /proc/thread-self costs the kernel one folder more.
-fn own<'a>(of_process: &'a CStr, of_thread: &'a CStr) -> &'a CStr {
-    let main = asked(libc::SYS_gettid) == asked(libc::SYS_getpid);
+/// Chooses between a path in /proc/self and one in /proc/thread-self. The former is empty after the
+/// main thread has ended; the latter makes the kernel build one more directory.
+fn proc_link<'a>(of_process: &'a CStr, of_thread: &'a CStr) -> &'a CStr {
+    let main = syscall0(libc::SYS_gettid) == syscall0(libc::SYS_getpid);
     if main { of_process } else { of_thread }
 }
 
-/// The executable's path.
+/// Returns the path of the executable.
 pub(crate) fn exe(buffer: &mut [u8; 1024]) -> &[u8] {
-    link(own(c"/proc/self/exe", c"/proc/thread-self/exe"), buffer)
+    read_link(proc_link(c"/proc/self/exe", c"/proc/thread-self/exe"), buffer)
 }
 
-/// The command line, arguments separated by NUL; cut to the buffer. `forked`: the process may have another than
-/// at the start, many programs say there what their children are for.
+/// Returns the command line, arguments separated by NUL, truncated to the buffer. `forked`: read
+/// the current one, because many programs change it in their children to describe them.
 pub(crate) fn cmdline(buffer: &mut [u8; MAX_LINE], forked: bool) -> &[u8] {
-    let first = environment().line.as_bytes();
+    let first = environment().cmdline.as_bytes();
     if !forked && !first.is_empty() {
         return first.strip_suffix(b"\0").unwrap_or(first);
     }
@@ -284,10 +306,12 @@ pub(crate) fn cmdline(buffer: &mut [u8; MAX_LINE], forked: bool) -> &[u8] {
     line.strip_suffix(b"\0").unwrap_or(line)
 }
 
-/// The working directory.
+/// Returns the working directory.
 pub(crate) fn cwd(buffer: &mut [u8; 1024]) -> &[u8] {
-    // SAFETY: the kernel writes at most the buffer's length. `errno` is put back: the application's call has not
-    // been made yet.
+    // SAFETY: the system call and `errno` require
+    // - a writable buffer of the given length: `buffer`;
+    // - a valid pointer to `errno`: libc returns the calling thread's.
+    // `errno` is restored, because the application's call has not been made yet.
     let length = unsafe {
         let before = *libc::__errno_location();
         let length = libc::syscall(libc::SYS_getcwd, buffer.as_mut_ptr(), buffer.len());
@@ -296,29 +320,32 @@ pub(crate) fn cwd(buffer: &mut [u8; 1024]) -> &[u8] {
     };
     match usize::try_from(length) {
         Ok(length @ 1..) if buffer[0] == b'/' => &buffer[..length - 1],
-        // It is not in the tree any more: the link says where it was.
-        _ => link(c"/proc/thread-self/cwd", buffer),
+        // The directory is not in the tree any more. The link contains its last path.
+        _ => read_link(c"/proc/thread-self/cwd", buffer),
     }
 }
 
-fn link<'a>(path: &CStr, buffer: &'a mut [u8; 1024]) -> &'a [u8] {
+fn read_link<'a>(path: &CStr, buffer: &'a mut [u8; 1024]) -> &'a [u8] {
     let length = rustix::fs::readlinkat_raw(rustix::fs::CWD, path, &mut buffer[..]).unwrap_or(0);
     &buffer[..length]
 }
 
-/// Inode of the process id namespace, which tells it from others; 0 if it cannot be seen.
+/// Returns the inode of the process id namespace, which identifies it; 0 if it cannot be read.
 pub(crate) fn pid_namespace() -> u64 {
     let mut buffer = [0; 1024];
-    let digits =
-        link(own(c"/proc/self/ns/pid", c"/proc/thread-self/ns/pid"), &mut buffer).strip_prefix(b"pid:[");
+    let digits = read_link(proc_link(c"/proc/self/ns/pid", c"/proc/thread-self/ns/pid"), &mut buffer)
+        .strip_prefix(b"pid:[");
     let digits =
         digits.and_then(|rest| rest.strip_suffix(b"]")).and_then(|digits| std::str::from_utf8(digits).ok());
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// The answer of a call without arguments, which cannot fail but where a filter makes it.
-pub(crate) fn asked(call: libc::c_long) -> Option<u32> {
-    // SAFETY: the caller passes a call without arguments. `errno` is put back.
+/// Makes a system call without arguments. `None` if it failed, which happens only under a filter.
+pub(crate) fn syscall0(call: libc::c_long) -> Option<u32> {
+    // SAFETY: the system call and `errno` require
+    // - a call without arguments: the caller passes one;
+    // - a valid pointer to `errno`: libc returns the calling thread's.
+    // `errno` is restored.
     unsafe {
         let before = *libc::__errno_location();
         let answer = libc::syscall(call);
@@ -327,23 +354,27 @@ pub(crate) fn asked(call: libc::c_long) -> Option<u32> {
     }
 }
 
-/// The number of the calling thread. Where the call is denied, the one that libc knows: `pthread_getcpuclockid` puts it into
-/// what it returns, and asks nobody.
+/// Returns the id of the calling thread. If a filter denies the system call, the id comes from
+/// libc: `pthread_getcpuclockid` encodes it in its result and makes no system call.
 pub(crate) fn tid() -> u64 {
-    if let Some(_pass) = gate::pass(Calls::TID) {
-        return u64::from(asked(libc::SYS_gettid).unwrap_or(0));
+    if let Some(_pass) = gate::permit(Calls::TID) {
+        return u64::from(syscall0(libc::SYS_gettid).unwrap_or(0));
     }
     let mut clock: libc::clockid_t = 0;
-    // SAFETY: the calling thread, and an out-pointer of the right type.
+    // SAFETY: `pthread_getcpuclockid` requires
+    // - a live thread: the calling one;
+    // - a valid out-pointer: a local variable.
     let failed = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &raw mut clock) };
     if failed == 0 { u64::from(!(clock >> 3) as u32) } else { 0 }
 }
 
-/// The name of the calling thread; zeros where the call is denied.
+/// Returns the name of the calling thread; zeros if a filter denies the system call.
 pub(crate) fn comm() -> [u64; 2] {
-    let Some(_pass) = gate::pass(Calls::NAME) else { return [0; 2] };
+    let Some(_pass) = gate::permit(Calls::NAME) else { return [0; 2] };
     let mut name = [0u8; 16];
-    // SAFETY: PR_GET_NAME writes at most 16 bytes to the buffer. It cannot fail, so that `errno` stays.
+    // SAFETY: the system call requires
+    // - a writable buffer of 16 bytes, the most that PR_GET_NAME writes: a local variable.
+    // It cannot fail, so `errno` is not changed.
     unsafe { libc::syscall(libc::SYS_prctl, libc::PR_GET_NAME, name.as_mut_ptr()) };
     let (low, high) = name.split_at(8);
     [low, high].map(|half| half.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
@@ -354,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_gives_directory_job_and_rank_by_preference() {
+    fn environment_yields_directory_job_and_rank_by_preference() {
         let found = read(&[
             c"PMI_RANK=9",
             c"SLURM_JOB_ID=77",
@@ -369,12 +400,12 @@ mod tests {
         );
     }
 
-    /// As the documentation of each says what it sets.
+    /// The variables are those in the documentation of each batch system and launcher.
     #[test]
-    fn batch_systems_and_launchers_are_known_by_their_variables() {
+    fn batch_systems_and_launchers_are_recognized() {
         let cases: [(&[&CStr], &[u8], u64); 10] = [
             (&[c"SLURM_JOB_ID=7", c"SLURM_STEP_ID=2", c"SLURM_PROCID=5"], b"7\0slurm\x002", 6),
-            // A batch script is no rank of anything.
+            // A batch script is not a rank.
             (&[c"SLURM_JOB_ID=7", c"SLURM_PROCID=0"], b"7\0slurm", 0),
             // Open MPI's daemon was started by srun.
             (
@@ -397,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut() {
+    fn long_job_and_step_names_are_truncated() {
         let long = |name: &str| std::ffi::CString::new(format!("{name}={}", "x".repeat(5000))).unwrap();
         let (job, step) = (long("FLUX_JOB_ID"), long("PMIX_NAMESPACE"));
         let found = read(&[&job, &step]);
@@ -408,19 +439,21 @@ mod tests {
     fn read(lines: &[&CStr]) -> Environment {
         let mut env: Vec<_> = lines.iter().map(|line| line.as_ptr()).collect();
         env.push(std::ptr::null());
-        // SAFETY: a null-terminated array of C strings.
+        // SAFETY: `read_environment` requires
+        // - a null-terminated array of C strings: built above;
+        // - that nobody changes it meanwhile: it is local.
         unsafe { read_environment(env.as_ptr()) }
     }
 
     #[test]
-    fn no_variable_is_passed_over() {
+    fn initials_cover_every_variable() {
         let jobs = JOB_ENV.iter().map(|(name, _)| *name);
         let names = jobs.chain(STEP_ENV).chain(RANK_ENV).chain([DIR_ENV.as_bytes(), SECCOMP_ENV]);
         assert_eq!(names.filter(|name| !INITIALS.contains(&name[0])).count(), 0);
     }
 
     #[test]
-    fn a_text_that_does_not_fit_is_no_path() {
+    fn text_that_does_not_fit_is_not_a_path() {
         let mut text = Text::<8>::new();
         text.push(b"1234");
         assert!(text.as_c_str().is_some());
@@ -429,8 +462,8 @@ mod tests {
     }
 
     #[test]
-    fn this_process_knows_itself() {
-        crate::gate::ask();
+    fn identity_of_this_process_is_found() {
+        crate::gate::detect_inherited_filter();
         assert!(exe(&mut [0; 1024]).starts_with(b"/"));
         let (mut first, mut now) = ([0; MAX_LINE], [0; MAX_LINE]);
         assert!(!cmdline(&mut now, true).is_empty());

@@ -1,9 +1,11 @@
-//! How often lanes that overwrite themselves have gone round, in quarters.
+//! Counts the laps of lanes that overwrite their oldest records, in quarters.
 //!
-//! The record that names a file may have been overwritten while the file is still in use: a snapshot of a flight recorder
-//! would show its requests without a path. So who names a file keeps the lap of the lane that the name is in ([`lap`]), and names
-//! it again with its next request once that lane has gone on by a quarter ([`is_current`]). Lanes that do not overwrite
-//! stay at their first lap, so there it is a load and a comparison.
+//! The record that names a file can be overwritten while the file is still in use: a snapshot of a
+//! flight recorder would then show the file's requests without a path. A hook that names a file
+//! therefore stores the lap of the lane that contains the name ([`lane_lap`]), and names the file
+//! again with its next request after the lane has advanced by a quarter ([`is_lap_current`]). A
+//! lane that does not overwrite stays at its first lap; there the check costs a load and a
+//! comparison.
 
 use crate::lane::{Lane, Producer};
 use crate::tls;
@@ -12,37 +14,40 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 const _: () = assert!(MAX_LANES.is_power_of_two() && LANE_BYTES.is_power_of_two());
 
-/// By place of the lane in the table of its segment, modulo their number.
+/// Laps by index of the lane in the lane table of its segment, modulo [`MAX_LANES`].
 static LAPS: [AtomicU16; MAX_LANES] = [const { AtomicU16::new(0) }; MAX_LANES];
 
-/// Parts of a lap that are told apart: of a file that is used all the time, the last quarter of what was kept is without a
-/// name at most.
-const PARTS: u64 = 4;
+/// Parts of a lap that are distinguished. Of a file in constant use, at most the last quarter of
+/// the retained records has no name.
+const LAP_PARTS: u64 = 4;
 
-fn place(lane: *const Lane) -> usize {
+fn lane_index(lane: *const Lane) -> usize {
     (lane as usize / LANE_BYTES) & (MAX_LANES - 1)
 }
 
-/// The lane has given up records.
-pub(crate) fn overwritten(lane: &Lane, producer: &Producer) {
-    let part = (producer.capacity() / PARTS).max(1);
-    // Wraps: a name that is 16384 laps old to the quarter is taken for current, until the next quarter.
-    LAPS[place(lane)].store((producer.tail() / part) as u16, Relaxed);
+/// Updates the lap of a lane that has overwritten records.
+pub(crate) fn count_overwritten(lane: &Lane, producer: &Producer) {
+    let part = (producer.capacity() / LAP_PARTS).max(1);
+    // Wraps: a name that is exactly 16384 laps old is taken as current until the next quarter.
+    LAPS[lane_index(lane)].store((producer.tail() / part) as u16, Relaxed);
 }
 
-/// The lap of the calling thread's lane, to be kept by who has just recorded a name.
+/// Returns the lap of the calling thread's lane, to be stored with a file that has just been named.
+/// 0 if the thread has no lane.
 #[must_use]
-pub fn lap() -> u32 {
+pub fn lane_lap() -> u32 {
     let thread = tls::thread();
-    // SAFETY: the calling thread's own state.
-    let Some(lane) = (unsafe { (*thread).own_lane() }) else { return 0 };
-    let place = place(lane);
-    (place as u32) << 16 | u32::from(LAPS[place].load(Relaxed))
+    // SAFETY: dereferencing `thread` requires
+    // - `tls::thread` returns the calling thread's own block, which lives as long as the thread.
+    let Some(lane) = (unsafe { (*thread).current_lane() }) else { return 0 };
+    let lane_index = lane_index(lane);
+    (lane_index as u32) << 16 | u32::from(LAPS[lane_index].load(Relaxed))
 }
 
-/// True if a name recorded at this lap is still in its lane, or was read from it in time.
+/// Returns true if a name recorded at this lap is still in its lane, or has been read from it in
+/// time.
 #[inline(always)]
 #[must_use]
-pub fn is_current(lap: u32) -> bool {
+pub fn is_lap_current(lap: u32) -> bool {
     LAPS[(lap >> 16) as usize & (MAX_LANES - 1)].load(Relaxed) == lap as u16
 }

@@ -1,62 +1,76 @@
-//! The producer side of MIOT: records requests into lanes in shared memory.
+//! The producer side of MIOT: records I/O requests into lanes in shared memory.
 //!
-//! **Wait-free, allocation-free, free of system calls per event, and safe against the death of either
-//! side.** A request costs two clock reads and one cache line:
+//! **Recording is wait-free and allocation-free, makes no system calls, and survives the death of
+//! either side.** A request costs two clock reads and one cache line:
 //!
 //! ```
-//! use miot_tracer::{Done, NONE, begin, end, op};
+//! use miot_tracer::{Completion, NONE, begin, end, op};
 //! # fn send_to_server(_: u64, buffer: &[u8]) -> i64 { buffer.len() as i64 }
 //! # let (handle, offset, buffer) = (miot_tracer::new_handle(), 0, [0u8; 512]);
-//! let begun = begin(op::client::WRITE);
+//! let request = begin(op::client::WRITE);
 //! let result = send_to_server(offset, &buffer);
-//! if let Some(begun) = begun {
-//!     end(begun, Done { handle, offset, length: buffer.len() as u64, result, flags: 0 });
+//! if let Some(request) = request {
+//!     end(request, Completion { handle, offset, length: buffer.len() as u64, result, flags: 0 });
 //! }
 //! ```
 //!
 //! | module | role |
 //! |---|---|
-//! | `lane` | the algorithm of a lane: no pointers, no mapping |
-//! | `thread` | what a thread keeps between two events; [`begin`] and [`end`] |
+//! | `lane` | the lane algorithm, without pointers and mappings |
+//! | `thread` | state of a thread between two events; [`begin`] and [`end`] |
 //! | `process` | the segment of this process: creation, claiming lanes, `fork` |
 //! | `node` | the control page of the node's log-client |
-//! | [`gate`] | which system calls of our own the program may make: filters of seccomp |
-//! | `identity` | who this process is: executable, job, rank |
-//! | `tls`, `clock`, `file` | the thread's state, the time, files: without libc |
-//! | `debug` | messages of a printf-style debug call, recorded raw |
+//! | [`gate`] | system calls that the tracer may make under a seccomp filter |
+//! | `identity` | identity of this process: executable, job, rank |
+//! | `tls`, `clock`, `file` | thread state, time and files without libc |
+//! | `lap` | detects file names that a flight recorder has overwritten |
+//! | `debug` | messages of a printf-style debug call, recorded unformatted |
 //! | `capi` | the C interface, `miot.h` |
 //!
-//! Set-up happens at a thread's first request, with raw system calls, so that a library that is preloaded
-//! to hook libc never meets its own hooks. Where the node has no log-client there is nothing to set up:
-//! the program stays dormant and looks again every few thousand requests.
+//! A thread sets up its lane at its first request and uses raw system calls for that. A library
+//! that is preloaded to hook libc therefore never calls its own hooks. Without a log-client on the
+//! node there is nothing to set up: the thread stays dormant and looks for a log-client again after
+//! a number of requests.
 //!
-//! What a record can be lost by, and where it is counted: the lane is full (`LOST_FULL`), the thread got
-//! no lane (`LOST_NO_LANE`), the request came from a signal handler that interrupted a record
-//! (`LOST_NESTED`). See `docs/reference/losses.md`.
+//! A record can be lost in three ways, each with a counter: the lane is full (`LOST_FULL`), the
+//! thread got no lane (`LOST_NO_LANE`), or a signal handler made the request while it interrupted
+//! the recording of another one (`LOST_NESTED`). See `docs/reference/losses.md`.
 
 // Under loom only the lane is built; see tests/loom.sh.
 #![cfg_attr(loom, allow(dead_code))]
+// Atomics only in modules that own a memory protocol; see clippy.toml.
+#![warn(clippy::disallowed_types)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 #[allow(non_camel_case_types)]
 #[cfg(not(loom))]
 pub mod capi;
 #[cfg(not(loom))]
+#[expect(clippy::disallowed_types, reason = "one-time choice of the clock")]
 mod clock;
 #[cfg(not(loom))]
+#[expect(clippy::disallowed_types, reason = "table of formats, filled concurrently")]
 mod debug;
 #[cfg(not(loom))]
 mod file;
 #[cfg(not(loom))]
+#[expect(clippy::disallowed_types, reason = "set of denied system calls and count of permits")]
 pub mod gate;
 #[cfg(not(loom))]
 mod identity;
+#[expect(
+    clippy::disallowed_types,
+    reason = "the lane protocol; atomics come from lane::sync, which loom replaces"
+)]
 mod lane;
 #[cfg(not(loom))]
+#[expect(clippy::disallowed_types, reason = "laps of lanes, a hint without ordering")]
 mod lap;
 #[cfg(not(loom))]
+#[expect(clippy::disallowed_types, reason = "control page, shared with the log-client")]
 mod node;
 #[cfg(not(loom))]
+#[expect(clippy::disallowed_types, reason = "header of the segment, and state shared by the threads")]
 mod process;
 #[cfg(not(loom))]
 mod thread;
@@ -67,18 +81,18 @@ mod tls;
 pub use clock::ticks;
 #[cfg(not(loom))]
 pub use identity::directory;
-pub use lane::Doing;
+pub use lane::RequestArgs;
 #[cfg(all(any(test, feature = "testing"), not(loom)))]
 pub use lane::steps;
 #[cfg(not(loom))]
-pub use lap::{is_current, lap};
+pub use lap::{is_lap_current, lane_lap};
 pub use miot_proto::event::{Caller, Communicator, Ext, NONE, flag};
 pub use miot_proto::op::{self, Layer, Op};
 #[cfg(not(loom))]
 pub use process::{epoch, new_handle};
 #[cfg(not(loom))]
 pub use thread::{
-    Begun, Done, Submitted, active, begin, begin_enclosing, begin_enclosing_on, begin_on, cancel, close,
-    complete, dormant, end, end_with, file, forbid_clock, note, open, prepare_for_filter, record, submit,
-    within_mpi,
+    AsyncRequest, ClockAccess, ClockScope, Completion, StartedRequest, active, begin, begin_enclosing,
+    begin_enclosing_on, begin_on, cancel, close, complete, dormant, end, end_with, mpi_caller_tid, name_file,
+    note, open, prepare_for_filter, record, set_clock_access, submit,
 };

@@ -1,7 +1,7 @@
 //! The control page of the node's log-client, mapped read-only.
 //!
-//! The page belongs to the log-client: nobody else may write or truncate it (mode 0644), so reading the
-//! mapping cannot fault. It stays mapped for the life of the process, across `fork`.
+//! Only the log-client may write or truncate the page (mode 0644), so reading the mapping cannot
+//! fault. It stays mapped for the life of the process, across `fork`.
 
 use crate::clock;
 use crate::file::File;
@@ -9,8 +9,8 @@ use crate::gate::{self, Calls};
 use crate::identity;
 use crate::process;
 use miot_proto::control::{
-    BYTES, EXCEPTION_BYTES, ExceptionKind, FILE, MAGIC, MAX_LEFT_OUT, MOST_EXCEPTIONS, OPS_LAYERS, STALE,
-    WhenFull, exception, exception_bit, job_key, leaves_out, op_bit, word,
+    BYTES, EXCEPTION_BYTES, ExceptionKind, FILE, MAGIC, MAX_EXCEPTIONS, MAX_EXCLUSION_BYTES, OPS_LAYERS,
+    STALE_SECONDS, WhenFull, exception, exception_bit, is_excluded, job_key, op_bit, word,
 };
 use miot_proto::op::Op;
 use rustix::fs::{Mode, OFlags};
@@ -24,70 +24,79 @@ use std::sync::atomic::{
 #[repr(transparent)]
 pub(crate) struct Control([AtomicU64; BYTES / 8]);
 
-/// The page in use; null while no log-client was found. What each program touches at its start is together in one
-/// section, among words that the loader has relocated: a page more is a page fault more.
+/// The page in use; null if no log-client was found yet. The words that each program touches at its
+/// start share one section, beside words that the loader has relocated, because each further page
+/// is a page fault.
 #[unsafe(link_section = ".data.miot")]
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(std::ptr::null_mut());
 
-/// What it takes to map the page.
+/// System calls that mapping the page needs.
 const ATTACH: Calls =
     Calls::OPEN.and(Calls::CLOSE).and(Calls::STAT).and(Calls::MAP).and(Calls::UNMAP).and(Calls::CLOCK);
 
-/// True if there is a control page to look at. Makes no call that the loader has not made before.
+/// True if there is a control page. Makes only system calls that the loader has made before.
 #[cold]
-pub(crate) fn is_there() -> bool {
-    current().is_some() || gate::may_ask() && open().is_some()
+pub(crate) fn page_exists() -> bool {
+    current().is_some() || gate::can_detect() && open_page().is_some()
 }
 
-fn open() -> Option<File> {
+fn open_page() -> Option<File> {
     let path = identity::path_in_dir(FILE.as_bytes());
     File::open(path.as_c_str()?, OFlags::RDONLY, Mode::empty()).ok()
 }
 
-/// The control page, mapped now if it was not yet. `None`: no log-client on this node.
+/// Returns the control page, after mapping it if necessary. `None`: the node has no log-client.
 #[cold]
 pub(crate) fn attach() -> Option<&'static Control> {
     if let Some(control) = current() {
         return Some(control);
     }
-    let _pass = gate::pass(ATTACH)?;
-    let file = open()?;
+    let _pass = gate::permit(ATTACH)?;
+    let file = open_page()?;
     let stat = rustix::fs::fstat(file.fd()?).ok()?;
     if stat.st_size < BYTES as i64 || !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
         return None;
     }
-    if clock::unix_seconds().saturating_sub(stat.st_mtime) > STALE {
+    if clock::unix_seconds().saturating_sub(stat.st_mtime) > STALE_SECONDS {
         return None;
     }
-    // SAFETY:
-    // - a new mapping at an address the kernel chooses overlaps nothing;
-    // - the file is at least one page long, and only its owner could make it shorter.
+    // SAFETY: `mmap` requires
+    // - no overlap with existing mappings: the kernel chooses the address.
+    // Reading the mapping cannot fault: the file is at least one page long, and only its owner can
+    // shorten it.
     let address = unsafe {
         rustix::mm::mmap(std::ptr::null_mut(), BYTES, ProtFlags::READ, MapFlags::SHARED, file.fd()?, 0)
             .ok()?
     };
     let control = address.cast::<Control>();
-    // SAFETY: page-aligned, BYTES long, mapped for ever unless unmapped below; read only through atomics.
+    // SAFETY: the reference requires
+    // - an aligned pointer to `BYTES` readable bytes: mapped above, page-aligned;
+    // - a mapping that outlives it: it is unmapped only below, where the reference ends;
+    // - shared access only: the page is read through atomics.
     let seen = unsafe { &*control };
     if seen.get_acquire(word::MAGIC) != MAGIC {
-        // SAFETY: mapped above, and the only reference to it ends here.
+        // SAFETY: `munmap` requires
+        // - the range of a mapping: exactly the one made above;
+        // - no use of it afterwards: the only reference to it ends here.
         let _ = unsafe { rustix::mm::munmap(address, BYTES) };
         return None;
     }
-    // Two threads may both map it; the loser's mapping stays, which costs a page once.
+    // Two threads may map the page at the same time. The first mapping is then never used, which
+    // costs one page once.
     CONTROL.store(control, Relaxed);
     current()
 }
 
-/// The control page if it is mapped.
+/// Returns the control page if it is mapped.
 #[inline(always)]
 pub(crate) fn current() -> Option<&'static Control> {
-    // SAFETY: null, or a mapping that is never removed.
+    // SAFETY: `as_ref` requires
+    // - null or a pointer to a live page: control pages in use are never unmapped.
     unsafe { CONTROL.load(Relaxed).as_ref() }
 }
 
-/// The log-client has gone: forget its page and look for a successor's. The mapping stays, other threads
-/// may be reading it.
+/// Forgets the page of a log-client that has ended, so that [`attach`] looks for a successor. The
+/// mapping stays, because other threads may be reading it.
 #[cold]
 pub(crate) fn detach() {
     CONTROL.store(std::ptr::null_mut(), Relaxed);
@@ -103,23 +112,23 @@ impl Control {
         self.0[at / 8].load(Acquire)
     }
 
-    /// True if requests of this operation are all recorded now.
+    /// True if all requests of this operation are recorded now.
     #[inline(always)]
     pub(crate) fn records(&self, op: Op) -> bool {
         let (at, bit) = op_bit(op);
         self.get(at) >> bit & 1 != 0
     }
 
-    /// Where the exception is that holds for this process, if there is one: byte offset of its entry. Looked for when the
-    /// exceptions have changed.
+    /// Byte offset of the exception entry that applies to this process, if there is one. Searched
+    /// again when the exceptions have changed.
     fn exception(&self) -> Option<usize> {
         let changes = self.get_acquire(word::EXCEPTIONS);
         if changes == 0 {
             return None;
         }
-        let entry = process::exception(changes).unwrap_or_else(|| {
+        let entry = process::cached_exception(changes).unwrap_or_else(|| {
             let entry = self.find_exception();
-            process::remember_exception(changes, entry);
+            process::cache_exception(changes, entry);
             entry
         });
         entry.map(|entry| word::EXCEPTION + entry * EXCEPTION_BYTES)
@@ -129,7 +138,7 @@ impl Control {
     fn find_exception(&self) -> Option<usize> {
         let (own, job) = (process::nonce(), job_key(identity::job_id()));
         let find = |kind: ExceptionKind, key: u64| {
-            (0..MOST_EXCEPTIONS).find(|entry| {
+            (0..MAX_EXCEPTIONS).find(|entry| {
                 let at = word::EXCEPTION + entry * EXCEPTION_BYTES;
                 self.get_acquire(at + exception::KIND) == kind as u64 && self.get(at + exception::KEY) == key
             })
@@ -138,7 +147,8 @@ impl Control {
         mine.or_else(|| if identity::job_id().is_empty() { None } else { find(ExceptionKind::Job, job) })
     }
 
-    /// True if requests of this operation are recorded now, or those that a filter keeps.
+    /// True if requests of this operation are recorded now, either all or those that pass the
+    /// filter.
     pub(crate) fn wants(&self, op: Op) -> bool {
         if self.records(op) {
             return true;
@@ -146,50 +156,51 @@ impl Control {
         if let Some(at) = self.exception() {
             let (chosen, bit) = exception_bit(op);
             let layer = self.get(at + exception::LAYERS) >> (op.layer % OPS_LAYERS as u8) & 1 != 0;
-            return self.filters() && layer && self.get(at + chosen) >> bit & 1 != 0;
+            return self.has_filter() && layer && self.get(at + chosen) >> bit & 1 != 0;
         }
         let (at, bit) = op_bit(op);
         let chosen = || self.get(at - word::OPS + word::CHOSEN) >> bit & 1 != 0;
         let layer = || self.get(word::LAYERS) >> (op.layer % OPS_LAYERS as u8) & 1 != 0;
-        self.filters() && layer() && chosen()
+        self.has_filter() && layer() && chosen()
     }
 
     /// True if the log-client has ended in an orderly way.
     #[inline(always)]
-    pub(crate) fn closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.get(word::CLOSED) != 0
     }
 
-    /// True if requests of this operation are not recorded for now, by a log-client that is still there.
+    /// True if requests of this operation are not recorded for now, by a log-client that is still
+    /// running.
     #[inline(always)]
-    pub(crate) fn leaves_alone(&self, op: Op) -> bool {
-        !self.records(op) && !self.filters() && !self.closed()
+    pub(crate) fn ignores(&self, op: Op) -> bool {
+        !self.records(op) && !self.has_filter() && !self.is_closed()
     }
 
-    /// True if tracing is switched off as a whole and without exception, by a log-client that is still there.
+    /// True if tracing is switched off without exceptions, by a log-client that is still running.
     #[inline(always)]
     pub(crate) fn is_off(&self) -> bool {
         self.get(word::EXCEPTED) | self.get(word::ENABLED) | self.get(word::CLOSED) == 0
     }
 
-    /// True unless tracing is switched off as a whole, for this process.
+    /// True unless tracing is switched off for this process.
     #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
         if self.get(word::EXCEPTED) != 0 {
-            return self.is_on_here();
+            return self.is_on_for_process();
         }
         self.get(word::ENABLED) != 0
     }
 
     #[cold]
-    fn is_on_here(&self) -> bool {
+    fn is_on_for_process(&self) -> bool {
         self.get(self.exception().map_or(word::ENABLED, |at| at + exception::ENABLED)) != 0
     }
 
-    /// True if requests are recorded, and some of them are to be left out: see
-    /// [`min_duration`](Self::min_duration) and [`sample`](Self::sample).
+    /// True if requests are recorded and a filter excludes some of them: see
+    /// [`min_duration_ticks`](Self::min_duration_ticks) and [`sample_mask`](Self::sample_mask).
     #[inline(always)]
-    pub(crate) fn filters(&self) -> bool {
+    pub(crate) fn has_filter(&self) -> bool {
         self.get(word::FILTER) != 0 && self.is_on()
     }
 
@@ -198,20 +209,21 @@ impl Control {
         self.get(word::FILTER) & 2 != 0
     }
 
-    /// Requests that took fewer ticks are left out.
-    pub(crate) fn min_duration(&self, tsc: bool) -> u64 {
+    /// Least duration of a recorded request, in ticks of the time stamp counter (`tsc`) or
+    /// nanoseconds.
+    pub(crate) fn min_duration_ticks(&self, tsc: bool) -> u64 {
         if let Some(at) = self.exception() {
             return self.get(at + if tsc { exception::MIN_TSC } else { exception::MIN_NS });
         }
         self.get(if tsc { word::MIN_TSC } else { word::MIN_NS })
     }
 
-    /// Requests are left out whose lot has one of these bits.
-    pub(crate) fn sample(&self) -> u64 {
+    /// Bits that must be 0 in the sample hash of a recorded request.
+    pub(crate) fn sample_mask(&self) -> u64 {
         self.get(self.exception().map_or(word::SAMPLE, |at| at + exception::SAMPLE))
     }
 
-    /// True if a lane that fills is no reason to wake the log-client.
+    /// True if a lane that fills is not a reason to wake the log-client.
     pub(crate) fn is_flight_recorder(&self) -> bool {
         self.get(word::FLIGHT_RECORDER) != 0
     }
@@ -220,48 +232,52 @@ impl Control {
         WhenFull::from_number(self.get(word::WHEN_FULL))
     }
 
-    /// Longest wait for room, nanoseconds.
+    /// Longest wait for free slots, nanoseconds.
     pub(crate) fn wait_ns(&self) -> u64 {
         self.get(word::WAIT_NS)
     }
 
-    /// First and largest lane, slots.
+    /// Slots of a thread's first lane and of the largest one.
     pub(crate) fn lane_slots(&self) -> (u64, u64) {
         (self.get(word::LANE_SLOTS), self.get(word::LANE_SLOTS_MAX))
     }
 
-    /// Bytes this process may claim.
+    /// Bytes that this process may allocate for its segment.
     pub(crate) fn process_bytes(&self) -> u64 {
         self.get(word::PROCESS_BYTES)
     }
 
-    /// True while no more memory is to be claimed on this node.
-    pub(crate) fn is_full(&self) -> bool {
+    /// True while no more memory may be allocated on this node.
+    pub(crate) fn is_node_full(&self) -> bool {
         self.get(word::NODE_FULL) != 0
     }
 
-    /// True if a program with this executable, of this user, is not to be recorded. `exe` is asked only if there is a list.
+    /// True if a program with this executable, of this user, is excluded from recording. `exe` is
+    /// called only if there is a list.
     #[cold]
-    pub(crate) fn leaves_out<'a>(&self, exe: impl FnOnce() -> &'a [u8], user: u32) -> bool {
+    pub(crate) fn excludes<'a>(&self, exe: impl FnOnce() -> &'a [u8], user: u32) -> bool {
         let length = self.get_acquire(word::LEFT_OUT_BYTES) as usize;
         if length == 0 {
             return false;
         }
-        let mut list = [0; MAX_LEFT_OUT];
+        let mut list = [0; MAX_EXCLUSION_BYTES];
         for (at, bytes) in list.chunks_exact_mut(8).enumerate() {
             bytes.copy_from_slice(&self.get(word::LEFT_OUT + 8 * at).to_le_bytes());
         }
-        leaves_out(&list[..length.min(MAX_LEFT_OUT)], exe(), user)
+        is_excluded(&list[..length.min(MAX_EXCLUSION_BYTES)], exe(), user)
     }
 
-    /// Wakes the log-client if it sleeps, and if the call is allowed; else it comes by itself, later. A system call if it
-    /// sleeps, a load if not.
-    pub(crate) fn ring(&self) {
+    /// Wakes the log-client if it sleeps and the filter allows the system call; otherwise the
+    /// log-client sweeps later by itself. Costs a system call if it sleeps, else a load.
+    pub(crate) fn wake_log_client(&self) {
         let sleeping = &self.0[word::SLEEPING / 8];
         if sleeping.load(Relaxed) != 0
-            && let Some(_pass) = gate::pass(Calls::WAKE)
+            && let Some(_pass) = gate::permit(Calls::WAKE)
         {
-            // SAFETY: the low half of a live `u64` atomic is four aligned bytes, which hold the futex.
+            // SAFETY: the reference requires
+            // - an aligned pointer to four live bytes: the low half of a `u64` atomic in the page,
+            //   which holds the futex;
+            // - shared access only: both are atomics.
             let futex = unsafe { &*std::ptr::from_ref(sleeping).cast::<AtomicU32>() };
             let _ = rustix::thread::futex::wake(futex, rustix::thread::futex::Flags::empty(), 1);
         }

@@ -1,14 +1,15 @@
-//! The address of the calling thread's [`Thread`](crate::thread::Thread).
+//! Address of the calling thread's [`Thread`].
 //!
-//! Initial-exec thread-local storage, by hand: two instructions, no call, no allocation on a thread's
-//! first access (which could be inside a signal handler or inside `malloc`). Rust's `thread_local!` in a
-//! shared library goes through `__tls_get_addr`; the attribute that would change that is not stable. The
-//! block fits the surplus that glibc keeps for libraries opened late, which it gives to none that wants more than the 64 bytes of
-//! alignment of its own thread block.
+//! Hand-written initial-exec thread-local storage: two instructions, no call, no allocation at a
+//! thread's first access, which could happen inside a signal handler or inside `malloc`. Rust's
+//! `thread_local!` in a shared library calls `__tls_get_addr`, and the attribute that would change
+//! this is not stable. The block fits into the surplus that glibc keeps for libraries opened late.
+//! Its alignment is 64 bytes, that of glibc's own thread block, because glibc gives none of the
+//! surplus to a block with a larger one.
 
 use crate::thread::Thread;
 
-/// Size of the block below.
+/// Size of the block below, bytes.
 pub(crate) const BYTES: usize = 128;
 
 #[cfg(target_arch = "x86_64")]
@@ -24,13 +25,17 @@ std::arch::global_asm!(
     ".popsection",
 );
 
-/// Points to this thread's block: zero until first written, valid as long as the thread lives.
+/// Returns a pointer to this thread's block, which is zero until first written and valid as long as
+/// the thread lives.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn thread() -> *mut Thread {
     let address: *mut Thread;
-    // SAFETY: computes the address of a thread-local symbol defined above, in the way the ELF TLS ABI
-    // prescribes for the initial-exec model; reads only the GOT and the thread control block.
+    // SAFETY: the assembly requires
+    // - a thread-local symbol of the initial-exec model: defined above, and its address is computed
+    //   as the ELF TLS ABI prescribes;
+    // - declared effects: it writes one register, and reads only the GOT and the thread control
+    //   block.
     unsafe {
         std::arch::asm!(
             "mov {0}, qword ptr [rip + miot_tracer_thread@gottpoff]",

@@ -1,6 +1,7 @@
-//! `include/miot.h` is what cbindgen makes of `src/capi.rs` and the operation table.
+//! Checks that `include/miot.h` is what cbindgen generates from `src/capi.rs` and the operation
+//! table.
 //!
-//! `MIOT_BLESS=1 cargo test -p miot-tracer --test header` writes it anew.
+//! `MIOT_BLESS=1 cargo test -p miot-tracer --test header` regenerates it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -19,12 +20,12 @@ const INTRODUCTION: &str = "\
  *   struct miot_done done = { handle, offset, length, n < 0 ? -errno : n, 0 };
  *   miot_end(&r, &done);
  *
- * Link with `pkg-config --cflags --libs miot`. Without a log-client on the node nothing is recorded, and a
- * request costs about a nanosecond.
+ * Link with `pkg-config --cflags --libs miot`. Without a log-client on the node nothing is recorded, and
+ * a request costs about a nanosecond.
  */
 ";
 
-/// What cbindgen cannot say: functions that take `...` or a `va_list`.
+/// Declarations that cbindgen cannot generate: functions that take `...` or a `va_list`.
 const VARIADIC: &str = "
 #ifdef __GNUC__
 #define MIOT_PRINTF(string, first) __attribute__((__format__(__printf__, string, first)))
@@ -37,15 +38,16 @@ extern \"C\" {
 #endif
 
 /*
- Records a message of a debug log without formatting it: the format's address and the arguments are copied, strings up to
- 4096 bytes in all, and the message is put together when the trace is read. The mask is recorded, whether the message is
- wanted is for the caller to decide. A format with %n, %a, %m, wide characters or numbered arguments is recorded alone.
- Returns 1 if it was recorded.
+ Records a message of a debug log without formatting it. The format's address and the arguments are
+ copied, strings up to 4096 bytes in all, and the message is formatted when the trace is read. The
+ mask is recorded, but not tested: the caller decides whether to record the message. A format with
+ %n, %a, %m, wide characters or numbered arguments is recorded without arguments. Returns 1 if the
+ message was recorded.
  */
 int miot_debug(uint64_t mask, const char *format, ...) MIOT_PRINTF(2, 3);
 
 /*
- miot_debug with a va_list, and a character that says what kind of message it is ('D', 'E', ...).
+ miot_debug with a va_list, and a character for the kind of message ('D', 'E', ...).
  */
 int miot_vdebug(uint64_t mask, char prefix, const char *format, va_list list) MIOT_PRINTF(3, 0);
 
@@ -66,7 +68,7 @@ fn constants() -> String {
         "\n/* Operations of the client, FUSE and block layers, of MPI-IO, and of the application. */"
     )
     .unwrap();
-    for row in op::all() {
+    for row in op::all_operations() {
         let layer = match Layer::from_number(row.op.layer) {
             Some(Layer::Client) => "CLIENT",
             Some(Layer::App) => "APP",
@@ -75,7 +77,7 @@ fn constants() -> String {
         };
         writeln!(out, "#define MIOT_{layer}_{} {}", upper(row.name), row.op.number).unwrap();
     }
-    writeln!(out, "\n/* A struct miot_ext that says nothing. */").unwrap();
+    writeln!(out, "\n/* Initializer of a struct miot_ext without attributes. */").unwrap();
     writeln!(
         out,
         "#define MIOT_EXT_NONE {{0, 0, 0, MIOT_NONE, 0, MIOT_NOBODY, 0, 0, MIOT_NONE, MIOT_NONE, MIOT_NONE}}"
@@ -89,7 +91,7 @@ fn constants() -> String {
 }
 
 #[test]
-fn the_header_is_generated() {
+fn committed_header_matches_the_generated_one() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config {
         language: cbindgen::Language::C,
@@ -112,7 +114,7 @@ fn the_header_is_generated() {
         .with_config(config)
         .with_src(root.join("src/capi.rs"))
         .generate()
-        .expect("capi.rs can be read")
+        .expect("cbindgen must parse capi.rs")
         .write(&mut generated);
     let path = root.join("include/miot.h");
     if std::env::var_os("MIOT_BLESS").is_some() {
@@ -123,6 +125,6 @@ fn the_header_is_generated() {
     assert_eq!(
         String::from_utf8(committed).unwrap(),
         String::from_utf8(generated).unwrap(),
-        "include/miot.h is out of date: MIOT_BLESS=1 cargo test -p miot-tracer --test header"
+        "include/miot.h is out of date; run: MIOT_BLESS=1 cargo test -p miot-tracer --test header"
     );
 }

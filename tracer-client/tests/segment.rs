@@ -1,16 +1,17 @@
-//! The producer end to end: a process of its own records into a segment, and the bytes are as
-//! `miot_proto::segment` says.
+//! End-to-end tests of the producer: a separate process records into a segment, whose bytes must
+//! have the layout of `miot_proto::segment`.
 //!
-//! The library learns its directory from the environment before `main`, so each test runs its scenario
-//! in a child: this same binary, with the scenario's name in `SCENARIO`.
+//! The library reads its directory from the environment before `main`. Therefore each test runs its
+//! scenario in a child: this same binary, with the scenario's name in the variable `SCENARIO`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use miot_proto::control::{self, Settings, WhenFull, word};
-use miot_proto::event::{self, Event, Kind, SLOT_BYTES, Slot};
+use miot_proto::event::{self, Event, RecordKind, SLOT_BYTES, Slot};
 use miot_proto::segment::{HEADER_BYTES, LANE_BYTES, LaneState, MAGIC, header, in_flight, lane};
 use miot_tracer::{
-    Doing, Done, Ext, NONE, begin, begin_enclosing, begin_enclosing_on, begin_on, cancel, end, end_with, op,
+    Completion, Ext, NONE, RequestArgs, begin, begin_enclosing, begin_enclosing_on, begin_on, cancel, end,
+    end_with, op,
 };
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -20,7 +21,7 @@ use std::process::Command;
 
 const SCENARIO: &str = "MIOT_TEST_SCENARIO";
 
-/// A MIOT directory with a control page, as a log-client would make it.
+/// Creates a MIOT directory with a control page, like a log-client.
 fn node(change: impl FnOnce(&mut Settings)) -> tempfile::TempDir {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut page = vec![0u8; control::BYTES];
@@ -34,8 +35,8 @@ fn node(change: impl FnOnce(&mut Settings)) -> tempfile::TempDir {
     dir
 }
 
-/// Writes a word of the control page, as a log-client would.
-fn tell(dir: &Path, at: usize, value: u64) {
+/// Writes a word of the control page, like a log-client.
+fn write_control_word(dir: &Path, at: usize, value: u64) {
     let page = fs::OpenOptions::new().write(true).open(dir.join(control::FILE)).unwrap();
     page.write_all_at(&value.to_le_bytes(), at as u64).unwrap();
 }
@@ -100,8 +101,8 @@ impl Segment {
     }
 }
 
-fn done(length: u64) -> Done {
-    Done { handle: 1, offset: 0, length, result: length as i64, flags: 0 }
+fn done(length: u64) -> Completion {
+    Completion { handle: 1, offset: 0, length, result: length as i64, flags: 0 }
 }
 
 #[test]
@@ -109,17 +110,17 @@ fn scenarios() {
     let Ok(scenario) = std::env::var(SCENARIO) else { return };
     match scenario.as_str() {
         "basic" => {
-            let outer = begin_enclosing(op::stdio::FOPEN).expect("a control page is there");
+            let outer = begin_enclosing(op::stdio::FOPEN).expect("the control page exists");
             let handle = miot_tracer::new_handle();
             let inner = begin(op::posix::OPENAT).unwrap();
             assert!(end_with(
                 inner,
-                Done { handle, ..Done::of(3) },
+                Completion { handle, ..Completion::of(3) },
                 &Ext { path1: b"/data/a file", ..Ext::default() }
             ));
-            assert!(end(outer, Done { handle, offset: NONE, length: NONE, result: 3, flags: 0 }));
+            assert!(end(outer, Completion { handle, offset: NONE, length: NONE, result: 3, flags: 0 }));
             let read = begin(op::posix::READ).unwrap();
-            assert!(end(read, Done { handle, offset: 4096, length: 100, result: -5, flags: 0 }));
+            assert!(end(read, Completion { handle, offset: 4096, length: 100, result: -5, flags: 0 }));
         }
         "full" => {
             let taken = (0..300).filter(|i| begin(op::posix::READ).is_some_and(|b| end(b, done(*i)))).count();
@@ -133,16 +134,18 @@ fn scenarios() {
         }
         "fork" => {
             assert!(end(begin(op::posix::READ).unwrap(), done(1)));
-            // SAFETY: the child does nothing but record and leave.
+            // SAFETY: `fork` requires
+            // - a child that only makes async-signal-safe calls: it records and exits.
             match unsafe { libc::fork() } {
                 0 => {
                     let recorded = begin(op::posix::WRITE).is_some_and(|b| end(b, done(2)));
-                    // SAFETY: always sound.
+                    // SAFETY: `_exit` requires nothing.
                     unsafe { libc::_exit(i32::from(!recorded)) }
                 }
                 child => {
                     let mut status = -1;
-                    // SAFETY: a child of this process and an out-pointer.
+                    // SAFETY: `waitpid` requires
+                    // - a valid out-pointer: a local variable.
                     unsafe { libc::waitpid(child, &raw mut status, 0) };
                     assert_eq!(status, 0);
                     assert!(end(begin(op::posix::READ).unwrap(), done(3)));
@@ -151,14 +154,14 @@ fn scenarios() {
         }
         "node-full" => {
             let dir = PathBuf::from(std::env::var_os(control::DIR_ENV).unwrap());
-            tell(&dir, word::NODE_FULL, 0);
+            write_control_word(&dir, word::NODE_FULL, 0);
             (0..100).for_each(|i| assert!(end(begin(op::posix::READ).unwrap(), done(i))));
-            tell(&dir, word::NODE_FULL, 1);
+            write_control_word(&dir, word::NODE_FULL, 1);
             let taken =
                 (100..300).filter(|i| begin(op::posix::READ).is_some_and(|b| end(b, done(*i)))).count();
-            assert_eq!(taken, 156, "the lane does not grow");
+            assert_eq!(taken, 156, "the lane must not grow");
             std::thread::spawn(|| assert!(begin(op::posix::READ).is_none())).join().unwrap();
-            tell(&dir, word::NODE_FULL, 0);
+            write_control_word(&dir, word::NODE_FULL, 0);
             std::thread::spawn(|| assert!(end(begin(op::posix::READ).unwrap(), done(300)))).join().unwrap();
         }
         "dormant" => assert!((0..10_000).all(|_| begin(op::posix::READ).is_none())),
@@ -173,22 +176,22 @@ fn scenarios() {
         }),
         "filtered" => {
             let recorded = (0..64).filter(|i| end(begin(op::posix::READ).unwrap(), done(*i))).count();
-            assert!(recorded < 64, "one chance in 4^64");
-            assert!(miot_tracer::file(9, 0, b"/a"), "what names a file is no request");
+            assert!(recorded < 64, "all requests passed a sample of 1/4 (probability 4^-64)");
+            assert!(miot_tracer::name_file(9, 0, b"/a"), "a filter must not drop file names");
         }
         "not-chosen" => {
             assert!(begin(op::posix::WRITE).is_none());
             let read = begin(op::posix::READ).unwrap();
             assert!((0..10_000).all(|_| begin(op::posix::WRITE).is_none()));
             assert!(end(read, done(1)));
-            assert!(miot_tracer::file(9, 0, b"/a"));
+            assert!(miot_tracer::name_file(9, 0, b"/a"));
         }
         "completed" | "interrupted" | "cancelled" => {
-            let doing = |offset| Doing { handle: 7, offset, length: 512 };
-            let outer = begin_enclosing_on(op::stdio::FREAD, doing(1)).unwrap();
-            let inner = begin_on(op::posix::READ, doing(2)).unwrap();
+            let args = |offset| RequestArgs { handle: 7, offset, length: 512 };
+            let outer = begin_enclosing_on(op::stdio::FREAD, args(1)).unwrap();
+            let inner = begin_on(op::posix::READ, args(2)).unwrap();
             assert!(end(inner, done(0)));
-            let inner = begin_on(op::posix::PREAD, doing(3)).unwrap();
+            let inner = begin_on(op::posix::PREAD, args(3)).unwrap();
             match scenario.as_str() {
                 "completed" => assert!(end(inner, done(1)) && end(outer, done(2))),
                 "cancelled" => {
@@ -197,15 +200,15 @@ fn scenarios() {
                 }
                 _ => {}
             }
-            // SAFETY: always sound; the thread's destructors do not run.
+            // SAFETY: `_exit` requires nothing. The thread's destructors do not run.
             unsafe { libc::_exit(0) };
         }
-        other => panic!("no scenario {other}"),
+        other => panic!("unknown scenario {other}"),
     }
 }
 
 #[test]
-fn a_segment_holds_what_was_recorded_and_by_whom() {
+fn segment_holds_identity_and_records_of_the_process() {
     let dir = node(|_| ());
     run(dir.path(), "basic");
     let segment = Segment::only(dir.path());
@@ -229,30 +232,33 @@ fn a_segment_holds_what_was_recorded_and_by_whom() {
         [(1, 0), (1, 1), (1, 2)]
     );
     assert_eq!((events[0].enclosing, events[1].enclosing, events[2].enclosing), (events[1].request, 0, 0));
-    assert!(events.windows(2).all(|w| w[0].end < w[1].end), "in order of completion");
-    assert!(events[1].end - events[1].duration < events[0].end - events[0].duration, "the outer began first");
+    assert!(events.windows(2).all(|w| w[0].end < w[1].end), "records are not in order of completion");
+    assert!(
+        events[1].end - events[1].duration < events[0].end - events[0].duration,
+        "the outer request must begin first"
+    );
     assert_eq!(
         (events[2].handle, events[2].offset, events[2].length, events[2].result),
         (events[0].handle, 4096, 100, -5)
     );
     let ext = event::ext_from_bytes(&records[0].1).unwrap();
     assert_eq!(ext.path1, b"/data/a file");
-    assert_eq!(Kind::from_number(event::kind_of(&records[0].0)), Some(Kind::Request));
+    assert_eq!(RecordKind::from_number(event::kind_of(&records[0].0)), Some(RecordKind::Request));
 }
 
 #[test]
-fn a_full_lane_drops_the_newest_and_counts_them() {
+fn full_lane_drops_and_counts_newest() {
     let dir = node(|_| ());
     run(dir.path(), "full");
     let segment = Segment::only(dir.path());
     assert_eq!((segment.lane(0, lane::LOST_FULL), segment.lane(0, lane::ATTEMPTS)), (44, 300));
-    assert_eq!(segment.lane(0, lane::TAIL), 256 << 1, "and no mark stays");
+    assert_eq!(segment.lane(0, lane::TAIL), 256 << 1, "the mark must be removed");
     let lengths: Vec<_> = segment.records(0).iter().map(|(s, _)| s[5]).collect();
     assert_eq!(lengths, (0..256).collect::<Vec<u64>>());
 }
 
 #[test]
-fn a_lane_that_fills_is_replaced_by_a_larger_one() {
+fn filling_lane_is_replaced_by_a_larger_one() {
     let dir = node(|settings| settings.lane_slots_max = 4096);
     run(dir.path(), "grow");
     let segment = Segment::only(dir.path());
@@ -267,14 +273,14 @@ fn a_lane_that_fills_is_replaced_by_a_larger_one() {
 }
 
 #[test]
-fn nothing_is_claimed_while_the_node_is_full() {
+fn no_lane_is_claimed_while_the_node_is_full() {
     let dir = node(|settings| settings.lane_slots_max = 4096);
     run(dir.path(), "node-full");
     let segment = Segment::only(dir.path());
     assert_eq!(segment.word(header::LANES), 2);
     assert_eq!((segment.lane(0, lane::LOST_FULL), segment.word(header::LOST_NO_LANE)), (44, 1));
-    // A process that starts now leaves word of what it lost.
-    tell(dir.path(), word::NODE_FULL, 1);
+    // A process that starts now reports its losses.
+    write_control_word(dir.path(), word::NODE_FULL, 1);
     fs::remove_file(&segments(dir.path())[0]).unwrap();
     run(dir.path(), "no-memory");
     let segment = Segment::only(dir.path());
@@ -282,17 +288,17 @@ fn nothing_is_claimed_while_the_node_is_full() {
 }
 
 #[test]
-fn a_thread_retires_its_lane_when_it_ends() {
+fn ending_thread_retires_its_lane() {
     let dir = node(|_| ());
     run(dir.path(), "threads");
     let segment = Segment::only(dir.path());
     let lanes = segment.word(header::LANES) as usize;
-    assert_eq!(lanes, 50, "nobody drained, so none was claimed again");
+    assert_eq!(lanes, 50, "undrained lanes must not be reused");
     assert!((0..lanes).all(|i| segment.lane(i, lane::STATE) == LaneState::Retired as u64 | 1 << 32));
 }
 
 #[test]
-fn a_forked_child_has_a_segment_of_its_own() {
+fn forked_child_gets_its_own_segment() {
     let dir = node(|_| ());
     run(dir.path(), "fork");
     let found = segments(dir.path());
@@ -305,31 +311,31 @@ fn a_forked_child_has_a_segment_of_its_own() {
 }
 
 #[test]
-fn without_a_log_client_nothing_happens() {
+fn nothing_is_set_up_without_a_log_client() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     run(dir.path(), "dormant");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[test]
-fn beside_a_log_client_of_another_version_nothing_happens() {
+fn nothing_is_set_up_for_another_control_page_version() {
     let dir = node(|_| ());
-    tell(dir.path(), word::MAGIC, control::MAGIC + 1);
+    write_control_word(dir.path(), word::MAGIC, control::MAGIC + 1);
     run(dir.path(), "dormant");
     assert_eq!(segments(dir.path()).len(), 0);
 }
 
 #[test]
-fn a_layer_that_is_switched_off_sets_nothing_up() {
+fn disabled_layer_sets_nothing_up() {
     let dir = node(|settings| settings.layers = 1 << op::Layer::Stdio as u64);
     run(dir.path(), "dormant");
     assert_eq!(segments(dir.path()).len(), 0);
 }
 
 #[test]
-fn a_budget_too_small_for_a_lane_is_no_harm() {
+fn lane_that_cannot_be_allocated_does_no_harm() {
     let dir = node(|settings| (settings.process_bytes, settings.lane_slots) = (0, 1 << 20));
-    // 64 MiB of slots and a limit of the file size make the claim fail as a full tmpfs does.
+    // 64 MiB of slots and a file size limit make the allocation fail, as a full tmpfs does.
     let status = Command::new("/bin/sh")
         .arg("-c")
         .arg("ulimit -f 1000; trap '' XFSZ; exec \"$@\"")
@@ -344,11 +350,11 @@ fn a_budget_too_small_for_a_lane_is_no_harm() {
 }
 
 #[test]
-fn an_overwritten_lane_keeps_the_newest_whole_records() {
+fn overwritten_lane_keeps_newest_whole_records() {
     let dir = node(|settings| settings.when_full = WhenFull::OverwriteOldest);
     run(dir.path(), "overwrite");
     let segment = Segment::only(dir.path());
-    assert_eq!(segment.lane(0, lane::LOST_FULL), 0, "what is lost shows in the attempt numbers");
+    assert_eq!(segment.lane(0, lane::LOST_FULL), 0, "overwritten records must not count as LOST_FULL");
     let (mut at, tail) = (segment.lane(0, lane::OLDEST), segment.lane(0, lane::TAIL) >> 1);
     assert!(at < tail && tail - at <= 256);
     let mut lengths = Vec::new();
@@ -361,22 +367,22 @@ fn an_overwritten_lane_keeps_the_newest_whole_records() {
     assert_eq!(at, tail);
     assert_eq!(lengths.last(), Some(&999));
     assert!(lengths.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{lengths:?}");
-    assert!(lengths.len() > 30, "at most an eighth is given up at a time");
+    assert!(lengths.len() > 30, "more than an eighth was discarded at a time");
 }
 
 #[test]
-fn what_the_filter_leaves_out_is_counted_and_no_loss() {
+fn filtered_requests_are_counted_and_not_lost() {
     let dir = node(|settings| settings.sample_shift = 2);
     run(dir.path(), "filtered");
     let segment = Segment::only(dir.path());
     let (filtered, records) = (segment.lane(0, lane::FILTERED), segment.records(0).len() as u64);
     assert_eq!((filtered + records, segment.lane(0, lane::LOST_FULL)), (64 + 1, 0));
     assert!(filtered > 0);
-    assert_eq!(segment.lane(0, lane::ATTEMPTS), records, "what is left out has no attempt number");
+    assert_eq!(segment.lane(0, lane::ATTEMPTS), records, "filtered requests must not have attempt numbers");
 }
 
 #[test]
-fn requests_that_are_too_short_are_left_out() {
+fn short_requests_are_filtered() {
     let dir = node(|settings| settings.min_duration_ns = u64::MAX);
     run(dir.path(), "filtered");
     let segment = Segment::only(dir.path());
@@ -384,13 +390,13 @@ fn requests_that_are_too_short_are_left_out() {
 }
 
 #[test]
-fn only_chosen_operations_are_recorded() {
+fn only_selected_operations_are_recorded() {
     let dir = node(|settings| settings.choose(op::posix::WRITE, false));
     run(dir.path(), "not-chosen");
     assert_eq!(Segment::only(dir.path()).records(0).len(), 2);
 }
 
-/// The requests in flight when the process ended, as the entry of its lane shows them.
+/// Returns the operations in flight when the process ended, from the entries of its lane.
 fn in_flight(scenario: &str) -> [Option<op::Op>; 2] {
     let dir = node(|_| ());
     run(dir.path(), scenario);
@@ -406,7 +412,7 @@ fn in_flight(scenario: &str) -> [Option<op::Op>; 2] {
 }
 
 #[test]
-fn a_request_is_in_flight_until_it_ends_is_cancelled_or_its_process_dies() {
+fn request_is_in_flight_until_end_cancel_or_process_death() {
     assert_eq!(in_flight("interrupted"), [Some(op::posix::PREAD), Some(op::stdio::FREAD)]);
     assert_eq!(in_flight("completed"), [None, None]);
     assert_eq!(in_flight("cancelled"), [None, None]);

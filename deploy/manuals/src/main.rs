@@ -11,16 +11,6 @@ use clap_mangen::Man;
 use std::io::Write;
 use std::path::Path;
 
-#[allow(dead_code)]
-#[path = "../../../log-client/src/main.rs"]
-mod log_client;
-#[allow(dead_code)]
-#[path = "../../../log-server/src/main.rs"]
-mod log_server;
-#[allow(dead_code)]
-#[path = "../../../query/src/options.rs"]
-mod query;
-
 const SHELLS: [(Shell, &str); 3] = [(Shell::Bash, ""), (Shell::Zsh, "_"), (Shell::Fish, "")];
 
 fn main() -> anyhow::Result<()> {
@@ -33,9 +23,9 @@ fn main() -> anyhow::Result<()> {
     let commands = [
         ("1", miot::command()),
         // In place of the page of `miot query`, which only hands its arguments on.
-        ("1", query::Options::command()),
-        ("8", log_client::Options::command()),
-        ("8", log_server::Options::command()),
+        ("1", miot_query::cli::Options::command()),
+        ("8", miot_log_client::cli::Options::command()),
+        ("8", miot_log_server::cli::Options::command()),
         ("8", miot_hook_fuse::options::Options::command()),
     ];
     if is_reference {
@@ -59,7 +49,7 @@ fn references(dir: &Path, commands: Vec<Command>) -> anyhow::Result<()> {
         program: "log-server",
         file: "/etc/miot/log-server.toml",
         prefix: "MIOT_SERVER_",
-        source: include_str!("../../../log-server/src/config.rs"),
+        source: include_str!("../../../log-server/src/settings/config.rs"),
     };
     let pages = [
         ("commands.md", reference::commands(commands)),

@@ -1,32 +1,38 @@
-//! From raw ticks to the node's nanoseconds since 1970.
+//! Conversion of raw ticks to the node's clock, nanoseconds since 1970.
 //!
-//! Segments carry raw ticks of one of two clocks ([`Clock`]). Each has a [`Timeline`]: a continuous,
-//! monotone, piecewise linear map onto the node's clock: `CLOCK_BOOTTIME` and what it lacked to `CLOCK_REALTIME` when the
-//! log-client started. That clock is kept in step with the wall clock, goes on while the node is suspended, and is never
-//! stepped: who sets the wall clock moves nothing in the trace. A timeline starts from two readings at least [`BASELINE`]
-//! apart and gets a new piece about every second that leans towards the node's clock, never steeper than 500 ppm. After a
-//! suspension, which raw ticks do not count, it jumps forward. Durations are made of ticks by the rate alone, whatever
-//! times lean or jump by. The log-server asks this clock for its offset.
+//! Segments carry raw ticks of one of two clocks ([`Clock`]). Each has a [`Timeline`]: a
+//! continuous, monotone, piecewise linear map to the node's clock.
+//!
+//! The node's clock is `CLOCK_BOOTTIME` plus its difference to `CLOCK_REALTIME` when the log-client
+//! started. It is kept in step with the wall clock (by NTP), continues while the node is suspended,
+//! and is never stepped: setting the wall clock changes no time in the trace. The log-server
+//! measures its offset against this clock.
+//!
+//! A timeline starts from two readings at least [`BASELINE`] apart. About every second it gets a
+//! new piece, which is slewed towards the node's clock by at most 500 ppm. After a suspension,
+//! which raw ticks do not count, it jumps forward. Durations are converted by the rate alone,
+//! without slewing and jumps.
 
 mod skew;
 mod source;
 mod timeline;
 
 pub(crate) use source::{boottime_ns, node_ns, ticks};
-pub(crate) use timeline::{Piece, Reading, Timeline};
+pub(crate) use timeline::{ClockReading, Piece, Timeline};
 
 use miot_proto::segment::Clock;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Least distance between the two readings a timeline starts from: with readings good to about 100 ns,
-/// 20 ms give a rate good to 10 ppm, which the first refinements improve a hundredfold.
+/// Minimum distance between the two readings a timeline starts from. With readings accurate to
+/// about 100 ns, 20 ms give a rate accurate to 10 ppm; the first refinements improve it a
+/// hundredfold.
 const BASELINE: Duration = Duration::from_millis(20);
 
-/// How often the timelines are refined.
+/// Interval of refinements.
 const REFINE_EVERY: Duration = Duration::from_secs(1);
 
-/// One moment on both clocks.
+/// One moment on both clocks, raw ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Now {
     pub(crate) tsc: u64,
@@ -46,11 +52,11 @@ impl Now {
     }
 }
 
-/// The first readings, from which [`Clocks`] are made once enough time has passed.
+/// The first readings. [`Clocks`] are made from them once enough time has passed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calibration {
-    tsc: Reading,
-    raw: Reading,
+    tsc: ClockReading,
+    raw: ClockReading,
     taken: Instant,
 }
 
@@ -63,7 +69,7 @@ impl Calibration {
         }
     }
 
-    /// Takes the second readings, after a wait if it would be too soon.
+    /// Takes the second readings, after waiting until [`BASELINE`] has passed.
     pub(crate) fn finish(self) -> Clocks {
         std::thread::sleep(BASELINE.saturating_sub(self.taken.elapsed()));
         let tsc = Timeline::new(self.tsc, source::read(Clock::Tsc));
@@ -92,13 +98,13 @@ impl Clocks {
 
     /// Ticks per second of the time stamp counter.
     pub(crate) fn tsc_hz(&self) -> u64 {
-        // Nanoseconds of 2³² ticks: exact enough, and no division by a rate that is cut off.
+        // Nanoseconds per 2³² ticks: precise enough, and avoids dividing by the truncated rate.
         let nanoseconds = u128::from(self.tsc.last().span(1 << 32).max(1));
         u64::try_from((1_000_000_000u128 << 32) / nanoseconds).unwrap_or(u64::MAX)
     }
 
-    /// Refines both timelines if it is time to. Called between sweeps, so that no moment a sweep has
-    /// converted lies after the knot that is set here.
+    /// Refines both timelines if [`REFINE_EVERY`] has passed. Called between sweeps, so that no
+    /// moment a sweep has converted is after the new knot.
     pub(crate) fn refine(&mut self) {
         if self.refined.elapsed() < REFINE_EVERY {
             return;
@@ -108,15 +114,15 @@ impl Clocks {
             if let Some(step) = line.refine(source::read(clock)) {
                 let step_ms = step / 1_000_000;
                 match step > 0 {
-                    true => tracing::warn!(?clock, step_ms, "the node was suspended; times go on after it"),
-                    false => tracing::warn!(?clock, step_ms, "ticks ran ahead; times follow slowly"),
+                    true => tracing::warn!(?clock, step_ms, "the node was suspended, times jump forward"),
+                    false => tracing::warn!(?clock, step_ms, "ticks ran ahead, times are slewed"),
                 }
             }
         }
         *self.shared.0.lock().unwrap_or_else(PoisonError::into_inner) = self.tsc.last();
     }
 
-    /// The node's clock for other threads.
+    /// The node's clock, for other threads.
     pub(crate) fn shared(&self) -> NodeClock {
         self.shared.clone()
     }
@@ -129,7 +135,7 @@ impl Clocks {
     }
 }
 
-/// The node's clock, for whoever needs only the present.
+/// The node's clock, for threads that need only the present.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeClock(Arc<Mutex<Piece>>);
 
@@ -146,16 +152,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_clocks_tell_the_time() {
+    fn both_clocks_match_the_node_clock() {
         let clocks = Calibration::begin().finish();
         for clock in [Clock::Tsc, Clock::MonotonicRaw] {
             let before = node_ns();
-            let told = clocks.of(clock).time(ticks(clock));
+            let time = clocks.of(clock).time(ticks(clock));
             let after = node_ns();
             // A bound on the error, not on speed.
             assert!(
-                (before - 1_000_000..=after + 1_000_000).contains(&told),
-                "{clock:?} {before} {told} {after}"
+                (before - 1_000_000..=after + 1_000_000).contains(&time),
+                "{clock:?} {before} {time} {after}"
             );
         }
     }

@@ -1,26 +1,27 @@
-//! A node's clock that is wrong on purpose: tests let the daemons of one machine stand for nodes with clocks of their own.
+//! Artificial error of the node's clock: in tests, the daemons of one machine stand for nodes with
+//! different clocks.
 
-/// Says how wrong, such as `offset=-5s,drift=+100ppm`; for tests only.
+/// Environment variable with the error, e.g. `offset=-5s,drift=+100ppm`; for tests only.
 const ENV: &str = "MIOT_TEST_CLOCK";
 
-/// What is added to the clock of this node.
+/// Error added to the clock of this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Skew {
     /// Nanoseconds.
     offset: i64,
-    /// Parts in a billion.
+    /// Parts per billion.
     drift: i64,
 }
 
 impl Skew {
-    /// None, unless a test says otherwise.
+    /// The error in the environment; zero by default.
     pub(super) fn from_environment() -> Skew {
         let Ok(text) = std::env::var(ENV) else { return Skew::default() };
         let skew = Skew::parse(&text).unwrap_or_else(|| {
-            tracing::error!(text, "{ENV} is not of the form offset=-5s,drift=+100ppm: it is ignored");
+            tracing::error!(text, "{ENV} is not of the form offset=-5s,drift=+100ppm, ignoring it");
             Skew::default()
         });
-        tracing::warn!(?skew, "the clock is wrong on purpose ({ENV})");
+        tracing::warn!(?skew, "the clock has an artificial error ({ENV})");
         skew
     }
 
@@ -36,7 +37,8 @@ impl Skew {
         Some(skew)
     }
 
-    /// What is added at this time since boot, so that log-clients one after the other have the same clock.
+    /// Error at a time since boot, nanoseconds. Depends only on that time, so that successive
+    /// log-clients have the same clock.
     pub(super) fn at(self, boottime: i64) -> i64 {
         let gained = i128::from(boottime) * i128::from(self.drift) / 1_000_000_000;
         self.offset.saturating_add(gained as i64)
@@ -53,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_meant_is_understood_and_nonsense_is_not() {
+    fn skew_is_parsed_and_invalid_text_is_refused() {
         let parsed = |text| Skew::parse(text).map(|skew| (skew.offset, skew.drift));
         assert_eq!(parsed("offset=-5s,drift=+100ppm"), Some((-5_000_000_000, 100_000)));
         assert_eq!(parsed("drift=-0.5ppm, offset=1.5ms"), Some((1_500_000, -500)));

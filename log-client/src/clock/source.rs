@@ -1,16 +1,16 @@
 //! Reading the clocks of this machine.
 
-use super::Reading;
+use super::ClockReading;
 use super::skew::Skew;
 use miot_proto::segment::Clock;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
 
-/// Readings tried for one pair; the one with the smallest gap around it counts.
+/// Number of readings tried per pair; the one with the smallest gap is used.
 const TRIES: usize = 16;
 
-/// The present on a raw clock. Where the processor has no counter that user space can read, its clock is
-/// `CLOCK_MONOTONIC_RAW` too: no producer there uses another.
+/// The present on a raw clock. On processors without a counter that user space can read, `Tsc` is
+/// `CLOCK_MONOTONIC_RAW` too; no producer uses another clock there.
 pub(crate) fn ticks(clock: Clock) -> u64 {
     match clock {
         Clock::Tsc => counter(),
@@ -18,8 +18,8 @@ pub(crate) fn ticks(clock: Clock) -> u64 {
     }
 }
 
-/// The node's clock, nanoseconds since 1970: the wall clock at the first call, and from then on the time since boot, which
-/// counts suspension and is kept in step by whoever keeps the wall clock in step, but never stepped.
+/// The node's clock, nanoseconds since 1970: the wall clock at the first call, then advanced by the
+/// time since boot. That includes suspension and is slewed with the wall clock, but never stepped.
 pub(crate) fn node_ns() -> i64 {
     static ANCHOR: OnceLock<(i64, Skew)> = OnceLock::new();
     let (anchor, skew) = ANCHOR.get_or_init(|| (anchor(), Skew::from_environment()));
@@ -27,7 +27,7 @@ pub(crate) fn node_ns() -> i64 {
     boottime.saturating_add(*anchor).saturating_add(skew.at(boottime))
 }
 
-/// Wall clock minus time since boot, as well as it can be had.
+/// Wall clock minus time since boot, nanoseconds, from the most precise of [`TRIES`] readings.
 fn anchor() -> i64 {
     let once = || {
         let before = nanoseconds(ClockId::Boottime);
@@ -38,7 +38,7 @@ fn anchor() -> i64 {
     (0..TRIES).map(|_| once()).min().map_or(0, |(_, anchor)| anchor)
 }
 
-/// Time since boot, with suspension, nanoseconds.
+/// Time since boot with suspension, nanoseconds.
 pub(crate) fn boottime_ns() -> u64 {
     nanoseconds(ClockId::Boottime) as u64
 }
@@ -48,13 +48,14 @@ fn nanoseconds(clock: ClockId) -> i64 {
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
-/// The same moment on a raw clock and on the node's clock, as well as it can be had.
-pub(super) fn read(clock: Clock) -> Reading {
+/// The same moment on a raw clock and on the node's clock, from the most precise of [`TRIES`]
+/// readings.
+pub(super) fn read(clock: Clock) -> ClockReading {
     let once = || {
         let before = ticks(clock);
         let time = node_ns();
         let gap = ticks(clock).saturating_sub(before);
-        (gap, Reading { ticks: before + gap / 2, time })
+        (gap, ClockReading { ticks: before + gap / 2, time })
     };
     let best =
         (1..TRIES).map(|_| once()).fold(once(), |best, next| if next.0 < best.0 { next } else { best });
@@ -63,14 +64,14 @@ pub(super) fn read(clock: Clock) -> Reading {
 
 #[cfg(target_arch = "x86_64")]
 fn counter() -> u64 {
-    // SAFETY: reads the time stamp counter and nothing else.
+    // SAFETY: reads the time stamp counter and has no other effect.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
 #[cfg(target_arch = "aarch64")]
 fn counter() -> u64 {
     let value: u64;
-    // SAFETY: reads the virtual counter, which Linux lets user space read.
+    // SAFETY: reads the virtual counter, which Linux permits in user space.
     unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) value, options(nostack, preserves_flags)) };
     value
 }

@@ -1,50 +1,50 @@
 //! A monotone, continuous, piecewise linear map from ticks to nanoseconds since 1970.
 //!
-//! A knot is set at the present and never moved, so a tick that has been converted once is converted to the
-//! same time for ever, except that the oldest pieces are dropped after [`PIECES`]. Rates are positive, so
-//! the map never runs backwards.
+//! A knot is set at the present and never moved. So a tick is always converted to the same time,
+//! except that the oldest pieces are dropped after [`PIECES`]. Rates are positive, so the map never
+//! runs backwards.
 
 use std::collections::VecDeque;
 
-/// Pieces kept: an hour of them. What is older is converted with the oldest one.
+/// Number of pieces kept: one hour. Older ticks are converted with the oldest piece.
 const PIECES: usize = 3600;
 
-/// Readings kept for the estimate of the rate: the longest baseline, in seconds.
+/// Number of readings kept for estimating the rate: the longest baseline, in seconds.
 const HISTORY: usize = 64;
 
-/// How fast a difference to the node's clock is slewed away: over four seconds, ...
+/// A difference to the node's clock is slewed away over this time, nanoseconds, ...
 const HORIZON_NS: f64 = 4e9;
 
-/// ... but never at more than this rate, the limit the kernel's own `adjtime` keeps to.
+/// ... but at this rate at most, the limit of the kernel's `adjtime`.
 const MAX_SLEW: f64 = 500e-6;
 
-/// A difference that a drifting clock cannot have made between two refinements.
+/// A difference, nanoseconds, that is too large for clock drift between two refinements.
 const STEP_NS: i64 = 50_000_000;
 
-/// Fixed point of [`Piece::rate`].
+/// Fractional bits of [`Piece::rate`].
 const RATE_BITS: u32 = 32;
 
 /// The same moment on both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reading {
+pub(crate) struct ClockReading {
     pub(crate) ticks: u64,
     /// Nanoseconds since 1970.
     pub(crate) time: i64,
 }
 
-/// One piece: valid from its ticks on.
+/// One linear piece, valid from `ticks` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     ticks: u64,
     time: i64,
-    /// Nanoseconds per tick, times 2³², leaning towards the node's clock.
+    /// Nanoseconds per tick times 2³², slewed towards the node's clock.
     rate: u64,
-    /// The same without leaning.
+    /// The same without slewing.
     true_rate: u64,
 }
 
 impl Piece {
-    /// The time at a tick. Any tick gives a time; before 1970 and after 2262 it is cut off.
+    /// Converts a tick to a time. Any tick has a time; it is clamped to 1970 and 2262.
     #[inline]
     pub(crate) fn time(&self, ticks: u64) -> i64 {
         let span = scale(ticks.abs_diff(self.ticks), self.rate);
@@ -56,7 +56,7 @@ impl Piece {
         }
     }
 
-    /// Nanoseconds in a number of ticks.
+    /// Converts a number of ticks to nanoseconds.
     #[inline]
     pub(crate) fn span(&self, ticks: u64) -> u64 {
         scale(ticks, self.true_rate)
@@ -68,32 +68,32 @@ impl Piece {
     }
 }
 
-/// See the module.
+/// The map of one clock, see the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
-    /// Never empty, in order.
+    /// Never empty, in ascending order.
     pieces: VecDeque<Piece>,
-    readings: VecDeque<Reading>,
-    /// Nanoseconds per tick, by the longest baseline there is.
+    readings: VecDeque<ClockReading>,
+    /// Nanoseconds per tick, over the longest available baseline.
     rate: f64,
     stepped: bool,
 }
 
 impl Timeline {
-    pub(crate) fn new(first: Reading, second: Reading) -> Timeline {
+    pub(crate) fn new(first: ClockReading, second: ClockReading) -> Timeline {
         let rate = rate(first, second).unwrap_or(1.0);
         let (rate_bits, true_rate) = (fixed(rate), fixed(rate));
         let piece = Piece { ticks: second.ticks, time: second.time, rate: rate_bits, true_rate };
         Timeline { pieces: [piece].into(), readings: [first, second].into(), rate, stepped: false }
     }
 
-    /// The piece of the present.
+    /// The current piece.
     #[inline]
     pub(crate) fn last(&self) -> Piece {
         self.pieces[self.pieces.len() - 1]
     }
 
-    /// The time at a tick.
+    /// Converts a tick to a time.
     #[inline]
     pub(crate) fn time(&self, ticks: u64) -> i64 {
         let last = self.last();
@@ -108,9 +108,10 @@ impl Timeline {
         self.pieces.get(at + 1).map_or(time, |next| time.min(next.time))
     }
 
-    /// Sets a knot at the present and leans towards the node's clock. The difference that came all at once since the
-    /// last time, if one did: if the clock is ahead, ticks stood still in a suspension, and the time jumps.
-    pub(crate) fn refine(&mut self, now: Reading) -> Option<i64> {
+    /// Sets a knot at the present and slews towards the node's clock. Returns a step of the
+    /// difference since the last refinement, nanoseconds, if there was one. If the node's clock is
+    /// ahead, ticks stood still during a suspension, and the time jumps.
+    pub(crate) fn refine(&mut self, now: ClockReading) -> Option<i64> {
         let last = self.last();
         if now.ticks <= last.ticks {
             return None;
@@ -128,7 +129,8 @@ impl Timeline {
             self.readings.pop_front();
         }
         if let Some(rate) = rate(self.readings[0], now) {
-            // A machine's clock does not change its rate by a thousandth; a suspended one seems to.
+            // A machine's clock does not change its rate by a thousandth; only a suspension appears
+            // to.
             if (rate / self.rate - 1.0).abs() < 1e-3 {
                 self.rate = rate;
             }
@@ -144,12 +146,12 @@ impl Timeline {
             self.pieces.pop_front();
         }
         // One warning per step, not per second of slewing.
-        let told = std::mem::replace(&mut self.stepped, step.is_some());
-        if told { None } else { step }
+        let reported = std::mem::replace(&mut self.stepped, step.is_some());
+        if reported { None } else { step }
     }
 }
 
-fn rate(first: Reading, second: Reading) -> Option<f64> {
+fn rate(first: ClockReading, second: ClockReading) -> Option<f64> {
     let ticks = second.ticks.checked_sub(first.ticks).filter(|ticks| *ticks > 0)?;
     let time = second.time.checked_sub(first.time).filter(|time| *time > 0)?;
     Some(time as f64 / ticks as f64)
@@ -161,7 +163,7 @@ fn scale(ticks: u64, rate: u64) -> u64 {
 }
 
 fn fixed(rate: f64) -> u64 {
-    // Saturates; 0 would make time stand still.
+    // Saturates; 0 would stop the time.
     ((rate * (1u64 << RATE_BITS) as f64) as u64).max(1)
 }
 
@@ -175,7 +177,7 @@ mod tests {
 
     /// A clock of `per_tick` ns whose wall clock is read with errors and steps.
     fn line(per_tick: f64, errors: &[i64]) -> Timeline {
-        let reading = |ticks: u64, error: i64| Reading {
+        let reading = |ticks: u64, error: i64| ClockReading {
             ticks,
             time: START + (ticks as f64 * per_tick) as i64 + error,
         };
@@ -203,13 +205,13 @@ mod tests {
         }
 
         #[test]
-        fn a_time_once_given_stays(errors in prop::collection::vec(-2 * SECOND..2 * SECOND, 1..40), at in 0.0f64..1.0) {
+        fn converted_times_do_not_change(errors in prop::collection::vec(-2 * SECOND..2 * SECOND, 1..40), at in 0.0f64..1.0) {
             let mut line = line(0.4, &errors);
             let present = line.last().ticks;
             let asked = (present as f64 * at) as u64;
-            let told = line.time(asked);
-            line.refine(Reading { ticks: present + 1_000_000, time: START });
-            prop_assert_eq!(line.time(asked), told);
+            let time = line.time(asked);
+            line.refine(ClockReading { ticks: present + 1_000_000, time: START });
+            prop_assert_eq!(line.time(asked), time);
         }
 
         #[test]
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_with_jitter_is_followed_closely() {
+    fn jittering_wall_clock_is_followed_closely() {
         let errors: Vec<i64> = (0..60).map(|i| if i % 2 == 0 { 80 } else { -80 }).collect();
         let line = line(0.4, &errors);
         let ticks = line.last().ticks;
@@ -228,8 +230,8 @@ mod tests {
         assert!((line.time(ticks) - truth).abs() < 1000, "{}", line.time(ticks) - truth);
     }
 
-    fn reading(second: i64, step: i64) -> Reading {
-        Reading { ticks: second as u64 * 1_000_000_000, time: START + second * SECOND + step }
+    fn reading(second: i64, step: i64) -> ClockReading {
+        ClockReading { ticks: second as u64 * 1_000_000_000, time: START + second * SECOND + step }
     }
 
     #[test]
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_that_ran_ahead_are_told_once_and_slewed_and_durations_stay() {
+    fn ticks_ahead_are_reported_once_and_slewed() {
         let mut line = Timeline::new(reading(0, 0), reading(1, 0));
         assert_eq!(line.refine(reading(2, 0)), None);
         assert_eq!(line.refine(reading(3, -SECOND)), Some(-SECOND));

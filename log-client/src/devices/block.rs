@@ -1,22 +1,22 @@
-//! Block devices: `/proc/diskstats`, as the kernel's Documentation/admin-guide/iostats.rst has it.
+//! Block devices: `/proc/diskstats`. Source: the kernel's Documentation/admin-guide/iostats.rst.
 
-use super::{Reading, from_ms, lines, number, words};
-use miot_proto::wire::{Counters, DeviceKind};
+use super::{DeviceReading, from_ms, lines, number, words};
+use miot_proto::wire::{DeviceCounters, DeviceKind};
 
-/// Bytes of the unit in which the kernel counts, whatever the device's own sectors are.
+/// Bytes of the unit in which the kernel counts, whatever the sector size of the device.
 const SECTOR: u64 = 512;
 
-/// The lines of `/proc/diskstats`, without devices that were never used.
+/// Parses `/proc/diskstats`; devices that were never used are left out.
 ///
 /// ```text
 /// major minor name | reads merged sectors ms | writes merged sectors ms | in flight, ms busy, ms weighted
 ///                  | discards merged sectors ms (Linux 4.18) | flushes ms (Linux 5.5)
 /// ```
-pub(super) fn parse(text: &[u8]) -> Vec<Reading> {
+pub(super) fn parse(text: &[u8]) -> Vec<DeviceReading> {
     lines(text).filter_map(line).collect()
 }
 
-fn line(line: &[u8]) -> Option<Reading> {
+fn line(line: &[u8]) -> Option<DeviceReading> {
     let mut words = words(line).skip(2);
     let name = words.next()?.to_vec();
     let fields: Vec<u64> = words.map_while(number).collect();
@@ -45,7 +45,7 @@ fn line(line: &[u8]) -> Option<Reading> {
     if *reads == 0 && *writes == 0 {
         return None;
     }
-    let counters = Counters {
+    let counters = DeviceCounters {
         reads: Some(*reads),
         writes: Some(*writes),
         others: sum(discards, flushes),
@@ -61,10 +61,10 @@ fn line(line: &[u8]) -> Option<Reading> {
         in_flight: Some(*in_flight),
         retransmits: None,
     };
-    Some(Reading { kind: DeviceKind::Block, name, mount: Vec::new(), counters })
+    Some(DeviceReading { kind: DeviceKind::Block, name, mount: Vec::new(), counters })
 }
 
-/// The name of a device's folder in sysfs, where a slash in a name is an exclamation mark.
+/// Name of a device's directory in sysfs, where "!" replaces "/".
 pub(super) fn in_sysfs(name: &[u8]) -> String {
     String::from_utf8_lossy(name).replace('/', "!")
 }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_every_kernel_are_read() {
+    fn lines_of_all_kernel_versions_are_parsed() {
         let old = " 259 0 nvme0n1 1 2 3 4 5 6 7 8 9 10 11\n";
         let new = " 104 0 cciss/c0d0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n";
         let text = format!("{old}{new}   7 1 loop1 0 0 0 0 0 0 0 0 0 0 0\nshort 1 2\n\n");

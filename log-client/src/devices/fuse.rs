@@ -1,21 +1,24 @@
-//! File systems of programs, GlusterFS among them: all that the kernel counts is how many requests wait for the program
-//! (`/sys/fs/fuse/connections/<minor>/waiting`), which only root and whoever mounted it may read. What was done is in the
-//! trace if the program, or those who use it, are traced.
+//! FUSE file systems, GlusterFS among them. The kernel counts only the requests that wait for the
+//! file system's process (`/sys/fs/fuse/connections/<minor>/waiting`), readable for root and the
+//! user who mounted it. The requests themselves are in the trace if that process, or its clients,
+//! are traced.
 
 use super::mounts::Mount;
-use super::{Reading, number};
-use miot_proto::wire::{Counters, DeviceKind};
+use super::{DeviceReading, number};
+use miot_proto::wire::{DeviceCounters, DeviceKind};
 use std::path::Path;
 
-/// All that are mounted and can be read.
-pub(super) fn read(root: &Path, mounts: &[Mount]) -> Vec<Reading> {
+/// Reads all mounts that are readable.
+pub(super) fn read(root: &Path, mounts: &[Mount]) -> Vec<DeviceReading> {
     let is_fuse = |mount: &&Mount| mount.kind == b"fuse" || mount.kind.starts_with(b"fuse.");
     let one = |mount: &Mount| {
         let file = root.join(format!("sys/fs/fuse/connections/{}/waiting", mount.minor));
-        let counters =
-            Counters { in_flight: number(std::fs::read(file).ok()?.trim_ascii()), ..Counters::default() };
+        let counters = DeviceCounters {
+            in_flight: number(std::fs::read(file).ok()?.trim_ascii()),
+            ..DeviceCounters::default()
+        };
         let (name, mount) = (mount.source.clone(), mount.place.clone());
-        Some(Reading { kind: DeviceKind::Fuse, name, mount, counters })
+        Some(DeviceReading { kind: DeviceKind::Fuse, name, mount, counters })
     };
     mounts.iter().filter(is_fuse).filter_map(one).collect()
 }
@@ -25,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_that_wait_are_read() {
+    fn waiting_requests_are_read() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("sys/fs/fuse/connections/45");
         std::fs::create_dir_all(&folder).unwrap();

@@ -1,32 +1,35 @@
-//! Mounted Lustre: the file `stats` of each client mount (`lctl get_param llite.*.stats`).
+//! Mounted Lustre file systems: the file `stats` of each client mount (`lctl get_param
+//! llite.*.stats`).
 //!
-//! It is in `/proc/fs/lustre/llite` before Lustre 2.10 or so, in debugfs since, which only root may read.
+//! It is in `/proc/fs/lustre/llite` before about Lustre 2.10, and in debugfs since, which only root
+//! may read.
 
 use super::mounts::Mount;
-use super::{Reading, lines, number, words};
-use miot_proto::wire::{Counters, DeviceKind};
+use super::{DeviceReading, lines, number, words};
+use miot_proto::wire::{DeviceCounters, DeviceKind};
 use std::path::Path;
 
 const FOLDERS: [&str; 2] = ["proc/fs/lustre/llite", "sys/kernel/debug/lustre/llite"];
-/// Lines that count no requests.
+/// Lines that do not count requests.
 const NO_REQUESTS: [&[u8]; 5] =
     [b"snapshot_time", b"start_time", b"elapsed_time", b"read_bytes", b"write_bytes"];
 
-/// All client mounts that can be seen.
-pub(super) fn read(root: &Path, mounts: &[Mount]) -> Vec<Reading> {
+/// Reads all client mounts that are visible.
+pub(super) fn read(root: &Path, mounts: &[Mount]) -> Vec<DeviceReading> {
     let folder = |folder: &&str| std::fs::read_dir(root.join(folder)).ok();
     let Some(entries) = FOLDERS.iter().find_map(folder) else { return Vec::new() };
     let one = |entry: std::fs::DirEntry| {
         let text = std::fs::read(entry.path().join("stats")).ok()?;
         let name = entry.file_name().into_encoded_bytes();
         let mount = place(&name, mounts).unwrap_or_default();
-        Some(Reading { kind: DeviceKind::Lustre, name, mount, counters: parse(&text) })
+        Some(DeviceReading { kind: DeviceKind::Lustre, name, mount, counters: parse(&text) })
     };
     entries.flatten().filter_map(one).collect()
 }
 
-/// The instance `scratch-ffff8881` is the file system `scratch`, mounted from `mgs@tcp:/scratch`. Two mounts of one file
-/// system cannot be told from each other.
+/// Mount point of an instance: `scratch-ffff8881` is the file system `scratch`, mounted from
+/// `mgs@tcp:/scratch`. `None` if the file system is mounted twice, because the mounts cannot be
+/// distinguished.
 fn place(instance: &[u8], mounts: &[Mount]) -> Option<Vec<u8>> {
     let end = instance.iter().rposition(|byte| *byte == b'-')?;
     let is_it = |mount: &&Mount| {
@@ -40,9 +43,10 @@ fn place(instance: &[u8], mounts: &[Mount]) -> Option<Vec<u8>> {
     found.next().is_none().then(|| first.place.clone())
 }
 
-/// Lines are `name count samples [unit] min max sum sum-of-squares`, the last four where values are taken.
-fn parse(text: &[u8]) -> Counters {
-    let mut counters = Counters::default();
+/// Parses lines `name count samples [unit] min max sum sum-of-squares`; the last four only where
+/// values are recorded.
+fn parse(text: &[u8]) -> DeviceCounters {
+    let mut counters = DeviceCounters::default();
     let mut reads_of_bytes = (None, None);
     for line in lines(text) {
         let parts: Vec<&[u8]> = words(line).collect();
@@ -64,7 +68,8 @@ fn parse(text: &[u8]) -> Counters {
             }
         }
     }
-    // Earlier versions have no lines for the requests themselves. Before the first one there is no line at all.
+    // Earlier versions have no lines for the requests themselves, and no line exists before the
+    // first request.
     counters.reads = Some(counters.reads.or(reads_of_bytes.0).unwrap_or(0));
     counters.writes = Some(counters.writes.or(reads_of_bytes.1).unwrap_or(0));
     counters.others = Some(counters.others.unwrap_or(0));
@@ -77,7 +82,7 @@ fn parse(text: &[u8]) -> Counters {
 mod tests {
     use super::*;
 
-    /// In the form of Lustre 2.15.
+    /// Format of Lustre 2.15.
     const NEW: &str = "snapshot_time             1700000000.123456789 secs.nsecs
 start_time                1690000000.0 secs.nsecs
 elapsed_time              10000000.1 secs.nsecs
@@ -88,15 +93,15 @@ write                     2 samples [usecs] 5 7 12 74
 open                      5 samples [usecs] 1 2 7 11
 close                     5 samples [usecs] 1 1 5 5
 ";
-    /// In the form of Lustre 2.7.
+    /// Format of Lustre 2.7.
     const OLD: &str = "snapshot_time             1700000000.123456 secs.usecs
 read_bytes                3 samples [bytes] 4096 1048576 2101248
 open                      5 samples [regs]
 ";
 
     #[test]
-    fn both_forms_are_read() {
-        let expected = Counters {
+    fn both_formats_are_parsed() {
+        let expected = DeviceCounters {
             reads: Some(3),
             writes: Some(2),
             others: Some(10),
@@ -105,22 +110,22 @@ open                      5 samples [regs]
             read_time: Some(300_000),
             write_time: Some(12_000),
             other_time: Some(12_000),
-            ..Counters::default()
+            ..DeviceCounters::default()
         };
         assert_eq!(parse(NEW.as_bytes()), expected);
-        let expected = Counters {
+        let expected = DeviceCounters {
             reads: Some(3),
             writes: Some(0),
             others: Some(5),
             read_bytes: Some(2_101_248),
             write_bytes: Some(0),
-            ..Counters::default()
+            ..DeviceCounters::default()
         };
         assert_eq!(parse(OLD.as_bytes()), expected);
     }
 
     #[test]
-    fn an_instance_is_where_its_file_system_is_mounted() {
+    fn instance_has_the_mount_point_of_its_file_system() {
         let mount = |source: &[u8], place: &[u8]| Mount {
             minor: 1,
             kind: b"lustre".to_vec(),

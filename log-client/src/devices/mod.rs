@@ -1,23 +1,26 @@
-//! What the devices of the node do: a sample of the kernel's counters at an interval, as iostat takes it.
+//! Activity of the node's devices: samples of the kernel's counters at an interval, as in iostat.
 //!
-//! This is the `iostat-mon` of Carns et al., *Understanding and Improving Computational Science Storage Access through
-//! Continuous Characterization* (MSST 2011, section II-B): it recorded for each block device bandwidth, amount of data,
-//! percent utilization and average response time, on file servers, once a minute. Here also for what a client has mounted,
-//! so far as its kernel counts: [`nfs`], [`lustre`], [`fuse`].
+//! This is the `iostat-mon` of Carns et al., *Understanding and Improving Computational Science
+//! Storage Access through Continuous Characterization* (MSST 2011, section II-B). It recorded
+//! bandwidth, amount of data, percent utilization and average response time for each block device
+//! of file servers, once a minute. Here mounted network file systems are sampled as well, as far as
+//! the client's kernel counts: [`nfs`], [`lustre`], [`fuse`].
 //!
-//! Counters are shipped as differences between two samples, so that any of them can be added up; ratios are for whoever
-//! reads. With Δ the interval and the names of [`Counters`], as iostat(1) (sysstat) computes them:
+//! Counters are shipped as differences between two samples, so that they can be added up; readers
+//! compute ratios. With Δ the interval and the names of [`DeviceCounters`], as iostat(1) (sysstat)
+//! computes them:
 //!
 //! | quantity | formula | iostat |
 //! |---|---|---|
 //! | utilization | busy / Δ | `%util` |
 //! | response time | (read_time + write_time + other_time) / (reads + writes + others) | `await` |
-//! | of reads, of writes | read_time / reads, write_time / writes | `r_await`, `w_await` |
-//! | length of the queue | queue_time / Δ | `aqu-sz` |
+//! | response time of reads, of writes | read_time / reads, write_time / writes | `r_await`, `w_await` |
+//! | queue length | queue_time / Δ | `aqu-sz` |
 //! | service time | busy / (reads + writes) | `svctm`, of a device that serves one request at a time |
 //!
-//! The sweeper's thread reads them: once in `devices_every`, some hundred microseconds (`examples/devices_cost.rs`). Nothing read here waits for a
-//! server, and nothing is read while the spool is full; the next interval is longer then, and nothing is missing.
+//! The sweeper's thread reads the counters once per `devices_every`, in some hundred microseconds
+//! (`examples/devices_cost.rs`). No read waits for a server. Nothing is read while the spool is
+//! full; the next interval is longer then, and nothing is missing.
 
 mod block;
 mod fuse;
@@ -26,46 +29,46 @@ pub(crate) mod mounts;
 mod nfs;
 
 use crate::clock::{boottime_ns, node_ns};
-use miot_proto::wire::{Counters, Device, DeviceKind, MAX_DEVICE_NAME, MAX_DEVICES, Sample};
+use miot_proto::wire::{Device, DeviceCounters, DeviceKind, DeviceSample, MAX_DEVICE_NAME, MAX_DEVICES};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The kernel's counters of milliseconds have 32 bits.
+/// The kernel's millisecond counters have 32 bits.
 const WRAP_NS: u64 = (1 << 32) * 1_000_000;
 
-/// A device, its counters since the kernel began to count.
+/// A device with its counters since the kernel began to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Reading {
+struct DeviceReading {
     kind: DeviceKind,
     name: Vec<u8>,
     mount: Vec<u8>,
-    counters: Counters,
+    counters: DeviceCounters,
 }
 
 type Key = (DeviceKindNumber, Vec<u8>, Vec<u8>);
 type DeviceKindNumber = u8;
 
-/// See the module.
+/// Sampler of the node's devices.
 #[derive(Debug)]
 pub(crate) struct Devices {
-    /// Zero: never.
+    /// Sampling interval; zero: never.
     every: Duration,
     boot: u128,
     root: PathBuf,
-    before: HashMap<Key, Counters>,
-    /// Time since boot of the last reading.
+    before: HashMap<Key, DeviceCounters>,
+    /// Time since boot of the last reading, nanoseconds.
     read: u64,
     due: Instant,
 }
 
 impl Devices {
-    /// Takes the first reading, from which the first sample counts.
+    /// Takes the first reading, the baseline of the first sample.
     pub(crate) fn new(every: Duration, boot: u128) -> Devices {
         Devices::under(Path::new("/"), every, boot)
     }
 
-    /// `root`: where `proc` and `sys` are.
+    /// `root`: directory that contains `proc` and `sys`.
     pub(crate) fn under(root: &Path, every: Duration, boot: u128) -> Devices {
         let mut devices = Devices {
             every,
@@ -82,13 +85,14 @@ impl Devices {
         devices
     }
 
-    /// True if it is time for a sample.
+    /// True if the next sample is due.
     pub(crate) fn is_due(&self) -> bool {
         !self.every.is_zero() && Instant::now() >= self.due
     }
 
-    /// What was done since the last sample. `None`: no device, or samples are not wanted.
-    pub(crate) fn sample(&mut self) -> Option<Sample> {
+    /// Takes a sample: activity since the last one. `None` if there are no devices, or sampling is
+    /// off.
+    pub(crate) fn sample(&mut self) -> Option<DeviceSample> {
         if self.every.is_zero() {
             return None;
         }
@@ -101,15 +105,15 @@ impl Devices {
             let key = key(&reading);
             let counters = before.remove(&key).and_then(|before| since(&before, &reading.counters));
             self.before.insert(key, reading.counters);
-            let Reading { kind, name, mount, .. } = reading;
+            let DeviceReading { kind, name, mount, .. } = reading;
             devices.extend(counters.map(|counters| Device { kind, name, mount, counters }));
         }
         let interval = uptime.saturating_sub(std::mem::replace(&mut self.read, uptime));
-        (!devices.is_empty()).then_some(Sample { boot: self.boot, uptime, time, interval, devices })
+        (!devices.is_empty()).then_some(DeviceSample { boot: self.boot, uptime, time, interval, devices })
     }
 
-    /// All devices that there are and that were ever used. What cannot be read is not there.
-    fn readings(&self) -> Vec<Reading> {
+    /// All devices that were ever used. Unreadable ones are left out.
+    fn readings(&self) -> Vec<DeviceReading> {
         let read = |path: &str| std::fs::read(self.root.join(path)).unwrap_or_default();
         let mut found = block::parse(&read("proc/diskstats"));
         found.retain(|disk| {
@@ -128,22 +132,23 @@ impl Devices {
     }
 }
 
-fn key(reading: &Reading) -> Key {
+fn key(reading: &DeviceReading) -> Key {
     (reading.kind as u8, reading.name.clone(), reading.mount.clone())
 }
 
-/// The difference of two readings; `None` if requests went back: it is another device under the same name.
-fn since(before: &Counters, now: &Counters) -> Option<Counters> {
-    let count = |of: fn(&Counters) -> Option<u64>| match (of(before), of(now)) {
+/// The difference of two readings; `None` if request counts decreased: then it is another device
+/// with the same name.
+fn since(before: &DeviceCounters, now: &DeviceCounters) -> Option<DeviceCounters> {
+    let count = |of: fn(&DeviceCounters) -> Option<u64>| match (of(before), of(now)) {
         (Some(before), Some(now)) => Ok(Some(now.checked_sub(before).ok_or(())?)),
         _ => Ok(None),
     };
-    let time = |of: fn(&Counters) -> Option<u64>| {
+    let time = |of: fn(&DeviceCounters) -> Option<u64>| {
         let (before, now) = (of(before)?, of(now)?);
         Some(now.checked_sub(before).unwrap_or_else(|| (now + WRAP_NS).saturating_sub(before)))
     };
-    let counts = || -> Result<Counters, ()> {
-        Ok(Counters {
+    let counts = || -> Result<DeviceCounters, ()> {
+        Ok(DeviceCounters {
             reads: count(|c| c.reads)?,
             writes: count(|c| c.writes)?,
             others: count(|c| c.others)?,
@@ -163,7 +168,7 @@ fn since(before: &Counters, now: &Counters) -> Option<Counters> {
     counts().ok()
 }
 
-/// Milliseconds of a kernel's counter as nanoseconds.
+/// Converts milliseconds to nanoseconds.
 fn from_ms(milliseconds: u64) -> u64 {
     milliseconds.saturating_mul(1_000_000)
 }
@@ -199,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_differences_and_name_themselves_ascending() {
+    fn samples_are_differences_with_ascending_times() {
         let root = place(&format!("{DISKS}   8       1 sda1 5 0 5 5 5 0 5 5 0 5 5\n"));
         let mut devices = Devices::under(root.path(), Duration::from_secs(10), 7);
         assert!(!devices.is_due());
@@ -210,7 +215,7 @@ mod tests {
         let sample = devices.sample().unwrap();
         let [sda] = &sample.devices[..] else { panic!("{sample:?}: partitions are left out") };
         assert_eq!((&sda.name[..], &sda.mount[..], sda.kind), (&b"sda"[..], &b""[..], DeviceKind::Block));
-        let expected = Counters {
+        let expected = DeviceCounters {
             reads: Some(3),
             writes: Some(0),
             others: Some(0),
@@ -234,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn another_device_under_the_same_name_begins_anew_and_a_counter_that_wraps_goes_on() {
+    fn reused_device_name_restarts_and_wrapped_counter_continues() {
         let root = place(DISKS);
         let mut devices = Devices::under(root.path(), Duration::from_secs(10), 7);
         put(&root, "   8 0 sda 1 0 8 1 0 0 0 0 0 1 1\n");
@@ -246,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_are_not_wanted_are_not_taken() {
+    fn disabled_sampling_takes_no_samples() {
         let root = place(DISKS);
         let mut devices = Devices::under(root.path(), Duration::ZERO, 7);
         assert!(!devices.is_due() && devices.sample().is_none());

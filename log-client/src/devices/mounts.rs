@@ -1,18 +1,18 @@
-//! What is mounted where, see proc_pid_mountinfo(5).
+//! Mounted file systems, see proc_pid_mountinfo(5).
 
 use super::{lines, words};
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// Minor number of the device number that `stat` gives for what is in it.
+    /// Minor device number that `stat` returns for its files.
     pub(super) minor: u32,
     pub(crate) kind: Vec<u8>,
     pub(super) source: Vec<u8>,
     pub(crate) place: Vec<u8>,
 }
 
-/// Each file system once, where it is mounted first.
+/// Each file system once, at its first mount point.
 pub(super) fn parse(text: &[u8]) -> Vec<Mount> {
     let mut mounts: Vec<Mount> = Vec::new();
     for mount in all(text) {
@@ -35,7 +35,7 @@ pub(crate) fn all(text: &[u8]) -> impl Iterator<Item = Mount> {
     })
 }
 
-/// The kernel writes spaces, tabs, line ends and backslashes in names as `\040` and so on.
+/// Decodes names: the kernel writes spaces, tabs, newlines and backslashes as `\040` and so on.
 pub(super) fn unescape(text: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::with_capacity(text.len()), text);
     while let Some((first, more)) = rest.split_first() {
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_are_read_with_odd_names_and_once_each() {
+    fn mounts_are_parsed_once_with_escaped_names() {
         let text = b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw\n\
             40 35 0:45 / /mnt/my\\040data rw shared:7 - fuse.glusterfs g1:/vol rw,user_id=0\n\
             41 35 0:45 / /again rw - fuse.glusterfs g1:/vol rw\nnonsense\n";

@@ -1,30 +1,32 @@
-//! Mounted NFS: `/proc/self/mountstats`, as nfs-utils' mountstats(8) reads it. Reading it asks no server.
+//! Mounted NFS file systems: `/proc/self/mountstats`, as mountstats(8) of nfs-utils reads it.
+//! Reading it contacts no server.
 
 use super::mounts::unescape;
-use super::{Reading, from_ms, lines, number, words};
-use miot_proto::wire::{Counters, DeviceKind};
+use super::{DeviceReading, from_ms, lines, number, words};
+use miot_proto::wire::{DeviceCounters, DeviceKind};
 
-/// Of the `bytes:` line: what went over the network, read and written.
+/// Index of the bytes read over the network in the line `bytes:`.
 const SERVER_READ: usize = 4;
-/// See [`SERVER_READ`].
+/// Index of the bytes written over the network.
 const SERVER_WRITE: usize = 5;
 
 /// The NFS mounts, each export once.
 ///
-/// Per operation the kernel has: requests, transmissions, major time-outs, bytes sent, bytes received, ms queued, ms of
-/// round trips, ms in all (and errors, since Linux 5.3). The time of a request is that in all: with it waiting is seen.
-pub(super) fn parse(text: &[u8]) -> Vec<Reading> {
-    let mut found: Vec<Reading> = Vec::new();
-    // True within a mount that is told of.
+/// Fields per operation: requests, transmissions, major timeouts, bytes sent, bytes received, ms
+/// queued, ms of round trips, total ms (and errors, since Linux 5.3). The total is the time of a
+/// request, since it includes waiting.
+pub(super) fn parse(text: &[u8]) -> Vec<DeviceReading> {
+    let mut found: Vec<DeviceReading> = Vec::new();
+    // True within the lines of a mount that is reported.
     let mut inside = false;
     for line in lines(text) {
         let parts: Vec<&[u8]> = words(line).collect();
         if let [b"device", name, b"mounted", b"on", mount, b"with", b"fstype", kind, ..] = parts[..] {
-            let reading = Reading {
+            let reading = DeviceReading {
                 kind: DeviceKind::Nfs,
                 name: unescape(name),
                 mount: unescape(mount),
-                counters: Counters::default(),
+                counters: DeviceCounters::default(),
             };
             inside =
                 matches!(kind, b"nfs" | b"nfs4") && !found.iter().any(|other| other.name == reading.name);
@@ -71,7 +73,7 @@ fn add(to: &mut Option<u64>, more: u64) {
 mod tests {
     use super::*;
 
-    /// In the form of Linux 6.1, shortened.
+    /// Format of Linux 6.1, shortened.
     const SAMPLE: &str = "device /dev/sda1 mounted on / with fstype ext4
 device n1:/home mounted on /home/my\\040own with fstype nfs4 statvers=1.1
 \topts:\trw,vers=4.2,rsize=1048576,wsize=1048576
@@ -92,7 +94,7 @@ device proc mounted on /proc with fstype proc
 \tbytes:\t9 9 9 9 9 9 9 9
 ";
 
-    /// In the form of Linux 3.10, with what stands in it in full: two transports, a cache, and no counts of errors.
+    /// Format of Linux 3.10, complete: two transports, a cache, and no error counts.
     const OLD: &str = "no device mounted on / with fstype rootfs
 device fs:/data mounted on /data with fstype nfs statvers=1.1
 \topts:\trw,vers=3,rsize=32768,wsize=32768,namlen=255,acregmin=3,acregmax=60,acdirmin=30,acdirmax=60,hard,proto=tcp,timeo=600,retrans=2,sec=sys,local_lock=none
@@ -122,11 +124,11 @@ device fs:/home mounted on /home with fstype nfs statvers=1.1
 ";
 
     #[test]
-    fn the_form_without_errors_is_read() {
+    fn format_without_error_counts_is_parsed() {
         let found = parse(OLD.as_bytes());
         let [data, home] = &found[..] else { panic!("{found:?}") };
         assert_eq!((&data.name[..], &home.mount[..]), (&b"fs:/data"[..], &b"/home"[..]));
-        let expected = Counters {
+        let expected = DeviceCounters {
             reads: Some(160),
             writes: Some(32),
             others: Some(71),
@@ -136,18 +138,18 @@ device fs:/home mounted on /home with fstype nfs statvers=1.1
             write_time: Some(958_000_000),
             other_time: Some(100_000_000),
             retransmits: Some(3),
-            ..Counters::default()
+            ..DeviceCounters::default()
         };
         assert_eq!(data.counters, expected);
         assert_eq!((home.counters.reads, home.counters.writes), (Some(0), None));
     }
 
     #[test]
-    fn mounts_of_nfs_are_read_and_others_are_not() {
+    fn only_nfs_mounts_are_parsed() {
         let found = parse(SAMPLE.as_bytes());
         let [home] = &found[..] else { panic!("{found:?}") };
         assert_eq!((&home.name[..], &home.mount[..]), (&b"n1:/home"[..], &b"/home/my own"[..]));
-        let expected = Counters {
+        let expected = DeviceCounters {
             reads: Some(3),
             writes: Some(2),
             others: Some(8),
@@ -157,7 +159,7 @@ device fs:/home mounted on /home with fstype nfs statvers=1.1
             write_time: Some(50_000_000),
             other_time: Some(8_000_000),
             retransmits: Some(2),
-            ..Counters::default()
+            ..DeviceCounters::default()
         };
         assert_eq!(home.counters, expected);
         assert_eq!(parse(b"device a mounted on b with fstype nfs\n\tbytes:\tx\n\tREAD: 1 2\n").len(), 1);

@@ -1,9 +1,10 @@
-//! Which file a thread is waiting for, from the system call it is in.
+//! Finds the file that a thread is waiting for, from the system call that it is in.
 //!
-//! `/proc/<pid>/task/<tid>/syscall` names the system call and its arguments: a descriptor, which `/proc/<pid>/fd`
-//! resolves, or a path in the process's memory. All of it needs the right to trace the process (the same user and no
-//! `kernel.yama.ptrace_scope` above 0, or root); where it is missing, or the thread is not in a system call, there is no
-//! answer. The thread goes on meanwhile, so an answer may belong to its next request.
+//! `/proc/<pid>/task/<tid>/syscall` shows the number of the system call and its arguments: a
+//! descriptor, which `/proc/<pid>/fd` resolves, or the address of a path in the process's memory.
+//! This requires the right to trace the process (the same user and `kernel.yama.ptrace_scope` 0, or
+//! root). Without that right, or if the thread is not in a system call, there is no result. The
+//! thread runs on meanwhile, so the result may belong to its next request.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,17 +12,17 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
-/// Longest path read from a process, with its NUL: the kernel's own limit.
+/// Maximum length of a path with its NUL, bytes: the kernel's PATH_MAX.
 const MAX_PATH: usize = 4096;
 
-/// Where a system call names its file.
+/// Arguments by which a system call names its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Names {
-    /// By a descriptor, the argument of this number.
+enum FileArgument {
+    /// A descriptor: the argument with this index.
     Fd(usize),
-    /// By a path, its first argument.
+    /// A path: the first argument.
     Path,
-    /// By a directory's descriptor and a path below it, its first two arguments.
+    /// A directory descriptor and a path relative to it: the first two arguments.
     At,
 }
 
@@ -30,7 +31,7 @@ pub(super) fn has_thread(pid: u32, tid: u32) -> bool {
     proc(pid, tid, "").exists()
 }
 
-/// The file of the system call that a thread is in; empty if that cannot be seen.
+/// The file of the system call that a thread is in; empty if it cannot be read.
 pub(super) fn of(pid: u32, tid: u32) -> Vec<u8> {
     find(pid, tid).unwrap_or_default()
 }
@@ -42,9 +43,9 @@ fn find(pid: u32, tid: u32) -> Option<Vec<u8>> {
         |name: String| Some(std::fs::read_link(proc(pid, tid, &name)).ok()?.into_os_string().into_vec());
     let fd = |fd: u64| link(format!("fd/{}", fd as i32));
     match names(number)? {
-        Names::Fd(argument) => fd(arguments[argument]),
-        Names::Path => join(|| link("cwd".into()), path_at(pid, tid, arguments[0])?),
-        Names::At => {
+        FileArgument::Fd(argument) => fd(arguments[argument]),
+        FileArgument::Path => join(|| link("cwd".into()), path_at(pid, tid, arguments[0])?),
+        FileArgument::At => {
             let directory = || match arguments[0] as i32 {
                 libc::AT_FDCWD => link("cwd".into()),
                 _ => fd(arguments[0]),
@@ -58,7 +59,8 @@ fn proc(pid: u32, tid: u32, name: &str) -> PathBuf {
     format!("/proc/{pid}/task/{tid}/{name}").into()
 }
 
-/// `number 0xarg …`, six arguments, stack and instruction pointer; `running` or `-1 …` outside of system calls.
+/// Parses `number 0xarg …`: six arguments, stack and instruction pointer. Outside of system calls
+/// the line is `running` or `-1 …`.
 fn parse(text: &str) -> Option<(i64, [u64; 6])> {
     let mut words = text.split_ascii_whitespace();
     let number = words.next()?.parse::<i64>().ok().filter(|number| *number >= 0)?;
@@ -73,13 +75,14 @@ fn parse(text: &str) -> Option<(i64, [u64; 6])> {
 fn path_at(pid: u32, tid: u32, address: u64) -> Option<Vec<u8>> {
     let memory = File::open(proc(pid, tid, "mem")).ok()?;
     let mut bytes = [0; MAX_PATH];
-    // Less than was asked for if the path is near the end of a mapping.
+    // A short read if the path is near the end of a mapping.
     let length = memory.read_at(&mut bytes, address).ok()?;
     let end = bytes[..length].iter().position(|byte| *byte == 0)?;
     Some(bytes[..end].to_vec())
 }
 
-/// A path below a directory; the directory itself if the path is empty, as `fstat` by way of `fstatat` has it.
+/// Resolves a path relative to a directory. An empty path is the directory itself, as in `fstatat`
+/// with `AT_EMPTY_PATH`.
 fn join(directory: impl FnOnce() -> Option<Vec<u8>>, path: Vec<u8>) -> Option<Vec<u8>> {
     if path.first() == Some(&b'/') {
         return Some(path);
@@ -92,7 +95,7 @@ fn join(directory: impl FnOnce() -> Option<Vec<u8>>, path: Vec<u8>) -> Option<Ve
     Some(joined.into_os_string().into_vec())
 }
 
-fn names(number: i64) -> Option<Names> {
+fn names(number: i64) -> Option<FileArgument> {
     use libc::{
         SYS_chdir, SYS_close, SYS_copy_file_range, SYS_dup, SYS_dup3, SYS_faccessat, SYS_faccessat2,
         SYS_fadvise64, SYS_fallocate, SYS_fchdir, SYS_fchmod, SYS_fchmodat, SYS_fchown, SYS_fchownat,
@@ -112,20 +115,22 @@ fn names(number: i64) -> Option<Names> {
         | SYS_sync_file_range | SYS_syncfs | SYS_ftruncate | SYS_fallocate | SYS_fadvise64 | SYS_dup
         | SYS_dup3 | SYS_fcntl | SYS_fstat | SYS_fstatfs | SYS_fchmod | SYS_fchown | SYS_fchdir
         | SYS_fgetxattr | SYS_fsetxattr | SYS_flistxattr | SYS_fremovexattr | SYS_getdents64 | SYS_flock
-        | SYS_ioctl | SYS_sendfile | SYS_copy_file_range | SYS_splice => Names::Fd(0),
-        SYS_mmap => Names::Fd(4),
+        | SYS_ioctl | SYS_sendfile | SYS_copy_file_range | SYS_splice => FileArgument::Fd(0),
+        SYS_mmap => FileArgument::Fd(4),
         SYS_chdir | SYS_truncate | SYS_statfs | SYS_getxattr | SYS_lgetxattr | SYS_setxattr
-        | SYS_lsetxattr | SYS_listxattr | SYS_llistxattr | SYS_removexattr | SYS_lremovexattr => Names::Path,
+        | SYS_lsetxattr | SYS_listxattr | SYS_llistxattr | SYS_removexattr | SYS_lremovexattr => {
+            FileArgument::Path
+        }
         SYS_openat | SYS_openat2 | SYS_newfstatat | SYS_statx | SYS_faccessat | SYS_faccessat2
         | SYS_mkdirat | SYS_mknodat | SYS_unlinkat | SYS_renameat | SYS_renameat2 | SYS_linkat
-        | SYS_readlinkat | SYS_fchmodat | SYS_fchownat | SYS_utimensat => Names::At,
-        other => return older(other),
+        | SYS_readlinkat | SYS_fchmodat | SYS_fchownat | SYS_utimensat => FileArgument::At,
+        other => return architecture_specific(other),
     })
 }
 
-/// Those that only some architectures have.
+/// System calls that only some architectures have.
 #[cfg(target_arch = "x86_64")]
-fn older(number: libc::c_long) -> Option<Names> {
+fn architecture_specific(number: libc::c_long) -> Option<FileArgument> {
     use libc::{
         SYS_access, SYS_chmod, SYS_chown, SYS_creat, SYS_dup2, SYS_futimesat, SYS_getdents, SYS_lchown,
         SYS_link, SYS_lstat, SYS_mkdir, SYS_mknod, SYS_open, SYS_readlink, SYS_rename, SYS_rmdir, SYS_stat,
@@ -135,15 +140,15 @@ fn older(number: libc::c_long) -> Option<Names> {
     match number {
         SYS_open | SYS_creat | SYS_stat | SYS_lstat | SYS_access | SYS_mkdir | SYS_rmdir | SYS_unlink
         | SYS_rename | SYS_link | SYS_readlink | SYS_chmod | SYS_chown | SYS_lchown | SYS_mknod
-        | SYS_utime | SYS_utimes => Some(Names::Path),
-        SYS_futimesat => Some(Names::At),
-        SYS_dup2 | SYS_getdents => Some(Names::Fd(0)),
+        | SYS_utime | SYS_utimes => Some(FileArgument::Path),
+        SYS_futimesat => Some(FileArgument::At),
+        SYS_dup2 | SYS_getdents => Some(FileArgument::Fd(0)),
         _ => None,
     }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn older(_: libc::c_long) -> Option<Names> {
+fn architecture_specific(_: libc::c_long) -> Option<FileArgument> {
     None
 }
 
@@ -154,7 +159,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn only_a_system_call_has_arguments() {
+    fn syscall_line_is_parsed_only_inside_a_call() {
         let line = "0 0x3 0x7f00 0x1000 0x0 0x0 0xffffffffffffff9c 0x7ffd 0x7f11\n";
         assert_eq!(parse(line), Some((0, [3, 0x7f00, 4096, 0, 0, u64::MAX - 99])));
         for other in ["running\n", "-1 0x7ffd 0x7f11\n", "", "0 0x3", "0 3 4 5 6 7 8 9 10"] {
@@ -163,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_joined_as_the_kernel_does() {
+    fn paths_are_joined_as_in_the_kernel() {
         let under = |path: &[u8]| join(|| Some(b"/data".to_vec()), path.to_vec());
         assert_eq!(under(b"/abs"), Some(b"/abs".to_vec()));
         assert_eq!(under(b"a/b"), Some(b"/data/a/b".to_vec()));
@@ -171,10 +176,10 @@ mod tests {
         assert_eq!(join(|| None, b"a".to_vec()), None);
     }
 
-    /// A child that waits in a system call on `fifo`, until it is dropped.
-    struct Waiting(std::process::Child);
+    /// A child that waits in a system call on `fifo`; killed on drop.
+    struct BlockedChild(std::process::Child);
 
-    impl Drop for Waiting {
+    impl Drop for BlockedChild {
         fn drop(&mut self) {
             let _ = self.0.kill();
             let _ = self.0.wait();
@@ -187,9 +192,9 @@ mod tests {
         assert!(made.success());
         let mut command = Command::new(program);
         command.args(arguments).current_dir(directory).stdin(Stdio::null()).stdout(Stdio::null());
-        let child = Waiting(command.spawn().unwrap());
+        let child = BlockedChild(command.spawn().unwrap());
         let mut found = Vec::new();
-        until("it waits", || {
+        until("the child blocks", || {
             found = of(child.0.id(), child.0.id());
             found.ends_with(b"fifo")
         });
@@ -197,16 +202,16 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_read_from_the_memory_of_who_waits_for_it() {
+    fn path_argument_is_read_from_process_memory() {
         let directory = tempfile::tempdir().unwrap();
         let found = waits_for(directory.path(), "cat", &["fifo"]);
         assert_eq!(found, directory.path().join("fifo").as_os_str().as_bytes());
     }
 
     #[test]
-    fn a_descriptor_is_resolved() {
+    fn descriptor_argument_is_resolved() {
         let directory = tempfile::tempdir().unwrap();
-        // Open for both, so that the open does not wait and the read does.
+        // Opened for reading and writing, so that the read blocks and not the open.
         let found = waits_for(directory.path(), "sh", &["-c", "exec cat <> fifo"]);
         assert_eq!(found, directory.path().join("fifo").as_os_str().as_bytes());
     }

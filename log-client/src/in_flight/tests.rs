@@ -1,14 +1,14 @@
 use super::*;
 use crate::clock::boottime_ns;
-use crate::segment::hand_made::HandMade;
+use crate::segment::builder::SegmentBuilder;
 use miot_proto::op::{posix, stdio};
-use miot_proto::segment::in_flight;
+use miot_proto::segment::{in_flight, lane as at};
 use proptest::prelude::*;
 use std::process::{Child, Command, Stdio};
 
 const NONCE: u64 = 0xabc;
 
-/// A process that waits, whose segment is made by hand.
+/// A waiting process with a hand-made segment.
 struct Producer {
     child: Child,
     dir: tempfile::TempDir,
@@ -21,17 +21,17 @@ impl Producer {
         Producer { child, dir: tempfile::tempdir().unwrap() }
     }
 
-    /// A segment of this process with one lane, whose thread is the process's only one.
-    fn segment(&self) -> HandMade {
-        let mut made = HandMade::with_lane(256);
+    /// A segment of this process with one lane, for its only thread.
+    fn segment(&self) -> SegmentBuilder {
+        let mut made = SegmentBuilder::with_lane(256);
         made.set(header::PID, self.child.id().into());
         made.set(header::NONCE, NONCE);
         made.set(header::CREATED_BOOT_NS, boottime_ns());
-        made.set_lane(0, lane::TID, self.child.id().into());
+        made.set_lane(0, at::TID, self.child.id().into());
         made
     }
 
-    fn list(&self, segment: &[u8]) -> Listing {
+    fn list(&self, segment: &[u8]) -> InFlightList {
         let name = format!("{}-{NONCE:016x}.seg", self.child.id());
         std::fs::write(self.dir.path().join(name), segment).unwrap();
         InFlightReader::open(self.dir.path()).unwrap().list(Duration::ZERO).unwrap()
@@ -45,7 +45,7 @@ impl Drop for Producer {
     }
 }
 
-fn show(made: &mut HandMade, at: usize, word: u64, [begin, handle, offset, length]: [u64; 4]) {
+fn show(made: &mut SegmentBuilder, place: usize, word: u64, [begin, handle, offset, length]: [u64; 4]) {
     let words = [
         (in_flight::REQUEST, word),
         (in_flight::BEGIN, begin),
@@ -53,7 +53,7 @@ fn show(made: &mut HandMade, at: usize, word: u64, [begin, handle, offset, lengt
         (in_flight::OFFSET, offset),
         (in_flight::LENGTH, length),
     ];
-    words.into_iter().for_each(|(offset, value)| made.set_lane(0, at + offset, value));
+    words.into_iter().for_each(|(offset, value)| made.set_lane(0, place + offset, value));
 }
 
 fn now() -> u64 {
@@ -61,21 +61,16 @@ fn now() -> u64 {
 }
 
 #[test]
-fn a_request_is_shown_with_its_file_and_what_encloses_it() {
+fn request_is_listed_with_file_and_parent() {
     let producer = Producer::new();
     let mut made = producer.segment();
     show(
         &mut made,
-        lane::IN_FLIGHT,
+        at::IN_FLIGHT,
         in_flight::word(posix::READ, 8, Some(0)),
         [now() - 2_000_000_000, 5, 4096, 512],
     );
-    show(
-        &mut made,
-        lane::ENCLOSING,
-        in_flight::word(stdio::FREAD, 7, None),
-        [now() - 3_000_000_000, 0, 1, 2],
-    );
+    show(&mut made, at::ENCLOSING, in_flight::word(stdio::FREAD, 7, None), [now() - 3_000_000_000, 0, 1, 2]);
     let listing = producer.list(&made.bytes);
     assert_eq!((listing.processes, listing.hidden, listing.unfit), (1, 0, 0));
     let [request] = &listing.requests[..] else { panic!("{listing:?}") };
@@ -83,23 +78,27 @@ fn a_request_is_shown_with_its_file_and_what_encloses_it() {
     assert_eq!((request.handle, request.offset, request.length), (Some(5), Some(4096), Some(512)));
     assert_eq!((&request.comm[..], &request.exe[..]), (&b"worker"[..], &b"/bin/app"[..]));
     assert!((2..60).contains(&request.age.as_secs()), "{:?}", request.age);
-    let outer = request.enclosing.as_ref().unwrap();
+    let outer = request.parent.as_ref().unwrap();
     assert_eq!((outer.op, outer.request), (stdio::FREAD, 7));
     assert!(outer.age > request.age);
 }
 
 #[test]
-fn what_has_ended_or_is_nobodys_is_not_shown() {
+fn ended_requests_and_dead_processes_are_not_listed() {
     let producer = Producer::new();
     let mut made = producer.segment();
     let word = in_flight::word(posix::READ, 1, Some(0));
-    show(&mut made, lane::IN_FLIGHT, word, [now(), 0, 0, 0]);
+    show(&mut made, at::IN_FLIGHT, word, [now(), 0, 0, 0]);
     let shown = producer.list(&made.bytes);
     assert_eq!(shown.requests.len(), 1);
-    assert_eq!((shown.requests[0].offset, shown.requests[0].length), (None, None), "no handle, no arguments");
+    assert_eq!(
+        (shown.requests[0].offset, shown.requests[0].length),
+        (None, None),
+        "without a handle there are no arguments"
+    );
 
-    let nothing = |change: &dyn Fn(&mut HandMade)| {
-        let mut made = HandMade::with_lane(256);
+    let nothing = |change: &dyn Fn(&mut SegmentBuilder)| {
+        let mut made = SegmentBuilder::with_lane(256);
         made.bytes = self::copy(&producer, word);
         change(&mut made);
         assert_eq!(producer.list(&made.bytes).requests, []);
@@ -107,29 +106,29 @@ fn what_has_ended_or_is_nobodys_is_not_shown() {
     nothing(&|made| made.push(0, 0, 10, b""));
     nothing(&|made| made.retire(0, 1));
     nothing(&|made| made.set(header::CLOSED, 1));
-    nothing(&|made| made.set_lane(0, lane::TID, 1));
-    // Made before the process started, so by another one of its number.
+    nothing(&|made| made.set_lane(0, at::TID, 1));
+    // Created before the process started, so by another process with this pid.
     nothing(&|made| made.set(header::CREATED_BOOT_NS, 0));
     nothing(&|made| made.set(header::PID, 1));
 }
 
 fn copy(producer: &Producer, word: u64) -> Vec<u8> {
     let mut made = producer.segment();
-    show(&mut made, lane::IN_FLIGHT, word, [now(), 0, 0, 0]);
+    show(&mut made, at::IN_FLIGHT, word, [now(), 0, 0, 0]);
     made.bytes
 }
 
 #[test]
-fn the_young_are_left_out_on_request_and_the_old_come_first() {
+fn requests_are_filtered_and_sorted_by_age() {
     let producer = Producer::new();
     let mut made = producer.segment();
     made.place(256);
     made.claim(1, 1);
-    made.set_lane(1, lane::TID, producer.child.id().into());
+    made.set_lane(1, at::TID, producer.child.id().into());
     let begin = now();
     show(
         &mut made,
-        lane::IN_FLIGHT,
+        at::IN_FLIGHT,
         in_flight::word(posix::READ, 1, Some(0)),
         [begin - 1_000_000_000, 0, 0, 0],
     );
@@ -137,7 +136,7 @@ fn the_young_are_left_out_on_request_and_the_old_come_first() {
         (in_flight::REQUEST, in_flight::word(posix::WRITE, 1, Some(0))),
         (in_flight::BEGIN, begin - 9_000_000_000),
     ] {
-        made.set_lane(1, lane::IN_FLIGHT + offset, value);
+        made.set_lane(1, at::IN_FLIGHT + offset, value);
     }
     let ops: Vec<_> = producer.list(&made.bytes).requests.iter().map(|request| request.op).collect();
     assert_eq!(ops, [posix::WRITE, posix::READ]);

@@ -1,30 +1,29 @@
-//! How the log-client is, told to the log-server about once a second, and what the log-server wants of it.
+//! Status reports to the log-server, about once a second, and commands from the log-server.
 
-mod desk;
+mod commands;
 mod metrics;
 mod pages;
-mod survey;
 
-pub(crate) use desk::{Answers, Desk};
+pub(crate) use commands::{CommandHandler, OutcomeQueue};
 pub(crate) use pages::pages;
-pub(crate) use survey::Survey;
 
 use crate::config::Config;
-use crate::config::recorded::{Layers, Ops, when_full_name};
-use crate::home::Control;
+use crate::config::recording::{Layers, Ops, when_full_name};
+use crate::directory::Control;
 use crate::spool::Spool;
+use crate::survey::Survey;
 use miot_proto::control::Settings;
 use miot_proto::status::{ExceptionStatus, MAX_REPORT, NodeReport, SettingsStatus, SpoolStatus};
-use miot_proto::steer::Scope;
+use miot_proto::command::Scope;
 use miot_proto::wire::Message;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A sweeper that has not surveyed for so long hangs.
-const HANGS_AFTER: Duration = Duration::from_secs(60);
+/// A sweeper that has not updated the survey for this long is considered hung.
+const HUNG_AFTER: Duration = Duration::from_secs(60);
 
-/// What is known of this log-client, for those who ask.
+/// Builds status reports.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     started: Instant,
@@ -33,9 +32,9 @@ pub(crate) struct Reporter {
     node_bytes: u64,
     spool_bytes: u64,
     survey: Arc<Mutex<Survey>>,
-    /// There is a connection.
+    /// A connection to the log-server exists.
     pub(crate) connected: AtomicBool,
-    /// There were so many.
+    /// Number of connections so far.
     pub(crate) connects: AtomicU64,
 }
 
@@ -59,19 +58,19 @@ impl Reporter {
         }
     }
 
-    /// True while the sweeper surveys; it does so once a second, unless it hangs.
-    pub(crate) fn sweeps(&self) -> bool {
-        lock(&self.survey).at.unwrap_or(self.started).elapsed() < HANGS_AFTER
+    /// True if the sweeper has updated the survey recently; it does so once a second.
+    pub(crate) fn is_sweeping(&self) -> bool {
+        lock(&self.survey).at.unwrap_or(self.started).elapsed() < HUNG_AFTER
     }
 
-    /// All of it.
+    /// Builds the full report.
     pub(crate) fn report(&self) -> NodeReport {
         let survey = lock(&self.survey).clone();
         let (reader, settings) = (self.control.reader(), self.control.settings());
         let exceptions = self.control.exceptions().into_iter().map(|exception| {
-            let processes = survey.segments.iter().filter(|known| match &exception.scope {
-                Scope::Job(job) => known.job == job.as_bytes(),
-                _ => Some(known.nonce) == exception.nonce,
+            let processes = survey.processes.iter().filter(|process| match &exception.scope {
+                Scope::Job(job) => process.job == job.as_bytes(),
+                _ => Some(process.nonce) == exception.nonce,
             });
             let (job, pid) = match &exception.scope {
                 Scope::Job(job) => (Some(job.clone()), None),
@@ -81,7 +80,7 @@ impl Reporter {
             let settings = SettingsStatus {
                 when_full: when_full_name(settings.when_full).to_owned(),
                 flight_recorder: settings.flight_recorder,
-                ..told(&exception.settings)
+                ..settings_status(&exception.settings)
             };
             ExceptionStatus { job, pid, processes: processes.count() as u64, settings }
         });
@@ -94,7 +93,7 @@ impl Reporter {
             events: survey.events,
             bytes: survey.bytes,
             sweeps: reader.sweeps,
-            processes: survey.segments.len() as u64,
+            processes: survey.processes.len() as u64,
             processes_seen: survey.processes_seen,
             lanes: survey.lanes,
             segment_bytes: survey.segment_bytes,
@@ -109,12 +108,16 @@ impl Reporter {
             losses: survey.losses(self.spool.given_up()),
             in_flight: survey.in_flight,
             oldest: survey.oldest(),
-            settings: SettingsStatus { snapshots: self.control.snapshots().done, ..told(&settings) },
+            settings: SettingsStatus {
+                snapshots: self.control.snapshots().done,
+                ..settings_status(&settings)
+            },
             exceptions,
         }
     }
 
-    /// As it goes to the log-server; with less in it, if it would be too long.
+    /// The report as a message, without the oldest requests if it would exceed [`MAX_REPORT`];
+    /// `None` if it is still too long.
     pub(crate) fn message(&self) -> Option<Message> {
         let mut report = self.report();
         let mut status = serde_json::to_vec(&report).ok()?;
@@ -126,8 +129,8 @@ impl Reporter {
     }
 }
 
-/// Settings in the words of `miot ctl set`.
-fn told(settings: &Settings) -> SettingsStatus {
+/// Settings in the notation of `miot ctl set`.
+fn settings_status(settings: &Settings) -> SettingsStatus {
     SettingsStatus {
         enabled: settings.enabled,
         layers: Layers(settings.layers).to_string(),

@@ -1,4 +1,5 @@
-//! What the log-client answers over HTTP: numbers and health, no names. Everything else is the log-server's to tell.
+//! HTTP pages of the log-client: metrics and health, without names. All other pages are served by
+//! the log-server.
 
 use super::{Reporter, metrics};
 use axum::Router;
@@ -7,15 +8,15 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use miot_monitoring::{Pages, exposition};
+use miot_daemon::{Pages, exposition};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// | path | answer |
 /// |---|---|
-/// | `/healthz` | 200 while the sweeper sweeps, 503 if it hangs |
-/// | `/readyz` | 200 while there is a connection with the log-server, 503 if not |
-/// | `/metrics` | numbers for Prometheus |
+/// | `/healthz` | 200 while the sweeper runs, 503 if it hangs |
+/// | `/readyz` | 200 while the log-server is connected, 503 otherwise |
+/// | `/metrics` | metrics in the Prometheus text format |
 pub(crate) fn pages(reporter: &Arc<Reporter>) -> Pages {
     let open = Router::new()
         .route("/healthz", get(healthz))
@@ -26,16 +27,16 @@ pub(crate) fn pages(reporter: &Arc<Reporter>) -> Pages {
 }
 
 async fn healthz(State(reporter): State<Arc<Reporter>>) -> (StatusCode, &'static str) {
-    match reporter.sweeps() {
+    match reporter.is_sweeping() {
         true => (StatusCode::OK, "ok\n"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "the sweeper hangs\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "the sweeper is hung\n"),
     }
 }
 
 async fn readyz(State(reporter): State<Arc<Reporter>>) -> (StatusCode, &'static str) {
     match reporter.connected.load(Relaxed) {
         true => (StatusCode::OK, "ready\n"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "there is no connection with the log-server\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not connected to the log-server\n"),
     }
 }
 

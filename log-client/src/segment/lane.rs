@@ -1,7 +1,8 @@
-//! One entry of a lane table: its life.
+//! State machine of one lane table entry.
 //!
-//! Everything read from the segment is checked before use; what makes no sense costs the producer its
-//! lane (quarantine) and nobody else anything. Reader's orders, in pairs with `miot_tracer`'s `lane`:
+//! Everything read from the segment is checked before use. Invalid data costs the producer its lane
+//! (quarantine) and affects no other lane. Memory orders of the reader, paired with those of
+//! `miot_tracer`'s `lane`:
 //!
 //! | here | pairs with |
 //! |---|---|
@@ -11,11 +12,11 @@
 //! | `STATE` is read, `fence(Acquire)`, the entry is read again | claim and retire: identity or last tail, then `STATE` (release) |
 //! | last copy, `DRAINED` is written | reuse: `DRAINED` (acquire), then the lane is claimed again |
 
-use super::cut_off;
-use super::drain::Open;
+use super::drain::OpenLane;
+use super::interrupted;
 use super::memory::{Memory, word};
 use super::records::Progress;
-use super::{Round, Tally};
+use super::{SweepContext, Tally};
 use crate::facts::Fact;
 use crate::watermark::SafeTime;
 use miot_proto::event::SLOT_BYTES;
@@ -25,118 +26,115 @@ use miot_proto::segment::{
 use miot_proto::wire::{ProcessKey, Stream, StreamEnd, StreamKey};
 use std::sync::atomic::{Ordering::Acquire, fence};
 
-/// What the log-client knows of one lane.
+/// State of one lane in the log-client.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    life: Life,
+    phase: Phase,
 }
 
 #[derive(Debug, Default)]
-enum Life {
-    /// Never used as far as was seen.
+enum Phase {
+    /// Not used so far.
     #[default]
     Fresh,
     /// Being read.
-    Open(Open),
-    /// This incarnation is over; the next one is awaited. `owed`: what is to be written to the segment once its end is
-    /// where it outlives this log-client.
+    Open(OpenLane),
+    /// This incarnation has ended; the next one is awaited. `owed`: the words to be written to the
+    /// segment once the stream's end is in the spool.
     Ended { incarnation: u32, owed: Option<[u64; 3]> },
-    /// It made no sense. Not read again: a correct producer cannot get here.
+    /// Invalid. Not read again: a correct producer cannot get here.
     Quarantined,
 }
 
-/// Why a stream ends.
+/// Reason why a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Closing {
-    /// Nothing more comes; what the lane shows in flight will never complete.
-    Over,
-    /// The log-client stops: what is left in the lane is no loss, the next one reads it.
-    Stopped,
-    /// It is not read any more: what is left in it is lost.
-    GivenUp,
+pub(crate) enum EndReason {
+    /// No more records follow; requests that the lane shows in flight will never complete.
+    Finished,
+    /// The log-client stops: records left in the lane are not lost, the next log-client reads them.
+    ReaderStopped,
+    /// The lane is quarantined: records left in it are lost.
+    Quarantined,
 }
 
 /// A private copy of a lane table entry.
 pub(super) type Entry = [u8; LANE_BYTES];
 
-/// A lane broke the rules.
-pub(super) struct Broken(pub(super) &'static str);
+/// A lane violates the rules, with the reason.
+pub(super) struct LaneViolation(pub(super) &'static str);
 
-/// Whose lane it is.
+/// A lane's position and its process.
 #[derive(Clone, Copy)]
-pub(super) struct Owner<'a> {
+pub(super) struct LaneOwner<'a> {
     pub(super) memory: &'a dyn Memory,
     pub(super) key: ProcessKey,
     pub(super) clock: Clock,
     pub(super) lane: usize,
-    /// When the segment was made, raw ticks, by its own account.
+    /// Creation time of the segment according to its producer, raw ticks.
     pub(super) created: u64,
-    /// Dead producers write nothing more: their marks mean nothing.
+    /// A dead producer writes nothing more: marks of its lanes have no meaning.
     pub(super) dead: bool,
 }
 
-impl Owner<'_> {
+impl LaneOwner<'_> {
     pub(super) fn word_at(&self, word: usize) -> u64 {
         (HEADER_BYTES + self.lane * LANE_BYTES + word) as u64
     }
 
-    pub(super) fn read_word(&self, word: usize) -> Result<u64, Broken> {
+    pub(super) fn read_word(&self, word: usize) -> Result<u64, LaneViolation> {
         let mut bytes = [0; 8];
-        self.memory.read(self.word_at(word), &mut bytes).map_err(|_| Broken("the lane table is cut off"))?;
+        self.memory
+            .read(self.word_at(word), &mut bytes)
+            .map_err(|_| LaneViolation("lane table truncated"))?;
         Ok(u64::from_le_bytes(bytes))
     }
 
     /// Writes the words from `HEAD` on, all at once.
-    pub(super) fn write(&self, from_head: &[u64; 3]) -> Result<(), Broken> {
+    pub(super) fn write(&self, from_head: &[u64; 3]) -> Result<(), LaneViolation> {
         const _: () = assert!(at::DRAINED == at::HEAD + 8 && at::NEXT == at::HEAD + 16);
         let written = self.memory.write_words(self.word_at(at::HEAD), from_head);
-        written.map_err(|_| Broken("the lane table is cut off"))
+        written.map_err(|_| LaneViolation("lane table truncated"))
     }
 
-    /// Reads the entry again, now that its state has been seen.
-    fn reread(&self) -> Result<Entry, Broken> {
+    /// Reads the entry again, after its state was read.
+    fn reread(&self) -> Result<Entry, LaneViolation> {
         fence(Acquire);
         let mut entry = [0; LANE_BYTES];
-        self.memory.read(self.word_at(0), &mut entry).map_err(|_| Broken("the lane table is cut off"))?;
+        self.memory.read(self.word_at(0), &mut entry).map_err(|_| LaneViolation("lane table truncated"))?;
         fence(Acquire);
         Ok(entry)
     }
 }
 
 impl Lane {
-    /// Looks at the lane as copied in `entry`, and drains it.
+    /// Processes the lane as copied in `entry`, and drains it.
     pub(super) fn sweep(
         &mut self,
         entry: &[u8],
-        owner: &Owner<'_>,
-        round: &mut Round<'_>,
+        owner: &LaneOwner<'_>,
+        context: &mut SweepContext<'_>,
         tally: &mut Tally,
     ) {
-        if matches!(self.life, Life::Quarantined) {
+        if matches!(self.phase, Phase::Quarantined) {
             return;
         }
-        if let Err(Broken(reason)) = self.try_sweep(entry, owner, round, tally) {
+        if let Err(LaneViolation(reason)) = self.try_sweep(entry, owner, context, tally) {
             tally.violations += 1;
-            tracing::warn!(
-                pid = owner.key.pid,
-                lane = owner.lane,
-                reason,
-                "a lane breaks the rules of the segment: it is not read any more"
-            );
-            self.close(entry, Closing::GivenUp, owner, round, tally);
-            self.life = Life::Quarantined;
+            tracing::warn!(pid = owner.key.pid, lane = owner.lane, reason, "lane quarantined");
+            self.close(entry, EndReason::Quarantined, owner, context, tally);
+            self.phase = Phase::Quarantined;
         }
     }
 
     /// True while its stream has not ended.
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.life, Life::Open(_))
+        matches!(self.phase, Phase::Open(_))
     }
 
-    /// What this lane promises; `None` if nothing more can come from it without a new claim.
+    /// Safe time of the lane; `None` if no more records can come from it without a new claim.
     pub(super) fn safe(&self) -> Option<SafeTime> {
-        match &self.life {
-            Life::Open(open) => Some(open.progress.safe),
+        match &self.phase {
+            Phase::Open(open) => Some(open.progress.safe),
             _ => None,
         }
     }
@@ -145,21 +143,23 @@ impl Lane {
     pub(super) fn close(
         &mut self,
         entry: &[u8],
-        why: Closing,
-        owner: &Owner<'_>,
-        round: &mut Round<'_>,
+        reason: EndReason,
+        owner: &LaneOwner<'_>,
+        context: &mut SweepContext<'_>,
         tally: &mut Tally,
     ) {
-        let Life::Open(open) = &mut self.life else { return };
+        let Phase::Open(open) = &mut self.phase else { return };
         let seen = open.progress.seen();
         let mut attempts = word(entry, at::ATTEMPTS).max(seen);
-        match why {
-            Closing::Over => attempts = cut_off::deliver(open, entry, attempts, owner, round, tally),
-            Closing::Stopped if word(entry, at::TAIL) >> 1 > open.head => attempts = seen,
-            Closing::Stopped | Closing::GivenUp => {}
+        match reason {
+            EndReason::Finished => {
+                attempts = interrupted::deliver(open, entry, attempts, owner, context, tally)
+            }
+            EndReason::ReaderStopped if word(entry, at::TAIL) >> 1 > open.head => attempts = seen,
+            EndReason::ReaderStopped | EndReason::Quarantined => {}
         }
-        let now = round.clocks.of(owner.clock).time((round.latest)(owner.clock));
-        round.sink.send(Fact::StreamEnd(StreamEnd {
+        let now = context.clocks.of(owner.clock).time((context.latest)(owner.clock));
+        context.sink.send(Fact::StreamEnd(StreamEnd {
             stream: open.stream,
             attempts,
             after: open.sent,
@@ -168,97 +168,98 @@ impl Lane {
             filtered: word(entry, at::FILTERED),
             time: now.max(open.progress.safe.time()),
         }));
-        self.life = Life::Ended { incarnation: open.incarnation, owed: None };
+        self.phase = Phase::Ended { incarnation: open.incarnation, owed: None };
     }
 
     fn try_sweep(
         &mut self,
         entry: &[u8],
-        owner: &Owner<'_>,
-        round: &mut Round<'_>,
+        owner: &LaneOwner<'_>,
+        context: &mut SweepContext<'_>,
         tally: &mut Tally,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), LaneViolation> {
         let state = word(entry, at::STATE);
         let incarnation = (state >> 32) as u32;
-        let state = LaneState::from_number(state as u32).ok_or(Broken("its state is unknown"))?;
-        let is_new = match (&self.life, state) {
-            (Life::Fresh, LaneState::Free) => return Ok(()),
-            (_, LaneState::Free) => return Err(Broken("it went back to free")),
-            (Life::Open(open), _) if open.incarnation != incarnation => {
-                return Err(Broken("it was claimed again before it was drained"));
+        let state = LaneState::from_number(state as u32).ok_or(LaneViolation("unknown state"))?;
+        let is_new = match (&self.phase, state) {
+            (Phase::Fresh, LaneState::Free) => return Ok(()),
+            (_, LaneState::Free) => return Err(LaneViolation("returned to the state free")),
+            (Phase::Open(open), _) if open.incarnation != incarnation => {
+                return Err(LaneViolation("claimed again before it was drained"));
             }
-            (Life::Open(_), _) => false,
-            (Life::Ended { incarnation: ended, .. }, _) if *ended == incarnation => {
-                return self.settle(owner, round);
+            (Phase::Open(_), _) => false,
+            (Phase::Ended { incarnation: ended, .. }, _) if *ended == incarnation => {
+                return self.release(owner, context);
             }
             _ => true,
         };
-        if is_new && !self.open(incarnation, owner, round, tally)? {
+        if is_new && !self.open(incarnation, owner, context, tally)? {
             return Ok(());
         }
-        let Life::Open(open) = &mut self.life else { return Ok(()) };
+        let Phase::Open(open) = &mut self.phase else { return Ok(()) };
         if state == LaneState::Claimed {
-            open.drain(entry, false, owner, round, tally)?;
+            open.drain(entry, false, owner, context, tally)?;
             return Ok(());
         }
-        // The tail may have been copied before the state: only now is it known to be the last.
+        // The tail may have been copied before the state: only now is it known to be final.
         let entry = owner.reread()?;
-        if open.drain(&entry, true, owner, round, tally)? {
+        if open.drain(&entry, true, owner, context, tally)? {
             let last = [open.head, u64::from(incarnation), open.progress.next_attempt];
-            self.close(&entry, Closing::Over, owner, round, tally);
-            self.life = Life::Ended { incarnation, owed: Some(last) };
-            self.settle(owner, round)?;
+            self.close(&entry, EndReason::Finished, owner, context, tally);
+            self.phase = Phase::Ended { incarnation, owed: Some(last) };
+            self.release(owner, context)?;
         }
         Ok(())
     }
 
-    /// Lets the lane be used again, once the end of its stream is written.
-    fn settle(&mut self, owner: &Owner<'_>, round: &Round<'_>) -> Result<(), Broken> {
-        match &mut self.life {
-            Life::Ended { owed, .. } if round.sink.is_written() => {
+    /// Releases the lane for reuse, once the end of its stream is written.
+    fn release(&mut self, owner: &LaneOwner<'_>, context: &SweepContext<'_>) -> Result<(), LaneViolation> {
+        match &mut self.phase {
+            Phase::Ended { owed, .. } if context.sink.is_written() => {
                 owed.take().map_or(Ok(()), |last| owner.write(&last))
             }
             _ => Ok(()),
         }
     }
 
-    /// Takes up an incarnation. False: not now, or nothing to take up.
+    /// Opens an incarnation. Returns false if it must wait, or if there is nothing to open.
     fn open(
         &mut self,
         incarnation: u32,
-        owner: &Owner<'_>,
-        round: &mut Round<'_>,
+        owner: &LaneOwner<'_>,
+        context: &mut SweepContext<'_>,
         tally: &mut Tally,
-    ) -> Result<bool, Broken> {
-        if round.streams_until.wrapping_sub(*round.streams).cast_signed() <= 0 {
-            // There are as many as a node may have: later.
-            tally.rest = true;
+    ) -> Result<bool, LaneViolation> {
+        if context.streams_until.wrapping_sub(*context.streams).cast_signed() <= 0 {
+            // The node has the maximum number of streams: retry later.
+            tally.unfinished = true;
             return Ok(false);
         }
         let entry = owner.reread()?;
         let state = word(&entry, at::STATE);
         if (state >> 32) as u32 != incarnation {
-            // The previous log-client had drained it, so the producer may claim it at any time: the next sweep opens it.
+            // The previous log-client had drained it, so the producer may claim it at any time: the
+            // next sweep opens it.
             return match word(&entry, at::DRAINED) == u64::from(incarnation) {
                 true => Ok(false),
-                false => Err(Broken("it was claimed again before it was drained")),
+                false => Err(LaneViolation("claimed again before it was drained")),
             };
         }
         if state as u32 == LaneState::Retired as u32 && word(&entry, at::DRAINED) == u64::from(incarnation) {
-            // By the log-client before us.
-            self.life = Life::Ended { incarnation, owed: None };
+            // The previous log-client drained it.
+            self.phase = Phase::Ended { incarnation, owed: None };
             return Ok(false);
         }
         let (slots_at, slots) = geometry(&entry, owner.memory.size())?;
         let (start, head, tail) =
             (word(&entry, at::START), word(&entry, at::HEAD), word(&entry, at::TAIL) >> 1);
-        if !(start..=tail).contains(&head) || (tail - head > slots && !(round.overwrites)()) {
-            return Err(Broken("its cursors make no sense"));
+        if !(start..=tail).contains(&head) || (tail - head > slots && !(context.overwrites)()) {
+            return Err(LaneViolation("inconsistent cursors"));
         }
-        let stream = round.next_stream();
+        let stream = context.next_stream();
         let comm = &entry[at::COMM..at::COMM + 16];
         let comm = &comm[..comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len())];
-        round.sink.send(Fact::Stream(Stream {
+        context.sink.send(Fact::Stream(Stream {
             number: stream,
             key: StreamKey { process: owner.key, lane: owner.lane as u32, incarnation },
             tid: word(&entry, at::TID) as u32,
@@ -269,9 +270,9 @@ impl Lane {
             head - start,
             word(&entry, at::LOST_FULL),
             word(&entry, at::NEXT),
-            SafeTime::new(round.watermark),
+            SafeTime::new(context.watermark),
         );
-        self.life = Life::Open(Open {
+        self.phase = Phase::Open(OpenLane {
             stream,
             incarnation,
             slots_at,
@@ -280,24 +281,24 @@ impl Lane {
             oldest: 0,
             drained: word(&entry, at::DRAINED),
             sent: progress.seen(),
-            owed: false,
+            unreleased: false,
             progress,
             goal: None,
-            last: None,
-            nonsense: 0,
+            tail_at_death: None,
+            invalid_records: 0,
         });
         Ok(true)
     }
 }
 
-/// Where the slots are, checked against the rules and the file.
-fn geometry(entry: &Entry, file: u64) -> Result<(u64, u64), Broken> {
+/// Offset and number of the slots, checked against the rules and the size of the file.
+fn geometry(entry: &Entry, file: u64) -> Result<(u64, u64), LaneViolation> {
     let (slots_at, slots) = (word(entry, at::SLOTS_AT), word(entry, at::SLOTS));
     let end = slots.checked_mul(SLOT_BYTES as u64).and_then(|bytes| slots_at.checked_add(bytes));
-    let sound = (MIN_LANE_SLOTS..=MAX_LANE_SLOTS).contains(&slots)
+    let is_valid = (MIN_LANE_SLOTS..=MAX_LANE_SLOTS).contains(&slots)
         && slots.is_power_of_two()
         && slots_at.is_multiple_of(SLOT_BYTES as u64)
         && slots_at >= SLOTS_OFFSET as u64
         && end.is_some_and(|end| end <= file);
-    if sound { Ok((slots_at, slots)) } else { Err(Broken("its slots lie outside the segment")) }
+    if is_valid { Ok((slots_at, slots)) } else { Err(LaneViolation("slots outside the segment")) }
 }

@@ -1,9 +1,10 @@
-//! Whether anybody else has a file open or mapped.
+//! Checks whether another process has a file open or mapped.
 //!
-//! The kernel grants a write lease (fcntl(2), `F_SETLEASE`) only if no other open file description of the file is
-//! left, and a mapping keeps the one it was made with. A producer has its segment mapped from its creation to the
-//! end of its process image, in whatever namespace that runs, and a forked child does not inherit the mapping. So
-//! the answer tells whether the producer lives, whatever its number, the bytes of the segment and `/proc` say.
+//! The kernel grants a write lease (fcntl(2), `F_SETLEASE`) only if no other open file description
+//! of the file is left, and a mapping keeps its own. A producer has its segment mapped from its
+//! creation to the end of its process image, in any namespace, and a forked child does not inherit
+//! the mapping. So the result shows whether the producer lives, independent of its pid, the bytes
+//! of the segment and `/proc`.
 
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,11 +12,12 @@ use std::os::fd::{AsFd, AsRawFd};
 /// `F_SETSIG` of fcntl(2), the same on all architectures.
 const F_SETSIG: libc::c_int = 10;
 
-/// True if somebody else has the file of this descriptor, which must be open for writing, open or mapped. `None`:
-/// it is not ours to ask (another user's file without `CAP_LEASE`), or the file system has no leases.
+/// True if another open file description or mapping of the file exists. The descriptor must be open
+/// for writing. `None` if this process may not ask (another user's file without `CAP_LEASE`), or if
+/// the file system has no leases.
 pub(super) fn is_held(file: impl AsFd) -> Option<bool> {
-    // Whoever opens the file while we have the lease makes the kernel send us a signal: not SIGIO, which would end
-    // this process, but one that is ignored unless somebody wants it.
+    // If a process opens the file during the lease, the kernel sends a signal. Not SIGIO, which
+    // would end this process, but one that is ignored by default.
     fcntl(&file, F_SETSIG, libc::SIGURG).ok()?;
     match fcntl(&file, libc::F_SETLEASE, libc::F_WRLCK) {
         Ok(()) => {
@@ -28,7 +30,9 @@ pub(super) fn is_held(file: impl AsFd) -> Option<bool> {
 }
 
 fn fcntl(file: &impl AsFd, command: libc::c_int, argument: libc::c_int) -> Result<(), Errno> {
-    // SAFETY: the descriptor is open as long as it is borrowed; these commands take an integer and touch no memory.
+    // SAFETY:
+    // - the descriptor is open as long as it is borrowed;
+    // - these commands take an integer argument and access no memory.
     let answer = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, argument) };
     if answer == -1 { Err(last_error()) } else { Ok(()) }
 }
@@ -44,7 +48,7 @@ mod tests {
     use std::fs::File;
 
     #[test]
-    fn a_file_is_held_as_long_as_it_is_open_or_mapped_elsewhere() {
+    fn file_is_held_while_open_or_mapped_elsewhere() {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, [0; 4096]).unwrap();
@@ -53,7 +57,9 @@ mod tests {
         assert_eq!(is_held(&ours), Some(false));
         let theirs = open();
         assert_eq!(is_held(&ours), Some(true));
-        // SAFETY: a new mapping at an address the kernel chooses, not touched and unmapped below.
+        // SAFETY:
+        // - a new mapping at an address that the kernel chooses overlaps nothing;
+        // - it is not accessed, and unmapped below.
         let mapped = unsafe {
             let null = std::ptr::null_mut();
             rustix::mm::mmap(null, 4096, ProtFlags::READ, MapFlags::SHARED, &theirs, 0).unwrap()
@@ -62,7 +68,7 @@ mod tests {
         assert_eq!(is_held(&ours), Some(true), "mapped");
         std::fs::remove_file(&path).unwrap();
         assert_eq!(is_held(&ours), Some(true), "without a name");
-        // SAFETY: exactly the mapping made above.
+        // SAFETY: unmaps exactly the mapping made above.
         unsafe { rustix::mm::munmap(mapped, 4096).unwrap() };
         assert_eq!(is_held(&ours), Some(false));
     }

@@ -1,4 +1,4 @@
-//! Access to the bytes of a segment, which another process may write, truncate or scribble over at any time.
+//! Access to the bytes of a segment, which another process may write or truncate at any time.
 
 use super::lease;
 use rustix::fs::Stat;
@@ -7,27 +7,28 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// The bytes of a segment.
 ///
-/// Implementations copy: no reference into shared memory is ever formed, and a segment that was truncated
-/// is a [`Short`] and not a signal.
+/// Implementations copy: no reference into shared memory is ever formed, and a truncated segment
+/// causes [`OutOfBounds`] and no signal.
 pub(crate) trait Memory {
-    /// Fills `buffer` from `at` on.
-    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Short>;
-    /// Writes one word. Everything read before is read before the word is visible.
-    fn write_word(&self, at: u64, value: u64) -> Result<(), Short>;
-    /// Writes some words of one page. A segment file has all of them or none, whenever the writer is killed.
-    fn write_words(&self, at: u64, values: &[u64]) -> Result<(), Short> {
+    /// Fills `buffer` from offset `at` on.
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), OutOfBounds>;
+    /// Writes one word. All earlier reads precede the visibility of the word.
+    fn write_word(&self, at: u64, value: u64) -> Result<(), OutOfBounds>;
+    /// Writes some words of one page. A segment file gets all of them or none, whenever the writer
+    /// is killed.
+    fn write_words(&self, at: u64, values: &[u64]) -> Result<(), OutOfBounds> {
         (at..).step_by(8).zip(values).try_for_each(|(at, value)| self.write_word(at, *value))
     }
-    /// Size in bytes, now.
+    /// Current size in bytes.
     fn size(&self) -> u64;
 }
 
-/// Most words written at once.
-const MOST_WORDS: usize = 4;
+/// Maximum number of words per write.
+const MAX_WORDS: usize = 4;
 
-/// The bytes asked for are not there (any more).
+/// The requested bytes do not exist, or no longer exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Short;
+pub(crate) struct OutOfBounds;
 
 /// A segment file.
 #[derive(Debug)]
@@ -38,7 +39,8 @@ impl SegmentFile {
         SegmentFile(file)
     }
 
-    /// True as long as its producer, or anybody else, has it mapped or open. `None` if that cannot be known.
+    /// True as long as its producer, or another process, has it mapped or open. `None` if that
+    /// cannot be determined.
     pub(crate) fn is_held(&self) -> Option<bool> {
         lease::is_held(&self.0)
     }
@@ -49,7 +51,7 @@ impl SegmentFile {
     }
 }
 
-/// The memory that a file takes.
+/// Memory that a file takes, bytes.
 pub(crate) fn memory_of(stat: &Stat) -> u64 {
     /// Unit of `st_blocks`.
     const BLOCK: u64 = 512;
@@ -57,26 +59,26 @@ pub(crate) fn memory_of(stat: &Stat) -> u64 {
 }
 
 impl Memory for SegmentFile {
-    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Short> {
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), OutOfBounds> {
         let mut done = 0;
         while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
             match rustix::io::pread(self.0.as_fd(), rest, at.saturating_add(done as u64)) {
-                Ok(0) => return Err(Short),
+                Ok(0) => return Err(OutOfBounds),
                 Ok(n) => done += n,
                 Err(Errno::INTR) => {}
-                Err(_) => return Err(Short),
+                Err(_) => return Err(OutOfBounds),
             }
         }
         Ok(())
     }
 
-    fn write_word(&self, at: u64, value: u64) -> Result<(), Short> {
+    fn write_word(&self, at: u64, value: u64) -> Result<(), OutOfBounds> {
         self.write_words(at, &[value])
     }
 
-    fn write_words(&self, at: u64, values: &[u64]) -> Result<(), Short> {
-        let mut bytes = [0; 8 * MOST_WORDS];
-        let bytes = bytes.get_mut(..8 * values.len()).ok_or(Short)?;
+    fn write_words(&self, at: u64, values: &[u64]) -> Result<(), OutOfBounds> {
+        let mut bytes = [0; 8 * MAX_WORDS];
+        let bytes = bytes.get_mut(..8 * values.len()).ok_or(OutOfBounds)?;
         bytes
             .chunks_exact_mut(8)
             .zip(values)
@@ -85,7 +87,7 @@ impl Memory for SegmentFile {
             match rustix::io::pwrite(self.0.as_fd(), bytes, at) {
                 Ok(written) if written == bytes.len() => return Ok(()),
                 Err(Errno::INTR) => {}
-                _ => return Err(Short),
+                _ => return Err(OutOfBounds),
             }
         }
     }
@@ -98,12 +100,12 @@ impl Memory for SegmentFile {
 /// A segment in private memory.
 #[cfg(test)]
 #[derive(Debug)]
-pub(crate) struct Bytes(std::cell::RefCell<Vec<u8>>);
+pub(crate) struct VecMemory(std::cell::RefCell<Vec<u8>>);
 
 #[cfg(test)]
-impl Bytes {
-    pub(crate) fn new(bytes: Vec<u8>) -> Bytes {
-        Bytes(bytes.into())
+impl VecMemory {
+    pub(crate) fn new(bytes: Vec<u8>) -> VecMemory {
+        VecMemory(bytes.into())
     }
 
     pub(crate) fn edit(&self, change: impl FnOnce(&mut Vec<u8>)) {
@@ -112,19 +114,19 @@ impl Bytes {
 }
 
 #[cfg(test)]
-impl Memory for Bytes {
-    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Short> {
+impl Memory for VecMemory {
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), OutOfBounds> {
         let bytes = self.0.borrow();
-        let at = usize::try_from(at).map_err(|_| Short)?;
-        let part = bytes.get(at..).and_then(|rest| rest.get(..buffer.len())).ok_or(Short)?;
+        let at = usize::try_from(at).map_err(|_| OutOfBounds)?;
+        let part = bytes.get(at..).and_then(|rest| rest.get(..buffer.len())).ok_or(OutOfBounds)?;
         buffer.copy_from_slice(part);
         Ok(())
     }
 
-    fn write_word(&self, at: u64, value: u64) -> Result<(), Short> {
+    fn write_word(&self, at: u64, value: u64) -> Result<(), OutOfBounds> {
         let mut bytes = self.0.borrow_mut();
-        let at = usize::try_from(at).map_err(|_| Short)?;
-        let part = bytes.get_mut(at..).and_then(|rest| rest.get_mut(..8)).ok_or(Short)?;
+        let at = usize::try_from(at).map_err(|_| OutOfBounds)?;
+        let part = bytes.get_mut(at..).and_then(|rest| rest.get_mut(..8)).ok_or(OutOfBounds)?;
         part.copy_from_slice(&value.to_le_bytes());
         Ok(())
     }

@@ -1,86 +1,88 @@
-//! One segment, read without trust.
+//! Reads one segment without trusting its content.
 //!
-//! A segment is the shared memory of one traced process ([`miot_proto::segment`]). It is read by copying
-//! ([`memory`]), so that no write and no truncation by its producer can raise a signal here or change what
-//! was checked. Whatever its bytes say, a sweep ends after bounded work and without a panic; nonsense is
-//! counted as a violation and quarantines the lane.
+//! A segment is the shared memory of one traced process ([`miot_proto::segment`]). It is read by
+//! copying ([`memory`]), so that no write and no truncation by its producer can raise a signal here
+//! or change data after it was checked. Whatever its bytes are, a sweep ends after bounded work and
+//! without a panic. Invalid data is counted as a violation and quarantines the lane.
 //!
-//! `HEAD` is written only after the records were handed to the sink, which has written them to the spool. A
-//! log-client that is killed between the two is followed by one that reads the same records again, and the
-//! log-server knows them by stream and attempt number.
+//! `HEAD` is written only after the records were passed to the sink, which has written them to the
+//! spool. If a log-client is killed between the two, the next one reads the same records again, and
+//! the log-server recognizes them by stream and attempt number.
 
-mod cut_off;
 mod drain;
 mod header;
+mod in_flight_entry;
+mod interrupted;
 mod lane;
 mod lease;
 mod memory;
 mod records;
-mod shown;
+mod survey;
 
 #[cfg(test)]
-pub(crate) mod hand_made;
+pub(crate) mod builder;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use header::{Header, Unfit};
+pub(crate) use header::{Header, HeaderError};
+pub(crate) use in_flight_entry::{InFlightEntry, LaneRequests};
+pub(crate) use lane::EndReason;
 #[cfg(test)]
-pub(crate) use memory::Bytes;
-pub(crate) use memory::{Memory, SegmentFile, Short, memory_of, word};
-pub(crate) use shown::Shown;
+pub(crate) use memory::VecMemory;
+pub(crate) use memory::{Memory, OutOfBounds, SegmentFile, memory_of, word};
 
 use crate::clock::{Clocks, Now};
 use crate::facts::{Fact, Sink};
-use crate::report::Survey;
 use crate::watermark::SLACK_NS;
-use lane::{Closing, Lane, Owner};
+use lane::{Lane, LaneOwner};
 use miot_proto::batch::Columns;
 use miot_proto::segment::{Clock, HEADER_BYTES, LANE_BYTES, MAX_LANES, header as at};
 use miot_proto::wire::{Process, ProcessKey, ProcessLoss};
 use std::sync::atomic::{Ordering::Acquire, fence};
 
-/// The words of the header that change: up to and including `CLOSED`.
+/// Bytes of the header with its variable words: up to and including `CLOSED`.
 const COUNTERS: usize = 128;
 
-/// Where the entries begin in a copy of the segment that begins with the word `LANES`.
+/// Offset of the lane entries in a copy of the segment that begins with the word `LANES`.
 const ENTRIES: usize = HEADER_BYTES - at::LANES;
 
-/// Violations after which a segment is not read any more: looking at nonsense takes time from the others.
-const MOST_VIOLATIONS: u64 = 100_000;
+/// Violations after which a segment is not read any more: examining invalid data takes time from
+/// the other segments.
+const MAX_VIOLATIONS: u64 = 100_000;
 
-/// What a sweep works with.
-pub(crate) struct Round<'a> {
-    /// The time before anything was read.
+/// Parameters and shared state of a sweep.
+pub(crate) struct SweepContext<'a> {
+    /// Time before anything was read.
     pub(crate) t0: Now,
     /// The present, in ticks.
     pub(crate) latest: &'a dyn Fn(Clock) -> u64,
     pub(crate) clocks: &'a Clocks,
-    /// What the node has promised.
+    /// The current watermark of the node.
     pub(crate) watermark: i64,
     /// Number of the next stream.
     pub(crate) streams: &'a mut u32,
-    /// No stream gets this number, or a later one, in this sweep.
+    /// Streams of this sweep have numbers below this one.
     pub(crate) streams_until: u32,
-    /// Whether producers may have been told to overwrite; once true, for ever.
+    /// Whether any producer may have seen the policy overwrite-oldest; once true, always true.
     pub(crate) overwrites: &'a dyn Fn() -> bool,
-    pub(crate) reads: Reads,
-    /// Number of the snapshot that is being taken.
+    pub(crate) reads: ReadMode,
+    /// Number of the snapshot in progress.
     pub(crate) snapshot: Option<u64>,
     pub(crate) scratch: &'a mut Scratch,
     pub(crate) sink: &'a mut dyn Sink,
 }
 
-/// Which lanes a sweep reads.
+/// Lanes that a sweep reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Reads {
-    /// All.
+pub(crate) enum ReadMode {
+    /// All lanes.
     #[default]
-    Everything,
-    /// Those to which nothing more is added; of others only what a snapshot is to have.
-    Endings,
+    AllLanes,
+    /// Lanes to which nothing more is added; of other lanes only the records for a snapshot.
+    EndedLanes,
 }
 
-impl Round<'_> {
+impl SweepContext<'_> {
     fn t0_time(&self, clock: Clock) -> i64 {
         self.clocks.of(clock).time(self.t0.of(clock))
     }
@@ -92,7 +94,7 @@ impl Round<'_> {
     }
 }
 
-/// Memory that sweeps reuse.
+/// Buffers reused between sweeps.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     slots: Vec<u8>,
@@ -109,63 +111,64 @@ impl Scratch {
     }
 }
 
-/// What sweeps found, summed up.
+/// Counters of one or more sweeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) events: u64,
     pub(crate) streams: u64,
     pub(crate) violations: u64,
-    /// Requests of layers and operations that are not defined; among `violations`.
+    /// Requests with undefined layers or operations; included in `violations`.
     pub(crate) undefined: u64,
     pub(crate) unknown: u64,
     pub(crate) clamped: u64,
-    /// Events made of requests that were cut off; among `events`.
+    /// Events made of interrupted requests; included in `events`.
     pub(crate) interrupted: u64,
-    /// How full the fullest lane was, in 64ths.
+    /// Fill of the fullest lane, 64ths.
     pub(crate) fullest: u32,
-    /// Completion of the latest event, nanoseconds since 1970.
+    /// Maximum completion time of the events, nanoseconds since 1970.
     pub(crate) newest: i64,
     /// Something was left for the next sweep.
-    pub(crate) rest: bool,
-    /// A lane has not got to where the snapshot wants it.
+    pub(crate) unfinished: bool,
+    /// A lane has not reached its position for the snapshot.
     pub(crate) behind: bool,
-    /// Copies made of slots, which are bounded for a sweep.
+    /// Number of copies of slots, which is bounded per sweep.
     copies: usize,
-    /// The first lane for which that bound left nothing.
+    /// The first lane that was not read because of that bound.
     starved: Option<usize>,
 }
 
-/// A segment being read.
+/// A segment that is being read.
 #[derive(Debug)]
 pub(crate) struct Segment<M> {
     memory: M,
     header: Header,
     key: ProcessKey,
     lanes: Vec<Lane>,
-    /// The lane that a sweep begins with.
+    /// The lane with which the next sweep starts.
     first: usize,
     /// Violations so far.
     violations: u64,
-    /// Those among them that take no time from others.
+    /// Violations that take no time from other segments.
     undefined: u64,
     closed: bool,
-    /// The file is shorter than its header says, or full of nonsense: nothing more is read from it.
+    /// The file is shorter than its header claims, or has too many violations: it is not read any
+    /// more.
     cut_off: bool,
 }
 
 impl<M: Memory> Segment<M> {
-    /// Announces the process of a header. `uid` owns the file.
+    /// Announces the process of a header. `uid`: owner of the file.
     pub(crate) fn attach(
         memory: M,
         header: Header,
         boot: u128,
         uid: u32,
-        round: &mut Round<'_>,
+        context: &mut SweepContext<'_>,
     ) -> Segment<M> {
         let key = ProcessKey { boot, nonce: header.nonce, pid: header.pid };
-        let clock = round.clocks.of(header.clock);
-        let created = header.created_ticks.min((round.latest)(header.clock));
-        round.sink.send(Fact::Process(Process {
+        let clock = context.clocks.of(header.clock);
+        let created = header.created_ticks.min((context.latest)(header.clock));
+        context.sink.send(Fact::Process(Process {
             key,
             ppid: header.ppid,
             uid,
@@ -193,47 +196,43 @@ impl<M: Memory> Segment<M> {
         &self.memory
     }
 
-    /// Counts it in.
-    pub(crate) fn survey(&self, taken: u64, clocks: &Clocks, survey: &mut Survey) {
-        let open: Vec<bool> = self.lanes.iter().map(Lane::is_open).collect();
-        survey.look((&self.memory, &self.header), taken, &open, clocks);
-    }
-
-    /// True once the producer has said that it writes nothing more.
+    /// True once the producer has announced that it writes nothing more.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Reads what is new in all lanes. `dead`: nobody writes any more.
-    pub(crate) fn sweep(&mut self, dead: bool, round: &mut Round<'_>) -> Tally {
+    /// Reads the new records of all lanes. `dead`: the producer writes nothing more.
+    pub(crate) fn sweep(&mut self, dead: bool, context: &mut SweepContext<'_>) -> Tally {
         let mut tally = Tally::default();
-        if !self.cut_off && self.try_sweep(dead, round, &mut tally).is_err() {
-            tracing::warn!(pid = self.key.pid, "a segment was truncated: it is not read any more");
+        if !self.cut_off && self.try_sweep(dead, context, &mut tally).is_err() {
+            tracing::warn!(pid = self.key.pid, "segment truncated, ignoring it");
             tally.violations += 1;
             self.cut_off = true;
         }
         self.violations += tally.violations;
         self.undefined += tally.undefined;
-        if self.violations - self.undefined > MOST_VIOLATIONS && !self.cut_off {
-            tracing::warn!(
-                pid = self.key.pid,
-                "a segment breaks the rules all the time: it is not read any more"
-            );
+        if self.violations - self.undefined > MAX_VIOLATIONS && !self.cut_off {
+            tracing::warn!(pid = self.key.pid, "segment has too many violations, ignoring it");
             self.cut_off = true;
         }
         tally
     }
 
-    fn try_sweep(&mut self, dead: bool, round: &mut Round<'_>, tally: &mut Tally) -> Result<(), Short> {
-        let mut table = std::mem::take(&mut round.scratch.table);
+    fn try_sweep(
+        &mut self,
+        dead: bool,
+        context: &mut SweepContext<'_>,
+        tally: &mut Tally,
+    ) -> Result<(), OutOfBounds> {
+        let mut table = std::mem::take(&mut context.scratch.table);
         let read = self.read_table(&mut table);
         if read.is_ok() {
             let lanes = self.lanes.len();
-            // Around from where the last sweep had to stop copying.
+            // Starts where the last sweep had to stop copying, and wraps around.
             for index in (self.first..lanes).chain(0..self.first.min(lanes)) {
                 let (lane, entry) =
                     (&mut self.lanes[index], &table[ENTRIES + index * LANE_BYTES..][..LANE_BYTES]);
-                let owner = Owner {
+                let owner = LaneOwner {
                     memory: &self.memory,
                     key: self.key,
                     clock: self.header.clock,
@@ -241,23 +240,23 @@ impl<M: Memory> Segment<M> {
                     created: self.header.created_ticks,
                     dead,
                 };
-                lane.sweep(entry, &owner, round, tally);
+                lane.sweep(entry, &owner, context, tally);
             }
             self.first = tally.starved.unwrap_or(0);
         }
-        round.scratch.table = table;
+        context.scratch.table = table;
         read
     }
 
-    /// The header's words that change, and from [`ENTRIES`] on the entries of all lanes that are in use: with one
-    /// system call where nothing is new.
-    fn read_table(&mut self, table: &mut Vec<u8>) -> Result<(), Short> {
+    /// Reads the variable words of the header and, from [`ENTRIES`] on, the entries of all lanes in
+    /// use: one system call if there are no new lanes.
+    fn read_table(&mut self, table: &mut Vec<u8>) -> Result<(), OutOfBounds> {
         let known = self.lanes.len();
         table.resize(ENTRIES + known * LANE_BYTES, 0);
         self.memory.read(at::LANES as u64, table)?;
         self.closed |= word(table, at::CLOSED - at::LANES) != 0;
         let claimed = usize::try_from(word(table, 0)).unwrap_or(usize::MAX).min(MAX_LANES);
-        // The number is stored after the entries; it never falls, and a lane once seen is looked after.
+        // The number is stored after the entries and never decreases.
         if claimed > known {
             fence(Acquire);
             self.lanes.resize_with(claimed, Lane::default);
@@ -268,7 +267,7 @@ impl<M: Memory> Segment<M> {
         Ok(())
     }
 
-    /// The least that an open lane promises; `None` if no lane is open.
+    /// Minimum of the safe times of the open lanes; `None` if no lane is open.
     pub(crate) fn safe(&self) -> Option<i64> {
         if self.cut_off {
             return None;
@@ -276,18 +275,23 @@ impl<M: Memory> Segment<M> {
         self.lanes.iter().filter_map(Lane::safe).min().map(|safe| safe.time())
     }
 
-    /// Ends all streams and the process. Records that were not drained stay where they are. `cut_off`: the process
-    /// is gone, and what was in flight with it; otherwise the log-client stops.
-    pub(crate) fn end(&mut self, cut_off: bool, round: &mut Round<'_>, tally: &mut Tally) -> ProcessLoss {
-        let why = if cut_off { Closing::Over } else { Closing::Stopped };
+    /// Ends all streams and the process. Records that were not drained stay in the lanes. `reason`:
+    /// [`EndReason::Finished`] if the process has ended, and its requests in flight with it;
+    /// [`EndReason::ReaderStopped`] if the log-client stops.
+    pub(crate) fn end(
+        &mut self,
+        reason: EndReason,
+        context: &mut SweepContext<'_>,
+        tally: &mut Tally,
+    ) -> ProcessLoss {
         let mut counters = [0; COUNTERS];
         let mut table = vec![0; self.lanes.len() * LANE_BYTES];
         let before = tally.violations;
-        // What cannot be read any more counts as nothing.
+        // Unreadable counters count as 0.
         let _ = self.memory.read(0, &mut counters);
         let _ = self.memory.read(HEADER_BYTES as u64, &mut table);
         for (index, (lane, entry)) in self.lanes.iter_mut().zip(table.chunks_exact(LANE_BYTES)).enumerate() {
-            let owner = Owner {
+            let owner = LaneOwner {
                 memory: &self.memory,
                 key: self.key,
                 clock: self.header.clock,
@@ -295,18 +299,18 @@ impl<M: Memory> Segment<M> {
                 created: self.header.created_ticks,
                 dead: true,
             };
-            lane.close(entry, why, &owner, round, tally);
+            lane.close(entry, reason, &owner, context, tally);
         }
         self.violations += tally.violations - before;
         let lost =
             ProcessLoss { no_lane: word(&counters, at::LOST_NO_LANE), abi_violations: self.violations };
-        let now = round.clocks.of(self.header.clock).time((round.latest)(self.header.clock));
-        round.sink.send(Fact::ProcessEnd { key: self.key, time: now.max(round.watermark), lost });
+        let now = context.clocks.of(self.header.clock).time((context.latest)(self.header.clock));
+        context.sink.send(Fact::ProcessEnd { key: self.key, time: now.max(context.watermark), lost });
         lost
     }
 }
 
-/// The time up to which a lane that is not there yet is safe.
+/// Time up to which a lane that does not exist yet is safe.
 pub(crate) fn horizon(clocks: &Clocks, t0: Now) -> i64 {
     [Clock::Tsc, Clock::MonotonicRaw]
         .map(|clock| clocks.of(clock).time(t0.of(clock)))

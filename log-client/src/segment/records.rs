@@ -1,49 +1,49 @@
-//! Records out of a private copy of slots.
+//! Parses records from a private copy of slots.
 
 use crate::clock::Timeline;
 use crate::watermark::SafeTime;
 use miot_proto::batch::Columns;
 use miot_proto::event::{
-    Event, Kind, MAX_SLOTS, SLOT_BYTES, Slot, attempt_of, ext_from_bytes, flag, kind_of, slots_of,
+    Event, MAX_SLOTS, RecordKind, SLOT_BYTES, Slot, attempt_of, ext_from_bytes, flag, kind_of, slots_of,
 };
 
-/// A step of the attempt number that cannot be a loss: it went backwards.
+/// A step of the attempt number of at least this much goes backwards and is not a loss.
 const BACKWARDS: u32 = 1 << 31;
 
-/// Where a stream has got to.
+/// Position of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
     /// Attempt number of the next record if none is lost before it.
     pub(super) next_attempt: u64,
-    /// False until that is known: then `next_attempt` is the most the next record can have.
+    /// False until the number is known; then `next_attempt` is its upper bound.
     started: bool,
-    /// The most an attempt number can be after a gap that is too long for its low bits.
+    /// Upper bound of the attempt number after a gap that is too long for the low bits.
     pub(super) most: u64,
     /// Raw ticks of the last record.
     pub(super) ticks: u64,
-    /// Promise and order of the lane.
+    /// Safe time of the lane, which also orders its events.
     pub(super) safe: SafeTime,
 }
 
-/// What a copy of slots held.
+/// Counters of one copy of slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Parsed {
+pub(super) struct ParseCounts {
     /// Slots consumed; all of them if the copy ends at the tail.
     pub(super) slots: usize,
-    /// Records that made no sense.
+    /// Invalid records.
     pub(super) violations: u64,
-    /// Records of a kind this version does not know.
+    /// Records of a kind that this version does not know.
     pub(super) unknown: u64,
-    /// Requests of a layer or an operation that is not defined.
+    /// Requests with an undefined layer or operation.
     pub(super) undefined: u64,
-    /// Records whose time was moved to keep the order or the promise, and which are marked.
+    /// Records whose time was moved to keep the order or the watermark; they are flagged.
     pub(super) clamped: u64,
 }
 
-/// Appends the records in `slots` to `out`. A record that goes past the end is left for the next copy,
-/// unless `to_tail` says that there is nothing more: a producer commits whole records.
+/// Appends the records in `slots` to `out`. A record that continues past the end is left for the
+/// next copy, unless `to_tail` is true: a producer commits whole records.
 ///
-/// `now` is the present on the producer's clock: nothing has completed later.
+/// `now` is the present on the producer's clock: no request has completed later.
 pub(super) fn parse(
     slots: &[u8],
     to_tail: bool,
@@ -51,11 +51,11 @@ pub(super) fn parse(
     now: u64,
     progress: &mut Progress,
     out: &mut Columns,
-) -> Parsed {
+) -> ParseCounts {
     let (records, _) = slots.as_chunks::<SLOT_BYTES>();
     let total = records.len();
     let present = clock.last();
-    let mut parsed = Parsed::default();
+    let mut counts = ParseCounts::default();
     let mut at = 0;
     while let Some(first) = records.get(at) {
         let first = words(first);
@@ -68,49 +68,50 @@ pub(super) fn parse(
             }
             let whole = slots.get((at + 1) * SLOT_BYTES..(at + count) * SLOT_BYTES);
             let Some(more) = whole.filter(|_| (1..=MAX_SLOTS).contains(&count)) else {
-                parsed.violations += 1;
+                counts.violations += 1;
                 at += 1;
                 continue;
             };
             more
         };
-        // From here on a bad record is skipped whole: its continuation slots are no records.
+        // From here on an invalid record is skipped as a whole: its continuation slots are not
+        // records.
         at += count;
         let ext = if more.is_empty() { None } else { ext_from_bytes(more) };
         let attempt = progress.widen(attempt_of(&first));
         let (Some(attempt), true) = (attempt, ext.is_some() || more.is_empty()) else {
-            parsed.violations += 1;
+            counts.violations += 1;
             continue;
         };
         progress.next_attempt = attempt.saturating_add(1);
         progress.started = true;
-        let Some(kind) = Kind::from_number(kind_of(&first)) else {
-            parsed.unknown += 1;
+        let Some(kind) = RecordKind::from_number(kind_of(&first)) else {
+            counts.unknown += 1;
             continue;
         };
         let mut event = Event::from_slot(&first);
-        if kind == Kind::Request && !event.op.is_defined() {
-            parsed.undefined += 1;
+        if kind == RecordKind::Request && !event.op.is_defined() {
+            counts.undefined += 1;
             continue;
         }
         let ticks = event.end.clamp(progress.ticks, now.max(progress.ticks));
         progress.ticks = ticks;
         let time = if present.covers(ticks) { present.time(ticks) } else { clock.time(ticks) };
-        let told = progress.safe.admit(time);
-        // Producers have no say in it.
-        let mark = flag::moved(event.op);
+        let admitted = progress.safe.admit(time);
+        // Producers may not set this flag.
+        let mark = flag::moved_bit(event.op);
         event.flags &= !mark;
-        if ticks != event.end || told != time {
+        if ticks != event.end || admitted != time {
             event.flags |= mark;
-            parsed.clamped += 1;
+            counts.clamped += 1;
         }
-        out.push(kind as u8, attempt, told, present.span(event.duration), &event, ext.as_ref());
+        out.push(kind as u8, attempt, admitted, present.span(event.duration), &event, ext.as_ref());
     }
-    parsed.slots = at;
-    parsed
+    counts.slots = at;
+    counts
 }
 
-/// A loop is compiled to a copy; `std::array::from_fn` would be a call for each word.
+/// A loop compiles to a copy; `std::array::from_fn` would be a call per word.
 fn words(slot: &[u8; SLOT_BYTES]) -> Slot {
     let mut words = Slot::default();
     for (word, bytes) in words.iter_mut().zip(slot.as_chunks().0) {
@@ -120,9 +121,10 @@ fn words(slot: &[u8; SLOT_BYTES]) -> Slot {
 }
 
 impl Progress {
-    /// Of a stream of which `slots` have been read. `next` is what the reader before us noted, if there was one.
+    /// Progress of a stream of which `slots` have been read. `next`: the attempt number noted by
+    /// the previous log-client, if any.
     pub(super) fn resume(slots: u64, lost_full: u64, next: u64, safe: SafeTime) -> Progress {
-        // Every slot consumed may have been a record, every loss may have come before.
+        // Every consumed slot may have been a record, and every loss may have come before.
         let most = slots.saturating_add(lost_full);
         let (next_attempt, started) = match slots {
             0 => (0, true),
@@ -132,20 +134,20 @@ impl Progress {
         Progress { next_attempt, started, most: 0, ticks: 0, safe }
     }
 
-    /// Records asked for as far as is known from those that were read.
+    /// Number of attempts that is certain from the records read.
     pub(super) fn seen(&self) -> u64 {
         if self.started { self.next_attempt } else { 0 }
     }
 
-    /// The attempt number these low bits stand for; `None` if it goes backwards.
+    /// The attempt number with these low bits; `None` if it goes backwards.
     fn widen(&self, low: u32) -> Option<u64> {
         if self.started {
             let step = low.wrapping_sub(self.next_attempt as u32);
             let attempt = self.next_attempt.checked_add(u64::from(step))?;
             (step < BACKWARDS || attempt <= self.most).then_some(attempt)
         } else {
-            // The largest number with these low bits that is not more than can have been asked for; the
-            // number itself where a producer claims more.
+            // The largest possible number with these low bits; the low bits themselves if a
+            // producer claims more.
             let over = (self.next_attempt as u32).wrapping_sub(low);
             Some(self.next_attempt.checked_sub(u64::from(over)).unwrap_or(u64::from(low)))
         }
@@ -161,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_too_long_for_the_low_bits_is_believed_where_the_lane_says_so() {
+    fn long_gap_is_accepted_within_the_lanes_bound() {
         let long = Progress { most: 5 << 30, ..progress(100, true) };
         assert_eq!(long.widen((3 << 30) + 5), Some((3 << 30) + 5));
         assert_eq!(progress(100, true).widen((3 << 30) + 5), None);
     }
 
     #[test]
-    fn attempt_numbers_go_on_past_32_bits() {
+    fn attempt_numbers_continue_past_32_bits() {
         let wide = 7u64 << 32;
         assert_eq!(progress(wide - 1, true).widen(u32::MAX), Some(wide - 1));
         assert_eq!(progress(wide - 1, true).widen(0), Some(wide));
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_number_after_a_restart_is_the_largest_possible() {
+    fn first_number_after_a_restart_is_the_largest_possible() {
         let most = (3u64 << 32) + 100;
         assert_eq!(progress(most, false).widen(100), Some(most));
         assert_eq!(progress(most, false).widen(40), Some(most - 60));

@@ -1,13 +1,13 @@
-//! Sweeps of segments made by hand: good ones, broken ones, arbitrary bytes.
+//! Sweeps of hand-made segments: valid, invalid, and arbitrary bytes.
 
 mod interrupted;
 mod overwriting;
 mod recorder;
 
-use super::hand_made::{EPOCH, HandMade, Reader};
-use super::memory::{Memory, Short};
-use super::{Header, Unfit, drain::COPY_SLOTS};
-use crate::segment::Bytes;
+use super::builder::{EPOCH, SegmentBuilder, TestReader};
+use super::memory::{Memory, OutOfBounds};
+use super::{Header, HeaderError, drain::COPY_SLOTS};
+use crate::segment::VecMemory;
 use crate::testing::sweep_bytes;
 use crate::watermark::SLACK_NS;
 use miot_proto::event::flag;
@@ -19,8 +19,8 @@ use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 
 #[test]
-fn the_header_is_announced_as_it_stands() {
-    let reader = Reader::attach(&HandMade::new());
+fn header_is_announced_unchanged() {
+    let reader = TestReader::attach(&SegmentBuilder::new());
     let process = &reader.kept.processes[0];
     assert_eq!((process.key.pid, process.key.nonce, process.key.boot), (4711, 0xabc, 1));
     assert_eq!((process.ppid, process.uid, process.rank), (1, 1000, Some(3)));
@@ -30,26 +30,26 @@ fn the_header_is_announced_as_it_stands() {
 }
 
 #[test]
-fn a_header_is_read_only_when_it_is_complete_and_known() {
-    let read = |change: fn(&mut HandMade)| {
-        let mut made = HandMade::new();
+fn header_is_read_only_if_complete_and_valid() {
+    let read = |change: fn(&mut SegmentBuilder)| {
+        let mut made = SegmentBuilder::new();
         change(&mut made);
-        Header::read(&Bytes::new(made.bytes)).err()
+        Header::read(&VecMemory::new(made.bytes)).err()
     };
-    assert_eq!(read(|made| made.set(header::MAGIC, 0)), Some(Unfit::NotYet));
-    assert_eq!(read(|made| made.bytes.clear()), Some(Unfit::NotYet));
+    assert_eq!(read(|made| made.set(header::MAGIC, 0)), Some(HeaderError::Incomplete));
+    assert_eq!(read(|made| made.bytes.clear()), Some(HeaderError::Incomplete));
     assert_eq!(
         read(|made| made.set(header::VERSION, 9 << 32 | 3)),
-        Some(Unfit::Version { major: 9, minor: 3 })
+        Some(HeaderError::Version { major: 9, minor: 3 })
     );
-    assert_eq!(read(|made| made.set(header::CLOCK, 7)), Some(Unfit::Senseless));
-    assert_eq!(read(|made| made.set(header::PID, u64::MAX)), Some(Unfit::Senseless));
-    assert_eq!(read(|made| made.bytes.truncate(100)), Some(Unfit::Senseless));
+    assert_eq!(read(|made| made.set(header::CLOCK, 7)), Some(HeaderError::Invalid));
+    assert_eq!(read(|made| made.set(header::PID, u64::MAX)), Some(HeaderError::Invalid));
+    assert_eq!(read(|made| made.bytes.truncate(100)), Some(HeaderError::Invalid));
 }
 
 #[test]
-fn records_arrive_in_order_with_their_paths_across_the_wrap() {
-    let mut reader = Reader::attach(&HandMade::with_lane(256));
+fn records_arrive_in_order_with_paths_across_the_wrap() {
+    let mut reader = TestReader::attach(&SegmentBuilder::with_lane(256));
     let mut sent = Vec::new();
     for lap in 0..20u32 {
         reader.edit(|made| {
@@ -82,36 +82,36 @@ fn records_arrive_in_order_with_their_paths_across_the_wrap() {
 }
 
 #[test]
-fn a_record_on_the_edge_of_a_copy_is_whole() {
-    let mut made = HandMade::with_lane(4 * COPY_SLOTS);
-    // The record of two slots lies across the end of the first copy.
+fn record_across_two_copies_is_whole() {
+    let mut made = SegmentBuilder::with_lane(4 * COPY_SLOTS);
+    // The record of two slots crosses the end of the first copy.
     (0..COPY_SLOTS as u32 - 1).for_each(|attempt| made.push(0, attempt, 1000, b""));
     made.push(0, COPY_SLOTS as u32 - 1, 1000, b"/edge");
     made.push(0, COPY_SLOTS as u32, 1000, b"");
-    let mut reader = Reader::attach(&made);
+    let mut reader = TestReader::attach(&made);
     let tally = reader.sweep();
-    assert_eq!((tally.events, tally.violations, tally.rest), (COPY_SLOTS + 1, 0, false));
+    assert_eq!((tally.events, tally.violations, tally.unfinished), (COPY_SLOTS + 1, 0, false));
     assert_eq!(reader.kept.batches.len(), 2);
     assert_eq!(reader.kept.batches[1].1.ext.len(), 1);
 }
 
 #[test]
-fn one_sweep_of_a_lane_is_bounded() {
-    let mut made = HandMade::with_lane(64 * 1024);
+fn sweep_of_a_lane_is_bounded() {
+    let mut made = SegmentBuilder::with_lane(64 * 1024);
     (0..60_000).for_each(|attempt| made.push(0, attempt, 1000 + u64::from(attempt), b""));
-    let mut reader = Reader::attach(&made);
+    let mut reader = TestReader::attach(&made);
     let first = reader.sweep();
-    assert!(first.rest && first.events < 60_000, "{first:?}");
+    assert!(first.unfinished && first.events < 60_000, "{first:?}");
     assert_eq!(reader.safe(), Some(999 + first.events as i64), "as far as was drained");
-    while reader.sweep().rest {}
+    while reader.sweep().unfinished {}
     assert_eq!(reader.kept.attempts().len(), 60_000);
 }
 
 #[test]
-fn one_sweep_of_a_segment_is_bounded_and_no_lane_is_left_out() {
+fn sweep_of_a_segment_is_bounded_and_fair() {
     const SLOTS: u64 = 4 * COPY_SLOTS;
-    let mut made = HandMade::new();
-    let fill = |made: &mut HandMade, lane: usize, from: u32| {
+    let mut made = SegmentBuilder::new();
+    let fill = |made: &mut SegmentBuilder, lane: usize, from: u32| {
         (from..from + SLOTS as u32).for_each(|attempt| made.push(lane, attempt, 1000, b""));
     };
     for lane in 0..20 {
@@ -119,22 +119,22 @@ fn one_sweep_of_a_segment_is_bounded_and_no_lane_is_left_out() {
         made.claim(lane, 1);
         fill(&mut made, lane, 0);
     }
-    let mut reader = Reader::attach(&made);
+    let mut reader = TestReader::attach(&made);
     let first = reader.sweep();
-    assert_eq!((first.events, first.rest), (16 * SLOTS, true));
+    assert_eq!((first.events, first.unfinished), (16 * SLOTS, true));
     // The first lanes fill as fast as they are read.
     reader.edit(|made| (0..16).for_each(|lane| fill(made, lane, SLOTS as u32)));
     assert_eq!(reader.sweep().events, 16 * SLOTS);
     for lane in 16..20 {
         assert_eq!(reader.lane_word(lane, at::HEAD), SLOTS, "lane {lane}");
     }
-    while reader.sweep().rest {}
+    while reader.sweep().unfinished {}
     assert_eq!(reader.kept.attempts().len() as u64, 36 * SLOTS);
 }
 
 #[test]
-fn nonsense_without_end_is_not_looked_at_without_end() {
-    let mut made = HandMade::new();
+fn invalid_records_are_examined_up_to_a_bound() {
+    let mut made = SegmentBuilder::new();
     made.place(16 * COPY_SLOTS);
     for lane in 0..100 {
         made.set_lane(lane, at::SLOTS_AT, SLOTS_OFFSET as u64);
@@ -143,7 +143,7 @@ fn nonsense_without_end_is_not_looked_at_without_end() {
         made.set_lane(lane, at::TAIL, (16 * COPY_SLOTS) << 1);
     }
     made.set(header::LANES, 100);
-    let mut reader = Reader::attach(&made);
+    let mut reader = TestReader::attach(&made);
     let first = reader.sweep();
     assert!((100_000..=64 * COPY_SLOTS + 100).contains(&first.violations), "{first:?}");
     assert_eq!((reader.sweep().violations, reader.safe()), (0, None), "it is not read any more");
@@ -152,33 +152,33 @@ fn nonsense_without_end_is_not_looked_at_without_end() {
 }
 
 #[test]
-fn nothing_is_taken_while_there_is_no_room() {
-    let mut made = HandMade::with_lane(256);
+fn nothing_is_taken_without_space() {
+    let mut made = SegmentBuilder::with_lane(256);
     made.push(0, 0, 1000, b"");
-    let mut reader = Reader::attach(&made);
+    let mut reader = TestReader::attach(&made);
     reader.kept.full = true;
-    assert!(reader.sweep().rest);
+    assert!(reader.sweep().unfinished);
     assert_eq!(reader.lane_word(0, at::HEAD), 0);
     reader.kept.full = false;
     assert_eq!(reader.sweep().events, 1);
 }
 
 #[test]
-fn a_gap_in_the_attempts_is_kept_and_a_step_back_is_not_believed() {
-    let mut made = HandMade::with_lane(256);
+fn attempt_gaps_are_kept_and_steps_back_refused() {
+    let mut made = SegmentBuilder::with_lane(256);
     [0, 1, 5, 4, 6].into_iter().for_each(|attempt| made.push(0, attempt, 1000, b""));
-    let mut reader = Reader::attach(&made);
+    let mut reader = TestReader::attach(&made);
     assert_eq!(reader.sweep().violations, 1);
     assert_eq!(reader.kept.attempts(), [0, 1, 5, 6]);
 }
 
 #[test]
-fn times_of_a_lane_never_go_back_nor_into_the_future() {
-    let mut made = HandMade::with_lane(256);
+fn lane_times_never_decrease_nor_exceed_the_present() {
+    let mut made = SegmentBuilder::with_lane(256);
     for (attempt, end) in [5_000, 4_000, 6_000, u64::MAX, 7_000].into_iter().enumerate() {
         made.push(0, attempt as u32, end, b"");
     }
-    let mut reader = Reader::attach(&made);
+    let mut reader = TestReader::attach(&made);
     assert_eq!(reader.sweep_at(2_000_000, false).clamped, 3);
     // The reader's present is a second after the start of the sweep.
     assert_eq!(reader.kept.times(), [5_000, 5_000, 6_000, 1_002_000_000, 1_002_000_000]);
@@ -188,8 +188,8 @@ fn times_of_a_lane_never_go_back_nor_into_the_future() {
 }
 
 #[test]
-fn an_event_below_the_promise_is_moved_up_to_it() {
-    let mut reader = Reader::attach(&HandMade::with_lane(256));
+fn event_below_the_watermark_is_moved_up() {
+    let mut reader = TestReader::attach(&SegmentBuilder::with_lane(256));
     reader.watermark = EPOCH + 9_000;
     reader.edit(|made| made.push(0, 0, 1_000, b""));
     assert_eq!(reader.sweep_at(10_000, false).clamped, 1);
@@ -197,11 +197,11 @@ fn an_event_below_the_promise_is_moved_up_to_it() {
     assert_eq!(reader.kept.batches[0].1.flags, [flag::MOVED]);
 }
 
-/// Whatever number a producer gives an operation: it is refused alone, however often it does that.
+/// For any number of an operation: an undefined one is rejected alone, however often it occurs.
 #[test]
-fn operations_that_are_not_defined_are_refused_and_cost_nothing_else() {
+fn undefined_operations_are_refused_alone() {
     const COUNT: u32 = 1 << 15;
-    let mut made = HandMade::with_lane(u64::from(COUNT));
+    let mut made = SegmentBuilder::with_lane(u64::from(COUNT));
     let mut defined = 0;
     for attempt in 0..COUNT {
         made.push(0, attempt, 1000, b"");
@@ -211,24 +211,24 @@ fn operations_that_are_not_defined_are_refused_and_cost_nothing_else() {
         let at = made.slot(0, attempt.into());
         (made.bytes[at + 2], made.bytes[at + 3]) = (op.layer, op.number);
     }
-    let mut reader = Reader::attach(&made);
+    let mut reader = TestReader::attach(&made);
     let mut tally = reader.sweep();
-    while tally.rest {
+    while tally.unfinished {
         let more = reader.sweep();
-        (tally.events, tally.violations, tally.rest) =
-            (tally.events + more.events, tally.violations + more.violations, more.rest);
+        (tally.events, tally.violations, tally.unfinished) =
+            (tally.events + more.events, tally.violations + more.violations, more.unfinished);
     }
     assert_eq!((tally.events, tally.violations), (defined, u64::from(COUNT) - defined));
     assert!(reader.kept.batches.iter().all(|(_, columns)| columns.op.iter().all(|op| op.is_defined())));
-    // The lane goes on.
+    // The lane is still read.
     reader.edit(|made| made.push(0, COUNT, 2000, b""));
     assert_eq!((reader.sweep().events, reader.end().abi_violations), (1, tally.violations));
 }
 
 #[test]
-fn an_unmarked_lane_is_safe_up_to_the_sweep_and_a_marked_one_up_to_its_last_record() {
+fn safe_time_depends_on_the_mark() {
     let slack = SLACK_NS;
-    let mut reader = Reader::attach(&HandMade::with_lane(256));
+    let mut reader = TestReader::attach(&SegmentBuilder::with_lane(256));
     reader.sweep_at(50_000_000, false);
     assert_eq!(reader.safe(), Some(50_000_000 - slack));
     reader.edit(|made| {
@@ -247,13 +247,13 @@ fn an_unmarked_lane_is_safe_up_to_the_sweep_and_a_marked_one_up_to_its_last_reco
 }
 
 #[test]
-fn the_safe_time_is_that_of_the_slowest_lane() {
-    let mut made = HandMade::with_lane(256);
+fn safe_time_is_that_of_the_slowest_lane() {
+    let mut made = SegmentBuilder::with_lane(256);
     made.place(512);
     made.claim(1, 1);
     made.push(1, 0, 3_000_000, b"");
     made.mark(1);
-    let mut reader = Reader::attach(&made);
+    let mut reader = TestReader::attach(&made);
     reader.sweep_at(50_000_000, false);
     assert_eq!(reader.safe(), Some(3_000_000));
     // Its thread commits, and ends: the lane no longer counts.
@@ -266,14 +266,14 @@ fn the_safe_time_is_that_of_the_slowest_lane() {
 }
 
 #[test]
-fn a_retired_lane_is_drained_ended_and_given_back_once() {
-    let mut made = HandMade::with_lane(256);
+fn retired_lane_is_drained_ended_and_released_once() {
+    let mut made = SegmentBuilder::with_lane(256);
     made.push(0, 0, 1000, b"");
     made.push(0, 2, 1001, b"");
     made.set_lane(0, at::LOST_FULL, 2);
     made.set_lane(0, at::LOST_NESTED, 5);
     made.retire(0, 4);
-    let mut reader = Reader::attach(&made);
+    let mut reader = TestReader::attach(&made);
     reader.sweep();
     assert_eq!(reader.lane_word(0, at::DRAINED), 1);
     let end = reader.kept.ends[0];
@@ -281,7 +281,7 @@ fn a_retired_lane_is_drained_ended_and_given_back_once() {
     assert!(end.time >= EPOCH + 1001);
     reader.sweep();
     assert_eq!(reader.kept.ends.len(), 1);
-    // Another thread takes the lane.
+    // Another thread claims the lane.
     reader.edit(|made| {
         made.claim(0, 2);
         made.push(0, 0, 2000, b"");
@@ -293,11 +293,11 @@ fn a_retired_lane_is_drained_ended_and_given_back_once() {
 }
 
 #[test]
-fn the_end_of_a_process_ends_its_streams_with_what_is_known() {
-    let mut made = HandMade::with_lane(256);
+fn process_end_ends_streams_with_known_totals() {
+    let mut made = SegmentBuilder::with_lane(256);
     (0..3).for_each(|attempt| made.push(0, attempt, 1000, b""));
     made.set(header::LOST_NO_LANE, 9);
-    let mut reader = Reader::attach(&made);
+    let mut reader = TestReader::attach(&made);
     reader.sweep_at(2_000_000, true);
     assert_eq!(reader.end().no_lane, 9);
     assert_eq!(reader.kept.ends[0].attempts, 3, "a killed thread stored no total");
@@ -306,38 +306,38 @@ fn the_end_of_a_process_ends_its_streams_with_what_is_known() {
 }
 
 #[test]
-fn a_restarted_reader_goes_on_where_the_other_stopped() {
-    let mut made = HandMade::with_lane(256);
+fn restarted_reader_continues() {
+    let mut made = SegmentBuilder::with_lane(256);
     (0..10).for_each(|attempt| made.push(0, attempt, 1000, b"/a"));
-    let mut first = Reader::attach(&made);
+    let mut first = TestReader::attach(&made);
     first.sweep();
     first.edit(|made| (10..15).for_each(|attempt| made.push(0, attempt, 2000, b"/b")));
     first.edit(|now| made.bytes.clone_from(&now.bytes));
-    let mut second = Reader::attach(&made);
+    let mut second = TestReader::attach(&made);
     second.sweep();
     assert_eq!(second.kept.attempts(), (10..15).collect::<Vec<_>>());
     assert_eq!(second.kept.streams[0].key, first.kept.streams[0].key);
-    // A lane that the first reader has given back is left alone.
+    // A lane that the first reader has given back is not opened again.
     first.edit(|made| made.retire(0, 15));
     first.sweep();
     first.edit(|now| made.bytes.clone_from(&now.bytes));
-    let mut third = Reader::attach(&made);
+    let mut third = TestReader::attach(&made);
     third.sweep();
     assert_eq!((third.kept.streams.len(), third.kept.ends.len()), (0, 0));
 }
 
-/// A segment whose producer claims the retired lane 0 between the copy of the lane table and the second reading of its
-/// entry.
+/// A segment whose producer claims the retired lane 0 between the copy of the lane table and the
+/// second read of its entry.
 struct ClaimedAgain {
-    made: RefCell<HandMade>,
+    made: RefCell<SegmentBuilder>,
     reads: Cell<u32>,
 }
 
 impl Memory for ClaimedAgain {
-    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Short> {
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), OutOfBounds> {
         let mut made = self.made.borrow_mut();
         let range = at as usize..at as usize + buffer.len();
-        let is_entry = range == (HandMade::lane(0, 0)..HandMade::lane(0, LANE_BYTES));
+        let is_entry = range == (SegmentBuilder::lane(0, 0)..SegmentBuilder::lane(0, LANE_BYTES));
         self.reads.set(self.reads.get() + u32::from(is_entry));
         if is_entry && self.reads.get() == 2 {
             made.claim(0, 2);
@@ -347,7 +347,7 @@ impl Memory for ClaimedAgain {
         Ok(())
     }
 
-    fn write_word(&self, at: u64, value: u64) -> Result<(), Short> {
+    fn write_word(&self, at: u64, value: u64) -> Result<(), OutOfBounds> {
         self.made.borrow_mut().set(at as usize, value);
         Ok(())
     }
@@ -358,12 +358,13 @@ impl Memory for ClaimedAgain {
 }
 
 #[test]
-fn a_restarted_reader_accepts_a_drained_lane_claimed_during_its_sweep() {
+fn restarted_reader_accepts_lane_claimed_during_its_sweep() {
     for drained in [true, false] {
-        let mut made = HandMade::with_lane(256);
+        let mut made = SegmentBuilder::with_lane(256);
         made.retire(0, 0);
         made.set_lane(0, at::DRAINED, drained.into());
-        let mut reader = Reader::attach_to(ClaimedAgain { made: RefCell::new(made), reads: Cell::new(0) });
+        let mut reader =
+            TestReader::attach_to(ClaimedAgain { made: RefCell::new(made), reads: Cell::new(0) });
         let violations = [reader.sweep(), reader.sweep()].map(|tally| tally.violations);
         assert_eq!(violations, [u64::from(!drained), 0]);
         assert_eq!(reader.kept.attempts().len(), usize::from(drained));
@@ -371,8 +372,8 @@ fn a_restarted_reader_accepts_a_drained_lane_claimed_during_its_sweep() {
 }
 
 #[test]
-fn nonsense_costs_the_lane_and_no_other() {
-    let wrongs: [fn(&mut HandMade); 14] = [
+fn invalid_lane_is_quarantined_alone() {
+    let wrongs: [fn(&mut SegmentBuilder); 14] = [
         |made| made.set_lane(0, at::TAIL, 300 << 1),
         |made| made.set_lane(0, at::TAIL, u64::MAX),
         |made| made.set_lane(0, at::HEAD, 5),
@@ -389,12 +390,12 @@ fn nonsense_costs_the_lane_and_no_other() {
         |made| made.set_lane(0, at::SLOTS_AT, 1 << 40),
     ];
     for (index, wrong) in wrongs.into_iter().enumerate() {
-        let mut made = HandMade::with_lane(256);
+        let mut made = SegmentBuilder::with_lane(256);
         made.place(256);
         made.claim(1, 1);
         made.push(1, 0, 1000, b"");
         wrong(&mut made);
-        let mut reader = Reader::attach(&made);
+        let mut reader = TestReader::attach(&made);
         assert_eq!(reader.sweep().violations, 1, "case {index}");
         assert_eq!(reader.kept.attempts(), [0], "case {index}");
         reader.edit(|made| made.push(1, 1, 1001, b""));
@@ -405,8 +406,8 @@ fn nonsense_costs_the_lane_and_no_other() {
 }
 
 #[test]
-fn rules_broken_later_cost_the_lane_too() {
-    let wrongs: [fn(&mut HandMade); 5] = [
+fn later_violation_quarantines_the_lane() {
+    let wrongs: [fn(&mut SegmentBuilder); 5] = [
         |made| made.set_lane(0, at::TAIL, 0),
         |made| made.set_lane(0, at::TAIL, 1000 << 1),
         |made| made.claim(0, 2),
@@ -414,7 +415,7 @@ fn rules_broken_later_cost_the_lane_too() {
         |made| made.bytes.truncate(SLOTS_OFFSET),
     ];
     for (index, wrong) in wrongs.into_iter().enumerate() {
-        let mut reader = Reader::attach(&HandMade::with_lane(256));
+        let mut reader = TestReader::attach(&SegmentBuilder::with_lane(256));
         reader.edit(|made| made.push(0, 0, 1000, b""));
         reader.sweep();
         reader.edit(|made| {
@@ -429,8 +430,8 @@ fn rules_broken_later_cost_the_lane_too() {
 }
 
 #[test]
-fn a_truncated_segment_is_one_violation_and_holds_nothing_back() {
-    let mut reader = Reader::attach(&HandMade::with_lane(256));
+fn truncated_segment_is_one_violation() {
+    let mut reader = TestReader::attach(&SegmentBuilder::with_lane(256));
     reader.sweep();
     reader.edit(|made| made.bytes.truncate(HEADER_BYTES));
     assert_eq!(reader.sweep().violations, 1);
@@ -440,10 +441,11 @@ fn a_truncated_segment_is_one_violation_and_holds_nothing_back() {
 }
 
 #[test]
-fn a_bad_record_is_passed_over_and_the_next_one_found() {
-    let mut made = HandMade::with_lane(256);
+fn invalid_record_is_skipped_and_the_next_one_read() {
+    let mut made = SegmentBuilder::with_lane(256);
     made.push(0, 0, 1000, b"");
-    // Slot count 0, 200, one past the tail later on; a path longer than the record; an unknown kind.
+    // Slot count 0, 200, one past the tail later on; a path longer than the record; an unknown
+    // kind.
     made.put_slot(0, 1, &[1, 0, 0, 0, 0, 0, 0, 0]);
     made.put_slot(0, 2, &[1 | 200 << 8, 0, 0, 0, 0, 0, 0, 0]);
     made.put_slot(0, 3, &[1 | 2 << 8, 1000, 0, 0, 0, 0, 0, 1]);
@@ -453,7 +455,7 @@ fn a_bad_record_is_passed_over_and_the_next_one_found() {
     made.push(0, 2, 1001, b"");
     made.put_slot(0, 7, &[1 | 9 << 8, 1000, 0, 0, 0, 0, 0, 3]);
     made.set_lane(0, at::TAIL, 8 << 1);
-    let mut reader = Reader::attach(&made);
+    let mut reader = TestReader::attach(&made);
     let tally = reader.sweep();
     assert_eq!((tally.violations, tally.unknown, tally.events), (4, 1, 2));
     assert_eq!(reader.kept.attempts(), [0, 2]);
@@ -461,21 +463,21 @@ fn a_bad_record_is_passed_over_and_the_next_one_found() {
 }
 
 #[test]
-fn the_largest_numbers_do_no_harm() {
-    let mut made = HandMade::with_lane(256);
+fn largest_numbers_do_no_harm() {
+    let mut made = SegmentBuilder::with_lane(256);
     made.set_lane(0, at::LOST_FULL, u64::MAX);
     made.push(0, u32::MAX, u64::MAX, b"");
     made.push(0, u32::MAX, u64::MAX, b"");
     made.retire(0, u64::MAX);
     made.set(header::LANES, u64::MAX);
     made.bytes.resize(made.bytes.len().max(HEADER_BYTES + MAX_LANES * LANE_BYTES), 0);
-    let mut reader = Reader::attach(&made);
+    let mut reader = TestReader::attach(&made);
     reader.sweep_at(u64::MAX / 4, false);
     reader.end();
     assert_eq!(reader.kept.ends[0].attempts, u64::MAX);
 }
 
-/// A change to a sound segment: a word somewhere, or a cut.
+/// Changes to a valid segment: words with arbitrary values.
 fn damage() -> impl Strategy<Value = Vec<(usize, u64)>> {
     let place = prop_oneof![
         0..HEADER_BYTES / 8,
@@ -491,7 +493,7 @@ proptest! {
     fn arbitrary_damage_never_panics_and_ends(
         first in damage(), second in damage(), cut in prop::option::of(0usize..400_000), records in 0u32..40,
     ) {
-        let mut made = HandMade::with_lane(256);
+        let mut made = SegmentBuilder::with_lane(256);
         made.place(256);
         made.claim(1, 1);
         made.place(256);
@@ -507,7 +509,7 @@ proptest! {
         made.set(header::CLOCK, 1);
         made.set(header::PID, 1);
         made.set(header::PPID, 1);
-        let mut reader = Reader::attach(&made);
+        let mut reader = TestReader::attach(&made);
         reader.sweep();
         reader.edit(|made| {
             second.iter().for_each(|(place, value)| made.set(place * 8, *value));

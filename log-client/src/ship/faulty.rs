@@ -1,8 +1,8 @@
-//! A log-server in memory, on connections that break: the second implementation of
-//! [`Transport`](super::transport::Transport), for tests. Like a broker it keeps frames by their numbers and knows
-//! nothing of what is in them.
+//! A log-server in memory with connections that break: the second implementation of
+//! [`Transport`](super::transport::Transport), for tests. Like a broker it stores frames by number
+//! and does not interpret them.
 
-use super::transport::{Answer, News, Receiver, Sender, Transport};
+use super::transport::{ConnectOutcome, Receiver, Sender, ServerMessage, Transport};
 use crate::random::Random;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, frame_header};
 use std::collections::{BTreeMap, HashMap};
@@ -10,12 +10,12 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::mpsc;
 
-/// What the far end has, and what happens to connections.
+/// State of the server, and the random events on connections.
 #[derive(Debug)]
-pub(super) struct Far {
+pub(super) struct FakeServer {
     /// Numbered frames by session and number.
     pub(super) kept: HashMap<u64, BTreeMap<u64, Vec<u8>>>,
-    /// Frames that came again.
+    /// Number of frames received more than once.
     pub(super) repeats: usize,
     pub(super) connections: usize,
     pub(super) answers: usize,
@@ -23,7 +23,7 @@ pub(super) struct Far {
     random: Random,
 }
 
-impl Far {
+impl FakeServer {
     fn through(&self, session: u64) -> u64 {
         self.kept.get(&session).and_then(|kept| kept.keys().last().copied()).unwrap_or(0)
     }
@@ -53,13 +53,13 @@ impl Far {
     }
 }
 
-/// See the module.
+/// Transport to the in-memory server.
 #[derive(Debug)]
-pub(super) struct Faulty(Arc<Mutex<Far>>);
+pub(super) struct FaultyTransport(Arc<Mutex<FakeServer>>);
 
-impl Faulty {
-    pub(super) fn new(seed: u64) -> (Faulty, Arc<Mutex<Far>>) {
-        let far = Far {
+impl FaultyTransport {
+    pub(super) fn new(seed: u64) -> (FaultyTransport, Arc<Mutex<FakeServer>>) {
+        let server = FakeServer {
             kept: HashMap::new(),
             repeats: 0,
             connections: 0,
@@ -67,58 +67,59 @@ impl Faulty {
             said_bye: false,
             random: Random::new(seed),
         };
-        let far = Arc::new(Mutex::new(far));
-        (Faulty(Arc::clone(&far)), far)
+        let server = Arc::new(Mutex::new(server));
+        (FaultyTransport(Arc::clone(&server)), server)
     }
 }
 
-/// What is sent arrives, up to some frame.
+/// Sending half: frames arrive up to a random one.
 #[derive(Debug)]
-pub(super) struct Out {
-    far: Arc<Mutex<Far>>,
+pub(super) struct FaultySender {
+    server: Arc<Mutex<FakeServer>>,
     session: u64,
-    news: Option<mpsc::UnboundedSender<News>>,
+    news: Option<mpsc::UnboundedSender<ServerMessage>>,
     frames: u64,
 }
 
-impl Out {
-    fn far(&self) -> MutexGuard<'_, Far> {
-        self.far.lock().unwrap()
+impl FaultySender {
+    fn server(&self) -> MutexGuard<'_, FakeServer> {
+        self.server.lock().unwrap()
     }
 }
 
-impl Transport for Faulty {
-    type Sender = Out;
-    type Receiver = mpsc::UnboundedReceiver<News>;
+impl Transport for FaultyTransport {
+    type Sender = FaultySender;
+    type Receiver = mpsc::UnboundedReceiver<ServerMessage>;
 
-    async fn connect(&mut self, session: u64) -> io::Result<Answer<Out, Self::Receiver>> {
-        let mut far = self.0.lock().unwrap();
-        far.connections += 1;
-        // At the first connection a refusal would be the end, if it did not pass.
-        match far.random.below(8) {
+    async fn connect(&mut self, session: u64) -> io::Result<ConnectOutcome<FaultySender, Self::Receiver>> {
+        let mut server = self.0.lock().unwrap();
+        server.connections += 1;
+        // On the first connection a permanent refusal would end shipping.
+        match server.random.below(8) {
             0 => return Err(io::ErrorKind::ConnectionRefused.into()),
-            2 => return Ok(Answer::NotNow("damaged".into())),
-            1 if far.connections > 1 && !far.kept.is_empty() => {
-                return Ok(Answer::Refused("not now".into()));
+            2 => return Ok(ConnectOutcome::NotNow("damaged".into())),
+            1 if server.connections > 1 && !server.kept.is_empty() => {
+                return Ok(ConnectOutcome::Refused("not now".into()));
             }
             _ => {}
         }
-        let (news, incoming) = mpsc::unbounded_channel();
-        let _ = news.send(News::Asked(7));
-        let (frames, through) = (far.random.below(12), far.through(session));
-        let out = Out { far: Arc::clone(&self.0), session, news: Some(news), frames };
-        Ok(Answer::Welcome(out, incoming, through, false))
+        let (news, receiver) = mpsc::unbounded_channel();
+        let _ = news.send(ServerMessage::ClockQuery(7));
+        let (frames, through) = (server.random.below(12), server.through(session));
+        let sender = FaultySender { server: Arc::clone(&self.0), session, news: Some(news), frames };
+        Ok(ConnectOutcome::Welcome { sender, receiver, through, steerable: false })
     }
 }
 
-impl Sender for Out {
+impl Sender for FaultySender {
     async fn send(&mut self, mut frames: &[u8]) -> io::Result<()> {
         while let Some((header, rest)) = frames.split_first_chunk::<FRAME_HEADER>() {
             if self.frames == 0 {
-                // What has arrived is there; nobody hears of it any more, or only why.
-                let refuses = self.far().random.below(2) == 0;
+                // Frames that arrived are stored, but no acknowledgment is sent, only perhaps a
+                // refusal.
+                let refuses = self.server().random.below(2) == 0;
                 let news = self.news.take().filter(|_| refuses);
-                news.map(|news| news.send(News::Refused("too much".into())));
+                news.map(|news| news.send(ServerMessage::Refused("too much".into())));
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
             self.frames -= 1;
@@ -126,12 +127,12 @@ impl Sender for Out {
             let (frame, more) = frames.split_at(FRAME_HEADER + length);
             assert_eq!(rest.len(), frames.len() - FRAME_HEADER);
             let (through, tells) = {
-                let mut far = self.far();
-                far.take(self.session, frame);
-                (far.through(self.session), far.random.below(3) == 0 || self.frames > 0)
+                let mut server = self.server();
+                server.take(self.session, frame);
+                (server.through(self.session), server.random.below(3) == 0 || self.frames > 0)
             };
             if let Some(news) = self.news.as_ref().filter(|_| tells) {
-                let _ = news.send(News::Acknowledged(through));
+                let _ = news.send(ServerMessage::Acknowledged(through));
             }
             frames = more;
         }
@@ -143,8 +144,8 @@ impl Sender for Out {
     }
 }
 
-impl Receiver for mpsc::UnboundedReceiver<News> {
-    async fn next(&mut self) -> io::Result<News> {
+impl Receiver for mpsc::UnboundedReceiver<ServerMessage> {
+    async fn next(&mut self) -> io::Result<ServerMessage> {
         self.recv().await.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 }

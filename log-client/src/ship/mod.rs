@@ -1,4 +1,4 @@
-//! Bringing facts to the log-server.
+//! Delivery of spooled messages to the log-server.
 //!
 //! ```text
 //! sweeper thread                                  tokio task
@@ -6,48 +6,55 @@
 //!                                     ▲──────────── Ack ◄──────────┘
 //! ```
 //!
-//! # Sequence numbers and repeats
+//! # Sequence numbers and retransmission
 //!
-//! * `Process`, `Stream`, `Batch`, `StreamEnd` and `ProcessEnd` carry numbers from 1, without a gap, in a session.
-//!   They are sent in order and kept until acknowledged. A log-client that finds the spool of one that was
-//!   killed goes on with its session and its numbers.
-//! * On a new connection, what `Welcome.through` covers is dropped, and everything else is sent again in
-//!   order with the numbers it had. A server that has forgotten what it acknowledged (`through` smaller than
-//!   an earlier `Ack`) sees the numbers start higher than `through + 1`: those before are gone from here.
-//! * Stream numbers mean something only on one connection, so before that, the definitions of all processes
-//!   and streams whose own message was acknowledged but whose end was not, are sent with number 0, processes
-//!   before their streams. A definition is idempotent: the server knows it by its key. Number 0 is never
-//!   acknowledged.
-//! * `Heartbeat` has no number. It is sent after everything that was found before it, and again after a
-//!   repeat, so it is true on every connection.
-//! * Batches that the server already has are known by stream key and attempt number.
+//! * `Process`, `Stream`, `Batch`, `StreamEnd` and `ProcessEnd` carry sequence numbers, from 1 and
+//!   without gaps in a session. They are sent in order and kept until acknowledged. A log-client
+//!   that finds the spool of a killed one continues its session and its numbers.
+//! * On a new connection, messages covered by `Welcome.through` are dropped, and all others are
+//!   sent again in order with their original numbers. A server that has lost what it acknowledged
+//!   (`through` below an earlier `Ack`) sees the numbers start above `through + 1`: the messages
+//!   before no longer exist here.
+//! * Stream numbers are valid only on one connection. So before that, the definitions of all
+//!   processes and streams whose own message was acknowledged but whose end was not are sent with
+//!   number 0, processes before their streams. A definition is idempotent: the server identifies it
+//!   by its key. Number 0 is never acknowledged.
+//! * `Heartbeat` has no number. It is sent after all messages that it covers, and again after a
+//!   retransmission, so it is true on every connection.
+//! * The server detects repeated batches by stream key and attempt number.
 
+mod backoff;
 mod connection;
 #[cfg(test)]
 mod faulty;
-mod outbox;
-mod retry;
 mod stream;
 mod tcp;
 #[cfg(test)]
 mod tests;
 mod transport;
 
-pub(crate) use connection::{Office, ship};
-pub(crate) use outbox::{Outbox, Shipped};
+pub(crate) use connection::{NodeServices, ship};
 pub(crate) use tcp::Tcp;
 
-use miot_security::Client;
+use crate::config::Config;
+use miot_tls::TlsClient;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Whom to talk to, and as whom.
+/// The log-server, and the identity of this node.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) server: String,
     pub(crate) node: String,
-    /// A connection on which nothing comes for so long is given up.
+    /// A connection without any input for this long is closed.
     pub(crate) dead_after: Duration,
-    /// Without it nobody proves who they are.
-    pub(crate) tls: Option<Arc<Client>>,
+    /// `None`: neither encryption nor authentication.
+    pub(crate) tls: Option<Arc<TlsClient>>,
+}
+
+impl Peer {
+    pub(crate) fn new(config: &Config, tls: Option<Arc<TlsClient>>) -> Peer {
+        let (server, node) = (config.server.clone(), config.node.clone());
+        Peer { server, node, dead_after: config.dead_after, tls }
+    }
 }

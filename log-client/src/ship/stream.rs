@@ -1,28 +1,29 @@
-//! The two directions of a connection, encrypted or not.
+//! The two directions of a connection, with or without TLS.
 
-use miot_security::Client;
+use miot_tls::TlsClient;
 use std::io;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// What the log-server says.
+/// Bytes from the log-server.
 pub(super) type FromServer = Box<dyn AsyncRead + Send + Unpin>;
-/// What is said to it.
+/// Bytes to the log-server.
 pub(super) type ToServer = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Both directions of a connection with `server` (`host:port`), after the handshake if there is to be one.
+/// Splits a connection to `server` (`host:port`) into its directions, after the TLS handshake if
+/// `tls` is given.
 pub(super) async fn both_ways(
     stream: TcpStream,
     server: &str,
-    tls: Option<&Client>,
+    tls: Option<&TlsClient>,
 ) -> io::Result<(FromServer, ToServer)> {
     let Some(tls) = tls else {
         let (reader, writer) = stream.into_split();
         return Ok((Box::new(reader), Box::new(writer)));
     };
-    // Renewed certificates count from the next connection on, whether somebody says so or not.
+    // Renewed certificates take effect on the next connection, even without SIGHUP.
     if let Err(error) = tls.reload() {
-        tracing::error!(%error, "certificate, key and authority stay as they were");
+        tracing::error!(%error, "cannot reload certificate, key and authority; the loaded ones stay in use");
     }
     let (reader, writer) = tokio::io::split(tls.connect(server, stream).await?);
     Ok((Box::new(reader), Box::new(writer)))

@@ -1,10 +1,10 @@
-//! The log-server at the other end of a TCP connection.
+//! Transport over TCP.
 
 use super::Peer;
 use super::stream::{FromServer, ToServer, both_ways};
-use super::transport::{Answer, News, Receiver, Sender, Transport};
-use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_HELLO, Message, Role, STEERABLE, VERSION, frame_header};
-use miot_security::failure::refusal;
+use super::transport::{ConnectOutcome, Receiver, Sender, ServerMessage, Transport};
+use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_HELLO, Message, Role, COMMANDS_SINCE_MINOR, VERSION, frame_header};
+use miot_tls::failure::refusal;
 use rustix::net::sockopt;
 use std::io;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Longest wait for a connection, and for the server's first answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum wait for a connection, and for the server's first answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// Connects to a log-server over TCP.
 #[derive(Debug)]
 pub(crate) struct Tcp {
     peer: Peer,
@@ -31,13 +31,14 @@ impl Transport for Tcp {
     type Sender = ToServer;
     type Receiver = FromServer;
 
-    async fn connect(&mut self, session: u64) -> io::Result<Answer<ToServer, FromServer>> {
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer in time");
-        // The name is looked up anew each time: the log-server may have moved.
-        let stream = timeout(PATIENCE, TcpStream::connect(&self.peer.server)).await.map_err(late)??;
-        watch_over(&stream, self.peer.dead_after)?;
+    async fn connect(&mut self, session: u64) -> io::Result<ConnectOutcome<ToServer, FromServer>> {
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s");
+        // The name is resolved again each time: the log-server may have moved.
+        let stream =
+            timeout(CONNECT_TIMEOUT, TcpStream::connect(&self.peer.server)).await.map_err(late)??;
+        detect_dead_network(&stream, self.peer.dead_after)?;
         let connecting = both_ways(stream, &self.peer.server, self.peer.tls.as_deref());
-        let (mut reader, mut writer) = timeout(PATIENCE, connecting).await.map_err(late)??;
+        let (mut reader, mut writer) = timeout(CONNECT_TIMEOUT, connecting).await.map_err(late)??;
         let hello = Message::Hello {
             greeting: GREETING,
             version: VERSION,
@@ -49,25 +50,36 @@ impl Transport for Tcp {
             writer.send(&hello.frame()).await?;
             receive(&mut reader).await
         };
-        let answer = match timeout(PATIENCE, asked).await.map_err(late)? {
+        let answer = match timeout(CONNECT_TIMEOUT, asked).await.map_err(late)? {
             Ok(answer) => answer,
-            // What the server thinks of our certificate comes with its first answer.
+            // The server's verdict on our certificate arrives with its first answer.
             Err(error) => {
-                let (reason, passing) = refusal(&error).ok_or(error)?;
-                return Ok(if passing { Answer::NotNow(reason) } else { Answer::Refused(reason) });
+                let (reason, transient) = refusal(&error).ok_or(error)?;
+                return Ok(if transient {
+                    ConnectOutcome::NotNow(reason)
+                } else {
+                    ConnectOutcome::Refused(reason)
+                });
             }
         };
         Ok(match answer {
-            Message::Welcome { version, .. } if version.major != VERSION.major => Answer::Refused(format!(
-                "it speaks version {}.{} of the protocol, this log-client {}.{}",
-                version.major, version.minor, VERSION.major, VERSION.minor
-            )),
-            Message::Welcome { through, version } => {
-                Answer::Welcome(writer, reader, through, version.minor >= STEERABLE)
+            Message::Welcome { version, .. } if version.major != VERSION.major => {
+                ConnectOutcome::Refused(format!(
+                    "the log-server uses version {}.{} of the protocol, this log-client {}.{}",
+                    version.major, version.minor, VERSION.major, VERSION.minor
+                ))
             }
-            Message::Refused { reason, passing: true } => Answer::NotNow(reason),
-            Message::Refused { reason, .. } => Answer::Refused(reason),
-            _ => Answer::Refused("it is no log-server: it did not answer the greeting".into()),
+            Message::Welcome { through, version } => ConnectOutcome::Welcome {
+                sender: writer,
+                receiver: reader,
+                through,
+                steerable: version.minor >= COMMANDS_SINCE_MINOR,
+            },
+            Message::Refused { reason, transient: true } => ConnectOutcome::NotNow(reason),
+            Message::Refused { reason, .. } => ConnectOutcome::Refused(reason),
+            _ => ConnectOutcome::Refused(
+                "the peer is not a MIOT log-server: it did not answer the greeting".into(),
+            ),
         })
     }
 }
@@ -84,22 +96,22 @@ impl Sender for ToServer {
 }
 
 impl Receiver for FromServer {
-    async fn next(&mut self) -> io::Result<News> {
+    async fn next(&mut self) -> io::Result<ServerMessage> {
         loop {
             match receive(self).await? {
-                Message::Ack { through } => return Ok(News::Acknowledged(through)),
-                Message::Ping { sent } => return Ok(News::Asked(sent)),
-                Message::Refused { reason, .. } => return Ok(News::Refused(reason)),
-                Message::Errand { id, errand } => return Ok(News::Errand(id, errand)),
-                // Of a higher minor version: nothing we need.
+                Message::Ack { through } => return Ok(ServerMessage::Acknowledged(through)),
+                Message::Ping { sent } => return Ok(ServerMessage::ClockQuery(sent)),
+                Message::Refused { reason, .. } => return Ok(ServerMessage::Refused(reason)),
+                Message::Command { id, command } => return Ok(ServerMessage::Command(id, command)),
+                // Messages of a higher minor version are not needed.
                 _ => {}
             }
         }
     }
 }
 
-/// Makes a dead network show in time, whether something is to be sent or not.
-fn watch_over(stream: &TcpStream, dead_after: Duration) -> io::Result<()> {
+/// Sets the options that detect a dead network within `dead_after`, with or without data to send.
+fn detect_dead_network(stream: &TcpStream, dead_after: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, dead_after / 2)?;
@@ -112,7 +124,7 @@ async fn receive(reader: &mut FromServer) -> io::Result<Message> {
     let odd = |error| io::Error::new(io::ErrorKind::InvalidData, error);
     let mut header = [0; FRAME_HEADER];
     reader.read_exact(&mut header).await?;
-    // The server has nothing long to say to a node.
+    // The server sends only short messages to a node.
     let (length, crc) = frame_header(header, MAX_HELLO).map_err(odd)?;
     let mut payload = vec![0; length];
     reader.read_exact(&mut payload).await?;

@@ -1,69 +1,69 @@
-//! What carries messages to the log-server and brings back what is safe there.
+//! Interface of a transport, which carries messages to the log-server and acknowledgments back.
 //!
-//! All that shipping needs of a carrier: it takes frames in order, says how far a session had come when it is taken up
-//! again, and passes on acknowledgements. What is repeated, kept and freed is not its business, so a broker that keeps
-//! messages in order and acknowledges them (a NATS JetStream stream for each node, say, with the number of a message
-//! as its id) can carry the same frames. The bytes of frames are lent, not copied, and everything is resolved at compile
-//! time.
+//! Requirements of shipping: a transport takes frames in order, reports how far a session had come
+//! when it is resumed, and passes on acknowledgments. It does not retransmit, store or free frames.
+//! So a broker that keeps messages in order and acknowledges them can carry the same frames (e.g. a
+//! NATS JetStream stream per node, with the sequence number as message id). Frames are borrowed,
+//! not copied, and all calls are resolved at compile time.
 
 use std::io;
 
-/// See the module.
+/// A transport, see the module.
 pub(crate) trait Transport {
-    /// The half that sends.
+    /// The sending half of a connection.
     type Sender: Sender;
-    /// The half that hears.
+    /// The receiving half of a connection.
     type Receiver: Receiver;
 
-    /// Reaches the log-server and takes up `session` there.
+    /// Connects to the log-server and resumes `session`.
     ///
     /// # Errors
-    /// Whatever may be over the next time.
-    async fn connect(&mut self, session: u64) -> io::Result<Answer<Self::Sender, Self::Receiver>>;
+    /// Any temporary failure.
+    async fn connect(&mut self, session: u64) -> io::Result<ConnectOutcome<Self::Sender, Self::Receiver>>;
 }
 
-/// What the far end says to a session.
+/// Answer of the log-server to a session.
 #[derive(Debug)]
-pub(crate) enum Answer<S, R> {
-    /// It has everything up to this number; the rest is to be sent, in order, definitions in force before it. And whether it
-    /// wants reports and has errands.
-    Welcome(S, R, u64, bool),
-    /// It does not want this node, and why. Only a person can change that.
+pub(crate) enum ConnectOutcome<S, R> {
+    /// Accepted. The server has everything up to `through`; the rest must be sent, in order, after
+    /// the definitions in force. `steerable`: the server accepts reports and sends commands.
+    Welcome { sender: S, receiver: R, through: u64, steerable: bool },
+    /// Permanently refused, with the reason. Only an administrator can change that.
     Refused(String),
-    /// It does not want this node now, and why.
+    /// Temporarily refused, with the reason.
     NotNow(String),
 }
 
-/// Takes frames.
+/// Sending half.
 pub(crate) trait Sender {
-    /// Takes whole frames, after all those before. Returning does not mean that they have arrived.
+    /// Sends whole frames, after all earlier ones. A return does not mean that they have arrived.
     ///
     /// # Errors
-    /// The connection is over.
+    /// The connection has ended.
     async fn send(&mut self, frames: &[u8]) -> io::Result<()>;
 
-    /// Nothing more is to be sent. Whether that arrives changes nothing.
+    /// Closes the sending half. Delivery of the close is not required.
     async fn finish(&mut self);
 }
 
-/// Brings news.
+/// Receiving half.
 pub(crate) trait Receiver {
-    /// The next news. May be dropped only together with the connection.
+    /// Receives the next message. May be dropped only together with the connection.
     ///
     /// # Errors
-    /// The connection is over.
-    async fn next(&mut self) -> io::Result<News>;
+    /// The connection has ended.
+    async fn next(&mut self) -> io::Result<ServerMessage>;
 }
 
-/// What the far end says.
+/// A message of the log-server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum News {
-    /// Everything up to this number outlives whatever happens there.
+pub(crate) enum ServerMessage {
+    /// Everything up to this sequence number is durable at the log-server.
     Acknowledged(u64),
-    /// What time is it here? To be answered with this number.
-    Asked(i64),
-    /// It ends the connection, and why.
+    /// Clock query; the answer repeats this number.
+    ClockQuery(i64),
+    /// The log-server ends the connection, with the reason.
     Refused(String),
-    /// Something is to be done, see [`miot_proto::steer`]; to be answered with this number.
-    Errand(u64, Vec<u8>),
+    /// A command, see [`miot_proto::command`]; the outcome repeats this id.
+    Command(u64, Vec<u8>),
 }

@@ -1,7 +1,7 @@
-//! Processes and streams in force.
+//! Definitions in force: processes and streams that have been defined and have not ended.
 
-use super::format::Begins;
-use super::ledger::{Note, Taken};
+use super::format::FramePrefix;
+use super::ledger::{DrainPosition, LedgerNote};
 use miot_proto::wire::{Message, ProcessKey, Stream};
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,7 @@ enum Subject {
     Stream(u32),
 }
 
-/// What is defined and has not ended, in the order in which it was defined: processes before their streams.
+/// Definitions in force, in the order in which they were made: processes before their streams.
 #[derive(Debug, Default)]
 pub(super) struct Definitions {
     /// Frames with number 0.
@@ -21,7 +21,7 @@ pub(super) struct Definitions {
 }
 
 impl Definitions {
-    /// Follows the messages of a session.
+    /// Updates the definitions with the next message of a session.
     pub(super) fn follow(&mut self, message: &Message) {
         match message {
             Message::Process { process, .. } => {
@@ -38,8 +38,9 @@ impl Definitions {
         }
     }
 
-    /// Appends them to `out`, processes first. Damage may have taken the end of a stream whose process has ended, or has been
-    /// defined again since: the one is left out, the other follows its process.
+    /// Appends the frames to `out`, processes first. After damage, the end of a stream may be
+    /// missing although its process has ended or was defined again. In the first case the stream is
+    /// left out; in the second it follows its process.
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         let mut order: Vec<(bool, u64)> = self
             .places
@@ -55,13 +56,13 @@ impl Definitions {
         }
     }
 
-    /// What defines the subject of a note: a process, and its stream.
-    pub(super) fn defining(&self, note: Note) -> Vec<u8> {
+    /// The definitions that a note refers to: a process, and its stream.
+    pub(super) fn defining(&self, note: LedgerNote) -> Vec<u8> {
         let frame = |subject| self.places.get(&subject).and_then(|place| self.frames.get(place));
         let (process, stream) = match note {
-            Note::Nothing => return Vec::new(),
-            Note::Gone(key, _) => (Some(key), None),
-            Note::Taken(Taken { stream, .. }) | Note::End(stream) => {
+            LedgerNote::Nothing => return Vec::new(),
+            LedgerNote::ProcessEnd { key, .. } => (Some(key), None),
+            LedgerNote::Drained(DrainPosition { stream, .. }) | LedgerNote::StreamEnd(stream) => {
                 let frame = frame(Subject::Stream(stream));
                 match frame.and_then(|frame| process_of(frame)) {
                     Some(process) => (Some(process), frame),
@@ -77,25 +78,25 @@ impl Definitions {
         self.places.contains_key(&Subject::Process(key))
     }
 
-    /// True if this very stream is in force.
+    /// True if exactly this stream is in force.
     pub(super) fn has_stream(&self, stream: &Stream) -> bool {
         let place = self.places.get(&Subject::Stream(stream.number));
         let frame = Message::Stream { seq: 0, stream: stream.clone() }.frame();
         place.and_then(|place| self.frames.get(place)).is_some_and(|known| *known == frame)
     }
 
-    /// It is not in force any more, though it has not ended.
+    /// Removes a stream that has not ended.
     pub(super) fn forget_stream(&mut self, number: u32) {
         self.end(Subject::Stream(number));
     }
 
-    /// See [`forget_stream`](Self::forget_stream).
+    /// Removes a process that has not ended.
     pub(super) fn forget_process(&mut self, key: ProcessKey) {
         self.end(Subject::Process(key));
     }
 
     fn define(&mut self, subject: Subject, frame: Vec<u8>) {
-        // A process that is defined again may already have streams.
+        // A process that is defined again may already have streams, so it keeps its position.
         let place = *self.places.entry(subject).or_insert(self.next);
         self.frames.insert(place, frame);
         self.next += 1;
@@ -110,7 +111,7 @@ impl Definitions {
 
 /// The process of the stream that a frame defines.
 fn process_of(frame: &[u8]) -> Option<ProcessKey> {
-    let Begins::Frame(frame, _) = Begins::of(frame) else { return None };
+    let FramePrefix::Frame(frame, _) = FramePrefix::of(frame) else { return None };
     match Message::from_payload(frame.payload, frame.crc) {
         Ok(Message::Stream { stream, .. }) => Some(stream.key.process),
         _ => None,

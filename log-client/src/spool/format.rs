@@ -1,6 +1,6 @@
-//! The bytes of a spool file.
+//! Byte layout of a spool file.
 //!
-//! **Do not add, remove or reorder fields: a log-client reads what the one before it wrote.**
+//! **Do not add, remove or reorder fields: a log-client reads the files of its predecessor.**
 //!
 //! ```text
 //! 0   magic, 8 bytes            MIOTSPL3
@@ -8,52 +8,52 @@
 //! 24  number of the first numbered message, u64
 //! 32  salt, u128: a random number
 //! 48  CRC-32C of bytes 0..48, as u64
-//! 56  the last promise, i64, nanoseconds since 1970: written again and again
-//! 64  CRC-32C of bytes 56..64, as u64; another number if there is no promise
-//! 72  frames, as miot_proto::wire has them, each with its own checksum:
+//! 56  the last watermark, i64, nanoseconds since 1970: overwritten repeatedly
+//! 64  CRC-32C of bytes 56..64, as u64; another value without a watermark
+//! 72  frames of miot_proto::wire, each with its own checksum:
 //!     Hello                     node and session
-//!     Process, Stream           with number 0: the definitions in force where the file begins
-//!     numbered messages         one after the other, with Heartbeat between them
-//!     mark, copies              every 64 KiB, and where the file ends
+//!     Process, Stream           with number 0: the definitions in force at the start
+//!     numbered messages         in order, with Heartbeat between them
+//!     mark, copies              every 64 KiB, and at the end of the file
 //! ```
 //!
-//! A mark is a frame with the payload `0xff, salt`, and is followed by copies of all numbered messages since the mark
-//! before it but the batches. Where a frame is damaged, reading goes on at the next mark: nothing in between is lost
-//! but batches. What comes from traced programs (names of files, say) may look like a frame, but nobody else
-//! knows the salt.
+//! A mark is a frame with the payload `0xff, salt`. It is followed by copies of all numbered
+//! messages since the previous mark except batches. After a damaged frame, reading continues at the
+//! next mark, and only batches in between are lost. Bytes from traced programs (e.g. file names)
+//! may look like a frame, but only the log-client knows the salt.
 
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, frame_header, frame_header_of};
 
 const MAGIC: [u8; 8] = *b"MIOTSPL3";
 /// Bytes before the first frame.
 pub(super) const HEADER: u64 = 72;
-/// Place of the last promise.
-pub(super) const PROMISE: u64 = 56;
+/// Offset of the last watermark.
+pub(super) const WATERMARK_AT: u64 = 56;
 const SUFFIX: &str = ".spool";
-/// Of the file beside it, see [`super::ledger`].
+/// Suffix of the ledger beside a file, see [`super::ledger`].
 const LEDGER_SUFFIX: &str = ".ledger";
-/// Digits in the name of a file: those of the largest number.
+/// Digits in the name of a file: enough for any u64.
 const DIGITS: usize = 20;
 
-/// Tags of the messages that carry a number, `Process` to `ProcessEnd`, `GivenUp` and `Devices`.
+/// Tags of the numbered messages: `Process` to `ProcessEnd`, `GivenUp` and `Devices`.
 const NUMBERED: std::ops::RangeInclusive<u8> = 3..=7;
 const GIVEN_UP: u8 = 16;
 const DEVICES: u8 = 23;
 /// Tag of `Batch`.
 const BATCH: u8 = 5;
-/// Of no message.
+/// Tag of a mark; no message has it.
 const MARK: u8 = 0xff;
 /// Tag of `Hello`.
 const HELLO: u8 = 0;
 
-/// What stands before the frames.
+/// Header before the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Boot id of the node when the file was made.
+    /// Boot id of the node when the file was created.
     pub(super) boot: u128,
     /// Number of the first numbered message.
     pub(super) first: u64,
-    /// Known to nobody else.
+    /// Random number that only the log-client knows.
     pub(super) salt: u128,
 }
 
@@ -82,8 +82,8 @@ impl Header {
     }
 }
 
-/// A promise as it stands at [`PROMISE`].
-pub(super) fn promise(watermark: i64) -> [u8; 16] {
+/// The bytes of a watermark at [`WATERMARK_AT`].
+pub(super) fn watermark_bytes(watermark: i64) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&watermark.to_le_bytes());
     let sum = sum(&bytes[..8]);
@@ -91,18 +91,18 @@ pub(super) fn promise(watermark: i64) -> [u8; 16] {
     bytes
 }
 
-/// The last promise in the head of a file.
-pub(super) fn promised(head: &[u8; HEADER as usize]) -> Option<i64> {
-    let at = PROMISE as usize;
+/// The last watermark in the header of a file; `None` if its checksum is wrong.
+pub(super) fn read_watermark(head: &[u8; HEADER as usize]) -> Option<i64> {
+    let at = WATERMARK_AT as usize;
     let watermark = i64::from_le_bytes(*head[at..].first_chunk()?);
-    (head[at..] == promise(watermark)).then_some(watermark)
+    (head[at..] == watermark_bytes(watermark)).then_some(watermark)
 }
 
 fn sum(bytes: &[u8]) -> [u8; 8] {
     u64::from(crc32c::crc32c(bytes)).to_le_bytes()
 }
 
-/// A mark: a whole frame.
+/// The frame of a mark.
 pub(super) fn mark(salt: u128) -> [u8; FRAME_HEADER + 17] {
     let mut bytes = [0; FRAME_HEADER + 17];
     bytes[FRAME_HEADER] = MARK;
@@ -112,22 +112,22 @@ pub(super) fn mark(salt: u128) -> [u8; FRAME_HEADER + 17] {
     bytes
 }
 
-/// Name of the file of this number.
+/// Name of the file with this number.
 pub(super) fn name(file: u64) -> String {
     format!("{file:0DIGITS$}{SUFFIX}")
 }
 
-/// Name of the ledger of the file of this number.
+/// Name of the ledger of the file with this number.
 pub(super) fn ledger_name(file: u64) -> String {
     format!("{file:0DIGITS$}{LEDGER_SUFFIX}")
 }
 
-/// The number in a file's name, if it is one of ours.
+/// The number in the name of a spool file; `None` for other names.
 pub(super) fn parse_name(name: &[u8]) -> Option<u64> {
     parse(name, SUFFIX)
 }
 
-/// The same of the name of a ledger.
+/// The number in the name of a ledger; `None` for other names.
 pub(super) fn parse_ledger_name(name: &[u8]) -> Option<u64> {
     parse(name, LEDGER_SUFFIX)
 }
@@ -138,55 +138,56 @@ fn parse(name: &[u8], suffix: &str) -> Option<u64> {
     digits.parse().ok().filter(|_| sound)
 }
 
-/// What a run of bytes begins with.
+/// The start of a byte sequence, parsed as a frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Begins<'a> {
-    /// A whole frame, with its payload and what follows it.
+pub(super) enum FramePrefix<'a> {
+    /// A whole frame, and the bytes after it.
     Frame(Frame<'a>, &'a [u8]),
-    /// A frame of so many bytes, of which not all are there.
-    Part(usize),
-    /// Something that no log-client wrote there.
-    Nonsense,
+    /// The start of a frame of this many bytes.
+    Incomplete(usize),
+    /// Not a frame that a log-client wrote.
+    Invalid,
 }
 
-/// A frame whose checksum is right.
+/// A frame with a valid checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frame<'a> {
-    /// All of it.
+    /// The whole frame.
     pub(super) bytes: &'a [u8],
-    /// The message.
+    /// The encoded message.
     pub(super) payload: &'a [u8],
-    /// Its checksum.
+    /// Checksum of the payload.
     pub(super) crc: u32,
 }
 
-impl<'a> Begins<'a> {
-    pub(super) fn of(bytes: &'a [u8]) -> Begins<'a> {
+impl<'a> FramePrefix<'a> {
+    pub(super) fn of(bytes: &'a [u8]) -> FramePrefix<'a> {
         let Some((header, rest)) = bytes.split_first_chunk::<FRAME_HEADER>() else {
-            return Begins::Part(FRAME_HEADER);
+            return FramePrefix::Incomplete(FRAME_HEADER);
         };
-        let Ok((length, crc)) = frame_header(*header, MAX_FRAME) else { return Begins::Nonsense };
+        let Ok((length, crc)) = frame_header(*header, MAX_FRAME) else { return FramePrefix::Invalid };
         match rest.split_at_checked(length) {
-            // No message is empty, but a file that lost its end in a power failure may go on with zeros.
-            _ if length == 0 => Begins::Nonsense,
-            None => Begins::Part(FRAME_HEADER + length),
-            Some((payload, _)) if crc32c::crc32c(payload) != crc => Begins::Nonsense,
+            // No message is empty, but a file that lost its end in a power failure may continue
+            // with zeros.
+            _ if length == 0 => FramePrefix::Invalid,
+            None => FramePrefix::Incomplete(FRAME_HEADER + length),
+            Some((payload, _)) if crc32c::crc32c(payload) != crc => FramePrefix::Invalid,
             Some((payload, rest)) => {
-                Begins::Frame(Frame { bytes: &bytes[..FRAME_HEADER + length], payload, crc }, rest)
+                FramePrefix::Frame(Frame { bytes: &bytes[..FRAME_HEADER + length], payload, crc }, rest)
             }
         }
     }
 }
 
 impl Frame<'_> {
-    /// The number of a message that carries one, without decoding the message.
+    /// The number of a numbered message, without decoding the message.
     pub(super) fn number(self) -> Option<u64> {
         let (tag, rest) = self.payload.split_first()?;
         let is_numbered = NUMBERED.contains(tag) || [GIVEN_UP, DEVICES].contains(tag);
         varint(rest).map(|(number, _)| number).filter(|_| is_numbered)
     }
 
-    /// The stream of a batch or of what was given up, without decoding it.
+    /// The stream of a `Batch` or `GivenUp` message, without decoding the message.
     pub(super) fn stream(self) -> Option<u32> {
         let (tag, rest) = self.payload.split_first()?;
         let (_, rest) = varint(rest)?;
@@ -194,7 +195,8 @@ impl Frame<'_> {
         stream.filter(|_| [BATCH, GIVEN_UP].contains(tag))
     }
 
-    /// Given up without a word when the spool is full: the trace shows the time that is missing.
+    /// Device samples are dropped without a report when the spool is full: the trace shows the
+    /// missing intervals.
     pub(super) fn is_sample(self) -> bool {
         self.payload.first() == Some(&DEVICES)
     }
@@ -207,13 +209,13 @@ impl Frame<'_> {
         self.payload.first() == Some(&HELLO)
     }
 
-    /// Nearly all that is spooled, and of no interest here.
+    /// Batches are nearly all of the spooled bytes, and most readers skip them.
     pub(super) fn is_batch(self) -> bool {
         self.payload.first() == Some(&BATCH)
     }
 }
 
-/// A number as postcard writes it (LEB128), and what follows it.
+/// Decodes a number in postcard's encoding (LEB128); returns it and the bytes after it.
 fn varint(mut bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
@@ -230,12 +232,12 @@ fn varint(mut bytes: &[u8]) -> Option<(u64, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::made;
-    use miot_proto::wire::{Message, ProcessKey, ProcessLoss, Sample};
+    use crate::testing::samples;
+    use miot_proto::wire::{DeviceSample, Message, ProcessKey, ProcessLoss};
 
     fn number(message: &Message) -> Option<u64> {
         let bytes = message.frame();
-        let Begins::Frame(frame, []) = Begins::of(&bytes) else { panic!("{message:?}") };
+        let FramePrefix::Frame(frame, []) = FramePrefix::of(&bytes) else { panic!("{message:?}") };
         assert_eq!(frame.is_batch(), matches!(message, Message::Batch { .. }));
         assert_eq!(frame.is_sample(), matches!(message, Message::Devices { .. }));
         let of_stream = matches!(message, Message::Batch { .. } | Message::GivenUp { .. });
@@ -245,19 +247,19 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_a_frame() {
+    fn mark_is_a_frame_and_not_a_message() {
         let bytes = mark(u128::MAX / 3);
-        let Begins::Frame(frame, []) = Begins::of(&bytes) else { panic!("{bytes:?}") };
+        let FramePrefix::Frame(frame, []) = FramePrefix::of(&bytes) else { panic!("{bytes:?}") };
         assert!(frame.is_mark() && frame.number().is_none() && frame.bytes == bytes);
-        assert!(Message::from_payload(frame.payload, frame.crc).is_err(), "no message is one");
+        assert!(Message::from_payload(frame.payload, frame.crc).is_err(), "not a message");
     }
 
     #[test]
-    fn the_number_of_a_message_is_found_without_decoding_it() {
+    fn message_number_is_read_without_decoding() {
         let key = ProcessKey { boot: u128::MAX, nonce: 2, pid: 3 };
-        let (process, stream) = (made::process(key), made::stream(7, key, 1));
-        let end = made::stream_end(7, 1, 0);
-        let sample = Sample { boot: 1, uptime: 2, time: 3, interval: 4, devices: Vec::new() };
+        let (process, stream) = (samples::process(key), samples::stream(7, key, 1));
+        let end = samples::stream_end(7, 1, 0);
+        let sample = DeviceSample { boot: 1, uptime: 2, time: 3, interval: 4, devices: Vec::new() };
         for seq in [0, 1, 127, 128, 1 << 40, u64::MAX] {
             let lost = ProcessLoss::default();
             for message in [
@@ -278,33 +280,35 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_is_told_from_what_is_wrong() {
+    fn incomplete_frames_differ_from_invalid_ones() {
         let bytes = Message::Heartbeat { watermark: 5 }.frame();
-        assert!(matches!(Begins::of(&bytes), Begins::Frame(_, [])));
+        assert!(matches!(FramePrefix::of(&bytes), FramePrefix::Frame(_, [])));
         for length in 0..bytes.len() {
-            assert!(matches!(Begins::of(&bytes[..length]), Begins::Part(all) if all > length));
+            assert!(
+                matches!(FramePrefix::of(&bytes[..length]), FramePrefix::Incomplete(all) if all > length)
+            );
         }
         let mut flipped = bytes.clone();
         *flipped.last_mut().unwrap() ^= 1;
-        assert_eq!(Begins::of(&flipped), Begins::Nonsense);
-        assert_eq!(Begins::of(&[0; 100]), Begins::Nonsense);
-        assert_eq!(Begins::of(&[0xff; 100]), Begins::Nonsense);
+        assert_eq!(FramePrefix::of(&flipped), FramePrefix::Invalid);
+        assert_eq!(FramePrefix::of(&[0; 100]), FramePrefix::Invalid);
+        assert_eq!(FramePrefix::of(&[0xff; 100]), FramePrefix::Invalid);
     }
 
     #[test]
-    fn headers_and_names_are_read_back() {
+    fn headers_and_names_round_trip() {
         let header = Header { boot: 1 << 100, first: 42, salt: 7 << 90 };
         let mut bytes = header.bytes();
         assert_eq!(Header::read(&bytes), Some(header));
         bytes[24] ^= 1;
         assert_eq!(Header::read(&bytes), None);
-        assert_eq!(promised(&bytes), None);
+        assert_eq!(read_watermark(&bytes), None);
         for watermark in [0, -1, i64::MAX] {
-            bytes[PROMISE as usize..].copy_from_slice(&promise(watermark));
-            assert_eq!(promised(&bytes), Some(watermark));
+            bytes[WATERMARK_AT as usize..].copy_from_slice(&watermark_bytes(watermark));
+            assert_eq!(read_watermark(&bytes), Some(watermark));
         }
-        bytes[PROMISE as usize] ^= 1;
-        assert_eq!(promised(&bytes), None);
+        bytes[WATERMARK_AT as usize] ^= 1;
+        assert_eq!(read_watermark(&bytes), None);
         assert_eq!(parse_name(name(u64::MAX).as_bytes()), Some(u64::MAX));
         for odd in ["42.spool", "lock", "0000000000000000004x.spool", "99999999999999999999.spool"] {
             assert_eq!(parse_name(odd.as_bytes()), None, "{odd}");

@@ -1,9 +1,10 @@
-//! What the files of the spool hold, told in files of their own: so it is known what is gone when one is cut off,
-//! overwritten or removed.
+//! Ledgers: files that record what the spool files hold, so that losses are known when a spool file
+//! is truncated, overwritten or removed.
 //!
-//! Beside `N.spool` stands `N.ledger`. It says for each stream with batches in `N.spool` with which attempt number the
-//! stream goes on after the last of them, repeats the ends of streams and processes, and what defines those. It is written after
-//! the message and before the lane's slots are given back: what it tells was taken from the lanes.
+//! Beside `N.spool` there is `N.ledger`. For each stream with batches in `N.spool` it holds the
+//! attempt number that follows the last batch. It also repeats the ends of streams and processes,
+//! and the definitions of all of them. It is written after the message and before the lane's slots
+//! are given back: all records that it counts were taken from the lanes.
 //!
 //! ```text
 //! 0   magic, 8 bytes            MIOTLGR1
@@ -11,16 +12,17 @@
 //! 24  CRC-32C of bytes 0..24, as u64
 //! 32  zeros
 //! 64  entries, each at a multiple of 8:
-//!     FRAM, u32 length, a frame          a message as it was sent; definitions with number 0; zeros to a multiple of 8
-//!     TAKN, 60 bytes                     at a multiple of 64, written again and again:
-//!         u32 CRC-32C of what follows · u32 stream · u32 zero · u64 number of the last message ·
+//!     FRAM, u32 length, a frame          a message as it was sent, definitions with number 0,
+//!                                        padded with zeros to a multiple of 8
+//!     TAKN, 60 bytes                     at a multiple of 64, overwritten after each batch:
+//!         u32 CRC-32C of the bytes after it · u32 stream · u32 zero · u64 number of the last message ·
 //!         u64 next attempt number · i64 time of the last event · u128 salt · u64 zero
 //! ```
 //!
-//! An entry that does not make sense is passed over in steps of 8 bytes. Nobody else knows the salt, so what comes from
-//! traced programs is never taken for a TAKN. Nothing is synced, as in the spool.
+//! Invalid entries are skipped in steps of 8 bytes. Only the log-client knows the salt, so bytes
+//! from traced programs are never taken for a TAKN entry. Nothing is synced, as in the spool.
 
-use super::format::{Begins, Frame};
+use super::format::{Frame, FramePrefix};
 use miot_proto::wire::{Message, Process, ProcessKey, ProcessLoss, Stream, StreamEnd};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -29,52 +31,57 @@ use std::os::unix::fs::FileExt;
 
 const MAGIC: [u8; 8] = *b"MIOTLGR1";
 const HEADER: usize = 64;
-const TAKEN: [u8; 4] = *b"TAKN";
+const DRAINED: [u8; 4] = *b"TAKN";
 const FRAME: [u8; 4] = *b"FRAM";
-/// Bytes of an entry that says what was taken.
+/// Bytes of a TAKN entry.
 const ENTRY: usize = 64;
-/// Entries are multiples of this.
+/// Alignment of entries, bytes.
 const STEP: usize = 8;
 
-/// What was taken from a lane, up to the last record of a batch.
+/// Position up to which a lane was drained: the end of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct DrainPosition {
     pub(crate) stream: u32,
-    /// The attempt number that follows.
+    /// The attempt number after the last record.
     pub(crate) next: u64,
-    /// Completion of the last one.
+    /// Completion time of the last record.
     pub(crate) time: i64,
 }
 
-/// What a message tells that must not be lost with it.
+/// Information of a message that must survive the loss of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Note {
+pub(super) enum LedgerNote {
     Nothing,
-    Taken(Taken),
-    /// The end of a stream.
-    End(u32),
-    /// The end of a process, which lost something besides or not.
-    Gone(ProcessKey, bool),
+    Drained(DrainPosition),
+    /// The end of this stream.
+    StreamEnd(u32),
+    /// The end of a process. `lossy`: the process itself reported losses.
+    ProcessEnd {
+        key: ProcessKey,
+        lossy: bool,
+    },
 }
 
-impl Note {
-    pub(super) fn of(message: &Message, taken: Option<Taken>) -> Note {
-        match (message, taken) {
-            (Message::Batch { .. }, Some(taken)) => Note::Taken(taken),
-            (Message::StreamEnd { end, .. }, _) => Note::End(end.stream),
-            (Message::ProcessEnd { key, lost, .. }, _) => Note::Gone(*key, *lost != ProcessLoss::default()),
-            _ => Note::Nothing,
+impl LedgerNote {
+    pub(super) fn of(message: &Message, position: Option<DrainPosition>) -> LedgerNote {
+        match (message, position) {
+            (Message::Batch { .. }, Some(position)) => LedgerNote::Drained(position),
+            (Message::StreamEnd { end, .. }, _) => LedgerNote::StreamEnd(end.stream),
+            (Message::ProcessEnd { key, lost, .. }, _) => {
+                LedgerNote::ProcessEnd { key: *key, lossy: *lost != ProcessLoss::default() }
+            }
+            _ => LedgerNote::Nothing,
         }
     }
 }
 
-/// The ledger of the file that is written.
+/// The ledger of the file that is being written.
 #[derive(Debug)]
 pub(super) struct Ledger {
     file: File,
     salt: u128,
     end: u64,
-    /// Streams that are defined here, and where it says what was taken of them.
+    /// Streams defined in this ledger, with the offset of their TAKN entry.
     streams: HashMap<u32, Option<u64>>,
     processes: HashSet<ProcessKey>,
     buffer: Vec<u8>,
@@ -87,46 +94,47 @@ impl Ledger {
         Ok(Ledger { file, salt, end: HEADER as u64, streams, processes, buffer: Vec::new() })
     }
 
-    /// Bytes it takes.
+    /// Size in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.end
     }
 
-    /// Notes what the message of this number tells, whose frame this is. `define` gives what defines its subject.
+    /// Records the note of the message with this number, whose frame this is. `define` returns the
+    /// definitions that it refers to.
     pub(super) fn note(
         &mut self,
-        note: Note,
+        note: LedgerNote,
         number: u64,
         frame: &[u8],
         define: impl FnOnce() -> Vec<u8>,
     ) -> io::Result<()> {
         self.buffer.clear();
         match note {
-            Note::Nothing => return Ok(()),
-            Note::Taken(taken) => {
-                let entry = entry(taken, number, self.salt);
-                if let Some(Some(place)) = self.streams.get(&taken.stream) {
-                    return self.file.write_all_at(&entry, *place);
+            LedgerNote::Nothing => return Ok(()),
+            LedgerNote::Drained(position) => {
+                let entry = drain_entry(position, number, self.salt);
+                if let Some(Some(offset)) = self.streams.get(&position.stream) {
+                    return self.file.write_all_at(&entry, *offset);
                 }
-                self.define(Some(taken.stream), define);
+                self.define(Some(position.stream), define);
                 let begin = self.end as usize + self.buffer.len();
                 self.buffer.resize(self.buffer.len() + begin.next_multiple_of(ENTRY) - begin, 0);
-                let place = self.end + self.buffer.len() as u64;
+                let offset = self.end + self.buffer.len() as u64;
                 self.buffer.extend_from_slice(&entry);
                 self.append()?;
-                self.streams.insert(taken.stream, Some(place));
+                self.streams.insert(position.stream, Some(offset));
             }
-            Note::End(stream) => {
+            LedgerNote::StreamEnd(stream) => {
                 self.define(Some(stream), define);
-                put_frame(&mut self.buffer, frame);
+                append_frame(&mut self.buffer, frame);
                 self.append()?;
             }
-            Note::Gone(key, lost) => {
-                if lost || self.processes.contains(&key) {
+            LedgerNote::ProcessEnd { key, lossy } => {
+                if lossy || self.processes.contains(&key) {
                     if !self.processes.contains(&key) {
                         self.define(None, define);
                     }
-                    put_frame(&mut self.buffer, frame);
+                    append_frame(&mut self.buffer, frame);
                     self.append()?;
                 }
             }
@@ -134,14 +142,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Adds what defines the subject to the buffer, as far as it is not defined here.
+    /// Appends the definitions that are missing in this ledger to the buffer.
     fn define(&mut self, stream: Option<u32>, define: impl FnOnce() -> Vec<u8>) {
         if stream.is_some_and(|stream| self.streams.contains_key(&stream)) {
             return;
         }
         let definitions = define();
         let mut frames = &definitions[..];
-        while let Begins::Frame(frame, rest) = Begins::of(frames) {
+        while let FramePrefix::Frame(frame, rest) = FramePrefix::of(frames) {
             frames = rest;
             match Message::from_payload(frame.payload, frame.crc) {
                 Ok(Message::Process { process, .. }) if !self.processes.insert(process.key) => continue,
@@ -150,7 +158,7 @@ impl Ledger {
                 }
                 _ => {}
             }
-            put_frame(&mut self.buffer, frame.bytes);
+            append_frame(&mut self.buffer, frame.bytes);
         }
     }
 
@@ -170,55 +178,55 @@ fn header(salt: u128) -> [u8; HEADER] {
     bytes
 }
 
-fn entry(taken: Taken, number: u64, salt: u128) -> [u8; ENTRY] {
+fn drain_entry(position: DrainPosition, number: u64, salt: u128) -> [u8; ENTRY] {
     let mut bytes = [0; ENTRY];
-    bytes[..4].copy_from_slice(&TAKEN);
-    bytes[8..12].copy_from_slice(&taken.stream.to_le_bytes());
+    bytes[..4].copy_from_slice(&DRAINED);
+    bytes[8..12].copy_from_slice(&position.stream.to_le_bytes());
     bytes[16..24].copy_from_slice(&number.to_le_bytes());
-    bytes[24..32].copy_from_slice(&taken.next.to_le_bytes());
-    bytes[32..40].copy_from_slice(&taken.time.to_le_bytes());
+    bytes[24..32].copy_from_slice(&position.next.to_le_bytes());
+    bytes[32..40].copy_from_slice(&position.time.to_le_bytes());
     bytes[40..56].copy_from_slice(&salt.to_le_bytes());
     let sum = crc32c::crc32c(&bytes[8..]);
     bytes[4..8].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
 
-fn put_frame(out: &mut Vec<u8>, frame: &[u8]) {
+fn append_frame(out: &mut Vec<u8>, frame: &[u8]) {
     out.extend_from_slice(&FRAME);
     out.extend_from_slice(&(frame.len() as u32).to_le_bytes());
     out.extend_from_slice(frame);
     out.resize(out.len().next_multiple_of(STEP), 0);
 }
 
-/// What ledgers tell, put together.
+/// Merged content of ledgers.
 #[derive(Debug, Default)]
-pub(super) struct Tale {
-    /// Number of the last message.
+pub(super) struct LedgerContents {
+    /// Highest message number seen.
     pub(super) last: u64,
-    pub(super) processes: BTreeMap<ProcessKey, Told>,
+    pub(super) processes: BTreeMap<ProcessKey, ProcessEntries>,
 }
 
-/// What is told of a process.
+/// Entries of a process.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ProcessEntries {
     pub(super) process: Option<Process>,
-    /// With their numbers.
-    pub(super) streams: BTreeMap<u32, ToldStream>,
-    /// When it ended, what it lost besides, and the number of the message.
-    pub(super) gone: Option<(i64, ProcessLoss, u64)>,
+    /// Streams by stream number.
+    pub(super) streams: BTreeMap<u32, StreamEntries>,
+    /// Time of its end, its own losses, and the number of the message.
+    pub(super) end: Option<(i64, ProcessLoss, u64)>,
 }
 
-/// What is told of a stream.
+/// Entries of a stream.
 #[derive(Debug)]
-pub(super) struct ToldStream {
+pub(super) struct StreamEntries {
     pub(super) stream: Stream,
     /// With the number of the message.
-    pub(super) taken: Option<(Taken, u64)>,
+    pub(super) drained: Option<(DrainPosition, u64)>,
     pub(super) end: Option<(StreamEnd, u64)>,
 }
 
-impl Tale {
-    /// Adds what a later file tells.
+impl LedgerContents {
+    /// Adds the entries of a later ledger.
     pub(super) fn read(&mut self, bytes: &[u8]) {
         let Some((head, _)) = bytes.split_first_chunk::<HEADER>() else { return };
         let salt = u128::from_le_bytes(*head[8..].first_chunk().unwrap_or(&[0; 16]));
@@ -227,21 +235,23 @@ impl Tale {
         }
         let (mut at, mut keys) = (HEADER, HashMap::new());
         while let Some(rest) = bytes.get(at..).filter(|rest| rest.len() >= STEP) {
-            at += match (rest.starts_with(&FRAME), rest.starts_with(&TAKEN)) {
-                (true, _) => match Begins::of(&rest[STEP..]) {
-                    Begins::Frame(frame, _) => {
+            at += match (rest.starts_with(&FRAME), rest.starts_with(&DRAINED)) {
+                (true, _) => match FramePrefix::of(&rest[STEP..]) {
+                    FramePrefix::Frame(frame, _) => {
                         self.message(frame, &mut keys);
                         (STEP + frame.bytes.len()).next_multiple_of(STEP)
                     }
-                    Begins::Part(_) | Begins::Nonsense => STEP,
+                    FramePrefix::Incomplete(_) | FramePrefix::Invalid => STEP,
                 },
-                (_, true) => match rest.first_chunk::<ENTRY>().and_then(|bytes| read_entry(bytes, salt)) {
-                    Some((taken, number)) => {
-                        self.taken(taken, number, &keys);
-                        ENTRY
+                (_, true) => {
+                    match rest.first_chunk::<ENTRY>().and_then(|bytes| read_drain_entry(bytes, salt)) {
+                        Some((position, number)) => {
+                            self.drained(position, number, &keys);
+                            ENTRY
+                        }
+                        None => STEP,
                     }
-                    None => STEP,
-                },
+                }
                 _ => STEP,
             };
         }
@@ -252,19 +262,20 @@ impl Tale {
         self.last = self.last.max(message.seq().unwrap_or(0));
         match message {
             Message::Process { process, .. } => {
-                let told = self.processes.entry(process.key).or_default();
-                told.process = Some(process);
+                let entries = self.processes.entry(process.key).or_default();
+                entries.process = Some(process);
             }
             Message::Stream { stream, .. } => {
                 let key = stream.key.process;
                 keys.insert(stream.number, key);
-                let told = self.processes.entry(key).or_default();
-                // The same one as in an earlier file, or another under a number that was used before a restart.
-                match told.streams.get_mut(&stream.number) {
+                let entries = self.processes.entry(key).or_default();
+                // The same stream as in an earlier ledger, or another one that got the number after
+                // a restart.
+                match entries.streams.get_mut(&stream.number) {
                     Some(known) if known.stream.key == stream.key => {}
                     _ => {
-                        let new = ToldStream { stream, taken: None, end: None };
-                        told.streams.insert(new.stream.number, new);
+                        let new = StreamEntries { stream, drained: None, end: None };
+                        entries.streams.insert(new.stream.number, new);
                     }
                 }
             }
@@ -274,63 +285,63 @@ impl Tale {
                 }
             }
             Message::ProcessEnd { seq, key, time, lost } => {
-                self.processes.entry(key).or_default().gone = Some((time, lost, seq));
+                self.processes.entry(key).or_default().end = Some((time, lost, seq));
             }
             _ => {}
         }
     }
 
-    fn taken(&mut self, taken: Taken, number: u64, keys: &HashMap<u32, ProcessKey>) {
+    fn drained(&mut self, position: DrainPosition, number: u64, keys: &HashMap<u32, ProcessKey>) {
         self.last = self.last.max(number);
-        if let Some(stream) = self.stream(taken.stream, keys)
-            && stream.taken.is_none_or(|(before, _)| before.next < taken.next)
+        if let Some(stream) = self.stream(position.stream, keys)
+            && stream.drained.is_none_or(|(before, _)| before.next < position.next)
         {
-            stream.taken = Some((taken, number));
+            stream.drained = Some((position, number));
         }
     }
 
-    fn stream(&mut self, number: u32, keys: &HashMap<u32, ProcessKey>) -> Option<&mut ToldStream> {
+    fn stream(&mut self, number: u32, keys: &HashMap<u32, ProcessKey>) -> Option<&mut StreamEntries> {
         self.processes.get_mut(keys.get(&number)?)?.streams.get_mut(&number)
     }
 
-    /// Leaves out what messages up to this number have told, which is acknowledged.
+    /// Removes entries of messages up to this number, which are acknowledged.
     pub(super) fn forget(&mut self, acknowledged: u64) {
-        self.processes.retain(|_, told| {
-            told.streams.retain(|_, stream| {
-                stream.taken.take_if(|(_, number)| *number <= acknowledged);
+        self.processes.retain(|_, entries| {
+            entries.streams.retain(|_, stream| {
+                stream.drained.take_if(|(_, number)| *number <= acknowledged);
                 stream.end.take_if(|(_, number)| *number <= acknowledged);
-                stream.taken.is_some() || stream.end.is_some()
+                stream.drained.is_some() || stream.end.is_some()
             });
-            told.gone.take_if(|(_, _, number)| *number <= acknowledged);
-            told.gone.is_some() || !told.streams.is_empty()
+            entries.end.take_if(|(_, _, number)| *number <= acknowledged);
+            entries.end.is_some() || !entries.streams.is_empty()
         });
     }
 
     /// A number above those of all streams.
     pub(super) fn next_stream(&self) -> u32 {
-        let numbers = self.processes.values().filter_map(|told| told.streams.keys().next_back());
+        let numbers = self.processes.values().filter_map(|entries| entries.streams.keys().next_back());
         numbers.max().map_or(0, |number| number.wrapping_add(1))
     }
 
-    /// As a ledger.
+    /// Encodes the content as a ledger.
     pub(super) fn bytes(&self, salt: u128) -> Vec<u8> {
         let mut out = header(salt).to_vec();
-        let put = |out: &mut Vec<u8>, message: Message| put_frame(out, &message.frame());
-        for (key, told) in &self.processes {
-            if let Some(process) = &told.process {
+        let put = |out: &mut Vec<u8>, message: Message| append_frame(out, &message.frame());
+        for (key, entries) in &self.processes {
+            if let Some(process) = &entries.process {
                 put(&mut out, Message::Process { seq: 0, process: process.clone() });
             }
-            for ToldStream { stream, taken, end } in told.streams.values() {
+            for StreamEntries { stream, drained, end } in entries.streams.values() {
                 put(&mut out, Message::Stream { seq: 0, stream: stream.clone() });
-                if let Some((taken, number)) = taken {
+                if let Some((position, number)) = drained {
                     out.resize(out.len().next_multiple_of(ENTRY), 0);
-                    out.extend_from_slice(&entry(*taken, *number, salt));
+                    out.extend_from_slice(&drain_entry(*position, *number, salt));
                 }
                 if let Some((end, seq)) = *end {
                     put(&mut out, Message::StreamEnd { seq, end });
                 }
             }
-            if let Some((time, lost, seq)) = told.gone {
+            if let Some((time, lost, seq)) = entries.end {
                 put(&mut out, Message::ProcessEnd { seq, key: *key, time, lost });
             }
         }
@@ -338,10 +349,10 @@ impl Tale {
     }
 }
 
-fn read_entry(bytes: &[u8; ENTRY], salt: u128) -> Option<(Taken, u64)> {
+fn read_drain_entry(bytes: &[u8; ENTRY], salt: u128) -> Option<(DrainPosition, u64)> {
     let number = |at: usize| bytes[at..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
     let stream = u32::from_le_bytes(*bytes[8..].first_chunk()?);
-    let taken = Taken { stream, next: number(24)?, time: number(32)? as i64 };
+    let position = DrainPosition { stream, next: number(24)?, time: number(32)? as i64 };
     let last = number(16)?;
-    (*bytes == entry(taken, last, salt)).then_some((taken, last))
+    (*bytes == drain_entry(position, last, salt)).then_some((position, last))
 }

@@ -1,68 +1,77 @@
-//! The spool: what the log-server has not acknowledged, in files that outlive this log-client.
+//! The spool: messages that the log-server has not acknowledged, in files that survive this
+//! log-client.
 //!
 //! # Constraints
 //!
-//! * A lane's slots are given back only after their records are here, so a log-client may be killed at any
-//!   instruction (SIGKILL): what it had taken is in files, what it had not is still in the lanes. For that the
-//!   page cache is enough, so nothing is synced. On a disk (`spool_dir`) the spool outlives the node as well, but for
-//!   what the kernel had not written yet when the power failed.
-//! * Bounded by `spool_bytes`, with what is claimed: batches are taken while there is room for the next claim. When it
-//!   is full, or the file system is, [`Writer::has_room`] says no and the lanes' own policy decides; or the oldest batches
-//!   are given up ([`condense`]). Definitions and ends are always taken, some hundred bytes for a process and a hundred
-//!   for a thread: only they can go beyond the bound, and with them what they need of copies ([`stretch`]).
-//! * Little heap, however large the spool is: what is held in memory is one line per file, the definitions in
-//!   force, and one buffer.
+//! * A lane's slots are given back only after their records are here, so a log-client may be killed
+//!   at any instruction (SIGKILL): records that it took are in files, all others are still in the
+//!   lanes. The page cache is enough for that, so nothing is synced. On a disk (`spool_dir`) the
+//!   spool survives a restart of the node as well, except what the kernel had not written when the
+//!   power failed.
+//! * Bounded by `spool_bytes`, including claimed space: batches are accepted while there is space
+//!   for the next claim. If the spool or its file system is full, [`Writer::has_space`] returns
+//!   false and the lanes' own policy decides; or the oldest batches are given up ([`condense`]).
+//!   Definitions and ends are always accepted, some hundred bytes per process and a hundred per
+//!   thread. Only they, and their copies ([`mark_interval`]), can exceed the limit.
+//! * Little memory, whatever the size of the spool: one entry per file, the definitions in force,
+//!   and one buffer.
 //!
 //! # Files
 //!
-//! `<number of the file>.spool`, each about a sixteenth of the bound, see [`format`]. A file reads like a
-//! connection: greeting, definitions, messages with their watermarks, so sending is copying, and a file can be
-//! understood without those before it. It is removed once all its messages are acknowledged. Beside each stands its
-//! [`ledger`].
+//! `<number of the file>.spool`, each about a sixteenth of the limit, see [`format`]. A file is
+//! laid out like a connection: greeting, definitions, messages with their watermarks. So sending is
+//! copying, and a file can be interpreted without its predecessors. It is removed once all its
+//! messages are acknowledged. Each file has a [`ledger`].
 //!
 //! # Writing
 //!
-//! [`Writer`] belongs to the sweeper. It appends a frame with one `pwrite`, and then says so to the reader. Space is
-//! claimed with `fallocate` before it is needed, enough for the largest batch and many definitions: a file system
-//! that fills up is noticed by [`Writer::has_room`], before a batch is made, not by a failed write after it. What cannot be
-//! written all the same waits in memory, and no batch is asked for until it is written.
+//! [`Writer`] belongs to the sweeper. It appends a frame with one `pwrite`, and then notifies the
+//! reader. Space is claimed with `fallocate` before it is needed, enough for the largest batch and
+//! many definitions. So [`Writer::has_space`] detects a full file system before a batch is made,
+//! not a failed write after it. Messages that still cannot be written wait in memory, and no batch
+//! is accepted until they are written.
 //!
 //! # Reading
 //!
-//! [`Reader`] belongs to the connection. It reads frames in order, checks them, and begins again at a number on
-//! each new connection.
+//! [`Reader`] belongs to the connection. It reads frames in order, checks them, and restarts at a
+//! given number on each new connection.
 //!
-//! # After a death
+//! # Recovery
 //!
-//! [`recover`] reads all files: a frame that was being written when the log-client was killed is cut off; it was
-//! never sent. Session and numbers go on, so that the server says how much it has. If messages are missing that may
-//! have been sent (a damaged file, or another boot of the node, whose last writes may be gone), their numbers must not be given
-//! again in the same session: a new session begins, everything is sent again, and the server drops what it has, by
-//! stream and attempt number.
+//! [`recover`] reads all files. A frame that was being written when the log-client was killed is
+//! cut off; it was never sent. Session and numbers continue, so that the server can report how much
+//! it has. If messages are missing that may have been sent (a damaged file, or another boot of the
+//! node, whose last writes may be lost), their numbers must not be reused in the same session. Then
+//! a new session starts, everything is sent again, and the server drops what it has, by stream and
+//! attempt number.
 //!
 //! # Damage
 //!
-//! Where a frame is damaged, reading goes on at the next mark ([`format`], [`stretch`]), which repeats what is not a batch. So
-//! damage costs batches, within 64 KiB or so, and the server sees which: each batch says with which attempt number it goes
-//! on. What damage took of streams that do not go on is told from files of their own ([`ledger`], [`retell`]): how far each
-//! was taken from its lane, and its end. If damage is in more places than marks can bridge, batches and ends of streams that are not defined any more are left
-//! out ([`known`]): the next file defines all that is in force.
+//! After a damaged frame, reading continues at the next mark ([`format`], [`mark_interval`]), whose
+//! copies repeat all messages except batches. So damage costs batches, within about 64 KiB, and the
+//! server sees which: each batch names the attempt number that it follows. Losses of streams that
+//! do not continue are counted from separate files ([`ledger`], [`ledger_replay`]), which hold the
+//! position up to which each stream was drained, and its end. If damage is in more places than
+//! marks can bridge, batches and ends of undefined streams are skipped ([`server_definitions`]);
+//! the next file defines everything in force.
 
 mod condense;
 mod definitions;
 mod format;
-mod known;
 mod ledger;
+mod ledger_replay;
+mod mark_interval;
+mod outbox;
 mod reader;
 mod recover;
-mod retell;
 mod scan;
-mod stretch;
+mod server_definitions;
 #[cfg(test)]
 pub(crate) mod tests;
 mod writer;
 
-pub(crate) use ledger::Taken;
+pub(crate) use ledger::DrainPosition;
+pub(crate) use outbox::Outbox;
 pub(crate) use reader::Reader;
 pub(crate) use writer::Writer;
 
@@ -79,16 +88,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// A file is this part of the bound: acknowledged messages take at most so much besides the others.
+/// A file is this fraction of the limit: acknowledged messages occupy at most this much beside the
+/// others.
 const FILES: u64 = 16;
-/// Bytes of a file at least, so that its definitions weigh little; and at most, because a new connection reads up to one file.
+/// Minimum size of a file, bytes, so that its definitions are a small part of it; and the maximum,
+/// because a new connection reads up to one whole file.
 const FILE_BYTES: std::ops::RangeInclusive<u64> = (256 << 10)..=(16 << 20);
 
-/// See the module. Shared by a [`Writer`] and a [`Reader`].
+/// The state that a [`Writer`] and a [`Reader`] share, see the module.
 #[derive(Debug)]
 pub(crate) struct Spool {
     path: PathBuf,
-    /// Held for its lock as well.
+    /// Also held for its lock.
     dir: OwnedFd,
     node: String,
     boot: u128,
@@ -96,17 +107,17 @@ pub(crate) struct Spool {
     file_bytes: u64,
     /// Bytes in files.
     held: AtomicU64,
-    /// The writer is to begin another file.
+    /// Request to the writer to start another file.
     roll: AtomicBool,
-    /// The writer is to make a mark.
+    /// Request to the writer to make a mark.
     mark: AtomicBool,
-    /// Of the files made here, see [`format`].
+    /// Salt of the files created by this log-client, see [`format`].
     salt: u128,
     policy: SpoolFull,
-    /// Events given up.
+    /// Number of events given up.
     given_up: AtomicU64,
     state: Mutex<State>,
-    /// For the reader: there may be something new.
+    /// Notifies the reader of new messages.
     pub(crate) news: Notify,
 }
 
@@ -114,75 +125,76 @@ pub(crate) struct Spool {
 struct State {
     session: u64,
     /// From the oldest to the one that is being written.
-    parts: VecDeque<Part>,
-    /// Number of the last file made.
+    files: VecDeque<FileInfo>,
+    /// Number of the last file created.
     last_file: u64,
-    /// See [`Part::made`].
-    made: u64,
+    /// Last value of [`FileInfo::generation`].
+    generation: u64,
     /// Number of the last message written.
     last: u64,
-    /// All numbers up to here are acknowledged, or gone.
+    /// All numbers up to here are acknowledged, or lost.
     acknowledged: u64,
-    /// Messages that could not be written yet.
+    /// Number of messages that could not be written yet.
     unwritten: u64,
-    /// A promise made after all that was written, or that nobody is to wait.
-    word: Option<Message>,
+    /// Message without a number that is sent after everything written so far: a watermark or
+    /// `Aside`.
+    trailer: Option<Message>,
     ended: bool,
-    /// Something is damaged: what the ledgers say is to be told again, and until then nothing is removed.
-    retell: bool,
-    /// Numbers of ledgers whose files are gone, and that tell what was in them.
+    /// Something is damaged: the ledgers must be replayed, and until then no file is removed.
+    replay_needed: bool,
+    /// Numbers of the ledgers whose files are missing.
     orphans: Vec<u64>,
 }
 
-/// A file.
+/// A spool file.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct FileInfo {
     /// Number of the file.
-    file: u64,
-    /// Different for each file that had this name since the spool was opened.
-    made: u64,
-    /// Of its marks.
+    number: u64,
+    /// Distinguishes files that had this name since the spool was opened.
+    generation: u64,
+    /// Salt of its marks.
     salt: u128,
     /// Number of its first message.
     first: u64,
     /// Number of its last message; `first - 1` if it has none.
     last: u64,
-    /// Its sound bytes.
+    /// End of its valid bytes.
     end: u64,
-    /// It holds no batches any more.
+    /// Its batches were given up.
     condensed: bool,
-    /// Bytes of its ledger.
+    /// Size of its ledger, bytes.
     ledger: u64,
-    /// What its ledger says was told again.
-    retold: bool,
+    /// Its ledger was replayed.
+    replayed: bool,
 }
 
-/// What an earlier log-client left.
+/// State of the spool that an earlier log-client left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Heritage {
-    /// Messages.
+pub(crate) struct RecoveredSpool {
+    /// Number of unacknowledged messages.
     pub(crate) messages: u64,
-    /// Nothing is missing among them.
-    pub(crate) sound: bool,
+    /// No messages are missing among them.
+    pub(crate) intact: bool,
     /// A number above those of all streams.
     pub(crate) next_stream: u32,
-    /// The last promise.
-    pub(crate) promised: Option<i64>,
+    /// The last watermark.
+    pub(crate) watermark: Option<i64>,
 }
 
 impl Spool {
-    /// Opens the directory, creates it if it is not there, and reads what it holds.
+    /// Opens the directory, creates it if it does not exist, and recovers its content.
     ///
     /// # Errors
-    /// [`Error::Path`], [`Error::NotOurs`], [`Error::Running`] if another log-client has it, [`Error::Setting`] if what
-    /// it holds comes from a node of another name.
+    /// [`Error::Path`], [`Error::NotOurs`], [`Error::Running`] if another log-client has it open,
+    /// [`Error::Setting`] if its content belongs to a node with another name.
     pub(crate) fn open(
         path: &Path,
         limit: u64,
         policy: SpoolFull,
         node: &str,
         boot: u128,
-    ) -> Result<(Spool, Heritage), Error> {
+    ) -> Result<(Spool, RecoveredSpool), Error> {
         let spool = Spool {
             path: path.into(),
             dir: open_dir(path)?,
@@ -198,21 +210,21 @@ impl Spool {
             given_up: AtomicU64::new(0),
             state: Mutex::new(State {
                 session: random()?,
-                parts: VecDeque::new(),
+                files: VecDeque::new(),
                 last_file: 0,
-                made: 0,
+                generation: 0,
                 last: 0,
                 acknowledged: 0,
                 unwritten: 0,
-                word: None,
+                trailer: None,
                 ended: false,
-                retell: false,
+                replay_needed: false,
                 orphans: Vec::new(),
             }),
             news: Notify::new(),
         };
-        let heritage = recover::recover(&spool)?;
-        Ok((spool, heritage))
+        let recovered = recover::recover(&spool)?;
+        Ok((spool, recovered))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -223,18 +235,19 @@ impl Spool {
         self.state().session
     }
 
-    /// Begins a new session: the server has numbers of this one that were never given here.
+    /// Starts a new session: the server has numbers of the current one that were never assigned
+    /// here.
     pub(crate) fn renew_session(&self) -> Result<(), Error> {
         self.state().session = random()?;
-        // Before anything is sent under the new one it must be in a file.
+        // The new session must be in a file before anything is sent in it.
         self.roll.store(true, Relaxed);
         Ok(())
     }
 
-    /// The file in which the last message was written, and where it ends there.
+    /// Number of the file with the last message, and the end of the message in it.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn end_of_last(&self) -> Option<(u64, u64)> {
-        self.state().parts.back().map(|part| (part.file, part.end))
+        self.state().files.back().map(|info| (info.number, info.end))
     }
 
     /// Number of the last message.
@@ -242,48 +255,50 @@ impl Spool {
         self.state().last
     }
 
-    /// Everything up to this number is acknowledged, or gone.
+    /// Everything up to this number is acknowledged, or lost.
     pub(crate) fn acknowledged(&self) -> u64 {
         self.state().acknowledged
     }
 
-    /// Messages that are not acknowledged.
+    /// Number of unacknowledged messages.
     pub(crate) fn left(&self) -> u64 {
         let state = self.state();
         state.last.saturating_sub(state.acknowledged) + state.unwritten
     }
 
-    /// True once everything is acknowledged and nothing more comes.
+    /// True once everything is acknowledged and the spool has ended.
     pub(crate) fn is_done(&self) -> bool {
         let state = self.state();
         state.ended && state.unwritten == 0 && state.acknowledged >= state.last
     }
 
-    /// The server has everything up to this number.
+    /// Records that the server has everything up to this number.
     pub(crate) fn acknowledge(&self, through: u64) {
         let mut state = self.state();
         state.acknowledged = state.acknowledged.max(through.min(state.last));
         self.drop_acknowledged(&mut state);
     }
 
-    /// A promise to be sent after all that was written.
-    fn promise(&self, watermark: Option<i64>) {
-        self.state().word = watermark.map(|watermark| Message::Heartbeat { watermark });
+    /// Sets the watermark to be sent after everything written so far.
+    fn set_watermark(&self, watermark: Option<i64>) {
+        self.state().trailer = watermark.map(|watermark| Message::Heartbeat { watermark });
     }
 
-    /// Takes what may be said when everything up to the message `sent` is sent.
-    pub(crate) fn take_word(&self, sent: u64) -> Option<Message> {
+    /// Takes the message that follows everything written, if everything up to the number `sent` is
+    /// sent.
+    pub(crate) fn take_trailer(&self, sent: u64) -> Option<Message> {
         let mut state = self.state();
         let all = sent >= state.last;
-        state.word.take_if(|_| all)
+        state.trailer.take_if(|_| all)
     }
 
-    /// Removes all files, if everything in them is acknowledged. False: there was none to remove.
+    /// Removes all files if everything in them is acknowledged. Returns false if nothing was
+    /// removed.
     pub(crate) fn clear(&self) -> bool {
         let mut state = self.state();
-        let is_over = !state.parts.is_empty() && state.acknowledged >= state.last && !state.retell;
+        let is_over = !state.files.is_empty() && state.acknowledged >= state.last && !state.replay_needed;
         if is_over {
-            state.parts.drain(..).for_each(|part| self.remove(part));
+            state.files.drain(..).for_each(|info| self.remove(info));
         }
         is_over
     }
@@ -293,21 +308,21 @@ impl Spool {
         self.held.load(Relaxed)
     }
 
-    /// Events given up since it was opened.
+    /// Number of events given up since the spool was opened.
     pub(crate) fn given_up(&self) -> u64 {
         self.given_up.load(Relaxed)
     }
 
-    /// True if no batch may be added, however much room the file system has.
+    /// True if the limit allows no more batches, whatever the file system has left.
     fn is_full(&self) -> bool {
         self.held.load(Relaxed) + writer::CLAIM > self.limit
     }
 
-    /// What a file begins with whose first numbered message is `first`: all before the definitions.
-    fn head(&self, first: u64, promised: Option<i64>) -> Vec<u8> {
+    /// The bytes of a file before the definitions. `first`: number of its first message.
+    fn head(&self, first: u64, watermark: Option<i64>) -> Vec<u8> {
         let mut head = format::Header { boot: self.boot, first, salt: self.salt }.bytes().to_vec();
-        if let Some(watermark) = promised {
-            head[format::PROMISE as usize..].copy_from_slice(&format::promise(watermark));
+        if let Some(watermark) = watermark {
+            head[format::WATERMARK_AT as usize..].copy_from_slice(&format::watermark_bytes(watermark));
         }
         let hello = Message::Hello {
             greeting: GREETING,
@@ -316,48 +331,49 @@ impl Spool {
             node: self.node.clone(),
             session: self.session(),
         };
-        hello.put_frame(&mut head);
+        hello.append_frame(&mut head);
         head
     }
 
-    /// Numbers for a file that is made now: of the file, and [`Part::made`].
+    /// Numbers for a new file: of the file, and its [`FileInfo::generation`].
     fn next_file(&self) -> (u64, u64) {
         let mut state = self.state();
         state.last_file += 1;
-        (state.last_file, state.next_made())
+        (state.last_file, state.next_generation())
     }
 
-    /// Opens a file to read it; `None` if it is gone, or another one by now.
-    fn open_part(&self, part: Part) -> std::io::Result<Option<File>> {
+    /// Opens a file for reading; `None` if it was removed or replaced.
+    fn open_for_reading(&self, info: FileInfo) -> std::io::Result<Option<File>> {
         // Files are removed and replaced under this lock.
         let state = self.state();
-        if !state.parts.iter().any(|known| (known.file, known.made) == (part.file, part.made)) {
+        if !state.files.iter().any(|known| (known.number, known.generation) == (info.number, info.generation))
+        {
             return Ok(None);
         }
-        Ok(Some(self.open_file(&format::name(part.file), OFlags::RDONLY)?))
+        Ok(Some(self.open_file(&format::name(info.number), OFlags::RDONLY)?))
     }
 
-    /// From now on this file is written.
-    fn begun(&self, part: Part) {
-        self.held.fetch_add(part.end + part.ledger, Relaxed);
+    /// Adds the file that is written from now on.
+    fn add_file(&self, info: FileInfo) {
+        self.held.fetch_add(info.end + info.ledger, Relaxed);
         let mut state = self.state();
-        state.parts.push_back(part);
+        state.files.push_back(info);
         self.drop_acknowledged(&mut state);
     }
 
-    /// Removes the files that hold nothing but acknowledged messages, except the one that is being written.
+    /// Removes the files with only acknowledged messages, except the one that is being written.
     fn drop_acknowledged(&self, state: &mut State) {
-        while state.parts.len() > 1 && !state.retell {
-            let Some(part) = state.parts.pop_front_if(|part| part.last <= state.acknowledged) else { break };
-            self.remove(part);
+        while state.files.len() > 1 && !state.replay_needed {
+            let Some(info) = state.files.pop_front_if(|info| info.last <= state.acknowledged) else { break };
+            self.remove(info);
         }
     }
 
-    fn remove(&self, part: Part) {
-        self.held.fetch_sub(part.end + part.ledger, Relaxed);
-        // In this order: a ledger without its file says that the file is gone.
-        self.unlink(&format::ledger_name(part.file));
-        self.unlink(&format::name(part.file));
+    fn remove(&self, info: FileInfo) {
+        self.held.fetch_sub(info.end + info.ledger, Relaxed);
+        // In this order: a ledger without its file means that the file was lost.
+        self.unlink(&format::ledger_name(info.number));
+        self.unlink(&format::name(info.number));
     }
 
     fn unlink(&self, name: &str) {
@@ -379,13 +395,13 @@ impl Spool {
 }
 
 impl State {
-    fn next_made(&mut self) -> u64 {
-        self.made += 1;
-        self.made
+    fn next_generation(&mut self) -> u64 {
+        self.generation += 1;
+        self.generation
     }
 }
 
-/// A directory that only this user can use, and only one log-client does.
+/// Opens a directory that is private to this user, and locks it.
 fn open_dir(path: &Path) -> Result<OwnedFd, Error> {
     let fail = |what| move |error: Errno| Error::path(what, path, error);
     match rustix::fs::mkdir(path, Mode::RWXU) {
@@ -400,7 +416,8 @@ fn open_dir(path: &Path) -> Result<OwnedFd, Error> {
     if stat.st_uid != user || !FileType::from_raw_mode(stat.st_mode).is_dir() {
         return Err(Error::NotOurs { path: path.into(), owner: stat.st_uid, user });
     }
-    rustix::fs::fchmod(&dir, Mode::RWXU).map_err(fail("cannot close to others the spool's directory"))?;
+    rustix::fs::fchmod(&dir, Mode::RWXU)
+        .map_err(fail("cannot restrict the access to the spool's directory"))?;
     match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(dir),
         Err(Errno::WOULDBLOCK) => Err(Error::Running { path: path.into(), pid: None }),

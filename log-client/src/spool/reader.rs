@@ -1,49 +1,51 @@
-//! The end of the connection.
+//! The connection's side of the spool.
 
 use super::definitions::Definitions;
-use super::format::{self, Begins, HEADER};
-use super::known::Known;
-use super::scan::{Found, Scan};
-use super::{Part, Spool};
+use super::format::{self, FramePrefix, HEADER};
+use super::scan::{FrameScanner, ScanResult};
+use super::server_definitions::ServerDefinitions;
+use super::{FileInfo, Spool};
 use miot_proto::wire::Message;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// See the module.
+/// Reads messages from the spool.
 #[derive(Debug)]
 pub(crate) struct Reader {
     spool: Arc<Spool>,
-    place: Place,
-    /// Reads there.
-    scan: Option<Scan>,
-    /// Number of the last message that was read on this connection.
+    position: ReadPosition,
+    /// Scanner at `position`.
+    scanner: Option<FrameScanner>,
+    /// Number of the last message read on this connection.
     read: u64,
-    /// Number of the last one that was sent, or had been acknowledged before.
+    /// Number of the last message that was sent, or acknowledged before the connection.
     sent: u64,
-    /// Messages were left out since then.
+    /// Messages after `sent` were skipped.
     skipped: bool,
-    /// Something was left out, and definitions may be among that: those that come again are sent. Holds until the head of
-    /// another file than this one was read.
+    /// Number of the file in which messages were skipped, among them perhaps definitions: until the
+    /// head of another file was read, repeated definitions are sent. 0: messages between files were
+    /// skipped.
     damaged: Option<u64>,
-    /// What stands here is damaged: the next mark is looked for.
-    lost: bool,
-    known: Known,
+    /// The bytes at `position` are damaged: skip to the next mark.
+    seeks_mark: bool,
+    server: ServerDefinitions,
 }
 
-/// Where the next frame is.
+/// Position of the next frame.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct ReadPosition {
     file: u64,
-    /// See [`Part::made`].
-    made: u64,
+    /// See [`FileInfo::generation`].
+    generation: u64,
     at: u64,
 }
 
-impl Place {
-    /// True if there is something for a reader who is here.
-    fn is_before(self, part: &Part) -> bool {
-        part.file > self.file || (part.file == self.file && (part.made != self.made || part.end > self.at))
+impl ReadPosition {
+    /// True if the file has frames after this position.
+    fn is_before(self, info: &FileInfo) -> bool {
+        info.number > self.file
+            || (info.number == self.file && (info.generation != self.generation || info.end > self.at))
     }
 }
 
@@ -52,14 +54,14 @@ impl Reader {
         let read = spool.state().acknowledged;
         Reader {
             spool,
-            place: Place::default(),
-            scan: None,
+            position: ReadPosition::default(),
+            scanner: None,
             read,
             sent: read,
             skipped: false,
             damaged: None,
-            lost: false,
-            known: Known::default(),
+            seeks_mark: false,
+            server: ServerDefinitions::default(),
         }
     }
 
@@ -67,127 +69,148 @@ impl Reader {
         &self.spool
     }
 
-    /// A new connection: the server has everything up to `through`, all else is to be read again. Appends the definitions
-    /// to begin with to `out`.
+    /// Starts a new connection: the server has everything up to `through`, all else is read again.
+    /// Appends the definitions in force to `out`.
     pub(crate) fn restart(&mut self, through: u64, out: &mut Vec<u8>) {
         self.spool.acknowledge(through);
-        let (acknowledged, part) = {
+        let (acknowledged, info) = {
             let state = self.spool.state();
-            let part = state.parts.iter().find(|part| part.last > state.acknowledged).or(state.parts.back());
-            (state.acknowledged, part.copied())
+            let info = state.files.iter().find(|info| info.last > state.acknowledged).or(state.files.back());
+            (state.acknowledged, info.copied())
         };
         *self = Reader { read: acknowledged, sent: acknowledged, ..Reader::new(Arc::clone(&self.spool)) };
-        let Some(part) = part else {
-            // No file was left to define what is in force: the next one has to, see `take_from`.
+        let Some(info) = info else {
+            // No file holds the definitions in force, so the head of the next file must be read,
+            // see `take_from_file`.
             self.read = acknowledged.saturating_sub(1);
             return;
         };
         let mut definitions = Definitions::default();
-        match self.pass(part, acknowledged, &mut definitions) {
+        match self.skip_acknowledged(info, acknowledged, &mut definitions) {
             Ok(()) => {}
-            Err(error) => self.give_up(part, &error.to_string()),
+            Err(error) => self.abandon(info, &error.to_string()),
         }
         let begin = out.len();
         definitions.put(out);
-        self.note_known(&out[begin..]);
+        self.note_sent(&out[begin..]);
     }
 
-    /// Reads a file up to the first message that is not acknowledged.
-    fn pass(&mut self, part: Part, acknowledged: u64, definitions: &mut Definitions) -> io::Result<()> {
-        let Some(file) = self.spool.open_part(part)? else { return Ok(()) };
-        let mut scan = Scan::new(file.try_clone()?, HEADER);
-        let mut at = scan.at();
+    /// Reads a file up to the first unacknowledged message.
+    fn skip_acknowledged(
+        &mut self,
+        info: FileInfo,
+        acknowledged: u64,
+        definitions: &mut Definitions,
+    ) -> io::Result<()> {
+        let Some(file) = self.spool.open_for_reading(info)? else { return Ok(()) };
+        let mut scanner = FrameScanner::new(file.try_clone()?, HEADER);
+        let mut at = scanner.at();
         loop {
-            match scan.next(part.end)? {
-                // Promises are part of what comes after the last message.
-                Found::Frame(frame) if frame.number().is_some_and(|number| number > acknowledged) => break,
-                Found::Frame(frame) => {
+            match scanner.next(info.end)? {
+                // Heartbeats belong to the messages after the last acknowledged one.
+                ScanResult::Frame(frame) if frame.number().is_some_and(|number| number > acknowledged) => {
+                    break;
+                }
+                ScanResult::Frame(frame) => {
                     if !frame.is_batch()
                         && let Ok(message) = Message::from_payload(frame.payload, frame.crc)
                     {
                         definitions.follow(&message);
                     }
                 }
-                Found::End => break,
-                Found::Torn | Found::Damage => {
-                    self.note_damage(part);
-                    if !scan.find(&format::mark(part.salt), part.end)? {
-                        self.lost = true;
-                        at = scan.at();
+                ScanResult::End => break,
+                ScanResult::Torn | ScanResult::Damage => {
+                    self.note_damage(info);
+                    if !scanner.skip_to_mark(&format::mark(info.salt), info.end)? {
+                        self.seeks_mark = true;
+                        at = scanner.at();
                         break;
                     }
                 }
             }
-            at = scan.at();
+            at = scanner.at();
         }
-        self.place = Place { file: part.file, made: part.made, at };
-        self.scan = Some(Scan::new(file, at));
+        self.position = ReadPosition { file: info.number, generation: info.generation, at };
+        self.scanner = Some(FrameScanner::new(file, at));
         Ok(())
     }
 
-    /// What was appended is sent.
-    fn note_known(&mut self, mut frames: &[u8]) {
-        while let Begins::Frame(frame, rest) = Begins::of(frames) {
-            self.known.admit(frame);
+    /// Records frames that are sent.
+    fn note_sent(&mut self, mut frames: &[u8]) {
+        while let FramePrefix::Frame(frame, rest) = FramePrefix::of(frames) {
+            self.server.admit(frame);
             frames = rest;
         }
     }
 
-    /// Appends the next messages to `out`, about `limit` bytes, and what was promised after the last one.
+    /// Appends the next messages to `out`, about `limit` bytes, and the pending watermark after the
+    /// last one.
     pub(crate) fn take(&mut self, out: &mut Vec<u8>, limit: usize) {
         while out.len() < limit {
-            let Some(part) = self.next_part() else {
-                if let Some(word) = self.spool.take_word(self.read) {
-                    word.put_frame(out);
+            let Some(info) = self.next_file_info() else {
+                if let Some(trailer) = self.spool.take_trailer(self.read) {
+                    trailer.append_frame(out);
                 }
                 return;
             };
-            if let Err(error) = self.take_from(part, out, limit) {
-                self.give_up(part, &error.to_string());
+            if let Err(error) = self.take_from_file(info, out, limit) {
+                self.abandon(info, &error.to_string());
             }
         }
     }
 
-    /// The file in which the next frame is.
-    fn next_part(&mut self) -> Option<Part> {
+    /// The file with the next frame.
+    fn next_file_info(&mut self) -> Option<FileInfo> {
         let mut state = self.spool.state();
-        let next = state.parts.iter().find(|part| self.place.is_before(part)).copied();
-        if !state.parts.iter().any(|part| (part.file, part.made) == (self.place.file, self.place.made)) {
-            // It is gone, and its space with it once it is closed.
-            self.scan = None;
+        let next = state.files.iter().find(|info| self.position.is_before(info)).copied();
+        if !state
+            .files
+            .iter()
+            .any(|info| (info.number, info.generation) == (self.position.file, self.position.generation))
+        {
+            // The file was removed; closing it frees its space.
+            self.scanner = None;
         }
-        let waits = self.spool.mark.load(Relaxed);
-        if next.is_none() && self.skipped && !waits && !state.retell && state.acknowledged >= self.sent {
-            // Nobody will acknowledge what is left out after the last message.
+        let mark_pending = self.spool.mark.load(Relaxed);
+        if next.is_none()
+            && self.skipped
+            && !mark_pending
+            && !state.replay_needed
+            && state.acknowledged >= self.sent
+        {
+            // Messages that were skipped at the end will never be acknowledged.
             state.acknowledged = state.last;
             self.spool.drop_acknowledged(&mut state);
         }
         next
     }
 
-    fn take_from(&mut self, part: Part, out: &mut Vec<u8>, limit: usize) -> io::Result<()> {
-        if (self.place.file, self.place.made) != (part.file, part.made) || self.scan.is_none() {
-            let Some(file) = self.spool.open_part(part)? else { return Ok(()) };
-            self.place = Place { file: part.file, made: part.made, at: HEADER };
-            (self.scan, self.lost) = (Some(Scan::new(file, HEADER)), false);
-            // What is defined was defined on this connection, unless something is left out.
-            if part.first > self.read.saturating_add(1) {
+    fn take_from_file(&mut self, info: FileInfo, out: &mut Vec<u8>, limit: usize) -> io::Result<()> {
+        if (self.position.file, self.position.generation) != (info.number, info.generation)
+            || self.scanner.is_none()
+        {
+            let Some(file) = self.spool.open_for_reading(info)? else { return Ok(()) };
+            self.position = ReadPosition { file: info.number, generation: info.generation, at: HEADER };
+            (self.scanner, self.seeks_mark) = (Some(FrameScanner::new(file, HEADER)), false);
+            // The head repeats definitions of this connection, unless messages between the files
+            // are missing.
+            if info.first > self.read.saturating_add(1) {
                 self.damaged = Some(0);
             }
         }
-        let Some(scan) = &mut self.scan else { return Ok(()) };
+        let Some(scanner) = &mut self.scanner else { return Ok(()) };
         let mut damage = false;
         while out.len() < limit {
-            if self.lost && !scan.find(&format::mark(part.salt), part.end)? {
+            if self.seeks_mark && !scanner.skip_to_mark(&format::mark(info.salt), info.end)? {
                 break;
             }
-            self.lost = false;
-            let frame = match scan.next(part.end)? {
-                Found::Frame(frame) => frame,
-                Found::End => break,
-                Found::Torn | Found::Damage => {
-                    (self.lost, self.skipped, damage) = (true, true, true);
-                    self.damaged = Some(part.file);
+            self.seeks_mark = false;
+            let frame = match scanner.next(info.end)? {
+                ScanResult::Frame(frame) => frame,
+                ScanResult::End => break,
+                ScanResult::Torn | ScanResult::Damage => {
+                    (self.seeks_mark, self.skipped, damage) = (true, true, true);
+                    self.damaged = Some(info.number);
                     continue;
                 }
             };
@@ -195,25 +218,25 @@ impl Reader {
             let frame = match frame.number() {
                 _ if frame.is_hello() || frame.is_mark() => continue,
                 Some(number) if number <= self.read => {
-                    // A definition in a head, or a copy of what was sent or acknowledged: it may define what was left
-                    // out.
-                    let missing = self.damaged.and_then(|_| self.known.missing(frame));
+                    // A definition in a head, or a copy of a message that was sent or acknowledged:
+                    // it may define what was skipped.
+                    let missing = self.damaged.and_then(|_| self.server.missing(frame));
                     let Some(missing) = missing else { continue };
                     definition = missing;
-                    let Begins::Frame(frame, _) = Begins::of(&definition) else { continue };
+                    let FramePrefix::Frame(frame, _) = FramePrefix::of(&definition) else { continue };
                     frame
                 }
                 number => {
                     if let Some(number) = number {
                         self.read = number;
-                        self.damaged.take_if(|file| *file != part.file);
+                        self.damaged.take_if(|file| *file != info.number);
                     }
                     frame
                 }
             };
             let number = frame.number().filter(|number| *number > 0);
-            // Otherwise its definition is lost, and the server would end the connection.
-            let is_known = self.known.admit(frame);
+            // Without its definition the server would close the connection.
+            let is_known = self.server.admit(frame);
             if is_known {
                 out.extend_from_slice(frame.bytes);
             }
@@ -222,37 +245,37 @@ impl Reader {
                 self.sent = if is_known { number } else { self.sent };
             }
         }
-        self.place.at = scan.at();
+        self.position.at = scanner.at();
         if damage {
-            self.note_damage(part);
+            self.note_damage(info);
         }
         Ok(())
     }
 
-    fn note_damage(&mut self, part: Part) {
-        (self.skipped, self.damaged) = (true, Some(part.file));
+    fn note_damage(&mut self, info: FileInfo) {
+        (self.skipped, self.damaged) = (true, Some(info.number));
         tracing::error!(
-            path = %self.spool.path.join(format::name(part.file)).display(),
+            path = %self.spool.path.join(format::name(info.number)).display(),
             after = self.read,
-            "a file of the spool is damaged: events are lost, as the trace will tell (spool_damaged)"
+            "a file of the spool is damaged: its lost events are counted in the trace (spool_damaged)"
         );
-        self.spool.want_retold(part.file, part.made);
-        // If it is the one that is being written: at the next mark the reading goes on.
+        self.spool.request_replay(info.number, info.generation);
+        // If it is the file that is being written, reading continues at this mark.
         self.spool.mark.store(true, Relaxed);
     }
 
-    /// Leaves out the rest of a file that cannot be read.
-    fn give_up(&mut self, part: Part, reason: &str) {
+    /// Skips the rest of a file that cannot be read.
+    fn abandon(&mut self, info: FileInfo, reason: &str) {
         tracing::error!(
             reason,
-            path = %self.spool.path.join(format::name(part.file)).display(),
-            messages = part.last.saturating_sub(self.read),
-            "a file of the spool cannot be read: messages to the log-server are lost"
+            path = %self.spool.path.join(format::name(info.number)).display(),
+            messages = info.last.saturating_sub(self.read),
+            "cannot read a file of the spool: messages to the log-server are lost"
         );
-        self.place = Place { file: part.file, made: part.made, at: u64::MAX };
-        (self.scan, self.skipped, self.damaged) = (None, true, Some(part.file));
-        self.spool.want_retold(part.file, part.made);
-        // If it is the one that is being written.
+        self.position = ReadPosition { file: info.number, generation: info.generation, at: u64::MAX };
+        (self.scanner, self.skipped, self.damaged) = (None, true, Some(info.number));
+        self.spool.request_replay(info.number, info.generation);
+        // In case it is the file that is being written.
         self.spool.roll.store(true, Relaxed);
     }
 }

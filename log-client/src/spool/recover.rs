@@ -1,123 +1,155 @@
-//! What an earlier log-client left.
+//! Recovery of the spool of an earlier log-client.
 
 use super::format::{self, HEADER, Header};
-use super::ledger::Tale;
-use super::scan::{Found, Scan};
-use super::{Heritage, Part, Spool, condense, random};
+use super::ledger::LedgerContents;
+use super::scan::{FrameScanner, ScanResult};
+use super::{FileInfo, RecoveredSpool, Spool, condense, random};
 use crate::error::Error;
 use miot_proto::wire::Message;
-use rustix::fs::AtFlags;
-use rustix::fs::{Dir, OFlags};
+use rustix::fs::{AtFlags, Dir, OFlags};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What one file says.
-struct Read {
-    part: Part,
+/// Content of one file.
+struct RecoveredFile {
+    info: FileInfo,
     boot: u128,
     session: u64,
     node: String,
     next_stream: u32,
-    promised: Option<i64>,
+    watermark: Option<i64>,
 }
 
-/// Reads all files and takes them up.
-pub(super) fn recover(spool: &Spool) -> Result<Heritage, Error> {
-    let mut heritage = Heritage::default();
-    let mut parts: Vec<Part> = Vec::new();
-    let mut newest = None;
-    let (mut sound, mut made) = (true, 1);
-    let (files, ledgers) = files(spool)?;
-    for &number in &files {
-        let name = format::name(number);
-        let path = || spool.path.join(&name);
-        let file = spool
-            .open_file(&name, OFlags::RDWR)
-            .map_err(|error| Error::path("cannot open", path(), error))?;
-        let (read, is_sound) =
-            read(&file, number).map_err(|error| Error::path("cannot read", path(), error))?;
-        sound &= is_sound;
-        let Some(read) = read else {
-            spool.unlink(&name);
-            continue;
-        };
-        if read.node != spool.node {
-            let reason = format!(
-                "{} holds what node `{}` could not deliver: start a log-client of that name once, or remove it",
-                spool.path.display(),
-                read.node
-            );
-            return Err(Error::Setting { key: "node", reason });
-        }
-        heritage.next_stream = heritage.next_stream.max(read.next_stream);
-        heritage.promised = heritage.promised.max(read.promised);
-        newest = Some((read.boot, read.session));
-        let mut part = read.part;
-        if part.last < part.first {
-            // Made for messages that never came.
-            spool.unlink(&name);
-            continue;
-        }
-        // A file that was condensed together with those before it, which were not yet removed.
-        while let Some(before) = parts.pop_if(|before| before.first >= part.first) {
-            spool.unlink(&format::ledger_name(before.file));
-            spool.unlink(&format::name(before.file));
-        }
-        part.made = made;
-        made += 1;
-        let expected = parts.last().map_or(part.first, |part| part.last + 1);
-        sound &= part.first == expected;
-        // A torn end, and space that was claimed and is not needed any more.
-        if let Err(error) = file.set_len(part.end) {
-            tracing::warn!(%error, path = %path().display(), "cannot cut a file of the spool");
-        }
-        parts.push(part);
-    }
-    let (tale, orphans) = ledgers_of(spool, &ledgers, &mut parts)?;
-    // What a ledger tells was in a file: it is written after that.
-    sound &= orphans.is_empty() && tale.last <= parts.last().map_or(0, |part| part.last);
-    heritage.next_stream = heritage.next_stream.max(tale.next_stream());
-    if !sound {
+/// Content of all files.
+struct RecoveredFiles {
+    files: Vec<FileInfo>,
+    /// No file is damaged, and no messages are missing between them.
+    intact: bool,
+    /// Boot and session of the newest file with a valid head.
+    newest: Option<(u128, u64)>,
+    next_stream: u32,
+    watermark: Option<i64>,
+    /// A value above every [`FileInfo::generation`] assigned here.
+    generation: u64,
+}
+
+/// Reads all files and takes them over.
+pub(super) fn recover(spool: &Spool) -> Result<RecoveredSpool, Error> {
+    let (numbers, ledgers) = file_numbers(spool)?;
+    let mut found = read_files(spool, &numbers)?;
+    let (contents, orphans) = read_ledgers(spool, &ledgers, &mut found.files)?;
+    // A ledger entry is written after its message, so a ledger must not be ahead of the files.
+    let last = found.files.last().map_or(0, |info| info.last);
+    let intact = found.intact && orphans.is_empty() && contents.last <= last;
+    if !intact {
         tracing::error!(
             dir = %spool.path.display(),
             "files of the spool are damaged: messages to the log-server are lost"
         );
     }
+    let RecoveredFiles { files, newest, next_stream, watermark, generation, .. } = found;
     let mut state = spool.state();
-    state.made = made;
-    state.last_file = files.last().max(ledgers.last()).copied().unwrap_or(0);
-    (state.retell, state.orphans) = (!sound, orphans);
-    if let (Some(oldest), Some(newest)) = (parts.first(), parts.last()) {
+    state.generation = generation;
+    state.last_file = numbers.last().max(ledgers.last()).copied().unwrap_or(0);
+    (state.replay_needed, state.orphans) = (!intact, orphans);
+    if let (Some(oldest), Some(newest)) = (files.first(), files.last()) {
         state.acknowledged = oldest.first - 1;
         state.last = newest.last;
-        heritage.messages = parts.iter().map(|part| part.last - part.first + 1).sum();
     }
-    heritage.sound = sound;
     state.session = match newest {
-        Some((boot, session)) if boot == spool.boot && sound && !parts.is_empty() => session,
+        Some((boot, session)) if boot == spool.boot && intact && !files.is_empty() => session,
         _ => random()?,
     };
-    spool.held.store(parts.iter().map(|part| part.end + part.ledger).sum(), Relaxed);
-    state.parts = parts.into();
-    Ok(heritage)
+    spool.held.store(files.iter().map(|info| info.end + info.ledger).sum(), Relaxed);
+    let messages = files.iter().map(|info| info.last - info.first + 1).sum();
+    state.files = files.into();
+    let next_stream = next_stream.max(contents.next_stream());
+    Ok(RecoveredSpool { messages, intact, next_stream, watermark })
 }
 
-/// Reads the ledgers of these numbers. What they tell, and those that tell of a file that is gone.
-fn ledgers_of(spool: &Spool, ledgers: &[u64], parts: &mut [Part]) -> Result<(Tale, Vec<u64>), Error> {
-    let (mut all, mut orphans) = (Tale::default(), Vec::new());
+/// Reads the files with these numbers, and removes those that are not needed.
+fn read_files(spool: &Spool, numbers: &[u64]) -> Result<RecoveredFiles, Error> {
+    let mut found = RecoveredFiles {
+        files: Vec::new(),
+        intact: true,
+        newest: None,
+        next_stream: 0,
+        watermark: None,
+        generation: 1,
+    };
+    for &number in numbers {
+        let name = format::name(number);
+        let path = || spool.path.join(&name);
+        let file = spool
+            .open_file(&name, OFlags::RDWR)
+            .map_err(|error| Error::path("cannot open", path(), error))?;
+        let (content, is_intact) =
+            read_file(&file, number).map_err(|error| Error::path("cannot read", path(), error))?;
+        found.intact &= is_intact;
+        let Some(content) = content else {
+            spool.unlink(&name);
+            continue;
+        };
+        check_node(spool, &content.node)?;
+        found.next_stream = found.next_stream.max(content.next_stream);
+        found.watermark = found.watermark.max(content.watermark);
+        found.newest = Some((content.boot, content.session));
+        let mut info = content.info;
+        if info.last < info.first {
+            // Created for messages that were never written.
+            spool.unlink(&name);
+            continue;
+        }
+        // The predecessors of a condensed file that were not removed in time.
+        while let Some(before) = found.files.pop_if(|before| before.first >= info.first) {
+            spool.unlink(&format::ledger_name(before.number));
+            spool.unlink(&format::name(before.number));
+        }
+        info.generation = found.generation;
+        found.generation += 1;
+        let expected = found.files.last().map_or(info.first, |info| info.last + 1);
+        found.intact &= info.first == expected;
+        // Removes a torn end, and space that was claimed and is no longer needed.
+        if let Err(error) = file.set_len(info.end) {
+            tracing::warn!(%error, path = %path().display(), "cannot truncate a file of the spool");
+        }
+        found.files.push(info);
+    }
+    Ok(found)
+}
+
+fn check_node(spool: &Spool, node: &str) -> Result<(), Error> {
+    if node == spool.node {
+        return Ok(());
+    }
+    let reason = format!(
+        "{} contains undelivered messages of node `{node}`: start a log-client with that name once, or remove the directory",
+        spool.path.display()
+    );
+    Err(Error::Setting { key: "node", reason })
+}
+
+/// Reads the ledgers with these numbers. Returns their content, and the numbers of those whose file
+/// is missing.
+fn read_ledgers(
+    spool: &Spool,
+    ledgers: &[u64],
+    files: &mut [FileInfo],
+) -> Result<(LedgerContents, Vec<u64>), Error> {
+    let (mut all, mut orphans) = (LedgerContents::default(), Vec::new());
     for &number in ledgers {
         let name = format::ledger_name(number);
-        let mut own = Tale::default();
+        let mut own = LedgerContents::default();
         let read = spool.read_ledger(number, &mut own);
         read.map_err(|error| Error::path("cannot read", spool.path.join(&name), error))?;
-        match parts.iter_mut().find(|part| part.file == number) {
-            Some(part) => {
+        match files.iter_mut().find(|info| info.number == number) {
+            Some(info) => {
                 let stat = rustix::fs::statat(&spool.dir, &name, AtFlags::SYMLINK_NOFOLLOW);
-                part.ledger = stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
+                info.ledger = stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0));
             }
-            // Of a file for messages that never came.
+            // The ledger of a file for messages that were never written.
             None if own.last == 0 => {
                 spool.unlink(&name);
                 continue;
@@ -129,8 +161,8 @@ fn ledgers_of(spool: &Spool, ledgers: &[u64], parts: &mut [Part]) -> Result<(Tal
     Ok((all, orphans))
 }
 
-/// Numbers in the names of the files, and of the ledgers, in order.
-fn files(spool: &Spool) -> Result<(Vec<u64>, Vec<u64>), Error> {
+/// Numbers of the spool files and of the ledgers, in ascending order.
+fn file_numbers(spool: &Spool) -> Result<(Vec<u64>, Vec<u64>), Error> {
     let fail = |error| Error::path("cannot read the spool's directory", &spool.path, error);
     let (mut files, mut ledgers) = (Vec::new(), Vec::new());
     for entry in Dir::read_from(&spool.dir).map_err(fail)? {
@@ -147,8 +179,9 @@ fn files(spool: &Spool) -> Result<(Vec<u64>, Vec<u64>), Error> {
     Ok((files, ledgers))
 }
 
-/// Reads a file as far as it goes: `None` if it is hardly begun. False if something in it is damaged.
-fn read(file: &File, number: u64) -> io::Result<(Option<Read>, bool)> {
+/// Reads a file up to its end or its first irrecoverable damage. The content is `None` if the file
+/// has no valid header and `Hello`. The second value is false if something in it is damaged.
+fn read_file(file: &File, number: u64) -> io::Result<(Option<RecoveredFile>, bool)> {
     let metadata = file.metadata()?;
     let mut head = [0; HEADER as usize];
     if !metadata.is_file() || metadata.len() < HEADER {
@@ -158,42 +191,43 @@ fn read(file: &File, number: u64) -> io::Result<(Option<Read>, bool)> {
     let Some(header) = Header::read(&head).filter(|header| header.first > 0) else {
         return Ok((None, false));
     };
-    let mut scan = Scan::new(file.try_clone()?, HEADER);
-    let hello = match scan.next(metadata.len())? {
-        Found::Frame(frame) => Message::from_payload(frame.payload, frame.crc).ok(),
-        Found::End | Found::Torn => return Ok((None, true)),
-        Found::Damage => None,
+    let mut scanner = FrameScanner::new(file.try_clone()?, HEADER);
+    let hello = match scanner.next(metadata.len())? {
+        ScanResult::Frame(frame) => Message::from_payload(frame.payload, frame.crc).ok(),
+        ScanResult::End | ScanResult::Torn => return Ok((None, true)),
+        ScanResult::Damage => None,
     };
     let Some(Message::Hello { node, session, .. }) = hello else { return Ok((None, false)) };
-    let mut read = Read {
-        part: Part {
-            file: number,
-            made: 0,
+    let mut content = RecoveredFile {
+        info: FileInfo {
+            number,
+            generation: 0,
             salt: header.salt,
             first: header.first,
             last: header.first - 1,
-            end: scan.at(),
+            end: scanner.at(),
             condensed: false,
             ledger: 0,
-            retold: false,
+            replayed: false,
         },
         boot: header.boot,
         session,
         node,
         next_stream: 0,
-        promised: format::promised(&head),
+        watermark: format::read_watermark(&head),
     };
-    let mut sound = true;
+    let mut intact = true;
     loop {
-        let frame = match scan.next(metadata.len())? {
-            Found::Frame(frame) => frame,
-            Found::End => break,
-            found @ (Found::Torn | Found::Damage) => {
-                // What a log-client was writing when it was killed has no mark after it.
-                let is_torn = matches!(found, Found::Torn);
-                let goes_on = scan.find(&format::mark(header.salt), metadata.len())?;
-                sound &= is_torn && !goes_on;
-                if goes_on {
+        let frame = match scanner.next(metadata.len())? {
+            ScanResult::Frame(frame) => frame,
+            ScanResult::End => break,
+            result @ (ScanResult::Torn | ScanResult::Damage) => {
+                // A frame that was being written when the log-client was killed has no mark after
+                // it.
+                let is_torn = matches!(result, ScanResult::Torn);
+                let continues = scanner.skip_to_mark(&format::mark(header.salt), metadata.len())?;
+                intact &= is_torn && !continues;
+                if continues {
                     continue;
                 }
                 break;
@@ -202,14 +236,16 @@ fn read(file: &File, number: u64) -> io::Result<(Option<Read>, bool)> {
         if !frame.is_batch() {
             match Message::from_payload(frame.payload, frame.crc) {
                 Ok(Message::Stream { stream, .. }) => {
-                    read.next_stream = read.next_stream.max(stream.number.wrapping_add(1));
+                    content.next_stream = content.next_stream.max(stream.number.wrapping_add(1));
                 }
-                Ok(Message::Heartbeat { watermark }) => read.promised = read.promised.max(Some(watermark)),
+                Ok(Message::Heartbeat { watermark }) => {
+                    content.watermark = content.watermark.max(Some(watermark))
+                }
                 _ => {}
             }
         }
-        read.part.last = read.part.last.max(frame.number().unwrap_or(0));
-        read.part.end = scan.at();
+        content.info.last = content.info.last.max(frame.number().unwrap_or(0));
+        content.info.end = scanner.at();
     }
-    Ok((Some(read), sound))
+    Ok((Some(content), intact))
 }

@@ -1,6 +1,6 @@
-//! Reading a file frame by frame, through a small window.
+//! Reads a file frame by frame, through a small window.
 
-use super::format::{Begins, Frame};
+use super::format::{Frame, FramePrefix};
 use miot_proto::wire::FRAME_HEADER;
 use std::fs::File;
 use std::io;
@@ -9,93 +9,94 @@ use std::os::unix::fs::FileExt;
 /// Bytes read at a time; a larger frame is read whole.
 const WINDOW: usize = 256 << 10;
 
-/// See the module.
+/// Scanner of the frames of a file.
 #[derive(Debug)]
-pub(super) struct Scan {
+pub(super) struct FrameScanner {
     file: File,
-    /// Place in the file of the next frame.
+    /// Offset in the file of the next frame.
     at: u64,
-    /// The frame at `at` and some of what follows.
+    /// The frame at `at` and some bytes after it.
     window: Vec<u8>,
-    /// Place of `at` in the window.
+    /// Index of `at` in the window.
     used: usize,
 }
 
-/// What was found.
+/// Result of reading a frame.
 #[derive(Debug)]
-pub(super) enum Found<'a> {
+pub(super) enum ScanResult<'a> {
     Frame(Frame<'a>),
-    /// The end.
+    /// The end of the file.
     End,
-    /// The beginning of a frame, and the end.
+    /// The beginning of a frame, cut off by the end of the file.
     Torn,
     /// Not a frame.
     Damage,
 }
 
-/// [`Found`], with the length of a frame.
-enum Look {
+/// [`ScanResult`] with the length in place of the frame.
+enum PeekResult {
     Frame(usize),
     End,
     Torn,
     Damage,
 }
 
-impl Scan {
-    pub(super) fn new(file: File, at: u64) -> Scan {
-        Scan { file, at, window: Vec::new(), used: 0 }
+impl FrameScanner {
+    pub(super) fn new(file: File, at: u64) -> FrameScanner {
+        FrameScanner { file, at, window: Vec::new(), used: 0 }
     }
 
     pub(super) fn at(&self) -> u64 {
         self.at
     }
 
-    /// The next frame before `end`.
-    pub(super) fn next(&mut self, end: u64) -> io::Result<Found<'_>> {
-        let length = match self.look(end)? {
-            Look::Frame(length) => length,
-            Look::End => return Ok(Found::End),
-            Look::Torn => return Ok(Found::Torn),
-            Look::Damage => return Ok(Found::Damage),
+    /// Reads the next frame before `end`.
+    pub(super) fn next(&mut self, end: u64) -> io::Result<ScanResult<'_>> {
+        let length = match self.peek(end)? {
+            PeekResult::Frame(length) => length,
+            PeekResult::End => return Ok(ScanResult::End),
+            PeekResult::Torn => return Ok(ScanResult::Torn),
+            PeekResult::Damage => return Ok(ScanResult::Damage),
         };
         let bytes = &self.window[self.used..self.used + length];
         self.used += length;
         self.at += length as u64;
         let payload = &bytes[FRAME_HEADER..];
-        Ok(Found::Frame(Frame {
+        Ok(ScanResult::Frame(Frame {
             bytes,
             payload,
             crc: u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
         }))
     }
 
-    /// True if the next frame before `end` is damaged or not whole.
+    /// True if the next frame before `end` is damaged or incomplete.
     pub(super) fn is_damaged(&mut self, end: u64) -> io::Result<bool> {
-        Ok(matches!(self.look(end)?, Look::Torn | Look::Damage))
+        Ok(matches!(self.peek(end)?, PeekResult::Torn | PeekResult::Damage))
     }
 
-    /// What comes next before `end`.
-    fn look(&mut self, end: u64) -> io::Result<Look> {
+    /// Examines the next frame before `end` without consuming it.
+    fn peek(&mut self, end: u64) -> io::Result<PeekResult> {
         loop {
-            match Begins::of(&self.window[self.used..]) {
-                Begins::Frame(frame, _) => return Ok(Look::Frame(frame.bytes.len())),
-                Begins::Nonsense => return Ok(Look::Damage),
-                Begins::Part(_) if self.at >= end => return Ok(Look::End),
-                Begins::Part(length) => {
+            match FramePrefix::of(&self.window[self.used..]) {
+                FramePrefix::Frame(frame, _) => return Ok(PeekResult::Frame(frame.bytes.len())),
+                FramePrefix::Invalid => return Ok(PeekResult::Damage),
+                FramePrefix::Incomplete(_) if self.at >= end => return Ok(PeekResult::End),
+                FramePrefix::Incomplete(length) => {
                     if !self.fill(length, end)? {
-                        return Ok(Look::Torn);
+                        return Ok(PeekResult::Torn);
                     }
                 }
             }
         }
     }
 
-    /// After damage: goes to the next mark before `end`. False if there is none; then it is at `end`.
-    pub(super) fn find(&mut self, mark: &[u8], end: u64) -> io::Result<bool> {
+    /// After damage: skips to the next mark before `end`. Returns false if there is none; then the
+    /// position is `end`.
+    pub(super) fn skip_to_mark(&mut self, mark: &[u8], end: u64) -> io::Result<bool> {
         loop {
             let have = &self.window[self.used..];
             let found = have.windows(mark.len()).position(|bytes| bytes == mark);
-            // One may begin where the window ends.
+            // A mark may begin at the end of the window.
             let passed = found.unwrap_or(have.len().saturating_sub(mark.len() - 1));
             self.used += passed;
             self.at += passed as u64;
@@ -110,7 +111,8 @@ impl Scan {
         }
     }
 
-    /// Moves the window so that it holds `length` bytes of the next frame. False if the file has fewer before `end`.
+    /// Moves the window so that it holds `length` bytes from the position on. Returns false if the
+    /// file has fewer before `end`.
     fn fill(&mut self, length: usize, end: u64) -> io::Result<bool> {
         let left = usize::try_from(end.saturating_sub(self.at)).unwrap_or(usize::MAX);
         if length > left {

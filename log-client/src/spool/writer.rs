@@ -1,10 +1,10 @@
-//! The end of the sweeper.
+//! The sweeper's side of the spool.
 
 use super::definitions::Definitions;
-use super::format::{self, PROMISE};
-use super::ledger::{Ledger, Note, Taken};
-use super::stretch::Stretch;
-use super::{Part, Spool};
+use super::format::{self, WATERMARK_AT};
+use super::ledger::{DrainPosition, Ledger, LedgerNote};
+use super::mark_interval::MarkInterval;
+use super::{FileInfo, Spool};
 use crate::config::SpoolFull;
 use miot_proto::wire::Message;
 use rustix::fs::{FallocateFlags, OFlags};
@@ -16,66 +16,68 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Space claimed before a batch is asked for: more than any batch takes (4096 slots of 64 bytes, encoded at worst
-/// into less than three times that), and some definitions.
-const ROOM: u64 = 1 << 20;
-/// Space claimed at a time: batches are taken while so much is left of the bound, so that no file is claimed beyond it.
-pub(super) const CLAIM: u64 = 2 * ROOM;
-/// What the ledgers of all files take beyond their bytes: up to a page each. So much less is claimed.
+/// Space claimed before a batch is accepted: more than the largest batch (4096 slots of 64 bytes,
+/// encoded into less than three times that) plus some definitions.
+const BATCH_SPACE: u64 = 1 << 20;
+/// Space claimed at a time. Batches are accepted while at least this much is left of the limit, so
+/// that no claim exceeds it.
+pub(super) const CLAIM: u64 = 2 * BATCH_SPACE;
+/// Space that the ledgers of all files take beyond their size: up to a page each. Claims are
+/// smaller by this much.
 const PAGES: u64 = 128 << 10;
-/// The reader is woken within a sweep after so many bytes.
-const ANNOUNCE: u64 = 256 << 10;
+/// The reader is woken within a sweep after this many bytes.
+const NOTIFY_BYTES: u64 = 256 << 10;
 
-/// See the module.
+/// Writes messages to the spool.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(super) spool: Arc<Spool>,
-    file: Option<Current>,
+    file: Option<CurrentFile>,
     /// Number of the last message.
     number: u64,
     pub(super) definitions: Definitions,
     frame: Vec<u8>,
-    /// Could not be written, in order.
-    unwritten: VecDeque<Waiting>,
-    /// Messages were written after the last promise among them.
-    unpromised: bool,
-    promised: Option<i64>,
-    /// Bytes the reader was not told of.
-    unannounced: u64,
-    /// It was said that nothing can be written.
-    complained: bool,
-    /// It was said that a ledger cannot be written.
-    complained_of_ledger: bool,
+    /// Messages that could not be written, in order.
+    pending: VecDeque<PendingMessage>,
+    /// Messages were written after the last watermark in the file.
+    uncovered: bool,
+    watermark: Option<i64>,
+    /// Bytes written since the reader was woken.
+    unnotified: u64,
+    /// The current write failure was logged.
+    write_error_logged: bool,
+    /// The current failure to write the ledger was logged.
+    ledger_error_logged: bool,
 }
 
 /// A message that could not be written.
 #[derive(Debug)]
-struct Waiting {
+struct PendingMessage {
     number: u64,
     frame: Vec<u8>,
-    note: Note,
-    /// What defines the subject of the note.
+    note: LedgerNote,
+    /// The definitions that the note refers to.
     definitions: Vec<u8>,
 }
 
-/// The file that is written.
+/// The file that is being written.
 #[derive(Debug)]
-struct Current {
+struct CurrentFile {
     file: File,
     at: u64,
-    /// Space is claimed up to here.
+    /// Space is claimed up to this offset.
     claimed: u64,
     /// Bytes of header and definitions.
     head: u64,
     /// Bytes of messages written since, without their copies.
     fresh: u64,
-    stretch: Stretch,
+    mark_interval: MarkInterval,
     ledger: Option<Ledger>,
 }
 
 impl Writer {
-    /// `promised`: by the log-client before this one.
-    pub(crate) fn new(spool: Arc<Spool>, promised: Option<i64>) -> Writer {
+    /// `watermark`: the last watermark of the previous log-client.
+    pub(crate) fn new(spool: Arc<Spool>, watermark: Option<i64>) -> Writer {
         let number = spool.last();
         let mut writer = Writer {
             spool,
@@ -83,44 +85,45 @@ impl Writer {
             number,
             definitions: Definitions::default(),
             frame: Vec::new(),
-            unwritten: VecDeque::new(),
-            unpromised: false,
-            promised,
-            unannounced: 0,
-            complained: false,
-            complained_of_ledger: false,
+            pending: VecDeque::new(),
+            uncovered: false,
+            watermark,
+            unnotified: 0,
+            write_error_logged: false,
+            ledger_error_logged: false,
         };
-        writer.make_room();
+        writer.make_space();
         writer
     }
 
-    /// False: no batches now, please.
-    pub(crate) fn has_room(&self) -> bool {
+    /// False if no batches may be written now.
+    pub(crate) fn has_space(&self) -> bool {
         !self.spool.is_full()
-            && self.unwritten.is_empty()
-            && self.file.as_ref().is_some_and(|current| current.left() >= ROOM)
+            && self.pending.is_empty()
+            && self.file.as_ref().is_some_and(|current| current.left() >= BATCH_SPACE)
     }
 
-    /// Tries again what was not possible. Called once for each sweep.
-    pub(crate) fn make_room(&mut self) {
+    /// Retries what failed, claims space, and replays ledgers. Called once per sweep.
+    pub(crate) fn make_space(&mut self) {
         if self.spool.mark.swap(false, Relaxed) {
-            self.mark();
-            self.unannounced += 1;
+            self.end_mark_interval();
+            self.unnotified += 1;
         }
         self.give_up(false);
-        let mut result = self.retry().and_then(|()| self.claim());
+        let mut result = self.write_pending().and_then(|()| self.claim());
         if result.is_err() && self.spool.clear() {
-            // What the files took is claimed again at once, before others of this file system have it; or once the
-            // reader has closed the last one, too.
+            // The space of the files is claimed again at once, before other writers of this file
+            // system take it; or, if the reader still has the last file open, once it has closed
+            // it.
             self.file = None;
             self.spool.news.notify_one();
-            result = self.retry().and_then(|()| self.claim());
+            result = self.write_pending().and_then(|()| self.claim());
         }
         if result.is_err() && self.give_up(true) {
-            result = self.retry().and_then(|()| self.claim());
+            result = self.write_pending().and_then(|()| self.claim());
         }
-        self.complain(result);
-        self.retell();
+        self.log_write_error(result);
+        self.replay_ledgers();
     }
 
     /// Number of the last message.
@@ -134,13 +137,13 @@ impl Writer {
         acknowledged >= number && acknowledged < self.number
     }
 
-    /// True if everything given to [`write`](Self::write) is in files.
+    /// True if everything passed to [`write`](Self::write) is in files.
     pub(crate) fn is_written(&self) -> bool {
-        self.unwritten.is_empty()
+        self.pending.is_empty()
     }
 
-    /// Gives up the oldest batches if the spool is full and the newest are to be kept, or if `need` says so. False if
-    /// nothing came of it.
+    /// Gives up the oldest batches under the policy keep-newest, if the spool is full or `need` is
+    /// true. Returns true if something was given up.
     fn give_up(&mut self, need: bool) -> bool {
         if self.spool.policy != SpoolFull::KeepNewest {
             return false;
@@ -151,7 +154,7 @@ impl Writer {
                 Ok(true) => (need, some) = (false, true),
                 Ok(false) => break,
                 Err(error) => {
-                    self.complain(Err(error));
+                    self.log_write_error(Err(error));
                     break;
                 }
             }
@@ -159,34 +162,34 @@ impl Writer {
         some
     }
 
-    /// Ends the stretch of the file that is written.
-    fn mark(&mut self) {
-        if let Some(bytes) = self.file.as_ref().and_then(|current| current.stretch.last()) {
-            self.put_mark(&bytes);
+    /// Writes the mark that ends the current file.
+    fn end_mark_interval(&mut self) {
+        if let Some(bytes) = self.file.as_ref().and_then(|current| current.mark_interval.last()) {
+            self.write_mark(&bytes);
         }
     }
 
-    /// Without a mark there is nothing wrong; the next one comes with what is written next.
-    fn put_mark(&mut self, bytes: &[u8]) {
+    /// A mark that cannot be written is not an error; the next one covers its messages.
+    fn write_mark(&mut self, bytes: &[u8]) {
         let Some(current) = &mut self.file else { return };
         if current.file.write_all_at(bytes, current.at).is_err() {
             return;
         }
         current.at += bytes.len() as u64;
-        current.stretch.marked();
+        current.mark_interval.marked();
         self.spool.held.fetch_add(bytes.len() as u64, Relaxed);
-        if let Some(part) = self.spool.state().parts.back_mut() {
-            part.end = current.at;
+        if let Some(info) = self.spool.state().files.back_mut() {
+            info.end = current.at;
         }
     }
 
-    /// Gives a message of those that are numbered the next number, writes it, and returns its bytes.
+    /// Assigns the next number to a message and writes it. Returns the size of its frame in bytes.
     pub(crate) fn write(&mut self, message: &mut Message) -> u64 {
-        self.write_taken(message, None)
+        self.write_drained(message, None)
     }
 
-    /// [`write`](Self::write) of a batch up to whose end a lane was taken.
-    pub(crate) fn write_taken(&mut self, message: &mut Message, taken: Option<Taken>) -> u64 {
+    /// [`write`](Self::write) for a batch, with the position up to which its lane was drained.
+    pub(crate) fn write_drained(&mut self, message: &mut Message, taken: Option<DrainPosition>) -> u64 {
         self.number += 1;
         match message.seq_mut() {
             Some(seq) => *seq = self.number,
@@ -194,143 +197,143 @@ impl Writer {
         }
         let mut frame = std::mem::take(&mut self.frame);
         frame.clear();
-        message.put_frame(&mut frame);
+        message.append_frame(&mut frame);
         let bytes = frame.len() as u64;
-        let note = Note::of(message, taken);
-        let result = self.retry().and_then(|()| self.append(self.number, &frame, (note, None)));
+        let note = LedgerNote::of(message, taken);
+        let result = self.write_pending().and_then(|()| self.append(self.number, &frame, (note, None)));
         let definitions = result.as_ref().map_or_else(|_| self.definitions.defining(note), |()| Vec::new());
-        // A file that began with this message must not define what it defines.
+        // Followed only now: a file that starts with this message must not define the same subject
+        // in its head.
         self.definitions.follow(message);
         match result {
             Ok(()) => {
-                self.unpromised = true;
+                self.uncovered = true;
                 let claimed = self.claim();
-                self.complain(claimed);
+                self.log_write_error(claimed);
                 self.give_up(false);
             }
             Err(error) => {
-                self.unwritten.push_back(Waiting {
+                self.pending.push_back(PendingMessage {
                     number: self.number,
                     frame: frame.clone(),
                     note,
                     definitions,
                 });
                 self.spool.state().unwritten += 1;
-                self.complain(Err(error));
+                self.log_write_error(Err(error));
             }
         }
         self.frame = frame;
-        self.unannounced += bytes;
-        if self.unannounced >= ANNOUNCE {
-            self.announce();
+        self.unnotified += bytes;
+        if self.unnotified >= NOTIFY_BYTES {
+            self.notify_reader();
         }
         bytes
     }
 
-    /// Everything that completed before `watermark` has been written.
-    pub(crate) fn promise(&mut self, watermark: i64) {
-        let Some(current) = self.file.as_ref().filter(|_| self.unwritten.is_empty()) else { return };
-        self.promised = Some(watermark);
-        // So that a log-client after this one keeps it. If that cannot be written, events may come late then.
-        let _ = current.file.write_all_at(&format::promise(watermark), PROMISE);
-        // Among the messages, if there are new ones: so it is made as well when they are sent again.
-        let written = self.unpromised && {
+    /// Records the watermark: everything that completed before it has been written.
+    pub(crate) fn set_watermark(&mut self, watermark: i64) {
+        let Some(current) = self.file.as_ref().filter(|_| self.pending.is_empty()) else { return };
+        self.watermark = Some(watermark);
+        // In the header, for the next log-client. If that fails, events after a restart may be
+        // late.
+        let _ = current.file.write_all_at(&format::watermark_bytes(watermark), WATERMARK_AT);
+        // Also as a message, if there are new messages before it: so it is sent again with them.
+        let written = self.uncovered && {
             let frame = Message::Heartbeat { watermark }.frame();
-            self.append(self.number, &frame, (Note::Nothing, None)).is_ok()
+            self.append(self.number, &frame, (LedgerNote::Nothing, None)).is_ok()
         };
-        self.unpromised &= !written;
-        self.spool.promise((!written).then_some(watermark));
-        self.unannounced += 1;
+        self.uncovered &= !written;
+        self.spool.set_watermark((!written).then_some(watermark));
+        self.unnotified += 1;
     }
 
-    /// Nobody is to wait for what this node has to tell.
-    pub(crate) fn stand_aside(&mut self) {
-        self.spool.state().word = Some(Message::Aside);
-        self.unannounced += 1;
+    /// Requests that the log-server does not wait for events of this node.
+    pub(crate) fn send_aside(&mut self) {
+        self.spool.state().trailer = Some(Message::SuspendWatermark);
+        self.unnotified += 1;
     }
 
-    /// Nothing more comes.
+    /// Ends the spool: no more messages follow.
     pub(crate) fn end(&mut self) {
-        self.make_room();
-        self.mark();
-        if let Some(lost) = Some(self.unwritten.len()).filter(|lost| *lost > 0) {
-            tracing::error!(
-                messages = lost,
-                "the ends of streams and processes could not be written to the spool"
-            );
+        self.make_space();
+        self.end_mark_interval();
+        if let Some(lost) = Some(self.pending.len()).filter(|lost| *lost > 0) {
+            tracing::error!(messages = lost, "cannot write the ends of streams and processes to the spool");
         }
         self.spool.state().ended = true;
-        self.unannounced += 1;
-        self.announce();
+        self.unnotified += 1;
+        self.notify_reader();
     }
 
-    /// Wakes the reader, once for all that was written since the last time: waking costs a system call.
-    pub(crate) fn announce(&mut self) {
-        if std::mem::take(&mut self.unannounced) > 0 {
+    /// Wakes the reader, once for everything written since the last time: waking costs a system
+    /// call.
+    pub(crate) fn notify_reader(&mut self) {
+        if std::mem::take(&mut self.unnotified) > 0 {
             self.spool.news.notify_one();
         }
     }
 
-    fn complain(&mut self, result: io::Result<()>) {
+    fn log_write_error(&mut self, result: io::Result<()>) {
         match result {
-            Ok(()) => self.complained = false,
+            Ok(()) => self.write_error_logged = false,
             Err(error) => {
-                if !std::mem::replace(&mut self.complained, true) {
+                if !std::mem::replace(&mut self.write_error_logged, true) {
                     tracing::error!(
                         %error,
                         dir = %self.spool.path.display(),
-                        "the spool cannot be written: lanes are not read until it can"
+                        "cannot write to the spool: lanes are not read until it succeeds"
                     );
                 }
             }
         }
     }
 
-    fn retry(&mut self) -> io::Result<()> {
-        while let Some(waiting) = self.unwritten.pop_front() {
-            let Waiting { number, frame, note, definitions } = &waiting;
+    fn write_pending(&mut self) -> io::Result<()> {
+        while let Some(waiting) = self.pending.pop_front() {
+            let PendingMessage { number, frame, note, definitions } = &waiting;
             if let Err(error) = self.append(*number, frame, (*note, Some(definitions))) {
-                self.unwritten.push_front(waiting);
+                self.pending.push_front(waiting);
                 return Err(error);
             }
-            self.unpromised = true;
+            self.uncovered = true;
             self.spool.state().unwritten -= 1;
         }
         Ok(())
     }
 
-    /// Appends a frame after which `number` is the last one written, and notes what it tells, with what defines that if it
-    /// is not in force any more.
+    /// Appends a frame, after which `number` is the last one written, and its note. `definitions`:
+    /// those that the note refers to, if they are no longer in force.
     fn append(
         &mut self,
         number: u64,
         frame: &[u8],
-        (note, definitions): (Note, Option<&Vec<u8>>),
+        (note, definitions): (LedgerNote, Option<&Vec<u8>>),
     ) -> io::Result<()> {
         self.roll(number)?;
-        let Some(current) = &mut self.file else { return Err(io::Error::other("there is no file")) };
+        let Some(current) = &mut self.file else { return Err(io::Error::other("no open file")) };
         current.file.write_all_at(frame, current.at)?;
         current.at += frame.len() as u64;
         current.fresh += frame.len() as u64;
         self.spool.held.fetch_add(frame.len() as u64, Relaxed);
-        current.stretch.note(frame);
-        let mark = current.stretch.due();
+        current.mark_interval.note(frame);
+        let mark = current.mark_interval.due();
         {
             let mut state = self.spool.state();
             state.last = number;
-            if let Some(part) = state.parts.back_mut() {
-                (part.last, part.end) = (number, current.at);
+            if let Some(info) = state.files.back_mut() {
+                (info.last, info.end) = (number, current.at);
             }
         }
         if let Some(mark) = mark {
-            self.put_mark(&mark);
+            self.write_mark(&mark);
         }
         self.note(number, frame, note, definitions);
         Ok(())
     }
 
-    /// Without the ledger the message is as sound as it was; only what damage takes of it could not be counted.
-    fn note(&mut self, number: u64, frame: &[u8], note: Note, definitions: Option<&Vec<u8>>) {
+    /// Without the ledger the message is intact; only its loss by damage could not be counted.
+    fn note(&mut self, number: u64, frame: &[u8], note: LedgerNote, definitions: Option<&Vec<u8>>) {
         let Some(ledger) = self.file.as_mut().and_then(|current| current.ledger.as_mut()) else { return };
         let before = ledger.bytes();
         let known = &self.definitions;
@@ -339,68 +342,70 @@ impl Writer {
         let grown = ledger.bytes() - before;
         if grown > 0 {
             self.spool.held.fetch_add(grown, Relaxed);
-            if let Some(part) = self.spool.state().parts.back_mut() {
-                part.ledger += grown;
+            if let Some(info) = self.spool.state().files.back_mut() {
+                info.ledger += grown;
             }
         }
-        self.complain_of_ledger(result);
+        self.log_ledger_error(result);
     }
 
-    fn complain_of_ledger(&mut self, result: io::Result<()>) {
+    fn log_ledger_error(&mut self, result: io::Result<()>) {
         match result {
-            Ok(()) => self.complained_of_ledger = false,
+            Ok(()) => self.ledger_error_logged = false,
             Err(error) => {
-                if !std::mem::replace(&mut self.complained_of_ledger, true) {
+                if !std::mem::replace(&mut self.ledger_error_logged, true) {
                     tracing::warn!(
                         %error,
                         dir = %self.spool.path.display(),
-                        "the ledger of the spool cannot be written: should the spool be damaged, losses are counted too low"
+                        "cannot write a ledger of the spool: if the spool gets damaged, losses are counted too low"
                     );
                 }
             }
         }
     }
 
-    /// Begins another file for the message `number` if it is time for that.
+    /// Starts another file for the message `number` if the current one is full.
     fn roll(&mut self, number: u64) -> io::Result<()> {
-        // What is no new message stays with those before it.
+        // A frame that is not a new message stays in the file of the preceding messages.
         let is_new = number > self.spool.last();
         let wanted = self.spool.roll.load(Relaxed);
-        // At least as many bytes of messages as of definitions, or each message would begin a file.
-        let full =
-            |current: &Current| current.head + current.fresh >= self.spool.file_bytes.max(2 * current.head);
+        // At least twice as many bytes in total as of definitions; otherwise each message would
+        // start a file.
+        let full = |current: &CurrentFile| {
+            current.head + current.fresh >= self.spool.file_bytes.max(2 * current.head)
+        };
         if self.file.as_ref().is_some_and(|current| !is_new || !(wanted || full(current))) {
             return Ok(());
         }
-        self.mark();
+        self.end_mark_interval();
         let fresh = match self.begin(number) {
             Ok(fresh) => fresh,
-            // There is no room for another one; in this one some is claimed.
+            // There is no space for another file; this one still has claimed space.
             Err(_) if self.file.is_some() && !wanted => return Ok(()),
             Err(error) => return Err(error),
         };
         self.spool.roll.store(false, Relaxed);
         if let Some(old) = self.file.replace(fresh) {
-            // Gives back what was claimed beyond its end.
+            // Frees the space that was claimed beyond its end.
             let _ = old.file.set_len(old.at);
         }
         Ok(())
     }
 
-    /// Makes the file whose first message is `first`.
-    fn begin(&mut self, first: u64) -> io::Result<Current> {
-        let (number, made) = self.spool.next_file();
+    /// Creates the file whose first message is `first`.
+    fn begin(&mut self, first: u64) -> io::Result<CurrentFile> {
+        let (number, generation) = self.spool.next_file();
         let salt = self.spool.salt;
         let name = format::name(number);
         let file = self.spool.open_file(&name, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)?;
-        let mut head = self.spool.head(first, self.promised);
+        let mut head = self.spool.head(first, self.watermark);
         let definitions = head.len();
         self.definitions.put(&mut head);
-        let begun = file.write_all_at(&head, 0).and_then(|()| claim(&file, head.len() as u64));
-        let claimed = begun.inspect_err(|_| self.spool.unlink(&name))?;
+        let add_file = file.write_all_at(&head, 0).and_then(|()| claim(&file, head.len() as u64));
+        let claimed = add_file.inspect_err(|_| self.spool.unlink(&name))?;
         let end = head.len() as u64;
-        let mut stretch = Stretch::new(salt);
-        stretch.note(&head[definitions..]);
+        let mut mark_interval = MarkInterval::new(salt);
+        mark_interval.note(&head[definitions..]);
         let ledger = self
             .spool
             .open_file(&format::ledger_name(number), OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)
@@ -410,48 +415,50 @@ impl Writer {
             Ok(ledger) => (Some(ledger), Ok(())),
             Err(error) => (None, Err(error)),
         };
-        self.complain_of_ledger(result);
-        let part = Part {
-            file: number,
-            made,
+        self.log_ledger_error(result);
+        let info = FileInfo {
+            number,
+            generation,
             salt,
             first,
             last: first - 1,
             end,
             condensed: false,
             ledger: ledger.as_ref().map_or(0, Ledger::bytes),
-            retold: false,
+            replayed: false,
         };
-        self.spool.begun(part);
-        Ok(Current { file, at: end, claimed, head: end, fresh: 0, stretch, ledger })
+        self.spool.add_file(info);
+        Ok(CurrentFile { file, at: end, claimed, head: end, fresh: 0, mark_interval, ledger })
     }
 
-    /// Claims space, so that what comes next can be written.
+    /// Claims space for the next messages.
     fn claim(&mut self) -> io::Result<()> {
         match &mut self.file {
             None => self.file = Some(self.begin(self.number + 1)?),
-            Some(current) if current.left() < ROOM => current.claimed = claim(&current.file, current.at)?,
+            Some(current) if current.left() < BATCH_SPACE => {
+                current.claimed = claim(&current.file, current.at)?
+            }
             Some(_) => {}
         }
         Ok(())
     }
 }
 
-impl Current {
+impl CurrentFile {
     /// Bytes claimed and not used.
     fn left(&self) -> u64 {
         self.claimed.saturating_sub(self.at)
     }
 }
 
-/// Claims space from `at` on, less if there is not as much. Up to where it is claimed.
+/// Claims space from `at` on, less if less is available. Returns the end of the claimed space.
 fn claim(file: &File, at: u64) -> io::Result<u64> {
-    // Beyond the end of the file: what is there after a death is no message.
+    // KEEP_SIZE: after a crash, bytes beyond the end of the file must not look like messages.
     let claim =
         |bytes| rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, at, bytes).map(|()| at + bytes);
-    match claim(CLAIM - PAGES).or_else(|_| claim(ROOM)) {
+    match claim(CLAIM - PAGES).or_else(|_| claim(BATCH_SPACE)) {
         Ok(claimed) => Ok(claimed),
-        // Not every file system can; on such a one a full disk is noticed by a failed write.
+        // Some file systems do not support it; there a full disk is detected by a failed write.
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(u64::MAX),
         Err(error) => Err(error.into()),
     }

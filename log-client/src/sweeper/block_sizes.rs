@@ -1,25 +1,27 @@
-//! Block sizes of the file systems that a process sees: what its requests had better be aligned to.
+//! Block sizes of the file systems that a process sees: the alignment that its requests should
+//! have.
 
 use crate::devices::mounts;
-use miot_proto::job::size_of_place;
+use miot_proto::job::block_size_of;
 use rustix::fs::{stat, statfs};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// Most bytes of an answer.
-const MOST: usize = 4096;
+/// Maximum size of an answer, bytes.
+const MAX_BYTES: usize = 4096;
 
-/// The mount namespace of a process, if this log-client may know.
+/// The mount namespace of a process, if this log-client has the right to read it.
 pub(super) fn namespace(pid: u32) -> Option<u64> {
     Some(stat(format!("/proc/{pid}/ns/mnt")).ok()?.st_ino)
 }
 
-/// Lines of [`miot_proto::job::Job::block_sizes`]: `f_bsize` of statfs(2), which Darshan takes. What the kernel makes up has
-/// no blocks and is left out. May take as long as the servers of mounted file systems take.
-pub(super) fn seen_by(pid: u32) -> Option<Vec<u8>> {
+/// Lines of [`miot_proto::job::Job::block_sizes`]: `f_bsize` of statfs(2), which Darshan uses as
+/// well. Virtual file systems have no blocks and are left out. Blocks as long as the servers of
+/// mounted file systems do.
+pub(super) fn block_size_lines(pid: u32) -> Option<Vec<u8>> {
     let mut places: Vec<Vec<u8>> = mounts::all(&std::fs::read(format!("/proc/{pid}/mountinfo")).ok()?)
-        // To look at it would mount what it stands for.
+        // statfs of an autofs mount would trigger the mount.
         .filter(|mount| mount.kind != b"autofs" && !mount.place.contains(&b'\n'))
         .map(|mount| mount.place)
         .collect();
@@ -30,14 +32,14 @@ pub(super) fn seen_by(pid: u32) -> Option<Vec<u8>> {
         let relative = OsStr::from_bytes(place.strip_prefix(b"/").unwrap_or(&place));
         let Ok(found) = statfs(root.join(relative)) else { continue };
         let Ok(size @ 1..) = u32::try_from(found.f_bsize) else { continue };
-        if found.f_blocks == 0 || size_of_place(&lines, &place) == Some(size) {
+        if found.f_blocks == 0 || block_size_of(&lines, &place) == Some(size) {
             continue;
         }
         let before = lines.len();
         lines.extend_from_slice(format!("{size} ").as_bytes());
         lines.extend_from_slice(&place);
         lines.push(b'\n');
-        if lines.len() > MOST {
+        if lines.len() > MAX_BYTES {
             lines.truncate(before);
             break;
         }
@@ -50,13 +52,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_sees_the_block_size_of_its_files() {
+    fn block_sizes_match_statfs() {
         let pid = std::process::id();
         assert!(namespace(pid).is_some());
-        let lines = seen_by(pid).unwrap();
+        let lines = block_size_lines(pid).unwrap();
         let here = std::env::current_exe().unwrap();
         let expected = u32::try_from(statfs(&here).unwrap().f_bsize).unwrap();
-        assert_eq!(size_of_place(&lines, here.as_os_str().as_bytes()), Some(expected));
-        assert_eq!((namespace(0), seen_by(0)), (None, None));
+        assert_eq!(block_size_of(&lines, here.as_os_str().as_bytes()), Some(expected));
+        assert_eq!((namespace(0), block_size_lines(0)), (None, None));
     }
 }

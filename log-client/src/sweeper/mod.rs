@@ -1,168 +1,232 @@
-//! Sweeping the node: finds segments, reads them, notices the end of their processes, keeps the promise of
-//! [`crate::watermark`], sleeps in between. One thread, no locks.
+//! The sweeper: finds segments, drains them, detects the end of their processes, advances the
+//! watermark ([`crate::watermark`]), and sleeps in between. One thread, no locks.
 
-mod arrivals;
-mod ask;
+mod active_segment;
 mod block_sizes;
 mod discover;
-mod life;
-mod origin;
-mod reception;
-mod rhythm;
+mod intake;
+mod job;
+mod lookup;
+mod node_watermark;
+mod pending;
+mod process_watch;
+mod sleep;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use discover::Name;
-pub(crate) use life::start;
+pub(crate) use discover::SegmentName;
+pub(crate) use process_watch::start_time;
 
 use crate::clock::{Clocks, Now, ticks};
 use crate::config::Config;
 use crate::devices::Devices;
+use crate::directory::{Control, MiotDirectory};
 use crate::error::Error;
-use crate::facts::{Fact, Sink};
-use crate::home::Home;
-use crate::report::Survey;
-use crate::segment::{Reads, Round, Scratch, Segment, SegmentFile, Tally, horizon};
-use crate::ship::Shipped;
-use crate::watermark::HELD_AT_MOST;
-use life::Watch;
-use origin::Origins;
-use reception::{Guest, Reception};
-use rhythm::{Effort, Rhythm};
+use crate::facts::{Fact, ShippedTotals, Sink};
+use crate::segment::{EndReason, ReadMode, Scratch, Segment, SweepContext, Tally, horizon};
+use crate::survey::Survey;
+use active_segment::ActiveSegment;
+use intake::{OpenedSegment, SegmentIntake};
+use job::JobLookup;
+use node_watermark::{NodeWatermark, QUIET_WATERMARKS};
+use process_watch::ProcessWatch;
+use sleep::{SleepPolicy, SweepEffort};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A lane that holds the watermark back for so long is a reason to see whether its process has gone on
-/// to another program.
+/// A lane that holds back the watermark this long, nanoseconds, is a reason to check whether its
+/// process has executed another program.
 const SUSPICIOUS_NS: i64 = 2_000_000_000;
 
-/// How often that is looked into, and how much memory the segments take, and programs are told that somebody is there.
-const SUSPECT_EVERY: Duration = Duration::from_secs(1);
+/// Interval of that check, of measuring the memory of the segments, and of touching the control
+/// page.
+const INSPECT_EVERY: Duration = Duration::from_secs(1);
 
-/// Processes without a reason are looked at in turn, one in so many each time.
-const SUSPECT_ONE_IN: usize = 10;
+/// Every check includes one in this many of the processes without such a reason, in rotation.
+const INSPECT_ONE_IN: usize = 10;
 
-/// Watermarks of sweeps that found nothing are not sent more often.
-const QUIET_WATERMARKS: Duration = Duration::from_millis(1);
+/// Maximum number of open streams of a node: half of the log-server's limit (`node_streams`).
+/// Further lanes wait until other streams have ended, so that a process that claims too many lanes
+/// excludes no other node from the trace.
+const MAX_STREAMS: u32 = 1 << 17;
 
-/// A promise that cannot go on is said again so often: the node is not silent, it waits for something.
-const ALIVE: Duration = Duration::from_secs(1);
+/// Pause while the spool has no space.
+const FULL_SPOOL_PAUSE: Duration = Duration::from_millis(2);
 
-/// A process that has held the promise back so often for as long as it may does so no more.
-const MOST_GIVEN_UP: u32 = 3;
-
-/// Streams that are open at a time on a node: half of what a log-server takes of it (`node_streams`). Further lanes wait until others
-/// have ended, so that whoever claims more of them than a node can have keeps nobody else out of the trace.
-const MOST_STREAMS: u32 = 1 << 17;
-
-/// Pause while there is no memory to drain into.
-const NO_ROOM: Duration = Duration::from_millis(2);
-
-/// A [`Round`] over the fields of a sweeper.
-macro_rules! round {
-    ($sweeper:expr, $t0:expr, $sink:expr) => {
-        Round {
-            t0: $t0,
-            latest: &ticks,
-            clocks: &$sweeper.clocks,
-            watermark: $sweeper.watermark,
-            streams_until: $sweeper.streams.wrapping_add(MOST_STREAMS.saturating_sub($sweeper.open_streams)),
-            streams: &mut $sweeper.streams,
-            overwrites: &|| $sweeper.home.control().overwrites(),
-            reads: $sweeper.reads,
-            snapshot: $sweeper.snapshot.map(|snapshot| snapshot.number),
-            scratch: &mut $sweeper.scratch,
-            sink: $sink,
-        }
-    };
-}
-/// A segment that is being read.
-#[derive(Debug)]
-struct Tenant {
-    name: Name,
-    segment: Segment<SegmentFile>,
-    uid: u32,
-    watch: Watch,
-    /// The process goes on, but in another image.
-    left: bool,
-    /// Perhaps: there is a newer segment of the same process.
-    suspected: bool,
-    /// The promise does not wait for it any more.
-    given_up: bool,
-    /// How often that came to be.
-    times_given_up: u32,
-}
-
-/// A snapshot being taken.
-#[derive(Clone, Copy, Debug)]
-struct Snapshot {
-    number: u64,
-    /// Records read since it was begun.
-    events: u64,
-}
-
-/// What the sweeper has to say about the whole time.
+/// Totals over the lifetime of the sweeper.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Totals {
+pub(crate) struct SweepTotals {
     pub(crate) violations: u64,
     pub(crate) unknown: u64,
     /// Processes with segments of another version.
     pub(crate) other_version: u64,
     pub(crate) clamped: u64,
-    /// Events made of requests that were cut off.
+    /// Events made of interrupted requests.
     pub(crate) interrupted: u64,
     /// Records were left in the lanes when the time was over.
     pub(crate) left: bool,
 }
 
-/// See the module.
-pub(crate) struct Sweeper {
-    home: Home,
-    boot: u128,
-    /// Bytes that all segments together may take.
-    node_bytes: u64,
-    clocks: Clocks,
-    reception: Reception,
-    origins: Origins,
-    devices: Devices,
-    tenants: Vec<Tenant>,
-    /// Segments of processes whose end is not written yet.
-    leaving: Vec<(Name, u32)>,
-    streams: u32,
-    /// Those that have not ended, as counted once a second, and those begun since.
-    open_streams: u32,
-    scratch: Scratch,
-    watermark: i64,
-    /// The latest time that was sent.
-    newest: i64,
-    told: Instant,
-    /// When names were last looked for, nanoseconds since 1970.
-    last_look: i64,
-    /// The last time that records were left in the lanes on purpose.
-    withheld: Instant,
-    suspected: Instant,
-    turn: usize,
-    rhythm: Rhythm,
-    reads: Reads,
-    snapshot: Option<Snapshot>,
-    /// A clean stop: everything is read, whatever the settings say.
-    stopping: bool,
-    totals: Totals,
-    survey: Arc<Mutex<Survey>>,
+impl SweepTotals {
+    fn add(&mut self, tally: &Tally) {
+        self.violations += tally.violations;
+        self.unknown += tally.unknown;
+        self.clamped += tally.clamped;
+        self.interrupted += tally.interrupted;
+    }
 }
 
-/// Where the log-client before this one stopped.
+/// State in which the previous log-client stopped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Predecessor {
     /// A number above those of all its streams.
     pub(crate) next_stream: u32,
-    /// Its last promise.
-    pub(crate) promised: Option<i64>,
+    /// Its last watermark, nanoseconds since 1970.
+    pub(crate) watermark: Option<i64>,
+}
+
+/// The sweeper, see the module.
+pub(crate) struct Sweeper {
+    directory: MiotDirectory,
+    boot: u128,
+    /// Maximum memory of all segments together, bytes.
+    node_bytes: u64,
+    intake: SegmentIntake,
+    jobs: JobLookup,
+    devices: Devices,
+    segments: Vec<ActiveSegment>,
+    /// Segments to be removed once the end of their process is written to the spool, with their
+    /// owners.
+    ended: Vec<(SegmentName, u32)>,
+    lanes: LaneReader,
+    /// Number of streams that have not ended, as of the last survey, plus those opened since.
+    open_streams: u32,
+    watermark: NodeWatermark,
+    /// Time of the last poll for new names, nanoseconds since 1970.
+    last_look: i64,
+    inspections: InspectionSchedule,
+    sleep: SleepPolicy,
+    /// A clean stop is in progress: everything is read, whatever the settings are.
+    stopping: bool,
+    totals: SweepTotals,
+    survey: Arc<Mutex<Survey>>,
+}
+
+/// The part of a sweeper that reading lanes changes.
+#[derive(Debug)]
+struct LaneReader {
+    clocks: Clocks,
+    /// Number of the next stream.
+    next_stream: u32,
+    scratch: Scratch,
+    mode: ReadMode,
+    snapshot: Option<PendingSnapshot>,
+}
+
+/// A snapshot being taken.
+#[derive(Clone, Copy, Debug)]
+struct PendingSnapshot {
+    number: u64,
+    /// Records read since the snapshot started.
+    events: u64,
+}
+
+impl LaneReader {
+    /// The context of one sweep. `overwrites`: see [`Control::overwrites`].
+    fn context<'a>(
+        &'a mut self,
+        t0: Now,
+        watermark: i64,
+        open_streams: u32,
+        overwrites: &'a dyn Fn() -> bool,
+        sink: &'a mut dyn Sink,
+    ) -> SweepContext<'a> {
+        SweepContext {
+            t0,
+            latest: &ticks,
+            clocks: &self.clocks,
+            watermark,
+            streams_until: self.next_stream.wrapping_add(MAX_STREAMS.saturating_sub(open_streams)),
+            streams: &mut self.next_stream,
+            overwrites,
+            reads: self.mode,
+            snapshot: self.snapshot.map(|snapshot| snapshot.number),
+            scratch: &mut self.scratch,
+            sink,
+        }
+    }
+
+    /// Counts the events of a sweep to the snapshot in progress, and completes it unless a lane is
+    /// behind.
+    fn update_snapshot(&mut self, events: u64, behind: bool, control: &Control) {
+        let Some(snapshot) = &mut self.snapshot else { return };
+        snapshot.events += events;
+        if !behind {
+            control.snapshot_taken(snapshot.number, snapshot.events);
+            tracing::info!(snapshot.events, "snapshot taken");
+            self.snapshot = None;
+        }
+    }
+}
+
+/// When processes are checked for having executed another program.
+#[derive(Debug)]
+struct InspectionSchedule {
+    last: Instant,
+    turn: usize,
+}
+
+/// The part of a sweep's inspection: none if it is not due.
+#[derive(Clone, Copy, Debug)]
+struct Inspection {
+    is_due: bool,
+    turn: usize,
+}
+
+impl InspectionSchedule {
+    fn next(&mut self) -> Inspection {
+        let is_due = self.last.elapsed() >= INSPECT_EVERY;
+        self.turn = (self.turn + usize::from(is_due)) % INSPECT_ONE_IN;
+        Inspection { is_due, turn: self.turn }
+    }
+}
+
+impl Inspection {
+    /// True if the segment with this index must be checked.
+    fn includes(self, index: usize, safe: i64, horizon: i64) -> bool {
+        let is_suspicious = safe < horizon.saturating_sub(SUSPICIOUS_NS);
+        self.is_due && (is_suspicious || index % INSPECT_ONE_IN == self.turn)
+    }
+}
+
+/// Results of draining all segments once.
+#[derive(Debug)]
+struct SweepSums {
+    /// Minimum of the safe times of the lanes that the watermark waits for, and of the horizon.
+    safe: i64,
+    effort: SweepEffort,
+    /// A lane has not reached its position for the snapshot.
+    behind: bool,
+}
+
+impl SweepSums {
+    fn new(horizon: i64, has_space: bool) -> SweepSums {
+        // Without space nothing is taken, so something is left.
+        let effort = SweepEffort { events: 0, fullest: 0, unfinished: !has_space, duration: Duration::ZERO };
+        SweepSums { safe: horizon, effort, behind: false }
+    }
+
+    fn add(&mut self, tally: &Tally) {
+        self.behind |= tally.behind;
+        self.effort.events += tally.events;
+        self.effort.fullest = self.effort.fullest.max(tally.fullest);
+        self.effort.unfinished |= tally.unfinished;
+    }
 }
 
 impl Sweeper {
     pub(crate) fn new(
-        home: Home,
+        directory: MiotDirectory,
         clocks: Clocks,
         boot: u128,
         config: &Config,
@@ -170,240 +234,239 @@ impl Sweeper {
         survey: Arc<Mutex<Survey>>,
     ) -> Result<Sweeper, Error> {
         Ok(Sweeper {
-            reception: Reception::new(&home, config.segments)?,
-            origins: Origins::default(),
+            intake: SegmentIntake::new(&directory, config.segments)?,
+            jobs: JobLookup::default(),
             devices: Devices::new(config.devices_every, boot),
-            home,
+            directory,
             boot,
             node_bytes: config.node_bytes,
-            clocks,
-            tenants: Vec::new(),
-            leaving: Vec::new(),
-            streams: before.next_stream,
+            segments: Vec::new(),
+            ended: Vec::new(),
+            lanes: LaneReader {
+                clocks,
+                next_stream: before.next_stream,
+                scratch: Scratch::default(),
+                mode: ReadMode::AllLanes,
+                snapshot: None,
+            },
             open_streams: 0,
-            scratch: Scratch::default(),
-            watermark: before.promised.unwrap_or(i64::MIN),
-            newest: i64::MIN,
-            told: Instant::now(),
+            watermark: NodeWatermark::new(before.watermark),
             last_look: i64::MIN,
-            withheld: Instant::now(),
-            suspected: Instant::now(),
-            turn: 0,
-            rhythm: Rhythm::new(config.idle),
-            reads: Reads::Everything,
-            snapshot: None,
+            inspections: InspectionSchedule { last: Instant::now(), turn: 0 },
+            sleep: SleepPolicy::new(config.idle),
             stopping: false,
-            totals: Totals::default(),
+            totals: SweepTotals::default(),
             survey,
         })
     }
 
-    /// Sweeps until `stop` says so.
+    /// Sweeps until `stop` returns true.
     pub(crate) fn run(&mut self, sink: &mut dyn Sink, stop: &dyn Fn() -> bool) {
         while !stop() {
             let effort = self.sweep(sink);
-            match self.rhythm.after(effort) {
-                _ if !sink.has_room() => std::thread::sleep(NO_ROOM),
+            match self.sleep.after(effort) {
+                _ if !sink.has_space() => std::thread::sleep(FULL_SPOOL_PAUSE),
                 None => {}
-                Some(time) => self.home.control().sleep(time),
+                Some(time) => self.directory.control().sleep(time),
             }
         }
     }
 
-    /// Up to now.
-    pub(crate) fn totals(&self) -> Totals {
+    /// Totals so far.
+    pub(crate) fn totals(&self) -> SweepTotals {
         self.totals
     }
 
-    /// Ends recording, delivers what is committed, ends all streams. Returns when done or when `give_up`.
-    pub(crate) fn finish(&mut self, sink: &mut dyn Sink, give_up: &dyn Fn() -> bool) -> Totals {
-        self.home.control().close();
+    /// Ends recording, delivers all committed records and ends all streams. Returns when done, or
+    /// when `give_up` returns true.
+    pub(crate) fn finish(&mut self, sink: &mut dyn Sink, give_up: &dyn Fn() -> bool) -> SweepTotals {
+        self.directory.control().close();
         self.stopping = true;
+        self.deliver_rest(sink, give_up);
+        self.end_streams(sink);
+        // After the ends, and no higher than before: the next log-client reads what is left in the
+        // lanes.
+        if self.watermark.time > i64::MIN {
+            sink.send(Fact::Watermark(self.watermark.time));
+        }
+        self.totals
+    }
+
+    /// Sweeps until nothing is left in the lanes and the watermark covers all events.
+    fn deliver_rest(&mut self, sink: &mut dyn Sink, give_up: &dyn Fn() -> bool) {
         let mut sampled = false;
         loop {
             let effort = self.sweep(sink);
-            let is_empty = effort.events == 0 && !effort.rest;
-            // The last events must not be left to the log-server's patience with silent nodes, and nothing may be promised
-            // that a lane does not keep: so it sweeps until what a sweep promises lies beyond them.
-            if is_empty && self.watermark > self.newest {
-                if std::mem::replace(&mut sampled, true) || !sink.has_room() {
-                    break;
+            let is_empty = effort.events == 0 && !effort.unfinished;
+            // The log-server must not have to wait for its timeout on silent nodes to merge the
+            // last events, and the watermark must not exceed what the lanes guarantee. So sweep
+            // until the watermark of a sweep is above the last event.
+            if is_empty && self.watermark.covers_all() {
+                if std::mem::replace(&mut sampled, true) || !sink.has_space() {
+                    return;
                 }
                 self.sample_devices(sink);
                 continue;
             }
             if give_up() {
-                self.totals.left = effort.rest;
-                break;
+                self.totals.left = effort.unfinished;
+                return;
             }
-            if !sink.has_room() {
-                std::thread::sleep(NO_ROOM);
+            if !sink.has_space() {
+                std::thread::sleep(FULL_SPOOL_PAUSE);
             } else if is_empty {
                 std::thread::sleep(QUIET_WATERMARKS);
             }
         }
-        // Those that live keep their segments: what they still commit is for the log-client after us.
-        let mut tenants = std::mem::take(&mut self.tenants);
-        let mut round = round!(self, Now::read(), sink);
-        for tenant in &mut tenants {
-            tenant.segment.end(false, &mut round, &mut Tally::default());
-        }
-        // After the ends, and no more than before: what is left in the lanes is for the log-client after this one.
-        if self.watermark > i64::MIN {
-            sink.send(Fact::Watermark(self.watermark));
-        }
-        self.totals
     }
 
-    /// Reads everything there is to read once, and sends it.
-    fn sweep(&mut self, sink: &mut dyn Sink) -> Effort {
-        sink.prepare();
-        if sink.is_written() {
-            self.leaving.drain(..).for_each(|(name, uid)| self.reception.leave(&name, uid));
+    /// Ends all streams and processes. Living processes keep their segments: the next log-client
+    /// reads what they commit from now on.
+    fn end_streams(&mut self, sink: &mut dyn Sink) {
+        let control = Arc::clone(self.directory.control());
+        let overwrites = || control.overwrites();
+        let (t0, watermark) = (Now::read(), self.watermark.time);
+        let mut context = self.lanes.context(t0, watermark, self.open_streams, &overwrites, sink);
+        for mut active in std::mem::take(&mut self.segments) {
+            active.segment.end(EndReason::ReaderStopped, &mut context, &mut Tally::default());
         }
-        self.clocks.refine();
+    }
+
+    /// Reads all new records once and sends them.
+    fn sweep(&mut self, sink: &mut dyn Sink) -> SweepEffort {
+        sink.prepare();
+        self.remove_ended(sink);
+        self.lanes.clocks.refine();
         let started = Instant::now();
         let t0 = Now::read();
-        let mut safe = horizon(&self.clocks, t0);
-        self.home.control().swept();
-        self.choose_what_to_read();
-        let has_room = sink.has_room();
-        if !has_room || self.reads == Reads::Endings || self.reception.is_catching_up() {
-            self.withheld = Instant::now();
+        let horizon = horizon(&self.lanes.clocks, t0);
+        self.directory.control().swept();
+        self.apply_control_page();
+        let has_space = sink.has_space();
+        if !has_space || self.lanes.mode == ReadMode::EndedLanes || self.intake.is_catching_up() {
+            self.watermark.withhold();
         }
-        self.bury_the_dead();
-        self.take_up(t0, sink);
-        if has_room && self.devices.is_due() {
+        self.mark_exited();
+        self.open_new_segments(t0, sink);
+        if has_space && self.devices.is_due() {
             self.sample_devices(sink);
         }
 
-        let suspect = self.suspected.elapsed() >= SUSPECT_EVERY;
-        self.turn = (self.turn + usize::from(suspect)) % SUSPECT_ONE_IN;
-        let (turn, mut number) = (self.turn, 0);
-        let (present, waits_until) = (safe, self.waits_until(safe));
-        // Without room nothing was taken up, and so nothing is promised.
-        let mut effort = Effort { events: 0, fullest: 0, rest: !has_room, took: Duration::ZERO };
-        let mut behind = false;
-        let mut tenants = std::mem::take(&mut self.tenants);
-        let mut round = round!(self, t0, sink);
-        tenants.retain_mut(|tenant| {
-            tenant.watch.look(tenant.segment.memory());
-            // Decided before reading: what a dead process wrote is all there by now.
-            let over = tenant.watch.is_dead() || tenant.has_left() || tenant.segment.is_closed();
-            let mut tally = tenant.segment.sweep(over, &mut round);
-            // Its end must be in the spool before its segment is gone.
-            tally.rest |= over && !round.sink.has_room();
-            let ended = over && !tally.rest;
-            if ended {
-                let lost = tenant.segment.end(true, &mut round, &mut tally);
-                tracing::debug!(name = tenant.name.as_str(), ?lost, "process ended");
-            }
-            behind |= tally.behind;
+        let inspection = self.inspections.next();
+        let wait_limit = self.watermark.wait_limit(horizon);
+        let mut sums = SweepSums::new(horizon, has_space);
+        self.drain_segments(t0, inspection, (horizon, wait_limit), &mut sums, sink);
+        if !has_space {
+            sums.safe = sums.safe.min(self.watermark.time);
+        }
+        if let Some(not_before) = self.intake.not_before() {
+            sums.safe = sums.safe.min(not_before.max(wait_limit));
+            sums.effort.unfinished = true;
+        }
+
+        if inspection.is_due {
+            self.inspections.last = Instant::now();
+            self.directory.touch_control_page();
+            self.enforce_memory_limit(sink);
+        }
+        self.lanes.update_snapshot(sums.effort.events, sums.behind, self.directory.control());
+        self.send_watermark(sums.safe, sums.effort.events > 0, sink);
+        SweepEffort { duration: started.elapsed(), ..sums.effort }
+    }
+
+    /// Drains all segments once, and drops those of ended processes that are drained to their end.
+    fn drain_segments(
+        &mut self,
+        t0: Now,
+        inspection: Inspection,
+        (horizon, wait_limit): (i64, i64),
+        sums: &mut SweepSums,
+        sink: &mut dyn Sink,
+    ) {
+        let control = Arc::clone(self.directory.control());
+        let overwrites = || control.overwrites();
+        let mut context = self.lanes.context(t0, self.watermark.time, self.open_streams, &overwrites, sink);
+        let mut index = 0;
+        self.segments.retain_mut(|active| {
+            let (tally, ended) = active.sweep(&mut context);
+            sums.add(&tally);
+            self.totals.add(&tally);
+            self.watermark.note_sent(tally.newest);
             self.open_streams = self.open_streams.saturating_add(tally.streams as u32);
-            effort.events += tally.events;
-            effort.fullest = effort.fullest.max(tally.fullest);
-            effort.rest |= tally.rest;
-            self.newest = self.newest.max(tally.newest);
-            self.totals.violations += tally.violations;
-            self.totals.unknown += tally.unknown;
-            self.totals.clamped += tally.clamped;
-            self.totals.interrupted += tally.interrupted;
             if ended {
-                match round.sink.is_written() {
-                    true => self.reception.leave(&tenant.name, tenant.uid),
-                    false => self.leaving.push((tenant.name.clone(), tenant.uid)),
+                match context.sink.is_written() {
+                    true => self.intake.remove(&active.name, active.uid),
+                    false => self.ended.push((active.name.clone(), active.uid)),
                 }
                 return false;
             }
-            let promised = tenant.segment.safe().unwrap_or(i64::MAX);
-            tenant.suspected |= suspect
-                && (promised < present.saturating_sub(SUSPICIOUS_NS) || number % SUSPECT_ONE_IN == turn);
-            number += 1;
-            if tenant.is_waited_for(promised, present, waits_until) {
-                safe = safe.min(promised);
+            let safe = active.segment.safe().unwrap_or(i64::MAX);
+            active.suspected |= inspection.includes(index, safe, horizon);
+            index += 1;
+            if active.holds_back(safe, horizon, wait_limit) {
+                sums.safe = sums.safe.min(safe);
             }
             true
         });
-        if !has_room {
-            safe = safe.min(self.watermark);
-        }
-        if let Some(not_before) = self.reception.not_before() {
-            safe = safe.min(not_before.max(waits_until));
-            effort.rest = true;
-        }
-        self.tenants = tenants;
-        if suspect {
-            self.suspected = Instant::now();
-            self.home.show_life();
-            self.keep_budget(sink);
-        }
-        if let Some(snapshot) = &mut self.snapshot {
-            snapshot.events += effort.events;
-            if !behind {
-                self.home.control().snapshot_taken(snapshot.number, snapshot.events);
-                tracing::info!(snapshot.events, "snapshot taken");
-                self.snapshot = None;
-            }
-        }
-        self.promise(safe, effort.events > 0, sink);
-        effort.took = started.elapsed();
-        effort
     }
 
-    /// After the time that this sweep promises, and before any later promise.
+    /// Removes the segments whose end has been written to the spool.
+    fn remove_ended(&mut self, sink: &dyn Sink) {
+        if sink.is_written() {
+            self.ended.drain(..).for_each(|(name, uid)| self.intake.remove(&name, uid));
+        }
+    }
+
+    /// Called before the watermark of this sweep is sent: the sample's time is above it and below
+    /// later watermarks.
     fn sample_devices(&mut self, sink: &mut dyn Sink) {
         if let Some(sample) = self.devices.sample() {
-            self.newest = self.newest.max(sample.time);
+            self.watermark.note_sent(sample.time);
             sink.send(Fact::Devices(sample));
         }
     }
 
-    /// As the control page says now, and before anything is read: what was committed before a snapshot was asked
-    /// for is then seen by the sweep that begins it.
-    fn choose_what_to_read(&mut self) {
-        let control = self.home.control();
-        self.reads = match control.is_flight_recorder() && !self.stopping {
-            true => Reads::Endings,
-            false => Reads::Everything,
+    /// Applies the current control page before anything is read. So the first sweep of a snapshot
+    /// sees all records that were committed before the snapshot was requested.
+    fn apply_control_page(&mut self) {
+        let control = self.directory.control();
+        self.lanes.mode = match control.is_flight_recorder() && !self.stopping {
+            true => ReadMode::EndedLanes,
+            false => ReadMode::AllLanes,
         };
-        if self.snapshot.is_none() {
-            self.snapshot = control.snapshot_wanted().map(|number| Snapshot { number, events: 0 });
+        if self.lanes.snapshot.is_none() {
+            let wanted = control.snapshot_wanted();
+            self.lanes.snapshot = wanted.map(|number| PendingSnapshot { number, events: 0 });
         }
     }
 
-    /// The time up to which the promise waits for lanes that have not got there.
-    fn waits_until(&self, now: i64) -> i64 {
-        match self.withheld.elapsed() < HELD_AT_MOST {
-            true => i64::MIN,
-            false => now.saturating_sub(HELD_AT_MOST.as_nanos() as i64),
-        }
-    }
-
-    /// Tells producers to claim no more memory while the node's budget is used up.
-    fn keep_budget(&mut self, sink: &dyn Sink) {
+    /// Updates the survey, and forbids producers to claim more memory while the limit of the node
+    /// is reached.
+    fn enforce_memory_limit(&mut self, sink: &dyn Sink) {
         let survey = self.survey(sink);
         self.open_streams = u32::try_from(survey.lanes).unwrap_or(u32::MAX);
         let taken = survey.segment_bytes;
         *self.survey.lock().unwrap_or_else(PoisonError::into_inner) = survey;
         let is_full = taken >= self.node_bytes;
-        if self.home.control().node_is_full(is_full) != is_full {
-            let (limit, processes) = (self.node_bytes, self.tenants.len());
+        if self.directory.control().set_node_full(is_full) != is_full {
+            let (limit, processes) = (self.node_bytes, self.segments.len());
             match is_full {
                 true => tracing::warn!(
                     taken,
                     limit,
                     processes,
-                    "the segments of this node take all the memory they may: no lanes are made (node_bytes)"
+                    "segments have reached the memory limit of this node (node_bytes): no more lanes are created"
                 ),
-                false => tracing::info!(taken, limit, processes, "there is memory for lanes again"),
+                false => tracing::info!(taken, limit, processes, "memory for lanes is available again"),
             }
         }
     }
 
-    /// Counts what there is, for those who ask.
+    /// Counts the current state, for reports.
     fn survey(&self, sink: &dyn Sink) -> Survey {
-        let Shipped { events, bytes, processes, lost_full, lost_nested, lost_no_lane, filtered, .. } =
-            sink.shipped();
+        let ShippedTotals {
+            events, bytes, processes, lost_full, lost_nested, lost_no_lane, filtered, ..
+        } = sink.shipped();
         let mut survey = Survey {
             at: Some(Instant::now()),
             events,
@@ -414,108 +477,64 @@ impl Sweeper {
             lost_no_lane,
             filtered,
             violations: self.totals.violations,
-            spool_full: !sink.has_room(),
+            spool_full: !sink.has_space(),
             ..Survey::default()
         };
-        for tenant in &self.tenants {
-            let taken = tenant.segment.memory().taken();
-            tenant.segment.survey(taken, &self.clocks, &mut survey);
+        for active in &self.segments {
+            let taken = active.segment.memory().taken();
+            active.segment.survey(taken, &self.lanes.clocks, &mut survey);
         }
-        survey.segment_bytes = survey.segment_bytes.max(self.home.memory_of_segments());
-        let there = survey.segments.iter().map(|known| known.nonce).collect();
-        self.home.control().forget_ended(&there);
+        survey.segment_bytes = survey.segment_bytes.max(self.directory.memory_of_segments());
+        let present = survey.processes.iter().map(|process| process.nonce).collect();
+        self.directory.control().forget_ended(&present);
         survey
     }
 
-    fn promise(&mut self, safe: i64, busy: bool, sink: &mut dyn Sink) {
-        let since = self.told.elapsed();
-        let goes_on = safe > self.watermark && (busy || since >= QUIET_WATERMARKS);
-        if !goes_on && since < ALIVE {
-            return;
+    fn send_watermark(&mut self, safe: i64, found_events: bool, sink: &mut dyn Sink) {
+        // Do not hold back the merge for a flight recorder, or for a node whose spool is full of
+        // batches that cannot be merged until earlier, unspooled ones arrive.
+        let is_blocked = !sink.has_space() && sink.is_blocked();
+        let stands_aside = self.lanes.mode == ReadMode::EndedLanes || is_blocked;
+        if let Some(fact) = self.watermark.after_sweep(safe, found_events, stands_aside) {
+            sink.send(fact);
         }
-        // Nobody is to wait for what a flight recorder may tell one day; nor for a node whose spool is full of what the
-        // log-server merges only after what there is no room for.
-        let stuck = !sink.has_room() && sink.is_stuck();
-        let fact = match !goes_on && (self.reads == Reads::Endings || stuck) {
-            true => Fact::Aside,
-            false if self.watermark.max(safe) == i64::MIN => return,
-            false => Fact::Watermark(self.watermark.max(safe)),
-        };
-        if let Fact::Watermark(watermark) = fact {
-            self.watermark = watermark;
-        }
-        self.told = Instant::now();
-        sink.send(fact);
     }
 
-    fn bury_the_dead(&mut self) {
-        let mut ended = Vec::new();
-        self.reception.ended(&mut ended);
-        if ended.is_empty() {
+    /// Marks the processes that have ended since the last sweep.
+    fn mark_exited(&mut self) {
+        let mut exited = Vec::new();
+        self.intake.ended(&mut exited);
+        if exited.is_empty() {
             return;
         }
-        let watches = self.tenants.iter_mut().map(|tenant| &mut tenant.watch);
-        watches.filter(|watch| ended.contains(&watch.id())).for_each(Watch::bury);
+        let watches = self.segments.iter_mut().map(|active| &mut active.watch);
+        watches.filter(|watch| exited.contains(&watch.id())).for_each(ProcessWatch::mark_dead);
     }
 
-    /// New segments; none while there is no room for what they hold.
-    fn take_up(&mut self, t0: Now, sink: &mut dyn Sink) {
-        if !sink.has_room() {
+    /// Opens new segments, unless the spool has no space for their records.
+    fn open_new_segments(&mut self, t0: Now, sink: &mut dyn Sink) {
+        if !sink.has_space() {
             return;
         }
-        let last = std::mem::replace(&mut self.last_look, horizon(&self.clocks, t0));
-        let (tenants, origins, home_boot) = (&mut self.tenants, &mut self.origins, self.boot);
-        let mut round = round!(self, t0, sink);
-        let received = self.reception.receive(last, |Guest { name, file, mut header, uid, watch }| {
-            header.job = origins.job(&header.job, header.ppid, &watch, uid);
+        let last = std::mem::replace(&mut self.last_look, horizon(&self.lanes.clocks, t0));
+        let control = Arc::clone(self.directory.control());
+        let overwrites = || control.overwrites();
+        let mut context = self.lanes.context(t0, self.watermark.time, self.open_streams, &overwrites, sink);
+        let counts = self.intake.receive(last, |OpenedSegment { name, file, mut header, uid, watch }| {
+            header.job = self.jobs.job(&header.job, header.ppid, &watch, uid);
             tracing::debug!(name = name.as_str(), uid, "process found");
-            let others = tenants.iter_mut().filter(|tenant| tenant.name.pid == name.pid);
+            let others = self.segments.iter_mut().filter(|active| active.name.pid == name.pid);
             others.for_each(|other| other.suspected = true);
-            let segment = Segment::attach(file, header, home_boot, uid, &mut round);
-            tenants.push(Tenant {
-                name,
-                segment,
-                uid,
-                watch,
-                left: false,
-                suspected: false,
-                given_up: false,
-                times_given_up: 0,
-            });
+            let segment = Segment::attach(file, header, self.boot, uid, &mut context);
+            self.segments.push(ActiveSegment::new(name, segment, uid, watch));
         });
-        self.totals.violations += received.violations;
-        self.totals.other_version += received.other_version;
-    }
-}
-
-impl Tenant {
-    /// True once nobody holds the segment any more.
-    fn has_left(&mut self) -> bool {
-        if std::mem::take(&mut self.suspected) {
-            self.left |= self.segment.memory().is_held() == Some(false);
-        }
-        self.left
-    }
-
-    /// True if the node promises no more than this process does. `present`: what it promises when all is drained.
-    fn is_waited_for(&mut self, promised: i64, present: i64, waits_until: i64) -> bool {
-        if promised >= present {
-            self.given_up = self.times_given_up >= MOST_GIVEN_UP;
-        } else if promised < waits_until && !self.given_up {
-            self.given_up = true;
-            self.times_given_up += 1;
-            tracing::warn!(
-                name = self.name.as_str(),
-                "a thread of this process has been stopped for long in the middle of a record, or claims old times: \
-                 the order of events does not wait for it any more"
-            );
-        }
-        !self.given_up
+        self.totals.violations += counts.violations;
+        self.totals.other_version += counts.other_version;
     }
 }
 
 impl std::fmt::Debug for Sweeper {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sweeper").field("segments", &self.tenants.len()).finish_non_exhaustive()
+        f.debug_struct("Sweeper").field("segments", &self.segments.len()).finish_non_exhaustive()
     }
 }

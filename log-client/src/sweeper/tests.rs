@@ -1,44 +1,46 @@
-//! Sweeps of a directory with a segment made by hand: promises that cannot go on.
+//! Sweeps of a directory with a hand-made segment: watermarks that cannot advance.
 
 use super::*;
 use crate::clock::Calibration;
-use crate::segment::hand_made::{HandMade, Kept};
+use crate::segment::builder::{RecordingSink, SegmentBuilder};
 use crate::until::until;
-use crate::watermark::SLACK_NS;
+use crate::watermark::{MAX_HOLD, SLACK_NS};
 use miot_proto::segment::{MAJOR, header, lane as at};
+use node_watermark::ALIVE;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 struct Node {
     sweeper: Sweeper,
-    kept: Kept,
-    made: HandMade,
-    /// Held, as a producer holds it.
+    kept: RecordingSink,
+    made: SegmentBuilder,
+    /// Open, as a producer has it.
     file: File,
     _dir: tempfile::TempDir,
 }
 
 impl Node {
-    /// A node whose log-client takes over from one that had promised the time ten seconds ago.
+    /// A node whose previous log-client had set the watermark ten seconds ago.
     fn start() -> Node {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let config = Config { dir: dir.path().join("miot"), ..Config::default() };
-        let home = Home::prepare(&config, 0).unwrap();
-        let made = HandMade::with_lane(256);
+        let directory = MiotDirectory::prepare(&config, 0).unwrap();
+        let made = SegmentBuilder::with_lane(256);
         let path = config.dir.join("4711-0000000000000abc.seg");
         std::fs::write(&path, &made.bytes).unwrap();
         let file = File::options().read(true).write(true).open(&path).unwrap();
         let clocks = Calibration::begin().finish();
         let before = horizon(&clocks, Now::read()) - 10_000_000_000;
-        let predecessor = Predecessor { next_stream: 0, promised: Some(before) };
-        let sweeper = Sweeper::new(home, clocks, 1, &config, predecessor, std::sync::Arc::default()).unwrap();
-        Node { sweeper, kept: Kept::default(), made, file, _dir: dir }
+        let predecessor = Predecessor { next_stream: 0, watermark: Some(before) };
+        let sweeper =
+            Sweeper::new(directory, clocks, 1, &config, predecessor, std::sync::Arc::default()).unwrap();
+        Node { sweeper, kept: RecordingSink::default(), made, file, _dir: dir }
     }
 
     /// Changes the segment as its producer would.
-    fn edit(&mut self, change: impl FnOnce(&mut HandMade)) {
-        // What the log-client writes stays.
-        let head = HandMade::lane(0, at::HEAD);
+    fn edit(&mut self, change: impl FnOnce(&mut SegmentBuilder)) {
+        // Keeps the words that the log-client writes.
+        let head = SegmentBuilder::lane(0, at::HEAD);
         self.file.read_exact_at(&mut self.made.bytes[head..head + 24], head as u64).unwrap();
         change(&mut self.made);
         self.file.write_all_at(&self.made.bytes, 0).unwrap();
@@ -48,132 +50,133 @@ impl Node {
         self.edit(|made| made.push(0, attempt, Now::read().raw, b""));
     }
 
-    /// Promises of sweeps that find nothing are not held to be too frequent.
+    /// Sweeps as if the last watermark was long enough ago for another one.
     fn sweep(&mut self) -> i64 {
-        self.sweeper.told = self.sweeper.told.checked_sub(QUIET_WATERMARKS).unwrap();
+        let sent = &mut self.sweeper.watermark.sent;
+        *sent = sent.checked_sub(QUIET_WATERMARKS).unwrap();
         self.sweeper.sweep(&mut self.kept);
-        self.sweeper.watermark
+        self.sweeper.watermark.time
     }
 
-    /// As if the last promise had been told a while ago.
+    /// As if the last watermark was sent a while ago.
     fn let_time_pass(&mut self) {
-        self.sweeper.told = Instant::now().checked_sub(ALIVE).unwrap();
+        self.sweeper.watermark.sent = Instant::now().checked_sub(ALIVE).unwrap();
     }
 }
 
 #[test]
-fn without_room_nothing_is_taken_and_nothing_promised() {
+fn full_spool_stops_reading_and_watermark() {
     let mut node = Node::start();
     node.push(0);
-    let promised = node.sweep();
-    assert_eq!((node.kept.attempts(), node.kept.watermarks.last()), (vec![0], Some(&promised)));
+    let watermark = node.sweep();
+    assert_eq!((node.kept.attempts(), node.kept.watermarks.last()), (vec![0], Some(&watermark)));
     node.push(1);
     node.kept.full = true;
-    let told = node.kept.watermarks.len();
-    assert_eq!(node.sweep(), promised, "what is in the lane is not sent");
+    let sent = node.kept.watermarks.len();
+    assert_eq!(node.sweep(), watermark, "the record in the lane is not sent");
     node.let_time_pass();
     node.sweep();
-    assert_eq!(node.kept.watermarks[told..], [promised], "it lives");
+    assert_eq!(node.kept.watermarks[sent..], [watermark], "repeated as a sign of life");
     node.kept.full = false;
-    assert!(node.sweep() > promised);
+    assert!(node.sweep() > watermark);
     assert_eq!(node.kept.attempts(), [0, 1]);
 }
 
 #[test]
-fn lanes_beyond_what_a_node_may_have_wait_and_nothing_of_them_is_lost() {
+fn lanes_above_the_stream_limit_wait_without_loss() {
     let mut node = Node::start();
     node.push(0);
-    node.sweeper.open_streams = MOST_STREAMS;
+    node.sweeper.open_streams = MAX_STREAMS;
     node.sweep();
     assert_eq!((node.kept.streams.len(), node.kept.attempts()), (0, vec![]));
-    node.sweeper.open_streams = MOST_STREAMS - 1;
+    node.sweeper.open_streams = MAX_STREAMS - 1;
     node.sweep();
     assert_eq!((node.kept.streams.len(), node.kept.attempts()), (1, vec![0]));
 }
 
-/// A clean stop: what stays in the lanes is for the log-client after this one, with its own time.
+/// A clean stop: records that stay in the lanes are for the next log-client, with their own times.
 #[test]
-fn a_stop_promises_no_more_than_the_lanes_have() {
+fn stop_sends_no_watermark_above_undrained_lanes() {
     let mut node = Node::start();
     node.push(0);
     node.sweep();
     node.push(1);
     node.kept.full = true;
-    let promised = node.sweeper.watermark;
+    let watermark = node.sweeper.watermark.time;
     let totals = node.sweeper.finish(&mut node.kept, &|| true);
-    assert!(totals.left && node.kept.watermarks.iter().all(|told| *told <= promised));
+    assert!(totals.left && node.kept.watermarks.iter().all(|sent| *sent <= watermark));
     assert_eq!((node.kept.attempts(), node.kept.ends.len()), (vec![0], 1));
-    // With room the last event is promised past, and nothing is left.
+    // With space the watermark exceeds the last event, and nothing is left.
     let mut node = Node::start();
     node.push(0);
     let totals = node.sweeper.finish(&mut node.kept, &|| false);
     let last = node.kept.batches[0].1.time[0];
-    assert!(!totals.left && node.kept.watermarks.last().is_some_and(|told| *told > last));
-    // A thread that was stopped in the middle of a record is not promised past either.
+    assert!(!totals.left && node.kept.watermarks.last().is_some_and(|sent| *sent > last));
+    // Nor does the watermark exceed the record of a stopped thread.
     let mut node = Node::start();
     node.push(0);
     let before = Now::read();
     node.edit(|made| made.mark(0));
     let _ = node.sweeper.finish(&mut node.kept, &|| true);
-    let promised = node.kept.watermarks.last().copied().unwrap_or(i64::MIN);
-    assert!(promised <= horizon(&node.sweeper.clocks, before) + SLACK_NS);
+    let watermark = node.kept.watermarks.last().copied().unwrap_or(i64::MIN);
+    assert!(watermark <= horizon(&node.sweeper.lanes.clocks, before) + SLACK_NS);
 }
 
 #[test]
-fn a_marked_lane_is_waited_for_but_not_for_ever() {
+fn marked_lane_holds_back_the_watermark_for_a_limited_time() {
     let mut node = Node::start();
-    let before = node.sweeper.watermark;
+    let before = node.sweeper.watermark.time;
     node.edit(|made| made.mark(0));
-    assert_eq!(node.sweep(), before, "its log-client has just begun");
-    let told = node.kept.watermarks.len();
+    assert_eq!(node.sweep(), before, "the maximum hold has not passed");
+    let sent = node.kept.watermarks.len();
     node.let_time_pass();
     node.sweep();
-    assert_eq!(node.kept.watermarks[told..], [before], "it says that it waits");
-    node.sweeper.withheld = Instant::now().checked_sub(HELD_AT_MOST).unwrap();
-    let went_on = node.sweep();
-    assert!(went_on > before);
-    // It goes on after all: the record is from before the promise.
+    assert_eq!(node.kept.watermarks[sent..], [before], "repeated as a sign of life");
+    node.sweeper.watermark.withheld = Instant::now().checked_sub(MAX_HOLD).unwrap();
+    let advanced = node.sweep();
+    assert!(advanced > before);
+    // The thread continues: its record is from before the watermark.
     let completed = Now::read().raw - 1_000_000_000;
     node.edit(|made| made.push(0, 0, completed, b""));
     node.sweep();
     assert_eq!((node.kept.attempts(), node.sweeper.totals.clamped), (vec![0], 1));
-    assert!(node.kept.batches[0].1.time[0] >= went_on);
-    // From now on it counts as others do.
-    assert!(!node.sweeper.tenants[0].given_up);
+    assert!(node.kept.batches[0].1.time[0] >= advanced);
+    // From now on the lane counts like any other.
+    assert!(!node.sweeper.segments[0].given_up);
     node.edit(|made| made.mark(0));
-    let promised = node.sweep();
+    let watermark = node.sweep();
     node.sweep();
-    assert_eq!(node.sweeper.watermark, promised);
+    assert_eq!(node.sweeper.watermark.time, watermark);
 }
 
 #[test]
-fn a_flight_recorder_says_that_nobody_is_to_wait() {
+fn flight_recorder_sends_aside() {
     let mut node = Node::start();
     node.sweep();
-    node.sweeper.reads = Reads::Endings;
-    let told = node.kept.watermarks.len();
+    node.sweeper.lanes.mode = ReadMode::EndedLanes;
+    let sent = node.kept.watermarks.len();
     node.let_time_pass();
-    node.sweeper.promise(0, false, &mut node.kept);
-    assert_eq!((node.kept.watermarks.len(), node.kept.asides), (told, 1));
+    node.sweeper.send_watermark(0, false, &mut node.kept);
+    assert_eq!((node.kept.watermarks.len(), node.kept.asides), (sent, 1));
 }
 
 #[test]
-fn a_segment_goes_with_whoever_held_it() {
+fn segment_is_removed_with_its_last_holder() {
     let mut node = Node::start();
     node.push(0);
     node.sweep();
-    let path = node.sweeper.home.path().join("4711-0000000000000abc.seg");
-    assert!(path.exists() && node.sweeper.tenants.len() == 1);
-    // Another process can be, too, that read it for a while.
+    let path = node.sweeper.directory.path().join("4711-0000000000000abc.seg");
+    assert!(path.exists() && node.sweeper.segments.len() == 1);
+    // The holder can also be another process that read it for a while.
     node.file = File::open("/dev/null").unwrap();
-    node.sweeper.tenants[0].suspected = true;
+    node.sweeper.segments[0].suspected = true;
     node.sweep();
-    assert!(!path.exists() && node.sweeper.tenants.is_empty());
+    assert!(!path.exists() && node.sweeper.segments.is_empty());
     assert_eq!((node.kept.ends.len(), node.kept.gone.len()), (1, 1));
 }
 
 #[test]
-fn a_segment_of_another_version_is_counted_and_left_alone_until_its_process_ends() {
+fn segment_of_other_version_is_counted_and_unchanged() {
     let Node { mut sweeper, mut kept, mut made, file, _dir } = Node::start();
     made.set(header::VERSION, u64::from(MAJOR + 1) << 32 | 7);
     made.push(0, 0, Now::read().raw, b"");
@@ -181,12 +184,12 @@ fn a_segment_of_another_version_is_counted_and_left_alone_until_its_process_ends
     let path = _dir.path().join("miot/4711-0000000000000abc.seg");
     for _ in 0..3 {
         sweeper.sweep(&mut kept);
-        assert_eq!(std::fs::read(&path).unwrap(), made.bytes, "written to");
+        assert_eq!(std::fs::read(&path).unwrap(), made.bytes, "the segment was written to");
     }
     assert_eq!((sweeper.totals.other_version, sweeper.totals.violations), (1, 0));
-    assert!(kept.processes.is_empty(), "read");
+    assert!(kept.processes.is_empty(), "the segment was read");
     drop(file);
-    until("what nobody holds is removed", || {
+    until("the segment is removed", || {
         sweeper.sweep(&mut kept);
         !path.exists()
     });

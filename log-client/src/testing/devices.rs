@@ -1,21 +1,21 @@
-//! Samples of devices, from wherever their counters are.
+//! Device samples of any directory tree.
 
 use crate::devices;
 use std::path::Path;
 use std::time::Duration;
 
-/// What takes samples.
+/// A device sampler.
 #[derive(Debug)]
 pub struct Devices(devices::Devices);
 
 impl Devices {
-    /// `root`: where `proc` and `sys` are.
+    /// `root`: directory that contains `proc` and `sys`.
     #[must_use]
     pub fn under(root: &Path) -> Devices {
         Devices(devices::Devices::under(root, Duration::from_secs(1), 0))
     }
 
-    /// Takes one. How many devices are in it.
+    /// Takes a sample; returns the number of devices in it.
     pub fn sample(&mut self) -> usize {
         self.0.sample().map_or(0, |sample| sample.devices.len())
     }

@@ -1,8 +1,8 @@
-//! A log-server that keeps every message, and judges the log-client by them; a log-client in a thread.
+//! A log-server that keeps and checks every message; a log-client in a thread.
 
 pub(crate) mod producer;
 
-use miot_log_client::{Config, Error, LogClient, Report};
+use miot_log_client::{Config, Error, LogClient, RunSummary};
 use miot_proto::batch::Columns;
 use miot_proto::control::WhenFull;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, Role, StreamEnd, StreamKey, VERSION, frame_header};
@@ -15,25 +15,25 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Far above what anything here takes, so that only a hang meets it.
+/// Far longer than any test needs, so that only a hang reaches it.
 const WATCHDOG: Duration = Duration::from_secs(300);
 
-/// What the server does.
+/// Behavior of the server.
 #[derive(Clone, Default)]
 pub(crate) struct Script {
-    /// Connections end after so many messages; those after the last one stay.
+    /// Connections end after these numbers of messages; those after the last one stay.
     pub(crate) cut_after: Vec<usize>,
     /// Nothing is acknowledged on the connections that end.
     pub(crate) forgetful: bool,
     /// Nothing is acknowledged at all.
     pub(crate) silent: bool,
-    /// Refuses.
+    /// Every connection is refused permanently.
     pub(crate) refuse: bool,
-    /// So many connections are refused for a reason that passes.
+    /// Number of connections that are refused temporarily.
     pub(crate) busy: usize,
 }
 
-/// A server on a port of its own.
+/// A server on its own port.
 pub(crate) struct Server {
     pub(crate) address: String,
     connections: Arc<Mutex<Vec<Vec<Message>>>>,
@@ -46,7 +46,7 @@ impl Server {
         let connections = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&connections);
         std::thread::spawn(move || {
-            // Numbers count in each session from 1.
+            // Numbers count from 1 in each session.
             let mut through = HashMap::new();
             for (index, stream) in listener.incoming().enumerate() {
                 kept.lock().unwrap().push(Vec::new());
@@ -55,7 +55,7 @@ impl Server {
                     continue;
                 }
                 let cut = script.cut_after.get(index).copied();
-                // Whatever ends a connection, the next one is awaited.
+                // After any end of a connection, the next one is accepted.
                 let _ = serve(stream.unwrap(), &script, cut, &mut through, &kept);
             }
         });
@@ -118,8 +118,8 @@ fn serve(
     Ok(())
 }
 
-fn refuse(mut stream: TcpStream, passing: bool) -> std::io::Result<()> {
-    stream.write_all(&Message::Refused { reason: "not today".into(), passing }.frame())
+fn refuse(mut stream: TcpStream, transient: bool) -> std::io::Result<()> {
+    stream.write_all(&Message::Refused { reason: "not today".into(), transient }.frame())
 }
 
 fn receive(stream: &mut TcpStream) -> std::io::Result<Message> {
@@ -131,7 +131,8 @@ fn receive(stream: &mut TcpStream) -> std::io::Result<Message> {
     Ok(Message::from_payload(&payload, crc).unwrap())
 }
 
-/// What came, without repeats; made only if the rules of the protocol were kept.
+/// The messages received, without repeats. Construction panics if the rules of the protocol are
+/// violated.
 #[derive(Default)]
 pub(crate) struct Judge {
     /// Attempt numbers and times of each stream, as first received.
@@ -155,12 +156,12 @@ impl Judge {
         let mut judge = Judge::default();
         let mut watermark = i64::MIN;
         for messages in connections {
-            // Numbers of streams mean something on one connection only.
+            // Stream numbers are valid on one connection only.
             let (mut processes, mut numbers, mut last) = (Vec::new(), HashMap::new(), 0);
             let gives_up = messages.iter().any(|message| matches!(message, Message::GivenUp { .. }));
             for message in messages {
                 if let Some(seq) = message.seq().filter(|seq| *seq > 0) {
-                    // Numbers of what was given up are left out.
+                    // Numbers of messages that were given up are left out.
                     let in_order = if gives_up { seq > last } else { last == 0 || seq == last + 1 };
                     assert!(in_order, "message {seq} after {last}");
                     last = seq;
@@ -204,13 +205,13 @@ impl Judge {
                         }
                     }
                     Message::GivenUp { stream, ranges, .. } => {
-                        // What came already, or was given up before, is not given up.
+                        // Events that already arrived, or were given up before, are not given up.
                         let given_up = judge.given_up.entry(numbers[stream]).or_default();
                         let came = judge.streams[&numbers[stream]].last().map(|event| event.0);
                         let next = came.max(given_up.last().copied()).map_or(0, |last| last + 1);
                         given_up.extend(ranges.iter().flat_map(|(first, last)| (*first).max(next)..=*last));
                     }
-                    Message::Aside | Message::Devices { .. } | Message::Report { .. } => {}
+                    Message::SuspendWatermark | Message::Devices { .. } | Message::Report { .. } => {}
                     Message::StreamEnd { end, .. } => {
                         judge.ends.insert(numbers[&end.stream], *end);
                     }
@@ -238,7 +239,7 @@ impl Judge {
 /// A log-client in a thread of its own.
 pub(crate) struct Client {
     stop: Option<oneshot::Sender<()>>,
-    thread: JoinHandle<Result<Report, Error>>,
+    thread: JoinHandle<Result<RunSummary, Error>>,
 }
 
 impl Client {
@@ -252,12 +253,12 @@ impl Client {
         Client { stop: Some(stop), thread }
     }
 
-    /// Waits for its end without asking for it.
-    pub(crate) fn wait(self) -> Result<Report, Error> {
+    /// Waits for its end without requesting it.
+    pub(crate) fn wait(self) -> Result<RunSummary, Error> {
         self.thread.join().unwrap()
     }
 
-    pub(crate) fn stop(mut self) -> Result<Report, Error> {
+    pub(crate) fn stop(mut self) -> Result<RunSummary, Error> {
         drop(self.stop.take());
         self.thread.join().unwrap()
     }

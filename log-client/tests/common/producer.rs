@@ -1,20 +1,21 @@
-//! A synthetic traced program: threads that record requests as fast as they can, or at a pace.
+//! A synthetic traced program: threads that record requests as fast as they can, or at a given
+//! rate.
 //!
-//! `THREADS EVENTS [PAUSE_US] [killed] [twice] [long]`: each thread records EVENTS requests, every hundredth with a
-//! path, and sleeps PAUSE_US after every hundredth. `killed`: the process kills itself when all are recorded,
-//! so that nothing is retired. `twice`: all that once more, after a line on standard input. `long`: every request has a long path of its own,
-//! which takes about 1 KiB compressed. Prints the number
-//! of requests that were recorded.
+//! `THREADS EVENTS [PAUSE_US] [killed] [twice] [long]`: each thread records EVENTS requests, every
+//! hundredth with a path, and sleeps PAUSE_US after every hundredth. `killed`: the process kills
+//! itself when all are recorded, so that no lane is retired. `twice`: repeats all that after a line
+//! on standard input. `long`: every request has its own long path, which takes about 1 KiB
+//! compressed. Prints the number of recorded requests.
 //!
-//! A test starts it as a process of its own: the test program itself, told to play this part only.
+//! A test starts it as a separate process: the test program itself, restricted to this role.
 
-use miot_tracer::{Done, Ext, begin, end, end_with, op};
+use miot_tracer::{Completion, Ext, begin, end, end_with, op};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-/// Holds the arguments in a process that is to be a producer.
+/// Environment variable with the arguments of a producer process.
 const PART: &str = "MIOT_TEST_PRODUCER";
 
 /// Starts a producer. The test program must have a test `producer` that calls [`play`].
@@ -29,15 +30,15 @@ pub(crate) fn start(dir: &Path, arguments: &str) -> Child {
         .unwrap()
 }
 
-/// Waits for a producer: how many requests it recorded.
+/// Waits for a producer; returns the number of recorded requests.
 pub(crate) fn recorded(child: Child) -> usize {
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    // The test harness has its say as well.
+    // The test harness prints other lines as well.
     text.lines().find_map(|line| line.strip_prefix("recorded ")?.parse().ok()).unwrap()
 }
 
-/// The producer, in a process started by [`start`]; nothing in any other.
+/// Plays the producer in a process started by [`start`]; does nothing in any other.
 pub(crate) fn play() {
     let Ok(text) = std::env::var(PART) else { return };
     let arguments: Vec<&str> = text.split(' ').collect();
@@ -77,7 +78,7 @@ fn record(events: u64, pause: u64, long: bool) -> u64 {
     let mut recorded = 0;
     for i in 0..events {
         let Some(begun) = begin(op::posix::READ) else { continue };
-        let done = Done { handle: 7, offset: i * 4096, length: 4096, result: 4096, flags: 0 };
+        let done = Completion { handle: 7, offset: i * 4096, length: 4096, result: 4096, flags: 0 };
         let kept = if long || i % 100 == 99 {
             let mut path = format!("/data/file{i}");
             for _ in 0..if long { 128 } else { 0 } {

@@ -1,4 +1,4 @@
-//! Simulated nodes and networks, where the truth is known.
+//! Simulated nodes and networks with known true times.
 
 use super::*;
 use miot_proto::event::flag;
@@ -8,17 +8,17 @@ const MS: i64 = 1_000_000;
 const US: i64 = 1_000;
 const START: i64 = 1_700_000_000 * SECOND;
 const NEVER: i64 = i64::MAX;
-/// As a session does.
-const IN_A_ROW: usize = 3;
+/// As in a session.
+const REPEATS: usize = 3;
 
-/// Numbers by chance (xorshift), of a seed that can be given again.
-struct Chance(u64);
+/// Pseudorandom numbers (xorshift) from a seed that can be set.
+struct Random(u64);
 
-impl Chance {
-    fn new(which: u64) -> Chance {
+impl Random {
+    fn new(which: u64) -> Random {
         let seed = std::env::var("MIOT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_122);
         println!("MIOT_SEED={seed}");
-        Chance((seed ^ which.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1)
+        Random((seed ^ which.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1)
     }
 
     fn below(&mut self, bound: i64) -> i64 {
@@ -35,7 +35,7 @@ impl Chance {
     }
 }
 
-/// A clock that runs at a rate of its own.
+/// A clock with a rate error.
 struct Clock {
     since: i64,
     shows: i64,
@@ -53,137 +53,137 @@ impl Clock {
     }
 }
 
-/// One way of a network.
+/// Delays of one direction of a network.
 #[derive(Clone, Copy)]
-struct Way {
-    /// Never faster than this.
-    least: i64,
-    /// Waits in queues, on average.
+struct Delay {
+    /// Minimum delay.
+    minimum: i64,
+    /// Mean queueing delay.
     queue: i64,
-    /// Now and then for a while much longer.
+    /// Maximum additional delay, in occasional bursts.
     burst: i64,
 }
 
 struct Network {
-    there: Way,
-    back: Way,
-    /// In a hundred.
+    outbound: Delay,
+    inbound: Delay,
+    /// Percentage.
     lost: i64,
     busy_until: i64,
 }
 
 impl Network {
-    fn new(there: Way, back: Way) -> Network {
-        Network { there, back, lost: 0, busy_until: 0 }
+    fn new(outbound: Delay, inbound: Delay) -> Network {
+        Network { outbound, inbound, lost: 0, busy_until: 0 }
     }
 
-    fn delay(&mut self, way: Way, now: i64, chance: &mut Chance) -> i64 {
-        if way.burst > 0 && now > self.busy_until + 5 * SECOND && chance.below(50) == 0 {
-            self.busy_until = now + chance.below(8 * SECOND);
+    fn delay(&mut self, direction: Delay, now: i64, random: &mut Random) -> i64 {
+        if direction.burst > 0 && now > self.busy_until + 5 * SECOND && random.below(50) == 0 {
+            self.busy_until = now + random.below(8 * SECOND);
         }
-        let burst = if now < self.busy_until { chance.below(way.burst.max(1)) } else { 0 };
-        way.least + chance.wait(way.queue) + burst
+        let burst = if now < self.busy_until { random.below(direction.burst.max(1)) } else { 0 };
+        direction.minimum + random.wait(direction.queue) + burst
     }
 }
 
-/// What was seen of one node.
+/// Observations of one node.
 #[derive(Default)]
-struct Seen {
+struct Observations {
     /// Node's time, merged time, flags.
     events: Vec<(i64, i64, u16)>,
     rows: Vec<Correction>,
-    /// The uncertainty, event by event.
-    claims: Vec<i64>,
-    /// When, the error, and the one that was estimated, event by event.
+    /// The uncertainty of each event.
+    stated: Vec<i64>,
+    /// Time, error and estimated error of each event.
     estimates: Vec<(i64, i64, i64)>,
     worst: i64,
     exchanges: usize,
 }
 
-struct World {
+struct Simulation {
     now: i64,
     clock: Clock,
     network: Network,
     node: NodeClock,
-    chance: Chance,
-    seen: Seen,
-    /// Between two events.
+    random: Random,
+    observed: Observations,
+    /// Mean time between two events.
     every: i64,
-    /// The uncertainty is not checked before.
+    /// The uncertainty is not checked before this time.
     doubtful_until: i64,
 }
 
-impl World {
-    fn new(which: u64, offset: i64, ppb: i64, network: Network) -> World {
-        World {
+impl Simulation {
+    fn new(which: u64, offset: i64, ppb: i64, network: Network) -> Simulation {
+        Simulation {
             now: START,
             clock: Clock { since: START, shows: START + offset, ppb },
             network,
             node: NodeClock::new([], None),
-            chance: Chance::new(which),
-            seen: Seen::default(),
+            random: Random::new(which),
+            observed: Observations::default(),
             every: 3 * MS,
             doubtful_until: 0,
         }
     }
 
-    /// Lets the time pass, with events.
+    /// Advances the time, with events.
     fn pass(&mut self, until: i64) {
         while self.now < until {
-            self.now = until.min(self.now + 1 + self.chance.below(2 * self.every));
+            self.now = until.min(self.now + 1 + self.random.below(2 * self.every));
             self.event(self.clock.at(self.now), self.now);
         }
     }
 
     fn event(&mut self, node: i64, truth: i64) {
-        if self.node.claim().is_none() {
+        if self.node.current().is_none() {
             return;
         }
         let mut rows =
             Columns { time: vec![node], flags: vec![flag::LATE | flag::TIE], ..Columns::default() };
         assert_eq!(self.node.convert(&mut rows, NEVER), 0);
         let merged = rows.time[0];
-        if let Some((before, last, _)) = self.seen.events.last()
+        if let Some((before, last, _)) = self.observed.events.last()
             && *before <= node
             && self.now >= self.doubtful_until
         {
             assert!(*last <= merged, "time goes back");
         }
-        self.seen.events.push((node, merged, rows.flags[0]));
+        self.observed.events.push((node, merged, rows.flags[0]));
         if self.now >= self.doubtful_until {
-            let (error, claim) = ((merged - truth).abs(), self.node.claim().unwrap());
-            assert!(error <= claim.uncertainty, "{error} ns off at {}: {claim:?}", self.now - START);
-            assert!(claim.estimated_error <= claim.uncertainty, "{claim:?}");
-            self.seen.claims.push(claim.uncertainty);
-            self.seen.estimates.push((self.now, error, claim.estimated_error));
-            self.seen.worst = self.seen.worst.max(error);
+            let (error, current) = ((merged - truth).abs(), self.node.current().unwrap());
+            assert!(error <= current.uncertainty, "{error} ns off at {}: {current:?}", self.now - START);
+            assert!(current.estimated_error <= current.uncertainty, "{current:?}");
+            self.observed.stated.push(current.uncertainty);
+            self.observed.estimates.push((self.now, error, current.estimated_error));
+            self.observed.worst = self.observed.worst.max(error);
         }
     }
 
     fn exchange(&mut self) -> Option<i64> {
         let sent = self.now;
-        let there = self.network.delay(self.network.there, self.now, &mut self.chance);
-        self.pass(sent + there);
+        let outbound = self.network.delay(self.network.outbound, self.now, &mut self.random);
+        self.pass(sent + outbound);
         let received = self.clock.at(self.now);
-        // A node that is busy takes its time.
-        let held = self.chance.wait(100 * US);
-        self.pass(sent + there + held);
+        // A busy node answers later.
+        let held = self.random.wait(100 * US);
+        self.pass(sent + outbound + held);
         let answered = self.clock.at(self.now);
-        let back = self.network.delay(self.network.back, self.now, &mut self.chance);
-        self.pass(sent + there + held + back);
-        if self.chance.below(100) < self.network.lost {
-            // It is asked again later.
+        let inbound = self.network.delay(self.network.inbound, self.now, &mut self.random);
+        self.pass(sent + outbound + held + inbound);
+        if self.random.below(100) < self.network.lost {
+            // The question is repeated later.
             let until = self.now + 2 * SECOND;
-            while self.now < until && self.node.claim().is_some() {
+            while self.now < until && self.node.current().is_some() {
                 self.pass(self.now + self.node.pause().as_nanos() as i64);
                 let rows = self.node.decide(self.node.estimated(self.now));
-                self.seen.rows.extend(rows);
+                self.observed.rows.extend(rows);
             }
             self.pass(until);
             return None;
         }
-        self.node.add(Sample::new(sent, (received, answered), self.now));
-        self.seen.exchanges += 1;
+        self.node.add(Exchange::new(sent, (received, answered), self.now));
+        self.observed.exchanges += 1;
         Some(answered)
     }
 
@@ -193,7 +193,7 @@ impl World {
             self.exchange();
         }
         let rows = self.node.decide(self.node.estimated(self.now));
-        self.seen.rows.extend(rows);
+        self.observed.rows.extend(rows);
     }
 
     fn run(&mut self, time: i64) {
@@ -201,10 +201,10 @@ impl World {
         while self.now < until {
             let pause = self.node.pause().as_nanos() as i64;
             self.pass(self.now + pause);
-            for _ in 0..=IN_A_ROW {
+            for _ in 0..=REPEATS {
                 let at = self.exchange().unwrap_or_else(|| self.node.estimated(self.now));
                 let rows = self.node.decide(at);
-                self.seen.rows.extend(rows);
+                self.observed.rows.extend(rows);
                 if !self.node.is_worth_asking_again() {
                     break;
                 }
@@ -212,26 +212,31 @@ impl World {
         }
     }
 
-    /// The server ends and begins again, or the connection does.
+    /// The server or the connection restarts.
     fn reconnect(&mut self) {
-        let reached = self.seen.events.last().map(|(_, merged, _)| *merged);
-        self.node = NodeClock::new(&self.seen.rows[self.seen.rows.len().saturating_sub(PIECES)..], reached);
+        let reached = self.observed.events.last().map(|(_, merged, _)| *merged);
+        self.node = NodeClock::new(
+            &self.observed.rows[self.observed.rows.len().saturating_sub(MAX_PIECES)..],
+            reached,
+        );
     }
 
-    /// All times can be had back, as a reader of the trace does.
-    fn check_way_back(&self) {
-        let mut pieces: Vec<Piece> = self.seen.rows.iter().map(|row| row.piece).collect();
+    /// All node's times can be restored, as readers of the trace do.
+    fn check_inverse(&self) {
+        let mut pieces: Vec<Piece> = self.observed.rows.iter().map(|row| row.piece).collect();
         pieces.sort_by_key(|piece| piece.time);
-        for (node, merged, flags) in &self.seen.events {
+        for (node, merged, flags) in &self.observed.events {
             let at = pieces.partition_point(|piece| piece.time <= *merged).saturating_sub(1);
             assert_eq!(pieces[at].node(*merged, flags & flag::TIE != 0), *node);
         }
     }
 
-    /// Ten seconds after the begin: three times the estimated error covers the error of nearly all events, and for half of
-    /// them it is not more than so many of the fastest round trips, if both ways are equal.
+    /// From ten seconds after the start: three times the estimated error covers the error of nearly
+    /// all events, and for half of them the estimate is at most `most` of the fastest round trips,
+    /// if both directions are equal.
     fn check_estimates(&self, fastest: i64, most: Option<f64>) {
-        let warm: Vec<_> = self.seen.estimates.iter().filter(|(at, ..)| *at >= START + 10 * SECOND).collect();
+        let warm: Vec<_> =
+            self.observed.estimates.iter().filter(|(at, ..)| *at >= START + 10 * SECOND).collect();
         let share = |times: i64| {
             let covered = warm.iter().filter(|(_, error, estimated)| *error <= times * estimated).count();
             covered as f64 / warm.len() as f64
@@ -250,16 +255,16 @@ impl World {
         }
     }
 
-    fn tell(&self, what: &str) -> Correction {
-        let last = self.node.claim().unwrap();
+    fn print(&self, what: &str) -> Correction {
+        let last = self.node.current().unwrap();
         println!(
             "{what}: round trip {:.1} us, uncertainty {:.1} us, worst error {:.1} us, {} rows, {} exchanges, {} events, next in {:?}, drift known to {:.1} ppm",
             last.round_trip as f64 / 1e3,
             last.uncertainty as f64 / 1e3,
-            self.seen.worst as f64 / 1e3,
-            self.seen.rows.len(),
-            self.seen.exchanges,
-            self.seen.events.len(),
+            self.observed.worst as f64 / 1e3,
+            self.observed.rows.len(),
+            self.observed.exchanges,
+            self.observed.events.len(),
             self.node.pause(),
             self.node.drift_bounds() * 1e6,
         );
@@ -267,136 +272,144 @@ impl World {
     }
 }
 
-fn way(least: i64, queue: i64, burst: i64) -> Way {
-    Way { least, queue, burst }
+fn delay(minimum: i64, queue: i64, burst: i64) -> Delay {
+    Delay { minimum, queue, burst }
 }
 
 #[test]
-fn the_truth_is_within_the_uncertainty_and_that_is_small() {
-    // With how many times the shortest round trip may be claimed, and estimated where both ways are equal.
-    let networks: [(&str, Way, Way, f64, Option<f64>); 5] = [
-        ("loopback", way(20 * US, 10 * US, 3 * MS), way(20 * US, 10 * US, 3 * MS), 1.3, Some(0.4)),
-        ("local network", way(80 * US, 40 * US, 0), way(90 * US, 60 * US, 10 * MS), 1.0, Some(0.2)),
-        ("queue on the way back", way(100 * US, 20 * US, 0), way(100 * US, 5 * MS, 50 * MS), 2.3, Some(0.9)),
-        ("wide area", way(5 * MS, MS, 20 * MS), way(5 * MS, MS, 20 * MS), 1.3, Some(0.3)),
-        ("crooked", way(200 * US, 50 * US, 0), way(3 * MS, 500 * US, 0), 1.5, None),
+fn true_time_is_within_a_small_uncertainty() {
+    // Limits of the stated error, and of the estimate where both directions are equal, in fastest
+    // round trips.
+    let networks: [(&str, Delay, Delay, f64, Option<f64>); 5] = [
+        ("loopback", delay(20 * US, 10 * US, 3 * MS), delay(20 * US, 10 * US, 3 * MS), 1.3, Some(0.4)),
+        ("local network", delay(80 * US, 40 * US, 0), delay(90 * US, 60 * US, 10 * MS), 1.0, Some(0.2)),
+        (
+            "queue on the way back",
+            delay(100 * US, 20 * US, 0),
+            delay(100 * US, 5 * MS, 50 * MS),
+            2.3,
+            Some(0.9),
+        ),
+        ("wide area", delay(5 * MS, MS, 20 * MS), delay(5 * MS, MS, 20 * MS), 1.3, Some(0.3)),
+        ("crooked", delay(200 * US, 50 * US, 0), delay(3 * MS, 500 * US, 0), 1.5, None),
     ];
     let clocks = [(5 * SECOND, 100_000), (-5 * SECOND, -100_000), (0, 0), (3 * MS, -17_123), (-MS, 400_000)];
-    for (n, (name, there, back, times, estimated)) in networks.into_iter().enumerate() {
+    for (n, (name, outbound, inbound, times, estimated)) in networks.into_iter().enumerate() {
         for (m, (offset, ppb)) in clocks.into_iter().enumerate() {
-            let mut world = World::new((n * 10 + m) as u64, offset, ppb, Network::new(there, back));
-            world.connect();
-            world.run(120 * SECOND);
-            world.tell(&format!("{name}, {offset} ns off, {ppb} ppb"));
-            let fastest = there.least + back.least;
-            let claims = &mut world.seen.claims;
-            claims.sort_unstable();
-            let median = claims[claims.len() / 2];
-            let shares = (median as f64 / fastest as f64, world.seen.worst as f64 / fastest as f64);
+            let mut simulation =
+                Simulation::new((n * 10 + m) as u64, offset, ppb, Network::new(outbound, inbound));
+            simulation.connect();
+            simulation.run(120 * SECOND);
+            simulation.print(&format!("{name}, {offset} ns off, {ppb} ppb"));
+            let fastest = outbound.minimum + inbound.minimum;
+            let stated = &mut simulation.observed.stated;
+            stated.sort_unstable();
+            let median = stated[stated.len() / 2];
+            let shares = (median as f64 / fastest as f64, simulation.observed.worst as f64 / fastest as f64);
             println!("    claimed for half of the events, worst error, by fastest round trips: {shares:.2?}");
             assert!(shares.0 <= times, "{median} ns claimed, {fastest} ns is the fastest round trip");
-            assert!(world.seen.rows.len() < 240, "{}", world.seen.rows.len());
-            world.check_estimates(fastest, estimated);
-            world.check_way_back();
+            assert!(simulation.observed.rows.len() < 240, "{}", simulation.observed.rows.len());
+            simulation.check_estimates(fastest, estimated);
+            simulation.check_inverse();
         }
     }
 }
 
 #[test]
 fn lost_answers_only_widen_the_bounds() {
-    let mut network = Network::new(way(100 * US, 50 * US, 5 * MS), way(100 * US, 50 * US, 5 * MS));
+    let mut network = Network::new(delay(100 * US, 50 * US, 5 * MS), delay(100 * US, 50 * US, 5 * MS));
     network.lost = 40;
-    let mut world = World::new(100, -5 * SECOND, 100_000, network);
-    world.connect();
-    world.run(120 * SECOND);
-    world.tell("40 of 100 answers lost");
-    world.check_way_back();
+    let mut simulation = Simulation::new(100, -5 * SECOND, 100_000, network);
+    simulation.connect();
+    simulation.run(120 * SECOND);
+    simulation.print("40 of 100 answers lost");
+    simulation.check_inverse();
 }
 
 #[test]
-fn a_rate_that_changes_slowly_is_followed() {
-    let network = Network::new(way(50 * US, 20 * US, 0), way(50 * US, 20 * US, 0));
-    let mut world = World::new(200, SECOND, 50_000, network);
-    world.connect();
+fn slow_rate_changes_are_followed() {
+    let network = Network::new(delay(50 * US, 20 * US, 0), delay(50 * US, 20 * US, 0));
+    let mut simulation = Simulation::new(200, SECOND, 50_000, network);
+    simulation.connect();
     for minute in 0..20 {
         let ppb = 50_000 + (f64::from(minute) / 3.0).sin().mul_add(5_000.0, 0.0) as i64;
-        world.clock.change(world.now, ppb, 0);
-        world.run(20 * SECOND);
+        simulation.clock.change(simulation.now, ppb, 0);
+        simulation.run(20 * SECOND);
     }
-    world.tell("rate that changes by 5 ppm");
-    world.check_way_back();
+    simulation.print("rate that changes by 5 ppm");
+    simulation.check_inverse();
 }
 
 #[test]
-fn a_step_is_found_and_begins_a_new_piece() {
+fn step_of_a_clock_begins_a_new_piece() {
     for (n, step) in [5 * SECOND, -5 * SECOND, 200 * MS].into_iter().enumerate() {
-        let network = Network::new(way(50 * US, 20 * US, 0), way(50 * US, 20 * US, 0));
-        let mut world = World::new(300 + n as u64, 0, 20_000, network);
-        world.connect();
-        world.run(30 * SECOND);
-        let rows = world.seen.rows.len();
-        world.clock.change(world.now, -30_000, step);
-        // Until the next exchange nobody can know, and what came then stays as it is.
-        let stepped = world.now;
-        world.seen.events.clear();
-        world.doubtful_until = NEVER;
-        world.run(SECOND);
-        world.doubtful_until = world.now;
-        assert!(world.seen.rows[rows..].iter().any(|row| row.reason == Reason::Step), "{step}");
-        world.seen.events.clear();
-        world.run(60 * SECOND);
-        assert!(world.now > stepped);
-        let last = world.tell(&format!("stepped by {step} ns"));
+        let network = Network::new(delay(50 * US, 20 * US, 0), delay(50 * US, 20 * US, 0));
+        let mut simulation = Simulation::new(300 + n as u64, 0, 20_000, network);
+        simulation.connect();
+        simulation.run(30 * SECOND);
+        let rows = simulation.observed.rows.len();
+        simulation.clock.change(simulation.now, -30_000, step);
+        // Until the next exchange the step cannot be detected, and converted times stay unchanged.
+        let stepped = simulation.now;
+        simulation.observed.events.clear();
+        simulation.doubtful_until = NEVER;
+        simulation.run(SECOND);
+        simulation.doubtful_until = simulation.now;
+        assert!(simulation.observed.rows[rows..].iter().any(|row| row.reason == Reason::Step), "{step}");
+        simulation.observed.events.clear();
+        simulation.run(60 * SECOND);
+        assert!(simulation.now > stepped);
+        let last = simulation.print(&format!("stepped by {step} ns"));
         assert!(last.uncertainty <= 200 * US, "{last:?}");
     }
 }
 
 #[test]
-fn a_node_that_comes_back_goes_on_where_it_was() {
+fn returning_node_continues_its_line() {
     for n in 0..20 {
-        let mut chance = Chance::new(400 + n);
-        let network = Network::new(way(50 * US, 20 * US, 5 * MS), way(50 * US, 20 * US, 5 * MS));
-        let mut world = World::new(500 + n, 5 * SECOND, -100_000 + chance.below(200_000), network);
-        world.connect();
-        world.run(20 * SECOND);
+        let mut random = Random::new(400 + n);
+        let network = Network::new(delay(50 * US, 20 * US, 5 * MS), delay(50 * US, 20 * US, 5 * MS));
+        let mut simulation = Simulation::new(500 + n, 5 * SECOND, -100_000 + random.below(200_000), network);
+        simulation.connect();
+        simulation.run(20 * SECOND);
         for _ in 0..3 {
-            // What happens meanwhile is spooled, and sent when it is back.
-            let (mut spooled, gone) = (Vec::new(), world.now + chance.below(300 * SECOND));
-            while world.now < gone {
-                world.now += 1 + chance.below(SECOND);
-                spooled.push((world.clock.at(world.now), world.now));
+            // Events are spooled meanwhile, and sent after the return.
+            let (mut spooled, gone) = (Vec::new(), simulation.now + random.below(300 * SECOND));
+            while simulation.now < gone {
+                simulation.now += 1 + random.below(SECOND);
+                spooled.push((simulation.clock.at(simulation.now), simulation.now));
             }
-            world.reconnect();
-            let claim = std::mem::take(&mut world.seen.events);
-            let rows = world.seen.rows.len();
-            world.doubtful_until = NEVER;
-            world.connect();
-            world.seen.events = claim;
-            world.doubtful_until = 0;
-            let claims = &world.seen.rows[rows.saturating_sub(1)..];
-            let claimed = claims.iter().map(|row| row.uncertainty).max().unwrap();
+            simulation.reconnect();
+            let current = std::mem::take(&mut simulation.observed.events);
+            let rows = simulation.observed.rows.len();
+            simulation.doubtful_until = NEVER;
+            simulation.connect();
+            simulation.observed.events = current;
+            simulation.doubtful_until = 0;
+            let stated = &simulation.observed.rows[rows.saturating_sub(1)..];
+            let claimed = stated.iter().map(|row| row.uncertainty).max().unwrap();
             for (node, truth) in spooled {
-                let merged = world.node.time(node, NEVER);
-                assert!((merged - truth).abs() <= claimed, "{} ns off, {claims:?}", merged - truth);
+                let merged = simulation.node.time(node, NEVER);
+                assert!((merged - truth).abs() <= claimed, "{} ns off, {stated:?}", merged - truth);
             }
-            world.run(20 * SECOND);
+            simulation.run(20 * SECOND);
         }
-        world.tell("away three times");
-        world.check_way_back();
+        simulation.print("away three times");
+        simulation.check_inverse();
     }
 }
 
 #[test]
-fn who_never_answers_is_taken_at_its_word() {
+fn node_without_answers_is_not_corrected() {
     let mut node = NodeClock::new([], None);
     let rows = node.decide(START);
     assert_eq!((rows.len(), rows[0].uncertainty, rows[0].round_trip), (1, i64::MAX, 0));
     assert_eq!(node.time(START + 7, NEVER), START + 7);
     assert!(node.decide(START + SECOND).is_empty());
-    // It does after all, and was far off.
+    // It answers later, and was far off.
     for n in 0..3 {
         let sent = START + 10 * SECOND + n * MS;
-        node.add(Sample::new(sent, (sent - 5 * SECOND, sent - 5 * SECOND), sent + 100 * US));
+        node.add(Exchange::new(sent, (sent - 5 * SECOND, sent - 5 * SECOND), sent + 100 * US));
     }
     let rows = node.decide(node.estimated(START + 11 * SECOND));
     assert_eq!(rows.iter().map(|row| row.reason).collect::<Vec<_>>(), [Reason::Step]);
@@ -404,21 +417,21 @@ fn who_never_answers_is_taken_at_its_word() {
 }
 
 #[test]
-fn nonsense_is_survived() {
-    let mut chance = Chance::new(600);
+fn arbitrary_times_do_not_panic() {
+    let mut random = Random::new(600);
     for _ in 0..200 {
         let mut node = NodeClock::new([], None);
         for _ in 0..50 {
-            let mut any = || match chance.below(6) {
+            let mut any = || match random.below(6) {
                 0 => i64::MIN,
                 1 => i64::MAX,
                 2 => 0,
-                3 => chance.below(i64::MAX),
-                _ => START + chance.below(SECOND),
+                3 => random.below(i64::MAX),
+                _ => START + random.below(SECOND),
             };
             let (sent, received, answered) = (START + any() % SECOND, any(), any());
             let (asked, at) = (any(), any());
-            node.add(Sample::new(sent, (received, answered), sent + 5 * US));
+            node.add(Exchange::new(sent, (received, answered), sent + 5 * US));
             for row in node.decide(if asked % 2 == 0 { at } else { node.estimated(sent) }) {
                 assert!(
                     row.uncertainty >= 0 && row.piece.drift.abs() <= miot_trace_store::clocks::MAX_DRIFT,
@@ -431,7 +444,7 @@ fn nonsense_is_survived() {
 }
 
 #[test]
-fn what_lies_in_the_future_is_cut_and_does_not_hold_back_the_clock() {
+fn future_times_are_cut_and_do_not_block_the_line() {
     let mut node = NodeClock::new([], None);
     node.decide(START);
     let mut rows =

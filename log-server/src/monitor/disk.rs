@@ -1,24 +1,24 @@
-//! The trace directory as a thing that takes room.
+//! Disk space and parts of the trace directory.
 
 use rustix::fs::StatVfs;
 use std::path::Path;
 
-/// What there is, and what is free.
+/// Number of parts, and space of the file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Disk {
-    /// Parts that are being appended to, or sealed.
+    /// Number of parts that are being appended to, or sealed.
     pub(super) live: u64,
-    /// Parts in Parquet.
+    /// Number of parts in Parquet.
     pub(super) sealed: u64,
-    /// Bytes.
+    /// Free space, bytes.
     pub(super) free: u64,
-    /// Bytes.
+    /// Size of the file system, bytes.
     pub(super) total: u64,
 }
 
 impl Disk {
-    /// What can be seen; 0 for what cannot.
-    pub(super) fn look(trace: &Path) -> Disk {
+    /// Measures the directory; 0 for unavailable values.
+    pub(super) fn measure(trace: &Path) -> Disk {
         let parts = miot_trace_store::count_parts(trace).unwrap_or_default();
         let space = rustix::fs::statvfs(trace).ok();
         let bytes = |blocks: fn(&StatVfs) -> u64| {

@@ -1,15 +1,15 @@
-//! The numbers of `/metrics`. `docs/guide/monitoring.md` is for users.
+//! The metrics of `/metrics`. `docs/guide/monitoring.md` describes them for users.
 
-use super::PLACES;
-use miot_monitoring::Exposition;
+use super::LOSS_PLACES;
+use miot_daemon::Exposition;
 use miot_proto::status::{ClusterStatus, NodeReport, NodeStatus};
 
-/// The status as Prometheus reads it.
+/// Formats the status for Prometheus.
 pub(super) fn text(status: &ClusterStatus) -> Result<String, prometheus::Error> {
     let page = Exposition::default();
     server(&page, status)?;
     nodes(&page, &status.nodes)?;
-    reports(&page, &status.nodes)?;
+    report_metrics(&page, &status.nodes)?;
     page.text()
 }
 
@@ -18,13 +18,13 @@ fn server(page: &Exposition, status: &ClusterStatus) -> Result<(), prometheus::E
     let number = |value: u64| value as f64;
     page.gauges(
         "miot_server_build_info",
-        "Always 1; the label says which version runs.",
+        "Always 1; the label has the version of the log-server.",
         ["version"],
         [([server.version.as_str()], 1.0)],
     )?;
     page.gauge(
         "miot_server_start_time_seconds",
-        "When the log-server was started, Unix time.",
+        "Start time of the log-server, Unix time.",
         server.started as f64 / 1e9,
     )?;
     page.gauge(
@@ -34,10 +34,10 @@ fn server(page: &Exposition, status: &ClusterStatus) -> Result<(), prometheus::E
     )?;
     page.counter("miot_server_events_stored_total", "Events that are durable in the trace.", server.events)?;
     page.counter("miot_server_received_bytes_total", "Bytes received from nodes.", server.bytes)?;
-    page.gauge("miot_server_waiting_events", "Events that wait to be merged.", number(server.waiting))?;
+    page.gauge("miot_server_waiting_events", "Events waiting to be merged.", number(server.waiting))?;
     page.gauge(
         "miot_server_merge_lag_seconds",
-        "How far the merge is behind the clock.",
+        "Lag of the merge behind the clock.",
         seconds(server.merge_lag_ns),
     )?;
     page.gauges(
@@ -48,7 +48,7 @@ fn server(page: &Exposition, status: &ClusterStatus) -> Result<(), prometheus::E
     )?;
     page.gauge(
         "miot_server_disk_free_bytes",
-        "Free for the log-server in the file system of the trace.",
+        "Space available to the log-server in the file system of the trace.",
         number(server.disk_free),
     )?;
     page.gauge(
@@ -62,21 +62,25 @@ fn server(page: &Exposition, status: &ClusterStatus) -> Result<(), prometheus::E
         number(server.memory),
     )?;
     page.gauge("miot_server_memory_limit_bytes", "Its limit (`memory`).", number(server.memory_limit))?;
-    page.gauge("miot_server_nodes_connected", "Nodes that have a connection.", number(server.connections))?;
+    page.gauge("miot_server_nodes_connected", "Number of connected nodes.", number(server.connections))?;
     page.gauge(
         "miot_server_nodes_known",
-        "Nodes that are in the trace, or were.",
+        "Number of nodes in the trace, current or earlier.",
         status.nodes.len() as f64,
     )?;
-    page.gauge("miot_server_subscribers", "Readers of the live trace.", number(server.subscribers))?;
+    page.gauge(
+        "miot_server_subscribers",
+        "Number of readers of the live trace.",
+        number(server.subscribers),
+    )?;
     page.counter(
         "miot_server_subscribers_cut_total",
-        "Readers that were cut off: they, or this server, were too slow.",
+        "Readers that were cut off because they, or this server, were too slow.",
         server.subscribers_cut,
     )?;
     page.counter(
         "miot_server_connections_refused_total",
-        "Connections that were turned away.",
+        "Connections that were refused.",
         server.turned_away,
     )
 }
@@ -87,28 +91,26 @@ fn nodes(page: &Exposition, nodes: &[NodeStatus]) -> Result<(), prometheus::Erro
         ("miot_node_connected", "1 while the node has a connection.", |n| {
             Some(f64::from(u8::from(n.connected)))
         }),
-        (
-            "miot_node_last_heard_timestamp_seconds",
-            "When the last message of the node came, Unix time.",
-            |n| n.last_heard.map(|time| time as f64 / 1e9),
-        ),
+        ("miot_node_last_heard_timestamp_seconds", "Time of the last message of the node, Unix time.", |n| {
+            n.last_heard.map(|time| time as f64 / 1e9)
+        }),
         (
             "miot_node_watermark_lag_seconds",
-            "How far the node's promise (everything before it was sent) is behind the clock.",
+            "Lag of the node's watermark (all earlier events were sent) behind the clock.",
             |n| n.lag_ns.map(seconds),
         ),
         ("miot_node_holds_back", "1 while the merge waits for the node.", |n| {
             Some(f64::from(u8::from(n.holds_back)))
         }),
-        ("miot_node_clock_offset_seconds", "What is added to the node's times.", |n| {
+        ("miot_node_clock_offset_seconds", "Offset that is added to the node's times.", |n| {
             n.clock.map(|clock| seconds(clock.offset_ns))
         }),
-        ("miot_node_clock_uncertainty_seconds", "The times of the node may be wrong by so much.", |n| {
+        ("miot_node_clock_uncertainty_seconds", "Maximum error of the node's times.", |n| {
             n.clock.map(|clock| seconds(clock.uncertainty_ns))
         }),
         (
             "miot_node_clock_estimated_error_seconds",
-            "Standard error of the times of the node, if both ways of the network are equally long.",
+            "Standard error of the node's times, if the network delays in both directions are equal.",
             |n| n.clock?.estimated_error_ns.map(seconds),
         ),
     ];
@@ -118,7 +120,7 @@ fn nodes(page: &Exposition, nodes: &[NodeStatus]) -> Result<(), prometheus::Erro
     }
     page.gauges(
         "miot_node_clock_drift_ratio",
-        "By how much the node's clock is too slow, seconds per second.",
+        "Slowness of the node's clock, seconds per second.",
         ["node"],
         nodes.iter().filter_map(|n| Some(([n.node.as_str()], n.clock?.drift_ppb as f64 / 1e9))),
     )?;
@@ -132,27 +134,27 @@ fn nodes(page: &Exposition, nodes: &[NodeStatus]) -> Result<(), prometheus::Erro
         page.counters(name, help, ["node"], nodes.iter().map(|n| ([n.node.as_str()], value(n))))?;
     }
     let losses = nodes.iter().flat_map(|node| {
-        PLACES.map(|place| ([node.node.as_str(), place], node.losses.get(place).copied().unwrap_or(0)))
+        LOSS_PLACES.map(|place| ([node.node.as_str(), place], node.losses.get(place).copied().unwrap_or(0)))
     });
     page.counters(
         "miot_node_lost_events_total",
-        "Events that are missing in the trace, by the place where they were lost; `filtered` was left out on purpose.",
+        "Events missing in the trace, by the place of the loss; `filtered` events were excluded by a filter.",
         ["node", "place"],
         losses,
     )
 }
 
-/// What nodes say of themselves; those that are gone say nothing.
-fn reports(page: &Exposition, nodes: &[NodeStatus]) -> Result<(), prometheus::Error> {
-    let told = || {
+/// Metrics from the status reports of connected nodes.
+fn report_metrics(page: &Exposition, nodes: &[NodeStatus]) -> Result<(), prometheus::Error> {
+    let reports = || {
         let there = nodes.iter().filter(|node| node.connected);
         there.filter_map(|node| Some((node.node.as_str(), node.report.as_ref()?)))
     };
     page.gauges(
         "miot_node_build_info",
-        "Always 1; the label says which version of the log-client runs.",
+        "Always 1; the label has the version of the log-client.",
         ["node", "version"],
-        told().map(|(node, report)| ([node, report.version.as_str()], 1.0)),
+        reports().map(|(node, report)| ([node, report.version.as_str()], 1.0)),
     )?;
     type Value = fn(&NodeReport) -> f64;
     let gauges: [(&str, &str, Value); 9] = [
@@ -162,14 +164,16 @@ fn reports(page: &Exposition, nodes: &[NodeStatus]) -> Result<(), prometheus::Er
         ("miot_node_segment_limit_bytes", "Its limit (`node_bytes`).", |r| r.segment_limit as f64),
         ("miot_node_spool_bytes", "Bytes in the spool.", |r| r.spool.bytes as f64),
         ("miot_node_spool_limit_bytes", "Their limit (`spool_bytes`).", |r| r.spool.limit as f64),
-        ("miot_node_requests_in_flight", "Requests that have begun and not ended.", |r| r.in_flight as f64),
-        ("miot_node_oldest_request_age_seconds", "Age of the oldest of them; 0 without.", |r| {
-            r.oldest.first().map_or(0.0, |oldest| oldest.age_ns as f64 / 1e9)
-        }),
+        ("miot_node_requests_in_flight", "Requests that have started and not ended.", |r| r.in_flight as f64),
+        (
+            "miot_node_oldest_request_age_seconds",
+            "Age of the oldest request in flight; 0 without one.",
+            |r| r.oldest.first().map_or(0.0, |oldest| oldest.age_ns as f64 / 1e9),
+        ),
         ("miot_node_recording", "1 while the node records.", |r| f64::from(u8::from(r.settings.enabled))),
     ];
     for (name, help, value) in gauges {
-        page.gauges(name, help, ["node"], told().map(|(node, report)| ([node], value(report))))?;
+        page.gauges(name, help, ["node"], reports().map(|(node, report)| ([node], value(report))))?;
     }
     Ok(())
 }

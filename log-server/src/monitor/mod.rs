@@ -1,8 +1,8 @@
-//! How the server and its nodes are, for those who ask: gathered where it happens, put together when it is wanted.
+//! Status of the server and its nodes. It is collected where it arises, and combined on request.
 //!
-//! Sessions count what they receive and note what they learn of their node; the store's thread leaves a copy of what it
-//! knows a few times a second; a task takes samples for rates and looks at the disk. Nothing here is waited for by the
-//! way of events.
+//! Sessions count received data and record facts about their node; the thread of the store leaves a
+//! copy of its status several times a second; a task takes samples for rates and checks the disk.
+//! The path of events never waits for the monitor.
 
 mod disk;
 mod metrics;
@@ -11,9 +11,10 @@ mod rates;
 
 pub(crate) use pages::pages;
 
-use crate::budget::Budget;
 use crate::clock::Correction;
-use crate::config::Config;
+use crate::ids::ConnId;
+use crate::settings::config::Config;
+use crate::store::budget::Budget;
 use crate::{lock, now};
 use disk::Disk;
 use miot_proto::status::{ClockStatus, ClusterStatus, Losses, NodeReport, NodeStatus, ServerStatus};
@@ -25,33 +26,34 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Between two samples for rates.
+/// Time between two samples for rates.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
-/// Samples between two looks at the disk.
-const DISK_EVERY: u32 = 5;
-/// A store that has not turned its loop for so long hangs: with a slow disk a commit takes seconds, not this.
-const HANGS_AFTER: Duration = Duration::from_secs(60);
+/// Number of samples between two checks of the disk.
+const CHECK_DISK_EVERY: u32 = 5;
+/// A store without a report for this time hangs: with a slow disk a commit takes seconds, but not
+/// this long.
+const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// The monitor, see the module.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     trace: PathBuf,
     started: (Instant, i64),
     memory: Arc<Budget>,
     memory_limit: u64,
-    nodes: Mutex<BTreeMap<String, Node>>,
-    store: Mutex<StoreFacts>,
+    nodes: Mutex<BTreeMap<String, NodeEntry>>,
+    store: Mutex<StoreStatus>,
     disk: Mutex<Disk>,
     rates: Mutex<Rates>,
-    /// Subscribers that are served.
+    /// Number of connected subscribers.
     pub(crate) subscribers: AtomicU64,
-    /// Subscribers that were cut off.
+    /// Number of subscribers that were cut off.
     pub(crate) subscribers_cut: AtomicU64,
-    /// Connections that were not served.
-    pub(crate) turned_away: AtomicU64,
+    /// Number of refused connections.
+    pub(crate) refused: AtomicU64,
 }
 
-/// What comes from one node.
+/// Received data of one node.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     events: AtomicU64,
@@ -60,13 +62,13 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// A message of so many bytes came.
+    /// Counts a message of `bytes` bytes.
     pub(crate) fn heard(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Relaxed);
         self.heard.store(now(), Relaxed);
     }
 
-    /// So many events came.
+    /// Counts received events.
     pub(crate) fn events(&self, events: usize) {
         self.events.fetch_add(events as u64, Relaxed);
     }
@@ -77,8 +79,8 @@ impl Traffic {
 }
 
 #[derive(Debug, Default)]
-struct Node {
-    conn: Option<u64>,
+struct NodeEntry {
+    conn: Option<ConnId>,
     since: i64,
     connects: u64,
     address: String,
@@ -89,37 +91,37 @@ struct Node {
     reported: Option<i64>,
 }
 
-/// What the store knows.
+/// Status of the store.
 #[derive(Clone, Debug)]
-pub(crate) struct StoreFacts {
-    /// When it said so.
+pub(crate) struct StoreStatus {
+    /// Time of the report.
     pub(crate) at: Instant,
-    /// Why the trace cannot be written.
+    /// Reason why the trace cannot be written.
     pub(crate) failure: Option<String>,
     /// See [`ServerStatus`].
     pub(crate) merge_lag_ns: i64,
-    /// Rows in the merge.
+    /// Number of rows in the merge.
     pub(crate) waiting: u64,
-    /// Events that are durable.
+    /// Number of durable events.
     pub(crate) events: u64,
-    /// By name.
-    pub(crate) nodes: BTreeMap<String, Standing>,
+    /// Nodes by name.
+    pub(crate) nodes: BTreeMap<String, MergeStatus>,
 }
 
-/// What the store knows of a node.
+/// Status of a node in the merge.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct MergeStatus {
     pub(crate) watermark: Option<i64>,
     pub(crate) holds_back: bool,
     pub(crate) losses: Losses,
 }
 
-/// All places of losses, so that those of which there are none are told as well.
-pub(crate) const PLACES: [&str; 7] =
+/// All places of losses, so that places without losses are shown too.
+pub(crate) const LOSS_PLACES: [&str; 7] =
     ["lane_full", "spool_full", "spool_damaged", "nested", "no_lane", "abi_violation", "filtered"];
 
 impl Monitor {
-    /// Of a server that starts now.
+    /// Creates the monitor of a server that starts now.
     pub(crate) fn new(config: &Config, memory: Arc<Budget>) -> Arc<Monitor> {
         let started = Instant::now();
         Arc::new(Monitor {
@@ -128,7 +130,7 @@ impl Monitor {
             memory,
             memory_limit: config.memory,
             nodes: Mutex::default(),
-            store: Mutex::new(StoreFacts {
+            store: Mutex::new(StoreStatus {
                 at: started,
                 failure: None,
                 merge_lag_ns: 0,
@@ -136,16 +138,16 @@ impl Monitor {
                 events: 0,
                 nodes: BTreeMap::new(),
             }),
-            disk: Mutex::new(Disk::look(&config.trace)),
+            disk: Mutex::new(Disk::measure(&config.trace)),
             rates: Mutex::default(),
             subscribers: AtomicU64::new(0),
             subscribers_cut: AtomicU64::new(0),
-            turned_away: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
         })
     }
 
-    /// A node's connection. What comes on it is to be counted in what is returned.
-    pub(crate) fn connected(&self, node: &str, conn: u64, address: SocketAddr) -> Arc<Traffic> {
+    /// Records the connection of a node. The session counts received data in the returned value.
+    pub(crate) fn connected(&self, node: &str, conn: ConnId, address: SocketAddr) -> Arc<Traffic> {
         let mut nodes = lock(&self.nodes);
         let entry = nodes.entry(node.to_owned()).or_default();
         entry.conn = Some(conn);
@@ -155,21 +157,21 @@ impl Monitor {
         Arc::clone(&entry.traffic)
     }
 
-    /// The connection is gone; perhaps another one has replaced it.
-    pub(crate) fn disconnected(&self, node: &str, conn: u64) {
-        self.of(node, |entry| {
+    /// Records the end of a connection, which another one may have replaced.
+    pub(crate) fn disconnected(&self, node: &str, conn: ConnId) {
+        self.update_node(node, |entry| {
             entry.conn.take_if(|current| *current == conn);
         });
     }
 
-    /// Names of all nodes that are known.
-    pub(crate) fn names(&self) -> BTreeSet<String> {
+    /// Names of all known nodes.
+    pub(crate) fn node_names(&self) -> BTreeSet<String> {
         let mut names: BTreeSet<String> = lock(&self.nodes).keys().cloned().collect();
         names.extend(lock(&self.store).nodes.keys().cloned());
         names
     }
 
-    /// What is applied to the node's times from now on.
+    /// Records the current correction of the node's times.
     pub(crate) fn clock(&self, node: &str, correction: &Correction) {
         let clock = ClockStatus {
             offset_ns: correction.piece.offset,
@@ -178,39 +180,39 @@ impl Monitor {
             estimated_error_ns: Some(correction.estimated_error),
             round_trip_ns: correction.round_trip,
         };
-        // Without an answer nothing is known but that nothing is.
-        self.of(node, |entry| entry.clock = (clock.uncertainty_ns < i64::MAX).then_some(clock));
+        // Without an answer, nothing is known about the clock.
+        self.update_node(node, |entry| entry.clock = (clock.uncertainty_ns < i64::MAX).then_some(clock));
     }
 
-    /// What the node says of itself.
-    pub(crate) fn reported(&self, node: &str, report: NodeReport) {
-        self.of(node, |entry| (entry.report, entry.reported) = (Some(report), Some(now())));
+    /// Records a status report of the node.
+    pub(crate) fn node_reported(&self, node: &str, report: NodeReport) {
+        self.update_node(node, |entry| (entry.report, entry.reported) = (Some(report), Some(now())));
     }
 
-    /// What the store knows now.
-    pub(crate) fn store(&self, facts: StoreFacts) {
-        *lock(&self.store) = facts;
+    /// Records the status of the store.
+    pub(crate) fn store_reported(&self, status: StoreStatus) {
+        *lock(&self.store) = status;
     }
 
-    fn of(&self, node: &str, change: impl FnOnce(&mut Node)) {
+    fn update_node(&self, node: &str, change: impl FnOnce(&mut NodeEntry)) {
         if let Some(entry) = lock(&self.nodes).get_mut(node) {
             change(entry);
         }
     }
 
-    /// Takes samples for ever.
+    /// Takes samples, forever.
     pub(crate) async fn run(self: Arc<Monitor>) {
         let mut ticks = tokio::time::interval(SAMPLE_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut looking: Option<tokio::task::JoinHandle<()>> = None;
-        for tick in (0..DISK_EVERY).cycle() {
+        let mut disk_check: Option<tokio::task::JoinHandle<()>> = None;
+        for tick in (0..CHECK_DISK_EVERY).cycle() {
             ticks.tick().await;
             self.sample();
-            // A file system that hangs holds up this and nothing else.
-            if tick == 0 && looking.as_ref().is_none_or(tokio::task::JoinHandle::is_finished) {
+            // A file system that hangs blocks only this task.
+            if tick == 0 && disk_check.as_ref().is_none_or(tokio::task::JoinHandle::is_finished) {
                 let monitor = Arc::clone(&self);
-                looking = Some(tokio::task::spawn_blocking(move || {
-                    let disk = Disk::look(&monitor.trace);
+                disk_check = Some(tokio::task::spawn_blocking(move || {
+                    let disk = Disk::measure(&monitor.trace);
                     *lock(&monitor.disk) = disk;
                 }));
             }
@@ -229,20 +231,21 @@ impl Monitor {
         lock(&self.rates).sample(at, [events, bytes]);
     }
 
-    /// True while the store's loop turns. That of connections is the one that answers.
-    pub(crate) fn turns(&self) -> bool {
-        lock(&self.store).at.elapsed() < HANGS_AFTER
+    /// True while the loop of the store runs. The loop of the connections answers this request
+    /// itself.
+    pub(crate) fn store_is_running(&self) -> bool {
+        lock(&self.store).at.elapsed() < HANG_TIMEOUT
     }
 
-    /// Why the server cannot do its work; `None` if it can.
+    /// Reason why the server cannot work; `None` if it can.
     pub(crate) fn failure(&self) -> Option<String> {
         let store = lock(&self.store);
-        let hangs = store.at.elapsed() >= HANGS_AFTER;
+        let hangs = store.at.elapsed() >= HANG_TIMEOUT;
         let hanging = || format!("the store has not moved for {} s", store.at.elapsed().as_secs());
         store.failure.clone().or_else(|| hangs.then(hanging))
     }
 
-    /// Everything that is known now, without orders.
+    /// Current status, without stored commands.
     pub(crate) fn status(&self) -> ClusterStatus {
         let (store, disk, time) = (lock(&self.store).clone(), *lock(&self.disk), now());
         let mut nodes: BTreeMap<String, NodeStatus> = BTreeMap::new();
@@ -254,16 +257,16 @@ impl Monitor {
             nodes.insert(name.clone(), status);
         }
         let mut losses = Losses::new();
-        for (name, standing) in store.nodes {
+        for (name, merge_status) in store.nodes {
             let new = || NodeStatus { node: name.clone(), ..NodeStatus::default() };
             let status = nodes.entry(name.clone()).or_insert_with(new);
-            for (place, count) in &standing.losses {
+            for (place, count) in &merge_status.losses {
                 *losses.entry(place.clone()).or_default() += count;
             }
-            status.losses = standing.losses;
-            status.watermark = standing.watermark;
-            status.holds_back = standing.holds_back && status.connected;
-            status.lag_ns = standing.watermark.map(|watermark| (time - watermark).max(0));
+            status.losses = merge_status.losses;
+            status.watermark = merge_status.watermark;
+            status.holds_back = merge_status.holds_back && status.connected;
+            status.lag_ns = merge_status.watermark.map(|watermark| (time - watermark).max(0));
         }
         let rates = lock(&self.rates);
         let ([events_per_second, bytes_per_second], rates_of) = (rates.per_second(), rates.window());
@@ -292,14 +295,14 @@ impl Monitor {
             connections,
             subscribers: self.subscribers.load(Relaxed),
             subscribers_cut: self.subscribers_cut.load(Relaxed),
-            turned_away: self.turned_away.load(Relaxed),
+            turned_away: self.refused.load(Relaxed),
             losses,
         };
         ClusterStatus { server, nodes: nodes.into_values().collect(), orders: Vec::new() }
     }
 }
 
-impl Node {
+impl NodeEntry {
     fn status(&self, name: &str) -> NodeStatus {
         let [events, bytes] = self.traffic.sample();
         let [events_per_second, bytes_per_second] = self.rates.per_second();
@@ -329,12 +332,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_does_not_move_hangs() {
+    fn store_without_reports_hangs() {
         let monitor = Monitor::new(&Config::default(), Budget::new(0));
-        assert!(monitor.turns() && monitor.failure().is_none());
-        let facts = lock(&monitor.store).clone();
-        monitor.store(StoreFacts { at: facts.at - HANGS_AFTER, ..facts });
-        assert!(!monitor.turns());
+        assert!(monitor.store_is_running() && monitor.failure().is_none());
+        let status = lock(&monitor.store).clone();
+        monitor.store_reported(StoreStatus { at: status.at - HANG_TIMEOUT, ..status });
+        assert!(!monitor.store_is_running());
         assert!(monitor.failure().unwrap().contains("has not moved for 60 s"));
     }
 }

@@ -1,7 +1,7 @@
-//! What the log-server answers over HTTP.
+//! HTTP pages of the log-server.
 
 use super::metrics;
-use crate::page;
+use crate::live::page;
 use crate::shared::Shared;
 use axum::Router;
 use axum::extract::State;
@@ -9,17 +9,19 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
-use miot_monitoring::{Pages, exposition};
+use miot_daemon::{Pages, exposition};
 use miot_proto::status::ClusterStatus;
 use std::sync::Arc;
 
-/// | path | for | answer |
+/// Routes:
+///
+/// | path | access | answer |
 /// |---|---|---|
-/// | `/healthz` | everybody here | 200 while the server's loops turn, 503 if one hangs |
-/// | `/readyz` | everybody here | 200 while the trace can be written and synced, 503 with the reason if not |
-/// | `/metrics` | everybody here | numbers for Prometheus |
+/// | `/healthz` | all | 200 while the loops of the server run, 503 if one hangs |
+/// | `/readyz` | all | 200 while the trace can be written and synced, 503 with the reason if not |
+/// | `/metrics` | all | metrics for Prometheus |
 /// | `/api/status` | readers | [`ClusterStatus`] as JSON |
-/// | `/`, and what the page asks for | readers | see [`page`] |
+/// | `/`, and the requests of the page | readers | see [`page`] |
 pub(crate) fn pages(shared: &Arc<Shared>) -> Pages {
     let open = Router::new()
         .route("/healthz", get(healthz))
@@ -32,7 +34,7 @@ pub(crate) fn pages(shared: &Arc<Shared>) -> Pages {
 }
 
 async fn healthz(State(shared): State<Arc<Shared>>) -> (StatusCode, &'static str) {
-    match shared.monitor.turns() {
+    match shared.monitor.store_is_running() {
         true => (StatusCode::OK, "ok\n"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "the store hangs\n"),
     }

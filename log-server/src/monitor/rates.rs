@@ -1,35 +1,35 @@
-//! How fast two counters grow, over the last seconds.
+//! Rates of two counters over the last seconds.
 
-use miot_proto::status::Window;
+use miot_proto::status::RateWindow;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// Samples kept: the rate is that of so many seconds less one.
+/// Number of samples. The rate covers one second less than this.
 const SAMPLES: usize = 6;
 
-/// A moment, by both clocks: the second in nanoseconds since 1970.
-pub(super) type Moment = (Instant, i64);
+/// A time by both clocks: the second value is in nanoseconds since 1970.
+pub(super) type Timestamp = (Instant, i64);
 
-/// See the module.
+/// The latest samples of two counters.
 #[derive(Debug, Default)]
-pub(super) struct Rates(VecDeque<(Moment, [u64; 2])>);
+pub(super) struct Rates(VecDeque<(Timestamp, [u64; 2])>);
 
 impl Rates {
-    /// Where the counters are.
-    pub(super) fn sample(&mut self, at: Moment, counters: [u64; 2]) {
+    /// Adds a sample of the counters.
+    pub(super) fn sample(&mut self, at: Timestamp, counters: [u64; 2]) {
         if self.0.len() == SAMPLES {
             self.0.pop_front();
         }
         self.0.push_back((at, counters));
     }
 
-    /// From when to when they are counted.
-    pub(super) fn window(&self) -> Option<Window> {
+    /// Time window of the rates.
+    pub(super) fn window(&self) -> Option<RateWindow> {
         let ((from, _), (to, _)) = (self.0.front()?, self.0.back()?);
-        Some(Window { from: from.1, to: to.1 })
+        Some(RateWindow { from: from.1, to: to.1 })
     }
 
-    /// Per second; 0 before there are two samples.
+    /// Rates per second; 0 before there are two samples.
     pub(super) fn per_second(&self) -> [f64; 2] {
         let (Some(((from, _), first)), Some(((to, _), last))) = (self.0.front(), self.0.back()) else {
             return [0.0; 2];
@@ -48,7 +48,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_was_long_ago_does_not_count() {
+    fn old_samples_do_not_count() {
         let (start, mut rates) = (Instant::now(), Rates::default());
         assert_eq!((rates.per_second(), rates.window()), ([0.0; 2], None));
         for second in 0..20 {
@@ -59,6 +59,6 @@ mod tests {
             }
         }
         assert_eq!(rates.per_second(), [0.0, 0.0]);
-        assert_eq!(rates.window(), Some(Window { from: 14, to: 19 }));
+        assert_eq!(rates.window(), Some(RateWindow { from: 14, to: 19 }));
     }
 }

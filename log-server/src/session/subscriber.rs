@@ -1,14 +1,15 @@
 //! The session of a remote reader.
 
-use super::{End, Ending, HELLO_WITHIN, LAST_WORD_WITHIN, last_word};
-use crate::budget::Budget;
+use super::{FINAL_MESSAGE_WITHIN, HELLO_WITHIN, SessionEnd, Shutdown, send_final_message};
 use crate::error::Refusal;
-use crate::frames::Frames;
-use crate::input::What;
-use crate::nodes::Pace;
-use crate::past;
+use crate::ids::ConnId;
+use crate::live::past::{self, PastError};
+use crate::live::tail::{RowFilter, Subscription, TailRequest};
+use crate::net::frames::Frames;
 use crate::shared::Shared;
-use crate::tail::{Filter, Subscription, Wish};
+use crate::store::budget::Budget;
+use crate::store::input::{InputKind, ReaderInput};
+use crate::store::watermarks::FlowControl;
 use bytes::Bytes;
 use miot_proto::wire::{Message, VERSION};
 use std::io;
@@ -19,111 +20,144 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
-/// Largest message of a subscriber.
-const MAX_WISH: usize = 128 << 10;
-/// Frames of the past that may wait to be sent, of some MiB at most.
+/// Maximum size of a message of a subscriber, bytes.
+const MAX_REQUEST: usize = 128 << 10;
+/// Maximum number of frames of earlier rows that wait to be sent; each has at most some MiB.
 const PAST_FRAMES: usize = 2;
-/// A subscriber to the past that takes nothing for so long is cut off.
+/// A subscriber that reads earlier rows and takes no byte for this time is cut off.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
+/// Serves a subscriber to the end of its connection.
 pub(super) async fn serve<R, W>(
     mut frames: Frames<R>,
     mut writer: W,
-    conn: u64,
+    conn: ConnId,
     shared: Arc<Shared>,
-    ending: Ending,
-) -> Result<(), End>
+    shutdown: Shutdown,
+) -> Result<(), SessionEnd>
 where
     R: AsyncRead + Unpin + Send + 'static,
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    // A server that stops does not wait for subscribers.
-    drop(ending);
+    // The server does not wait for subscribers when it stops.
+    drop(shutdown);
     writer.write_all(&Message::Welcome { version: VERSION, through: 0 }.frame()).await?;
     writer.flush().await?;
-    let budget = Budget::new(MAX_WISH);
-    let wish = match wish(&mut frames, &budget).await {
-        Ok(Some(wish)) => wish,
+    let budget = Budget::new(MAX_REQUEST);
+    let [filter, past_filter] = match read_filters(&mut frames, &budget).await {
+        Ok(Some(filters)) => filters,
         Ok(None) => return Ok(()),
         Err(end) => {
-            last_word(&mut writer, &end).await;
+            send_final_message(&mut writer, &end).await;
             return Err(end);
         }
     };
-    let filter = || Filter::new(wish.clone()).map_err(Refusal::Filter);
-    let (filter, past_filter) = match filter().and_then(|one| Ok((one, filter()?))) {
-        Ok(filters) => filters,
-        Err(refusal) => {
-            let end = refusal.into();
-            last_word(&mut writer, &end).await;
-            return Err(end);
-        }
-    };
-    let (queue, queued_frames) = mpsc::unbounded_channel();
+    let (live_frames, live) = mpsc::unbounded_channel();
     let queued = Arc::new(AtomicUsize::new(0));
-    let (cut, mut cut_off) = oneshot::channel();
-    let subscription = Subscription { filter, frames: queue, queued: Arc::clone(&queued), cut };
-    let past = match wish.since {
-        Some(since) => Some(past(&shared, conn, since, past_filter, subscription)),
+    let (cut, cut_off) = oneshot::channel();
+    let since = filter.since();
+    let subscription = Subscription { filter, frames: live_frames, queued: Arc::clone(&queued), cut };
+    let past = match since {
+        Some(since) => Some(read_past(&shared, conn, since, past_filter, subscription)),
         None => {
-            let _ = shared.store.send(shared.input(conn, What::Subscribe(subscription)));
+            let input = InputKind::Reader(ReaderInput::Subscribe(Box::new(subscription)));
+            let _ = shared.store.send(shared.input(conn, input));
             None
         }
     };
-    let cut = |reason| {
-        shared.monitor.subscribers_cut.fetch_add(1, Ordering::Relaxed);
-        Message::Cut { reason }
+    let source = FrameSource { past, live, is_past: false };
+    let end = send_rows(&mut frames, &mut writer, source, &queued, cut_off, &budget).await?;
+    let (partial, reason) = match end {
+        RowsEnd::Left => return Ok(()),
+        RowsEnd::Stopped => (Bytes::new(), "the log-server stops".into()),
+        RowsEnd::Cut { partial, reason } => {
+            shared.monitor.subscribers_cut.fetch_add(1, Ordering::Relaxed);
+            (partial, reason)
+        }
+        RowsEnd::Violation(refusal) => {
+            let end = refusal.into();
+            send_final_message(&mut writer, &end).await;
+            return Err(end);
+        }
     };
-    let mut rows = Rows { past, live: queued_frames, of_the_past: false };
+    finish(&mut writer, &partial, &Message::SubscriptionEnd { reason }).await
+}
+
+/// Reason why no more rows are sent.
+enum RowsEnd {
+    /// The subscriber closed the connection.
+    Left,
+    /// The server stops.
+    Stopped,
+    /// The subscriber is cut off. `partial`: the rest of a frame that was partly sent.
+    Cut { partial: Bytes, reason: String },
+    /// The subscriber violated the protocol.
+    Violation(Refusal),
+}
+
+/// Sends the frames of `source` until one side ends. `queued` is the size of the live frames that
+/// wait, bytes.
+async fn send_rows<R, W>(
+    frames: &mut Frames<R>,
+    writer: &mut W,
+    mut source: FrameSource,
+    queued: &AtomicUsize,
+    mut cut_off: oneshot::Receiver<String>,
+    budget: &Arc<Budget>,
+) -> Result<RowsEnd, SessionEnd>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
     let mut stalled = Instant::now() + STALLED_AFTER;
-    let (pace, mut may_be_cut) = (Pace::default(), true);
-    // The frame being sent, and how much of it has been: one half sent must be completed before anything
-    // else can be said.
+    let (flow, mut may_be_cut) = (FlowControl::default(), true);
+    // The current frame, and how much of it was sent: a partly sent frame must be completed before
+    // another message can be sent.
     let (mut frame, mut sent, mut flushed) = (Bytes::new(), 0, true);
     loop {
         tokio::select! {
             biased;
             reason = &mut cut_off, if may_be_cut => match reason {
-                Ok(reason) => return say(&mut writer, &frame[sent..], &cut(reason)).await,
-                // The server ends; what is queued is still sent.
+                Ok(reason) => return Ok(RowsEnd::Cut { partial: frame.slice(sent..), reason }),
+                // The server stops; queued frames are still sent.
                 Err(_) => may_be_cut = false,
             },
-            written = push(&mut writer, &frame[sent..]), if sent < frame.len() || !flushed => {
+            written = write_some(writer, &frame[sent..]), if sent < frame.len() || !flushed => {
                 let written = written?;
                 (sent, flushed) = (sent + written, written == 0);
                 stalled = Instant::now() + STALLED_AFTER;
-                if written > 0 && sent == frame.len() && !rows.of_the_past {
+                if written > 0 && sent == frame.len() && !source.is_past {
                     queued.fetch_sub(sent, Ordering::Relaxed);
                 }
             }
-            next = rows.next(), if sent == frame.len() && flushed => match next {
+            next = source.next(), if sent == frame.len() && flushed => match next {
                 Some(Ok(next)) => {
                     (frame, sent) = (next, 0);
                     stalled = Instant::now() + STALLED_AFTER;
                 }
-                Some(Err(reason)) => return say(&mut writer, &[], &cut(reason)).await,
-                None => break,
+                Some(Err(error)) => {
+                    return Ok(RowsEnd::Cut { partial: Bytes::new(), reason: error.to_string() });
+                }
+                None => return Ok(RowsEnd::Stopped),
             },
-            // Who does not read the past keeps others from reading it.
-            () = tokio::time::sleep_until(stalled), if sent < frame.len() && rows.of_the_past => {
-                let reason = format!("you have read nothing for {STALLED_AFTER:?}");
-                return say(&mut writer, &frame[sent..], &cut(reason)).await;
+            // A subscriber that does not read earlier rows keeps others from reading them.
+            () = tokio::time::sleep_until(stalled), if sent < frame.len() && source.is_past => {
+                let reason = format!("nothing was read for {STALLED_AFTER:?}");
+                return Ok(RowsEnd::Cut { partial: frame.slice(sent..), reason });
             }
-            message = frames.next(MAX_WISH, &budget, &pace) => match message? {
-                None => return Ok(()),
+            message = frames.next(MAX_REQUEST, budget, &flow) => match message? {
+                None => return Ok(RowsEnd::Left),
                 Some(_) => {
-                    let end = Refusal::Rule("a subscriber says nothing after its subscription").into();
-                    last_word(&mut writer, &end).await;
-                    return Err(end);
+                    let text = "a subscriber sent a message after its request";
+                    return Ok(RowsEnd::Violation(Refusal::Rule(text)));
                 }
             },
         }
     }
-    say(&mut writer, &[], &Message::Cut { reason: "the log-server stops".into() }).await
 }
 
-/// Sends some of what is left; 0 once nothing is left and all of it is on its way.
-async fn push<W: AsyncWrite + Unpin>(writer: &mut W, rest: &[u8]) -> io::Result<usize> {
+/// Sends a part of `rest`. Returns 0 once `rest` is empty and everything was flushed.
+async fn write_some<W: AsyncWrite + Unpin>(writer: &mut W, rest: &[u8]) -> io::Result<usize> {
     if !rest.is_empty() {
         return writer.write(rest).await;
     }
@@ -131,49 +165,50 @@ async fn push<W: AsyncWrite + Unpin>(writer: &mut W, rest: &[u8]) -> io::Result<
     Ok(0)
 }
 
-/// First what was, then what comes.
-struct Rows {
-    past: Option<mpsc::Receiver<Result<Bytes, String>>>,
+/// Frames of earlier rows, then of live rows.
+struct FrameSource {
+    past: Option<mpsc::Receiver<Result<Bytes, PastError>>>,
     live: mpsc::UnboundedReceiver<Bytes>,
-    /// The last frame was.
-    of_the_past: bool,
+    /// The last frame had earlier rows.
+    is_past: bool,
 }
 
-impl Rows {
-    /// The next frame, or why there is none. A call that is cancelled loses nothing.
-    async fn next(&mut self) -> Option<Result<Bytes, String>> {
+impl FrameSource {
+    /// Returns the next frame, or the reason why there is none. Cancelling a call loses no frame.
+    async fn next(&mut self) -> Option<Result<Bytes, PastError>> {
         if let Some(past) = &mut self.past {
             if let Some(frame) = past.recv().await {
-                self.of_the_past = true;
+                self.is_past = true;
                 return Some(frame);
             }
             self.past = None;
         }
-        self.of_the_past = false;
+        self.is_past = false;
         self.live.recv().await.map(Ok)
     }
 }
 
-/// Frames of what was; the subscription is joined to what comes when that has been read.
-fn past(
+/// Starts reading earlier rows. Once they were read, the subscription continues with live rows.
+fn read_past(
     shared: &Arc<Shared>,
-    conn: u64,
+    conn: ConnId,
     since: i64,
-    filter: Filter,
+    filter: RowFilter,
     subscription: Subscription,
-) -> mpsc::Receiver<Result<Bytes, String>> {
+) -> mpsc::Receiver<Result<Bytes, PastError>> {
     let (frames, past) = mpsc::channel(PAST_FRAMES);
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
-        let Ok(_turn) = Arc::clone(&shared.pasts).acquire_owned().await else { return };
+        let Ok(_permit) = Arc::clone(&shared.past_readers).acquire_owned().await else { return };
         if frames.is_closed() {
             return;
         }
         let reading = tokio::task::spawn_blocking(move || {
-            let ask = |join| shared.store.send(shared.input(conn, What::Join(join))).ok();
+            let ask =
+                |join| shared.store.send(shared.input(conn, InputKind::Reader(ReaderInput::Join(join)))).ok();
             let read = past::read(&shared.config.trace, since, filter, &frames, subscription, ask);
-            if let Err(reason) = read {
-                let _ = frames.blocking_send(Err(reason));
+            if let Err(error) = read {
+                let _ = frames.blocking_send(Err(error));
             }
         });
         let _ = reading.await;
@@ -181,29 +216,36 @@ fn past(
     past
 }
 
-/// Sends the rest of a frame and a last message to somebody who may not read.
-async fn say<W: AsyncWrite + Unpin>(writer: &mut W, rest: &[u8], message: &Message) -> Result<(), End> {
+/// Sends the rest of a frame and a final message to a peer that may not read.
+async fn finish<W: AsyncWrite + Unpin>(
+    writer: &mut W,
+    rest: &[u8],
+    message: &Message,
+) -> Result<(), SessionEnd> {
     let mut bytes = rest.to_vec();
-    message.put_frame(&mut bytes);
+    message.append_frame(&mut bytes);
     let sending = async {
         writer.write_all(&bytes).await?;
         writer.shutdown().await
     };
-    Ok(timeout(LAST_WORD_WITHIN, sending).await.map_err(io::Error::from)??)
+    Ok(timeout(FINAL_MESSAGE_WITHIN, sending).await.map_err(io::Error::from)??)
 }
 
-/// The subscriber's wish; `None` if it went without one.
-async fn wish<R: AsyncRead + Unpin>(
+/// Reads the request of the subscriber. Returns its filter twice: for live and for earlier rows.
+/// `None` if the peer closed the connection before it.
+async fn read_filters<R: AsyncRead + Unpin>(
     frames: &mut Frames<R>,
     budget: &Arc<Budget>,
-) -> Result<Option<Wish>, End> {
-    let pace = Pace::default();
-    let message = timeout(HELLO_WITHIN, frames.next(MAX_WISH, budget, &pace)).await;
+) -> Result<Option<[RowFilter; 2]>, SessionEnd> {
+    let flow = FlowControl::default();
+    let message = timeout(HELLO_WITHIN, frames.next(MAX_REQUEST, budget, &flow)).await;
     match message.map_err(|_| Refusal::Slow(HELLO_WITHIN))?? {
         None => Ok(None),
         Some((Message::Subscribe { layers, ops, paths, pids, nodes, since }, _)) => {
-            Ok(Some(Wish { layers, ops, paths, pids, nodes, since }))
+            let request = TailRequest { layers, ops, paths, pids, nodes, since };
+            let filter = || RowFilter::new(request.clone()).map_err(Refusal::Filter);
+            Ok(Some([filter()?, filter()?]))
         }
-        Some(_) => Err(Refusal::Rule("a subscriber first says what it wants").into()),
+        Some(_) => Err(Refusal::Rule("the first message of a subscriber was not a request").into()),
     }
 }

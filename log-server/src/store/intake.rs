@@ -1,250 +1,245 @@
-//! What the store does with each input: connections, definitions, rows into the merge.
+//! What the store does with each input.
 
-use super::{Conn, Ending, Store, Ticket};
+use super::Store;
+use super::input::{ConnectRequest, Connected, Input, InputKind, NodeInput, ReaderInput};
+use super::processes::Ending;
+use super::sessions::{SessionKey, Ticket};
+use crate::columns::side_tables;
 use crate::error::{Error, Refusal};
-use crate::history::remember;
-use crate::input::{Input, Open, Opened, What};
-use crate::past::Join;
-use crate::side;
-use miot_proto::wire::{Message, ProcessKey, ProcessLoss};
+use crate::ids::catalog::LimitReached;
+use crate::ids::{ConnId, NodeId, Seq, StreamId};
+use crate::live::past::JoinRequest;
+use miot_proto::wire::{Message, Process, Stream};
 use miot_trace_store::{Place, Table};
-use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::time::Instant;
 
-/// Sessions of a node whose acknowledgements are remembered.
-const SESSIONS: usize = 16;
-
 impl Store {
-    /// Takes one input. Not [`What::Finish`], which is for the loop.
-    pub(super) fn take(&mut self, input: Input) -> Result<(), Error> {
-        let Input { conn: number, charge, queued, what } = input;
+    /// Takes one input. Breaks at [`InputKind::Finish`].
+    pub(super) fn take(&mut self, input: Input) -> Result<ControlFlow<()>, Error> {
+        let Input { conn, charge, queued, kind } = input;
         drop(queued);
-        match what {
-            What::Open(open) => {
-                self.open(number, open);
-                return Ok(());
+        match kind {
+            InputKind::Connect(request) => self.connect(conn, request),
+            InputKind::Reader(input) => self.take_from_reader(input)?,
+            InputKind::Node(input) => {
+                // A missing connection was replaced: the node sends the input again on the new one.
+                let Some(connection) = self.sessions.connection(conn) else {
+                    return Ok(ControlFlow::Continue(()));
+                };
+                let session = connection.session;
+                self.watermarks.input_taken(session.node);
+                self.take_from_node(conn, session, input, |seq| Ticket::new(session, seq, charge))?;
             }
-            What::Subscribe(subscription) => {
-                // What the subscriber will not be sent must be found in the directory.
-                self.commit()?;
-                self.tail.subscribe(subscription);
-                return Ok(());
-            }
-            What::Join(Join { subscription, reply }) => {
-                self.commit()?;
-                let place = Place::end(&self.config.trace, self.sink.part());
-                let _ = match place {
-                    Ok(place) if !self.sink.is_failing() => {
+            InputKind::Finish => return Ok(ControlFlow::Break(())),
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn take_from_reader(&mut self, input: ReaderInput) -> Result<(), Error> {
+        // Rows that the subscriber does not receive must be in the directory.
+        self.commit()?;
+        match input {
+            ReaderInput::Subscribe(subscription) => self.tail.subscribe(*subscription),
+            ReaderInput::Join(JoinRequest { subscription, reply }) => {
+                let end = Place::end(&self.settings.config.trace, self.sink.part());
+                let _ = match end {
+                    Ok(end) if !self.sink.is_failing() => {
                         self.tail.subscribe(*subscription);
-                        reply.send(Ok(place))
+                        reply.send(Ok(end))
                     }
                     _ => reply.send(Err(subscription)),
                 };
-                return Ok(());
             }
-            _ => {}
-        }
-        // Without a connection it was replaced: what it still brings will be sent again on the new one.
-        let Some(conn) = self.conns.get_mut(&number) else { return Ok(()) };
-        let (node, session) = (conn.node, conn.session);
-        self.nodes.taken(node);
-        let ticket = |seq| (seq > 0).then_some(Ticket { session: (node, session), seq, _charge: charge });
-        match what {
-            What::Clock(pieces) => {
-                let before = self.corrections.entry(node).or_default();
-                pieces.iter().for_each(|piece| remember(before, *piece));
-                let rows = side::clocks(self.catalog.node_name(node), &pieces)?;
-                self.append(Table::Clocks, rows)?;
-                self.new_clocks = true;
-            }
-            What::Process(seq, process) => {
-                match self.catalog.define_process(node, &process) {
-                    Ok(new) => self.new_processes.extend(new),
-                    Err(full) => {
-                        self.refuse(number, &Refusal::Streams(full.what, full.limit).to_string());
-                        return Ok(());
-                    }
-                }
-                if let Some(id) = self.catalog.process_id(node, process.key) {
-                    if self.catalog.wants_handles(id) {
-                        self.returned.insert(id);
-                    }
-                    let endings = self.endings.get_mut(&id).into_iter().flatten();
-                    endings.for_each(|ending| ending.returned = true);
-                }
-                self.received(number, seq);
-                self.uncommitted.extend(ticket(seq));
-            }
-            What::Stream(seq, stream) => {
-                match self.catalog.define_stream(node, &stream) {
-                    Ok(Some((id, new))) => {
-                        self.new_threads.extend(new);
-                        conn.streams.insert(stream.number, id);
-                        self.merge.add_stream(id, self.catalog.next_of(id));
-                    }
-                    Ok(None) => self.refuse(number, "a stream of a process that is not known"),
-                    Err(full) => {
-                        self.refuse(number, &Refusal::Streams(full.what, full.limit).to_string());
-                        return Ok(());
-                    }
-                }
-                self.received(number, seq);
-                self.uncommitted.extend(ticket(seq));
-            }
-            What::Batch(seq, stream, after, columns) => {
-                self.nodes.heard(node, Instant::now());
-                let stream = conn.streams.get(&stream).copied().unwrap_or(0);
-                if let Some(latest) = columns.time.last() {
-                    reach(&mut self.reached, node, *latest);
-                }
-                if self.received(number, seq) && self.in_merge(number, stream) {
-                    self.merge.push(stream, after, columns, ticket(seq));
-                }
-            }
-            What::GivenUp(seq, stream, given_up) => {
-                self.nodes.heard(node, Instant::now());
-                let stream = conn.streams.get(&stream).copied().unwrap_or(0);
-                if self.received(number, seq) && self.in_merge(number, stream) {
-                    self.merge.give_up(stream, given_up, ticket(seq));
-                }
-            }
-            What::StreamEnd(seq, end) => {
-                let stream = conn.streams.remove(&end.stream).unwrap_or(0);
-                if self.received(number, seq) && self.in_merge(number, stream) {
-                    self.merge.end(stream, end, ticket(seq));
-                }
-            }
-            What::ProcessEnd(seq, key, time, lost) => {
-                if self.received(number, seq) {
-                    self.process_end(node, key, time, lost, ticket(seq));
-                }
-            }
-            What::Devices(seq, sample) => {
-                self.nodes.heard(node, Instant::now());
-                if self.received(number, seq) {
-                    let name = self.catalog.node_name(node).to_owned();
-                    // What is known already is as durable as everything before the next commit.
-                    self.uncommitted.extend(self.samples.put(name, sample, ticket(seq)));
-                }
-            }
-            What::Heartbeat(watermark) => {
-                reach(&mut self.reached, node, watermark);
-                self.nodes.heartbeat(node, watermark, Instant::now());
-            }
-            What::Aside => self.nodes.aside(node, Instant::now()),
-            What::Bye => self.nodes.parted(node),
-            What::Closed => self.close(number),
-            What::Open(_) | What::Subscribe(_) | What::Join(_) | What::Finish => {}
         }
         Ok(())
     }
 
-    fn open(&mut self, number: u64, open: Open) {
-        let Some(node) = self.catalog.node(&open.node) else {
-            let reason = "this trace holds as many nodes as it can; begin a new one".to_owned();
-            let _ = open.out.send(Message::Refused { reason, passing: false });
+    fn take_from_node(
+        &mut self,
+        conn: ConnId,
+        SessionKey { node, .. }: SessionKey,
+        input: NodeInput,
+        ticket: impl FnOnce(Seq) -> Option<Ticket>,
+    ) -> Result<(), Error> {
+        match input {
+            NodeInput::Clock(pieces) => {
+                self.clocks.add(node, &pieces);
+                let rows = side_tables::clocks(self.catalog.node_name(node), &pieces)?;
+                self.append(Table::Clocks, rows)?;
+            }
+            NodeInput::Process { seq, process } => {
+                if self.define_process(conn, node, &process) {
+                    self.sessions.received(conn, seq);
+                    self.uncommitted.extend(ticket(seq));
+                }
+            }
+            NodeInput::Stream { seq, stream } => {
+                if self.define_stream(conn, node, &stream) {
+                    self.sessions.received(conn, seq);
+                    self.uncommitted.extend(ticket(seq));
+                }
+            }
+            NodeInput::Batch { seq, number, after, columns } => {
+                self.watermarks.rows_received(node, Instant::now());
+                if let Some(latest) = columns.time.last() {
+                    self.clocks.advance(node, *latest);
+                }
+                if let Some(stream) = self.stream_of_message(conn, number, seq) {
+                    self.merge.push(stream, after, columns, ticket(seq));
+                }
+            }
+            NodeInput::GivenUp { seq, number, given_up } => {
+                self.watermarks.rows_received(node, Instant::now());
+                if let Some(stream) = self.stream_of_message(conn, number, seq) {
+                    self.merge.give_up(stream, given_up, ticket(seq));
+                }
+            }
+            NodeInput::StreamEnd { seq, end } => {
+                let stream = self.stream_of_message(conn, end.stream, seq);
+                if let Some(connection) = self.sessions.connection(conn) {
+                    connection.streams.remove(&end.stream);
+                }
+                if let Some(stream) = stream {
+                    self.merge.end(stream, end, ticket(seq));
+                }
+            }
+            NodeInput::ProcessEnd { seq, key, time, lost } => {
+                if self.sessions.received(conn, seq) {
+                    let ticket = ticket(seq);
+                    match self.catalog.process_id(node, key) {
+                        Some(process) => {
+                            let ending = Ending { time, lost, returned: false, ticket };
+                            self.processes.add_ending(process, ending);
+                        }
+                        None => self.uncommitted.extend(ticket),
+                    }
+                }
+            }
+            NodeInput::Devices { seq, sample } => {
+                self.watermarks.rows_received(node, Instant::now());
+                if self.sessions.received(conn, seq) {
+                    let name = self.catalog.node_name(node).to_owned();
+                    // A known sample is durable at the next commit at the latest.
+                    self.uncommitted.extend(self.samples.add(name, sample, ticket(seq)));
+                }
+            }
+            NodeInput::Heartbeat { watermark } => {
+                self.clocks.advance(node, watermark);
+                self.watermarks.heartbeat(node, watermark, Instant::now());
+            }
+            NodeInput::Aside => self.watermarks.exempt(node, Instant::now()),
+            NodeInput::Bye => self.watermarks.said_goodbye(node),
+            NodeInput::Closed => self.close(conn),
+        }
+        Ok(())
+    }
+
+    /// Connects a node, and answers its request.
+    fn connect(&mut self, conn: ConnId, request: ConnectRequest) {
+        let Some(node) = self.catalog.node(&request.node) else {
+            let reason = "this trace already has the maximum number of nodes; start a new trace".to_owned();
+            let _ = request.out.send(Message::Refused { reason, transient: false });
             return;
         };
         let now = Instant::now();
-        while self.nodes.len() <= node {
-            self.nodes.add(i64::MIN, now);
+        while self.watermarks.len() <= node.0 {
+            self.watermarks.add(i64::MIN, now);
         }
-        if let Some(old) = self.present.insert(node, number)
-            && let Some(old) = self.conns.remove(&old)
-        {
+        let session = SessionKey { node, session: request.session };
+        let (through, replaced) = self.sessions.connect(conn, session, request.out, request.acks);
+        if let Some(old) = replaced {
             let reason = format!(
                 "another log-client connected as node `{}`; if that was not a restart, give one of them another name",
-                open.node
+                request.node
             );
-            tracing::warn!(node = open.node, "a second connection of this node replaces the first");
-            let _ = old.out.send(Message::Refused { reason, passing: false });
-            if let Some(session) = self.sessions.get_mut(&(node, old.session)) {
-                session.out = None;
+            tracing::warn!(node = request.node, "a second connection of this node replaces the first");
+            let _ = old.out.send(Message::Refused { reason, transient: false });
+        }
+        self.watermarks.connected(node, request.flow, now, self.settings.config.silent_after);
+        let (corrections, reached) = self.clocks.of(node);
+        // Only a broken node has a time in the future; no new correction could apply before it.
+        let reached = reached.map(|reached| reached.min(crate::now()));
+        let _ = request.reply.send(Connected { through, corrections, reached });
+        tracing::info!(node = request.node, session = request.session, through = through.0, "node connected");
+    }
+
+    /// Defines a process. Returns false if the node was refused.
+    fn define_process(&mut self, conn: ConnId, node: NodeId, process: &Process) -> bool {
+        match self.catalog.define_process(node, process) {
+            Ok(new) => self.definitions.processes.extend(new),
+            Err(limit) => {
+                self.refuse_for_limit(conn, limit);
+                return false;
             }
         }
-        self.nodes.connected(node, open.pace, now, self.config.silent_after);
-        self.remember(node, open.session);
-        let session = self.sessions.entry((node, open.session)).or_default();
-        session.out = Some(open.acks);
-        let through = session.acks.through();
-        let corrections = self.corrections.get(&node).into_iter().flatten().copied().collect();
-        // A time in the future is a broken node's, and nothing can be applied before it is over.
-        let reached = self.reached.get(&node).map(|reached| (*reached).min(crate::now()));
-        let _ = open.reply.send(Opened { through, corrections, reached });
-        let conn = Conn { node, session: open.session, streams: HashMap::new(), out: open.out };
-        self.conns.insert(number, conn);
-        tracing::info!(node = open.node, session = open.session, through, "node connected");
-    }
-
-    /// Keeps the latest sessions of a node. What an earlier one still waits for is stored, but it will not
-    /// come back to hear of it.
-    fn remember(&mut self, node: usize, session: u64) {
-        let recent = self.recent.entry(node).or_default();
-        recent.retain(|known| *known != session);
-        recent.push_back(session);
-        if recent.len() > SESSIONS
-            && let Some(old) = recent.pop_front()
-        {
-            self.sessions.remove(&(node, old));
+        if let Some(id) = self.catalog.process_id(node, process.key) {
+            if self.catalog.wants_handles(id) {
+                self.processes.needs_handles(id);
+            }
+            self.processes.defined_again(id);
         }
-    }
-
-    /// Notes a message for acknowledgement; false if all it brings is durable.
-    fn received(&mut self, conn: u64, seq: u64) -> bool {
-        let session =
-            self.conns.get(&conn).and_then(|conn| self.sessions.get_mut(&(conn.node, conn.session)));
-        seq == 0 || session.is_none_or(|session| session.acks.received(seq))
-    }
-
-    /// Makes sure that the merge has the stream, and goes on where the stream is.
-    fn in_merge(&mut self, conn: u64, stream: u64) -> bool {
-        if !self.catalog.has_stream(stream) {
-            self.refuse(conn, "rows of a stream that ended long ago");
-            return false;
-        }
-        self.merge.add_stream(stream, self.catalog.next_of(stream));
         true
     }
 
-    fn refuse(&mut self, number: u64, reason: &str) {
-        if let Some(conn) = self.conns.get(&number) {
-            tracing::warn!(node = self.catalog.node_name(conn.node), reason, "a node is turned away");
-            let _ = conn.out.send(Message::Refused { reason: reason.to_owned(), passing: false });
-        }
-        self.close(number);
-    }
-
-    fn close(&mut self, number: u64) {
-        if let Some(conn) = self.conns.remove(&number) {
-            self.present.remove(&conn.node);
-            self.nodes.disconnected(conn.node, Instant::now());
-            if let Some(session) = self.sessions.get_mut(&(conn.node, conn.session)) {
-                session.out = None;
+    /// Defines a stream. Returns false if the node was refused.
+    fn define_stream(&mut self, conn: ConnId, node: NodeId, stream: &Stream) -> bool {
+        match self.catalog.define_stream(node, stream) {
+            Ok(Some((id, new))) => {
+                self.definitions.threads.extend(new);
+                if let Some(connection) = self.sessions.connection(conn) {
+                    connection.streams.insert(stream.number, id);
+                }
+                self.merge.add_stream(id, self.catalog.next_of(id));
+                true
             }
-            tracing::info!(node = self.catalog.node_name(conn.node), "node disconnected");
-        }
-    }
-
-    fn process_end(
-        &mut self,
-        node: usize,
-        key: ProcessKey,
-        time: i64,
-        lost: ProcessLoss,
-        ticket: Option<Ticket>,
-    ) {
-        match self.catalog.process_id(node, key) {
-            Some(process) => {
-                let ending = Ending { time, lost, returned: false, ticket };
-                self.endings.entry(process).or_default().push(ending);
-                self.settling.insert(process);
+            Ok(None) => {
+                self.refuse(conn, "a stream of an unknown process");
+                false
             }
-            None => self.uncommitted.extend(ticket),
+            Err(limit) => {
+                self.refuse_for_limit(conn, limit);
+                false
+            }
         }
     }
-}
 
-fn reach(reached: &mut HashMap<usize, i64>, node: usize, time: i64) {
-    let reached = reached.entry(node).or_insert(time);
-    *reached = time.max(*reached);
+    /// Records the arrival of a message of a stream, and adds the stream to the merge, where it
+    /// continues at its next attempt number. `None` if the message needs no handling: it is durable
+    /// already, or its stream is unknown and the node was refused.
+    fn stream_of_message(&mut self, conn: ConnId, number: u32, seq: Seq) -> Option<StreamId> {
+        let connection = self.sessions.connection(conn);
+        let stream = connection.and_then(|connection| connection.streams.get(&number).copied());
+        let stream = stream.unwrap_or(StreamId(0));
+        if !self.sessions.received(conn, seq) {
+            return None;
+        }
+        if !self.catalog.has_stream(stream) {
+            self.refuse(conn, "rows of a stream that ended long ago");
+            return None;
+        }
+        self.merge.add_stream(stream, self.catalog.next_of(stream));
+        Some(stream)
+    }
+
+    fn refuse_for_limit(&mut self, conn: ConnId, LimitReached { what, limit }: LimitReached) {
+        self.refuse(conn, &Refusal::Streams { what, limit }.to_string());
+    }
+
+    fn refuse(&mut self, conn: ConnId, reason: &str) {
+        if let Some(connection) = self.sessions.connection(conn) {
+            let node = self.catalog.node_name(connection.session.node);
+            tracing::warn!(node, reason, "node refused");
+            let _ = connection.out.send(Message::Refused { reason: reason.to_owned(), transient: false });
+        }
+        self.close(conn);
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        if let Some(connection) = self.sessions.disconnect(conn) {
+            let node = connection.session.node;
+            self.watermarks.disconnected(node, Instant::now());
+            tracing::info!(node = self.catalog.node_name(node), "node disconnected");
+        }
+    }
 }

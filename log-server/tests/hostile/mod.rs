@@ -1,17 +1,17 @@
-//! Sessions made up from a seed that break every rule there is, while an honest node delivers.
+//! Hostile sessions from a seed that break all rules, while an honest node delivers events.
 
 use crate::support::random::{Random, seed};
 use crate::support::{Node, Peer, Record, Server, columns, hello, now, open, process_key, read};
 use miot_proto::event::flag;
 use miot_proto::wire::{
-    Counters, Device, DeviceKind, FRAME_HEADER, Message, Process, ProcessKey, ProcessLoss, Role, Sample,
-    Stream, StreamEnd, StreamKey, frame_header_of,
+    Device, DeviceCounters, DeviceKind, DeviceSample, FRAME_HEADER, Message, Process, ProcessKey,
+    ProcessLoss, Role, Stream, StreamEnd, StreamKey, frame_header_of,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 
-/// Hostile sessions at a time, and how many each of them has, one after the other.
+/// Number of concurrent hostile sessions, and number of sessions of each attacker.
 const ATTACKERS: u64 = 6;
 const SESSIONS: u64 = 15;
 
@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// A process of the attacker's, or the honest node's.
+/// Key of a process of the attacker, or of the honest node.
 fn key(random: &mut Random) -> ProcessKey {
     match random.below(3) {
         0 => process_key(10),
@@ -51,7 +51,7 @@ fn batch(random: &mut Random) -> Vec<u8> {
     let (mut plain, mut packed) = (Vec::new(), Vec::new());
     columns(&rows).encode(&mut plain, &mut packed);
     match random.below(6) {
-        // It says that it becomes huge, and some of it does.
+        // The header announces a huge size, and part of it is sent.
         0 => [&(12u32 << 20).to_le_bytes()[..], &[0x1f, 0, 1, 0], &[0xff; 50_000]].concat(),
         1 => [&u32::MAX.to_le_bytes()[..], &packed[4..]].concat(),
         2 => {
@@ -110,14 +110,14 @@ fn message(random: &mut Random) -> Message {
             Message::GivenUp { seq, stream, after: random.number(), ranges, time: random.time() }
         }
         13 => {
-            let counters = Counters { reads: Some(random.number()), ..Counters::default() };
+            let counters = DeviceCounters { reads: Some(random.number()), ..DeviceCounters::default() };
             let device =
                 Device { kind: DeviceKind::Block, name: text(random), mount: text(random), counters };
             let devices = vec![device; random.below(3) as usize];
             let (boot, uptime, time) = (random.below(3).into(), random.number(), random.time());
             Message::Devices {
                 seq,
-                sample: Sample { boot, uptime, time, interval: random.number(), devices },
+                sample: DeviceSample { boot, uptime, time, interval: random.number(), devices },
             }
         }
         14 => Message::Report { status: random.of(&[&b"{}"[..], b"[]", b"{\"oldest\":[{},{}]}"]).to_vec() },
@@ -128,13 +128,13 @@ fn message(random: &mut Random) -> Message {
             1 => Message::Ack { through: random.number() },
             2 => hello(Role::Node, "honest", 1),
             3 => Message::Rows { arrow: vec![0; 100] },
-            4 => Message::Aside,
+            4 => Message::SuspendWatermark,
             _ => Message::Heartbeat { watermark: i64::MAX },
         },
     }
 }
 
-/// How a session may begin: with a process and a stream that are called like those of the honest node.
+/// A valid start of a session: a process and a stream with the keys of the honest node.
 fn valid(random: &mut Random) -> [Message; 3] {
     let text = Vec::new;
     let (key, started) = (process_key(10), random.time());
@@ -153,7 +153,7 @@ fn valid(random: &mut Random) -> [Message; 3] {
     ]
 }
 
-/// A frame, perhaps damaged.
+/// A frame that may be damaged.
 fn frame(random: &mut Random, message: &Message) -> Vec<u8> {
     let mut frame = message.frame();
     match random.below(12) {
@@ -161,14 +161,14 @@ fn frame(random: &mut Random, message: &Message) -> Vec<u8> {
             let at = random.below(frame.len() as u64) as usize;
             frame[at] ^= 1 << random.below(8);
         }
-        // Damaged before its checksum was made.
+        // Damaged before the checksum was computed.
         1 => {
             let at = FRAME_HEADER + random.below((frame.len() - FRAME_HEADER) as u64) as usize;
             frame[at] ^= 1 << random.below(8);
             let header = frame_header_of(&frame[FRAME_HEADER..]);
             frame[..FRAME_HEADER].copy_from_slice(&header);
         }
-        // Any length, and a header that fits it.
+        // Any length, with a matching checksum of the header.
         2 => {
             frame[..4].copy_from_slice(&(random.next() as u32).to_le_bytes());
             let sum = crc32c(&frame[..8]);
@@ -187,7 +187,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     })
 }
 
-/// One hostile connection. What becomes of it does not matter.
+/// Runs one hostile connection. Its outcome does not matter.
 async fn session(address: SocketAddr, mut random: Random) {
     let mut peer = Peer::connect(address).await;
     let kind = random.below(8);
@@ -209,7 +209,7 @@ async fn session(address: SocketAddr, mut random: Random) {
         }
     };
     if kind >= 4 {
-        valid(&mut random).iter().for_each(|message| message.put_frame(&mut bytes));
+        valid(&mut random).iter().for_each(|message| message.append_frame(&mut bytes));
     }
     if kind >= 2 {
         for _ in 0..random.below(40) {
@@ -217,7 +217,7 @@ async fn session(address: SocketAddr, mut random: Random) {
             bytes.extend(frame(&mut random, &message));
         }
     }
-    // The server may close at any time.
+    // The server may close the connection at any time.
     let _ = tokio::time::timeout(Duration::from_secs(5), peer.socket.write_all(&bytes)).await;
     while random.below(4) > 0 {
         if peer.poll(Duration::from_millis(random.below(60))).await.is_none() {
@@ -227,10 +227,10 @@ async fn session(address: SocketAddr, mut random: Random) {
 }
 
 #[tokio::test]
-async fn an_honest_node_does_not_notice_hostile_ones() {
+async fn hostile_peers_do_not_affect_an_honest_node() {
     let seed = seed();
     let server = Server::start_with(|config| {
-        // So long that the honest node is not taken for silent on a busy machine.
+        // Long enough that the honest node does not count as silent on a busy machine.
         config.silent_after = Duration::from_secs(10);
         config.seal_rows = 500;
     })
@@ -275,8 +275,8 @@ async fn an_honest_node_does_not_notice_hostile_ones() {
     let expected: Vec<_> = times.iter().zip(0..).map(|(time, seq)| (*time, seq)).collect();
     assert_eq!(found.iter().map(|r| (r.time, r.seq)).collect::<Vec<_>>(), expected);
     assert!(found.iter().all(|r| r.path.as_deref() == Some("/honest") && r.flags & flag::LATE == 0));
-    assert!(found.iter().all(|r| r.stream == found[0].stream), "a stream of its own");
-    assert!(rows.len() > times.len(), "others were heard");
+    assert!(found.iter().all(|r| r.stream == found[0].stream), "the honest node has one stream");
+    assert!(rows.len() > times.len(), "events of hostile peers are stored");
     let limit = now() + 60_000_000_000;
-    assert!(rows.iter().all(|r| r.time < limit), "nobody's events are in the far future");
+    assert!(rows.iter().all(|r| r.time < limit), "an event is in the far future");
 }

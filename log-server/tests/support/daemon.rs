@@ -1,4 +1,4 @@
-//! The program `log-server`.
+//! Starts the program `log-server`.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ pub fn log_server() -> Command {
     command
 }
 
-/// Starts it and waits until it is ready. Returns it and where it listens.
+/// Starts the log-server and waits until it is ready. Returns the process and its address.
 pub fn start(command: &mut Command, trace: &Path) -> (Child, SocketAddr) {
     command.args(["--listen", "127.0.0.1:0", "--trace"]).arg(trace).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

@@ -1,4 +1,4 @@
-//! A server in this process, and nodes and readers whose frames are made by hand.
+//! A server in this process, and hand-made frames of nodes and readers.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part")]
 
 pub mod daemon;
@@ -7,12 +7,12 @@ pub mod random;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
-use miot_log_server::{Config, Error, LogServer, Report};
+use miot_log_server::{Config, Error, LogServer, RunSummary};
 use miot_proto::batch::Columns;
-use miot_proto::event::{Event, Ext, Kind, NONE};
+use miot_proto::event::{Event, Ext, RecordKind, NONE};
 use miot_proto::op::{Op, posix};
 use miot_proto::status::ClusterStatus;
-use miot_proto::steer::{Reply, Request};
+use miot_proto::command::{OperatorReply, OperatorRequest};
 use miot_proto::wire::{
     self, FRAME_HEADER, GREETING, MAX_FRAME, Message, Process, ProcessKey, ProcessLoss, Role, Stream,
     StreamEnd, StreamKey, VERSION,
@@ -38,7 +38,7 @@ pub struct Server {
     pub config: Config,
     dir: Option<TempDir>,
     stop: oneshot::Sender<()>,
-    running: JoinHandle<Result<Report, Error>>,
+    running: JoinHandle<Result<RunSummary, Error>>,
 }
 
 impl Server {
@@ -69,7 +69,7 @@ impl Server {
         Server { address, http, trace: config.trace.clone(), config, dir, stop, running }
     }
 
-    /// What is answered over HTTP: status and body.
+    /// Sends an HTTP request. Returns status and body.
     pub async fn get(&self, path: &str) -> (u16, String) {
         let mut socket = TcpStream::connect(self.http.unwrap()).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -80,7 +80,7 @@ impl Server {
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
-    /// Waits until `/readyz` answers with this status. The reason it gives.
+    /// Waits until `/readyz` answers with this status. Returns the reason.
     pub async fn readiness(&self, expected: u16) -> String {
         let start = Instant::now();
         loop {
@@ -93,13 +93,13 @@ impl Server {
         }
     }
 
-    pub async fn stop(self) -> (Result<Report, Error>, Trace) {
+    pub async fn stop(self) -> (Result<RunSummary, Error>, Trace) {
         let _ = self.stop.send(());
         let result = tokio::time::timeout(WATCHDOG, self.running).await.unwrap().unwrap();
         (result, Trace { dir: self.trace, _keep: self.dir })
     }
 
-    /// Stops it, expects that to go well and the trace to be in order.
+    /// Stops the server. Asserts a clean stop and a sound trace.
     pub async fn finish(self) -> Trace {
         let (result, trace) = self.stop().await;
         result.unwrap();
@@ -107,16 +107,18 @@ impl Server {
         trace
     }
 
-    /// Ends it as a crash would: nothing more is committed or sealed. Starts another on the same trace.
+    /// Ends the server like a crash: no more commits, no sealing. Starts another server on the same
+    /// trace.
     pub async fn crash(self) -> Server {
         self.crash_with(&[]).await
     }
 
-    /// The same, with rows that the crashed server had made durable before anything else of their commit.
+    /// Like [`Server::crash`], with rows that the crashed server made durable before the rest of
+    /// their commit.
     pub async fn crash_with(self, rows: &[(Table, RecordBatch)]) -> Server {
         self.running.abort();
         let _ = self.running.await;
-        // The store's thread notices that its sessions are gone.
+        // The thread of the store ends when its sessions are gone.
         let mut writer = loop {
             match Writer::open(&self.trace, Options::default()) {
                 Ok((writer, _)) => break writer,
@@ -132,7 +134,7 @@ impl Server {
         }
         writer.commit().unwrap();
         drop(writer);
-        // The ledger follows when all rows of a commit are durable.
+        // The ledger is written after all rows of a commit are durable.
         ledger.into_iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
         let config = Config { listen: "127.0.0.1:0".into(), ..self.config };
         Server::start_in(self.dir, config).await
@@ -152,7 +154,7 @@ pub struct Trace {
 /// Place, count, first and last attempt number.
 pub type Loss = (String, u64, Option<(u64, u64)>);
 
-/// A row of a trace, as far as tests look.
+/// The columns of a row that tests check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     pub time: i64,
@@ -234,7 +236,7 @@ pub fn rows(batch: &RecordBatch) -> Vec<Row> {
         .collect()
 }
 
-/// What one record of a batch is.
+/// One record of a batch.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub attempt: u64,
@@ -247,7 +249,7 @@ pub struct Record {
     pub path1: String,
     pub path2: String,
     pub handle2: Option<u64>,
-    pub kind: Kind,
+    pub kind: RecordKind,
 }
 
 pub fn read(attempt: u64, time: i64, handle: u64) -> Record {
@@ -262,7 +264,7 @@ pub fn read(attempt: u64, time: i64, handle: u64) -> Record {
         path1: String::new(),
         path2: String::new(),
         handle2: None,
-        kind: Kind::Request,
+        kind: RecordKind::Request,
     }
 }
 
@@ -307,7 +309,7 @@ pub fn process_key(pid: u32) -> ProcessKey {
     ProcessKey { boot: 77, nonce: u64::from(pid) * 3, pid }
 }
 
-/// A process and its streams, as messages.
+/// Definitions and ends of a process and its streams.
 pub struct Definitions {
     key: ProcessKey,
 }
@@ -349,10 +351,10 @@ impl Definitions {
     }
 }
 
-/// A connection.
+/// A connection to the server.
 pub struct Peer {
     pub socket: TcpStream,
-    /// Bytes of the frames that were sent.
+    /// Size of the sent frames, bytes.
     pub sent: usize,
 }
 
@@ -367,7 +369,7 @@ impl Peer {
         self.socket.write_all(&frame).await.unwrap();
     }
 
-    /// The next message, `None` at the end of the connection.
+    /// Receives the next message; `None` at the end of the connection.
     pub async fn receive(&mut self) -> Option<Message> {
         let mut header = [0; FRAME_HEADER];
         tokio::time::timeout(WATCHDOG, self.socket.read_exact(&mut header)).await.unwrap().ok()?;
@@ -377,19 +379,19 @@ impl Peer {
         Some(Message::from_payload(&payload, crc).unwrap())
     }
 
-    /// The next message, if one begins within `wait`.
+    /// Receives the next message, if one begins within `wait`.
     pub async fn poll(&mut self, wait: Duration) -> Option<Message> {
-        // Only what is there counts: that a socket was readable may have been long ago.
+        // Readiness alone is not enough: it may be outdated.
         tokio::time::timeout(wait, self.socket.peek(&mut [0])).await.ok()?.ok()?;
         self.receive().await
     }
 
-    /// The reason of the refusal that must come, perhaps after other messages, and then the end.
+    /// Receives messages up to a refusal, and the end after it. Returns the reason.
     pub async fn refusal(&mut self) -> String {
         loop {
             match self.receive().await {
                 Some(Message::Refused { reason, .. }) => {
-                    assert_eq!(self.receive().await, None, "nothing comes after a refusal");
+                    assert_eq!(self.receive().await, None, "no message follows a refusal");
                     return reason;
                 }
                 Some(_) => {}
@@ -399,10 +401,10 @@ impl Peer {
     }
 }
 
-/// A log-client.
+/// A simulated log-client.
 pub struct Node {
     pub peer: Peer,
-    /// Its clock minus ours, nanoseconds.
+    /// Offset of its clock, nanoseconds.
     pub skew: i64,
     pub seq: u64,
     pub through: u64,
@@ -480,7 +482,7 @@ impl Node {
             match self.peer.receive().await {
                 Some(Message::Ack { through }) => self.acked = through,
                 Some(Message::Ping { sent }) => self.pong(sent).await,
-                other => panic!("expected an acknowledgement of {seq}, have {}, got {other:?}", self.acked),
+                other => panic!("expected an acknowledgment of {seq}, have {}, got {other:?}", self.acked),
             }
         }
     }
@@ -495,12 +497,12 @@ impl Node {
     }
 }
 
-/// A remote reader that has subscribed to what these filters let through.
+/// Connects a remote reader with these filters.
 pub async fn tail(server: &Server, ops: &[&str], paths: &[&str], nodes: &[&str]) -> Peer {
     tail_since(server, ops, paths, nodes, None).await
 }
 
-/// A remote reader of what was since then, and of what comes.
+/// Connects a remote reader of rows since a time, and of later rows.
 pub async fn tail_since(
     server: &Server,
     ops: &[&str],
@@ -512,7 +514,7 @@ pub async fn tail_since(
     peer.send(&hello(Role::Tail, "reader", 0)).await;
     assert!(matches!(peer.receive().await, Some(Message::Welcome { .. })));
     let texts = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect();
-    let wish = Message::Subscribe {
+    let request = Message::Subscribe {
         layers: vec![],
         ops: texts(ops),
         paths: texts(paths),
@@ -520,19 +522,19 @@ pub async fn tail_since(
         nodes: texts(nodes),
         since,
     };
-    peer.send(&wish).await;
+    peer.send(&request).await;
     peer
 }
 
-/// What the log-server says of itself and its nodes.
+/// Requests the status of the log-server and its nodes.
 pub async fn status(server: &Server) -> ClusterStatus {
     let mut peer = Peer::connect(server.address).await;
     peer.send(&hello(Role::Operator, "operator", 0)).await;
     assert!(matches!(peer.receive().await, Some(Message::Welcome { .. })));
-    peer.send(&Message::Ask { request: serde_json::to_vec(&Request::Status).unwrap() }).await;
-    let Some(Message::Answer { reply }) = peer.receive().await else { panic!("no answer") };
+    peer.send(&Message::Request { request: serde_json::to_vec(&OperatorRequest::Status).unwrap() }).await;
+    let Some(Message::Reply { reply }) = peer.receive().await else { panic!("no answer") };
     match serde_json::from_slice(&reply).unwrap() {
-        Reply::Status(status) => *status,
+        OperatorReply::Status(status) => *status,
         other => panic!("{other:?}"),
     }
 }

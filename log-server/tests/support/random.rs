@@ -1,4 +1,4 @@
-//! Numbers that look like chance.
+//! Pseudorandom numbers.
 
 /// xorshift64*.
 pub struct Random(u64);
@@ -20,12 +20,12 @@ impl Random {
     }
 }
 
-/// What `MIOT_SEED` says.
+/// The seed in `MIOT_SEED`, if it is set.
 pub fn given_seed() -> Option<u64> {
     std::env::var("MIOT_SEED").ok().map(|seed| seed.parse().expect("MIOT_SEED is a number"))
 }
 
-/// What `MIOT_SEED` says, or another one each time; it is printed.
+/// The seed in `MIOT_SEED`, or a different one each time. It is printed.
 pub fn seed() -> u64 {
     let seed = given_seed().unwrap_or_else(|| super::now() as u64);
     println!("MIOT_SEED={seed}");

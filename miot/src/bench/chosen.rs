@@ -115,6 +115,6 @@ impl Chosen {
             advance: self.advance,
             ..Run::new("", pattern)
         };
-        Ok(Suite::of(vec![run]))
+        Ok(Suite::with_runs(vec![run]))
     }
 }

@@ -3,9 +3,9 @@
 use super::{Arguments, measure, suite, target};
 use anyhow::Context as _;
 use clap::Args;
-use miot_workload::conduct::{Conductor, Repetition, within_t};
+use miot_workload::comm::{Ranks, join_launched};
+use miot_workload::coordinator::{Coordinator, Repetition, access_bandwidth};
 use miot_workload::mpi::Mpi;
-use miot_workload::world::{Ranks, launched};
 use miot_workload::{Suite, rank};
 use serde::Deserialize;
 use std::io::{Read as _, Write as _};
@@ -24,12 +24,12 @@ pub(crate) struct Sweep {
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mpi = Arc::new(Mpi::init()?);
-    let (place, ranks) = launched(&mpi)?;
+    let (place, ranks) = join_launched(&mpi)?;
     let processes = mpi.size()? as u64;
     let conducted = std::thread::scope(|scope| {
-        let conductor = ranks.map(|ranks| scope.spawn(move || conduct(arguments, ranks, processes)));
+        let coordinator = ranks.map(|ranks| scope.spawn(move || conduct(arguments, ranks, processes)));
         let served = rank::serve(place);
-        match conductor.map(std::thread::ScopedJoinHandle::join) {
+        match coordinator.map(std::thread::ScopedJoinHandle::join) {
             Some(Ok(conducted)) => conducted.map(|()| true),
             Some(Err(panic)) => std::panic::resume_unwind(panic),
             // Rank 0 says why.
@@ -43,10 +43,10 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 fn conduct(arguments: &Arguments, ranks: Ranks, processes: u64) -> anyhow::Result<()> {
     let suite = Suite { processes, ..suite(arguments)? };
     suite.check()?;
-    let mut conductor = Conductor::of_launched(&target(arguments)?, processes, ranks)?;
-    let _sweeper = Sweeper::of(conductor.directory())?;
-    measure(&mut conductor, &suite, arguments)?;
-    Ok(conductor.finish()?)
+    let mut coordinator = Coordinator::of_launched(&target(arguments)?, processes, ranks)?;
+    let _sweeper = Sweeper::of(coordinator.directory())?;
+    measure(&mut coordinator, &suite, arguments)?;
+    Ok(coordinator.finish()?)
 }
 
 /// A process that outlives this one if it is killed.
@@ -85,14 +85,16 @@ pub(crate) fn reached(launcher: &str, directory: &Path, suite: &Suite) -> anyhow
     let mut child = command.spawn().with_context(|| format!("cannot start {launcher}"))?;
     if let Some(mut input) = child.stdin.take() {
         input
-            .write_all(miot_workload::suite::text(suite)?.as_bytes())
+            .write_all(miot_workload::suite::to_toml(suite)?.as_bytes())
             .context("cannot hand over the suite")?;
     }
     let output = child.wait_with_output()?;
     anyhow::ensure!(output.status.success(), "the benchmark has failed: {launcher}: {}", output.status);
     let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let reached: Vec<f64> = lines
-        .map(|line| serde_json::from_slice::<Outcome>(line).map(|outcome| within_t(&outcome.repetitions)))
+        .map(|line| {
+            serde_json::from_slice::<Outcome>(line).map(|outcome| access_bandwidth(&outcome.repetitions))
+        })
         .collect::<Result<_, _>>()
         .context("the benchmark does not say what it found")?;
     anyhow::ensure!(reached.len() == suite.runs.len(), "the benchmark has left out some phases");

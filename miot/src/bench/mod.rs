@@ -6,13 +6,13 @@ mod plot;
 mod presets;
 mod print;
 
-use crate::output::Format;
 use anyhow::Context as _;
 use chosen::Chosen;
 use clap::Args;
-use miot_workload::conduct::{Conductor, Repetition};
+use miot_trace_events::Format;
+use miot_workload::comm::{RankLink, StopHandle};
+use miot_workload::coordinator::{Coordinator, Repetition};
 use miot_workload::suite::Interface;
-use miot_workload::world::{Place, Stopper};
 use miot_workload::{Suite, rank};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let suite = suite(arguments)?;
     if arguments.show {
-        write!(stdout(), "{}", miot_workload::suite::text(&suite)?)?;
+        write!(stdout(), "{}", miot_workload::suite::to_toml(&suite)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(run) = suite.runs.iter().find(|run| run.interface == Interface::MpiIo) {
@@ -90,9 +90,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             suite.processes
         );
     }
-    let mut conductor = conductor(&target(arguments)?, suite.processes)?;
-    measure(&mut conductor, &suite, arguments)?;
-    conductor.finish()?;
+    let mut coordinator = coordinator(&target(arguments)?, suite.processes)?;
+    measure(&mut coordinator, &suite, arguments)?;
+    coordinator.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -102,7 +102,7 @@ fn target(arguments: &Arguments) -> anyhow::Result<PathBuf> {
 }
 
 /// Makes all measurements of a suite, and prints what came of them.
-fn measure(conductor: &mut Conductor, suite: &Suite, arguments: &Arguments) -> anyhow::Result<()> {
+fn measure(coordinator: &mut Coordinator, suite: &Suite, arguments: &Arguments) -> anyhow::Result<()> {
     // Whether it can be written is known before anything is measured.
     let create =
         |path: &PathBuf| File::create(path).with_context(|| format!("cannot write {}", path.display()));
@@ -113,9 +113,9 @@ fn measure(conductor: &mut Conductor, suite: &Suite, arguments: &Arguments) -> a
     for run in &suite.runs {
         let quiet = !stderr().is_terminal();
         let mut number = 0;
-        let enlarged = arguments.enlarge.map(|most| conductor.enlarge(run, suite, most)).transpose()?;
+        let enlarged = arguments.enlarge.map(|most| coordinator.enlarge(run, suite, most)).transpose()?;
         let run = enlarged.as_ref().unwrap_or(run);
-        let outcome = conductor.measure(run, suite, |repetition: &Repetition| {
+        let outcome = coordinator.measure(run, suite, |repetition: &Repetition| {
             number += 1;
             if !quiet {
                 let bandwidth = repetition.bandwidth;
@@ -137,19 +137,19 @@ fn measure(conductor: &mut Conductor, suite: &Suite, arguments: &Arguments) -> a
 }
 
 /// Starts processes that make their files in a new directory in `target`, and stop at signals.
-pub(crate) fn conductor(target: &Path, processes: u64) -> anyhow::Result<Conductor> {
+pub(crate) fn coordinator(target: &Path, processes: u64) -> anyhow::Result<Coordinator> {
     let program = std::env::current_exe().context("cannot find the program that runs")?;
-    let conductor = Conductor::start(target, processes, |rank| {
+    let coordinator = Coordinator::start(target, processes, |rank| {
         let mut command = Command::new(&program);
         command.arg("bench-rank").arg(rank.to_string());
         command
     })?;
-    stop_at_signals(conductor.stopper()?)?;
-    Ok(conductor)
+    stop_at_signals(coordinator.stop_handle()?)?;
+    Ok(coordinator)
 }
 
 /// A signal that ends programs ends the processes of the benchmark, and what they have made is removed.
-fn stop_at_signals(stopper: Stopper) -> anyhow::Result<()> {
+fn stop_at_signals(stopper: StopHandle) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
@@ -180,9 +180,9 @@ fn suite(arguments: &Arguments) -> anyhow::Result<Suite> {
     Ok(suite)
 }
 
-/// A process that takes part; the conductor says what came of it.
+/// A process that takes part; the coordinator says what came of it.
 pub(crate) fn rank(arguments: &Rank) -> anyhow::Result<ExitCode> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
-    let served = rank::serve(Place::new(UnixStream::from(socket), arguments.rank));
+    let served = rank::serve(RankLink::new(UnixStream::from(socket), arguments.rank));
     Ok(if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,8 +1,7 @@
 //! Bandwidths of a suite, as SVG.
 
-use crate::report::page::PLAIN_STYLE;
-use crate::report::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, Scale, Text, WIDE, ticks};
-use miot_workload::conduct::Outcome;
+use miot_plot::{BOTTOM, FILE_STYLE, LEFT, LegendEntry, Plot, RIGHT, Scale, WIDE, XmlText, ticks};
+use miot_workload::coordinator::Outcome;
 
 const TOP: f64 = 6.0;
 /// Height of what belongs to a measurement: a line of text, and below it a bar.
@@ -14,11 +13,11 @@ pub(super) fn svg(outcomes: &[Outcome]) -> String {
     let height = TOP + ROW * outcomes.len() as f64 + BOTTOM;
     let mut plot = Plot::new("bandwidths", "Bandwidth of each measurement", (WIDE, height));
     plot.keys = vec![
-        Key::Area("read", "read"),
-        Key::Area("written", "written"),
-        Key::Area("both", "both"),
-        Key::Line("median", "95 % confidence interval of the mean"),
-        Key::Line("axis", "a repetition"),
+        LegendEntry::Area("read", "read"),
+        LegendEntry::Area("written", "written"),
+        LegendEntry::Area("both", "both"),
+        LegendEntry::Line("median", "95 % confidence interval of the mean"),
+        LegendEntry::Line("axis", "a repetition"),
     ];
     plot.axes = ("MiB/s".to_owned(), String::new());
     let said: Vec<String> = outcomes.iter().map(says).collect();
@@ -44,7 +43,7 @@ pub(super) fn svg(outcomes: &[Outcome]) -> String {
                 "<path class=\"axis\" d=\"M{at:.1} {:.1}V{:.1}\"><title>{}</title></path>",
                 high - 2.0,
                 low + 2.0,
-                Text(&format!("repetition {}: {:.1} MiB/s", number + 1, one.bandwidth))
+                XmlText(&format!("repetition {}: {:.1} MiB/s", number + 1, one.bandwidth))
             ));
         }
         let (from, to) = interval(outcome);
@@ -58,7 +57,7 @@ pub(super) fn svg(outcomes: &[Outcome]) -> String {
             ),
         );
     }
-    plot.svg(Some(PLAIN_STYLE))
+    plot.svg(Some(FILE_STYLE))
 }
 
 /// `strided: 812.4 MiB/s, ±2.1 %, 4 processes`.

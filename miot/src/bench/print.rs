@@ -1,8 +1,9 @@
 //! Results of `miot bench`.
 
 use crate::numbers::bytes;
-use crate::output::{Format, table};
-use miot_workload::conduct::{NEGLIGIBLE, Outcome};
+use miot_trace_events::Format;
+use miot_trace_events::text::table;
+use miot_workload::coordinator::{NEGLIGIBLE_BARRIER_SHARE, Outcome};
 use serde::Serialize;
 use std::io::Write;
 
@@ -93,7 +94,7 @@ impl Printer {
             format!("{:.1}..{:.1}", bandwidth.least, bandwidth.most),
         ]);
         let name = &outcome.run.name;
-        if outcome.barrier_share > NEGLIGIBLE {
+        if outcome.barrier_share > NEGLIGIBLE_BARRIER_SHARE {
             self.waited.push(format!("{name} ({:.1} %)", 100.0 * outcome.barrier_share));
         }
         if !outcome.is_precise {
@@ -126,5 +127,5 @@ impl Printer {
 }
 
 fn seconds(seconds: f64) -> String {
-    crate::output::duration((seconds * 1e9) as i64)
+    miot_trace_events::text::duration((seconds * 1e9) as i64)
 }

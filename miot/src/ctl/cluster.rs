@@ -2,15 +2,21 @@
 
 use super::Switch;
 use crate::numbers::bytes;
-use crate::output::{Format, Out, records, table};
+use crate::output::Out;
 use crate::recorded::Recorded;
 use crate::remote::{Tls, ask, operator, strange};
 use anyhow::bail;
 use clap::Args;
-use miot_log_client::config::recorded::when_full_name;
+use miot_log_client::config::recording::when_full_name;
+use miot_proto::command::{
+    Action, CommandOutcome, NodeCommand, OperatorReply, OperatorRequest, Scope, SettingsUpdate,
+    StandingCommand,
+};
 use miot_proto::status::{ClusterStatus, NodeStatus};
-use miot_proto::steer::{Action, Change, Errand, Order, Outcome, Reply, Request, Scope};
 use miot_proto::units::format_duration;
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::table;
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
@@ -51,7 +57,9 @@ impl Cluster {
 
     pub(super) fn status(&self, server: &str, format: Format) -> anyhow::Result<ExitCode> {
         let mut stream = operator(server, &self.tls, Duration::ZERO)?;
-        let Reply::Status(status) = ask(&mut *stream, &Request::Status)? else { return Err(strange()) };
+        let OperatorReply::Status(status) = ask(&mut *stream, &OperatorRequest::Status)? else {
+            return Err(strange());
+        };
         let mut out = Out::new(format == Format::Json);
         match format {
             Format::Text => text(&status, &mut out)?,
@@ -79,10 +87,14 @@ impl Cluster {
         };
         let nodes = self.node.clone().unwrap_or_else(|| "*".to_owned());
         let patience = patience.unwrap_or(PATIENCE);
-        let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
-        let request = Request::Steer { nodes: nodes.clone(), errand: Errand { scope, action }, patience_ms };
+        let timeout_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        let request = OperatorRequest::Steer {
+            nodes: nodes.clone(),
+            command: NodeCommand { scope, action },
+            timeout_ms,
+        };
         let mut stream = operator(server, &self.tls, patience)?;
-        let Reply::Steered { nodes: told, remembered } = ask(&mut *stream, &request)? else {
+        let OperatorReply::Steered { nodes: told, remembered } = ask(&mut *stream, &request)? else {
             return Err(strange());
         };
         let rows: Vec<Said> =
@@ -115,22 +127,22 @@ struct Said<'a> {
 }
 
 impl<'a> Said<'a> {
-    fn of(node: &'a str, outcome: &'a Outcome, remembered: bool) -> Said<'a> {
+    fn of(node: &'a str, outcome: &'a CommandOutcome, remembered: bool) -> Said<'a> {
         let (outcome, detail) = match outcome {
-            Outcome::Done(detail) => ("done", detail.as_str()),
-            Outcome::Failed(reason) => ("failed", reason.as_str()),
-            Outcome::Absent if remembered => ("absent", "not connected; it is told when it comes"),
-            Outcome::Absent => ("absent", "not connected"),
+            CommandOutcome::Done(detail) => ("done", detail.as_str()),
+            CommandOutcome::Failed(reason) => ("failed", reason.as_str()),
+            CommandOutcome::Absent if remembered => ("absent", "not connected; it is told when it comes"),
+            CommandOutcome::Absent => ("absent", "not connected"),
         };
         Said { node, outcome, detail }
     }
 }
 
 /// Options as a change.
-pub(super) fn change(recorded: Recorded, flight_recorder: Option<Switch>) -> Change {
+pub(super) fn change(recorded: Recorded, flight_recorder: Option<Switch>) -> SettingsUpdate {
     let Recorded { layers, ops, min_duration, sample, when_full, wait } = recorded;
     let nanoseconds = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-    Change {
+    SettingsUpdate {
         enabled: None,
         layers: layers.map(|layers| layers.to_string()),
         ops: ops.map(|ops| ops.to_string()),
@@ -228,7 +240,7 @@ fn text(status: &ClusterStatus, out: &mut impl Write) -> std::io::Result<()> {
         "RECORDS",
     ];
     table(out, heads.map(str::to_owned), status.nodes.iter().map(cells).collect())?;
-    for Order { nodes, scope, reset, change, .. } in &status.orders {
+    for StandingCommand { nodes, scope, reset, change, .. } in &status.orders {
         let whom = match scope {
             Scope::Job(job) => format!("job {job} on {nodes}"),
             _ => nodes.clone(),

@@ -2,16 +2,19 @@
 
 mod cluster;
 
-use crate::output::{Format, records};
 use crate::recorded::Recorded;
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use cluster::Cluster;
-use miot_log_client::config::recorded::{Change, Layers, Ops, Sample, in_short, when_full_name};
-use miot_log_client::{Config, Control, ControlError, Reader, Snapshots, View};
+use miot_log_client::config::recording::{
+    Layers, Ops, SampleRate, SettingsChange, settings_summary, when_full_name,
+};
+use miot_log_client::{Config, Control, ControlError, ControlView, ReaderStatus, SnapshotStatus};
+use miot_proto::command::{self, Action};
 use miot_proto::control::{DIR_ENV, Settings, WhenFull};
-use miot_proto::steer::{self, Action};
 use miot_proto::units::{format_bytes, format_duration, parse_duration};
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
 use serde::Serialize;
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
@@ -139,16 +142,16 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             "a log-client of this node reads its configuration again with `systemctl reload miot-log-client`, or SIGHUP; \
              through a log-server: add --server HOST:PORT"
         ),
-        Command::On => Change { enabled: Some(true), ..Change::default() },
-        Command::Off => Change { enabled: Some(false), ..Change::default() },
+        Command::On => SettingsChange { enabled: Some(true), ..SettingsChange::default() },
+        Command::Off => SettingsChange { enabled: Some(false), ..SettingsChange::default() },
         Command::Set(set) => {
             let Set { recorded, flight_recorder } = *set;
             let flight_recorder = flight_recorder.map(|switch| switch == Switch::On);
-            Change { flight_recorder, ..recorded.change() }
+            SettingsChange { flight_recorder, ..recorded.change() }
         }
     };
     anyhow::ensure!(
-        change != Change::default(),
+        change != SettingsChange::default(),
         "nothing to set: name what is to change, for example --ops=-posix.lseek; see miot ctl set --help"
     );
     let control = Control::of_node(&node.dir())?;
@@ -157,13 +160,14 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     control
         .check_reader()
         .context("the settings are changed and programs follow, but nobody reads their records")?;
-    println!("{}: {}", Node::name(Some(&control)), in_short(&settings));
+    println!("{}: {}", Node::name(Some(&control)), settings_summary(&settings));
     Ok(ExitCode::SUCCESS)
 }
 
 /// The same for the nodes of a log-server.
 fn through(server: &str, cluster: &Cluster, command: Command, format: Format) -> anyhow::Result<ExitCode> {
-    let switch = |on| Action::Set(steer::Change { enabled: Some(on), ..steer::Change::default() });
+    let switch =
+        |on| Action::Set(command::SettingsUpdate { enabled: Some(on), ..command::SettingsUpdate::default() });
     let (action, patience) = match command {
         Command::Status => return cluster.status(server, format),
         Command::On => (switch(true), None),
@@ -218,10 +222,10 @@ struct Status {
 /// What the page of a node says, and whether somebody is at work there.
 struct Seen {
     node: String,
-    check: Result<Reader, ControlError>,
+    check: Result<ReaderStatus, ControlError>,
     settings: Settings,
-    reader: Reader,
-    snapshots: Snapshots,
+    reader: ReaderStatus,
+    snapshots: SnapshotStatus,
     tsc_hz: u64,
 }
 
@@ -238,7 +242,7 @@ impl Seen {
             }),
             // Another user's, but to be looked at by everybody.
             Err(ControlError::NotOurs { .. }) => {
-                let mut view = View::of_node(dir)?;
+                let mut view = ControlView::of_node(dir)?;
                 Ok(Seen {
                     node: Node::name(None),
                     check: view.check_reader(),
@@ -305,7 +309,7 @@ fn text(status: &Status, settings: &Settings, out: &mut impl Write) -> std::io::
         ("layers", status.layers.clone()),
         ("operations", status.ops.clone()),
         ("minimum duration", format_duration(Duration::from_nanos(settings.min_duration_ns))),
-        ("sample", Sample { shift: settings.sample_shift }.to_string()),
+        ("sample", SampleRate { shift: settings.sample_shift }.to_string()),
         (
             "when full",
             match settings.when_full {

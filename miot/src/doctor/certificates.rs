@@ -4,15 +4,15 @@
 use super::report::Report;
 use jiff::Timestamp;
 use miot_log_client::Config;
-use miot_security::certificate::Age;
-use miot_security::files::certificates_of;
-use miot_security::{Certificate, Client, Files, Role, is_loopback};
+use miot_tls::certificate::Age;
+use miot_tls::files::certificates_of;
+use miot_tls::{Certificate, Files, Role, TlsClient, is_loopback};
 use std::path::Path;
 
 const AREA: &str = "certificates";
 
 /// Returns what a connection needs, if it can be used.
-pub(super) fn examine(config: &Config, report: &mut Report) -> Option<Client> {
+pub(super) fn examine(config: &Config, report: &mut Report) -> Option<TlsClient> {
     let (certificate, key) = (config.tls_certificate.as_deref(), config.tls_key.as_deref());
     let files = match Files::new(certificate, key, config.tls_authority.as_deref()) {
         Ok(Some(files)) => files,
@@ -24,10 +24,8 @@ pub(super) fn examine(config: &Config, report: &mut Report) -> Option<Client> {
                 let found = format!(
                     "none: nothing that is sent to {host} is encrypted, and nobody proves who they are"
                 );
-                let mend = format!(
-                    "miot pki init pki && miot pki node pki {} (docs/guide/security.md)",
-                    config.node
-                );
+                let mend =
+                    format!("miot pki init pki && miot pki node pki {} (docs/guide/security.md)", config.node);
                 report.warning(AREA, "files", found, mend);
             }
             return None;
@@ -43,7 +41,7 @@ pub(super) fn examine(config: &Config, report: &mut Report) -> Option<Client> {
         }
     };
     let renew = format!("miot pki node PKI {} (docs/guide/security.md)", config.node);
-    let client = match Client::load(files, Role::Node) {
+    let client = match TlsClient::load(files, Role::Node) {
         Ok(client) => client,
         Err(error) => {
             report.problem(AREA, "files", error.to_string(), renew);

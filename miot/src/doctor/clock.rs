@@ -1,7 +1,7 @@
 //! Clocks: what a request reads, and what the machine's time is worth.
 
 use super::report::Report;
-use crate::output::duration;
+use miot_trace_events::text::duration;
 
 const AREA: &str = "clock";
 /// Beyond this, certificates and the times of other logs are in doubt. The trace itself is corrected.

@@ -5,7 +5,7 @@ use crate::chain;
 use crate::remote::{Stream, receive, say};
 use miot_log_client::Config;
 use miot_proto::wire::{GREETING, Message, Role, VERSION};
-use miot_security::Client;
+use miot_tls::TlsClient;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, SystemTime};
 
@@ -41,7 +41,7 @@ pub(super) fn compare(config: &mut Config, running: String, is_asked_for: bool, 
 }
 
 /// Returns offset of this machine's clock and the shortest round trip, nanoseconds.
-pub(super) fn examine(config: &Config, tls: Option<&Client>, report: &mut Report) -> Option<(i64, i64)> {
+pub(super) fn examine(config: &Config, tls: Option<&TlsClient>, report: &mut Report) -> Option<(i64, i64)> {
     let server = config.server.as_str();
     let (host, port) = server.rsplit_once(':').unwrap_or((server, ""));
     let addresses: Vec<_> = match server.to_socket_addrs() {

@@ -85,7 +85,7 @@ pub(super) fn folder(check: &'static str, dir: &Path, user: Option<&str>, wanted
 fn writable(dir: &Path, user: Option<&str>) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     let is_root = rustix::process::geteuid().is_root();
-    match user.map(miot_security::User::find) {
+    match user.map(miot_daemon::User::find) {
         Some(Ok(user)) if is_root && user.uid() != 0 => dir.metadata().is_ok_and(|metadata| {
             let mode = metadata.mode();
             match (metadata.uid() == user.uid(), metadata.gid() == user.gid()) {

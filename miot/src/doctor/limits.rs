@@ -1,7 +1,7 @@
 //! What the system allows: to the log-client if it is at work, else to who asks.
 
 use super::report::Report;
-use miot_log_client::{Config, View};
+use miot_log_client::{Config, ControlView};
 use miot_proto::units::format_bytes;
 use std::fs::read_to_string;
 use std::path::Path;
@@ -11,7 +11,8 @@ const AREA: &str = "limits";
 const OWN_FILES: u64 = 64;
 
 pub(super) fn examine(config: &Config, report: &mut Report) {
-    let reader = View::of_node(&config.dir).ok().map(|view| view.reader()).filter(|reader| !reader.closed);
+    let reader =
+        ControlView::of_node(&config.dir).ok().map(|view| view.reader()).filter(|reader| !reader.closed);
     let pid = reader.map(|reader| reader.pid.to_string()).filter(|pid| Path::new("/proc").join(pid).exists());
     files(config, pid.as_deref(), report);
     file_size(config, report);

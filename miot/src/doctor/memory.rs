@@ -2,7 +2,7 @@
 
 use super::disk::{Room, room};
 use super::report::Report;
-use miot_log_client::{Config, ControlError, IN_MEMORY, View};
+use miot_log_client::{Config, ControlError, ControlView, IN_MEMORY};
 use miot_proto::units::format_bytes;
 use rustix::fs::{Access, statfs};
 use std::os::unix::fs::MetadataExt as _;
@@ -111,7 +111,7 @@ fn open(config: &Config, report: &mut Report) {
 fn served(config: &Config, report: &mut Report) -> Option<String> {
     let dir = config.dir.as_path();
     let start = "systemctl start miot-log-client, or: log-client &";
-    match View::of_node(dir) {
+    match ControlView::of_node(dir) {
         Ok(mut view) => match view.check_reader() {
             Ok(reader) if view.settings().enabled => {
                 report.ok(AREA, "log-client", format!("at work (process {}), recording is on", reader.pid));

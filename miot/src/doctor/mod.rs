@@ -11,12 +11,13 @@ mod report;
 mod server;
 mod versions;
 
-use crate::output::{Format, records};
 use anyhow::Context as _;
 use clap::Args;
 use miot_log_client::Config;
 use miot_log_client::config::DEFAULT_FILE;
 use miot_proto::control::DIR_ENV;
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
 use report::{Report, Verdict};
 use std::io::{Write as _, stdout};
 use std::path::PathBuf;

@@ -5,7 +5,7 @@ use super::disk::folder;
 use super::report::Report;
 use miot_log_server::Config;
 use miot_log_server::config::DEFAULT_FILE;
-use miot_security::{Files, Server};
+use miot_tls::{Files, TlsServer};
 use std::path::Path;
 
 /// Bytes that a trace directory should have room for: a part that is being written, and one that is being sealed.
@@ -34,7 +34,9 @@ fn certificates(config: &Config, report: &mut Report) {
     const AREA: &str = "certificates";
     let (certificate, key) = (config.tls_certificate.as_deref(), config.tls_key.as_deref());
     let renew = "miot pki server PKI NAME (docs/guide/security.md)".to_owned();
-    match Files::new(certificate, key, config.tls_authority.as_deref()).map(|files| files.map(Server::load)) {
+    match Files::new(certificate, key, config.tls_authority.as_deref())
+        .map(|files| files.map(TlsServer::load))
+    {
         Ok(None) => {}
         Ok(Some(Ok(server))) => {
             let own = server.own();

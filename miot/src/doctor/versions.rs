@@ -1,7 +1,7 @@
 //! That what is installed, and what runs, is of one version.
 
 use super::report::Report;
-use miot_log_client::{Config, View};
+use miot_log_client::{Config, ControlView};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -49,7 +49,7 @@ fn compare(check: &'static str, path: &Path, report: &mut Report) {
 
 /// A daemon that was not restarted after an upgrade runs a file that is gone.
 fn running(config: &Config, report: &mut Report) {
-    let Some(reader) = View::of_node(&config.dir).ok().map(|view| view.reader()) else { return };
+    let Some(reader) = ControlView::of_node(&config.dir).ok().map(|view| view.reader()) else { return };
     let Ok(exe) = std::fs::read_link(format!("/proc/{}/exe", reader.pid)) else { return };
     if exe.to_string_lossy().ends_with(" (deleted)") {
         let found =

@@ -5,9 +5,9 @@ use crate::bench::launched;
 use anyhow::Context as _;
 use miot_trace_analysis::model::estimate::{Bandwidth, Ior};
 use miot_trace_analysis::model::{Direction, Loop, Mode, Model, Operation, Phase, Pieces, Space};
-use miot_workload::conduct::within_t;
+use miot_workload::coordinator::access_bandwidth;
 use miot_workload::suite::{Cache, Interface, Operation as Kind, Sync, Verify};
-use miot_workload::{Level, Part, Pattern, Run, Suite};
+use miot_workload::{LoopLevel, Pattern, RequestPart, Run, Suite};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::path::Path;
@@ -114,17 +114,17 @@ fn viewed(phase: &Phase, operation: &Operation, file_per_process: bool) -> Optio
         return None;
     }
     let (requests, starts) = requests(phase, operation, file_per_process)?;
-    let part = |pieces: &Pieces| -> Option<Part> {
+    let part = |pieces: &Pieces| -> Option<RequestPart> {
         let begin = |place| pieces.begins_of(place).map(|it| u64::try_from(it).ok()).collect();
         let starts = (0..starts.len() as u64).map(begin).collect::<Option<_>>()?;
-        Some(Part { block: pieces.bytes, loops: levels(&pieces.loops)?, starts })
+        Some(RequestPart { block: pieces.bytes, loops: levels(&pieces.loops)?, starts })
     };
     let parts = operation.pieces.iter().map(part).collect::<Option<_>>()?;
     Some(Pattern::Viewed { requests, starts, parts })
 }
 
-fn levels(loops: &[Loop]) -> Option<Vec<Level>> {
-    let level = |it: &Loop| Some(Level { count: it.count, stride: u64::try_from(it.stride).ok()? });
+fn levels(loops: &[Loop]) -> Option<Vec<LoopLevel>> {
+    let level = |it: &Loop| Some(LoopLevel { count: it.count, stride: u64::try_from(it.stride).ok()? });
     loops.iter().map(level).collect()
 }
 
@@ -133,7 +133,7 @@ fn requests(
     phase: &Phase,
     operation: &Operation,
     file_per_process: bool,
-) -> Option<(Vec<Level>, Vec<Vec<u64>>)> {
+) -> Option<(Vec<LoopLevel>, Vec<Vec<u64>>)> {
     let is_known = operation.mode != Mode::Unknown
         && operation.sizes.is_none()
         && operation.repetitions_between.is_none();
@@ -175,7 +175,7 @@ pub(super) fn measure(
         let suite = Suite {
             processes,
             repetitions: options.repetitions,
-            ..Suite::of(runs.iter().map(|(.., run)| run.clone()).collect())
+            ..Suite::with_runs(runs.iter().map(|(.., run)| run.clone()).collect())
         };
         suite.check()?;
         let reached = match options.launcher {
@@ -199,19 +199,19 @@ pub(super) fn measure(
 fn alone(directory: &Path, suite: &Suite, configuration: &str) -> anyhow::Result<Vec<f64>> {
     let directory =
         directory.canonicalize().with_context(|| format!("cannot use {}", directory.display()))?;
-    let mut conductor = bench::conductor(&directory, suite.processes)?;
+    let mut coordinator = bench::coordinator(&directory, suite.processes)?;
     let mut reached = Vec::new();
     for run in &suite.runs {
         if stderr().is_terminal() {
             let _ = write!(stderr(), "\r\x1b[K{configuration}: {}", run.name);
         }
-        let outcome = conductor.measure(run, suite, |_| ());
+        let outcome = coordinator.measure(run, suite, |_| ());
         if stderr().is_terminal() {
             let _ = write!(stderr(), "\r\x1b[K");
         }
         let outcome = outcome.with_context(|| run.name.clone())?;
-        reached.push(within_t(&outcome.repetitions));
+        reached.push(access_bandwidth(&outcome.repetitions));
     }
-    conductor.finish()?;
+    coordinator.finish()?;
     Ok(reached)
 }

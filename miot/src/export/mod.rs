@@ -5,13 +5,13 @@ mod target;
 
 use crate::cat::{of_jobs, tell_missed};
 use crate::filter::Filter;
-use crate::output::{self, COLUMNS, Column, Printer};
 use crate::source::Source;
-use anyhow::Context as _;
 use arrow_array::RecordBatch;
 use clap::{Args, ValueEnum};
 use miot_trace_analysis::Missing;
+use miot_trace_events::{Column, Format};
 use miot_trace_exchange::ctf::Ctf;
+use miot_trace_exchange::lines::{self, Lines};
 use miot_trace_exchange::miller::{Export, Left};
 use miot_trace_exchange::perfetto::Perfetto;
 use miot_trace_store::{Manifest, Reader, Table};
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     dir: PathBuf,
     /// What to write
     #[arg(long, value_enum)]
-    format: Format,
+    format: ExportFormat,
     /// Where to write it, something that is not there yet; `-`: to standard output
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ExportFormat {
     /// Comma-separated values with a header line, as `miot cat --format csv` prints them.
     Csv,
     /// A JSON object per line, as `miot cat --format json` prints them.
@@ -61,7 +61,7 @@ enum Format {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let columns = columns(arguments)?;
-    let mut target = Target::new(&arguments.output, arguments.format == Format::Ctf)?;
+    let mut target = Target::new(&arguments.output, arguments.format == ExportFormat::Ctf)?;
     let mut matcher = arguments.filter.matcher()?;
     let Filter { since, until, .. } = arguments.filter;
     let source = Source { dir: arguments.dir.clone(), since, until };
@@ -73,11 +73,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let losses = reader.batches(Table::Losses).collect::<Result<Vec<_>, _>>()?;
     let lost = Missing::of(&losses).lost;
     match arguments.format {
-        Format::Ctf => ctf(rows, &losses, &arguments.dir, target.directory()?)?,
-        Format::Perfetto => perfetto(rows, &reader, &arguments.dir, target.file()?)?,
-        Format::Miller => miller(rows, &reader, lost, arguments, target.file()?)?,
-        Format::Csv => lines(rows, output::Format::Csv, columns, &mut target)?,
-        Format::Jsonl => lines(rows, output::Format::Json, columns, &mut target)?,
+        ExportFormat::Ctf => ctf(rows, &losses, &arguments.dir, target.directory()?)?,
+        ExportFormat::Perfetto => perfetto(rows, &reader, &arguments.dir, target.file()?)?,
+        ExportFormat::Miller => miller(rows, &reader, lost, arguments, target.file()?)?,
+        ExportFormat::Csv => lines(rows, Format::Csv, columns, target.file()?)?,
+        ExportFormat::Jsonl => lines(rows, Format::Json, columns, target.file()?)?,
     }
     target.finish()?;
     if lost > 0 {
@@ -89,21 +89,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The chosen columns.
+/// The chosen columns; empty for all.
 fn columns(arguments: &Arguments) -> anyhow::Result<Vec<&'static Column>> {
-    if arguments.columns.is_empty() {
-        return Ok(COLUMNS.iter().collect());
-    }
     anyhow::ensure!(
-        matches!(arguments.format, Format::Csv | Format::Jsonl),
+        arguments.columns.is_empty() || matches!(arguments.format, ExportFormat::Csv | ExportFormat::Jsonl),
         "--columns: only csv and jsonl have columns to choose from"
     );
-    let named = |name: &String| {
-        COLUMNS.iter().find(|column| column.name == name).with_context(|| {
-            let all: Vec<_> = COLUMNS.iter().map(|column| column.name).collect();
-            format!("--columns {name}: no such column; there are {}", all.join(", "))
-        })
-    };
+    let named =
+        |name: &String| lines::column(name).map_err(|error| anyhow::anyhow!("--columns {name}: {error}"));
     arguments.columns.iter().map(named).collect()
 }
 
@@ -171,15 +164,13 @@ fn miller(
 
 fn lines(
     rows: impl Iterator<Item = anyhow::Result<RecordBatch>>,
-    format: output::Format,
+    format: Format,
     columns: Vec<&'static Column>,
-    target: &mut Target,
+    to: impl Write,
 ) -> anyhow::Result<()> {
-    let mut printer = Printer::new(target.file()?, format, None).with_columns(columns);
-    printer.header()?;
-    let all = Filter::default().matcher()?;
+    let mut lines = Lines::new(to, format, columns)?;
     for batch in rows {
-        printer.print(&batch?, &all, u64::MAX)?;
+        lines.add(&batch?)?;
     }
-    printer.flush()
+    Ok(lines.finish()?)
 }

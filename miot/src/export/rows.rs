@@ -1,9 +1,9 @@
 //! The events that are exported, with names, as they are read.
 
 use crate::filter::Matcher;
-use crate::output::Columns;
 use crate::source::Source;
 use arrow_array::{BooleanArray, RecordBatch};
+use miot_trace_events::row;
 use miot_trace_store::rows::Joiner;
 use miot_trace_store::{Reader, Select};
 
@@ -20,8 +20,8 @@ pub(crate) fn rows(
 
 fn some(joiner: &Joiner, events: &RecordBatch, matcher: &Matcher) -> anyhow::Result<RecordBatch> {
     let rows = joiner.join(events)?;
-    let columns = Columns::of(&rows)?;
-    let wanted: BooleanArray = (0..rows.num_rows()).map(|i| Some(columns.matches(matcher, i))).collect();
+    let columns = row::columns(&rows)?;
+    let wanted: BooleanArray = (0..rows.num_rows()).map(|i| Some(matcher.matches_row(&columns, i))).collect();
     if wanted.true_count() == rows.num_rows() {
         return Ok(rows);
     }

@@ -1,38 +1,20 @@
-//! `miot fsstats`: what a file system holds.
-//!
-//! | module | role |
-//! |---|---|
-//! | `walk` | threads, the stack of directories, what is counted |
-//! | `read` | a piece of a directory |
-//! | `node` | a directory by the names that lead to it |
-//! | `checkpoint` | what is needed to go on |
-//! | `mounts`, `exclude`, `pace`, `errors` | where not to go, how fast, what failed |
-//! | `snapshot`, `print` | the figures as a file, as tables and CSV |
+//! `miot fsstats`: contents of a file system.
 
-mod checkpoint;
-mod errors;
-mod exclude;
-mod mounts;
-mod node;
-mod pace;
 mod print;
-mod read;
-mod snapshot;
-mod walk;
 
+use crate::files::check_writable;
 use crate::filter::moment;
-use crate::output::{Format, Out, check_writable};
+use crate::output::Out;
 use crate::source::bar;
 use anyhow::{Context as _, bail};
-use checkpoint::{Checkpoint, Identity};
 use clap::Args;
-use exclude::Excludes;
 use jiff::Timestamp;
-use miot_trace_analysis::contents::Growth;
-use node::Opener;
-use pace::Pace;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, fstatfs, openat};
-use snapshot::Snapshot;
+use miot_fs_contents::{
+    Checkpoint, DirectoryOpener, Excludes, Growth, Identity, Pace, Snapshot, Walk, checkpoint, mounts, pace,
+    walk,
+};
+use miot_trace_events::Format;
+use rustix::fs::{CWD, Mode, OFlags, StatxAttributes, fstatfs, openat};
 use std::io::Write as _;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -41,7 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
-use walk::Walk;
 
 /// What a file system holds: distributions of sizes, ages, names, links, directories
 #[derive(Args, Debug)]
@@ -152,7 +133,7 @@ fn walked(arguments: &Arguments, dir: &Path) -> anyhow::Result<Option<Snapshot>>
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat(CWD, dir, flags, Mode::empty()).with_context(|| format!("cannot open {shown}"))?;
     let directory = std::fs::canonicalize(dir).with_context(|| format!("cannot open {shown}"))?;
-    let stat = read::stat(rustix::fd::AsFd::as_fd(&root), c"", AtFlags::EMPTY_PATH)?;
+    let stat = walk::root_attributes(&root)?;
     let statfs = fstatfs(&root)?;
     if let Some(kind) = mounts::pseudo(&statfs) {
         eprintln!(
@@ -164,7 +145,7 @@ fn walked(arguments: &Arguments, dir: &Path) -> anyhow::Result<Option<Snapshot>>
     let inodes = statfs.f_files.saturating_sub(statfs.f_ffree);
     let estimate = (whole && statfs.f_files > 0).then_some(inodes);
 
-    let (device, inode) = read::id(&stat);
+    let (device, inode) = walk::inode(&stat);
     let path = std::os::unix::ffi::OsStrExt::as_bytes(directory.as_os_str());
     let identity = Identity {
         directory: miot_trace_store::escape::path(path).0.into_owned(),
@@ -184,7 +165,7 @@ fn walked(arguments: &Arguments, dir: &Path) -> anyhow::Result<Option<Snapshot>>
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get).min(8);
     let threads = arguments.threads.map_or(processors, |threads| usize::from(threads.get()));
     let walk = Walk::new(
-        Opener::new(root, arguments.cross),
+        DirectoryOpener::new(root, arguments.cross),
         Excludes::new(&arguments.exclude)?,
         Pace::new(arguments.rate),
         arguments.cross,
@@ -193,7 +174,7 @@ fn walked(arguments: &Arguments, dir: &Path) -> anyhow::Result<Option<Snapshot>>
     );
     let before = Duration::from_nanos(old.as_ref().map_or(0, |old| old.took));
     match old {
-        Some(old) => walk.go_on(old.state),
+        Some(old) => walk.resume(old.state),
         None => walk.begin().with_context(|| format!("cannot read {shown}"))?,
     }
     let begun = Instant::now();
@@ -201,7 +182,7 @@ fn walked(arguments: &Arguments, dir: &Path) -> anyhow::Result<Option<Snapshot>>
     let save = |walk: &Walk| -> anyhow::Result<()> {
         let Some(path) = &arguments.checkpoint else { return Ok(()) };
         let (identity, took) = (identity.clone(), took().as_nanos() as u64);
-        checkpoint::write(path, Checkpoint { identity, now, took, state: walk.state() })
+        Ok(checkpoint::write(path, Checkpoint { identity, now, took, state: walk.state() })?)
     };
     let ended = watched(&walk, threads, estimate, arguments.checkpoint_every, save)?;
     if !ended {

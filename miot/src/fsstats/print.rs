@@ -1,10 +1,11 @@
 //! Snapshots and growth as tables, and as CSV.
 
-use super::snapshot::Snapshot;
 use crate::numbers::bytes;
-use crate::output::{Format, printable, records, table};
-use miot_trace_analysis::contents::growth::{Shift, TotalChange};
-use miot_trace_analysis::contents::{Amount, Bin, Growth, Histogram, Unit};
+use miot_fs_contents::growth::{Shift, TotalChange};
+use miot_fs_contents::{Amount, Bin, Growth, Histogram, Snapshot, Unit};
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::{printable, table};
 use serde::Serialize;
 use std::io::Write;
 
@@ -186,7 +187,7 @@ pub(crate) fn csv(snapshot: &Snapshot, out: &mut impl Write) -> anyhow::Result<(
             });
         }
     }
-    records(out, Format::Csv, true, rows)
+    Ok(records(out, Format::Csv, true, rows)?)
 }
 
 /// Prints what changed between two snapshots, for people.
@@ -232,7 +233,7 @@ pub(crate) fn growth(
             let sign = if new < old { '-' } else { '+' };
             format!("{sign}{}", bytes(new.abs_diff(old) as f64))
         };
-        let row = |bin: &miot_trace_analysis::contents::growth::BinChange| {
+        let row = |bin: &miot_fs_contents::growth::BinChange| {
             [
                 range(bin.from, bin.below, histogram.unit),
                 difference(bin.old.count, bin.new.count),
@@ -304,5 +305,5 @@ pub(crate) fn growth_csv(growth: &Growth, out: &mut impl Write) -> anyhow::Resul
             new_capacity: bin.new.capacity,
         })
     });
-    records(out, Format::Csv, true, rows)
+    Ok(records(out, Format::Csv, true, rows)?)
 }

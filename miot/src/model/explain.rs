@@ -1,11 +1,11 @@
 //! A model in words.
 
-use crate::output::printable;
 use crate::phases::{formula, name};
 use crate::summary::bytes;
 use miot_trace_analysis::model::{
     Loop, Mode, Model, Operation, Phase, Pieces, Pointer, Sharing, Space, Ticks,
 };
+use miot_trace_events::text::printable;
 use std::io::{self, Write};
 
 /// Begins of pieces that are listed.

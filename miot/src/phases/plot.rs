@@ -1,8 +1,8 @@
 //! Phases over logical time and file offset, as SVG.
 
 use crate::numbers::bytes;
-use crate::report::page::PLAIN_STYLE;
-use crate::report::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, Scale, Text, WIDE, ticks};
+use miot_plot::FILE_STYLE;
+use miot_plot::{BOTTOM, LEFT, LegendEntry, Plot, RIGHT, Scale, WIDE, XmlText, ticks};
 use miot_trace_analysis::model::{Direction, Model, Operation, Phase, Ticks};
 
 const HEIGHT: f64 = 480.0;
@@ -27,7 +27,7 @@ pub(crate) fn svg(model: &Model) -> String {
     let top = most(&mut bars.iter().map(|bar| bar.offset.1));
     let mut plot = Plot::new("phases", &format!("Phases of {}", model.application), (WIDE, HEIGHT));
     plot.description = format!("What each process did in each phase, in files of up to {}.", bytes(top));
-    plot.keys = vec![Key::Area("read", "read"), Key::Area("written", "written")];
+    plot.keys = vec![LegendEntry::Area("read", "read"), LegendEntry::Area("written", "written")];
     let time = match model.ticks {
         Ticks::Communication => "logical time (communication)",
         Ticks::Collective => "logical time (collective calls)",
@@ -49,10 +49,10 @@ pub(crate) fn svg(model: &Model) -> String {
             if bar.reads { "read" } else { "written" },
             (right - left).max(2.0),
             (low - high).max(1.0),
-            Text(&bar.title)
+            XmlText(&bar.title)
         ));
     }
-    plot.svg(Some(PLAIN_STYLE))
+    plot.svg(Some(FILE_STYLE))
 }
 
 /// What a family does, at most [`MOST`] of its phases and processes.

@@ -3,7 +3,7 @@
 use super::files::Pair;
 use anyhow::{Context as _, ensure};
 use jiff::Timestamp;
-use miot_security::Role;
+use miot_tls::Role;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, date_time_ymd,

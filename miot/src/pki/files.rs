@@ -1,7 +1,7 @@
 //! Where certificates and keys are: `DIR/ca.pem`, `DIR/<role>/<name>.pem`, each with its `.key`.
 
 use anyhow::{Context as _, bail};
-use miot_security::Role;
+use miot_tls::Role;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;

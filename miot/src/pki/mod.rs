@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use authority::Authority;
 use clap::{Args, Subcommand};
 use files::Pair;
-use miot_security::Role;
+use miot_tls::Role;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use validity::Validity;

@@ -3,9 +3,9 @@
 use anyhow::Context as _;
 use clap::Args;
 use jiff::Timestamp;
-use miot_security::Certificate;
-use miot_security::certificate::Age;
-use miot_security::files::certificates_of;
+use miot_tls::Certificate;
+use miot_tls::certificate::Age;
+use miot_tls::files::certificates_of;
 use std::path::PathBuf;
 
 /// Print what certificates say, and when they expire

@@ -6,13 +6,15 @@ mod target;
 mod trace;
 
 use crate::filter::moment;
-use crate::output::Format;
 use crate::source::{Source, bar};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use jiff::Timestamp;
 use miot_trace_analysis::Missing;
-use miot_workload::replay::{Below, Conduct, Needs, Pace, Plan, Told, Worker, conduct, work};
+use miot_trace_events::Format;
+use miot_workload::replay::{
+    InitialFiles, Pace, Plan, ReplayNotice, ReplayOptions, ReplayRoot, WorkerInput, run_replay, run_worker,
+};
 use outcome::Outcome;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -94,7 +96,7 @@ fn pace(text: &str) -> Result<Pace, String> {
 /// What is to be done.
 struct Task {
     plan: Plan,
-    needs: Needs,
+    needs: InitialFiles,
     /// Requests that cannot be made again, by reason.
     not_replayed: BTreeMap<String, u64>,
     /// Requests that another call is made for.
@@ -128,9 +130,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         command
     };
     let progress = bar(plan.steps, "requests");
-    let (fidelity, took) = conduct(
+    let (fidelity, took) = run_replay(
         plan,
-        Conduct {
+        ReplayOptions {
             root: target.root(),
             pace: arguments.pace,
             command: &command,
@@ -145,7 +147,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         recorded_seconds,
         processes,
         threads,
-        late_nanoseconds: fidelity.late(),
+        late_nanoseconds: fidelity.lateness(),
         fidelity,
         made,
         not_replayed,
@@ -157,11 +159,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DIFFERENT) })
 }
 
-fn stop_at_signals(to: Sender<Told>) -> anyhow::Result<()> {
+fn stop_at_signals(to: Sender<ReplayNotice>) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
-            let _ = to.send(Told::Stop(signal));
+            let _ = to.send(ReplayNotice::Stop(signal));
         }
     })?;
     Ok(())
@@ -172,13 +174,13 @@ pub(crate) fn process(process: &Process) -> anyhow::Result<ExitCode> {
     // SAFETY: the one who started this process has left them open for it, and nobody closes them; a number that is not open
     // answers EBADF.
     let [plan, board] = [0, process.memory].map(|open| unsafe { BorrowedFd::borrow_raw(open) });
-    let report = work(Worker { plan, board, told: (process.at, process.bytes) })
+    let report = run_worker(WorkerInput { plan, board, job: (process.at, process.bytes) })
         .with_context(|| format!("cannot replay process {} of the trace", process.of))?;
     stdout().write_all(&postcard::to_stdvec(&report)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// A directory below which names are.
-fn below(root: &std::path::Path) -> anyhow::Result<Below> {
-    Below::open(root).with_context(|| format!("cannot use {}", root.display()))
+fn below(root: &std::path::Path) -> anyhow::Result<ReplayRoot> {
+    ReplayRoot::open(root).with_context(|| format!("cannot use {}", root.display()))
 }

@@ -6,7 +6,7 @@ use miot_proto::op::posix;
 use miot_trace_analysis::Missing;
 use miot_trace_analysis::model::{Direction, Mode, Model, Operation, Phase, Sharing, Space};
 use miot_trace_analysis::view::Range;
-use miot_workload::replay::{Needs, Planner, Step, Who, name_below};
+use miot_workload::replay::{InitialFiles, Planner, ReplayStep, TracedProcess, path_below_root};
 use std::collections::{BTreeMap, HashMap};
 
 pub(super) fn task(model: &Model) -> anyhow::Result<Task> {
@@ -14,7 +14,7 @@ pub(super) fn task(model: &Model) -> anyhow::Result<Task> {
     let mut made = Maker {
         model,
         planner: Planner::new().context("cannot plan")?,
-        needs: Needs::default(),
+        needs: InitialFiles::default(),
         handles: HashMap::new(),
         now: 0,
         made_otherwise: BTreeMap::new(),
@@ -37,7 +37,7 @@ pub(super) fn task(model: &Model) -> anyhow::Result<Task> {
 struct Maker<'a> {
     model: &'a Model,
     planner: Planner,
-    needs: Needs,
+    needs: InitialFiles,
     /// Open files by process and path.
     handles: HashMap<(u64, Vec<u8>), u64>,
     /// Nanoseconds since the begin of the application.
@@ -69,8 +69,8 @@ impl Maker<'_> {
                         *self.made_otherwise.entry(what.to_owned()).or_default() += 1;
                     }
                     for step in steps(operation, (place, ranks.len() as u64), nth, number) {
-                        let step = Step { handle, path: Some(path.clone()), begin, end: begin, ..step };
-                        self.add(*rank, Step { waits: std::mem::take(&mut waits), ..step })?;
+                        let step = ReplayStep { handle, path: Some(path.clone()), begin, end: begin, ..step };
+                        self.add(*rank, ReplayStep { waits: std::mem::take(&mut waits), ..step })?;
                     }
                 }
             }
@@ -90,7 +90,7 @@ impl Maker<'_> {
         let handle = *self.handles.entry((rank, path.to_vec())).or_insert(next);
         if handle == next {
             let arg = i64::from(libc::O_RDWR | libc::O_CREAT) | 0o644 << 32;
-            let step = Step {
+            let step = ReplayStep {
                 op: (posix::OPEN.layer, posix::OPEN.number),
                 handle,
                 path: Some(path.to_vec()),
@@ -99,7 +99,7 @@ impl Maker<'_> {
                 begin,
                 end: begin,
                 waits: std::mem::take(waits),
-                ..Step::default()
+                ..ReplayStep::default()
             };
             self.add(rank, step)?;
         }
@@ -112,15 +112,15 @@ impl Maker<'_> {
         for ((rank, path), handle) in open {
             let op = (posix::CLOSE.layer, posix::CLOSE.number);
             let (begin, path) = (self.now, Some(path));
-            self.add(rank, Step { op, handle, path, begin, end: begin, ..Step::default() })?;
+            self.add(rank, ReplayStep { op, handle, path, begin, end: begin, ..ReplayStep::default() })?;
         }
         Ok(())
     }
 
-    fn add(&mut self, rank: u64, step: Step) -> anyhow::Result<()> {
+    fn add(&mut self, rank: u64, step: ReplayStep) -> anyhow::Result<()> {
         self.needs.add(rank, &step);
         let command = format!("rank {rank} of {}", self.model.application);
-        let who = Who { process: rank + 1, pid: u32::try_from(rank).unwrap_or(u32::MAX), command };
+        let who = TracedProcess { process: rank + 1, pid: u32::try_from(rank).unwrap_or(u32::MAX), command };
         self.planner.add(&who, 1, step).context("cannot write the plan")
     }
 }
@@ -140,7 +140,7 @@ fn path(family: &Phase, rank: u64, nth: u64) -> Vec<u8> {
         false if number.is_empty() => family.file.clone(),
         false => format!("{}.{number}", family.file),
     };
-    name_below(name.as_bytes())
+    path_below_root(name.as_bytes())
 }
 
 /// In what the requests of an operation are not those of the application.
@@ -162,7 +162,7 @@ fn differs(operation: &Operation) -> impl Iterator<Item = &'static str> + use<> 
 }
 
 /// A request of the process at a place, of so many, in a phase of the family: a call for each of its pieces.
-fn steps(operation: &Operation, (place, places): (u64, u64), phase: u64, number: u64) -> Vec<Step> {
+fn steps(operation: &Operation, (place, places): (u64, u64), phase: u64, number: u64) -> Vec<ReplayStep> {
     let op = match operation.direction {
         Direction::Read => posix::PREAD,
         Direction::Write => posix::PWRITE,
@@ -180,7 +180,7 @@ fn steps(operation: &Operation, (place, places): (u64, u64), phase: u64, number:
     let step = |Range { offset, bytes }| {
         let [offset, size] = [offset, bytes].map(|value| i64::try_from(value).unwrap_or(i64::MAX));
         let op = (op.layer, op.number);
-        Step { op, offset: Some(offset), length: Some(size), result: size, ..Step::default() }
+        ReplayStep { op, offset: Some(offset), length: Some(size), result: size, ..ReplayStep::default() }
     };
     ranges.into_iter().map(step).collect()
 }

@@ -2,9 +2,11 @@
 
 use super::target::Prepared;
 use crate::numbers::{bytes, time};
-use crate::output::{Format, records, table};
 use miot_trace_analysis::Missing;
-use miot_workload::replay::{Fidelity, Pace, Quantiles};
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::table;
+use miot_workload::replay::{Fidelity, LatenessQuantiles, Pace};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -21,7 +23,7 @@ pub(super) struct Outcome {
     #[serde(flatten)]
     pub(super) fidelity: Fidelity,
     /// How late requests began.
-    pub(super) late_nanoseconds: Option<Quantiles>,
+    pub(super) late_nanoseconds: Option<LatenessQuantiles>,
     pub(super) made: Prepared,
     pub(super) not_replayed: BTreeMap<String, u64>,
     pub(super) made_otherwise: BTreeMap<String, u64>,
@@ -86,8 +88,8 @@ impl Outcome {
     pub(super) fn write(&self, out: &mut impl Write, format: Format, pace: Pace) -> anyhow::Result<()> {
         match format {
             Format::Text => self.print(out, pace),
-            Format::Json => records(out, format, true, [self]),
-            Format::Csv => records(out, format, true, [Line::of(self)]),
+            Format::Json => Ok(records(out, format, true, [self])?),
+            Format::Csv => Ok(records(out, format, true, [Line::of(self)])?),
         }
     }
 

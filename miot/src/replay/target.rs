@@ -5,7 +5,7 @@ use crate::numbers::bytes as human;
 use crate::source::bar;
 use anyhow::{Context as _, anyhow, bail, ensure};
 use miot_workload::content::Content;
-use miot_workload::replay::{Below, Failed, Needs, Told};
+use miot_workload::replay::{InitialFiles, ReplayError, ReplayNotice, ReplayRoot};
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ const PIECE: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Target {
     root: PathBuf,
-    below: Below,
+    below: ReplayRoot,
     empties: bool,
 }
 
@@ -59,8 +59,12 @@ impl Target {
     }
 
     /// Makes what the trace found when it began.
-    pub(super) fn prepare(&self, needs: &Needs, told: &Receiver<Told>) -> anyhow::Result<Prepared> {
-        let before = needs.before();
+    pub(super) fn prepare(
+        &self,
+        needs: &InitialFiles,
+        told: &Receiver<ReplayNotice>,
+    ) -> anyhow::Result<Prepared> {
+        let before = needs.before_first_step();
         let sum = before.values().flatten().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
         let system = rustix::fs::statvfs(&self.root)?;
         let free = system.f_bavail.saturating_mul(system.f_frsize);
@@ -75,8 +79,8 @@ impl Target {
         let content = Content::new(0, PIECE);
         let progress = bar(sum, "bytes made");
         for (name, size) in before {
-            if let Ok(Told::Stop(signal)) = told.try_recv() {
-                return Err(Failed::Stopped(signal, 0, 0))
+            if let Ok(ReplayNotice::Stop(signal)) = told.try_recv() {
+                return Err(ReplayError::Stopped { signal, done: 0, steps: 0 })
                     .context("while files were made that the trace reads");
             }
             let shown = || format!("cannot make {}", self.below.path(&name).display());

@@ -6,12 +6,15 @@ use anyhow::{Context as _, ensure};
 use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};
 use arrow_array::{Array as _, BinaryArray, PrimitiveArray, cast::AsArray as _};
 use miot_proto::event::flag;
-use miot_proto::op::{Class, Layer};
+use miot_proto::op::{Layer, OpClass};
 use miot_trace_analysis::Missing;
-use miot_trace_analysis::events::{COLUMNS, Event, Events, Names};
+use miot_trace_events::events::COLUMNS;
+use miot_trace_events::{Event, EventNames, Events};
 use miot_trace_store::schema::{column, text};
 use miot_trace_store::{FileNames, Reader, Table};
-use miot_workload::replay::{Made, Needs, Planner, Step, Who, how, name_below};
+use miot_workload::replay::{
+    InitialFiles, Planner, ReplayMethod, ReplayStep, TracedProcess, path_below_root, replay_method,
+};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Directories that are no files of anybody's.
@@ -23,8 +26,8 @@ pub(super) fn task(source: &Source) -> anyhow::Result<Task> {
     let missing = Missing::of(&reader.table(Table::Losses)?);
     let mut steps = Steps { names: Paths::of(&reader)?, who: who(&reader)?, ..Steps::default() };
     let within = steps.inner(source, &reader)?;
-    let (mut planner, mut needs) = (Planner::new().context("cannot plan")?, Needs::default());
-    let mut names = Names::default();
+    let (mut planner, mut needs) = (Planner::new().context("cannot plan")?, InitialFiles::default());
+    let mut names = EventNames::default();
     for batch in source.scan(&reader, &[COLUMNS, &["offset2"]].concat())? {
         let batch = batch?;
         let offsets2: Option<&PrimitiveArray<Int64Type>> = column(&batch, "offset2");
@@ -35,7 +38,7 @@ pub(super) fn task(source: &Source) -> anyhow::Result<Task> {
             }
             let offset2 = offsets2.filter(|column| column.is_valid(row)).map(|column| column.value(row));
             let Some(step) = steps.of(&event, offset2) else { continue };
-            let nobody = Who { process: event.process, pid: event.pid, ..Who::default() };
+            let nobody = TracedProcess { process: event.process, pid: event.pid, ..TracedProcess::default() };
             let who = steps.who.get(&event.process).unwrap_or(&nobody);
             needs.add(event.process, &step);
             planner.add(who, event.tid, step).context("cannot write the plan")?;
@@ -55,7 +58,7 @@ fn is_of_libc(event: &Event) -> bool {
     matches!(event.layer, Some(Layer::Posix | Layer::Stdio))
 }
 
-fn who(reader: &Reader) -> anyhow::Result<HashMap<u64, Who>> {
+fn who(reader: &Reader) -> anyhow::Result<HashMap<u64, TracedProcess>> {
     let mut all = HashMap::new();
     for batch in reader.table(Table::Processes)? {
         let process = column::<UInt64Type>(&batch, "process");
@@ -63,7 +66,10 @@ fn who(reader: &Reader) -> anyhow::Result<HashMap<u64, Who>> {
         if let (Some(process), Some(pid), Some(words)) = (process, pid, text(&batch, "cmdline")) {
             all.extend((0..batch.num_rows()).map(|row| {
                 let command = words.value(row).to_owned();
-                (process.value(row), Who { process: process.value(row), pid: pid.value(row), command })
+                (
+                    process.value(row),
+                    TracedProcess { process: process.value(row), pid: pid.value(row), command },
+                )
             }));
         }
     }
@@ -102,7 +108,7 @@ impl Paths {
 #[derive(Default)]
 struct Steps {
     names: Paths,
-    who: HashMap<u64, Who>,
+    who: HashMap<u64, TracedProcess>,
     /// Begin of the first step of all.
     first: i64,
     not_replayed: BTreeMap<String, u64>,
@@ -113,7 +119,7 @@ impl Steps {
     /// Requests of libc within which others were made: these come of themselves. Also finds when the first step begins.
     fn inner(&mut self, source: &Source, reader: &Reader) -> anyhow::Result<HashSet<(u64, u32)>> {
         let (mut wanted, mut found) = (HashSet::new(), HashSet::new());
-        let mut names = Names::default();
+        let mut names = EventNames::default();
         self.first = i64::MAX;
         for batch in source.scan(reader, COLUMNS)? {
             let batch = batch?;
@@ -144,7 +150,7 @@ impl Steps {
         if event.flags & flag::PATH_CUT != 0 {
             return Some(format!("{}: its path is not whole", info.name));
         }
-        if let Made::Not(why) = how(info) {
+        if let ReplayMethod::Unsupported(why) = replay_method(info) {
             return Some(format!("{}: {why}", info.name));
         }
         match self.names.get(event.file) {
@@ -158,32 +164,33 @@ impl Steps {
             {
                 None
             }
-            None if info.class == Class::Copy && event.file2.is_some() => {
+            None if info.class == OpClass::Copy && event.file2.is_some() => {
                 Some(format!("{}: what it copies to is no file", info.name))
             }
             None => Some(format!("{}: its file is not known", info.name)),
         }
     }
 
-    fn of(&mut self, event: &Event, offset2: Option<i64>) -> Option<Step> {
+    fn of(&mut self, event: &Event, offset2: Option<i64>) -> Option<ReplayStep> {
         if let Some(why) = self.reason_against(event) {
             *self.not_replayed.entry(why).or_default() += 1;
             return None;
         }
         let info = event.info?;
-        if let Made::As(other) = how(info) {
+        if let ReplayMethod::OtherCall(other) = replay_method(info) {
             *self.made_otherwise.entry(format!("{} by {other}", info.name)).or_default() += 1;
         }
         let first = self.names.get(event.file);
         let second = self.names.get(event.file2);
         let (path, path2) = match info.name {
-            "symlink" | "symlinkat" => {
-                (first.map(|says| target(&says, second.as_deref())), second.map(|name| name_below(&name)))
-            }
-            name if name.contains("xattr") => (first.map(|name| name_below(&name)), second),
-            _ => (first.map(|name| name_below(&name)), second.map(|name| name_below(&name))),
+            "symlink" | "symlinkat" => (
+                first.map(|says| target(&says, second.as_deref())),
+                second.map(|name| path_below_root(&name)),
+            ),
+            name if name.contains("xattr") => (first.map(|name| path_below_root(&name)), second),
+            _ => (first.map(|name| path_below_root(&name)), second.map(|name| path_below_root(&name))),
         };
-        Some(Step {
+        Some(ReplayStep {
             op: (info.op.layer, info.op.number),
             handle: event.handle.unwrap_or(0),
             path,
@@ -196,7 +203,7 @@ impl Steps {
             result: event.result,
             begin: event.begin.saturating_sub(self.first),
             end: event.end.saturating_sub(self.first),
-            ..Step::default()
+            ..ReplayStep::default()
         })
     }
 }
@@ -204,9 +211,9 @@ impl Steps {
 /// Where a symbolic link leads, below the directory.
 fn target(says: &[u8], link: Option<&[u8]>) -> Vec<u8> {
     if says.starts_with(b"/") {
-        return name_below(says);
+        return path_below_root(says);
     }
     let link = link.unwrap_or_default();
     let directory = link.iter().rposition(|byte| *byte == b'/').map_or(&b""[..], |end| &link[..end]);
-    name_below(&[directory, b"/", says].concat())
+    path_below_root(&[directory, b"/", says].concat())
 }

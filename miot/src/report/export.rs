@@ -1,10 +1,10 @@
 //! Each plot as a file of its own.
 
-use super::svg::Plot;
-use super::{page, write as write_file};
-use crate::output::check_writable;
+use super::write as write_file;
+use crate::files::check_writable;
 use anyhow::{Context as _, bail, ensure};
 use clap::ValueEnum;
+use miot_plot::Plot;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ const RENDERER: &str = "rsvg-convert";
 const ZOOM: &str = "2";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
+pub(super) enum PictureFormat {
     /// Shapes that can be enlarged and edited
     #[default]
     Svg,
@@ -24,8 +24,8 @@ pub(super) enum Format {
 }
 
 /// Makes the directory if it is not there, and finds out whether plots can be written into it, before a long trace is read.
-pub(super) fn prepare(dir: &Path, format: Format) -> anyhow::Result<()> {
-    if format == Format::Png {
+pub(super) fn prepare(dir: &Path, format: PictureFormat) -> anyhow::Result<()> {
+    if format == PictureFormat::Png {
         let found = Command::new(RENDERER).arg("--version").stdin(Stdio::null()).output();
         match found {
             Ok(output) if output.status.success() => {}
@@ -41,12 +41,12 @@ pub(super) fn prepare(dir: &Path, format: Format) -> anyhow::Result<()> {
 }
 
 /// Writes the plots into a directory.
-pub(super) fn write(plots: &[Plot], dir: &Path, format: Format) -> anyhow::Result<()> {
+pub(super) fn write(plots: &[Plot], dir: &Path, format: PictureFormat) -> anyhow::Result<()> {
     for plot in plots {
-        let svg = plot.svg(Some(page::PLAIN_STYLE));
+        let svg = plot.svg(Some(miot_plot::FILE_STYLE));
         match format {
-            Format::Svg => write_file(&dir.join(format!("{}.svg", plot.name)), svg.as_bytes())?,
-            Format::Png => {
+            PictureFormat::Svg => write_file(&dir.join(format!("{}.svg", plot.name)), svg.as_bytes())?,
+            PictureFormat::Png => {
                 let picture = picture(&svg).with_context(|| format!("cannot draw {}", plot.name))?;
                 write_file(&dir.join(format!("{}.png", plot.name)), &picture)?;
             }

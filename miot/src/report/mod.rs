@@ -2,14 +2,13 @@
 
 mod export;
 mod model;
-pub(crate) mod page;
+mod page;
 mod plots;
-pub(crate) mod svg;
 mod tables;
 mod times;
 mod words;
 
-use crate::output::{check_writable, folder_of, is_special};
+use crate::files::{check_writable, folder_of, is_special};
 use crate::source::Source;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
@@ -30,20 +29,20 @@ pub(crate) struct Arguments {
     output: PathBuf,
     /// The page, or the figures behind it
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: PageFormat,
     /// Write each plot into this directory as well
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
     /// How plots are written; for PNG rsvg-convert has to be installed
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", requires = "plots")]
-    plot_format: export::Format,
+    plot_format: export::PictureFormat,
     /// Rows of the longer tables
     #[arg(long, value_name = "N", default_value_t = 50)]
     rows: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum PageFormat {
     /// A page
     #[default]
     Html,
@@ -64,8 +63,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         export::write(&plots, dir, arguments.plot_format)?;
     }
     let text = match arguments.format {
-        Format::Html => page::page(&model, &plots),
-        Format::Json => serde_json::to_string_pretty(&model)? + "\n",
+        PageFormat::Html => page::page(&model, &plots),
+        PageFormat::Json => serde_json::to_string_pretty(&model)? + "\n",
     };
     if arguments.output == Path::new("-") {
         stdout().lock().write_all(text.as_bytes())?;

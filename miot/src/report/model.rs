@@ -3,18 +3,19 @@
 use crate::source::Source;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
-use miot_proto::op::{Class, Layer};
+use miot_proto::op::{Layer, OpClass};
 use miot_trace_analysis::block_sizes::BlockSizes;
 use miot_trace_analysis::bursts::{Bursts, INTERVAL, Interval, Spread};
 use miot_trace_analysis::characterize::fields::Fields;
 use miot_trace_analysis::characterize::{By, Characterization, Characterize, Row, Settings};
-use miot_trace_analysis::events::{COLUMNS, Event, Events, Names};
 use miot_trace_analysis::findings::{Collector, Findings};
 use miot_trace_analysis::idle::{Idle, Silence};
 use miot_trace_analysis::offsets::{Accesses, Grid};
 use miot_trace_analysis::programs::is_system;
 use miot_trace_analysis::timeline::{Course, Timeline};
-use miot_trace_analysis::{Outermost, Place, Places, Programs, Report, Summary};
+use miot_trace_analysis::{Place, Places, Programs, Report, Summary};
+use miot_trace_events::events::COLUMNS;
+use miot_trace_events::{Event, EventNames, Events, Outermost};
 use miot_trace_store::clocks::{errors, pieces};
 use miot_trace_store::{FileNames, Missing, Reader, Removed, Table, Unread};
 use serde::Serialize;
@@ -173,7 +174,7 @@ struct Files {
 
 impl Files {
     fn add(&mut self, event: &Event, place: &Place) {
-        let is_data = matches!(event.class(), Class::Read | Class::Write | Class::Copy);
+        let is_data = matches!(event.class(), OpClass::Read | OpClass::Write | OpClass::Copy);
         let (Some(file), true, moved @ 1..) = (event.file, is_data, event.moved()) else { return };
         let of = self.by_id.entry(file).or_default();
         of.bytes = of.bytes.saturating_add(moved);
@@ -306,7 +307,7 @@ fn each(
     batches: &mut dyn FnMut(&RecordBatch),
     events: &mut dyn FnMut(&Event, &Place, bool),
 ) -> anyhow::Result<()> {
-    let (mut names, mut outermost) = (Names::default(), Outermost::default());
+    let (mut names, mut outermost) = (EventNames::default(), Outermost::default());
     let (mut places, paths) = (Places::default(), reader.files()?);
     for batch in source.scan(reader, COLUMNS)? {
         let batch = batch?;

@@ -1,29 +1,25 @@
 //! The page.
 
 use super::model::Model;
-use super::svg::{Key, Plot, Text};
 use super::words::span;
 use super::{tables, words};
 use crate::numbers::{bytes, count};
+use miot_plot::{FILE_STYLE, LegendEntry, PAGE_STYLE, Plot, XmlText};
 use std::fmt::Write as _;
 
-/// Colours and type of plots, in the page and in files.
-const PLOT_STYLE: &str = include_str!("plot.css");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 /// Findings on the page; those of the programs with the most time in I/O come first.
 const FINDINGS: usize = 24;
-/// The style of plots outside the page, where no variables are known.
-pub(crate) const PLAIN_STYLE: &str = include_str!("plain.css");
 
 pub(super) fn page(model: &Model, plots: &[Plot]) -> String {
     let mut html = String::new();
     let name = model.trace.trim_end_matches('/').rsplit('/').next().unwrap_or(&model.trace);
     let _ = write!(
         html,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n<meta name=\"generator\" content=\"miot {}\">\n<link rel=\"icon\" href=\"data:,\">\n<title>{} – MIOT report</title>\n<style>\n{STYLE}{PLOT_STYLE}</style>\n</head>\n<body>\n",
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n<meta name=\"generator\" content=\"miot {}\">\n<link rel=\"icon\" href=\"data:,\">\n<title>{} – MIOT report</title>\n<style>\n{STYLE}{PAGE_STYLE}</style>\n</head>\n<body>\n",
         model.version,
-        Text(name)
+        XmlText(name)
     );
     head(&mut html, model, name);
     if model.summary.totals.events > 0 {
@@ -31,9 +27,9 @@ pub(super) fn page(model: &Model, plots: &[Plot]) -> String {
     }
     let _ = write!(
         html,
-        "</main>\n<footer><p>Made by miot {} of <code>{}</code>. Bytes and times are those of the outermost requests, so that nothing is counted in two layers, unless a layer is named.</p></footer>\n<template id=\"plain-style\">{PLAIN_STYLE}</template>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+        "</main>\n<footer><p>Made by miot {} of <code>{}</code>. Bytes and times are those of the outermost requests, so that nothing is counted in two layers, unless a layer is named.</p></footer>\n<template id=\"plain-style\">{FILE_STYLE}</template>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n",
         model.version,
-        Text(&model.trace)
+        XmlText(&model.trace)
     );
     html
 }
@@ -43,11 +39,11 @@ fn head(html: &mut String, model: &Model, name: &str) {
     let _ = write!(
         html,
         "<header><p class=\"brand\">MIOT report</p><h1><bdi>{}</bdi></h1><p class=\"when\">{}</p>",
-        Text(name),
-        Text(&words::period(model))
+        XmlText(name),
+        XmlText(&words::period(model))
     );
     if !command.is_empty() {
-        let _ = write!(html, "<p class=\"command\"><code>{}</code></p>", Text(command));
+        let _ = write!(html, "<p class=\"command\"><code>{}</code></p>", XmlText(command));
     }
     *html += "</header>\n<main>\n";
     let quality = words::quality(model);
@@ -55,10 +51,10 @@ fn head(html: &mut String, model: &Model, name: &str) {
         html,
         "<section id=\"quality\" class=\"quality {}\" aria-label=\"quality of the data\"><h2>{}</h2>",
         if quality.is_good { "good" } else { "bad" },
-        Text(&quality.title)
+        XmlText(&quality.title)
     );
     if !quality.details.is_empty() {
-        let details = quality.details.iter().map(|detail| format!("<li>{}</li>", Text(detail)));
+        let details = quality.details.iter().map(|detail| format!("<li>{}</li>", XmlText(detail)));
         let _ = write!(html, "<ul>{}</ul>", details.collect::<String>());
     }
     if let Some(losses) = tables::losses(model) {
@@ -66,7 +62,8 @@ fn head(html: &mut String, model: &Model, name: &str) {
     }
     *html += "</section>\n";
     tiles(html, model);
-    let sentences = words::summary(model).iter().map(|said| format!("{} ", Text(said))).collect::<String>();
+    let sentences =
+        words::summary(model).iter().map(|said| format!("{} ", XmlText(said))).collect::<String>();
     let _ = writeln!(html, "<p class=\"summary\" id=\"summary\">{}</p>", sentences.trim_end());
 }
 
@@ -108,7 +105,7 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
     *html += "<section id=\"time\"><h2>Over time</h2>";
     let keys = |name: &str| -> String {
         let keys = plots.iter().find(|plot| plot.name == name).map_or(&[][..], |plot| &plot.keys);
-        let spans = keys.iter().map(|(Key::Area(class, said) | Key::Line(class, said))| {
+        let spans = keys.iter().map(|(LegendEntry::Area(class, said) | LegendEntry::Line(class, said))| {
             format!("<span class=\"key {class}\">{said}</span>")
         });
         spans.collect()
@@ -168,7 +165,7 @@ fn sections(html: &mut String, model: &Model, plots: &[Plot]) {
                 &format!("accesses-{number}"),
                 &format!(
                     "<bdi class=\"file\">{}</bdi> {} in {}",
-                    Text(&file.path),
+                    XmlText(&file.path),
                     bytes(file.bytes as f64),
                     words::counted(file.accesses.requests, "request", "requests")
                 ),
@@ -227,20 +224,21 @@ fn findings(html: &mut String, model: &Model) {
             html,
             "<article class=\"finding\" data-rule=\"{}\"><h3>{title} <span>{}{}</span></h3><p>{}</p>",
             finding.rule.name(),
-            Text(name),
-            Text(&job),
-            Text(&finding.what)
+            XmlText(name),
+            XmlText(&job),
+            XmlText(&finding.what)
         );
         if !finding.files.is_empty() {
-            let files = finding.files.iter().map(|file| format!("<li><bdi>{}</bdi></li>", Text(&file.path)));
+            let files =
+                finding.files.iter().map(|file| format!("<li><bdi>{}</bdi></li>", XmlText(&file.path)));
             let _ = write!(html, "<ul>{}</ul>", files.collect::<String>());
         }
         let _ = write!(
             html,
             "<p class=\"advice\">{}</p><details><summary>Rule</summary><p>{} <cite>{}</cite></p></details></article>",
-            Text(&finding.advice),
-            Text(&finding.because),
-            Text(&finding.source)
+            XmlText(&finding.advice),
+            XmlText(&finding.because),
+            XmlText(&finding.source)
         );
     }
     let more = found.findings.len().saturating_sub(FINDINGS) as u64;
@@ -327,7 +325,7 @@ fn figure(html: &mut String, plots: &[Plot], name: &str, caption: &str) {
         let title = if name.starts_with("accesses") {
             String::new()
         } else {
-            format!("<h3>{}</h3>", Text(&plot.title))
+            format!("<h3>{}</h3>", XmlText(&plot.title))
         };
         let _ = write!(
             html,

@@ -1,9 +1,9 @@
 //! The tables of the page. Each cell with a number has the exact one in `data-value`, by which the page sorts.
 
 use super::model::{Clock, Group, Model};
-use super::svg::Text;
 use super::words::span;
 use crate::numbers::bytes;
+use miot_plot::XmlText;
 use miot_trace_analysis::characterize::Value;
 use miot_trace_analysis::characterize::fields::Fields;
 use miot_trace_analysis::idle::Definition;
@@ -19,7 +19,7 @@ impl Table {
     fn new(name: &str, caption: &str, columns: &[&str]) -> Table {
         let mut html = format!(
             "<div class=\"scroll\"><table id=\"{name}\"><caption>{}</caption><thead><tr>",
-            Text(caption)
+            XmlText(caption)
         );
         for column in columns {
             let (class, column) =
@@ -31,7 +31,7 @@ impl Table {
     }
 
     fn row(&mut self, key: impl Display) -> &mut Table {
-        let _ = write!(self.html, "<tr data-key=\"{}\">", Text(&key.to_string()));
+        let _ = write!(self.html, "<tr data-key=\"{}\">", XmlText(&key.to_string()));
         self
     }
 
@@ -80,14 +80,14 @@ impl Table {
     }
 
     fn text(&mut self, text: &str) -> &mut Table {
-        let _ = write!(self.html, "<td class=\"text\"><bdi>{}</bdi></td>", Text(text));
+        let _ = write!(self.html, "<td class=\"text\"><bdi>{}</bdi></td>", XmlText(text));
         self
     }
 
     /// What may be long: its end is what tells it from others.
     fn path(&mut self, text: &str) -> &mut Table {
         let text = if text.is_empty() { "(unknown)" } else { text };
-        let text = Text(text);
+        let text = XmlText(text);
         let _ = write!(self.html, "<td class=\"text path\" title=\"{text}\"><bdi>{text}</bdi></td>");
         self
     }
@@ -99,7 +99,7 @@ impl Table {
     fn finish(mut self, rest: Option<String>) -> String {
         self.html += "</tbody></table></div>";
         if let Some(rest) = rest {
-            let _ = write!(self.html, "<p class=\"rest\">{}</p>", Text(&rest));
+            let _ = write!(self.html, "<p class=\"rest\">{}</p>", XmlText(&rest));
         }
         self.html
     }

@@ -1,9 +1,9 @@
 //! The axis of time: round labels, since the begin for a short time, by the clock (UTC) for a long one.
 
-use super::svg::Scale;
-use crate::output::duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use miot_plot::Scale;
+use miot_trace_events::text::duration;
 
 const SECOND: i64 = 1_000_000_000;
 const MINUTE: i64 = 60 * SECOND;

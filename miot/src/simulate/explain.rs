@@ -1,6 +1,6 @@
 //! Each step of a simulation in words.
 
-use miot_trace_analysis::simulate::observer::Step;
+use miot_simulator::observer::Step;
 use std::fmt;
 
 /// A step as it is printed: time in microseconds, then what happens.

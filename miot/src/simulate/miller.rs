@@ -1,7 +1,7 @@
 //! Programs from a trace in Miller's ASCII format, which already has what a simulation needs.
 
 use anyhow::{Context as _, ensure};
-use miot_trace_analysis::simulate::{Request, Workload};
+use miot_simulator::{Request, Workload};
 use miot_trace_exchange::miller::{Base, Data, Item, Mode, Reader, TICK};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;

@@ -11,11 +11,12 @@ mod tables;
 
 use crate::output::Out;
 use anyhow::{Context as _, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use figment::Figment;
 use figment::providers::{Format as _, Serialized, Toml};
-use miot_trace_analysis::generate::MODELS;
-use miot_trace_analysis::simulate::{Config, presets, simulate_observed};
+use miot_simulator::generate::MODELS;
+use miot_simulator::{Config, presets, simulate_observed};
+use miot_trace_events::Format;
 use parameters::Vary;
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write as _};
@@ -88,17 +89,6 @@ pub(crate) struct Arguments {
     /// How to print
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Tables, for people
-    #[default]
-    Text,
-    /// One JSON object: all figures, with the rates over time
-    Json,
-    /// One line per simulation
-    Csv,
 }
 
 fn model(name: &str) -> Result<String, String> {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, bail, ensure};
 use miot_proto::units::{parse_bytes, parse_duration};
-use miot_trace_analysis::simulate::Config;
+use miot_simulator::Config;
 use serde_json::Value;
 
 /// A parameter and the values that it is given in turn.

@@ -1,10 +1,10 @@
 //! Plots of simulations: bytes over time, and what changes with a parameter.
 
 use crate::numbers::bytes;
-use crate::report::page::PLAIN_STYLE;
-use crate::report::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, Scale, WIDE, staircase, ticks};
-use miot_trace_analysis::simulate::Outcome;
-use miot_trace_analysis::simulate::rates::Point;
+use miot_plot::FILE_STYLE;
+use miot_plot::{BOTTOM, LEFT, LegendEntry, Plot, RIGHT, Scale, WIDE, staircase, ticks};
+use miot_simulator::Outcome;
+use miot_simulator::rates::Point;
 
 /// Height of one strip.
 const STRIP: f64 = 110.0;
@@ -19,7 +19,7 @@ const STEPS: usize = 1000;
 pub(super) fn over_time(outcome: &Outcome, title: &str) -> String {
     let height = 2.0 * (ABOVE + STRIP) + BOTTOM;
     let mut plot = Plot::new("rates", title, (WIDE, height));
-    plot.keys = vec![Key::Area("read", "read"), Key::Area("written", "written")];
+    plot.keys = vec![LegendEntry::Area("read", "read"), LegendEntry::Area("written", "written")];
     plot.axes = ("simulated time".to_owned(), "bytes per second".to_owned());
     let seconds = outcome.drained as f64 / 1e9;
     let x = Scale { from: 0.0, to: seconds, start: LEFT, end: WIDE - RIGHT };
@@ -55,7 +55,7 @@ pub(super) fn over_time(outcome: &Outcome, title: &str) -> String {
         bytes(outcome.disk.bytes_read as f64),
         bytes(outcome.disk.bytes_written as f64),
     );
-    plot.svg(Some(PLAIN_STYLE))
+    plot.svg(Some(FILE_STYLE))
 }
 
 fn time_axis(plot: &mut Plot, x: &Scale, bottom: f64) {
@@ -72,8 +72,11 @@ pub(super) fn of_sweep(outcomes: &[Outcome], labels: &[String], parameter: &str)
     let height = TOP + 2.0 * STRIP + BOTTOM;
     let title = format!("Time of processors by {parameter}");
     let mut plot = Plot::new("sweep", &title, (WIDE, height));
-    plot.keys =
-        vec![Key::Area("read", "computing"), Key::Area("meta", "overhead"), Key::Area("written", "idle")];
+    plot.keys = vec![
+        LegendEntry::Area("read", "computing"),
+        LegendEntry::Area("meta", "overhead"),
+        LegendEntry::Area("written", "idle"),
+    ];
     plot.axes = (parameter.to_owned(), "time of processors".to_owned());
     let (top, bottom) = (TOP, height - BOTTOM);
     let part =
@@ -103,5 +106,5 @@ pub(super) fn of_sweep(outcomes: &[Outcome], labels: &[String], parameter: &str)
         .map(|(o, label)| format!("{label}: {:.1} s", o.idle() as f64 / 1e9))
         .collect();
     plot.description = format!("Idle time by {parameter}: {}.", idle.join(", "));
-    plot.svg(Some(PLAIN_STYLE))
+    plot.svg(Some(FILE_STYLE))
 }

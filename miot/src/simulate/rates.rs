@@ -1,9 +1,9 @@
 //! Bytes over time as a table: what programs asked for, and what went from and to disks.
 
 use crate::numbers::{bytes, time};
-use crate::output::table;
-use miot_trace_analysis::simulate::Outcome;
-use miot_trace_analysis::simulate::rates::Point;
+use miot_simulator::Outcome;
+use miot_simulator::rates::Point;
+use miot_trace_events::text::table;
 use std::io::Write;
 
 /// A part of the time.

@@ -2,7 +2,7 @@
 
 use super::parameters::Point;
 use crate::source::bar;
-use miot_trace_analysis::simulate::{ConfigError, Outcome, Workload, simulate};
+use miot_simulator::{ConfigError, Outcome, Workload, simulate};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

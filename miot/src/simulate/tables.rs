@@ -2,8 +2,8 @@
 
 use super::parameters::{Point, Vary, is_size, plain};
 use crate::numbers::{bytes, time};
-use crate::output::table;
-use miot_trace_analysis::simulate::{Outcome, Workload};
+use miot_simulator::{Outcome, Workload};
+use miot_trace_events::text::table;
 use serde::Serialize;
 use serde_json::Value;
 use std::io::Write;

@@ -1,6 +1,5 @@
 //! Tables by job, process, program, rank, file, node, layer, directory or user.
 
-use super::Format;
 use super::views::{self, View};
 use crate::cat::of_jobs;
 use crate::filter::Filter;
@@ -13,6 +12,7 @@ use miot_proto::op::Layer;
 use miot_proto::units::parse_bytes;
 use miot_trace_analysis::Missing;
 use miot_trace_analysis::characterize::{By, COLUMNS, Characterization, Characterize, Group, Row, Settings};
+use miot_trace_events::Format;
 use miot_trace_store::{Reader, Table, Unread};
 use serde::Serialize;
 use std::io::{BufWriter, Write};

@@ -1,10 +1,12 @@
 //! What each layer of the I/O stack made of the requests of the layer above.
 
-use super::Format;
-use crate::output::{self, Out, duration, records, table};
+use crate::output::Out;
 use crate::source::Source;
 use crate::summary::bytes;
 use miot_trace_analysis::{LayerRow, Layers};
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::{duration, table};
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -24,7 +26,7 @@ pub(super) fn run(source: &Source, format: Format) -> anyhow::Result<ExitCode> {
             serde_json::to_writer_pretty(&mut out, &rows)?;
             writeln!(out)?;
         }
-        Format::Csv => records(&mut out, output::Format::Csv, true, &rows)?,
+        Format::Csv => records(&mut out, Format::Csv, true, &rows)?,
     }
     Ok(ExitCode::SUCCESS)
 }

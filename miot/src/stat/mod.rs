@@ -9,8 +9,9 @@ mod views;
 use crate::output::Out;
 use crate::source::Source;
 use crate::summary;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use miot_trace_analysis::Report;
+use miot_trace_events::Format;
 use miot_trace_store::Unread;
 use serde::Serialize;
 use std::io::Write;
@@ -42,17 +43,6 @@ pub(crate) struct Arguments {
     /// How to print; csv of the summary is the table of operations
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Tables, for people.
-    #[default]
-    Text,
-    /// Everything, as one JSON object.
-    Json,
-    /// A table, comma-separated.
-    Csv,
 }
 
 /// The summary, with what could not be read.

@@ -1,8 +1,6 @@
 //! `miot stat DIR --by operation`: how often, how many bytes, how long.
 
-use super::Format;
 use super::by::{Options, ROWS};
-use crate::output::{self, duration, records, table};
 use crate::source::Source;
 use crate::summary::bytes;
 use anyhow::Context as _;
@@ -12,6 +10,9 @@ use arrow_array::{Array as _, BooleanArray, RecordBatch};
 use miot_trace_analysis::Summary;
 use miot_trace_analysis::characterize::Settings;
 use miot_trace_analysis::summary::{COLUMNS, OperationRow};
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::{duration, table};
 use serde::Serialize;
 use std::io::{Write as _, stdout};
 use std::process::ExitCode;
@@ -50,7 +51,7 @@ pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow:
             serde_json::to_writer_pretty(&mut out, &Table { by: "operation", rows: &rows })?;
             writeln!(out)?;
         }
-        Format::Csv => records(&mut out, output::Format::Csv, true, &rows)?,
+        Format::Csv => records(&mut out, Format::Csv, true, &rows)?,
     }
     Ok(ExitCode::SUCCESS)
 }

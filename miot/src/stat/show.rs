@@ -6,15 +6,16 @@ mod findings;
 mod idle;
 mod patterns;
 
-use super::Format;
 use crate::output::Out;
 use crate::source::Source;
 use crate::summary::{self, counted};
 use arrow_array::RecordBatch;
 use clap::{Args, ValueEnum};
 use miot_proto::units;
+use miot_trace_analysis::Missing;
 use miot_trace_analysis::programs::LeftOut;
-use miot_trace_analysis::{Missing, events};
+use miot_trace_events::Format;
+use miot_trace_events::events;
 use miot_trace_store::{Reader, Table, Unread};
 use serde::Serialize;
 use std::io::Write;

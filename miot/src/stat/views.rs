@@ -1,9 +1,9 @@
 //! The figures of rows as tables for people.
 
 use crate::numbers::{bytes, count, time};
-use crate::output::{printable, table};
 use clap::ValueEnum;
 use miot_trace_analysis::characterize::{Quantiles, Row, Value, fields};
+use miot_trace_events::text::{printable, table};
 use std::io::Write;
 
 /// Columns that a name may take; longer ones lose their beginning.

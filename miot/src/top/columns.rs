@@ -1,9 +1,9 @@
 //! The columns of a table: which ones fit, what is in them, and how rows are ordered by them.
 
 use crate::numbers::{bytes, count, time};
-use crate::output::printable;
 use clap::ValueEnum;
-use miot_trace_analysis::activity::{Group, Row, Snapshot};
+use miot_activity::{ActivityGroup, ActivityRow, ActivitySnapshot};
+use miot_trace_events::text::printable;
 use std::cmp::Ordering;
 
 /// What the rows are.
@@ -43,7 +43,7 @@ impl View {
     }
 
     /// The rows of this view; those of the operations for the cluster's.
-    pub(crate) fn group(self, snapshot: &Snapshot) -> &Group {
+    pub(crate) fn group(self, snapshot: &ActivitySnapshot) -> &ActivityGroup {
         match self {
             View::Nodes => &snapshot.nodes,
             View::Jobs => &snapshot.jobs,
@@ -125,7 +125,7 @@ impl Column {
     }
 
     /// What stands in the cell. Rates if `seconds` is given, else sums.
-    pub(crate) fn text(self, row: &Row, seconds: Option<f64>) -> String {
+    pub(crate) fn text(self, row: &ActivityRow, seconds: Option<f64>) -> String {
         let per = |value: u64| value as f64 / seconds.unwrap_or(1.0);
         let dash = |value: u64, text: String| if value == 0 { "-".to_owned() } else { text };
         match self {
@@ -155,8 +155,8 @@ impl Column {
     }
 
     /// Orders rows by this column, the largest first; texts in the order of the alphabet.
-    pub(crate) fn compare(self, a: &Row, b: &Row) -> Ordering {
-        let number = |row: &Row| match self {
+    pub(crate) fn compare(self, a: &ActivityRow, b: &ActivityRow) -> Ordering {
+        let number = |row: &ActivityRow| match self {
             Pid => row.pid.map_or(0, u64::from),
             Requests => row.requests,
             Failed => row.failed,
@@ -218,14 +218,19 @@ mod tests {
     #[test]
     fn a_process_is_shown_by_what_its_program_is_called() {
         for (command, shown) in [("/bin/a /etc/b", "a /etc/b"), ("./x", "x"), ("y", "y"), ("", "-")] {
-            let row = Row { name: command.into(), pid: Some(1), ..Row::default() };
+            let row = ActivityRow { name: command.into(), pid: Some(1), ..ActivityRow::default() };
             assert_eq!(Name.text(&row, None), shown);
         }
     }
 
     #[test]
     fn rows_are_ordered_by_any_column() {
-        let row = |name: &str, requests, max| Row { name: name.into(), requests, max, ..Row::default() };
+        let row = |name: &str, requests, max| ActivityRow {
+            name: name.into(),
+            requests,
+            max,
+            ..ActivityRow::default()
+        };
         let mut rows = [row("b", 1, 30), row("a", 5, 10), row("c", 5, 20)];
         let mut by = |column: Column| {
             rows.sort_by(|a, b| column.compare(a, b));

@@ -5,8 +5,8 @@ use super::print::summary;
 use super::update::{State as Progress, Trouble, Update, window_name};
 use super::view::State;
 use crate::numbers::{bytes, count, time};
-use crate::output::{printable, time as moment};
-use miot_trace_analysis::activity::{Row, Window};
+use miot_activity::{ActivityRow, ActivityWindow};
+use miot_trace_events::text::{printable, time as moment};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -66,7 +66,7 @@ pub(crate) fn draw(state: &mut State, frame: &mut Frame<'_>) {
     } else {
         frame.render_widget(heading(state, &columns), row(top));
     }
-    let rates = state.update.as_ref().filter(|update| update.window != Window::Whole);
+    let rates = state.update.as_ref().filter(|update| update.window != ActivityWindow::Whole);
     let rates = rates.map(|update| update.snapshot.seconds);
     let rows = state.rows();
     let scroll = state.scroll.min(rows.len().saturating_sub(shown));
@@ -204,7 +204,7 @@ fn requests(state: &State, frame: &mut Frame<'_>, area: Rect) {
 }
 
 fn heading(state: &State, columns: &[Column]) -> Line<'static> {
-    let is_rate = state.update.as_ref().is_none_or(|update| update.window != Window::Whole);
+    let is_rate = state.update.as_ref().is_none_or(|update| update.window != ActivityWindow::Whole);
     let cells = columns.iter().map(|column| {
         let mut text = column.title(state.view, is_rate).to_owned();
         if *column == state.sort {
@@ -219,7 +219,7 @@ fn heading(state: &State, columns: &[Column]) -> Line<'static> {
 }
 
 fn table_row(
-    row: &Row,
+    row: &ActivityRow,
     columns: &[Column],
     view: View,
     rates: Option<f64>,
@@ -294,12 +294,12 @@ fn help(frame: &mut Frame<'_>, area: Rect) {
 mod tests {
     use super::*;
     use crate::top::update;
-    use miot_trace_analysis::activity::{Group, History, Snapshot};
+    use miot_activity::{ActivityGroup, ActivityHistory, ActivitySnapshot};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     fn screen(view: View, width: u16, height: u16, help: bool) -> Vec<String> {
-        let row = |name: String, requests| Row {
+        let row = |name: String, requests| ActivityRow {
             name,
             node: Some("node-with-a-long-name".into()),
             pid: Some(4_194_304),
@@ -307,22 +307,26 @@ mod tests {
             bytes_read: requests << 20,
             max: 1_234_567,
             lost: 3,
-            ..Row::default()
+            ..ActivityRow::default()
         };
         let rows = (1..100u64)
             .map(|n| row(format!("/a/very/long/path/to/some/directory/with/file-{n}"), n))
             .collect();
-        let snapshot = Snapshot {
+        let snapshot = ActivitySnapshot {
             seconds: 10.0,
-            files: Group { rows, count: 99, others: 7 },
-            operations: Group { rows: vec![row("posix.read".into(), 70)], ..Group::default() },
-            ..Snapshot::default()
+            files: ActivityGroup { rows, count: 99, others: 7 },
+            operations: ActivityGroup {
+                rows: vec![row("posix.read".into(), 70)],
+                ..ActivityGroup::default()
+            },
+            ..ActivitySnapshot::default()
         };
-        let mut state = State::new("trace".into(), view, Window::Seconds(10), true);
-        let history = History { requests: (0..300).collect(), ..History::default() };
+        let mut state = State::new("trace".into(), view, ActivityWindow::Seconds(10), true);
+        let history = ActivityHistory { requests: (0..300).collect(), ..ActivityHistory::default() };
         let at = 1_700_000_000_000_000_000;
         let playing = update::State::Replay { at, speed: 10.0, paused: false, ended: false };
-        state.update = Some(Update { snapshot, window: Window::Seconds(10), history, state: playing });
+        state.update =
+            Some(Update { snapshot, window: ActivityWindow::Seconds(10), history, state: playing });
         state.help = help;
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(&mut state, frame)).unwrap();

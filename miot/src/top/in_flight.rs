@@ -3,13 +3,15 @@
 use super::Arguments;
 use crate::ctl::Node;
 use crate::filter::nanoseconds;
-use crate::output::{Format, duration, printable, records, table, time};
 use anyhow::Context as _;
 use jiff::Timestamp;
 use miot_log_client::Control;
-use miot_log_client::in_flight::{InFlight, InFlightReader, Listing};
+use miot_log_client::in_flight::{InFlight, InFlightList, InFlightReader};
 use miot_proto::op::{Layer, Op};
 use miot_proto::units::format_duration;
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::{duration, printable, table, time};
 use serde::Serialize;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -76,7 +78,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn say_what_is_missing(listing: &Listing) {
+fn say_what_is_missing(listing: &InFlightList) {
     if listing.hidden > 0 {
         eprintln!("miot: {} processes of other users are not shown: root may see them", listing.hidden);
     }
@@ -88,7 +90,7 @@ fn say_what_is_missing(listing: &Listing) {
     }
 }
 
-fn text(node: &str, listing: &Listing, out: &mut impl Write) -> std::io::Result<()> {
+fn text(node: &str, listing: &InFlightList, out: &mut impl Write) -> std::io::Result<()> {
     if listing.requests.is_empty() {
         return writeln!(out, "no request in flight in {} processes", listing.processes);
     }
@@ -96,7 +98,7 @@ fn text(node: &str, listing: &Listing, out: &mut impl Write) -> std::io::Result<
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
     let rows = listing.requests.iter().map(|request| {
         let mut file = shown(&request.file);
-        if let Some(outer) = &request.enclosing {
+        if let Some(outer) = &request.parent {
             file = format!("{file} (in {}, {})", name(outer.op), age(outer.age)).trim_start().to_owned();
         }
         [
@@ -119,7 +121,7 @@ fn text(node: &str, listing: &Listing, out: &mut impl Write) -> std::io::Result<
 fn row<'a>(time: &'a str, node: &'a str, request: &InFlight) -> Row<'a> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let age = |age: Duration| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
-    let outer = request.enclosing.as_ref();
+    let outer = request.parent.as_ref();
     Row {
         time,
         age: age(request.age),

@@ -3,8 +3,8 @@
 use super::update::{Order, State, Trouble, Update};
 use crate::chain;
 use crate::remote::{Stream, Tls, ask, operator, strange};
-use miot_proto::activity::{Watched, Window};
-use miot_proto::steer::{Reply, Request};
+use miot_proto::activity::{ActivityWindow, ClusterActivity};
+use miot_proto::command::{OperatorReply, OperatorRequest};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::Duration;
 
@@ -33,10 +33,10 @@ impl Live {
     }
 
     /// What happens now.
-    pub(crate) fn ask(&mut self, window: Window) -> anyhow::Result<Watched> {
+    pub(crate) fn ask(&mut self, window: ActivityWindow) -> anyhow::Result<ClusterActivity> {
         let mut stream = self.stream.take().map_or_else(|| self.call(), Ok)?;
-        let request = Request::Watch { window, top: 100, step: 1, steps: HISTORY };
-        let Reply::Watched(watched) = ask(&mut *stream, &request)? else { return Err(strange()) };
+        let request = OperatorRequest::Watch { window, top: 100, step: 1, steps: HISTORY };
+        let OperatorReply::Watched(watched) = ask(&mut *stream, &request)? else { return Err(strange()) };
         self.stream = Some(stream);
         Ok(*watched)
     }
@@ -46,11 +46,11 @@ impl Live {
         mut self,
         orders: &Receiver<Order>,
         updates: &SyncSender<Result<Update, Trouble>>,
-        (mut window, interval): (Window, Duration),
+        (mut window, interval): (ActivityWindow, Duration),
     ) {
         loop {
             let update = match self.ask(window) {
-                Ok(Watched { status, snapshot, history }) => {
+                Ok(ClusterActivity { status, snapshot, history }) => {
                     Ok(Update { snapshot, window, history, state: State::Live(Box::new(status)) })
                 }
                 Err(error) => Err(Trouble { reason: chain(&error), is_over: false }),

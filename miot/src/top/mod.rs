@@ -18,15 +18,15 @@ mod view;
 
 use crate::ctl::Node;
 use crate::filter::nanoseconds;
-use crate::output::Format;
 use crate::remote::{Tls, address};
 use anyhow::Context as _;
 use clap::Args;
 use columns::View;
 use jiff::Timestamp;
 use live::Live;
+use miot_activity::{ActivitySnapshot, ActivityWindow, MAX_WINDOW_SECONDS};
 use miot_proto::units::parse_duration;
-use miot_trace_analysis::activity::{MINUTE, Snapshot, Window};
+use miot_trace_events::Format;
 use replay::{LEAST_SPEED, MOST_SPEED, Replay};
 use std::io::{IsTerminal as _, stdout};
 use std::path::Path;
@@ -77,7 +77,7 @@ pub(crate) struct Arguments {
     view: View,
     /// Seconds that the numbers are of, or `all` [default: 10; of a directory with --once: all]
     #[arg(long, value_name = "SECONDS|all", value_parser = window, conflicts_with = "in_flight")]
-    window: Option<Window>,
+    window: Option<ActivityWindow>,
     /// How fast a trace is played back, such as 10x or 0.5x
     #[arg(long, value_name = "FACTOR", value_parser = speed, default_value = "1x", conflicts_with = "in_flight")]
     speed: f64,
@@ -99,13 +99,15 @@ pub(crate) struct Arguments {
     node: Node,
 }
 
-fn window(text: &str) -> Result<Window, String> {
+fn window(text: &str) -> Result<ActivityWindow, String> {
     if text == "all" {
-        return Ok(Window::Whole);
+        return Ok(ActivityWindow::Whole);
     }
     let seconds = text.strip_suffix('s').unwrap_or(text).parse().ok();
-    let seconds = seconds.filter(|seconds| (1..=MINUTE).contains(seconds));
-    seconds.map(Window::Seconds).ok_or_else(|| format!("expected a number of seconds up to {MINUTE}, or all"))
+    let seconds = seconds.filter(|seconds| (1..=MAX_WINDOW_SECONDS).contains(seconds));
+    seconds
+        .map(ActivityWindow::Seconds)
+        .ok_or_else(|| format!("expected a number of seconds up to {MAX_WINDOW_SECONDS}, or all"))
 }
 
 fn speed(text: &str) -> Result<f64, String> {
@@ -135,7 +137,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         "standard output is no terminal: add --once, or --format json or csv"
     );
     let interval = arguments.interval.unwrap_or(INTERVAL).max(Duration::from_millis(50));
-    let window = arguments.window.unwrap_or(Window::Seconds(10));
+    let window = arguments.window.unwrap_or(ActivityWindow::Seconds(10));
     let speed = arguments.speed;
     let colours = !arguments.no_color && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let view = view::State::new(source.clone(), arguments.view, window, colours);
@@ -156,18 +158,18 @@ fn once(source: &str, since: Option<i64>, arguments: &Arguments) -> anyhow::Resu
         arguments.view != View::Requests,
         "requests in flight are on the screen alone; `miot ctl status --server HOST:PORT --format json` has them too"
     );
-    let print = |snapshot: &Snapshot, window| {
+    let print = |snapshot: &ActivitySnapshot, window| {
         print::snapshot(snapshot, window, arguments.view, arguments.format, &mut stdout().lock())
             .context("cannot print")
     };
     if let Some(address) = address(source) {
-        let window = arguments.window.unwrap_or(Window::Seconds(10));
+        let window = arguments.window.unwrap_or(ActivityWindow::Seconds(10));
         print(&Live::connect(address, &arguments.tls)?.ask(window)?.snapshot, window)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut activity = Replay::open(Path::new(source), since)?.all()?;
-    let window = arguments.window.unwrap_or(Window::Whole);
-    if window != Window::Whole {
+    let window = arguments.window.unwrap_or(ActivityWindow::Whole);
+    if window != ActivityWindow::Whole {
         // The second of the last event is over.
         activity.advance(activity.last().saturating_add(1_000_000_000));
     }

@@ -3,8 +3,10 @@
 use super::columns::{Column, View, columns};
 use super::update::window_name;
 use crate::numbers::{bytes, count, time};
-use crate::output::{Format, records, time as moment};
-use miot_trace_analysis::activity::{Row, Snapshot, Window};
+use miot_activity::{ActivityRow, ActivitySnapshot, ActivityWindow};
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::time as moment;
 use serde::Serialize;
 use std::io::Write;
 
@@ -36,8 +38,8 @@ struct Record<'a> {
 
 /// Prints a view of a snapshot; as JSON all of it, in one object.
 pub(crate) fn snapshot(
-    snapshot: &Snapshot,
-    window: Window,
+    snapshot: &ActivitySnapshot,
+    window: ActivityWindow,
     view: View,
     format: Format,
     out: &mut impl Write,
@@ -57,14 +59,14 @@ pub(crate) fn snapshot(
 }
 
 /// The cluster's own row is its view, else the rows of the view.
-fn rows(snapshot: &Snapshot, view: View) -> &[Row] {
+fn rows(snapshot: &ActivitySnapshot, view: View) -> &[ActivityRow] {
     match view {
         View::Cluster => std::slice::from_ref(&snapshot.cluster),
         _ => &view.group(snapshot).rows,
     }
 }
 
-fn record<'a>(row: &'a Row, view: View, seconds: f64) -> Record<'a> {
+fn record<'a>(row: &'a ActivityRow, view: View, seconds: f64) -> Record<'a> {
     Record {
         view: view.name(),
         name: &row.name,
@@ -87,8 +89,13 @@ fn record<'a>(row: &'a Row, view: View, seconds: f64) -> Record<'a> {
     }
 }
 
-fn text(snapshot: &Snapshot, window: Window, view: View, out: &mut impl Write) -> std::io::Result<()> {
-    let rates = (window != Window::Whole).then_some(snapshot.seconds);
+fn text(
+    snapshot: &ActivitySnapshot,
+    window: ActivityWindow,
+    view: View,
+    out: &mut impl Write,
+) -> std::io::Result<()> {
+    let rates = (window != ActivityWindow::Whole).then_some(snapshot.seconds);
     for line in summary(snapshot, window) {
         writeln!(out, "{line}")?;
     }
@@ -110,9 +117,9 @@ fn line(columns: &[Column], text: impl Fn(Column) -> String) -> String {
 }
 
 /// What the cluster does, in two lines.
-pub(crate) fn summary(snapshot: &Snapshot, window: Window) -> [String; 2] {
+pub(crate) fn summary(snapshot: &ActivitySnapshot, window: ActivityWindow) -> [String; 2] {
     let cluster = &snapshot.cluster;
-    let (per, unit) = if window == Window::Whole { (1.0, "") } else { (snapshot.seconds, "/s") };
+    let (per, unit) = if window == ActivityWindow::Whole { (1.0, "") } else { (snapshot.seconds, "/s") };
     let lost: u64 = snapshot.losses.iter().map(|loss| loss.count).sum();
     let mut known = format!("{} events, {lost} lost", snapshot.events);
     if snapshot.filtered > 0 {

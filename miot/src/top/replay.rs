@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::TimestampNanosecondType;
-use miot_trace_analysis::activity::{Activity, Window};
+use miot_activity::{Activity, ActivityWindow};
 use miot_trace_store::{Follow, Table, follow};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ impl Replay {
         mut self,
         orders: &Receiver<Order>,
         updates: &SyncSender<Result<Update, Trouble>>,
-        (mut window, mut speed, interval): (Window, f64, Duration),
+        (mut window, mut speed, interval): (ActivityWindow, f64, Duration),
     ) {
         let (mut paused, mut before) = (false, Instant::now());
         let mut due = Instant::now();

@@ -1,15 +1,15 @@
 //! What a source tells the screen, and what it is told.
 
+use miot_activity::{ActivityHistory, ActivitySnapshot, ActivityWindow, MAX_WINDOW_SECONDS};
 use miot_proto::status::ClusterStatus;
-use miot_trace_analysis::activity::{History, MINUTE, Snapshot, Window};
 
 /// What is shown.
 #[derive(Clone, Debug)]
 pub(crate) struct Update {
-    pub(crate) snapshot: Snapshot,
+    pub(crate) snapshot: ActivitySnapshot,
     /// Over which time the snapshot is.
-    pub(crate) window: Window,
-    pub(crate) history: History,
+    pub(crate) window: ActivityWindow,
+    pub(crate) history: ActivityHistory,
     pub(crate) state: State,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Trouble {
 /// What somebody wants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Order {
-    Window(Window),
+    Window(ActivityWindow),
     /// Twice as fast, or half.
     Faster(bool),
     Pause,
@@ -49,13 +49,17 @@ pub(crate) enum Order {
 }
 
 /// Windows to choose from, in turn.
-pub(crate) const WINDOWS: [Window; 4] =
-    [Window::Seconds(1), Window::Seconds(10), Window::Seconds(MINUTE), Window::Whole];
+pub(crate) const WINDOWS: [ActivityWindow; 4] = [
+    ActivityWindow::Seconds(1),
+    ActivityWindow::Seconds(10),
+    ActivityWindow::Seconds(MAX_WINDOW_SECONDS),
+    ActivityWindow::Whole,
+];
 
-pub(crate) fn window_name(window: Window) -> String {
+pub(crate) fn window_name(window: ActivityWindow) -> String {
     match window {
-        Window::Seconds(1) => "last second".to_owned(),
-        Window::Seconds(seconds) => format!("last {seconds} s"),
-        Window::Whole => "whole time".to_owned(),
+        ActivityWindow::Seconds(1) => "last second".to_owned(),
+        ActivityWindow::Seconds(seconds) => format!("last {seconds} s"),
+        ActivityWindow::Whole => "whole time".to_owned(),
     }
 }

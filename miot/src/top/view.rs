@@ -2,7 +2,7 @@
 
 use super::columns::{Column, View, columns};
 use super::update::{Order, Trouble, Update, WINDOWS};
-use miot_trace_analysis::activity::{Row, Window};
+use miot_activity::{ActivityRow, ActivityWindow};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ pub(crate) struct State {
     /// The trace directory or the log-server.
     pub(crate) source: String,
     pub(crate) view: View,
-    pub(crate) window: Window,
+    pub(crate) window: ActivityWindow,
     pub(crate) sort: Column,
     pub(crate) reversed: bool,
     /// Only rows whose name, node or job has this in it.
@@ -33,7 +33,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(source: String, view: View, window: Window, colours: bool) -> State {
+    pub(crate) fn new(source: String, view: View, window: ActivityWindow, colours: bool) -> State {
         State {
             source,
             view,
@@ -53,10 +53,10 @@ impl State {
     }
 
     /// The rows of the present view, in order.
-    pub(crate) fn rows(&self) -> Vec<&Row> {
+    pub(crate) fn rows(&self) -> Vec<&ActivityRow> {
         let Some(update) = &self.update else { return Vec::new() };
         let has = |text: &str| text.to_lowercase().contains(&self.filter.to_lowercase());
-        let fits = |row: &&Row| {
+        let fits = |row: &&ActivityRow| {
             self.filter.is_empty()
                 || has(&row.name)
                 || row.node.as_deref().is_some_and(has)
@@ -65,7 +65,8 @@ impl State {
         if self.view == View::Requests {
             return Vec::new();
         }
-        let mut rows: Vec<&Row> = self.view.group(&update.snapshot).rows.iter().filter(fits).collect();
+        let mut rows: Vec<&ActivityRow> =
+            self.view.group(&update.snapshot).rows.iter().filter(fits).collect();
         rows.sort_by(|a, b| self.sort.compare(a, b));
         if self.reversed {
             rows.reverse();
@@ -152,17 +153,21 @@ impl State {
 mod tests {
     use super::*;
     use crate::top::update;
-    use miot_trace_analysis::activity::{Group, History, Snapshot};
+    use miot_activity::{ActivityGroup, ActivityHistory, ActivitySnapshot};
 
     fn state() -> State {
-        let row = |name: &str, requests| Row { name: name.into(), requests, ..Row::default() };
+        let row =
+            |name: &str, requests| ActivityRow { name: name.into(), requests, ..ActivityRow::default() };
         let rows = vec![row("/data/a", 5), row("/data/b", 9), row("/home/a", 7)];
-        let snapshot = Snapshot { files: Group { rows, ..Group::default() }, ..Snapshot::default() };
-        let mut state = State::new("x".into(), View::Files, Window::Seconds(10), false);
+        let snapshot = ActivitySnapshot {
+            files: ActivityGroup { rows, ..ActivityGroup::default() },
+            ..ActivitySnapshot::default()
+        };
+        let mut state = State::new("x".into(), View::Files, ActivityWindow::Seconds(10), false);
         state.update = Some(Update {
             snapshot,
-            window: Window::Seconds(10),
-            history: History::default(),
+            window: ActivityWindow::Seconds(10),
+            history: ActivityHistory::default(),
             state: update::State::Replay { at: 0, speed: 1.0, paused: false, ended: false },
         });
         state
@@ -206,7 +211,7 @@ mod tests {
         let mut state = state();
         assert_eq!(
             press(&mut state, "ww"),
-            [Window::Seconds(60), Window::Whole].map(|w| Some(Order::Window(w)))
+            [ActivityWindow::Seconds(60), ActivityWindow::Whole].map(|w| Some(Order::Window(w)))
         );
         assert_eq!(
             press(&mut state, "+- n"),

@@ -1,10 +1,12 @@
-//! Formats taken apart.
+//! Parser of printf formats (C11, 7.21.6.1), without the conversions that the tracer cannot record.
 
-/// Most arguments of a format, stars included. A format with more is recorded without them.
+/// Maximum number of arguments of a format, including `*`. A format with more is recorded without
+/// arguments.
 pub const MAX_ARGUMENTS: usize = 24;
 
-/// How an argument is passed, as `tracer-client/src/debug.c` knows it: the low 8 bits of a number of [`kinds`].
-pub mod kind {
+/// How an argument is passed: the low 8 bits of a number of [`argument_kinds`].
+/// `tracer-client/src/debug.c` uses the same numbers.
+pub mod argument_kind {
     /// `int` or shorter.
     pub const INT: u32 = 1;
     /// 64 bits: `long`, `long long`, `intmax_t`, `size_t`, `ptrdiff_t`, a pointer.
@@ -13,15 +15,16 @@ pub mod kind {
     pub const DOUBLE: u32 = 3;
     /// `long double`.
     pub const LONG_DOUBLE: u32 = 4;
-    /// A string that ends with a zero.
+    /// A zero-terminated string.
     pub const TEXT: u32 = 5;
-    /// A string of at most so many bytes: the number is in bits 8 and up.
+    /// A string with a maximum length, bytes: bits 8 and up.
     pub const TEXT_UP_TO: u32 = 6;
-    /// A string of at most as many bytes as the argument before says, unless that is negative.
+    /// A string whose maximum length is the previous argument, bytes. A negative one means no
+    /// limit.
     pub const TEXT_UP_TO_STAR: u32 = 7;
 }
 
-/// The type of an integer.
+/// Type of an integer argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
     Char,
@@ -35,23 +38,31 @@ pub(super) enum Size {
 pub(super) enum Count {
     Absent,
     Fixed(u32),
-    /// An argument of its own.
+    /// `*`: the value is an argument.
     Star,
 }
 
+/// Conversion of an argument, with its base or letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Conversion {
     /// `d`, `i`.
     Signed(Size),
     /// `o`, `u`, `x`, `X`.
-    Unsigned(Size, u8),
+    Unsigned {
+        size: Size,
+        base: u8,
+    },
     Char,
     Text,
     Pointer,
-    /// `e`, `f`, `g` and the like in capitals; true: a `long double`.
-    Float(u8, bool),
+    /// `e`, `f`, `g` and their capitals.
+    Float {
+        letter: u8,
+        is_long_double: bool,
+    },
 }
 
+/// One conversion specification, from `%` to its letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spec {
     pub(super) left: bool,
@@ -64,43 +75,46 @@ pub(super) struct Spec {
     pub(super) conversion: Conversion,
 }
 
-/// A piece of a format.
+/// Part of a format: literal text or one conversion specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+pub(super) enum Token<'a> {
     Text(&'a [u8]),
     Spec(Spec),
 }
 
-/// Widths and precisions above this are a mistake, or an attack on who reads.
+/// Maximum width and precision. A larger one is an error, or an attempt to exhaust the memory of a
+/// reader.
 pub(super) const MAX_COUNT: u32 = 4096;
 
-/// The pieces of a format. An item `None`, the last one: from here on it cannot be understood: `%n`, wide characters, `%a`,
-/// `%m`, numbered arguments, widths above 4096.
-pub(super) struct Pieces<'a>(pub(super) &'a [u8]);
+/// Iterator over the tokens of a format. The item `None` is the last one: the rest contains an
+/// unsupported conversion, i.e. `%n`, wide characters, `%a`, `%m`, numbered arguments, or a width
+/// above [`MAX_COUNT`].
+pub(super) struct Tokens<'a>(pub(super) &'a [u8]);
 
-impl<'a> Iterator for Pieces<'a> {
-    type Item = Option<Piece<'a>>;
+impl<'a> Iterator for Tokens<'a> {
+    type Item = Option<Token<'a>>;
 
-    fn next(&mut self) -> Option<Option<Piece<'a>>> {
+    fn next(&mut self) -> Option<Option<Token<'a>>> {
         let (first, rest) = self.0.split_first()?;
         if *first != b'%' {
             let end = self.0.iter().position(|b| *b == b'%').unwrap_or(self.0.len());
             let (text, rest) = self.0.split_at(end);
             self.0 = rest;
-            return Some(Some(Piece::Text(text)));
+            return Some(Some(Token::Text(text)));
         }
         if rest.first() == Some(&b'%') {
             let text = &rest[..1];
             self.0 = &rest[1..];
-            return Some(Some(Piece::Text(text)));
+            return Some(Some(Token::Text(text)));
         }
         let mut at = Cursor(rest);
         let spec = at.spec();
         self.0 = if spec.is_some() { at.0 } else { &[] };
-        Some(spec.map(Piece::Spec))
+        Some(spec.map(Token::Spec))
     }
 }
 
+/// The rest of a format.
 struct Cursor<'a>(&'a [u8]);
 
 impl Cursor<'_> {
@@ -110,22 +124,24 @@ impl Cursor<'_> {
         Some(*first)
     }
 
-    fn is(&mut self, byte: u8) -> bool {
-        let is = self.0.first() == Some(&byte);
-        if is {
+    /// Removes the next byte if it is `byte`.
+    fn take_if(&mut self, byte: u8) -> bool {
+        let found = self.0.first() == Some(&byte);
+        if found {
             self.0 = &self.0[1..];
         }
-        is
+        found
     }
 
+    /// Parses a width or precision; returns `empty` if there is none, `None` above [`MAX_COUNT`].
     fn count(&mut self, empty: Count) -> Option<Count> {
-        if self.is(b'*') {
+        if self.take_if(b'*') {
             return Some(Count::Star);
         }
         let mut count = empty;
         while let Some(digit) = self.0.first().filter(|b| b.is_ascii_digit()) {
-            let so_far = if let Count::Fixed(n) = count { n } else { 0 };
-            let next = so_far * 10 + u32::from(digit - b'0');
+            let value = if let Count::Fixed(n) = count { n } else { 0 };
+            let next = value * 10 + u32::from(digit - b'0');
             if next > MAX_COUNT {
                 return None;
             }
@@ -135,6 +151,7 @@ impl Cursor<'_> {
         Some(count)
     }
 
+    /// Parses a conversion specification after its `%`.
     fn spec(&mut self) -> Option<Spec> {
         let mut spec = Spec {
             left: false,
@@ -146,6 +163,16 @@ impl Cursor<'_> {
             precision: Count::Absent,
             conversion: Conversion::Char,
         };
+        self.flags(&mut spec)?;
+        spec.width = self.count(Count::Absent)?;
+        if self.take_if(b'.') {
+            spec.precision = self.count(Count::Fixed(0))?;
+        }
+        spec.conversion = self.conversion()?;
+        Some(spec)
+    }
+
+    fn flags(&mut self, spec: &mut Spec) -> Option<()> {
         loop {
             match self.0.first()? {
                 b'-' => spec.left = true,
@@ -153,91 +180,93 @@ impl Cursor<'_> {
                 b' ' => spec.space = true,
                 b'#' => spec.alternative = true,
                 b'0' => spec.zero = true,
-                // Groups of digits: the locale "C" has none.
+                // Grouping of digits, which the locale "C" does not have.
                 b'\'' => {}
-                _ => break,
+                _ => return Some(()),
             }
             self.take();
         }
-        spec.width = self.count(Count::Absent)?;
-        if self.is(b'.') {
-            spec.precision = self.count(Count::Fixed(0))?;
-        }
-        let (mut size, mut long_double, mut plain) = (Size::Int, false, true);
+    }
+
+    /// Parses the length modifier and the conversion letter.
+    fn conversion(&mut self) -> Option<Conversion> {
+        // Plain: without a modifier, or with one that does not change the conversion.
+        let (mut size, mut is_long_double, mut is_plain) = (Size::Int, false, true);
         match self.0.first()? {
             b'h' => {
                 self.take();
-                size = if self.is(b'h') { Size::Char } else { Size::Short };
-                plain = false;
+                size = if self.take_if(b'h') { Size::Char } else { Size::Short };
+                is_plain = false;
             }
             b'l' => {
                 self.take();
-                let twice = self.is(b'l');
+                let is_long_long = self.take_if(b'l');
                 size = Size::Long;
                 // `%lf` is `%f`; `%lc` and `%ls` are wide.
-                plain = !twice && matches!(self.0.first(), Some(b'e' | b'f' | b'g' | b'E' | b'F' | b'G'));
+                is_plain =
+                    !is_long_long && matches!(self.0.first(), Some(b'e' | b'f' | b'g' | b'E' | b'F' | b'G'));
             }
             b'q' | b'j' | b'z' | b't' => {
                 self.take();
-                (size, plain) = (Size::Long, false);
+                (size, is_plain) = (Size::Long, false);
             }
             b'L' => {
                 self.take();
-                (long_double, plain) = (true, false);
+                (is_long_double, is_plain) = (true, false);
             }
             _ => {}
         }
-        spec.conversion = match self.take()? {
-            b'd' | b'i' if !long_double => Conversion::Signed(size),
-            base @ (b'o' | b'u' | b'x' | b'X') if !long_double => Conversion::Unsigned(size, base),
-            b'c' if plain => Conversion::Char,
-            b's' if plain => Conversion::Text,
-            b'p' if plain => Conversion::Pointer,
-            letter @ (b'e' | b'f' | b'g' | b'E' | b'F' | b'G') if plain || long_double => {
-                Conversion::Float(letter, long_double)
+        Some(match self.take()? {
+            b'd' | b'i' if !is_long_double => Conversion::Signed(size),
+            base @ (b'o' | b'u' | b'x' | b'X') if !is_long_double => Conversion::Unsigned { size, base },
+            b'c' if is_plain => Conversion::Char,
+            b's' if is_plain => Conversion::Text,
+            b'p' if is_plain => Conversion::Pointer,
+            letter @ (b'e' | b'f' | b'g' | b'E' | b'F' | b'G') if is_plain || is_long_double => {
+                Conversion::Float { letter, is_long_double }
             }
             _ => return None,
-        };
-        Some(spec)
+        })
     }
 }
 
-/// The kinds of the arguments of a format, in the order in which they are passed; `None` if the format cannot be
-/// understood or has too many.
+/// Writes the kinds of the arguments of a format to `into`, in the order in which they are passed,
+/// and returns their number. Returns `None` if a conversion is unsupported or there are more than
+/// [`MAX_ARGUMENTS`] arguments.
 ///
 /// ```
-/// use miot_proto::debug::{kind, kinds};
-/// let mut room = [0; 24];
-/// assert_eq!(kinds(b"%-5d %.3s %zu", &mut room), Some(3));
-/// assert_eq!(room[..3], [kind::INT, kind::TEXT_UP_TO | 3 << 8, kind::LONG]);
-/// assert_eq!(kinds(b"%n", &mut room), None);
+/// use miot_proto::debug::{argument_kind, argument_kinds};
+/// let mut found = [0; 24];
+/// assert_eq!(argument_kinds(b"%-5d %.3s %zu", &mut found), Some(3));
+/// assert_eq!(found[..3], [argument_kind::INT, argument_kind::TEXT_UP_TO | 3 << 8, argument_kind::LONG]);
+/// assert_eq!(argument_kinds(b"%n", &mut found), None);
 /// ```
 #[must_use]
-pub fn kinds(format: &[u8], into: &mut [u32; MAX_ARGUMENTS]) -> Option<usize> {
+pub fn argument_kinds(format: &[u8], into: &mut [u32; MAX_ARGUMENTS]) -> Option<usize> {
     let mut count = 0;
     let mut push = |kind| {
         *into.get_mut(count)? = kind;
         count += 1;
         Some(())
     };
-    for piece in Pieces(format) {
-        let Piece::Spec(spec) = piece? else { continue };
+    for token in Tokens(format) {
+        let Token::Spec(spec) = token? else { continue };
         for star in [spec.width, spec.precision] {
             if star == Count::Star {
-                push(kind::INT)?;
+                push(argument_kind::INT)?;
             }
         }
         push(match spec.conversion {
-            Conversion::Signed(Size::Long) | Conversion::Unsigned(Size::Long, _) | Conversion::Pointer => {
-                kind::LONG
-            }
-            Conversion::Signed(_) | Conversion::Unsigned(..) | Conversion::Char => kind::INT,
-            Conversion::Float(_, false) => kind::DOUBLE,
-            Conversion::Float(_, true) => kind::LONG_DOUBLE,
+            Conversion::Signed(Size::Long)
+            | Conversion::Unsigned { size: Size::Long, .. }
+            | Conversion::Pointer => argument_kind::LONG,
+            Conversion::Signed(_) | Conversion::Unsigned { .. } | Conversion::Char => argument_kind::INT,
+            Conversion::Float { is_long_double: false, .. } => argument_kind::DOUBLE,
+            Conversion::Float { is_long_double: true, .. } => argument_kind::LONG_DOUBLE,
             Conversion::Text => match spec.precision {
-                Count::Absent => kind::TEXT,
-                Count::Fixed(bytes) => kind::TEXT_UP_TO | bytes << 8,
-                Count::Star => kind::TEXT_UP_TO_STAR,
+                Count::Absent => argument_kind::TEXT,
+                Count::Fixed(bytes) => argument_kind::TEXT_UP_TO | bytes << 8,
+                Count::Star => argument_kind::TEXT_UP_TO_STAR,
             },
         })?;
     }

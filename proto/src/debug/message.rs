@@ -1,10 +1,13 @@
-//! Format and arguments put together.
+//! Formatting of a message.
 
-use super::format::{Conversion, Count, MAX_COUNT, Piece, Pieces, Size, Spec};
-use super::{CUT, MAX_ARGUMENTS, NULL, kinds};
+use super::format::{Conversion, Count, MAX_COUNT, Size, Spec, Token, Tokens};
+use super::{CUT, MAX_ARGUMENTS, NULL, argument_kinds};
 
-/// What `printf` would have written, byte by byte. Both may come from anybody: what is missing is shown as `?`, a string
-/// that was cut ends in `…`, a format that cannot be understood is shown as it is.
+/// Returns the bytes that `printf` writes for a format and its recorded arguments (see the module
+/// for their layout).
+///
+/// Both are untrusted. A missing argument is shown as `?`, a truncated string ends in `…`, and a
+/// format with an unsupported conversion is returned unchanged.
 ///
 /// ```
 /// use miot_proto::debug::message;
@@ -13,16 +16,16 @@ use super::{CUT, MAX_ARGUMENTS, NULL, kinds};
 /// ```
 #[must_use]
 pub fn message(format: &[u8], arguments: &[u8]) -> Vec<u8> {
-    let Some(count) = kinds(format, &mut [0; MAX_ARGUMENTS]) else { return format.to_vec() };
+    let Some(count) = argument_kinds(format, &mut [0; MAX_ARGUMENTS]) else { return format.to_vec() };
     let words = arguments.len().min(8 * count) / 8;
     let (words, texts) = arguments.split_at(8 * words);
-    let mut given = Given { words: words.as_chunks().0, texts };
+    let mut remaining = Arguments { words: words.as_chunks().0, texts };
     let mut out = Vec::with_capacity(format.len() + arguments.len());
-    for piece in Pieces(format).flatten() {
-        match piece {
-            Piece::Text(text) => out.extend_from_slice(text),
-            Piece::Spec(spec) => {
-                if convert(spec, &mut given, &mut out).is_none() {
+    for token in Tokens(format).flatten() {
+        match token {
+            Token::Text(text) => out.extend_from_slice(text),
+            Token::Spec(spec) => {
+                if convert(spec, &mut remaining, &mut out).is_none() {
                     out.push(b'?');
                 }
             }
@@ -31,30 +34,32 @@ pub fn message(format: &[u8], arguments: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The arguments that are left.
-struct Given<'a> {
+/// Arguments that no conversion has consumed yet.
+struct Arguments<'a> {
     words: &'a [[u8; 8]],
     texts: &'a [u8],
 }
 
-impl<'a> Given<'a> {
+impl<'a> Arguments<'a> {
     fn word(&mut self) -> Option<u64> {
         let (first, rest) = self.words.split_first()?;
         self.words = rest;
         Some(u64::from_le_bytes(*first))
     }
 
+    /// Returns a width or precision. The outer `None`: its argument is missing.
     fn count(&mut self, count: Count) -> Option<Option<i64>> {
         match count {
             Count::Absent => Some(None),
             Count::Fixed(n) => Some(Some(n.into())),
             Count::Star => {
-                let most = i64::from(MAX_COUNT);
-                self.word().map(|w| Some(i64::from(w as i32).clamp(-most, most)))
+                let limit = i64::from(MAX_COUNT);
+                self.word().map(|w| Some(i64::from(w as i32).clamp(-limit, limit)))
             }
         }
     }
 
+    /// Removes a string, at most the rest of the texts. `length` is the word of the string.
     fn text(&mut self, length: u64) -> &'a [u8] {
         let length = usize::try_from(length & !CUT).unwrap_or(usize::MAX).min(self.texts.len());
         let (text, rest) = self.texts.split_at(length);
@@ -63,27 +68,28 @@ impl<'a> Given<'a> {
     }
 }
 
-fn convert(mut spec: Spec, given: &mut Given<'_>, out: &mut Vec<u8>) -> Option<()> {
-    let width = given.count(spec.width)?.unwrap_or(0);
+/// Appends one converted argument. Returns `None` if an argument is missing.
+fn convert(mut spec: Spec, arguments: &mut Arguments<'_>, out: &mut Vec<u8>) -> Option<()> {
+    let width = arguments.count(spec.width)?.unwrap_or(0);
     spec.left |= width < 0;
     let width = width.unsigned_abs() as usize;
-    let precision = given.count(spec.precision)?.and_then(|p| usize::try_from(p).ok());
-    let word = given.word()?;
+    let precision = arguments.count(spec.precision)?.and_then(|p| usize::try_from(p).ok());
+    let word = arguments.word()?;
     match spec.conversion {
-        Conversion::Char => pad(out, &spec, width, &[], &[word as u8], false),
+        Conversion::Char => pad(out, &spec, width, &[], &[word as u8], Padding::Spaces),
         Conversion::Text => {
-            let whole = if word == NULL { &b"(null)"[..] } else { given.text(word) };
-            // The C library writes nothing of "(null)" where not all of it fits.
+            let whole = if word == NULL { &b"(null)"[..] } else { arguments.text(word) };
+            // The C library omits "(null)" if the precision is too small for all of it.
             let text = match precision {
                 Some(precision) if word == NULL && precision < whole.len() => &[],
                 Some(precision) => whole.get(..precision).unwrap_or(whole),
                 None => whole,
             };
-            let cut = word != NULL && word & CUT != 0;
-            let text = if cut { [text, "…".as_bytes()].concat() } else { text.to_vec() };
-            pad(out, &spec, width, &[], &text, false);
+            let is_truncated = word != NULL && word & CUT != 0;
+            let text = if is_truncated { [text, "…".as_bytes()].concat() } else { text.to_vec() };
+            pad(out, &spec, width, &[], &text, Padding::Spaces);
         }
-        Conversion::Pointer if word == 0 => pad(out, &spec, width, &[], b"(nil)", false),
+        Conversion::Pointer if word == 0 => pad(out, &spec, width, &[], b"(nil)", Padding::Spaces),
         Conversion::Pointer => {
             let spec = Spec { alternative: true, ..spec };
             integer(out, &spec, width, precision, &[], word, b'x');
@@ -97,7 +103,7 @@ fn convert(mut spec: Spec, given: &mut Given<'_>, out: &mut Vec<u8>) -> Option<(
             };
             integer(out, &spec, width, precision, sign(&spec, value < 0), value.unsigned_abs(), b'd');
         }
-        Conversion::Unsigned(size, base) => {
+        Conversion::Unsigned { size, base } => {
             let value = match size {
                 Size::Char => u64::from(word as u8),
                 Size::Short => u64::from(word as u16),
@@ -106,14 +112,14 @@ fn convert(mut spec: Spec, given: &mut Given<'_>, out: &mut Vec<u8>) -> Option<(
             };
             integer(out, &spec, width, precision, &[], value, base);
         }
-        Conversion::Float(letter, _) => {
+        Conversion::Float { letter, .. } => {
             let value = f64::from_bits(word);
             let sign = sign(&spec, value.is_sign_negative());
             let mut digits = float(value.abs(), letter.to_ascii_lowercase(), precision.unwrap_or(6), &spec);
             if letter.is_ascii_uppercase() {
                 digits.make_ascii_uppercase();
             }
-            pad(out, &spec, width, sign, digits.as_bytes(), spec.zero && value.is_finite());
+            pad(out, &spec, width, sign, digits.as_bytes(), Padding::of(spec.zero && value.is_finite()));
         }
     }
     Some(())
@@ -128,13 +134,27 @@ fn sign(spec: &Spec, negative: bool) -> &'static [u8] {
     }
 }
 
-fn pad(out: &mut Vec<u8>, spec: &Spec, width: usize, head: &[u8], body: &[u8], zeros: bool) {
+/// Padding up to the width: spaces before the sign, or zeros between sign and digits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Padding {
+    Spaces,
+    Zeros,
+}
+
+impl Padding {
+    fn of(zeros: bool) -> Padding {
+        if zeros { Padding::Zeros } else { Padding::Spaces }
+    }
+}
+
+/// Appends head and body, padded to `width` with spaces, or with zeros between the two.
+fn pad(out: &mut Vec<u8>, spec: &Spec, width: usize, head: &[u8], body: &[u8], padding: Padding) {
     let missing = width.saturating_sub(head.len() + body.len());
-    if !spec.left && !zeros {
+    if !spec.left && padding == Padding::Spaces {
         out.extend(std::iter::repeat_n(b' ', missing));
     }
     out.extend_from_slice(head);
-    if !spec.left && zeros {
+    if !spec.left && padding == Padding::Zeros {
         out.extend(std::iter::repeat_n(b'0', missing));
     }
     out.extend_from_slice(body);
@@ -143,6 +163,7 @@ fn pad(out: &mut Vec<u8>, spec: &Spec, width: usize, head: &[u8], body: &[u8], z
     }
 }
 
+/// Appends an integer. `base` is the conversion letter; `d` and `u` are decimal.
 fn integer(
     out: &mut Vec<u8>,
     spec: &Spec,
@@ -171,10 +192,10 @@ fn integer(
         b'X' if spec.alternative && value != 0 => b"0X",
         _ => sign,
     };
-    pad(out, spec, width, head, digits.as_bytes(), spec.zero && precision.is_none());
+    pad(out, spec, width, head, digits.as_bytes(), Padding::of(spec.zero && precision.is_none()));
 }
 
-/// A value that is not negative, in the manner of `%f`, `%e` or `%g`.
+/// Formats a value that is not negative like `%f`, `%e` or `%g`.
 fn float(value: f64, letter: u8, precision: usize, spec: &Spec) -> String {
     if !value.is_finite() {
         return if value.is_nan() { "nan" } else { "inf" }.to_owned();
@@ -212,7 +233,7 @@ fn float(value: f64, letter: u8, precision: usize, spec: &Spec) -> String {
     }
 }
 
-/// Digits with so many decimals, and the power of ten they are to be multiplied with.
+/// Returns the digits with `precision` decimals, and the power of ten to multiply them by.
 fn scientific(value: f64, precision: usize) -> (String, i32) {
     let text = format!("{value:.precision$e}");
     match text.split_once('e') {
@@ -237,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_cut_is_shown() {
+    fn missing_and_truncated_arguments_are_marked() {
         assert_eq!(message(b"%d %d", &arguments(&[1], "")), b"1 ?");
         assert_eq!(message(b"%s|%s", &arguments(&[3 | CUT, 2], "abcde")), "abc…|de".as_bytes());
         assert_eq!(message(b"%s %.2s", &arguments(&[NULL, NULL], "")), b"(null) ");
@@ -248,7 +269,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_can_be_shown(format in "[%dsxgf*.#0-9lhz+ -]{0,30}", bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn arbitrary_input_has_bounded_output(format in "[%dsxgf*.#0-9lhz+ -]{0,30}", bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let shown = message(format.as_bytes(), &bytes);
             prop_assert!(shown.len() <= 30 * 4500 + bytes.len());
         }

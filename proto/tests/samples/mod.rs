@@ -1,16 +1,16 @@
-//! One sample of everything that crosses a boundary, with a different value in every field.
+//! One sample of each record, batch and message, with a different value in every field.
 
 use miot_proto::batch::Columns;
-use miot_proto::event::{self, Caller, Communicator, Event, Ext, Kind, flag};
+use miot_proto::event::{self, Caller, Communicator, Event, Ext, RecordKind, flag};
 use miot_proto::op;
 use miot_proto::wire::{
-    Counters, Device, DeviceKind, GREETING, Message, Process, ProcessKey, ProcessLoss, Role, Sample, Stream,
-    StreamEnd, StreamKey, Version,
+    Device, DeviceCounters, DeviceKind, DeviceSample, GREETING, Message, Process, ProcessKey, ProcessLoss,
+    Role, Stream, StreamEnd, StreamKey, Version,
 };
 
 pub(crate) const ATTEMPT: u32 = 0xa1a2_a3a4;
 
-/// Of the greetings that are frozen; the version goes on.
+/// Version in the frozen greetings; the current version is higher.
 const VERSION: Version = Version { major: 2, minor: 1 };
 
 fn read() -> Event {
@@ -28,7 +28,7 @@ fn read() -> Event {
     }
 }
 
-/// What the record of this name says.
+/// Returns the event and the extension of the record with this name.
 pub(crate) fn expected(name: &str) -> (Event, Option<Ext<'static>>) {
     let copy = Event { op: op::posix::COPY_FILE_RANGE, ..read() };
     match name {
@@ -75,7 +75,7 @@ pub(crate) fn expected(name: &str) -> (Event, Option<Ext<'static>>) {
     }
 }
 
-/// Records as they stand in a lane.
+/// Returns the bytes of all records as in a lane, with their names.
 pub(crate) fn records() -> Vec<(&'static str, Vec<u8>)> {
     ["request", "saturated", "file", "two_paths", "all_words", "mpi"]
         .into_iter()
@@ -86,18 +86,18 @@ pub(crate) fn records() -> Vec<(&'static str, Vec<u8>)> {
             }
             let ext = ext.unwrap_or_default();
             let slots = event::slots_for(&ext);
-            let kind = if name == "file" { Kind::File } else { Kind::Request };
+            let kind = if name == "file" { RecordKind::File } else { RecordKind::Request };
             let mut words = vec![0; slots * event::WORDS];
             words[..event::WORDS].copy_from_slice(&event.slot(kind, slots as u8, ATTEMPT));
             if slots > 1 {
-                event::put_ext(&ext, |slot, word, value| words[slot * event::WORDS + word] = value);
+                event::write_ext(&ext, |slot, word, value| words[slot * event::WORDS + word] = value);
             }
             (name, words.iter().flat_map(|word| word.to_le_bytes()).collect())
         })
         .collect()
 }
 
-/// A batch with constant and varying columns, extensions, a gap and unused fields.
+/// Returns a batch with constant and varying columns, extensions, a gap and unused fields.
 pub(crate) fn columns() -> Columns {
     let mut columns = Columns::default();
     for i in 0..6u64 {
@@ -123,8 +123,8 @@ pub(crate) fn columns() -> Columns {
     columns
 }
 
-fn counters() -> Counters {
-    Counters {
+fn counters() -> DeviceCounters {
+    DeviceCounters {
         reads: Some(1),
         writes: Some(200),
         others: Some(3),
@@ -142,7 +142,7 @@ fn counters() -> Counters {
     }
 }
 
-/// One of each message.
+/// Returns one of each message.
 pub(crate) fn messages() -> Vec<(&'static str, Message)> {
     let key = ProcessKey { boot: 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10, nonce: 0xfeed_beef, pid: 4321 };
     let process = Process {
@@ -182,7 +182,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("hello", hello(Role::Node)),
         ("hello_tail", hello(Role::Tail)),
         ("welcome", Message::Welcome { version: VERSION, through: 300 }),
-        ("refused", Message::Refused { reason: "no".to_owned(), passing: true }),
+        ("refused", Message::Refused { reason: "no".to_owned(), transient: true }),
         ("process", Message::Process { seq: 1, process }),
         ("stream", Message::Stream { seq: 2, stream }),
         ("batch", Message::Batch { seq: 3, stream: 5, after: 129, columns: vec![0, 127, 128, 255] }),
@@ -213,7 +213,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
             },
         ),
         ("rows", Message::Rows { arrow: b"ARROW1".to_vec() }),
-        ("cut", Message::Cut { reason: "too slow".to_owned() }),
+        ("cut", Message::SubscriptionEnd { reason: "too slow".to_owned() }),
         (
             "given_up",
             Message::GivenUp {
@@ -224,19 +224,19 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                 time: -7,
             },
         ),
-        ("aside", Message::Aside),
+        ("aside", Message::SuspendWatermark),
         ("hello_operator", hello(Role::Operator)),
         ("report", Message::Report { status: br#"{"version":"0.1.0"}"#.to_vec() }),
-        ("errand", Message::Errand { id: 1, errand: br#"{"scope":"node","action":"snapshot"}"#.to_vec() }),
+        ("errand", Message::Command { id: 1, command: br#"{"scope":"node","action":"snapshot"}"#.to_vec() }),
         ("outcome", Message::Outcome { id: 1, outcome: br#"{"done":"on"}"#.to_vec() }),
-        ("ask", Message::Ask { request: br#""status""#.to_vec() }),
-        ("answer", Message::Answer { reply: br#"{"refused":"no"}"#.to_vec() }),
+        ("ask", Message::Request { request: br#""status""#.to_vec() }),
+        ("answer", Message::Reply { reply: br#"{"refused":"no"}"#.to_vec() }),
         ("hello_probe", hello(Role::Probe)),
         (
             "devices",
             Message::Devices {
                 seq: 7,
-                sample: Sample {
+                sample: DeviceSample {
                     boot: key.boot,
                     uptime: 1 << 40,
                     time: 1_700_000_000_000_000_000,
@@ -252,7 +252,7 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
                             kind: DeviceKind::Fuse,
                             name: b"gluster:/vol".to_vec(),
                             mount: b"/mnt".to_vec(),
-                            counters: Counters { in_flight: Some(3), ..Counters::default() },
+                            counters: DeviceCounters { in_flight: Some(3), ..DeviceCounters::default() },
                         },
                     ],
                 },

@@ -1,7 +1,9 @@
-//! `bytes`: what an event takes on the wire, in the live part and sealed, beside a trace of LTTng of the same events.
+//! `bytes`: what an event takes on the wire, in the live part and sealed, beside a trace of LTTng
+//! of the same events.
 //!
-//! 16 streams of each pattern go to a log-server; and through LTTng's tracepoint in the order of their times, with the
-//! fields that it has (`c/lttng_provider.h`), of which paths are texts. Its trace is measured as it is and under `zstd -3`.
+//! 16 streams of each pattern go to a log-server; and through LTTng's tracepoint in the order of
+//! their times, with the fields that it has (`c/lttng_provider.h`), of which paths are texts. Its
+//! trace is measured as it is and under `zstd -3`.
 
 use crate::Bench;
 use crate::daemons::folder_bytes;

@@ -62,7 +62,8 @@ pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
 }
 
 impl Daemons {
-    /// Starts both: trace and configuration in `dir`, lanes in `node`. `when_full` is the policy of lanes.
+    /// Starts both: trace and configuration in `dir`, lanes in `node`. `when_full` is the policy of
+    /// lanes.
     pub(crate) fn start(dir: &Path, node: &Path, when_full: &str) -> Result<Daemons> {
         std::fs::create_dir_all(dir)?;
         let address = format!("127.0.0.1:{}", free_port()?);
@@ -75,7 +76,8 @@ impl Daemons {
         Ok(daemons)
     }
 
-    /// Starts a log-client alone, whose server throws everything away: nothing else takes the processors.
+    /// Starts a log-client alone, whose server throws everything away: nothing else takes the
+    /// processors.
     pub(crate) fn start_client_alone(dir: &Path, node: &Path, when_full: &str) -> Result<Daemons> {
         std::fs::create_dir_all(dir)?;
         let sink = Sink::start()?;

@@ -1,7 +1,7 @@
 //! `delay`: from the completion of a request to its line in `miot tail -f`.
 //!
-//! The producer writes the time of the completion into the event's result; the driver takes the time when
-//! the line arrives.
+//! The producer writes the time of the completion into the event's result; the driver takes the
+//! time when the line arrives.
 
 use crate::Bench;
 use crate::daemons::{self, Daemons};

@@ -1,11 +1,12 @@
 //! `drain`: how many events a second one log-client takes out of lanes without a loss.
 //!
-//! Producers record at a given rate, waking every millisecond, and drop what finds no room. The rate goes up a
-//! ladder, on each step of which every contender has its turn, until each has lost something; then the step
-//! between its last good and its first bad rate is halved twice. A rate is good if nothing is lost, at the first
-//! try or at two further ones. Beside the log-client LTTng-UST's consumer daemon, which writes to local files,
-//! with as much buffer memory in all and in its discarding mode. Producers, daemons and whatever takes the
-//! log-client's bytes share the processors of this machine.
+//! Producers record at a given rate, waking every millisecond, and drop what finds no room. The
+//! rate goes up a ladder, on each step of which every contender has its turn, until each has lost
+//! something; then the step between its last good and its first bad rate is halved twice. A rate is
+//! good if nothing is lost, at the first try or at two further ones. Beside the log-client
+//! LTTng-UST's consumer daemon, which writes to local files, with as much buffer memory in all and
+//! in its discarding mode. Producers, daemons and whatever takes the log-client's bytes share the
+//! processors of this machine.
 
 use crate::Bench;
 use crate::daemons::Daemons;

@@ -1,8 +1,10 @@
-//! `estimate`: how far estimates of an application's I/O time are from what it takes, on two kinds of storage that differ much: the tables 3 and 4
-//! of Méndez et al. (2012), with the I/O of NAS BT-IO on four ranks, and with checkpoints of a rank on each processor.
+//! `estimate`: how far estimates of an application's I/O time are from what it takes, on two kinds
+//! of storage that differ much: the tables 3 and 4 of Méndez et al. (2012), with the I/O of NAS
+//! BT-IO on four ranks, and with checkpoints of a rank on each processor.
 //!
-//! A model is made of one run of each application in memory. Then, in each round and on each storage, the application runs and is traced, and
-//! `miot estimate` measures the phases with `miot bench` under MPI.
+//! A model is made of one run of each application in memory. Then, in each round and on each
+//! storage, the application runs and is traced, and `miot estimate` measures the phases with `miot
+//! bench` under MPI.
 
 use crate::apps::available;
 use crate::apps::mounts::Ext4;
@@ -20,7 +22,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const LAUNCHER: &str = "mpiexec.mpich";
-/// With data in the journal, ext4 takes memory in single pages, as [`Kept`] keeps it, and not in blocks that go back to the host.
+/// With data in the journal, ext4 takes memory in single pages, as [`Kept`] keeps it, and not in
+/// blocks that go back to the host.
 const DURABLE: &str = "sync,data=journal";
 
 /// What `miot estimate` and the application say of a family of phases, round by round.
@@ -166,7 +169,8 @@ fn compare(application: &Application, storages: &[(&str, &Path)], rounds: usize)
     for _ in 0..rounds {
         for (at, (name, dir)) in storages.iter().enumerate() {
             application.run(dir, &trace)?;
-            // Where ranks wait for time slices, the tracer changes how long, so it is there in both.
+            // Where ranks wait for time slices, the tracer changes how long, so it is there in
+            // both.
             let mut command = if application.ranks > processors() as u64 {
                 let mut command = application.traced(&trace.with_extension("estimate"))?;
                 command.arg(&application.miot);

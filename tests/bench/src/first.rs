@@ -1,7 +1,7 @@
 //! Part of `op`: what the first operation of a process and of a thread costs beyond a later one.
 //!
-//! The first of a process makes its segment, the first of a thread claims a lane: a new one, or one that an
-//! ended thread has left behind. Lanes have their default size.
+//! The first of a process makes its segment, the first of a thread claims a lane: a new one, or one
+//! that an ended thread has left behind. Lanes have their default size.
 
 use crate::Bench;
 use crate::played::{Played, Reads};

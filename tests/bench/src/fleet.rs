@@ -1,6 +1,6 @@
-//! Many nodes at once: log-clients that one thread of the driver plays. What they ship is made beforehand, in the form
-//! in which real ones keep it in their spools, so that playing them is copying it into sockets and reading
-//! acknowledgements.
+//! Many nodes at once: log-clients that one thread of the driver plays. What they ship is made
+//! beforehand, in the form in which real ones keep it in their spools, so that playing them is
+//! copying it into sockets and reading acknowledgements.
 
 use crate::pattern::{Pattern, Rows};
 use anyhow::{Context, Result, bail, ensure};
@@ -59,7 +59,8 @@ pub(crate) struct Shipped {
 }
 
 impl Fleet {
-    /// Makes everything that a plan ships. The events end now, and are a microsecond apart in each stream.
+    /// Makes everything that a plan ships. The events end now, and are a microsecond apart in each
+    /// stream.
     pub(crate) fn build(plan: Plan) -> Fleet {
         Fleet::of(plan, true)
     }
@@ -79,7 +80,8 @@ impl Fleet {
         self.nodes.iter().map(|cargo| cargo.frames.len() as u64).sum()
     }
 
-    /// Ships all of it, and waits until it is acknowledged, which is when it is durable and in order.
+    /// Ships all of it, and waits until it is acknowledged, which is when it is durable and in
+    /// order.
     pub(crate) fn ship(&self, address: &str) -> Result<Shipped> {
         Ok(self.play(address, false)?.0)
     }
@@ -89,8 +91,8 @@ impl Fleet {
         Ok(self.play(address, false)?.1.into_iter().map(|player| player.socket).collect())
     }
 
-    /// Ships one batch of each stream at a time, and the next ones once these are acknowledged. Returns how long each
-    /// took, milliseconds, without the first, which waits for the clock.
+    /// Ships one batch of each stream at a time, and the next ones once these are acknowledged.
+    /// Returns how long each took, milliseconds, without the first, which waits for the clock.
     pub(crate) fn ship_one_by_one(&self, address: &str) -> Result<Vec<f64>> {
         let players = self.play(address, true)?.1;
         Ok(players.into_iter().flat_map(|player| player.delays.into_iter().skip(1)).collect())
@@ -126,7 +128,7 @@ fn cargo(plan: Plan, node: u64, now: i64, ends: bool) -> Cargo {
     let (mut frames, mut seams, mut last) = (Vec::new(), vec![(0, 0)], 0u64);
     let mut put = |frames: &mut Vec<u8>, message: &dyn Fn(u64) -> Message| {
         last += 1;
-        message(last).put_frame(frames);
+        message(last).append_frame(frames);
         last
     };
     let key = ProcessKey { boot: 7, nonce: node + 1, pid: 1000 + node as u32 };
@@ -159,7 +161,8 @@ fn cargo(plan: Plan, node: u64, now: i64, ends: bool) -> Cargo {
             columns.clear();
             (0..plan.rows).for_each(|_| rows.push_to(&mut columns));
             let after = columns.attempt.first().copied().unwrap_or(0);
-            // After the last event: one at the very time of the promise would wait for the next one.
+            // After the last event: one at the very time of the promise would wait for the next
+            // one.
             watermark = watermark.min(rows.time() + 1);
             let mut encoded = Vec::new();
             columns.encode(&mut scratch, &mut encoded);
@@ -167,7 +170,7 @@ fn cargo(plan: Plan, node: u64, now: i64, ends: bool) -> Cargo {
             through =
                 put(&mut frames, &|seq| Message::Batch { seq, stream, after, columns: encoded.clone() });
         }
-        Message::Heartbeat { watermark }.put_frame(&mut frames);
+        Message::Heartbeat { watermark }.append_frame(&mut frames);
         seams.push((frames.len(), through));
     }
     if ends {
@@ -187,7 +190,7 @@ fn cargo(plan: Plan, node: u64, now: i64, ends: bool) -> Cargo {
         put(&mut frames, &|seq| Message::ProcessEnd { seq, key, time, lost });
     }
     // Nothing more is to come, so nobody is to wait for it.
-    Message::Heartbeat { watermark: now + 1_000_000_000 }.put_frame(&mut frames);
+    Message::Heartbeat { watermark: now + 1_000_000_000 }.append_frame(&mut frames);
     seams.push((frames.len(), last));
     Cargo { frames, seams }
 }
@@ -308,7 +311,7 @@ impl Player<'_> {
             match Message::from_payload(payload, crc)? {
                 Message::Welcome { .. } => self.welcome = true,
                 Message::Ping { sent } => {
-                    Message::Pong { sent, received: now(), answered: now() }.put_frame(&mut self.answers);
+                    Message::Pong { sent, received: now(), answered: now() }.append_frame(&mut self.answers);
                 }
                 Message::Ack { through } => {
                     self.through = through;
@@ -325,7 +328,8 @@ impl Player<'_> {
     }
 }
 
-/// Connects as a node that has nothing to ship, and waits until the log-server welcomes it: then it serves.
+/// Connects as a node that has nothing to ship, and waits until the log-server welcomes it: then it
+/// serves.
 pub(crate) fn greet(address: &str) -> Result<()> {
     let nothing = Cargo { frames: Vec::new(), seams: vec![(0, 0)] };
     let mut player = Player::connect(address, 9999, &nothing, false)?;

@@ -1,5 +1,5 @@
-//! `fsstats`: names per second of `miot fsstats` beside `find -printf` with the same attributes, on a tree whose
-//! inodes are in memory.
+//! `fsstats`: names per second of `miot fsstats` beside `find -printf` with the same attributes, on
+//! a tree whose inodes are in memory.
 
 use crate::Bench;
 use crate::daemons;

@@ -1,9 +1,10 @@
-//! `fuse`: a directory through `miot-fuse`, beside libfuse's own pass-through file system and `bindfs`, all on the same
-//! tmpfs, so that what is seen is the way through FUSE.
+//! `fuse`: a directory through `miot-fuse`, beside libfuse's own pass-through file system and
+//! `bindfs`, all on the same tmpfs, so that what is seen is the way through FUSE.
 //!
-//! All are mounted at the same time, and each round makes each measurement through all of them in turn, forwards and
-//! backwards. Data goes through mounts as they are by default (names and attributes are kept for a second, data until the next open);
-//! calls that only ask go through mounts that keep nothing, so that each becomes requests.
+//! All are mounted at the same time, and each round makes each measurement through all of them in
+//! turn, forwards and backwards. Data goes through mounts as they are by default (names and
+//! attributes are kept for a second, data until the next open); calls that only ask go through
+//! mounts that keep nothing, so that each becomes requests.
 
 use crate::daemons::{self, Daemons};
 use crate::report::{interval, number};

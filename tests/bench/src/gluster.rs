@@ -1,8 +1,8 @@
-//! `gluster`: what the translator adds to a GlusterFS mount. One volume is mounted three times: as it is, with the translator where
-//! no log-client is, and with the translator recording.
+//! `gluster`: what the translator adds to a GlusterFS mount. One volume is mounted three times: as
+//! it is, with the translator where no log-client is, and with the translator recording.
 //!
-//! The three run in turn, and the order turns around with each round. What is added is the median over the rounds of the ratio to
-//! the plain mount of the same round, with its 95 % interval.
+//! The three run in turn, and the order turns around with each round. What is added is the median
+//! over the rounds of the ratio to the plain mount of the same round, with its 95 % interval.
 
 use crate::apps::mounts::{Gluster, Mount};
 use crate::apps::programs::{self, App, Length, Measure, Took, once};

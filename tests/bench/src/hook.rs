@@ -1,8 +1,8 @@
-//! `hook`: what the preloaded `posix` hook adds to a call, under a loop of `pread` or `stat`, beside wrappers in C
-//! that do nothing else.
+//! `hook`: what the preloaded `posix` hook adds to a call, under a loop of `pread` or `stat`,
+//! beside wrappers in C that do nothing else.
 //!
-//! Every way runs in a process of its own, all of them on the same processor. What a way adds is the median over
-//! the repetitions of its difference to the plain run of the same repetition.
+//! Every way runs in a process of its own, all of them on the same processor. What a way adds is
+//! the median over the repetitions of its difference to the plain run of the same repetition.
 
 use crate::daemons;
 use crate::op::again;
@@ -162,8 +162,8 @@ fn ways(dir: &Path, [on, off, left_out]: [&Played; 3], nobody: &Path) -> Result<
     Ok(ways)
 }
 
-/// Nanoseconds of one call: CPU time; under strace the time that passes, since a traced process waits for its
-/// tracer.
+/// Nanoseconds of one call: CPU time; under strace the time that passes, since a traced process
+/// waits for its tracer.
 fn time(bench: &Bench, call: &Call, way: &Way, worker: &mut Worker, on: &Played) -> Result<f64> {
     if way.key == "strace" {
         let count = bench.pick(1000, 1000, 100);

@@ -87,7 +87,8 @@ fn measure(bench: &Bench, daemons: &Daemons, workers: &[Worker]) -> Result<Value
     Ok(row)
 }
 
-/// Waits until the log-client has taken in what there was: its CPU time grows no faster than before.
+/// Waits until the log-client has taken in what there was: its CPU time grows no faster than
+/// before.
 fn settle(daemons: &Daemons) {
     let Some(&client) = daemons.pids().first() else { return };
     let patience = Instant::now() + Duration::from_secs(30);

@@ -1,8 +1,8 @@
 //! Scratch folders, and what a run that was cut off has left in the machine because of them.
 //!
-//! A folder carries the process id of its run in its name; when that process is gone, what is mounted below the
-//! folder, the loop devices of files in it, the daemons that were started with a path in it and the folder
-//! itself are removed.
+//! A folder carries the process id of its run in its name; when that process is gone, what is
+//! mounted below the folder, the loop devices of files in it, the daemons that were started with a
+//! path in it and the folder itself are removed.
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};

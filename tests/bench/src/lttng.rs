@@ -27,8 +27,8 @@ pub(crate) enum To<'a> {
 }
 
 impl Lttng {
-    /// Builds the tracepoint provider and starts a session daemon. `None`, with the reason on standard
-    /// error, where LTTng is not installed.
+    /// Builds the tracepoint provider and starts a session daemon. `None`, with the reason on
+    /// standard error, where LTTng is not installed.
     pub(crate) fn start(dir: &Path) -> Result<Option<Lttng>> {
         for tool in ["lttng", "lttng-sessiond", "lttng-relayd"] {
             if Command::new(tool)
@@ -54,7 +54,8 @@ impl Lttng {
         let home = dir.join("lttng-home");
         std::fs::create_dir_all(&home)?;
         let mut lttng = Lttng { home, worker, daemon: None };
-        // As root there is one session daemon per machine, and what somebody else does with it would be measured.
+        // As root there is one session daemon per machine, and what somebody else does with it
+        // would be measured.
         let taken = || eprintln!("LTTng IS SKIPPED: somebody else's session daemon runs here; stop it");
         if lttng.command("lttng").arg("list").output()?.status.success() {
             taken();
@@ -105,8 +106,8 @@ impl Lttng {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Starts a session that records our tracepoints, with ample buffers. `blocking`: producers wait instead
-    /// of dropping.
+    /// Starts a session that records our tracepoints, with ample buffers. `blocking`: producers
+    /// wait instead of dropping.
     pub(crate) fn record(&self, session: &str, to: &To<'_>, blocking: bool) -> Result<()> {
         self.record_into(session, to, blocking, [8, 4 << 20])
     }
@@ -149,8 +150,8 @@ impl Lttng {
         Ok(())
     }
 
-    /// Stops a session, waiting until its buffers are written. How many events were dropped, and when it
-    /// had stopped.
+    /// Stops a session, waiting until its buffers are written. How many events were dropped, and
+    /// when it had stopped.
     pub(crate) fn stop(&self, session: &str) -> Result<(u64, Instant)> {
         self.lttng(&["stop", session])?;
         let stopped = Instant::now();
@@ -189,8 +190,9 @@ impl Lttng {
         Ok(pids)
     }
 
-    /// Starts a relay daemon that writes into `dir`; its ports for control and data, where it listens. One of them
-    /// may be taken by another between the choice and the start: then others are tried.
+    /// Starts a relay daemon that writes into `dir`; its ports for control and data, where it
+    /// listens. One of them may be taken by another between the choice and the start: then others
+    /// are tried.
     pub(crate) fn relay(&self, dir: &Path) -> Result<(Child, [u16; 2])> {
         let log = self.home.join("relayd.log");
         for _ in 0..RELAY_TRIES {

@@ -57,8 +57,9 @@ pub(crate) fn tsc_ghz() -> f64 {
     ticks as f64 / time.as_nanos() as f64
 }
 
-/// Cycles of the core per nanosecond under load, from a chain of multiplications and rotations, which take three
-/// cycles and one. The fastest of some tries, so that what else runs does not count.
+/// Cycles of the core per nanosecond under load, from a chain of multiplications and rotations,
+/// which take three cycles and one. The fastest of some tries, so that what else runs does not
+/// count.
 fn core_ghz() -> f64 {
     const STEPS: u64 = 500_000;
     const CYCLES: u64 = 4;

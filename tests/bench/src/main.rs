@@ -27,8 +27,9 @@
 //! | `analysis` | analyses of a long trace, in time and memory, beside DuckDB |
 //! | `paper` | the table and the figures of the MIOT paper |
 //!
-//! Each writes `COMMAND.json`; `--report` turns them into the tables of `docs/dev/performance.md`. All repetitions
-//! are interleaved: what is compared ran side by side, so that ratios hold on a busy machine too.
+//! Each writes `COMMAND.json`; `--report` turns them into the tables of `docs/dev/performance.md`. All
+//! repetitions are interleaved: what is compared ran side by side, so that ratios hold on a busy
+//! machine too.
 
 mod analysis;
 mod apps;
@@ -110,7 +111,8 @@ impl Bench {
         Ok(Bench { size, disk: leftovers::scratch(out)?, memory: leftovers::scratch(Path::new("/dev/shm"))? })
     }
 
-    /// One of three numbers: for a full run, for a quick one, for one that only shows that everything runs.
+    /// One of three numbers: for a full run, for a quick one, for one that only shows that
+    /// everything runs.
     pub(crate) fn pick<T>(&self, full: T, quick: T, smoke: T) -> T {
         match self.size {
             Size::Full => full,
@@ -160,8 +162,9 @@ const BENCHMARKS: [(&str, Run); 24] = [
 #[derive(Parser)]
 #[command(name = "tests/bench/run.sh")]
 struct Args {
-    /// What to measure; everything if nothing is named: op, threads, drain, idle, startup, hook, mpi, apps, fuse, gluster, pipeline,
-    /// nodes, bytes, sync, streams, recovery, delay, fsstats, replay, simulate, bench, estimate, paper, analysis.
+    /// What to measure; everything if nothing is named: op, threads, drain, idle, startup, hook,
+    /// mpi, apps, fuse, gluster, pipeline, nodes, bytes, sync, streams, recovery, delay, fsstats,
+    /// replay, simulate, bench, estimate, paper, analysis.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHMARKS.map(|(name, _)| name)))]
     names: Vec<String>,
     /// Fewer and shorter repetitions, about six minutes in all: the figures are rough.
@@ -170,14 +173,16 @@ struct Args {
     /// Hardly any repetitions: shows only that everything runs.
     #[arg(long, conflicts_with = "quick")]
     smoke: bool,
-    /// Writes the tables of docs/dev/performance.md from the results that are there; measures only what is named.
+    /// Writes the tables of docs/dev/performance.md from the results that are there; measures only what
+    /// is named.
     #[arg(long)]
     report: bool,
-    /// Removes what runs that were cut off have left (mounts, loop devices, processes, folders), and ends.
+    /// Removes what runs that were cut off have left (mounts, loop devices, processes, folders),
+    /// and ends.
     #[arg(long)]
     clean: bool,
-    /// Where the results go: a file of JSON of each benchmark. [default: target/bench, with --quick target/bench/quick,
-    /// with --smoke target/bench/smoke]
+    /// Where the results go: a file of JSON of each benchmark. [default: target/bench, with --quick
+    /// target/bench/quick, with --smoke target/bench/smoke]
     #[arg(long)]
     out: Option<PathBuf>,
 }
@@ -238,7 +243,8 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs one benchmark and writes what it found. A failure leaves no results of an earlier run behind.
+/// Runs one benchmark and writes what it found. A failure leaves no results of an earlier run
+/// behind.
 fn measure(name: &str, run: Run, size: Size, out: &Path) -> Result<()> {
     let path = out.join(format!("{name}.json"));
     if let Err(error) = std::fs::remove_file(&path)

@@ -1,7 +1,9 @@
-//! `mpi`: what the hooks add to an `MPI_File_write_at` of 4 KiB into a file in memory, alone and together.
+//! `mpi`: what the hooks add to an `MPI_File_write_at` of 4 KiB into a file in memory, alone and
+//! together.
 //!
-//! As in `hook`, every way runs in a process of its own, all of them on the same processor, and what a way adds is the
-//! median over the repetitions of its difference to the plain run of the same repetition.
+//! As in `hook`, every way runs in a process of its own, all of them on the same processor, and
+//! what a way adds is the median over the repetitions of its difference to the plain run of the
+//! same repetition.
 
 use crate::played::{Played, Reads};
 use crate::process::Aside;

@@ -1,9 +1,10 @@
 //! `nodes`: one log-server and 1, 16, 256 nodes that ship as fast as it takes.
 //!
-//! The nodes are [played](crate::fleet) by one thread, whose CPU time is given: it copies what was made before into
-//! sockets. *Durable* runs to the last acknowledgement: by then every event is in the live part, in order, and synced.
-//! *Sealed* runs to the end of the log-server, which seals before it ends. Every run is checked: the trace
-//! holds each event, and no loss.
+//! The nodes are [played](crate::fleet) by one thread, whose CPU time is given: it copies what was
+//! made before into sockets. *Durable* runs to the last acknowledgement: by then every event is in
+//! the live part, in order, and synced.
+//! *Sealed* runs to the end of the log-server, which seals before it ends. Every run is checked:
+//! the trace holds each event, and no loss.
 
 use crate::Bench;
 use crate::daemons::folder_bytes;
@@ -18,7 +19,8 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Instant;
 
-/// Nodes, events in one of their batches: where there are more nodes each has less to say at a time.
+/// Nodes, events in one of their batches: where there are more nodes each has less to say at a
+/// time.
 const LOADS: [(u64, u64); 3] = [(1, 4096), (16, 1024), (256, 256)];
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {

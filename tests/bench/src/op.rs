@@ -1,9 +1,9 @@
 //! `op`: what one recorded operation costs its thread.
 //!
-//! Every way runs in a process of its own, all of them on the same processor, which nothing else is given; the
-//! driver asks each in turn for some short runs, many times over, in an order that turns around each time. What
-//! is compared are medians over these repetitions of the thread's CPU time, less that of the empty loop in the
-//! same repetition. Instructions are counted by single-stepping.
+//! Every way runs in a process of its own, all of them on the same processor, which nothing else is
+//! given; the driver asks each in turn for some short runs, many times over, in an order that turns
+//! around each time. What is compared are medians over these repetitions of the thread's CPU time,
+//! less that of the empty loop in the same repetition. Instructions are counted by single-stepping.
 
 use crate::lttng::{Lttng, To};
 use crate::played::{Played, Reads};
@@ -54,7 +54,8 @@ impl Way {
     }
 }
 
-/// Less than half a lane: no run waits for the reader, none is dropped, whatever the reader does meanwhile.
+/// Less than half a lane: no run waits for the reader, none is dropped, whatever the reader does
+/// meanwhile.
 const BURST: u64 = 15_000;
 
 pub(crate) fn run(bench: &Bench) -> Result<Value> {

@@ -1,8 +1,10 @@
-//! `paper`: the table and the figures of Cho, Kim and Lee, *Shared Memory based Parallel File System Logging Method*.
+//! `paper`: the table and the figures of Cho, Kim and Lee, *Shared Memory based Parallel File
+//! System Logging Method*.
 //!
-//! Table I: a line of a formatted debug log beside the same line recorded raw, in the same client. Fig. 7: four patterns through
-//! a file-system client (the stand-in for PVFS's library, with the hook that is preloaded into it) with nothing, MIOT, the
-//! formatted log of I/O, of everything; and both logs recorded raw. Fig. 6: what the log-client uses meanwhile.
+//! Table I: a line of a formatted debug log beside the same line recorded raw, in the same client.
+//! Fig. 7: four patterns through a file-system client (the stand-in for PVFS's library, with the
+//! hook that is preloaded into it) with nothing, MIOT, the formatted log of I/O, of everything; and
+//! both logs recorded raw. Fig. 6: what the log-client uses meanwhile.
 
 use crate::daemons::{Daemons, built};
 use crate::report::number;
@@ -19,7 +21,8 @@ use std::time::Instant;
 const IO: u64 = 1 << 26;
 const ALL: u64 = u64::MAX;
 
-/// How the client runs: name, whether the hook is there and records requests, mask of its log, recorded or formatted.
+/// How the client runs: name, whether the hook is there and records requests, mask of its log,
+/// recorded or formatted.
 const WAYS: [(&str, bool, u64, &str); 6] = [
     ("nothing", false, 0, "pass"),
     ("MIOT", true, 0, "record"),
@@ -30,7 +33,8 @@ const WAYS: [(&str, bool, u64, &str); 6] = [
 ];
 const PATTERNS: [&str; 4] = ["write", "read", "random-write", "random-read"];
 
-/// Lines of the client's log of one read or write, as OrangeFS 2.10 writes them under the masks `io` and `all`.
+/// Lines of the client's log of one read or write, as OrangeFS 2.10 writes them under the masks
+/// `io` and `all`.
 const LINES: &str = "32,290";
 /// Transfer of Fig. 7, bytes.
 const TRANSFER: u64 = 64 << 10;

@@ -1,7 +1,9 @@
-//! `bench`: `miot bench` beside fio, for patterns of one process, and beside an MPI-IO program, for patterns on a shared file; what it takes
-//! itself; and whether delays of known length are found where they are.
+//! `bench`: `miot bench` beside fio, for patterns of one process, and beside an MPI-IO program, for
+//! patterns on a shared file; what it takes itself; and whether delays of known length are found
+//! where they are.
 //!
-//! In each round both measure the same, one right after the other, and the order turns around. What is compared is the median over the rounds of the ratio.
+//! In each round both measure the same, one right after the other, and the order turns around. What
+//! is compared is the median over the rounds of the ratio.
 
 use crate::apps::available;
 use crate::apps::mounts::Ext4;
@@ -268,7 +270,8 @@ fn own_time(bench: &Bench) -> Result<Value> {
     Ok(json!(Summary::of(all.iter().filter_map(of).collect())))
 }
 
-/// Milliseconds that are injected, and S, T and B that are found: both ranks begin late, the second one more so, and it goes on for long.
+/// Milliseconds that are injected, and S, T and B that are found: both ranks begin late, the second
+/// one more so, and it goes on for long.
 fn delays(bench: &Bench) -> Result<Value> {
     let run = "pattern = \"segmented\"\nblock = 4096\ncount = 1\nlate = [\"100ms\", \"150ms\"]\nlinger = [\"0s\", \"80ms\"]\n";
     let path = suite(bench.disk.path(), 2, run, bench.pick(10, 5, 1))?;

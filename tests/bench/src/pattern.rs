@@ -1,7 +1,8 @@
-//! Streams of made-up requests: what programs do, in times that look like those of a parallel file system.
+//! Streams of made-up requests: what programs do, in times that look like those of a parallel file
+//! system.
 
 use miot_proto::batch::Columns;
-use miot_proto::event::{Event, Ext, Kind, NONE};
+use miot_proto::event::{Event, Ext, NONE, RecordKind};
 use miot_proto::op::{Op, posix};
 
 /// What a stream does.
@@ -9,9 +10,11 @@ use miot_proto::op::{Op, posix};
 pub(crate) enum Pattern {
     /// fio, sequential: reads of 4 KiB, one behind the other.
     Sequential,
-    /// fio, random: 16 files, reads and writes of 4 to 32 KiB anywhere in 4 GiB. The worst case for an encoding by column.
+    /// fio, random: 16 files, reads and writes of 4 to 32 KiB anywhere in 4 GiB. The worst case for
+    /// an encoding by column.
     Mixed,
-    /// IOR: each rank writes blocks of 16 MiB by transfers of 1 MiB into one file, strided by rank, and then reads them.
+    /// IOR: each rank writes blocks of 16 MiB by transfers of 1 MiB into one file, strided by rank,
+    /// and then reads them.
     Ior,
     /// A metadata storm: each file is made, written to, closed, looked at and removed.
     Metadata,
@@ -90,7 +93,7 @@ impl Rows {
             result: request.result,
         };
         let ext = (!path.is_empty()).then_some(&ext);
-        columns.push(Kind::Request as u8, number, self.time, duration, &event, ext);
+        columns.push(RecordKind::Request as u8, number, self.time, duration, &event, ext);
         self.path = path;
         self.count += 1;
     }

@@ -1,9 +1,10 @@
 //! `pipeline`: from lanes to sealed, ordered files, everything on this machine, nothing lost.
 //!
-//! The time runs from the first event to the end of the last daemon, so it includes draining, sealing and
-//! the syncs. The peer is LTTng-UST with producers that block instead of dropping, streamed to its relay
-//! daemon or written locally, and then put in order by babeltrace2 (decode, merge and count). Its
-//! buffers are the ones it shares among threads, one stream per processor, which is the cheapest for it.
+//! The time runs from the first event to the end of the last daemon, so it includes draining,
+//! sealing and the syncs. The peer is LTTng-UST with producers that block instead of dropping,
+//! streamed to its relay daemon or written locally, and then put in order by babeltrace2 (decode,
+//! merge and count). Its buffers are the ones it shares among threads, one stream per processor,
+//! which is the cheapest for it.
 
 use crate::Bench;
 use crate::daemons::{self, Daemons};
@@ -80,7 +81,8 @@ fn ours(bench: &Bench, way: &str, streams: u64, events: u64, round: usize) -> Re
     let ended = daemons.stop()?;
     let wall = started.elapsed().as_secs_f64();
     let rows = count(&trace)?;
-    // Each run begins with one operation per thread, and the worker with one to see that it records.
+    // Each run begins with one operation per thread, and the worker with one to see that it
+    // records.
     let wanted = events / streams * streams + streams + 1;
     ensure!(
         rows.events == wanted && rows.lost == 0,

@@ -1,5 +1,5 @@
-//! A log-client that only reads: it plays the part of the reader of the lanes, as far as a producer can
-//! see it, so that the producer's cost is measured alone.
+//! A log-client that only reads: it plays the part of the reader of the lanes, as far as a producer
+//! can see it, so that the producer's cost is measured alone.
 
 use anyhow::{Context, Result, ensure};
 use miot_proto::control::{self, Settings, word};
@@ -87,7 +87,7 @@ impl Played {
 
     /// Tells producers that programs of this name are not recorded.
     pub(crate) fn leave_out(&self, program: &str) -> Result<()> {
-        let list = control::left_out(&[program], &[]).context("a name that fits")?;
+        let list = control::exclusion_list(&[program], &[]).context("a name that fits")?;
         let page = File::options().write(true).open(self.dir.join(control::FILE))?;
         page.write_all_at(&list, word::LEFT_OUT as u64)?;
         Ok(page.write_all_at(&(list.len() as u64).to_le_bytes(), word::LEFT_OUT_BYTES as u64)?)
@@ -106,7 +106,8 @@ impl Played {
         }
     }
 
-    /// Waits until everything that was recorded before has been read, so that the next run meets empty lanes.
+    /// Waits until everything that was recorded before has been read, so that the next run meets
+    /// empty lanes.
     pub(crate) fn catch_up(&self) -> Result<()> {
         if self.thread.is_none() {
             return Ok(());

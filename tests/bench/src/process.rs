@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 /// CPU time a process and its threads have used so far, seconds; zero if it is gone.
 pub(crate) fn cpu_seconds(pid: u32) -> f64 {
-    // /proc/PID/stat counts in ticks of 10 ms; schedstat of the threads counts in nanoseconds, but forgets
-    // threads that have ended.
+    // /proc/PID/stat counts in ticks of 10 ms; schedstat of the threads counts in nanoseconds, but
+    // forgets threads that have ended.
     let ticks = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
@@ -36,7 +36,8 @@ pub(crate) fn this_thread_cpu() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// A number of `/proc/PID/status`, summed over the threads if it is one of each; 0 if there is none.
+/// A number of `/proc/PID/status`, summed over the threads if it is one of each; 0 if there is
+/// none.
 pub(crate) fn status(pid: u32, key: &str) -> u64 {
     let number = |path: std::path::PathBuf| -> Option<u64> {
         let text = std::fs::read_to_string(path).ok()?;
@@ -132,8 +133,8 @@ pub(crate) struct Measured {
     pub(crate) peak: u64,
 }
 
-/// Waits for a child that was just started. Its memory is looked at all the time: what `wait` tells of it
-/// includes the memory of the process that started it.
+/// Waits for a child that was just started. Its memory is looked at all the time: what `wait` tells
+/// of it includes the memory of the process that started it.
 pub(crate) fn measure(child: &mut Child, patience: Duration) -> Measured {
     let (pid, started) = (child.id(), Instant::now());
     let ended = AtomicBool::new(false);
@@ -158,7 +159,8 @@ fn no_usage() -> libc::rusage {
     unsafe { std::mem::zeroed() }
 }
 
-/// Lets the process end when the calling thread does: a run that is killed leaves no daemons behind.
+/// Lets the process end when the calling thread does: a run that is killed leaves no daemons
+/// behind.
 pub(crate) fn ends_with_us(command: &mut Command) -> &mut Command {
     // SAFETY: only makes a system call between fork and exec.
     unsafe {
@@ -169,8 +171,8 @@ pub(crate) fn ends_with_us(command: &mut Command) -> &mut Command {
     }
 }
 
-/// While it lives, the last processor is left to [pinned](Aside::pin) processes by this thread and by what it starts.
-/// Where there is only one processor, nothing is pinned.
+/// While it lives, the last processor is left to [pinned](Aside::pin) processes by this thread and
+/// by what it starts. Where there is only one processor, nothing is pinned.
 pub(crate) struct Aside(Option<libc::cpu_set_t>);
 
 impl Aside {
@@ -188,8 +190,8 @@ impl Aside {
     /// Lets the process run on the processor that is left free.
     pub(crate) fn pin(&self, command: &mut Command) {
         let Some(last) = self.0.as_ref().and_then(last_of_many) else { return };
-        // SAFETY: a set of bits, for which zero is a value; a processor of the set. Between fork and exec there is
-        // only a system call.
+        // SAFETY: a set of bits, for which zero is a value; a processor of the set. Between fork
+        // and exec there is only a system call.
         unsafe {
             let mut only: libc::cpu_set_t = std::mem::zeroed();
             libc::CPU_SET(last, &mut only);

@@ -1,7 +1,8 @@
 //! `recovery`: a log-server is killed with a lot in its live part, and started again.
 //!
-//! Timed is from the start of the process until it welcomes a node, which is when it can store again. The second time it
-//! has also to seal nothing: the part stays live. Every event is counted afterwards.
+//! Timed is from the start of the process until it welcomes a node, which is when it can store
+//! again. The second time it has also to seal nothing: the part stays live. Every event is counted
+//! afterwards.
 
 use crate::Bench;
 use crate::daemons::folder_bytes;

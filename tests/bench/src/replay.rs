@@ -1,4 +1,5 @@
-//! `replay`: the elapsed time of `miot replay` beside that of the trace it replays, and how late requests began.
+//! `replay`: the elapsed time of `miot replay` beside that of the trace it replays, and how late
+//! requests began.
 
 use crate::Bench;
 use crate::daemons;

@@ -1,7 +1,7 @@
 //! `--report`: writes the results into the marked sections of `docs/dev/performance.md`.
 //!
-//! A section stands between `<!-- NAME: ... -->` and `<!-- end -->`; what is between is replaced. A section
-//! whose benchmark has not run stays as it is.
+//! A section stands between `<!-- NAME: ... -->` and `<!-- end -->`; what is between is replaced. A
+//! section whose benchmark has not run stays as it is.
 
 use crate::{
     analysis, apps, bytes, drain, estimate, fsstats, fuse, gluster, hook, idle, mpi, nodes, paper, parallel,

@@ -1,15 +1,16 @@
 //! `simulate`: requests that `miot simulate` simulates per second and core, and how sweeps scale.
 //!
-//! The 1.4 million requests of the model of bvi, on a machine with the paper's disks: in a cache that holds its data, and in one
-//! that does not, so that nearly every request goes to disk, with read-ahead and write-behind. A request is about one block of
-//! 16 KiB and four of 4 KiB. Rates are per second of processor time, so that they hold on a busy machine; the sweep is eight
-//! simulations on one to all processors, by the clock.
+//! The 1.4 million requests of the model of bvi, on a machine with the paper's disks: in a cache
+//! that holds its data, and in one that does not, so that nearly every request goes to disk, with
+//! read-ahead and write-behind. A request is about one block of
+//! 16 KiB and four of 4 KiB. Rates are per second of processor time, so that they hold on a busy
+//! machine; the sweep is eight simulations on one to all processors, by the clock.
 
 use crate::Bench;
 use crate::report::number;
 use anyhow::{Context as _, Result};
-use miot_trace_analysis::generate::{generate, named};
-use miot_trace_analysis::simulate::{Config, Workload, presets, simulate};
+use miot_simulator::generate::{generate, named};
+use miot_simulator::{Config, Workload, presets, simulate};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,8 +1,9 @@
 //! `startup`: what the hook adds to programs that live for a moment, as in a shell loop.
 //!
-//! Each round starts the same small program once in every way, and waits for it; so all ways see the same
-//! machine. The order turns from round to round, since a program that recorded leaves the log-client some work,
-//! which the next one may feel. The added time is the median over the rounds of the difference to the plain one of the round.
+//! Each round starts the same small program once in every way, and waits for it; so all ways see
+//! the same machine. The order turns from round to round, since a program that recorded leaves the
+//! log-client some work, which the next one may feel. The added time is the median over the rounds
+//! of the difference to the plain one of the round.
 
 use crate::daemons::{self, Daemons};
 use crate::report::number;
@@ -109,7 +110,8 @@ pub(crate) fn run(bench: &Bench) -> Result<Value> {
     }))
 }
 
-/// Which way is next: each takes each place equally often, and follows each other one, forwards and backwards.
+/// Which way is next: each takes each place equally often, and follows each other one, forwards and
+/// backwards.
 fn order(round: usize, step: usize, ways: usize) -> usize {
     let forwards = (round / 2 + step) % ways;
     if round.is_multiple_of(2) { forwards } else { ways - 1 - forwards }

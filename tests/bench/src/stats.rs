@@ -39,8 +39,8 @@ pub(crate) struct Interval {
     pub(crate) repetitions: usize,
 }
 
-/// The median of the values and its 95 % interval by the bootstrap: medians of as many values, drawn from
-/// them at random with replacement, always the same way.
+/// The median of the values and its 95 % interval by the bootstrap: medians of as many values,
+/// drawn from them at random with replacement, always the same way.
 pub(crate) fn median_with_interval(values: &[f64]) -> Interval {
     /// More would not move a bound by a tenth of the interval.
     const DRAWS: usize = 1000;

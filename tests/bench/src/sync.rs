@@ -1,7 +1,8 @@
-//! `sync`: what it costs that only what is durable is acknowledged, by the least time between two commits.
+//! `sync`: what it costs that only what is durable is acknowledged, by the least time between two
+//! commits.
 //!
-//! Flat out, 16 nodes ship as fast as it takes. One by one, a node ships a batch, and the next one once that is acknowledged:
-//! so long does a log-client keep an event at least.
+//! Flat out, 16 nodes ship as fast as it takes. One by one, a node ships a batch, and the next one
+//! once that is acknowledged: so long does a log-client keep an event at least.
 
 use crate::Bench;
 use crate::fleet::{Fleet, Plan};

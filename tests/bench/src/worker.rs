@@ -1,4 +1,4 @@
-//! Workers: processes that run operations when they are told to.
+//! Workers: processes that run operations on request.
 
 use crate::process;
 use anyhow::{Context, Result, bail, ensure};
@@ -84,8 +84,8 @@ impl Worker {
         }
     }
 
-    /// Nanoseconds of CPU time of the first operation of so many new threads, beyond that of their second
-    /// one; with no threads those of the thread that obeys.
+    /// Nanoseconds of CPU time of the first operation of so many new threads, beyond that of their
+    /// second one; with no threads those of the thread that obeys.
     pub(crate) fn first(&mut self, threads: u64) -> Result<Vec<f64>> {
         self.ask(&format!("first {threads}"))
     }
@@ -147,8 +147,8 @@ impl Drop for Worker {
 
 /// Instructions of user code per operation: single-steps a new worker through `count` operations.
 ///
-/// Exact, and independent of the load and of performance counters, which virtual machines seldom have;
-/// system calls count as one instruction.
+/// Exact, and independent of the load and of performance counters, which virtual machines seldom
+/// have; system calls count as one instruction.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn instructions(name: &str, mut command: Command, count: u64) -> Result<f64> {
     // SAFETY: only makes a system call between fork and exec.

@@ -1,5 +1,5 @@
-//! Every benchmark runs on this machine and yields figures that can be figures. How large they are is no matter
-//! here: no time is asserted.
+//! Every benchmark runs on this machine and yields figures that can be figures. How large they are
+//! is no matter here: no time is asserted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -201,7 +201,7 @@ class Judge:
         }
 
     def conservation(self):
-        """What is missing is what is told as lost."""
+        """The missing events are those recorded as lost."""
         self.sql.execute(
             """create table counts as select lives.program, lives.tag, lives.begun, lives.done,
             count(distinct number) filter (number < lives.done) as present,
@@ -229,14 +229,14 @@ class Judge:
             self.wrong("lost by nobody", "select * from losses where process is null")
         else:
             self.wrong(
-                "of a program more is told as lost than is missing (program, most missing, lost, records of paths)",
+                "of a program more is recorded as lost than is missing (program, most missing, lost, records of paths)",
                 "select program, least + unsure, lost, paths from balance where lost > least + unsure + paths",
             )
         total = self.one("select sum(least)::bigint, sum(unsure)::bigint, sum(paths)::bigint, sum(written)::bigint from balance")
         least, unsure, paths, written = (number or 0 for number in total)
         lost = sum(self.figures["lost"].values())
         if not least <= lost <= least + unsure + paths:
-            self.problems.append(f"{least} to {least + unsure} are missing, {lost} are told as lost (records of paths: {paths})")
+            self.problems.append(f"{least} to {least + unsure} are missing, {lost} are recorded as lost (records of paths: {paths})")
         if self.when_full == "wait" and not self.damaged and lost > 0:
             self.problems.append(f"{lost} are lost, although writers wait")
         self.figures |= {"written": written, "missing": least, "unsure": unsure}

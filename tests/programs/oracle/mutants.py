@@ -11,7 +11,7 @@ MUTANTS = {
     "a length is wrong": f'update events set "length" = "length" + 1, result = result + 1 where {ONE}',
     "a row is another thread's": f"update events set stream = (select max(stream) from events) where {ONE}",
     "a time is wrong": "update events set time = time + 1000000000 where number % 16 = 0 and op = 'pwrite'",
-    "a loss is told that never was": "insert into losses select process, null, 'lane_full', 1000, null, null from events limit 1",
+    "a loss is recorded that never occurred": "insert into losses select process, null, 'lane_full', 1000, null, null from events limit 1",
     "a range of losses is gone": "delete from losses",
     "all of a process is gone": "delete from events where process = (select min(process) from events)",
 }

@@ -1,11 +1,12 @@
 //! Programs that are a trial for everybody's trace: `faulty WHAT …`.
 //!
-//! `undefined N`: N requests of each of 256 layers, and N of an operation that no layer has, beside N that are defined.
-//! `past N`: N requests whose completion is told two seconds late.
+//! `undefined N`: N requests of each of 256 layers, and N of an operation that no layer has, beside
+//! N that are defined. `past N`: N requests whose completion is recorded two seconds late.
 //! `notes N`: N notes of 4000 bytes that cannot be packed.
-//! `long-lived FILE N`: writes FILE N times, waits for a line, writes it N times again, and waits for another.
+//! `long-lived FILE N`: writes FILE N times, waits for a line, writes it N times again, and waits
+//! for another.
 
-use miot_tracer::{Done, Ext, Op, begin, end, note, op, record, ticks};
+use miot_tracer::{Completion, Ext, Op, begin, end, note, op, record, ticks};
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
@@ -35,7 +36,7 @@ fn undefined(count: u64) {
 
 fn make(op: Op) {
     if let Some(begun) = begin(op) {
-        end(begun, Done { length: 2, ..Done::of(2) });
+        end(begun, Completion { length: 2, ..Completion::of(2) });
     }
 }
 
@@ -58,7 +59,7 @@ fn past(count: u64) {
     let begin = ticks();
     std::thread::sleep(Duration::from_secs(2));
     for number in 0..count {
-        record(op::client::READ, begin, begin + number, Done::of(1), &Ext::default());
+        record(op::client::READ, begin, begin + number, Completion::of(1), &Ext::default());
     }
 }
 

@@ -1,4 +1,5 @@
-//! A process that does to its segments what no producer does: `hostile HOW NUMBER [PID NONCE]`, until it is killed.
+//! A process that does to its segments what no producer does: `hostile HOW NUMBER [PID NONCE]`,
+//! until it is killed.
 //!
 //! | how | what it does, beginning with the seed NUMBER |
 //! |---|---|
@@ -18,7 +19,7 @@ use miot_proto::segment::{
 };
 use miot_tests::forged::{Forged, ticks};
 use miot_tests::random::Random;
-use miot_tracer::{Done, begin, end, op, open};
+use miot_tracer::{Completion, begin, end, op, open};
 use rustix::process::{Signal, getpid, kill_process};
 use std::fs::File;
 use std::io;
@@ -62,9 +63,10 @@ fn scribble(dir: &Path, random: &mut Random) -> io::Result<()> {
             let handle = open(b"/hostile");
             loop {
                 if let Some(begun) = begin(op::client::READ) {
-                    end(begun, Done { handle, ..Done::of(1) });
+                    end(begun, Completion { handle, ..Completion::of(1) });
                 }
-                // Not so fast that lanes are claimed: geometry that was scribbled over would end this process.
+                // Not so fast that lanes are claimed: geometry that was scribbled over would end
+                // this process.
                 std::thread::sleep(Duration::from_millis(1));
             }
         });

@@ -1,12 +1,15 @@
-//! Does what it is told, one line at a time, with the threads it is told to: the real producer for the steps of
-//! `miot_tracer::steps`. After each line it says whether a record was taken.
+//! Executes commands, one per line, on the threads that they name: the real producer for the steps
+//! of `miot_tracer::steps`. After each line it says whether a record was taken.
 //!
 //! ```text
 //! begin THREAD TAG · enclose THREAD TAG · end THREAD TAG SLOTS · file THREAD TAG SLOTS · cancel THREAD · exit THREAD
 //! ```
 
 use miot_tracer::steps::{THREADS, paths};
-use miot_tracer::{Begun, Doing, Done, Ext, begin_enclosing_on, begin_on, cancel, end, end_with, file, op};
+use miot_tracer::{
+    Completion, Ext, RequestArgs, StartedRequest, begin_enclosing_on, begin_on, cancel, end, end_with,
+    name_file, op,
+};
 use std::io::{BufRead as _, Write as _};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
@@ -55,12 +58,12 @@ fn main() {
     }
 }
 
-fn obey(order: &str, begun: &mut Vec<Begun>) -> bool {
+fn obey(order: &str, begun: &mut Vec<StartedRequest>) -> bool {
     let words: Vec<&str> = order.split(' ').collect();
     let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
     let (tag, slots) = (number(2), number(3));
-    let doing = Doing { handle: 1, offset: tag, length: 0 };
-    let done = Done { handle: 1, offset: tag, length: 0, result: 0, flags: 0 };
+    let doing = RequestArgs { handle: 1, offset: tag, length: 0 };
+    let done = Completion { handle: 1, offset: tag, length: 0, result: 0, flags: 0 };
     match words[0] {
         "begin" => begun.extend(begin_on(op::client::READ, doing)),
         "enclose" => begun.extend(begin_enclosing_on(op::client::OPEN, doing)),
@@ -74,7 +77,7 @@ fn obey(order: &str, begun: &mut Vec<Begun>) -> bool {
             return end_with(begun, done, &Ext { path1: &path1, path2: &path2, ..Ext::default() });
         }
         // A file has one path, and its tag for a handle.
-        "file" => return file(tag, 0, &paths(slots, tag).0),
+        "file" => return name_file(tag, 0, &paths(slots, tag).0),
         _ => {}
     }
     false

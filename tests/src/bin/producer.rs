@@ -1,8 +1,8 @@
 //! Records synthetic events as fast as it can: `producer THREADS EVENTS`, EVENTS per thread.
-//! Prints the check sum of each thread, for whoever reads the trace.
+//! Prints the check sum of each thread, for the reader of the trace.
 
 use miot_tests::pattern;
-use miot_tracer::{Done, begin, end, op, open};
+use miot_tracer::{Completion, begin, end, op, open};
 
 fn main() {
     let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
@@ -28,7 +28,7 @@ fn work(thread: u64, events: u64) -> (u64, u64) {
     for number in 0..events {
         let (offset, length, result) = pattern::event(thread, number);
         sum = pattern::fold(sum, (offset, length, result));
-        let done = Done { handle, offset: offset as u64, length: length as u64, result, flags: 0 };
+        let done = Completion { handle, offset: offset as u64, length: length as u64, result, flags: 0 };
         refused += u64::from(!begin(op::client::READ).is_some_and(|begun| end(begun, done)));
     }
     (sum, refused)

@@ -1,9 +1,10 @@
-//! A FUSE file system of one file, `file`, that may keep who asks about it waiting: `Documentation/filesystems/fuse.rst` and
-//! `include/uapi/linux/fuse.h` of the kernel. `reluctant NAME DIRECTORY` mounts it; needs root.
+//! A FUSE file system of one file, `file`, that may keep who asks about it waiting:
+//! `Documentation/filesystems/fuse.rst` and `include/uapi/linux/fuse.h` of the kernel. `reluctant
+//! NAME DIRECTORY` mounts it; needs root.
 //!
-//! It says `mounted`, answers the first question for the attributes of the file, and no later one until it is told `answer`.
-//! It ends with its standard input, and in any case after some minutes; then the kernel ends what waits, as nobody else has
-//! the device open.
+//! It says `mounted`, answers the first question for the attributes of the file, and no later one
+//! until it receives `answer`. It ends with its standard input, and in any case after some minutes;
+//! then the kernel ends what waits, as nobody else has the device open.
 
 use rustix::mount::{MountFlags, mount};
 use std::ffi::CString;
@@ -25,7 +26,8 @@ const BUFFER: usize = 64 << 10;
 /// Node numbers.
 const ROOT: u64 = 1;
 const THE_FILE: u64 = 2;
-/// Names are known for so long, seconds: only the first one who looks takes a lock of the directory.
+/// Names are known for so long, seconds: only the first one who looks takes a lock of the
+/// directory.
 const LONG: u64 = 86_400;
 /// Longest life, seconds.
 const LIFE: u32 = 600;
@@ -87,7 +89,8 @@ fn serve(mut device: &File, waiting: &Mutex<Waiting>) {
         let (request, node) = (long(8), long(16));
         match word(4) {
             INIT => {
-                // `struct fuse_init_out`: version, readahead, flags, background, largest write, times in ns.
+                // `struct fuse_init_out`: version, readahead, flags, background, largest write,
+                // times in ns.
                 let init = [7, 31, 0, 0, 12 | 9 << 16, 4096, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
                 answer(device, request, 0, &init.map(u32::to_ne_bytes).concat());
             }
@@ -119,7 +122,8 @@ fn serve(mut device: &File, waiting: &Mutex<Waiting>) {
 /// `struct fuse_attr`.
 fn attributes(node: u64) -> Vec<u8> {
     let mode = if node == ROOT { libc::S_IFDIR | 0o755 } else { libc::S_IFREG | 0o644 };
-    // Number, size, blocks and three times; their nanoseconds, mode, links, owner, group, device, block size, flags.
+    // Number, size, blocks and three times; their nanoseconds, mode, links, owner, group, device,
+    // block size, flags.
     let longs = [node, 0, 0, 0, 0, 0].map(u64::to_ne_bytes).concat();
     [longs, [0, 0, 0, mode, 1, 0, 0, 0, 4096, 0].map(u32::to_ne_bytes).concat()].concat()
 }
@@ -129,7 +133,8 @@ fn attributes_answer(node: u64) -> Vec<u8> {
     [vec![0; 16], attributes(node)].concat()
 }
 
-/// `struct fuse_out_header`, and what follows it. A request that was ended meanwhile takes no answer.
+/// `struct fuse_out_header`, and what follows it. A request that was ended meanwhile takes no
+/// answer.
 fn answer(mut device: &File, request: u64, error: i32, body: &[u8]) {
     let length = (16 + body.len()) as u32;
     let message = [&length.to_ne_bytes()[..], &(-error).to_ne_bytes(), &request.to_ne_bytes(), body].concat();

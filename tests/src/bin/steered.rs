@@ -1,5 +1,5 @@
-//! Does what its standard input says, one command a line, and answers each with a line that begins with `ok`.
-//! `steered FILE`: the file it works on.
+//! Does what its standard input says, one command a line, and answers each with a line that begins
+//! with `ok`. `steered FILE`: the file it works on.
 //!
 //! | command | what it does |
 //! |---|---|
@@ -13,7 +13,9 @@
 //! | `lock PATH` | flock of a file, exclusive |
 //! | `nested PATH` | a read of a FIFO that an fread encloses, both of its own client |
 
-use miot_tracer::{Doing, Done, Ext, NONE, Op, begin, begin_enclosing, begin_on, end, op, record, ticks};
+use miot_tracer::{
+    Completion, Ext, NONE, Op, RequestArgs, begin, begin_enclosing, begin_on, end, op, record, ticks,
+};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{BufRead, Read, Write};
@@ -104,8 +106,8 @@ impl Life {
     }
 }
 
-fn done(offset: u64) -> Done {
-    Done { handle: 1, offset, length: 1, result: 1, flags: 0 }
+fn done(offset: u64) -> Completion {
+    Completion { handle: 1, offset, length: 1, result: 1, flags: 0 }
 }
 
 fn request(op: Op, offset: u64) {
@@ -138,9 +140,9 @@ fn nested(path: &str) {
     // For both, so that the open does not wait and the read does.
     let Ok(mut fifo) = File::options().read(true).write(true).open(path) else { usage("no fifo") };
     let outer = begin_enclosing(op::stdio::FREAD);
-    let inner = begin_on(op::client::READ, Doing { handle: 1, offset: NONE, length: 7 });
+    let inner = begin_on(op::client::READ, RequestArgs { handle: 1, offset: NONE, length: 7 });
     let _ = fifo.read(&mut [0; 7]);
     [inner, outer].into_iter().flatten().for_each(|begun| {
-        end(begun, Done::of(0));
+        end(begun, Completion::of(0));
     });
 }

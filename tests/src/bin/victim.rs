@@ -1,13 +1,16 @@
 //! Records requests from several threads until it is killed:
 //! `victim NUMBER THREADS REQUESTS STRIDE PAUSE_US PATHS PROGRESS`.
 //!
-//! THREADS at a time, each of REQUESTS requests, and after each the next one in its place. Every STRIDE requests, and
-//! before the first of them, a thread writes the number of requests it has made into its word of the file PROGRESS; the
-//! word after that counts requests that could not begin. PAUSE_US: sleep after a hundred requests. PATHS: how many
-//! different paths are named, see [`miot_tests::torment::path`].
+//! THREADS at a time, each of REQUESTS requests, and after each the next one in its place. Every
+//! STRIDE requests, and before the first of them, a thread writes the number of requests it has
+//! made into its word of the file PROGRESS; the word after that counts requests that could not
+//! begin. PAUSE_US: sleep after a hundred requests. PATHS: how many different paths are named, see
+//! [`miot_tests::victim::path`].
 
-use miot_tests::torment::{DONE, LIVES, WORDS, handle, mix, offset, path, tag};
-use miot_tracer::{Begun, Doing, Done, Ext, begin_enclosing_on, begin_on, cancel, end, end_with, op};
+use miot_tests::victim::{DONE, LIVES, WORDS, handle, mix, offset, path, tag};
+use miot_tracer::{
+    Completion, Ext, RequestArgs, StartedRequest, begin_enclosing_on, begin_on, cancel, end, end_with, op,
+};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -82,8 +85,8 @@ impl Life<'_> {
         }
     }
 
-    fn doing(&self, number: u64) -> Doing {
-        Doing { handle: handle(self.tag), offset: offset(self.tag, number), length: self.tag }
+    fn doing(&self, number: u64) -> RequestArgs {
+        RequestArgs { handle: handle(self.tag), offset: offset(self.tag, number), length: self.tag }
     }
 
     fn single(&self, number: u64) -> u64 {
@@ -103,9 +106,9 @@ impl Life<'_> {
         self.end(inner, number) + self.end(outer, number + 1)
     }
 
-    fn end(&self, begun: Begun, number: u64) -> u64 {
-        let Doing { handle, offset, length } = self.doing(number);
-        let done = Done { handle, offset, length, result: number as i64, flags: 0 };
+    fn end(&self, begun: StartedRequest, number: u64) -> u64 {
+        let RequestArgs { handle, offset, length } = self.doing(number);
+        let done = Completion { handle, offset, length, result: number as i64, flags: 0 };
         match path(self.tag, number, self.paths) {
             Some(path) => end_with(begun, done, &Ext { path1: path.as_bytes(), ..Ext::default() }),
             None => end(begun, done),

@@ -1,6 +1,6 @@
 //! What producers committed, by their own account.
 
-use crate::torment::{DONE, LIVES, WORDS, tag};
+use crate::victim::{DONE, LIVES, WORDS, tag};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

@@ -1,15 +1,18 @@
-//! The judge of a trace directory whose producers are known: what they committed is there, each event once, whole and in
-//! its place, or it is told as lost, by place and amount; and nothing else is there.
+//! The judge of a trace directory whose producers are known: what they committed is there, each
+//! event once, whole and in its place, or it is recorded as lost, by place and amount; and nothing
+//! else is there.
 //!
-//! - Every event of the trace says which request of which thread it is ([`torment`](crate::torment)), and is what that
-//!   request was.
-//! - The attempt numbers of a stream count from 0 without a gap: each is an event or within one range of `losses`.
-//! - The streams of a thread follow each other: together they hold the requests that the thread says it committed, and
-//!   at most those that it may have begun when it was killed. Streams of which everything was lost name nobody; they must
-//!   be as long as what is missing in their process.
-//! - In the order in which it is stored, each stream's attempt numbers increase and its times never decrease; rows that
-//!   are not marked late are in total order of (time, stream, attempt); sealed parts are sorted by time; no row is marked late
-//!   that is not.
+//! - Every event of the trace says which request of which thread it is ([`victim`](crate::victim)),
+//!   and is what that request was.
+//! - The attempt numbers of a stream count from 0 without a gap: each is an event or within one
+//!   range of `losses`.
+//! - The streams of a thread follow each other: together they hold the requests that the thread
+//!   says it committed, and at most those that it may have begun when it was killed. Streams of
+//!   which everything was lost name nobody; they must be as long as what is missing in their
+//!   process.
+//! - In the order in which it is stored, each stream's attempt numbers increase and its times never
+//!   decrease; rows that are not marked late are in total order of (time, stream, attempt); sealed
+//!   parts are sorted by time; no row is marked late that is not.
 //! - Losses without a range (`no_lane`) are what the producers were refused.
 //! - `miot fsck` finds nothing.
 
@@ -19,7 +22,7 @@ mod order;
 pub use asked::{Asked, Producer, Thread};
 pub use order::{Key, Order};
 
-use crate::torment::{LIVES, handle, offset, path};
+use crate::victim::{LIVES, handle, offset, path};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{
     ArrowPrimitiveType, Int64Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type,
@@ -37,7 +40,8 @@ use std::path::Path;
 pub struct Rules {
     /// Places at which some may be lost.
     pub lost_at: &'static [&'static str],
-    /// A log-client was there whenever a producer was, so that each refused request is one without a lane, and counted.
+    /// A log-client was there whenever a producer was, so that each refused request is one without
+    /// a lane, and counted.
     pub served: bool,
 }
 
@@ -228,7 +232,7 @@ impl Judge<'_> {
             let number = match (cut_off, stream.of) {
                 (false, _) => result as u64,
                 (true, Some((_, base))) => base + seq,
-                // Nothing else of the stream was delivered, so its place cannot be told.
+                // Nothing else of the stream was delivered, so its place is unknown.
                 (true, None) => {
                     assert_eq!((result, handles.value(row)), (-4, handle(tag)), "{}", at());
                     continue;
@@ -281,7 +285,8 @@ impl Judge<'_> {
     }
 
     fn conclude(mut self) -> Verdict {
-        // By tag: where its streams begin and how long they are; by process: streams in which all was lost.
+        // By tag: where its streams begin and how long they are; by process: streams in which all
+        // was lost.
         let mut threads: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
         let (mut silent, mut process_of): (HashMap<u64, Vec<u64>>, HashMap<u64, u64>) = Default::default();
         for (id, mut stream) in std::mem::take(&mut self.streams) {

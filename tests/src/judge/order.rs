@@ -72,7 +72,8 @@ mod tests {
     use super::*;
     use std::panic::catch_unwind;
 
-    /// What is said of these rows (time, stream, attempt, late) in one part; empty if they are in order.
+    /// Problems of these rows (time, stream, attempt, late) in one part; empty if they are in
+    /// order.
     fn said(sealed: bool, rows: &[(i64, u64, u64, bool)]) -> String {
         let judged = catch_unwind(|| {
             let mut order = Order::default();

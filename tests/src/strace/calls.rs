@@ -366,5 +366,5 @@ fn advance(file: &Open, explicit: Option<i64>, bytes: i64) {
 
 /// The name as the table has it: static, because there are few.
 fn name_of(name: &str) -> &'static str {
-    miot_proto::op::all().map(|row| row.name).find(|n| *n == name).unwrap_or("unknown")
+    miot_proto::op::all_operations().map(|row| row.name).find(|n| *n == name).unwrap_or("unknown")
 }

@@ -8,8 +8,9 @@ mod state;
 
 pub use model::{Seen, Witness, witness};
 
-/// Options under which [`parse`] and [`witness`] understand the output: all threads and children, every
-/// string and path in hexadecimal, flags as numbers, vectors in full, directory entries as their number.
+/// Options under which [`parse`] and [`witness`] understand the output: all threads and children,
+/// every string and path in hexadecimal, flags as numbers, vectors in full, directory entries as
+/// their number.
 pub const FLAGS: &[&str] = &[
     "-f",
     "--seccomp-bpf",

@@ -1,5 +1,5 @@
-//! Turns system calls into [`Fact`]s: follows descriptors through `dup`, `fork` and `exec`, and knows the
-//! position each call starts at.
+//! Turns system calls into [`Fact`]s: follows descriptors through `dup`, `fork` and `exec`, and
+//! knows the position each call starts at.
 
 use super::calls;
 use super::parse::{self, Call};
@@ -31,8 +31,8 @@ pub struct Witness {
     pub doubts: Vec<String>,
 }
 
-/// Reads strace's output. `directory` is where the first process started; `size_at_start` knows how large
-/// files were before the run.
+/// Reads strace's output. `directory` is where the first process started; `size_at_start` knows how
+/// large files were before the run.
 ///
 /// # Errors
 /// The first line that is not understood.
@@ -147,7 +147,8 @@ impl<'a> Model<'a> {
         *self.out.entries.entry(directory.to_vec()).or_default() += entries;
     }
 
-    /// The open file of a descriptor argument. One that was inherited is known by the path strace shows.
+    /// The open file of a descriptor argument. One that was inherited is known by the path strace
+    /// shows.
     pub(super) fn file(&mut self, task: &Task, argument: &str) -> Option<Rc<Open>> {
         let (number, shown) = parse::descriptor(argument)?;
         if is_excluded(&shown) {

@@ -1,5 +1,5 @@
-//! Reads what [`super::FLAGS`] make strace write: one call per line, every string in hexadecimal, every
-//! flag a number, the path of every descriptor beside it.
+//! Reads what [`super::FLAGS`] make strace write: one call per line, every string in hexadecimal,
+//! every flag a number, the path of every descriptor beside it.
 
 use std::collections::HashMap;
 

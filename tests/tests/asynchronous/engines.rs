@@ -1,6 +1,6 @@
 //! fio's asynchronous engines: the trace has as many requests and bytes as fio says it made.
 
-use miot_tests::place::fresh;
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events, traced};
 use serde_json::Value;
@@ -8,7 +8,8 @@ use serde_json::Value;
 /// Requests and bytes, read and written.
 type Totals = [(u64, u64); 2];
 
-/// Runs fio with an engine: reads and writes that fio says it made, and how often it synced; and the trace.
+/// Runs fio with an engine: reads and writes that fio says it made, and how often it synced; and
+/// the trace.
 fn trace_of(name: &str, engine: &[&str]) -> (Totals, u64, Vec<Row>) {
     let place = fresh(&format!("asynchronous-fio-{name}"));
     let common = "fio --name=job --filename=data --size=2m --bs=4k --rw=randrw --iodepth=32 --fsync=200 \
@@ -44,7 +45,8 @@ fn fio_libaio() {
     assert_eq!(found(&rows, "libaio"), said);
 }
 
-/// fio enters the kernel by an instruction of its own: no request is seen, and the trace says how many there were.
+/// fio enters the kernel by an instruction of its own: no request is seen, and the trace says how
+/// many there were.
 #[test]
 fn fio_io_uring_is_counted() {
     let (said, syncs, rows) = trace_of("io_uring", &["--ioengine=io_uring", "--direct=1"]);

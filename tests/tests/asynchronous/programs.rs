@@ -1,8 +1,8 @@
 //! Programs that note each request and what they saw come of it.
 
 use miot_tests::compile::compile;
-use miot_tests::place::fresh;
 use miot_tests::process::run;
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events, traced};
 use std::collections::BTreeMap;
@@ -14,7 +14,8 @@ use std::process::Command;
 const ASYNC: u64 = 4;
 /// The result of a request that nobody saw complete.
 const UNSEEN: i64 = -(libc::EINPROGRESS as i64);
-/// Requests that the programs have under way at once on the file `many`: more than the table of the hook holds.
+/// Requests that the programs have under way at once on the file `many`: more than the table of the
+/// hook holds.
 const MANY: usize = 6000;
 
 /// Exit code of a program whose kind of I/O this kernel does not offer.

@@ -1,9 +1,9 @@
-//! What is wrong is said: names that are none, a trace without events, paths that are no UTF-8.
+//! Errors are reported: unknown names, a trace without events, paths that are not UTF-8.
 
 use super::{row, stat};
 use miot_tests::built::built;
-use miot_tests::place::fresh;
 use miot_tests::process::run;
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::traced;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,10 +1,10 @@
-//! The bandwidth that follows from the events beside the one that the program prints: the comparison of Carns et al. 2011, table I,
-//! by the rules that make it a fair one: one direction, about a second or more, the layer that the program
-//! calls.
+//! The bandwidth that follows from the events beside the one that the program prints: the
+//! comparison of Carns et al. 2011, table I, by the rules that make it a fair one: one direction,
+//! about a second or more, the layer that the program calls.
 
 use super::stat;
 use miot_tests::mpi::{compile, traced};
-use miot_tests::place::fresh;
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::assert_good;
 use std::path::Path;
 

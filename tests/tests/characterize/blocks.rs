@@ -1,18 +1,20 @@
-//! Files are aligned to the blocks of their own file system: an ext4 with blocks of 1 KiB, in a mount namespace of its own.
+//! Files are aligned to the blocks of their own file system: an ext4 with blocks of 1 KiB, in a
+//! mount namespace of its own.
 
 use super::{assert_figures, row, stat};
-use miot_tests::place::fresh;
+use miot_tests::namespaces::Namespaces;
 use miot_tests::process::run;
-use miot_tests::room::Room;
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::{assert_good, command};
 use std::ffi::OsStr;
 use std::process::Command;
 
-/// Four writes of 512 bytes, 1536 apart: the second and the fourth begin within a block of 1 KiB, all but the first within
-/// one of 4 KiB. The program has ended long before the log-client may ask what it saw.
+/// Four writes of 512 bytes, 1536 apart: the second and the fourth begin within a block of 1 KiB,
+/// all but the first within one of 4 KiB. The program has ended long before the log-client may ask
+/// what it saw.
 #[test]
 fn alignment_is_that_of_the_file_system_as_the_process_saw_it() {
-    let Some(room) = Room::new(&["--mount"]) else { return };
+    let Some(room) = Namespaces::new(&["--mount"]) else { return };
     let place = fresh("characterize-blocks");
     let (image, mount, trace) = (place.join("image"), place.join("small blocks"), place.join("trace"));
     std::fs::create_dir(&mount).unwrap();

@@ -2,8 +2,8 @@
 
 use crate::stat;
 use miot_tests::built::built;
-use miot_tests::place::fresh;
 use miot_tests::process::run;
+use miot_tests::test_dir::fresh;
 use serde_json::Value;
 use std::process::Command;
 

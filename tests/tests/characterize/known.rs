@@ -2,7 +2,7 @@
 
 use super::{assert_figures, row, stat};
 use miot_tests::compile::compile;
-use miot_tests::place::fresh;
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::{assert_good, traced};
 use serde_json::Value;
 use std::sync::OnceLock;
@@ -35,7 +35,8 @@ fn of(pattern: &str, expected: &[(&str, u64)]) -> &'static Value {
     row
 }
 
-/// 10 blocks written and read, and a read at the end of the file. A first access at 0 is not sequential.
+/// 10 blocks written and read, and a read at the end of the file. A first access at 0 is not
+/// sequential.
 #[test]
 fn sequential() {
     let row = of(
@@ -116,7 +117,8 @@ fn strided() {
     assert_eq!(row["seq_writes_share"].as_f64(), Some(13.0 / 15.0));
 }
 
-/// Blocks 3 8 13 2 7 12 1 6 11 0 5 10 15 4 9 14 of 512 bytes: four times backwards, forwards with gaps of four blocks.
+/// Blocks 3 8 13 2 7 12 1 6 11 0 5 10 15 4 9 14 of 512 bytes: four times backwards, forwards with
+/// gaps of four blocks.
 #[test]
 fn scattered() {
     let row = of(
@@ -138,7 +140,8 @@ fn scattered() {
     assert!(row["read_write_ratio"].is_null() && row["overwritten_share"].is_null());
 }
 
-/// Small writes from an odd address, from one that is aligned, and a vector whose first buffer is not.
+/// Small writes from an odd address, from one that is aligned, and a vector whose first buffer is
+/// not.
 #[test]
 fn unaligned() {
     let _ = of(

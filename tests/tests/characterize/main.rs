@@ -1,5 +1,5 @@
-//! `miot stat --by`: the figures of programs whose I/O is known, worked out by hand from the programs; the same by SQL; files
-//! that the ranks of a job share.
+//! `miot stat --by`: the figures of programs whose I/O is known, worked out by hand from the
+//! programs; the same by SQL; files that the ranks of a job share.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

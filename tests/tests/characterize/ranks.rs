@@ -1,8 +1,9 @@
-//! Files of all ranks, of some, of one; aggregate performance by each estimate, recomputed from the events themselves.
+//! Files of all ranks, of some, of one; aggregate performance by each estimate, recomputed from the
+//! events themselves.
 
 use super::{assert_figures, row, stat};
 use miot_tests::mpi::{compile, traced};
-use miot_tests::place::fresh;
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events};
 use serde_json::Value;

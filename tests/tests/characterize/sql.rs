@@ -2,12 +2,13 @@
 
 use miot_tests::built::{built, root};
 use miot_tests::compile::compile;
-use miot_tests::place::fresh;
 use miot_tests::process::run;
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::command;
 use std::process::Command;
 
-/// Two ranks of a job, of two processes with two threads each, make thousands of requests of all kinds on three files.
+/// Two ranks of a job, of two processes with two threads each, make thousands of requests of all
+/// kinds on three files.
 #[test]
 fn sql_over_the_parquet_files_gives_every_figure() {
     let python = root().join("target/test-venv/bin/python");

@@ -2,9 +2,9 @@
 
 use miot_tests::built::{built, root};
 use miot_tests::compile::compile;
-use miot_tests::place::fresh;
 use miot_tests::process::run;
 use miot_tests::random::seed;
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::{assert_good, command, events};
 use std::fs;
 use std::path::Path;

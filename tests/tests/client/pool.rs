@@ -2,8 +2,8 @@
 
 use crate::messages::flags;
 use miot_tests::built::{built, root};
-use miot_tests::place::fresh;
 use miot_tests::process::run;
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, command, events};
 use std::fs;
@@ -78,7 +78,8 @@ fn what_the_rust_client_counts_is_in_the_trace() {
     assert_eq!(data(&rows, "read").count() + data(&rows, "write").count(), 16_000);
 }
 
-/// SIGKILL in the middle: what the workers had completed is in the trace, whoever had begun it.
+/// SIGKILL in the middle: what the workers had completed is in the trace, whichever thread had
+/// begun it.
 #[test]
 fn a_client_that_is_killed_leaves_what_it_completed() {
     let place = fresh("client-pool-killed");
@@ -88,7 +89,8 @@ fn a_client_that_is_killed_leaves_what_it_completed() {
     let served: Vec<&Row> = rows.iter().filter(|row| row.layer == "client" && row.flags & 4 != 0).collect();
     assert!(served.len() > 100, "{} requests in a second", served.len());
     assert!(served.iter().all(|row| matches!(row.op.as_str(), "read" | "write") && row.duration > 0));
-    // A worker serves one request at a time, says so, and completes it: in the stream of each the two alternate.
+    // A worker serves one request at a time, says so, and completes it: in the stream of each the
+    // two alternate.
     let workers: std::collections::BTreeSet<u32> = served.iter().map(|row| row.tid).collect();
     assert_eq!(workers.len(), 4);
     for worker in workers {

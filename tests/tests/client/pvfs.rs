@@ -3,8 +3,8 @@
 use miot_proto::event::flag;
 use miot_tests::built::{built, root};
 use miot_tests::node::Node;
-use miot_tests::place::fresh;
 use miot_tests::process::{Background, Ended, run, until};
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, command, events};
 use rustix::process::Signal;
@@ -116,7 +116,8 @@ fn each_request_of_the_library_is_recorded_once() {
     assert!(expected.len() > 5100, "{}", expected.len());
     assert_eq!(requests(&rows), expected);
 
-    // Files by file system, handle and name; parents and names where something is looked up or made.
+    // Files by file system, handle and name; parents and names where something is looked up or
+    // made.
     let of = |op: &str| rows.iter().filter(|row| row.layer == "client" && row.op == op).collect::<Vec<_>>();
     let path = |row: &Row| row.path.clone().unwrap_or_default();
     assert!(of("write").iter().filter(|row| row.result > 0).all(|row| {
@@ -199,7 +200,7 @@ fn a_request_that_hangs_is_shown_with_its_object_and_a_kill_makes_it_an_event() 
     let shown = shown.unwrap();
     assert_eq!((&shown["offset"], &shown["length"]), (&8192.into(), &4096.into()), "{shown}");
     let object = "pvfs2:9:1048577:f0";
-    // The file's name is that of the handle, in the trace: it is no file of this node.
+    // The file's name is that of the handle, in the trace: it is not a file of this node.
     assert!(shown["handle"].as_u64().is_some_and(|handle| handle != 0), "{shown}");
     let pid = program.id();
     let _ = program.stop(Signal::KILL);

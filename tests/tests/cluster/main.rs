@@ -1,5 +1,5 @@
-//! A cluster of network namespaces: a log-server and four log-clients with certificates, programs on each, steered and
-//! looked at from the log-server.
+//! A cluster of network namespaces: a log-server and four log-clients with certificates, programs
+//! on each, steered and looked at from the log-server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -100,7 +100,7 @@ fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
     let mut screens = screens::Screens::open(&site);
     screens.connected(4, None);
     screens.numbers(&site);
-    // n4 is lost. What is ordered meanwhile it is told when it is there again.
+    // n4 is lost. Commands given meanwhile are delivered when it is back.
     site.link("n4", false);
     until("the log-server misses n4", || of(&site.status(), "n4")["connected"] == false);
     let outcomes = said(&site.steer(&["reset"]));
@@ -123,7 +123,7 @@ fn a_cluster_is_steered_and_seen_and_a_lost_node_catches_up() {
     screens.close(&site);
     truth::lag(&site, "n3");
 
-    // What was ordered outlives the log-server: n2's log-client begins anew, and is told.
+    // Commands survive the log-server: n2's log-client restarts and receives them.
     assert_eq!(said(&site.steer(&["--node", "n2", "off"])), [("n2".into(), "done".into())]);
     let remembered = site.status()["orders"].clone();
     site.kill_server_and("n2");

@@ -1,4 +1,4 @@
-//! What Prometheus, alerts and the dashboard are told of the cluster.
+//! Values that Prometheus, alerts and the dashboard receive from the cluster.
 
 use crate::site::{NODES, Site};
 use miot_tests::built::root;
@@ -103,7 +103,8 @@ pub(crate) fn agree(site: &Site) {
     assert_eq!(named(&read("docs/guide/monitoring.md")), known, "docs/guide/monitoring.md");
 }
 
-/// `miot top` and the page show all nodes and jobs, and as many events as the trace has, to readers.
+/// `miot top` and the page show all nodes and jobs, and as many events as the trace has, to
+/// readers.
 pub(crate) fn shown(site: &Site) {
     let names = |group: &Value| -> BTreeSet<String> {
         let rows = group["rows"].as_array().unwrap().iter();

@@ -1,4 +1,5 @@
-//! Rates, lag, spool and losses of `miot ctl --server status` beside what programs at a known pace have done.
+//! Rates, lag, spool and losses of `miot ctl --server status` beside what programs at a known pace
+//! have done.
 
 use crate::site::{NODES, Site};
 use crate::truth::now;
@@ -33,7 +34,8 @@ fn over(rounds: &[Round], time: i64) -> u64 {
 /// From when to when, and how many.
 type Counted = (i64, i64, f64);
 
-/// Events of each node and, last, of the log-server, in a status: all, and those of the time that its rates are of.
+/// Events of each node and, last, of the log-server, in a status: all, and those of the time that
+/// its rates are of.
 fn told(status: &Value) -> Vec<(u64, Option<Counted>)> {
     let of = |part: &Value| {
         let window = &part["rates_of"];
@@ -101,8 +103,8 @@ fn status_tells_what_programs_at_a_known_pace_do() {
     }
 }
 
-/// Asks for the status while programs work, until its rates are of a time all of which has been looked at, and bounds
-/// from both sides are near each other.
+/// Asks for the status while programs work, until its rates are of a time all of which has been
+/// looked at, and bounds from both sides are near each other.
 fn follow(site: &Site, first: &[u64], rounds: &Mutex<Vec<Round>>) {
     let pace: Vec<u64> = ROUND.iter().copied().chain([ROUND.iter().sum()]).collect();
     // What each counter was, at least, from a time on.
@@ -121,7 +123,8 @@ fn follow(site: &Site, first: &[u64], rounds: &Mutex<Vec<Round>>) {
                 all_near = false;
                 continue;
             };
-            // What had come by a time: no more than was done, and no less than had been told before.
+            // What had come by a time: no more than was done, and no less than had been reported
+            // before.
             let most = |time| first[at] + pace[at] * (begun(&rounds, time) + 1);
             let known =
                 |time| least.iter().rev().find(|poll| poll.0 <= time).map_or(first[at], |poll| poll.1[at]);
@@ -155,7 +158,8 @@ fn lag(status: &Value, first: &[u64], rounds: &[Round]) {
     }
 }
 
-/// A log-client that stands still while a program does more than its lane holds: the losses are what is missing.
+/// A log-client that stands still while a program does more than its lane holds: the losses are
+/// what is missing.
 fn lose(site: &Site, program: &mut Steered, node: &str) {
     const BURST: u64 = 300_000;
     let of = || {
@@ -166,7 +170,7 @@ fn lose(site: &Site, program: &mut Steered, node: &str) {
     site.signal(node, Signal::STOP);
     let _ = program.tell(&format!("pwrite {BURST}"));
     site.signal(node, Signal::CONT);
-    // A gap is told with what comes after it.
+    // A gap is reported with the events after it.
     let mut more = 0;
     until("what came and what is lost is what was done", || {
         let _ = program.tell("pwrite 1");

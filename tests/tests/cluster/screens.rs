@@ -1,4 +1,5 @@
-//! What people see of the cluster: the page in a browser, and `miot top` on a terminal, on a machine that is no node.
+//! What people see of the cluster: the page in a browser, and `miot top` on a terminal, on a
+//! machine that is not a node.
 
 use crate::site::{NODES, Site};
 use miot_tests::browser::Browser;

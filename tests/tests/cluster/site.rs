@@ -4,10 +4,10 @@ use crate::truth::WRONG_CLOCKS;
 use miot_tests::browser::{Browser, home, show_certificates};
 use miot_tests::built::built;
 use miot_tests::daemons::{preloaded, ready, started};
-use miot_tests::place::fresh;
+use miot_tests::namespaces::Namespaces;
 use miot_tests::process::{Background, run, signal_id};
-use miot_tests::room::Room;
 use miot_tests::steered::Steered;
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events};
 use rustix::process::Signal;
@@ -24,23 +24,23 @@ pub(crate) struct Site {
     place: PathBuf,
     trace: PathBuf,
     shared: tempfile::TempDir,
-    hub: Room,
-    rooms: Vec<Room>,
+    hub: Namespaces,
+    rooms: Vec<Namespaces>,
     /// Of an administrator: on the network, and no node.
-    desk: Room,
+    console: Namespaces,
     /// There, but while it is exchanged.
     server: Option<Background>,
     clients: Vec<Background>,
 }
 
 impl Site {
-    /// `None` where namespaces are not allowed, which is said.
+    /// `None` where namespaces are not allowed, with a message.
     pub(crate) fn start(name: &str) -> Option<Site> {
         let place = fresh(&format!("cluster-{name}"));
-        let hub = Room::new(&["--net"])?;
+        let hub = Namespaces::new(&["--net"])?;
         hub.shell(&format!("ip link set lo up; ip link add br0 type bridge; ip addr add {SERVER}/24 dev br0; ip link set br0 up"));
-        let wire = |n: usize, kinds| -> Option<Room> {
-            let room = Room::new(kinds)?;
+        let wire = |n: usize, kinds| -> Option<Namespaces> {
+            let room = Namespaces::new(kinds)?;
             hub.shell(&format!(
                 "ip link add v{n} type veth peer name eth0 netns {}; ip link set v{n} master br0; ip link set v{n} up",
                 room.id()
@@ -50,8 +50,8 @@ impl Site {
             ));
             Some(room)
         };
-        let rooms = (1..=NODES.len()).map(|n| wire(n, &["--net"])).collect::<Option<Vec<Room>>>()?;
-        let desk = wire(9, &["--mount", "--net"])?;
+        let rooms = (1..=NODES.len()).map(|n| wire(n, &["--net"])).collect::<Option<Vec<Namespaces>>>()?;
+        let console = wire(9, &["--mount", "--net"])?;
         let pki = place.join("pki");
         let make = |words: &[&str], more: &[&str]| {
             let _ = run(Command::new(&built().miot).arg("pki").args(words).arg(&pki).args(more)).success();
@@ -65,7 +65,7 @@ impl Site {
         let shared = tempfile::tempdir_in("/dev/shm").unwrap();
         let server = serve(&hub, &trace, &pki);
         let mut site =
-            Site { place, trace, shared, hub, rooms, desk, server: Some(server), clients: Vec::new() };
+            Site { place, trace, shared, hub, rooms, console, server: Some(server), clients: Vec::new() };
         site.clients = NODES.iter().map(|node| site.client(node)).collect();
         Some(site)
     }
@@ -91,7 +91,7 @@ impl Site {
         started(&mut self.room(node).inside(&command), &self.dir(node))
     }
 
-    fn room(&self, node: &str) -> &Room {
+    fn room(&self, node: &str) -> &Namespaces {
         &self.rooms[NODES.iter().position(|known| *known == node).unwrap()]
     }
 
@@ -161,18 +161,18 @@ impl Site {
         format!("https://{SERVER}:4748/")
     }
 
-    /// The browser of alice, a reader, at the desk. Once.
+    /// The browser of alice, a reader, at the console. Once.
     pub(crate) fn browser(&self) -> Browser {
-        show_certificates(&self.desk, &self.url());
-        Browser::of(&self.desk, &home(&self.place.join("alice"), &self.place.join("pki"), Some("alice")))
+        show_certificates(&self.console, &self.url());
+        Browser::of(&self.console, &home(&self.place.join("alice"), &self.place.join("pki"), Some("alice")))
     }
 
-    /// `miot top` of alice at the desk, as a line of shell.
+    /// `miot top` of alice at the console, as a line of shell.
     pub(crate) fn top_line(&self) -> String {
         let mut command = Command::new(&built().miot);
         command.args(["top", &format!("{SERVER}:4747"), "--window", "all"]);
         command.args(papers(&self.place.join("pki"), "reader/alice"));
-        let command = self.desk.inside(&command);
+        let command = self.console.inside(&command);
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         words.map(|word| format!("'{}' ", word.to_str().unwrap())).collect()
     }
@@ -182,7 +182,8 @@ impl Site {
         events(&self.trace)
     }
 
-    /// What the log-server answers over HTTP: status and body. `who`: with TLS and this certificate; else plain.
+    /// What the log-server answers over HTTP: status and body. `who`: with TLS and this
+    /// certificate; else plain.
     pub(crate) fn get(&self, who: Option<&str>, path: &str) -> (u16, String) {
         let scheme = if who.is_some() { "https" } else { "http" };
         let host = if who.is_some() { SERVER } else { "127.0.0.1" };
@@ -210,7 +211,7 @@ impl Site {
 }
 
 /// A log-server that is ready.
-fn serve(hub: &Room, trace: &Path, pki: &Path) -> Background {
+fn serve(hub: &Namespaces, trace: &Path, pki: &Path) -> Background {
     let mut command = Command::new(&built().log_server);
     command.args(["--listen", &format!("{SERVER}:4747"), "--http", "0.0.0.0:4748", "--trace"]).arg(trace);
     command.args(papers(pki, &format!("server/{SERVER}")));

@@ -1,4 +1,5 @@
-//! The numbers of `miot ctl --server status`, and of a node that is cut off, beside what is known otherwise.
+//! The numbers of `miot ctl --server status`, and of a node that is cut off, beside what is known
+//! otherwise.
 
 use crate::site::Site;
 use miot_tests::process::until;
@@ -30,7 +31,8 @@ pub(crate) fn clocks(site: &Site) {
     }
 }
 
-/// A node that is cut off: its spool holds what a program does meanwhile, and is as large as its files.
+/// A node that is cut off: its spool holds what a program does meanwhile, and is as large as its
+/// files.
 pub(crate) fn spool(site: &Site, node: &str, program: &mut Steered, writes: u64) {
     let told = |metric: &str| -> u64 {
         let (code, text) = site.get_from(node, "/metrics");

@@ -1,14 +1,14 @@
-//! What a log-client finds in the lanes when it comes back is more than its spool takes: everything is delivered all the
-//! same, each stream in order, and what could not be kept in the order of the whole is marked late. Where the spool takes it
-//! all, nothing is late.
+//! What a log-client finds in the lanes when it comes back is more than its spool takes: everything
+//! is delivered all the same, each stream in order, and what could not be kept in the order of the
+//! whole is marked late. Where the spool takes it all, nothing is late.
 
-use miot_tests::crowd::Habit;
 use miot_tests::daemons::{client_command, free_port, server_command};
-use miot_tests::field::Field;
+use miot_tests::deployment::Deployment;
 use miot_tests::judge::{Rules, Verdict};
 use miot_tests::process::until;
+use miot_tests::producers::ProducerLoad;
 use miot_tests::random::Random;
-use miot_tests::torment::NOISE;
+use miot_tests::victim::NOISE;
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -16,7 +16,8 @@ use std::path::Path;
 
 /// Bytes of lanes that wait, at least: what is in them is more than the small spool below takes.
 const BACKLOG: u64 = 40 << 20;
-/// What each of two processes may have of them, however long they record: together less than the large spool takes.
+/// What each of two processes may have of them, however long they record: together less than the
+/// large spool takes.
 const PROCESS: &str = "26 MiB";
 /// Nearly fills a lane, so that the bytes of lanes say how much is in them.
 const REQUESTS: u64 = 10_000;
@@ -31,12 +32,12 @@ fn in_lanes(dir: &Path) -> u64 {
 fn backlog(name: &str, spool: &str) -> Verdict {
     let mut random = Random::new(name);
     let address = format!("127.0.0.1:{}", free_port());
-    let mut field = Field::new(name, |trace| {
+    let mut deployment = Deployment::new(name, |trace| {
         let mut server = server_command(&address, trace);
         server.env("MIOT_SERVER_LOG", "warn");
         server
     });
-    let node = field.add("node", |dir| {
+    let node = deployment.add("node", |dir| {
         let mut client = client_command(&address, "node", dir);
         client
             .env("MIOT_CLIENT_LOG", "error")
@@ -47,14 +48,14 @@ fn backlog(name: &str, spool: &str) -> Verdict {
         client.env("MIOT_CLIENT_PROCESS_BYTES", PROCESS);
         client
     });
-    field.stations[node].client.signal(Signal::STOP);
+    deployment.nodes[node].client.signal(Signal::STOP);
     // At the same times in two processes, one of which is read before the other.
-    let busy = Habit { threads: 4, requests: REQUESTS, stride: 16, pause: 0, paths: NOISE };
-    field.populate(node, 2, (600_000, 600_001), &mut random, |_| busy);
-    until("the lanes hold enough", || in_lanes(&field.stations[node].dir) > BACKLOG);
-    field.stations[node].crowd.clear(&mut field.asked);
-    field.stations[node].client.signal(Signal::CONT);
-    field.end(Rules { lost_at: &["lane_full", "no_lane"], served: false })
+    let busy = ProducerLoad { threads: 4, requests: REQUESTS, stride: 16, pause: 0, paths: NOISE };
+    deployment.populate(node, 2, (600_000, 600_001), &mut random, |_| busy);
+    until("the lanes hold enough", || in_lanes(&deployment.nodes[node].dir) > BACKLOG);
+    deployment.nodes[node].producers.clear(&mut deployment.asked);
+    deployment.nodes[node].client.signal(Signal::CONT);
+    deployment.end(Rules { lost_at: &["lane_full", "no_lane"], served: false })
 }
 
 #[test]

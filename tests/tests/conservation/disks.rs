@@ -1,12 +1,12 @@
-//! File systems that are full for a while: under the trace, under the spool, and under the lanes. Small tmpfs in a mount
-//! namespace; needs root or user namespaces.
+//! File systems that are full for a while: under the trace, under the spool, and under the lanes.
+//! Small tmpfs in a mount namespace; needs root or user namespaces.
 
-use miot_tests::crowd::Habit;
 use miot_tests::daemons::{client_command, free_port, server_command};
-use miot_tests::field::Field;
+use miot_tests::deployment::Deployment;
 use miot_tests::judge::{Rules, Verdict};
+use miot_tests::namespaces::{Namespaces, fill, free};
+use miot_tests::producers::ProducerLoad;
 use miot_tests::random::Random;
-use miot_tests::room::{Room, fill, free};
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,8 +30,8 @@ enum Under {
 fn full(name: &str, under: Under, kill: Kill, rules: Rules) -> Option<Verdict> {
     let mut random = Random::new(name);
     // Whatever is mounted in here is gone with it.
-    let room = Arc::new(Room::new(&["--net", "--mount"])?);
-    let outside = miot_tests::place::fresh(&format!("{name}-mounts"));
+    let room = Arc::new(Namespaces::new(&["--net", "--mount"])?);
+    let outside = miot_tests::test_dir::fresh(&format!("{name}-mounts"));
     let [trace, spool, lanes] = ["trace", "spool", "lanes"].map(|folder| outside.join(folder));
     for (folder, size) in [(&trace, "256m"), (&spool, "128m"), (&lanes, "128m")] {
         fs::create_dir(folder).unwrap();
@@ -39,29 +39,32 @@ fn full(name: &str, under: Under, kill: Kill, rules: Rules) -> Option<Verdict> {
     }
     room.shell("ip link set lo up");
     let address = format!("127.0.0.1:{}", free_port());
-    let mut field = Field::new(name, |_| {
+    let mut deployment = Deployment::new(name, |_| {
         let mut server = server_command(&address, &trace.join("trace"));
         server.env("MIOT_SERVER_LOG", "error").env("MIOT_SERVER_SEAL_ROWS", "100000");
         room.inside(&server)
     });
-    field.trace = room.seen(&trace.join("trace"));
+    deployment.trace = room.seen(&trace.join("trace"));
     let mut client = client_command(&address, "node", &lanes.join("miot"));
     client.env("MIOT_CLIENT_LOG", "error").env("MIOT_CLIENT_STOP", "120s");
     client.env("MIOT_CLIENT_SPOOL_BYTES", "64 MiB").arg("--spool-dir").arg(spool.join("spool"));
-    let node = field.add_in(&room, "node", &lanes.join("miot"), &spool.join("spool"), &client);
+    let node = deployment.add_in(&room, "node", &lanes.join("miot"), &spool.join("spool"), &client);
 
-    let go_on = |field: &mut Field, random: &mut Random| {
-        field.populate(node, 3, (100, 2000), random, |random| Habit { pause: 50_000, ..Habit::any(random) });
-        field.cull();
+    let go_on = |deployment: &mut Deployment, random: &mut Random| {
+        deployment.populate(node, 3, (100, 2000), random, |random| ProducerLoad {
+            pause: 50_000,
+            ..ProducerLoad::any(random)
+        });
+        deployment.kill_due();
         std::thread::sleep(Duration::from_millis(5));
     };
-    let busy = |field: &mut Field, random: &mut Random, time: Duration| {
+    let busy = |deployment: &mut Deployment, random: &mut Random, time: Duration| {
         let start = Instant::now();
         while start.elapsed() < time {
-            go_on(field, random);
+            go_on(deployment, random);
         }
     };
-    busy(&mut field, &mut random, Duration::from_secs(1));
+    busy(&mut deployment, &mut random, Duration::from_secs(1));
     let mount = room.seen(match under {
         Under::Trace => &trace,
         Under::Spool => &spool,
@@ -69,30 +72,30 @@ fn full(name: &str, under: Under, kill: Kill, rules: Rules) -> Option<Verdict> {
     });
     if under == Under::Spool {
         // What the server takes at once never fills a disk.
-        field.server.kill();
+        deployment.server.kill();
     }
     let ballast = fill(&mount, 256 << 10).unwrap();
     let start = Instant::now();
     while free(&mount) > 64 << 10 && start.elapsed() < Duration::from_secs(60) {
-        go_on(&mut field, &mut random);
+        go_on(&mut deployment, &mut random);
     }
     eprintln!("{name}: {} bytes were free after {:?}", free(&mount), start.elapsed());
-    busy(&mut field, &mut random, Duration::from_secs(1));
+    busy(&mut deployment, &mut random, Duration::from_secs(1));
     match kill {
         Kill::Nobody => {}
-        Kill::Server => field.server.kill(),
-        Kill::Client => field.stations[node].client.kill(),
+        Kill::Server => deployment.server.kill(),
+        Kill::Client => deployment.nodes[node].client.kill(),
     }
-    busy(&mut field, &mut random, Duration::from_secs(1));
+    busy(&mut deployment, &mut random, Duration::from_secs(1));
     if kill == Kill::Client {
         // Without room for its control page it could not begin.
-        field.stations[node].client.revive();
-        busy(&mut field, &mut random, Duration::from_secs(1));
+        deployment.nodes[node].client.restart();
+        busy(&mut deployment, &mut random, Duration::from_secs(1));
     }
     fs::remove_file(&ballast).unwrap();
-    field.server.revive();
-    busy(&mut field, &mut random, Duration::from_secs(1));
-    let verdict = field.end(rules);
+    deployment.server.restart();
+    busy(&mut deployment, &mut random, Duration::from_secs(1));
+    let verdict = deployment.end(rules);
     let _ = fs::remove_dir_all(&outside);
     Some(verdict)
 }

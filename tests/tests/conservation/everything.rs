@@ -1,15 +1,15 @@
-//! Everything at once: producers, log-clients and the log-server are killed, roads are rough, log-clients stand still,
-//! the disk of the server and the shared memory of a node are full now and then, and subscribers look on.
-//! `MIOT_EVERYTHING_SECONDS`: default 15.
+//! Everything at once: producers, log-clients and the log-server are killed, links are faulty,
+//! log-clients stand still, the disk of the server and the shared memory of a node are full now and
+//! then, and subscribers look on. `MIOT_EVERYTHING_SECONDS`: default 15.
 
-use miot_tests::crowd::Habit;
 use miot_tests::daemons::{client_command, free_port, server_command};
-use miot_tests::field::Field;
+use miot_tests::deployment::Deployment;
+use miot_tests::faulty_link::FaultyLink;
 use miot_tests::judge::{Rules, placed};
-use miot_tests::mortal::Pace;
+use miot_tests::killable_daemon::Pace;
+use miot_tests::namespaces::{Namespaces, fill};
+use miot_tests::producers::ProducerLoad;
 use miot_tests::random::{Random, number};
-use miot_tests::room::{Room, fill};
-use miot_tests::rough::Road;
 use miot_tests::watch::Watch;
 use rustix::process::Signal;
 use std::fs;
@@ -32,7 +32,7 @@ impl Full {
         Full { mount: mount.to_owned(), ballast: None }
     }
 
-    fn torment(&mut self, random: &mut Random) {
+    fn fill_or_empty(&mut self, random: &mut Random) {
         match &self.ballast {
             Some((_, until)) if Instant::now() < *until => {}
             Some(_) => self.empty(),
@@ -56,33 +56,34 @@ impl Full {
 fn everything_at_once() {
     let mut random = Random::new("everything");
     let seconds = Duration::from_secs(number("MIOT_EVERYTHING_SECONDS", 15));
-    let Some(room) = Room::new(&["--mount"]).map(Arc::new) else { return };
-    let outside = miot_tests::place::fresh("everything-mounts");
+    let Some(room) = Namespaces::new(&["--mount"]).map(Arc::new) else { return };
+    let outside = miot_tests::test_dir::fresh("everything-mounts");
     let [disk, lanes] = ["disk", "lanes"].map(|folder| outside.join(folder));
     for (folder, size) in [(&disk, "1g"), (&lanes, "128m")] {
         fs::create_dir(folder).unwrap();
         room.mount(folder, size);
     }
     let port = free_port();
-    let mut field = Field::new("everything", |_| {
+    let mut deployment = Deployment::new("everything", |_| {
         let mut server = server_command(&format!("127.0.0.1:{port}"), &disk.join("trace"));
         server.env("MIOT_SERVER_LOG", "error").env("MIOT_SERVER_SILENT_AFTER", "500ms");
         room.inside(server.env("MIOT_SERVER_SEAL_ROWS", "100000"))
     });
-    field.trace = room.seen(&disk.join("trace"));
-    let roads: Vec<Road> = NODES.iter().map(|_| Road::start(port, 200, random.number()).unwrap()).collect();
-    for (n, (node, road)) in NODES.iter().zip(&roads).enumerate() {
+    deployment.trace = room.seen(&disk.join("trace"));
+    let links: Vec<FaultyLink> =
+        NODES.iter().map(|_| FaultyLink::start(port, 200, random.number()).unwrap()).collect();
+    for (n, (node, link)) in NODES.iter().zip(&links).enumerate() {
         let client = |dir: &Path| {
-            let mut client = client_command(&format!("127.0.0.1:{}", road.port), node, dir);
+            let mut client = client_command(&format!("127.0.0.1:{}", link.port), node, dir);
             client.env("MIOT_CLIENT_LOG", "error").env("MIOT_CLIENT_STOP", "120s");
             client.env("MIOT_CLIENT_SPOOL_BYTES", "16 MiB");
             client
         };
         if n == 0 {
             let dir = lanes.join("miot");
-            field.add_in(&room, node, &dir, &dir.join("spool"), &client(&dir));
+            deployment.add_in(&room, node, &dir, &dir.join("spool"), &client(&dir));
         } else {
-            field.add(node, client);
+            deployment.add(node, client);
         }
     }
     let mut full = [Full::new(&room.seen(&disk)), Full::new(&room.seen(&lanes))];
@@ -91,28 +92,28 @@ fn everything_at_once() {
     let start = Instant::now();
     while start.elapsed() < seconds {
         for node in 0..NODES.len() {
-            field.populate(node, 2, (0, 3000), &mut random, |random| Habit {
+            deployment.populate(node, 2, (0, 3000), &mut random, |random| ProducerLoad {
                 pause: 100_000,
-                ..Habit::any(random)
+                ..ProducerLoad::any(random)
             });
             if still.is_none_or(|(still, _)| still != node) && (node > 0 || full[1].ballast.is_none()) {
-                field.stations[node].client.torment(&mut random, CLIENT);
+                deployment.nodes[node].client.kill_or_restart(&mut random, CLIENT);
             }
         }
         if full[0].ballast.is_none() {
-            field.server.torment(&mut random, SERVER);
+            deployment.server.kill_or_restart(&mut random, SERVER);
         }
-        field.cull();
+        deployment.kill_due();
         watch.tend();
-        full.iter_mut().for_each(|full| full.torment(&mut random));
+        full.iter_mut().for_each(|full| full.fill_or_empty(&mut random));
         match still {
             Some((node, until)) if Instant::now() > until => {
-                field.stations[node].client.signal(Signal::CONT);
+                deployment.nodes[node].client.signal(Signal::CONT);
                 still = None;
             }
             None if random.one_in(300) => {
                 let node = random.place(NODES.len());
-                field.stations[node].client.signal(Signal::STOP);
+                deployment.nodes[node].client.signal(Signal::STOP);
                 still = Some((node, Instant::now() + random.millis(100, 2000)));
             }
             _ => {}
@@ -120,17 +121,17 @@ fn everything_at_once() {
         std::thread::sleep(Duration::from_millis(5));
     }
     if let Some((node, _)) = still {
-        field.stations[node].client.signal(Signal::CONT);
+        deployment.nodes[node].client.signal(Signal::CONT);
     }
     full.iter_mut().for_each(Full::empty);
-    roads.iter().for_each(Road::smooth);
+    links.iter().for_each(FaultyLink::stop_faults);
     let rules = Rules { lost_at: &["lane_full", "no_lane"], served: false };
-    let verdict = field.end_and(rules, |trace| {
+    let verdict = deployment.end_and(rules, |trace| {
         let stored = placed(trace);
         eprintln!("everything: a subscriber saw {} of {} events", watch.end(&stored, false), stored.len());
     });
-    for road in &roads {
-        eprintln!("everything: {:?}", road.done);
+    for link in &links {
+        eprintln!("everything: {:?}", link.done);
     }
     let _ = fs::remove_dir_all(&outside);
     assert_eq!(verdict.nodes.len(), NODES.len());

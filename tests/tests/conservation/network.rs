@@ -1,28 +1,29 @@
-//! A server and three nodes with networks of their own, joined by veth: links that go down and come up, daemons that are
-//! killed behind a dead link and leave half-open connections, addresses that change. Needs root or user namespaces.
-//! `MIOT_NETWORK_SECONDS`: default 15.
+//! A server and three nodes with networks of their own, joined by veth: links that go down and come
+//! up, daemons that are killed behind a dead link and leave half-open connections, addresses that
+//! change. Needs root or user namespaces. `MIOT_NETWORK_SECONDS`: default 15.
 
-use miot_tests::crowd::Habit;
 use miot_tests::daemons::{client_command, server_command};
-use miot_tests::field::Field;
+use miot_tests::deployment::Deployment;
 use miot_tests::judge::Rules;
+use miot_tests::namespaces::Namespaces;
+use miot_tests::producers::ProducerLoad;
 use miot_tests::random::{Random, number};
-use miot_tests::room::Room;
 use std::time::{Duration, Instant};
 
 const NODES: usize = 3;
 const NET: &[&str] = &["--net"];
 
-/// The network of the server, and those of the nodes: node `n` is 10.77.n.2 and knows the server as 10.77.n.1.
+/// The network of the server, and those of the nodes: node `n` is 10.77.n.2 and knows the server as
+/// 10.77.n.1.
 struct Net {
-    server: Room,
-    nodes: Vec<Room>,
+    server: Namespaces,
+    nodes: Vec<Namespaces>,
 }
 
 impl Net {
     fn new() -> Option<Net> {
-        let server = Room::new(NET)?;
-        let nodes: Vec<Room> = (0..NODES).map_while(|_| Room::new(NET)).collect();
+        let server = Namespaces::new(NET)?;
+        let nodes: Vec<Namespaces> = (0..NODES).map_while(|_| Namespaces::new(NET)).collect();
         for (n, node) in nodes.iter().enumerate() {
             server.shell(&format!("ip link add v{n} type veth peer name eth0 netns {}", node.id()));
             server.shell(&format!("ip addr add 10.77.{n}.1/24 dev v{n}; ip link set v{n} up"));
@@ -49,7 +50,7 @@ fn links_go_down_connections_stay_half_open_and_addresses_change() {
     let mut random = Random::new("network");
     let seconds = Duration::from_secs(number("MIOT_NETWORK_SECONDS", 15));
     let Some(net) = Net::new() else { return };
-    let mut field = Field::new("network", |trace| {
+    let mut deployment = Deployment::new("network", |trace| {
         let mut server = net.server.inside(&server_command("0.0.0.0:4747", trace));
         server.env("MIOT_SERVER_LOG", "warn").env("MIOT_SERVER_SILENT_AFTER", "500ms");
         server.env("MIOT_SERVER_ALLOW_INSECURE", "true").env("MIOT_SERVER_SEAL_ROWS", "50000");
@@ -57,7 +58,7 @@ fn links_go_down_connections_stay_half_open_and_addresses_change() {
     });
     for (n, room) in net.nodes.iter().enumerate() {
         let name = format!("node-{n}");
-        field.add(&name, |dir| {
+        deployment.add(&name, |dir| {
             let mut client = room.inside(&client_command(&format!("10.77.{n}.1:4747"), &name, dir));
             client.env("MIOT_CLIENT_LOG", "error").env("MIOT_CLIENT_STOP", "120s");
             client.env("MIOT_CLIENT_ALLOW_INSECURE", "true");
@@ -70,16 +71,16 @@ fn links_go_down_connections_stay_half_open_and_addresses_change() {
     while start.elapsed() < seconds {
         let now = Instant::now();
         for (node, until) in down.iter_mut().enumerate() {
-            field.populate(node, 2, (100, 3000), &mut random, |random| Habit {
+            deployment.populate(node, 2, (100, 3000), &mut random, |random| ProducerLoad {
                 pause: 100_000,
-                ..Habit::any(random)
+                ..ProducerLoad::any(random)
             });
             if until.is_some_and(|until| now >= until) {
                 *until = None;
                 net.link(node, "up");
             }
         }
-        field.cull();
+        deployment.kill_due();
         if now >= due {
             due = now + random.millis(100, 800);
             let node = random.place(NODES);
@@ -88,17 +89,17 @@ fn links_go_down_connections_stay_half_open_and_addresses_change() {
                 down[node] = Some(now + random.millis(50, 2500));
                 cuts += 1;
             }
-            // Whoever is killed now cannot say so to the other side.
+            // A process that is killed now cannot notify the other side.
             match random.below(6) {
                 0 => {
                     half_open += 1;
-                    field.server.kill();
-                    field.server.revive();
+                    deployment.server.kill();
+                    deployment.server.restart();
                 }
                 1 | 2 => {
                     half_open += 1;
-                    field.stations[node].client.kill();
-                    field.stations[node].client.revive();
+                    deployment.nodes[node].client.kill();
+                    deployment.nodes[node].client.restart();
                 }
                 3 if moves * 4 < cuts => {
                     moves += 1;
@@ -114,6 +115,6 @@ fn links_go_down_connections_stay_half_open_and_addresses_change() {
         net.link(node, "up");
     }
     eprintln!("network: {cuts} times down, {half_open} connections half-open, {moves} addresses changed");
-    let verdict = field.end(Rules::LANES);
+    let verdict = deployment.end(Rules::LANES);
     assert_eq!(verdict.nodes.len(), NODES);
 }

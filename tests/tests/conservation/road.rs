@@ -1,12 +1,13 @@
-//! Rough roads between log-clients and log-server ([`miot_tests::rough`]). `MIOT_ROAD_SECONDS`: default 15.
+//! Faulty links between log-clients and log-server ([`miot_tests::faulty_link`]).
+//! `MIOT_ROAD_SECONDS`: default 15.
 
-use miot_tests::crowd::Habit;
 use miot_tests::daemons::{client_command, free_port, server_command};
-use miot_tests::field::Field;
+use miot_tests::deployment::Deployment;
+use miot_tests::faulty_link::FaultyLink;
 use miot_tests::judge::Rules;
 use miot_tests::process::until;
+use miot_tests::producers::ProducerLoad;
 use miot_tests::random::{Random, number};
-use miot_tests::rough::Road;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -15,42 +16,43 @@ fn delays_cuts_repeats_and_flipped_bits() {
     let mut random = Random::new("road");
     let seconds = Duration::from_secs(number("MIOT_ROAD_SECONDS", 15));
     let port = free_port();
-    let mut field = Field::new("road", |trace| {
+    let mut deployment = Deployment::new("road", |trace| {
         let mut server = server_command(&format!("127.0.0.1:{port}"), trace);
         server.env("MIOT_SERVER_LOG", "warn").env("MIOT_SERVER_SEAL_ROWS", "50000");
         server.env("MIOT_SERVER_SILENT_AFTER", "1s");
         server
     });
-    let roads: Vec<Road> = (0..2).map(|_| Road::start(port, 60, random.number()).unwrap()).collect();
-    for (road, node) in roads.iter().zip(["a", "b"]) {
-        field.add(node, |dir| {
-            let mut client = client_command(&format!("127.0.0.1:{}", road.port), node, dir);
+    let links: Vec<FaultyLink> =
+        (0..2).map(|_| FaultyLink::start(port, 60, random.number()).unwrap()).collect();
+    for (link, node) in links.iter().zip(["a", "b"]) {
+        deployment.add(node, |dir| {
+            let mut client = client_command(&format!("127.0.0.1:{}", link.port), node, dir);
             client.env("MIOT_CLIENT_LOG", "error").env("MIOT_CLIENT_STOP", "120s");
             client
         });
     }
-    let count = |of: fn(&Road) -> u64| roads.iter().map(of).sum::<u64>();
+    let count = |of: fn(&FaultyLink) -> u64| links.iter().map(of).sum::<u64>();
     let start = Instant::now();
     while start.elapsed() < seconds
-        || count(|road| road.done.flips.load(Relaxed)) < 5
-        || count(|road| road.done.repeats.load(Relaxed)) < 5
-        || count(|road| road.done.cuts.load(Relaxed)) < 5
+        || count(|link| link.done.flips.load(Relaxed)) < 5
+        || count(|link| link.done.repeats.load(Relaxed)) < 5
+        || count(|link| link.done.cuts.load(Relaxed)) < 5
     {
-        for node in 0..roads.len() {
-            field.populate(node, 2, (100, 3000), &mut random, |random| Habit {
+        for node in 0..links.len() {
+            deployment.populate(node, 2, (100, 3000), &mut random, |random| ProducerLoad {
                 pause: 20_000,
-                ..Habit::any(random)
+                ..ProducerLoad::any(random)
             });
         }
-        field.cull();
+        deployment.kill_due();
         std::thread::sleep(Duration::from_millis(5));
     }
-    roads.iter().for_each(Road::smooth);
+    links.iter().for_each(FaultyLink::stop_faults);
     until("every flipped bit is noticed", || {
-        roads.iter().all(|road| road.done.noticed.load(Relaxed) == road.done.flips.load(Relaxed))
+        links.iter().all(|link| link.done.noticed.load(Relaxed) == link.done.flips.load(Relaxed))
     });
-    for road in &roads {
-        eprintln!("road: {:?}", road.done);
+    for link in &links {
+        eprintln!("road: {:?}", link.done);
     }
-    field.end(Rules::LANES);
+    deployment.end(Rules::LANES);
 }

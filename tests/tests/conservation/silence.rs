@@ -1,11 +1,12 @@
-//! A node that stands still holds the others back no longer than it may; what it has recorded meanwhile is stored after all,
-//! in order, and marked late. Subscribers see one piece of the trace.
+//! A node that stands still holds the others back no longer than it may; what it has recorded
+//! meanwhile is stored after all, in order, and marked late. Subscribers see one piece of the
+//! trace.
 
-use miot_tests::crowd::Habit;
 use miot_tests::daemons::{client_command, free_port, server_command};
-use miot_tests::field::Field;
+use miot_tests::deployment::Deployment;
 use miot_tests::judge::{Rules, placed};
 use miot_tests::process::WATCHDOG;
+use miot_tests::producers::ProducerLoad;
 use miot_tests::random::Random;
 use miot_tests::watch::Watch;
 use rustix::process::Signal;
@@ -22,13 +23,13 @@ fn now() -> i64 {
 fn a_node_that_stands_still_does_not_hold_the_others_and_is_late() {
     let mut random = Random::new("silence");
     let address = format!("127.0.0.1:{}", free_port());
-    let mut field = Field::new("silence", |trace| {
+    let mut deployment = Deployment::new("silence", |trace| {
         let mut server = server_command(&address, trace);
         server.env("MIOT_SERVER_LOG", "warn").env("MIOT_SERVER_SILENT_AFTER", "500ms");
         server
     });
     for node in NODES {
-        field.add(node, |dir| {
+        deployment.add(node, |dir| {
             let mut client = client_command(&address, node, dir);
             client.env("MIOT_CLIENT_LOG", "error").env("MIOT_CLIENT_STOP", "120s");
             client
@@ -36,42 +37,42 @@ fn a_node_that_stands_still_does_not_hold_the_others_and_is_late() {
     }
     let mut watches = [Watch::start(&address, None), Watch::start(&address, Some("b"))];
     // Slow enough for subscribers to read all of it.
-    let steady = Habit { threads: 2, requests: 500, stride: 1, pause: 200_000, paths: 0 };
-    let mut step = |field: &mut Field, watches: &mut [Watch; 2]| {
+    let steady = ProducerLoad { threads: 2, requests: 500, stride: 1, pause: 200_000, paths: 0 };
+    let mut step = |deployment: &mut Deployment, watches: &mut [Watch; 2]| {
         for node in 0..NODES.len() {
-            field.populate(node, 2, (500, 5000), &mut random, |_| steady);
+            deployment.populate(node, 2, (500, 5000), &mut random, |_| steady);
         }
-        field.cull();
+        deployment.kill_due();
         watches.iter_mut().for_each(Watch::tend);
         std::thread::sleep(Duration::from_millis(50));
     };
     let start = Instant::now();
     while !watches.iter().all(Watch::sees) {
-        step(&mut field, &mut watches);
+        step(&mut deployment, &mut watches);
         assert!(start.elapsed() < WATCHDOG, "subscribers see nothing");
     }
     for stop in 0..STOPS {
         let still = stop as usize % NODES.len();
-        field.stations[still].client.signal(Signal::STOP);
+        deployment.nodes[still].client.signal(Signal::STOP);
         // The others' events of well after the stop are stored, while it lasts.
         let after = now() + 1_000_000_000;
         let start = Instant::now();
         loop {
-            step(&mut field, &mut watches);
-            let stored = placed(&field.trace);
+            step(&mut deployment, &mut watches);
+            let stored = placed(&deployment.trace);
             let is_there = |node: &str| stored.iter().any(|event| event.node == node && event.key.0 > after);
             if NODES.iter().filter(|node| **node != NODES[still]).all(|node| is_there(node)) {
                 break;
             }
             assert!(start.elapsed() < WATCHDOG, "{} holds the others back", NODES[still]);
         }
-        field.stations[still].client.signal(Signal::CONT);
+        deployment.nodes[still].client.signal(Signal::CONT);
     }
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(2) {
-        step(&mut field, &mut watches);
+        step(&mut deployment, &mut watches);
     }
-    let verdict = field.end_and(Rules::LANES, |trace| {
+    let verdict = deployment.end_and(Rules::LANES, |trace| {
         let stored = placed(trace);
         let seen = watches.map(|watch| watch.end(&stored, true));
         eprintln!("silence: subscribers saw {seen:?} of {} events", stored.len());

@@ -1,17 +1,20 @@
-//! A steady rate for a long time: memory and file descriptors of the daemons stay flat, and everything arrives.
+//! A steady rate for a long time: memory and file descriptors of the daemons stay flat, and
+//! everything arrives.
 //!
-//! `MIOT_SOAK_MINUTES`: default 1. `MIOT_SOAK_RATE`: events per second in all, default 20 000. Producers live for some
-//! tens of seconds, so that processes, threads and lanes come and go all the time; parts are sealed every 20 seconds.
+//! `MIOT_SOAK_MINUTES`: default 1. `MIOT_SOAK_RATE`: events per second in all, default 20 000.
+//! Producers live for some tens of seconds, so that processes, threads and lanes come and go all
+//! the time; parts are sealed every 20 seconds.
 //!
-//! Flat means: over the second half of the time, a line through the samples (one per second) rises by no more than 16 MiB
-//! and 4 descriptors, and no sample lies more than 64 MiB or 32 descriptors above the middle one.
+//! Flat means: over the second half of the time, a line through the samples (one per second) rises
+//! by no more than 16 MiB and 4 descriptors, and no sample lies more than 64 MiB or 32 descriptors
+//! above the middle one.
 
-use miot_tests::crowd::Habit;
 use miot_tests::daemons::{client_command, free_port, server_command};
-use miot_tests::field::Field;
+use miot_tests::deployment::Deployment;
 use miot_tests::judge::Rules;
+use miot_tests::producers::ProducerLoad;
 use miot_tests::random::{Random, number};
-use miot_tests::vitals::{Course, Sample};
+use miot_tests::resource_usage::{Sample, Trend};
 use std::time::{Duration, Instant};
 
 const NODES: [&str; 3] = ["a", "b", "c"];
@@ -29,13 +32,13 @@ fn a_steady_rate_leaves_memory_and_descriptors_flat() {
     let rate = number("MIOT_SOAK_RATE", 20_000);
     let mut random = Random::new(&format!("soak, {minutes} min, {rate} events/s"));
     let port = free_port();
-    let mut field = Field::new("soak", |trace| {
+    let mut deployment = Deployment::new("soak", |trace| {
         let mut server = server_command(&format!("127.0.0.1:{port}"), trace);
         server.env("MIOT_SERVER_LOG", "warn").env("MIOT_SERVER_SEAL_ROWS", (rate * 20).to_string());
         server
     });
     for node in NODES {
-        field.add(node, |dir| {
+        deployment.add(node, |dir| {
             let mut client = client_command(&format!("127.0.0.1:{port}"), node, dir);
             client.env("MIOT_CLIENT_LOG", "warn").env("MIOT_CLIENT_WHEN_FULL", "wait");
             client.env("MIOT_CLIENT_STOP", "120s");
@@ -43,7 +46,7 @@ fn a_steady_rate_leaves_memory_and_descriptors_flat() {
         });
     }
     let threads = (NODES.len() * PRODUCERS) as u64 * THREADS;
-    let habit = Habit {
+    let load = ProducerLoad {
         threads: THREADS,
         requests: rate / threads * 20,
         stride: 16,
@@ -52,21 +55,21 @@ fn a_steady_rate_leaves_memory_and_descriptors_flat() {
     };
     let start = Instant::now();
     let mut courses: Vec<(String, u32, Vec<Sample>)> = Vec::new();
-    let daemons = field
-        .stations
+    let daemons = deployment
+        .nodes
         .iter()
         .zip(NODES)
-        .map(|(station, node)| (format!("log-client {node}"), &station.client));
-    for (name, daemon) in daemons.chain([("log-server".to_owned(), &field.server)]) {
+        .map(|(deployed, node)| (format!("log-client {node}"), &deployed.client));
+    for (name, daemon) in daemons.chain([("log-server".to_owned(), &deployment.server)]) {
         courses.push((name, daemon.id().unwrap(), Vec::new()));
     }
     let end = Duration::from_secs(minutes * 60);
     let mut next = Duration::ZERO;
     while start.elapsed() < end {
         for node in 0..NODES.len() {
-            field.populate(node, PRODUCERS, LIFE, &mut random, |_| habit);
+            deployment.populate(node, PRODUCERS, LIFE, &mut random, |_| load);
         }
-        field.cull();
+        deployment.kill_due();
         if start.elapsed() >= next {
             next += Duration::from_secs(1);
             for (name, id, samples) in &mut courses {
@@ -80,13 +83,13 @@ fn a_steady_rate_leaves_memory_and_descriptors_flat() {
     let mut risen = Vec::new();
     for (name, _, samples) in &courses {
         let (memory, files) =
-            (Course::of(samples, |sample| sample.memory), Course::of(samples, |sample| sample.files));
+            (Trend::of(samples, |sample| sample.memory), Trend::of(samples, |sample| sample.files));
         eprintln!("soak: {name}: KiB {memory}; descriptors {files}");
         if !memory.is_flat(MEMORY.0, MEMORY.1) || !files.is_flat(FILES.0, FILES.1) {
             risen.push(name);
         }
     }
-    let verdict = field.end(Rules::LANES);
+    let verdict = deployment.end(Rules::LANES);
     eprintln!(
         "soak: {:.0} events/s for {:.1} min",
         (verdict.delivered + verdict.lost) as f64 / took,

@@ -1,14 +1,16 @@
-//! Processes, log-clients and log-servers that are killed (SIGKILL) at any moment, again and again: in the end every
-//! attempt is an event or a loss, each once, none torn, none invented, and nothing is left over.
+//! Processes, log-clients and log-servers that are killed (SIGKILL) at any moment, again and again:
+//! in the end every attempt is an event or a loss, each once, none torn, none invented, and nothing
+//! is left over.
 //!
-//! `MIOT_TORTURE_KILLS`: processes to be killed, default 200. `MIOT_SEED`: the seed, which is printed; the machine
-//! decides as well, so that a seed does not give the same run again, but the same kind of run.
+//! `MIOT_TORTURE_KILLS`: processes to be killed, default 200. `MIOT_SEED`: the seed, which is
+//! printed; the machine decides as well, so that a seed does not give the same run again, but the
+//! same kind of run.
 
-use miot_tests::crowd::Habit;
 use miot_tests::daemons::{client_command, free_port, server_command};
-use miot_tests::field::Field;
+use miot_tests::deployment::Deployment;
 use miot_tests::judge::Rules;
-use miot_tests::mortal::Pace;
+use miot_tests::killable_daemon::Pace;
+use miot_tests::producers::ProducerLoad;
 use miot_tests::random::{Random, number};
 use std::time::Duration;
 
@@ -30,13 +32,14 @@ fn torture(plan: &Plan) {
     let kills = number("MIOT_TORTURE_KILLS", 200) / plan.share;
     let mut random = Random::new(&format!("torture {}, {kills} kills", plan.name));
     let address = format!("127.0.0.1:{}", free_port());
-    let mut field = Field::new(&format!("torture-{}", plan.name), |trace| {
+    let mut deployment = Deployment::new(&format!("torture-{}", plan.name), |trace| {
         let mut server = server_command(&address, trace);
-        // A full spool waits for the server to merge, and that one, at most so long, for earlier events than are in it.
+        // A full spool waits for the server to merge, and that one, at most so long, for earlier
+        // events than are in it.
         server.env("MIOT_SERVER_LOG", "warn").env("MIOT_SERVER_SILENT_AFTER", "300ms");
         server
     });
-    let node = field.add("torture", |dir| {
+    let node = deployment.add("torture", |dir| {
         let mut client = client_command(&address, "torture", dir);
         client.env("MIOT_CLIENT_LOG", "warn").env("MIOT_CLIENT_WHEN_FULL", plan.when_full);
         client.env("MIOT_CLIENT_LANE_SLOTS", "256").env("MIOT_CLIENT_LANE_SLOTS_MAX", "2048");
@@ -44,21 +47,21 @@ fn torture(plan: &Plan) {
         client
     });
     let daemons = kills / PER_DAEMON;
-    while field.killed() < kills
-        || field.clients_killed() < daemons
-        || plan.kills_server && field.server.kills < daemons
+    while deployment.killed() < kills
+        || deployment.clients_killed() < daemons
+        || plan.kills_server && deployment.server.kills < daemons
     {
-        field.populate(node, 3, (0, 60), &mut random, Habit::any);
+        deployment.populate(node, 3, (0, 60), &mut random, ProducerLoad::any);
         std::thread::sleep(Duration::from_micros(200 + random.below(2000)));
-        field.stations[node].client.torment(&mut random, CLIENT);
+        deployment.nodes[node].client.kill_or_restart(&mut random, CLIENT);
         if plan.kills_server {
-            field.server.torment(&mut random, SERVER);
+            deployment.server.kill_or_restart(&mut random, SERVER);
         }
-        field.cull();
+        deployment.kill_due();
     }
-    // Processes come faster than log-clients that live so briefly take their segments away: the node's memory for them may
-    // be used up.
-    let verdict = field.end(Rules { lost_at: &["lane_full", "no_lane"], served: false });
+    // Processes come faster than log-clients that live so briefly take their segments away: the
+    // node's memory for them may be used up.
+    let verdict = deployment.end(Rules { lost_at: &["lane_full", "no_lane"], served: false });
     assert!(verdict.delivered > kills, "hardly anything was recorded");
 }
 

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 /// Slots of the one lane that the program may have.
 const LANE: i64 = 4096;
-/// Long for a wake, but less than a sleep: the wait that a burst leaves between more than half a lane and more than a whole one.
+/// Long for a wake, but less than a sleep: the wait that a burst leaves between more than half a
+/// lane and more than a whole one.
 const PAUSE: Duration = Duration::from_millis(700);
 
 /// A word of the control page, read beside `miot ctl`, which would wake the log-client.
@@ -30,7 +31,8 @@ fn falls_asleep(node: &Node) {
     until("it sleeps", || word_of(node, word::SLEEPING) == 1);
 }
 
-/// Waits until a sweep has been made, or for so long that a log-client that nobody wakes still sleeps.
+/// Waits until a sweep has been made, or for so long that a log-client that nobody wakes still
+/// sleeps.
 fn pause(node: &Node) {
     let (start, sweeps) = (Instant::now(), word_of(node, word::SWEEPS));
     // They count when they begin.

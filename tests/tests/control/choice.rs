@@ -123,8 +123,8 @@ fn the_minimum_duration_is_exact_and_what_it_leaves_out_is_counted() {
     assert_eq!((&totals["filtered"], &totals["lost"]), (&Value::from(5), &Value::from(0)));
 }
 
-/// Four kinds of requests in turn, one in four is kept: of each kind as many as chance has it. A fair sample is farther
-/// from its mean than five standard deviations in one of 1.7 million cases.
+/// Four kinds of requests in turn, one in four is kept: of each kind as many as chance has it. A
+/// fair sample is farther from its mean than five standard deviations in one of 1.7 million cases.
 #[test]
 fn a_sample_is_counted_exactly_and_favours_nothing() {
     const ROUNDS: u64 = 40_000;
@@ -173,7 +173,7 @@ fn a_configuration_that_is_read_again_steers_running_programs_and_a_wrong_one_do
         let check = run(Command::new(&built().log_client).arg("--check").arg("--config").arg(&file));
         assert!(check.code() == 2 && check.stderr.contains(hint), "{}: {}", check.code(), check.stderr);
         node.signal(Signal::HUP);
-        let refused = || node.log().matches("the configuration is not read again").count() == number + 1;
+        let refused = || node.log().matches("cannot reload the configuration").count() == number + 1;
         until("the log-client says what is wrong", refused);
         assert!(node.log().lines().last().is_some_and(|line| !line.is_empty()) && node.log().contains(hint));
         program.tell("own 1");
@@ -191,7 +191,7 @@ fn a_configuration_that_is_read_again_steers_running_programs_and_a_wrong_one_do
         (&status["when_full"], &status["min_duration_ns"]),
         (&"wait".into(), &3_600_000_000_000u64.into())
     );
-    until("what needs a restart is told", || node.log().contains("they count from the next start"));
+    until("the need for a restart is logged", || node.log().contains("changed settings require a restart"));
     program.tell("own 30");
     program.end();
     let trace = node.trace.clone();

@@ -1,4 +1,5 @@
-//! Lanes that fill, because the log-client stands still or is not to read them: the three policies, the flight recorder.
+//! Lanes that fill, because the log-client stands still or is not to read them: the three policies,
+//! the flight recorder.
 
 use super::{LATE, Loss, Place, losses, numbers, own, refused};
 use miot_tests::process::until;
@@ -6,7 +7,8 @@ use miot_tests::trace::Row;
 use rustix::process::Signal;
 use std::fs;
 
-/// What a program records while the log-client stands still, and a little after that: the rows, and what was lost.
+/// What a program records while the log-client stands still, and a little after that: the rows, and
+/// what was lost.
 fn with_a_stopped_log_client(name: &str, policy: &[&str], while_stopped: i64) -> (Vec<Row>, Vec<Loss>) {
     let place = Place::new(name);
     let node = place.node();
@@ -15,7 +17,7 @@ fn with_a_stopped_log_client(name: &str, policy: &[&str], while_stopped: i64) ->
     node.freeze();
     program.tell(&format!("own {while_stopped}"));
     node.signal(Signal::CONT);
-    // Room again: everything committed so far has been read.
+    // Namespaces again: everything committed so far has been read.
     node.steer(&["snapshot"]);
     program.tell("own 10");
     program.end();
@@ -166,8 +168,9 @@ fn a_flight_recorder_delivers_the_latest_on_a_snapshot_and_after_a_kill() {
     }
 }
 
-/// The node cannot promise that nothing earlier is to come while a lane that is not read holds something. The log-server
-/// waits for it as for a node that is silent, and no longer: `silent_after`, six times that after a batch.
+/// The node cannot promise that nothing earlier is to come while a lane that is not read holds
+/// something. The log-server waits for it as for a node that is silent, and no longer:
+/// `silent_after`, six times that after a batch.
 #[test]
 fn what_a_killed_program_leaves_in_a_flight_recorder_does_not_wait_for_those_that_live() {
     let place = Place::new("recorder-others");

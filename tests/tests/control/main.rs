@@ -1,5 +1,5 @@
-//! Steering a running node: what is recorded changes in programs that run already, exactly from the request on that
-//! comes after `miot ctl`; what is left out, lost and kept adds up.
+//! Steering a running node: what is recorded changes in programs that run already, exactly from the
+//! request on that comes after `miot ctl`; what is left out, lost and kept adds up.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -15,9 +15,9 @@ use arrow_array::types::UInt64Type;
 use miot_tests::built::built;
 use miot_tests::daemons::preloaded;
 use miot_tests::node::Node;
-use miot_tests::place::fresh;
 use miot_tests::process::run;
 use miot_tests::steered::Steered;
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::Row;
 use miot_trace_store::{Reader, Table};
 use serde_json::Value;

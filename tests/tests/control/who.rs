@@ -1,4 +1,4 @@
-//! Who may steer, and what is said where nobody can be steered.
+//! Who may steer, and the message where no node can be steered.
 
 use super::{Place, refused};
 use miot_tests::built::built;
@@ -19,7 +19,7 @@ fn without_a_log_client_at_work_ctl_says_in_which_way_there_is_none() {
             assert_eq!(text.lines().count(), 1, "{text}");
         }
     };
-    says(&place.path.join("nowhere"), "no log-client serves", "start log-client, or name its directory");
+    says(&place.path.join("nowhere"), "no log-client serves", "start log-client, or give its directory");
     let node = place.node();
     let dir = node.dir.clone();
     for (words, what) in [
@@ -30,7 +30,7 @@ fn without_a_log_client_at_work_ctl_says_in_which_way_there_is_none() {
         assert!(code == 1 && text.contains(what), "{words:?}: {code} {text}");
     }
     for (words, what) in [
-        (&["set", "--sample", "1/10"][..], "such as 1/16"),
+        (&["set", "--sample", "1/10"][..], "e.g. 1/16"),
         (&["set", "--ops", "raed"], "posix.read"),
         (&["set", "--min-duration", "10"], "500us"),
         (&["set", "--when-full", "block"], "overwrite-oldest"),
@@ -44,7 +44,7 @@ fn without_a_log_client_at_work_ctl_says_in_which_way_there_is_none() {
     node.signal(Signal::CONT);
     node.steer(&["on"]);
     drop(node);
-    says(&dir, "is dead, nobody holds its lock", "start it again");
+    says(&dir, "is dead, its lock is free", "start it again");
     let place = Place::new("refused-ended");
     let node = place.node();
     let dir = node.dir.clone();

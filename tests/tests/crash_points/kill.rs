@@ -45,8 +45,8 @@ fn strace(options: &[String]) -> Command {
     command
 }
 
-/// The whole scenario in one life of the server: how often each call was made by the thread that made it most, because
-/// that is how strace counts.
+/// The whole scenario in one life of the server: how often each call was made by the thread that
+/// made it most, because that is how strace counts.
 fn calls(place: &Path) -> BTreeMap<&'static str, usize> {
     let (trace, log) = (place.join("trace"), place.join("strace.out"));
     let options =

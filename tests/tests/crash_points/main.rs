@@ -1,5 +1,6 @@
-//! The log-server stopped at any of its steps: killed at a system call, or with its machine. Whatever was
-//! acknowledged is in the trace, the trace is readable at once, and the next server goes on with it.
+//! The log-server stopped at any of its steps: killed at a system call, or with its machine.
+//! Whatever was acknowledged is in the trace, the trace is readable at once, and the next server
+//! goes on with it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -9,14 +10,15 @@ mod power;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{UInt32Type, UInt64Type};
-use miot_tests::place::fresh;
+use miot_tests::test_dir::fresh;
 use miot_trace_store::{Reader, Table, fsck};
 use peer::Plan;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How often something is tried: from the environment, or as often as there is time for on every change.
+/// How often something is tried: from the environment, or as often as there is time for on every
+/// change.
 fn number(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |text| if text == "all" { usize::MAX } else { text.parse().unwrap() })
 }
@@ -42,8 +44,9 @@ fn server(mut command: Command, port: u16, trace: &Path) -> Command {
     command
 }
 
-/// Checks a trace after a crash, or at the end: every row of the plan is there once and in its place, up to where its
-/// stream got, unless it was removed with its part. At least the first `acked` batches are.
+/// Checks a trace after a crash, or at the end: every row of the plan is there once and in its
+/// place, up to where its stream got, unless it was removed with its part. At least the first
+/// `acked` batches are.
 #[track_caller]
 fn judge(trace: &Path, plan: &Plan, acked: usize, what: &str) {
     if acked == 0 && !trace.join("miot-trace.json").exists() {

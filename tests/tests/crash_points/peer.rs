@@ -1,8 +1,8 @@
-//! A node as a script: sends its batches in order, a few ahead of what is acknowledged, and after a crash again what was
-//! not acknowledged.
+//! A node as a script: sends its batches in order, a few ahead of what is acknowledged, and after a
+//! crash again what was not acknowledged.
 
 use miot_proto::batch::Columns;
-use miot_proto::event::{Event, Ext, Kind, NONE};
+use miot_proto::event::{Event, Ext, NONE, RecordKind};
 use miot_proto::op::posix;
 use miot_proto::wire::{
     FRAME_HEADER, GREETING, MAX_FRAME, Message, Process, ProcessKey, Role, Stream, StreamKey, VERSION,
@@ -78,7 +78,7 @@ impl Plan {
             let path = format!("/data/{index}");
             let ext = Ext { path1: path.as_bytes(), ..Ext::default() };
             let time = batch.time + row as i64 * 1000;
-            columns.push(Kind::Request as u8, batch.first + row, time, 5, &event, open.then_some(&ext));
+            columns.push(RecordKind::Request as u8, batch.first + row, time, 5, &event, open.then_some(&ext));
         }
         let (mut scratch, mut bytes) = (Vec::new(), Vec::new());
         columns.encode(&mut scratch, &mut bytes);
@@ -90,8 +90,8 @@ fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64
 }
 
-/// Sends what is not acknowledged to the server at a port, until all is or the server is gone. Returns how many batches
-/// are acknowledged in all.
+/// Sends what is not acknowledged to the server at a port, until all is or the server is gone.
+/// Returns how many batches are acknowledged in all.
 pub(crate) fn run(plan: &Plan, acked: usize, port: u16, mut alive: impl FnMut() -> bool) -> usize {
     let begun = Instant::now();
     let socket = loop {

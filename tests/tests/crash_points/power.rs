@@ -1,9 +1,10 @@
 //! The machine loses power: what was not synced may be there, in part, or not at all.
 //!
-//! strace writes down every call of a server that changes a file, with its bytes, and every acknowledgement it sends.
-//! From that record the directory is built as a file system may show it after a power loss at any line: of each file what
-//! it held at its last sync, with any part of the writes since; of each folder the names as of its last sync, with the
-//! first few of the changes since. Whatever had been acknowledged before that line must be in the trace.
+//! strace writes down every call of a server that changes a file, with its bytes, and every
+//! acknowledgement it sends. From that record the directory is built as a file system may show it
+//! after a power loss at any line: of each file what it held at its last sync, with any part of the
+//! writes since; of each folder the names as of its last sync, with the first few of the changes
+//! since. Whatever had been acknowledged before that line must be in the trace.
 
 use super::{go_on, judge, number, peer, place, server};
 use crate::peer::Plan;

@@ -1,4 +1,5 @@
-//! `miot fsstats` on trees whose contents are known from how they were made, and on `/usr`, against other programs.
+//! `miot fsstats` on trees whose contents are known from how they were made, and on `/usr`, against
+//! other programs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -6,8 +7,8 @@ mod resumed;
 mod trouble;
 
 use miot_tests::built::{built, root};
-use miot_tests::place::fresh;
 use miot_tests::process::run;
+use miot_tests::test_dir::fresh;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,8 +1,8 @@
 //! A walk that is killed again and again, and goes on, ends with the figures of one that was not.
 
 use super::{as_of, assert_same, figures, fsstats, snapshot, tree};
-use miot_tests::place::fresh;
 use miot_tests::process::{Background, signal_id, until};
+use miot_tests::test_dir::fresh;
 use rustix::process::Signal;
 use serde_json::json;
 use std::os::unix::fs::MetadataExt as _;

@@ -2,8 +2,8 @@
 
 use super::{as_of, assert_same, figures, fsstats, snapshot, tree};
 use miot_tests::built::built;
-use miot_tests::place::fresh;
 use miot_tests::process::{Background, run, until};
+use miot_tests::test_dir::fresh;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs::{self, Permissions};

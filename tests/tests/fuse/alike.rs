@@ -1,5 +1,5 @@
-//! The same cases on the source's file system and through the mount, as root and as a user with a group: the same comes of
-//! them.
+//! The same cases on the source's file system and through the mount, as root and as a user with a
+//! group: the same comes of them.
 
 use crate::descriptors::{FEW, FEW_WITHOUT_HANDLES};
 use crate::mounted::{Mounted, Place};

@@ -70,7 +70,8 @@ fn the_kernel_may_know_more_files_than_there_are_descriptors() {
         }
         fs::rename(&many, mounted.place.mount.join("moved")).unwrap();
         for (n, fd) in known.iter().enumerate() {
-            // What was removed is not more than there may be descriptors for where they are all there is.
+            // What was removed is not more than there may be descriptors for where they are all
+            // there is.
             let stat = match fstat(fd) {
                 Err(Errno::STALE) if n % 4 == 1 => continue,
                 stat => stat.unwrap(),

@@ -1,4 +1,5 @@
-//! Other people's tests of file systems, on the source and through the mount in the same run: what holds there holds here.
+//! Other people's tests of file systems, on the source and through the mount in the same run: what
+//! holds there holds here.
 //!
 //! `MIOT_FOREIGN=long` takes every kind and many more operations.
 
@@ -14,7 +15,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// Programs of the class `filesystem` and `io` of stress-ng that work in a directory; the first twelve in a short run.
+/// Programs of the class `filesystem` and `io` of stress-ng that work in a directory; the first
+/// twelve in a short run.
 const STRESSORS: [&str; 39] = [
     "dentry",
     "dir",

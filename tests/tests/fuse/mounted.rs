@@ -1,8 +1,8 @@
 //! A miot-fuse for a test, unmounted whatever happens.
 
 use miot_tests::built::built;
-use miot_tests::place::fresh;
 use miot_tests::process::{Background, until};
+use miot_tests::test_dir::fresh;
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::OsStr;
 use std::fs;

@@ -1,9 +1,9 @@
-//! What cannot be mounted is refused with a reason, and what is mounted ends as it is told.
+//! What cannot be mounted is refused with a reason, and a mount ends on request.
 
 use crate::mounted::{Place, shell};
 use miot_tests::built::built;
-use miot_tests::namespace::UNMOUNT;
 use miot_tests::process::{run, signal_id, until};
+use miot_tests::tmpfs::UNMOUNT;
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -2,15 +2,16 @@
 
 use crate::mounted::Place;
 use miot_tests::built::built;
-use miot_tests::namespace::UNMOUNT;
 use miot_tests::process::{Ended, run};
+use miot_tests::tmpfs::UNMOUNT;
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events, traced};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs a script with the directory mounted, under `miot run`; gives its output and the events of FUSE.
+/// Runs a script with the directory mounted, under `miot run`; gives its output and the events of
+/// FUSE.
 fn recorded(place: &Place, options: &str, script: &str) -> (Ended, Vec<Row>) {
     let trace = place.dir.join("trace");
     let _ = fs::remove_dir_all(&trace);

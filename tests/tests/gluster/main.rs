@@ -1,4 +1,5 @@
-//! The translator for GlusterFS clients, in mounts and in programs of libgfapi, beside what the volume itself counts.
+//! The translator for GlusterFS clients, in mounts and in programs of libgfapi, beside what the
+//! volume itself counts.
 //!
 //! Each test has a glusterd of its own in its own network, and needs root and /dev/fuse.
 
@@ -39,8 +40,8 @@ const SAME: [(&[&str], &[&str]); 22] = [
     (&["mkdir"], &["MKDIR"]),
 ];
 
-/// Of these the brick sees more: the client's translator for distribution looks up of its own, and gives directories their
-/// layout.
+/// Of these the brick sees more: the client's translator for distribution looks up of its own, and
+/// gives directories their layout.
 const MORE: [(&str, &[&str]); 2] = [("lookup", &["LOOKUP"]), ("setxattr", &["SETXATTR", "FSETXATTR"])];
 
 /// What the brick counted between two looks at its profile.

@@ -1,11 +1,12 @@
-//! MPI programs on a mount with the translator: MPI-IO, POSIX and the requests of the client as one tree.
+//! MPI programs on a mount with the translator: MPI-IO, POSIX and the requests of the client as one
+//! tree.
 
 use miot_tests::built::built;
 use miot_tests::gluster::Gluster;
 use miot_tests::mpi::compile;
 use miot_tests::node::Node;
-use miot_tests::place::fresh;
 use miot_tests::process::run;
+use miot_tests::test_dir::fresh;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;

@@ -1,9 +1,10 @@
-//! Real Darshan logs with DXT records, which come with pydarshan: what is imported has the totals of Darshan's own counters.
+//! Real Darshan logs with DXT records, which come with pydarshan: what is imported has the totals
+//! of Darshan's own counters.
 
 use super::import;
 use miot_tests::built::root;
-use miot_tests::place::fresh;
 use miot_tests::process::run;
+use miot_tests::test_dir::fresh;
 use miot_tests::traced::{assert_good, events};
 use serde_json::Value;
 use std::fs;

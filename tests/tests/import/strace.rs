@@ -31,7 +31,8 @@ fn without_times(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// The reader of strace's output that the tests of the hook use, and the import, understand the same run alike.
+/// The reader of strace's output that the tests of the hook use, and the import, understand the
+/// same run alike.
 fn alike(name: &str, least: usize) {
     let scenario = scenario(name);
     let place = Place::new(&format!("import-{name}"));
@@ -116,8 +117,9 @@ fn moved(trace: &Path) -> BTreeMap<String, u64> {
     moved
 }
 
-/// The same program, once under strace as people run it and once under `miot run`. The program reads `stream` by C's streams: what
-/// the C library reads for that, and of its own accord, is seen by strace only.
+/// The same program, once under strace as people run it and once under `miot run`. The program
+/// reads `stream` by C's streams: what the C library reads for that, and of its own accord, is seen
+/// by strace only.
 fn as_recorded(name: &str, least: usize, strace: &[&str], stream: Option<&str>) {
     let scenario = scenario(name);
     let place = Place::new(&format!("import-run-{name}"));

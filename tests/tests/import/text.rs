@@ -1,7 +1,7 @@
 //! Text as strace and darshan-dxt-parser document it, and text that is damaged.
 
 use super::import;
-use miot_tests::place::fresh;
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events};
 use std::fs;
@@ -26,7 +26,8 @@ fn data(rows: &[Row]) -> Vec<String> {
         .collect()
 }
 
-/// What shares a position and what does not; calls that others interrupt; threads, `fork`, `vfork`, `execve`, signals, death.
+/// What shares a position and what does not; calls that others interrupt; threads, `fork`, `vfork`,
+/// `execve`, signals, death.
 #[test]
 fn offsets_follow_descriptors_through_threads_and_processes() {
     let text = br#"10 1700000000.000001 execve("/bin/p", ["p", "a b"], 0x7ffe /* 3 vars */) = 0 <0.000100>
@@ -88,7 +89,8 @@ fn offsets_follow_descriptors_through_threads_and_processes() {
             "10 pread /work/f 9@4294967296 = 0",
             "10 read /other 3@? = 3",
             "10 read /work/f 3@22 = 3",
-            // The position is shared with the parent; the descriptor with O_CLOEXEC is not, and 3 is another file.
+            // The position is shared with the parent; the descriptor with O_CLOEXEC is not, and 3
+            // is another file.
             "13 read /work/f 3@25 = 3",
             "13 read /elsewhere 2@? = 2",
             "13 write /work/f 30@28 = -4",

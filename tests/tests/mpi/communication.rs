@@ -1,4 +1,5 @@
-//! Calls that communicate: recorded where that is asked for, and not otherwise; what they do stays the same.
+//! Calls that communicate: recorded where that is asked for, and not otherwise; what they do stays
+//! the same.
 
 use crate::{of_layer, place};
 use miot_proto::event::flag;
@@ -7,7 +8,8 @@ use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events};
 use std::collections::BTreeMap;
 
-/// Calls that return when they are done, and others, by name: what `communication.c` makes on a rank.
+/// Calls that return when they are done, and others, by name: what `communication.c` makes on a
+/// rank.
 fn expected(rank: i64) -> BTreeMap<&'static str, (usize, usize)> {
     let (sends, receives) = if rank % 2 == 0 { ((4, 4), (1, 0)) } else { ((1, 0), (3, 5)) };
     BTreeMap::from([

@@ -8,7 +8,8 @@ use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events};
 use std::collections::BTreeSet;
 
-/// What an event says: operation, offset, length, argument, offset in elementary types, result, asynchronous.
+/// What an event says: operation, offset, length, argument, offset in elementary types, result,
+/// asynchronous.
 type Said = (String, Option<i64>, Option<i64>, Option<i64>, Option<i64>, i64, bool);
 
 fn said(row: &Row) -> Said {
@@ -118,7 +119,7 @@ fn check(mpi: Mpi, name: &str, source: &str, flags: &[&str], ranks: u32) {
         assert_eq!(extents, [Some(4 * ranks as i64), Some(4)], "{name}, rank {rank}");
     }
     let called: BTreeSet<&str> = rows.iter().map(|row| row.op.as_str()).collect();
-    let known: BTreeSet<&str> = op::all()
+    let known: BTreeSet<&str> = op::all_operations()
         .filter(|row| row.op.layer == Layer::MpiIo as u8 && !row.op.is_communication())
         .map(|row| row.name)
         .filter(|name| mpi == Mpi::Mpich || !name.ends_with("_atomicity"))

@@ -1,7 +1,7 @@
-//! Each byte counts once, in each table, in whichever form of MPI-IO it was asked for, and whichever thread and call carried
-//! it out.
+//! Each byte counts once, in each table, in whichever form of MPI-IO it was asked for, and
+//! whichever thread and call carried it out.
 
-use crate::place;
+use crate::test_dir;
 use miot_tests::built::built;
 use miot_tests::mpi::Mpi;
 use miot_tests::process::run;
@@ -113,7 +113,8 @@ fn a_freed_request_has_moved_what_it_asked_for() {
     forms(Mpi::OpenMpi, "openmpi-free", "free", all + BYTES * RANKS, all);
 }
 
-/// One rank after the other writes all of its part of the file, through a view in which they take turns.
+/// One rank after the other writes all of its part of the file, through a view in which they take
+/// turns.
 #[test]
 fn through_a_view_nothing_is_written_again_that_was_not() {
     for mpi in [Mpi::Mpich, Mpi::OpenMpi] {

@@ -1,4 +1,5 @@
-//! How the hook gets in: preloaded with and without the posix hook, linked, into a program whose module brings MPI.
+//! How the hook gets in: preloaded with and without the posix hook, linked, into a program whose
+//! module brings MPI.
 
 use crate::{of_layer, place, text};
 use miot_tests::built::built;

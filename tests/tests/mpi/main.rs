@@ -1,4 +1,5 @@
-//! MPI-IO of real programs on MPICH, in C and Fortran: what is recorded, and what the POSIX layer did for it.
+//! MPI-IO of real programs on MPICH, in C and Fortran: what is recorded, and what the POSIX layer
+//! did for it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -12,7 +13,7 @@ mod loading;
 mod views;
 mod waits;
 
-use miot_tests::place::fresh;
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::Row;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +29,8 @@ fn of_layer<'a>(rows: &'a [Row], layer: &str) -> Vec<&'a Row> {
     rows.iter().filter(|row| row.layer == layer).collect()
 }
 
-/// The requests of a layer that were made within this one. Not by its stream: a thread's lane may be replaced meanwhile.
+/// The requests of a layer that were made within this one. Not by its stream: a thread's lane may
+/// be replaced meanwhile.
 fn within<'a>(rows: &'a [Row], outer: &Row, layer: &str) -> Vec<&'a Row> {
     let inner = |row: &&Row| {
         row.layer == layer

@@ -1,5 +1,5 @@
-//! The Debian packages on a Debian: installed, started by systemd in their sandboxes, restarted, upgraded and removed while
-//! programs of several users record.
+//! The Debian packages on a Debian: installed, started by systemd in their sandboxes, restarted,
+//! upgraded and removed while programs of several users record.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -8,9 +8,9 @@ mod units;
 use miot_tests::built::{built, root};
 use miot_tests::judge::{Asked, Producer, Rules, judge};
 use miot_tests::machine::{Machine, cannot_boot};
-use miot_tests::place::fresh;
 use miot_tests::process::{Background, run, until};
-use miot_tests::torment::{LIVES, WORDS};
+use miot_tests::test_dir::fresh;
+use miot_tests::victim::{LIVES, WORDS};
 use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,8 @@ const PROGRAMS: &str = "/opt/programs";
 /// Requests between two words of a producer about how many it has made.
 const STRIDE: u64 = 1;
 
-/// Both versions, in folders of their own; `None` if they cannot be made here. `$MIOT_PACKAGES`: where they are already.
+/// Both versions, in folders of their own; `None` if they cannot be made here. `$MIOT_PACKAGES`:
+/// where they are already.
 fn packages(place: &Path) -> Option<[PathBuf; 2]> {
     if let Some(made) = std::env::var_os("MIOT_PACKAGES") {
         return Some(VERSIONS.map(|version| Path::new(&made).join(version)));
@@ -74,7 +75,7 @@ impl Recording {
         let bytes = fs::read(&self.progress).unwrap_or_default();
         let words =
             bytes.chunks_exact(WORDS * 8).map(|life| u64::from_le_bytes(life[..8].try_into().unwrap()));
-        words.map(|word| word & !miot_tests::torment::DONE).sum()
+        words.map(|word| word & !miot_tests::victim::DONE).sum()
     }
 
     fn goes_on(&self) {

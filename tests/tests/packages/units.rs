@@ -1,4 +1,5 @@
-//! The units as systemd sees them: in order, no wider open than is explained, and of what they leave open nothing is too much.
+//! The units as systemd sees them: in order, no wider open than is explained, and of what they
+//! leave open nothing is too much.
 
 use crate::alice_copies;
 use miot_tests::built::root;
@@ -14,7 +15,8 @@ const OPEN: [&str; 3] = ["miot-log-server", "miot-log-client", "miot-recording"]
 /// No service may be wider open, in tenths.
 const WIDEST: usize = 20;
 
-/// What `systemd-analyze security` reports of a service is what docs/start/install.md explains, no more and no less.
+/// What `systemd-analyze security` reports of a service is what docs/start/install.md explains, no more
+/// and no less.
 fn is_explained(service: &str, report: &str) {
     let report: Value = serde_json::from_str(report).unwrap_or_else(|e| panic!("{e}: {report}"));
     let points = report.as_array().unwrap().iter();
@@ -109,15 +111,15 @@ enum Lacks {
 const CLIENT: &str = "miot-log-client";
 const SERVER: &str = "miot-log-server";
 
-/// What a service may do, taken away; and what it then lacks. Two of the log-client's capabilities are in
-/// `tests/tests/tls/capabilities.rs`.
+/// What a service may do, taken away; and what it then lacks. Two of the log-client's capabilities
+/// are in `tests/tests/tls/capabilities.rs`.
 const LESS: [(&str, &[&str], Lacks); 11] = [
     (
         CLIENT,
         &["CapabilityBoundingSet=~CAP_DAC_OVERRIDE", "AmbientCapabilities=~CAP_DAC_OVERRIDE"],
-        Lacks::Says("it cannot be opened"),
+        Lacks::Says("cannot be opened"),
     ),
-    (CLIENT, &["PrivateUsers=yes"], Lacks::Says("it cannot be opened")),
+    (CLIENT, &["PrivateUsers=yes"], Lacks::Says("cannot be opened")),
     (CLIENT, &["ProcSubset=pid"], Lacks::Start),
     (CLIENT, &["ReadWritePaths="], Lacks::Start),
     (CLIENT, &["PrivateNetwork=yes"], Lacks::Says("Connection refused")),

@@ -3,7 +3,7 @@
 use crate::{Place, Trace, shown};
 use miot_proto::op::posix;
 use miot_tests::losses::lose;
-use miot_tests::place::fresh;
+use miot_tests::test_dir::fresh;
 use miot_trace_exchange::{Event, Process, TraceBuilder};
 use miot_trace_store::schema;
 use serde_json::Value;
@@ -65,7 +65,8 @@ fn one_event_is_one_interval_and_no_more() {
     assert_eq!(findings["findings"], serde_json::json!([]));
 }
 
-/// 1970, 2262, a request of 292 years, a result and an offset of 8 EiB: nothing overflows, and bytes saturate.
+/// 1970, 2262, a request of 292 years, a result and an offset of 8 EiB: nothing overflows, and
+/// bytes saturate.
 #[test]
 fn absurd_values_are_survived() {
     let trace = fresh("patterns-absurd").join("trace");
@@ -92,7 +93,7 @@ fn absurd_values_are_survived() {
     assert_eq!(patterns["programs"][0]["bytes"].as_u64(), Some(u64::MAX));
 }
 
-/// Every figure of a trace with losses is told to be a lower bound.
+/// Every figure of a trace with losses is marked as a lower bound.
 #[test]
 fn losses_are_told() {
     let trace = fresh("patterns-losses").join("trace");
@@ -126,7 +127,7 @@ fn options_that_make_no_sense_are_refused() {
     assert!(refused.code() == 1 && refused.stderr.contains("a size such as"), "{}", refused.stderr);
     let nowhere = shown(&place.folder.join("nowhere"), "idle", &[]);
     assert!(nowhere.code() == 1 && nowhere.stderr.contains("nowhere"), "{}", nowhere.stderr);
-    // A part that is damaged is told, and nothing is printed as if it were all.
+    // A damaged part is reported, and nothing is printed as if it were all.
     let events = trace.0.join("events");
     let part = std::fs::read_dir(&events).unwrap().next().unwrap().unwrap().path();
     std::fs::write(&part, b"PAR1 and no more").unwrap();

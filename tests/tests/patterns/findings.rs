@@ -2,8 +2,8 @@
 
 use crate::{Place, Trace, of_file};
 use miot_tests::mpi;
-use miot_tests::place::fresh;
 use miot_tests::process::run;
+use miot_tests::test_dir::fresh;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -166,7 +166,7 @@ fn each_finding_is_made_where_it_is_the_case_and_nowhere_else() {
             &[],
             &[("again", 6 << 20), ("all", 8 << 20)],
             Some(("/data", 6 << 20)),
-            "anew 4 2 1048576".into(),
+            "truncated 4 2 1048576".into(),
         ),
         case(
             0,

@@ -1,7 +1,8 @@
-//! `miot stat --show`: throughput and idle periods, cycles, patterns and findings of programs whose I/O is known.
+//! `miot stat --show`: throughput and idle periods, cycles, patterns and findings of programs whose
+//! I/O is known.
 //!
-//! What is expected is worked out from the numbers that the program is given, or, where it is about times, from those of its
-//! events, in other ways than the tool does.
+//! What is expected is worked out from the numbers that the program is given, or, where it is about
+//! times, from those of its events, in other ways than the tool does.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -13,8 +14,8 @@ mod time;
 
 use miot_tests::built::built;
 use miot_tests::compile::compile;
-use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run};
+use miot_tests::test_dir::fresh;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,7 +47,8 @@ impl Place {
         self.scripted(ranks, words, "")
     }
 
-    /// The program traced while nothing takes the processor away from it, as far as one asks for that as root.
+    /// The program traced while nothing takes the processor away from it, as far as one asks for
+    /// that as root.
     fn undisturbed(&self, words: &str) -> Trace {
         self.started_by("chrt --fifo 1 ", 0, words, "")
     }

@@ -2,7 +2,7 @@
 
 use crate::{Place, Trace, of_file, of_program};
 use miot_tests::mpi;
-use miot_tests::place::fresh;
+use miot_tests::test_dir::fresh;
 use serde_json::Value;
 
 /// The program's row.
@@ -14,7 +14,8 @@ fn pattern(trace: &Trace, exe: &str) -> Value {
 fn ranks_share_files_as_they_were_told_to() {
     let place = Place::new("sharing");
     const BYTES: u64 = 16 * 4096;
-    // Mode and numbers; pattern, active ranks; files and bytes that are unique, shared, partially shared.
+    // Mode and numbers; pattern, active ranks; files and bytes that are unique, shared, partially
+    // shared.
     let cases = [
         ("own 16 4096", "N:N", 4, [(4, 4 * BYTES), (0, 0), (0, 0)]),
         ("shared 16 4096", "N:1", 4, [(0, 0), (1, 4 * BYTES), (0, 0)]),
@@ -71,12 +72,13 @@ fn files_are_accessed_in_the_order_in_which_they_were() {
     let cases: [Case<'_>; 7] = [
         ("strided 50 100 100 0", "consecutive", [49, 0, 0, 0], &[]),
         ("strided 50 100 4096 17", "strided", [0, 49, 49, 0], &[(4096, 49)]),
-        // In each of 10 rows 4 steps of 1000, then one of 100000 - 4 * 1000 from the last to the first of the next.
+        // In each of 10 rows 4 steps of 1000, then one of 100000 - 4 * 1000 from the last to the
+        // first of the next.
         ("nested 10 5 100 1000 100000", "strided", [0, 49, 49, 0], &[(1000, 40), (96_000, 9)]),
         ("growing 50 100", "sequential", [0, 49, 0, 0], &[]),
         ("strided 1 100 0 0", "single", [0, 0, 0, 0], &[]),
-        // Blocks 0, 20, 40, 9, 29, 49, 18, …, 11, 31: from each of the 31 below 31 forward by 20, from the 20 others back by 31,
-        // but from 31, the last one.
+        // Blocks 0, 20, 40, 9, 29, 49, 18, …, 11, 31: from each of the 31 below 31 forward by 20,
+        // from the 20 others back by 31, but from 31, the last one.
         ("random 51 100 20", "random", [0, 31, 31, 19], &[(2000, 31)]),
         ("writes 50 1 100", "random", [0, 0, 0, 49], &[]),
     ];

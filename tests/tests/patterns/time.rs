@@ -109,7 +109,8 @@ fn a_program_that_writes_every_so_often_has_that_cycle() {
     const PERIOD: u64 = 50_000_000;
     const TIMES: u64 = 24;
     let place = Place::new("cycles");
-    // On a machine that is busy with other things bursts are late, and then there is no such cycle to be found.
+    // On a machine that is busy with other things bursts are late, and then there is no such cycle
+    // to be found.
     let trace = (0..10)
         .map(|_| place.traced(0, "bursts 24 4 65536 50"))
         .find(|trace| {

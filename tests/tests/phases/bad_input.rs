@@ -1,4 +1,4 @@
-//! Traces that do not say all: what is known is told, and what is not.
+//! Incomplete traces: the output states what is known and what is not.
 
 use crate::{miot, phases, place, ran};
 use miot_tests::losses::lose;

@@ -1,4 +1,5 @@
-//! The I/O of NAS BT-IO: phases, weights and offsets are those of the paper's table 2, worked out from the program.
+//! The I/O of NAS BT-IO: phases, weights and offsets are those of the paper's table 2, worked out
+//! from the program.
 
 use crate::{phases, place};
 use miot_tests::mpi::Mpi;

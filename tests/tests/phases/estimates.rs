@@ -162,8 +162,9 @@ fn phases_of_a_family_are_measured_in_one_file() {
     assert_eq!(written, expected);
 }
 
-/// From a program to the time that it would take elsewhere: BT-IO is traced, modelled, and its phases are measured under MPI with collective calls of pieces that
-/// lie among those of the others, as its own do. How long that takes depends on the machine.
+/// From a program to the time that it would take elsewhere: BT-IO is traced, modelled, and its
+/// phases are measured under MPI with collective calls of pieces that lie among those of the
+/// others, as its own do. How long that takes depends on the machine.
 #[test]
 fn an_application_is_traced_modelled_and_estimated_under_mpi() {
     let place = place("estimated");

@@ -1,5 +1,5 @@
-//! Ranks on four hosts, as far as MPI and MIOT know: each has a network, a name, shared memory and a log-client of its own, and the second one's
-//! clock is wrong. They share a file system.
+//! Ranks on four hosts, as far as MPI and MIOT know: each has a network, a name, shared memory and
+//! a log-client of its own, and the second one's clock is wrong. They share a file system.
 
 use crate::btio::{check_full, check_simple, command};
 use crate::{phases, place};
@@ -7,8 +7,8 @@ use miot_proto::control::DIR_ENV;
 use miot_tests::built::built;
 use miot_tests::daemons::{client_command, ready, server_command, started};
 use miot_tests::mpi::Mpi;
+use miot_tests::namespaces::Namespaces;
 use miot_tests::process::{Background, Ended, run};
-use miot_tests::room::Room;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -29,19 +29,19 @@ exec nsenter --target "$room" --mount --net --uts -- sh -c "$*"
 
 struct Hosts {
     place: PathBuf,
-    rooms: Vec<Room>,
-    _hub: Room,
+    rooms: Vec<Namespaces>,
+    _hub: Namespaces,
 }
 
 impl Hosts {
-    /// `None` where namespaces are not allowed, which is said.
+    /// `None` where namespaces are not allowed, with a message.
     fn new(place: &Path) -> Option<Hosts> {
-        let rooms: Vec<Room> =
-            NAMES.iter().map_while(|_| Room::new(&["--mount", "--net", "--uts"])).collect();
+        let rooms: Vec<Namespaces> =
+            NAMES.iter().map_while(|_| Namespaces::new(&["--mount", "--net", "--uts"])).collect();
         if rooms.len() < NAMES.len() {
             return None;
         }
-        let hub = Room::new(&["--net"])?;
+        let hub = Namespaces::new(&["--net"])?;
         hub.shell("ip link add br0 type bridge; ip link set br0 up");
         let known = place.join("hosts");
         let lines = NAMES.iter().zip(1..).map(|(name, number)| format!("10.78.0.{number} {name}\n"));
@@ -68,7 +68,8 @@ impl Hosts {
         Some(Hosts { place: place.to_owned(), rooms, _hub: hub })
     }
 
-    /// Starts processes on all of them in turn. Open MPI, as MPICH 4.0.2 over UCX 1.13 may wait forever in `MPI_Finalize`.
+    /// Starts processes on all of them in turn. Open MPI, as MPICH 4.0.2 over UCX 1.13 may wait
+    /// forever in `MPI_Finalize`.
     fn launcher(&self) -> String {
         format!(
             "mpiexec.openmpi --allow-run-as-root --mca plm_rsh_agent {} --mca btl tcp,self --mca pml ob1 --map-by node --host {}",
@@ -100,7 +101,7 @@ impl Hosts {
 
     /// Bytes that they have got from one another.
     fn received(&self) -> u64 {
-        let of = |room: &Room| {
+        let of = |room: &Namespaces| {
             let text = room.shell("ip -json -stats link show eth0").stdout;
             let links: Value = serde_json::from_str(&text).unwrap();
             links[0]["stats64"]["rx"]["bytes"].as_u64().unwrap()
@@ -119,7 +120,7 @@ impl Daemons {
     fn start(hosts: &Hosts, trace: &Path) -> Daemons {
         let mut server = hosts.rooms[0].inside(&server_command("0.0.0.0:4747", trace));
         let server = ready(server.env("MIOT_SERVER_ALLOW_INSECURE", "true"));
-        let client = |(room, name): (&Room, &str)| {
+        let client = |(room, name): (&Namespaces, &str)| {
             let dir = Path::new(MIOT_DIR);
             let mut client = room.inside(&client_command(SERVER, name, dir));
             client.env("MIOT_CLIENT_ALLOW_INSECURE", "true");

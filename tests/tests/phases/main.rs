@@ -12,8 +12,8 @@ mod views;
 
 use miot_tests::built::built;
 use miot_tests::mpi::{compile, traced};
-use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run};
+use miot_tests::test_dir::fresh;
 use miot_trace_analysis::model::Model;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,8 @@ fn phases(trace: &Path, options: &[&str]) -> Model {
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
-/// Runs `phases.c` in a mode with so many ranks, steps, requests and bytes, and traces it. The communication as well, if asked for.
+/// Runs `phases.c` in a mode with so many ranks, steps, requests and bytes, and traces it. The
+/// communication as well, if asked for.
 fn ran(name: &str, options: &[&str], ranks: u32, mode: &str, numbers: [u32; 3]) -> PathBuf {
     let place = place(name);
     let program = compile(&place, "phases", "phases.c", &[]);

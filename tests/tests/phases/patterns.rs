@@ -66,7 +66,7 @@ fn communication_alone_separates_phases() {
     }
 }
 
-/// What is not recorded separates nothing, and that is said.
+/// What is not recorded separates nothing, and the output states it.
 #[test]
 fn without_communication_a_pattern_is_one_phase() {
     let cases: [(&str, &[&str]); 2] = [("nothing", &["--communication"]), ("barriers", &[])];

@@ -1,5 +1,6 @@
-//! Programs whose view depends on the rank, or is set again for each request: see `slices.c`. What the model, its replay and its estimate do
-//! is held against what the program is known to write, and that against its file.
+//! Programs whose view depends on the rank, or is set again for each request: see `slices.c`. What
+//! the model, its replay and its estimate do is held against what the program is known to write,
+//! and that against its file.
 
 use crate::{miot, phases, place};
 use miot_tests::built::built;
@@ -171,7 +172,7 @@ fn a_view_for_each_request_makes_no_other_phases() {
     assert_eq!((phase.numbers.to_string(), phase.weight), (format!("1-{STEPS}"), RANKS * 1000));
     let same = miot(&["model", "compare", text(&offsets), text(&views)]).success().stdout;
     assert_eq!(same, "no difference\n");
-    // What separates them is said: barriers there, and here the calls that set the views.
+    // The output names what separates them: barriers there, and here the calls that set the views.
     assert_eq!((by_offsets.ticks, by_views.ticks), (Ticks::Communication, Ticks::Collective));
     let said = miot(&["phases", text(&views)]).success().stdout;
     assert!(said.contains("collective calls of MPI-IO") && !said.contains("no communication"), "{said}");
@@ -181,7 +182,8 @@ fn a_view_for_each_request_makes_no_other_phases() {
     assert_eq!(bars as u64, RANKS * STEPS);
 }
 
-/// Each of the variables that a step writes is a family, whose phases are as many as there are steps.
+/// Each of the variables that a step writes is a family, whose phases are as many as there are
+/// steps.
 #[test]
 fn variables_of_a_record_are_families() {
     let (trace, model) = check(Mpi::Mpich, "variables", STEPS);
@@ -226,7 +228,8 @@ fn so_they_do_with_open_mpi() {
     }
 }
 
-/// 700 blocks that are not evenly apart do not fit the event of the view: nothing is made of what is not known.
+/// 700 blocks that are not evenly apart do not fit the event of the view: nothing is made of what
+/// is not known.
 #[test]
 fn what_the_trace_does_not_say_is_refused_with_the_reason() {
     let (trace, _) = ran(Mpi::Mpich, "scattered", 700);
@@ -304,8 +307,9 @@ fn checkpoints_that_are_read_back_are_families() {
     assert_eq!(said, expected, "{model:?}");
 }
 
-/// PnetCDF sets a view for each request: two variables of BT-IO's kind, a record after the other, are a family each. Their header and the
-/// number of records are the library's. The replay writes the same bytes.
+/// PnetCDF sets a view for each request: two variables of BT-IO's kind, a record after the other,
+/// are a family each. Their header and the number of records are the library's. The replay writes
+/// the same bytes.
 #[test]
 fn variables_that_pnetcdf_writes_are_families() {
     let place = place("netcdf");

@@ -2,8 +2,8 @@
 
 use crate::{asked, python};
 use miot_tests::built::root;
-use miot_tests::place::fresh;
 use miot_tests::process::run;
+use miot_tests::test_dir::fresh;
 use miot_tests::traced;
 use std::path::PathBuf;
 use std::process::Command;

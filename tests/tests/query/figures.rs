@@ -6,8 +6,8 @@ use miot_tests::traced;
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 
-/// 10 writes of 4096 bytes, 5 reads of 1000 and one at the end of the file that gives nothing, a copy of 8192, and a read
-/// that fails, because the file is open for writing alone.
+/// 10 writes of 4096 bytes, 5 reads of 1000 and one at the end of the file that gives nothing, a
+/// copy of 8192, and a read that fails, because the file is open for writing alone.
 const PROGRAM: &str = r#"
 import os
 a = os.open("a", os.O_RDWR | os.O_CREAT, 0o600)

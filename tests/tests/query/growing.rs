@@ -55,7 +55,8 @@ fn write(dir: &Path, options: Options, committed: &AtomicU64, enough: &AtomicBoo
             committed.store(at, Ordering::Release);
         }
         writer.seal().unwrap();
-        // As fast as a writer that rests a little; where parts are removed, there are always some dozens.
+        // As fast as a writer that rests a little; where parts are removed, there are always some
+        // dozens.
         let limit = if writer.retains() { 40 } else { 200 };
         let many = || count_parts(dir).unwrap().sealed > limit;
         while many() && !enough.load(Ordering::Relaxed) {

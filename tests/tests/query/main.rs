@@ -1,9 +1,10 @@
-//! `miot query`: figures of a program whose requests are known, traces while they are written, several traces, an
-//! object store, what is wrong and what is said about it, the shell, and every example of `docs/guide/query.md`.
+//! `miot query`: figures of a program whose requests are known, traces while they are written,
+//! several traces, an object store, errors and their messages, the shell, and every example of
+//! `docs/guide/query.md`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../../../trace-store/tests/common/mod.rs"]
+#[path = "../../../lib/trace-store/tests/common/mod.rs"]
 mod common;
 mod docs;
 mod figures;
@@ -13,8 +14,8 @@ mod shell;
 mod wrong;
 
 use miot_tests::built::{built, program, root};
-use miot_tests::place::fresh;
 use miot_tests::process::{Ended, run, until};
+use miot_tests::test_dir::fresh;
 use miot_trace_store::{Options, Table, Writer, count_parts};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,7 +47,8 @@ fn value(trace: &Path, sql: &str) -> String {
     rows[0].clone()
 }
 
-/// A trace of parts with so many events each, of streams that take turns; the last part stays live if `live`.
+/// A trace of parts with so many events each, of streams that take turns; the last part stays live
+/// if `live`.
 fn parts(dir: &Path, counts: &[u64], live: bool) -> Option<Writer> {
     let mut writer = Writer::create(dir, Options::default()).unwrap();
     common::sides(&mut writer);

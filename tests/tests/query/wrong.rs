@@ -1,4 +1,4 @@
-//! What is wrong, and what is said about it.
+//! Errors and their messages.
 
 use crate::{asked, common, parts, place, rows, value};
 use miot_tests::process::Ended;
@@ -81,7 +81,7 @@ fn what_is_no_trace_is_told() {
     );
 }
 
-/// The rows are there, without those that could not be read; that is said, and the exit code tells it.
+/// The rows are there, without those that could not be read; a message and the exit code report it.
 #[track_caller]
 fn incomplete(ended: &Ended, said: &[&str]) {
     assert_eq!(ended.code(), 4, "{}", ended.stderr);

@@ -80,7 +80,8 @@ fn a_confined_program_is_recorded_as_far_as_it_can_be() {
     for (how, before) in HOWS.iter().flat_map(|how| BEFORE.map(|before| (*how, before))) {
         let counts = ["open", "read", "close"].map(|op| requests(how, before, op));
         let all = match how {
-            // Of the child, and of the program that is executed, nobody knows what their filter allows.
+            // Of the child, and of the program that is executed, nobody knows what their filter
+            // allows.
             "exec" | "exec-errno" => before,
             "strict" => {
                 assert_eq!(counts, [before + 1, before, before], "{how}: it has no clock");
@@ -92,7 +93,8 @@ fn a_confined_program_is_recorded_as_far_as_it_can_be() {
         };
         assert_eq!(counts, [all; 3], "{how} after {before}");
     }
-    // Without a clock there are no events, and they are counted: the reads in strict mode; what two threads do.
+    // Without a clock there are no events, and they are counted: the reads in strict mode; what two
+    // threads do.
     let without = BEFORE.len() * (AFTER + 2 * 3 * AFTER);
     let lost = losses(&trace);
     assert!(lost.get("no_lane").is_some_and(|count| *count >= without as u64), "{lost:?}");
@@ -122,7 +124,7 @@ fn who_vouches_for_an_inherited_filter_is_recorded_under_it() {
     assert_eq!(reads("exec-anything", 3), 3, "nobody vouches for it");
 }
 
-/// The kernel sends SIGXFSZ to whoever makes a file too long, and a segment is a file.
+/// The kernel sends SIGXFSZ to a process that makes a file too long, and a segment is a file.
 #[test]
 fn a_limit_of_file_sizes_is_no_reason_to_die() {
     let place = Place::new("limit");
@@ -138,7 +140,8 @@ fn a_limit_of_file_sizes_is_no_reason_to_die() {
     let _ = node.end();
 }
 
-/// `miot run` is under the same filter as what it starts, and finds out by a process that may be killed.
+/// `miot run` is under the same filter as what it starts, and finds out by a process that may be
+/// killed.
 #[test]
 fn miot_run_finds_out_what_an_inherited_filter_allows() {
     let place = Place::new("run");

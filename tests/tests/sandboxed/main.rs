@@ -1,5 +1,5 @@
-//! Programs that confine themselves with seccomp live with the hook as they do without it, whether a log-client is there or
-//! not, and what can be recorded of them is recorded.
+//! Programs that confine themselves with seccomp live with the hook as they do without it, whether
+//! a log-client is there or not, and what can be recorded of them is recorded.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -9,7 +9,7 @@ mod programs;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::UInt64Type;
 use miot_tests::node::Node;
-use miot_tests::place::fresh;
+use miot_tests::test_dir::fresh;
 use miot_trace_store::{Reader, Table};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

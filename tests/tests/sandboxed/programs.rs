@@ -1,4 +1,5 @@
-//! Programs of Debian that confine themselves: each plain, with a dormant hook and recorded, and what comes of it compared.
+//! Programs of Debian that confine themselves: each plain, with a dormant hook and recorded, and
+//! what comes of it compared.
 
 use super::{Place, losses};
 use miot_proto::control::DIR_ENV;
@@ -46,7 +47,8 @@ fn command(program: &str, hook: Hook<'_>) -> Command {
     hook.map_or_else(|| Command::new(program), |dir| preloaded(program, dir))
 }
 
-/// Does something plainly, with a dormant hook, and recorded, and compares what came of it. The events.
+/// Does something plainly, with a dormant hook, and recorded, and compares what came of it. The
+/// events.
 fn alike<T: PartialEq + std::fmt::Debug>(name: &str, mut act: impl FnMut(Hook<'_>) -> T) -> Vec<Row> {
     let place = Place::new(name);
     let plain = act(None);
@@ -122,7 +124,8 @@ fn man() {
     assert_opened(&rows, "/page.1");
 }
 
-/// A filter as bubblewrap takes it: the instructions of a list of calls that are allowed; all others kill.
+/// A filter as bubblewrap takes it: the instructions of a list of calls that are allowed; all
+/// others kill.
 fn allow_list(calls: &[i64]) -> Vec<u8> {
     type Instruction = (u16, u8, u8, u32);
     const LOAD: Instruction = (0x20, 0, 0, 0);
@@ -270,7 +273,8 @@ fn a_transfer_with_vsftpd() {
     let content: Vec<u8> = (0..1_000_000u32).map(|at| (at % 251) as u8).collect();
     fs::write(at("root/data"), &content).unwrap();
     let mut times = 0;
-    // The sandbox of Debian 12's vsftpd kills its own session at the first transfer, hook or no hook.
+    // The sandbox of Debian 12's vsftpd kills its own session at the first transfer, hook or no
+    // hook.
     for sandbox in ["YES", "NO"] {
         let rows = alike("vsftpd", |hook| {
             let port = free_port();

@@ -1,4 +1,5 @@
-//! What a log-client keeps of root: three capabilities, which are enough, and of which none is too many.
+//! What a log-client keeps of root: three capabilities, which are enough, and of which none is too
+//! many.
 
 use crate::privileges::{NOBODY, capabilities, may_be_root, status};
 use crate::site::{place, writes};
@@ -18,7 +19,8 @@ const DAEMON: u32 = 1;
 /// `CAP_DAC_OVERRIDE`, `CAP_SYS_PTRACE`, `CAP_LEASE`.
 const NEEDED: u64 = 1 << 1 | 1 << 19 | 1 << 28;
 
-/// A log-server, and a log-client of which root has made somebody else, or not; everybody's programs may record.
+/// A log-server, and a log-client of which root has made somebody else, or not; everybody's
+/// programs may record.
 struct Node {
     trace: PathBuf,
     dir: PathBuf,
@@ -144,12 +146,13 @@ fn without_dac_override_others_are_not_recorded() {
         node.dd(&[], DAEMON);
         node.dd(&[], NOBODY);
         node.looks_around();
-        assert_eq!(node.client.printed().contains("it cannot be opened"), without.is_some(), "{name}");
+        assert_eq!(node.client.printed().contains("cannot be opened"), without.is_some(), "{name}");
         assert_eq!(writes(&node.end(), "node"), recorded, "{name}");
     }
 }
 
-/// Where the number of a process means nothing, only the kernel can say whether it has its segment still.
+/// Where the number of a process means nothing, only the kernel can say whether it has its segment
+/// still.
 #[test]
 fn without_lease_segments_of_foreign_namespaces_stay() {
     if !has_what_is_needed() {
@@ -182,7 +185,7 @@ fn without_sys_ptrace_a_user_speaks_for_root() {
         node.looks_around();
         drop(liar);
         until("the lie is removed with its maker", || node.segments() == 0);
-        let told = node.client.printed().contains("in the name of another user's");
+        let told = node.client.printed().contains("another user's process");
         assert_eq!(told, without.is_none(), "{name}");
         let rows = node.end();
         assert_eq!(rows.iter().filter(|row| row.pid == of_root.id()).count(), recorded, "{name}");

@@ -1,4 +1,5 @@
-//! Who may write and who may read: real daemons with certificates of `miot pki`, and everybody who should not get in.
+//! Who may write and who may read: real daemons with certificates of `miot pki`, and everybody who
+//! should not get in.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,4 +1,5 @@
-//! Real programs with the wrong papers: they are told why, and an honest node beside them notices nothing.
+//! Real programs with the wrong certificates: they receive the reason, and an honest node beside
+//! them notices nothing.
 
 use crate::site::{
     Papers, Site, authority, get, pki, place, server_command, tail_command, top_command, writes,
@@ -56,7 +57,7 @@ fn log_clients_that_have_no_business_here() {
     until("each of them is in the metrics", || refused() >= 3);
     assert_eq!(refused(), 3);
 
-    // Whoever is not sure to talk to the log-server keeps what it has, and tries again.
+    // A log-client that cannot verify the log-server keeps its batches and retries.
     let distrustful = Papers::new(&site.pki, "node/other").with_authority_of(&strange);
     let other = site.client("other", &distrustful);
     until("the log-client distrusts the server", || {

@@ -1,9 +1,9 @@
 //! New certificates for daemons that run.
 
 use crate::site::{Site, authority, connected, pki, writes};
-use miot_security::Role;
-use miot_security::files::certificates_of;
 use miot_tests::process::{signal_id, until};
+use miot_tls::Role;
+use miot_tls::files::certificates_of;
 use rustix::process::Signal;
 use std::fs;
 
@@ -12,7 +12,7 @@ fn shown(site: &Site) -> String {
     let client = site.papers("reader/alice").client(Role::Reader);
     let stream = client.connect_blocking("localhost:0", connected(site.port)).unwrap();
     let first = stream.conn.peer_certificates().unwrap()[0].clone();
-    miot_security::Certificate::parse(&first).unwrap().serial
+    miot_tls::Certificate::parse(&first).unwrap().serial
 }
 
 fn stored(site: &Site) -> String {
@@ -43,7 +43,7 @@ fn a_server_takes_new_certificates_and_keeps_the_old_if_they_are_bad() {
     ] {
         fs::write(&key, wrong).unwrap();
         signal_id(site.server().id(), Signal::HUP);
-        until("the mistake is told", || site.server().printed().contains(part));
+        until("the mistake is logged", || site.server().printed().contains(part));
         assert_eq!(shown(&site), second);
     }
     fs::write(&key, right).unwrap();
@@ -65,7 +65,7 @@ fn everything_can_move_to_a_new_authority() {
     site.write("good", 10);
     until("delivered", || client.printed().contains("connected to the log-server"));
 
-    // The files are replaced where they are; the log-client was told nothing.
+    // The files are replaced where they are; the log-client received no signal.
     let new = site.place.join("new");
     authority(&new);
     for file in ["ca.pem", "node/good.key", "node/good.pem", "server/localhost.key", "server/localhost.pem"] {

@@ -1,12 +1,12 @@
 //! A log-server with certificates, the nodes and readers that go with it, and what they did.
 
-use miot_security::{Client, Files, Role};
 use miot_tests::built::built;
 use miot_tests::daemons::{free_port, preloaded, ready, started};
-use miot_tests::place::fresh;
 use miot_tests::process::{Background, Ended, run};
+use miot_tests::test_dir::fresh;
 use miot_tests::trace::Row;
 use miot_tests::traced::{assert_good, events};
+use miot_tls::{Files, Role, TlsClient};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -23,7 +23,8 @@ pub(crate) fn pki(words: &[&str], dir: &Path, more: &[&str]) -> Ended {
     run(Command::new(&built().miot).arg("pki").args(words).arg(dir).args(more))
 }
 
-/// An authority in `dir` that has signed for the server `localhost`, the nodes `good` and `other`, and `alice`.
+/// An authority in `dir` that has signed for the server `localhost`, the nodes `good` and `other`,
+/// and `alice`.
 pub(crate) fn authority(dir: &Path) {
     let _ = pki(&["init"], dir, &[]).success();
     let _ = pki(&["server"], dir, &["--name", "localhost", "--name", "127.0.0.1"]).success();
@@ -55,10 +56,10 @@ impl Papers {
     }
 
     /// A connection of this test's own.
-    pub(crate) fn client(&self, role: Role) -> Client {
+    pub(crate) fn client(&self, role: Role) -> TlsClient {
         let [certificate, key, authority] = &self.0;
         let files = Files::new(Some(certificate), Some(key), Some(authority)).unwrap().unwrap();
-        Client::load(files, role).unwrap()
+        TlsClient::load(files, role).unwrap()
     }
 }
 

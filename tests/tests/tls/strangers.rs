@@ -5,9 +5,9 @@ use miot_proto::wire::{
     FRAME_HEADER, GREETING, MAX_FRAME, Message, Process, ProcessKey, Role as Wanted, Stream, StreamKey,
     VERSION, frame_header,
 };
-use miot_security::Role;
 use miot_tests::daemons::free_port;
 use miot_tests::process::until;
+use miot_tls::Role;
 use std::io::{Read, Write as _};
 
 /// What a log-client of `node` says first, and a process and a stream of its own.
@@ -29,7 +29,7 @@ fn introduction(node: &str, role: Wanted) -> Vec<u8> {
         Message::Stream { seq: 2, stream },
         Message::Heartbeat { watermark: i64::MAX },
     ] {
-        message.put_frame(&mut bytes);
+        message.append_frame(&mut bytes);
     }
     bytes
 }
@@ -168,7 +168,8 @@ fn who_stalls_holds_nobody_up_and_is_put_out() {
     site.write("good", 10);
     until("the node is connected", || good.printed().contains("connected to the log-server"));
 
-    // More than may be there without a word: who has waited longest makes room, and nodes come through.
+    // More than may be there without a word: who has waited longest makes room, and nodes come
+    // through.
     let more: Vec<_> = (0..300).map(stall).collect();
     let other = site.honest("other");
     until("another node is connected", || other.printed().contains("connected to the log-server"));

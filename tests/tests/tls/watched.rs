@@ -4,8 +4,8 @@ use crate::site::{Site, top_command};
 use miot_tests::browser::{Browser, home, show_certificates};
 use miot_tests::built::built;
 use miot_tests::daemons::free_port;
+use miot_tests::namespaces::Namespaces;
 use miot_tests::process::{run, until};
-use miot_tests::room::Room;
 use miot_tests::tmux::Terminal;
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ fn a_reader_watches_the_cluster() {
 
 #[test]
 fn a_reader_looks_at_the_page() {
-    let Some(room) = Room::new(&["--mount"]) else { return };
+    let Some(room) = Namespaces::new(&["--mount"]) else { return };
     let http = free_port();
     let site = Site::with("page", |server| {
         server.args(["--http", &format!("127.0.0.1:{http}")]);
@@ -45,8 +45,9 @@ fn a_reader_looks_at_the_page() {
     let url = format!("https://localhost:{http}/");
     show_certificates(&room, &url);
     let mut stranger = Browser::of(&room, &home(&site.place.join("stranger"), &site.pki, None));
-    // To Chromium a connection is there before its certificate was looked at: it may only see that it has ended.
-    until("a stranger is told why", || {
+    // To Chromium a connection is there before its certificate was looked at: it may only see that
+    // it has ended.
+    until("a stranger receives the reason", || {
         let refused = stranger.open(&url).unwrap_err();
         let why = refused.contains("CLIENT_AUTH");
         assert!(why || refused == "net::ERR_SOCKET_NOT_CONNECTED", "{refused}");

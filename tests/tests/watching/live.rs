@@ -1,4 +1,5 @@
-//! A running log-server: `miot top` and the page in a browser show what `miot stat` says of the trace, and what happens.
+//! A running log-server: `miot top` and the page in a browser show what `miot stat` says of the
+//! trace, and what happens.
 
 use miot_tests::browser::Browser;
 use miot_tests::built::built;
@@ -65,7 +66,7 @@ impl Site {
         self.dir.path().join(name).display().to_string()
     }
 
-    /// A traced program that writes to `name` when it is told to.
+    /// A traced program that writes to `name` on request.
     fn program(&self, name: &str) -> Steered {
         Steered::start(preloaded(env!("CARGO_BIN_EXE_steered"), &self.node).arg(self.path(name)))
     }

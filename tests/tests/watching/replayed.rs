@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A trace of a program that writes three files of which one is the largest, reads them, and asks for one that is not
-/// there.
+/// A trace of a program that writes three files of which one is the largest, reads them, and asks
+/// for one that is not there.
 fn trace() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("trace");

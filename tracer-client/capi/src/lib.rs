@@ -1,3 +1,3 @@
-//! `libmiot.so` and `libmiot.a`: the C interface of [`miot_tracer::capi`] as libraries.
+//! `libmiot.so` and `libmiot.a`: the C interface [`miot_tracer::capi`] as shared and static library.
 
 pub use miot_tracer::capi::*;

@@ -1,4 +1,4 @@
-/* A file-system client in thirty lines: every request it serves is recorded.
+/* A file-system client in thirty lines that records every request it serves.
  *
  *   cc client.c $(pkg-config --cflags --libs miot) -o client
  *   miot run -- ./client /tmp/some-file

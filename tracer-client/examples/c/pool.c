@@ -1,10 +1,10 @@
-/* A file-system client with a pool of workers: callers queue requests, workers serve them, whoever asked is told. Its "servers"
- * are the files of a folder. See docs/hooks/instrument.md.
+/* A file-system client with a pool of workers: callers queue requests, workers serve them and notify
+ * the callers. Its "servers" are the files of a folder. See docs/hooks/instrument.md.
  *
  *   cc pool.c $(pkg-config --cflags --libs miot) -pthread -o pool
  *   miot run -- ./pool FOLDER CALLERS REQUESTS
  *
- * What it does for MIOT is marked with "MIOT:".
+ * The lines that record requests with MIOT are marked with "MIOT:".
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,8 @@
 
 enum { WORKERS = 4, DEPTH = 8, BLOCK = 4096 };
 
-/* MIOT: the debug log of this client. The mask says which messages are wanted; those cost some tens of nanoseconds each. */
+/* MIOT: the debug log of this client. The mask selects the recorded messages, which cost some tens of
+ * nanoseconds each. */
 static uint64_t debug_mask = 1;
 #define debug(mask, ...)                    \
     do {                                    \
@@ -28,7 +29,7 @@ static uint64_t debug_mask = 1;
 
 struct file {
     int fd;
-    uint64_t handle; /* MIOT: what miot_open gave */
+    uint64_t handle; /* MIOT: returned by miot_open */
 };
 
 struct request {
@@ -40,14 +41,14 @@ struct request {
     ssize_t result;
     struct caller *caller;
     struct request *next;
-    struct miot_request traced; /* MIOT: travels with the request */
+    struct miot_request traced; /* MIOT: passed along with the request */
 };
 
 struct caller {
     struct file *file;
     unsigned requests, seed;
     pthread_mutex_t lock;
-    pthread_cond_t told;
+    pthread_cond_t completed;
     unsigned in_flight;
     struct request *free;
 };
@@ -72,7 +73,8 @@ static void submit(struct request *request)
 
 static void complete(struct request *request)
 {
-    /* MIOT: it ends where its result is known, on whichever thread, before whoever asked is told. */
+    /* MIOT: the request ends where its result is known, on any thread, before the caller is
+     * notified. */
     struct miot_done done = { request->file->handle, request->offset, request->length, request->result, 0 };
     miot_complete(&request->traced, &done, NULL);
 
@@ -87,7 +89,7 @@ static void complete(struct request *request)
     request->next = caller->free;
     caller->free = request;
     caller->in_flight--;
-    pthread_cond_signal(&caller->told);
+    pthread_cond_signal(&caller->completed);
     pthread_mutex_unlock(&caller->lock);
 }
 
@@ -125,7 +127,7 @@ static void *call(void *argument)
     for (unsigned i = 0; i < caller->requests; i++) {
         pthread_mutex_lock(&caller->lock);
         while (!caller->free)
-            pthread_cond_wait(&caller->told, &caller->lock);
+            pthread_cond_wait(&caller->completed, &caller->lock);
         struct request *request = caller->free;
         caller->free = request->next;
         caller->in_flight++;
@@ -138,7 +140,7 @@ static void *call(void *argument)
     }
     pthread_mutex_lock(&caller->lock);
     while (caller->in_flight)
-        pthread_cond_wait(&caller->told, &caller->lock);
+        pthread_cond_wait(&caller->completed, &caller->lock);
     pthread_mutex_unlock(&caller->lock);
     return NULL;
 }
@@ -161,7 +163,7 @@ int main(int argc, char **argv)
             fprintf(stderr, "%s: %s\n", path, strerror(errno));
             return 1;
         }
-        /* MIOT: a file's name is recorded once; requests carry its handle. */
+        /* MIOT: a file's name is recorded once; requests contain its handle. */
         files[i].handle = miot_open(path);
     }
     for (int i = 0; i < WORKERS; i++)
@@ -170,7 +172,7 @@ int main(int argc, char **argv)
         struct caller *caller = &all[i];
         caller->file = &files[i], caller->requests = (unsigned)atoi(argv[3]), caller->seed = (unsigned)i + 1;
         pthread_mutex_init(&caller->lock, NULL);
-        pthread_cond_init(&caller->told, NULL);
+        pthread_cond_init(&caller->completed, NULL);
         for (int j = 0; j < DEPTH; j++) {
             struct request *request = calloc(1, sizeof *request);
             request->buffer = calloc(1, BLOCK);

@@ -1,4 +1,4 @@
-/* miot.so: a translator for the top of a GlusterFS client graph that records every file operation.
+/* miot.so: translator for the top of a GlusterFS client graph. It records every file operation.
  *
  *   volume VOLUME-miot
  *       type debug/miot
@@ -7,9 +7,10 @@
  *       subvolumes VOLUME
  *   end-volume
  *
- * A file operation that is to be recorded is wound with a cookie, a struct note of its own memory; the callback ends it, on
- * whichever thread it comes. One that is not to be recorded is passed on without a frame, as if this translator were not
- * there. So are those for which there is no memory.
+ * A recorded file operation is wound with a cookie, an allocated struct pending_request. The
+ * callback ends the request, on any thread. An operation that is not recorded is passed on without
+ * a frame, as if this translator did not exist. The same applies if there is no memory for a
+ * cookie.
  *
  * The context of an open file is its handle in the trace. See docs/hooks/gluster.md.
  */
@@ -25,13 +26,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What `record` says: one bit per group of operations. */
+/* Option `record`: one bit per group of operations. */
 enum group { DATA = 1, META = 2 };
 
-/* As much of a path as MIOT keeps. */
-#define LONGEST_PATH 4096
+/* Maximum length in bytes of a recorded path. */
+#define MAX_PATH_BYTES 4096
 
-/* Of an instance. Words of their own, since options may change while requests run. */
+/* State of an instance. Accessed atomically, because options may change while requests run. */
 struct settings {
     uint32_t groups;
     uint32_t paths;
@@ -39,12 +40,12 @@ struct settings {
     uint64_t dropped;
 };
 
-/* What a request is about; what it does not have is zero. Pointers are the caller's. */
-struct about {
+/* Arguments of a request; zero if it has none. The pointers belong to the caller. */
+struct request_args {
     loc_t *loc;
     loc_t *second;
-    const char *name; /* in place of a second path */
-    const char *target; /* in place of the first path */
+    const char *name; /* recorded instead of a second path */
+    const char *target; /* recorded instead of the first path */
     fd_t *fd;
     fd_t *from;
     fd_t *opens;
@@ -52,7 +53,7 @@ struct about {
 };
 
 /* A request between wind and callback. */
-struct note {
+struct pending_request {
     struct miot_request request;
     struct miot_done done;
     struct miot_ext ext;
@@ -64,27 +65,28 @@ static uint32_t setting(const uint32_t *word) { return __atomic_load_n(word, __A
 
 static void set(uint32_t *word, uint32_t value) { __atomic_store_n(word, value, __ATOMIC_RELAXED); }
 
-/* The path of a place, or what is known instead, in `room`. */
-static const char *path_of(loc_t *loc, char *room, size_t size)
+/* Returns the path of a location, or its gfid in `buffer`; NULL if neither is known. */
+static const char *path_of(loc_t *loc, char *buffer, size_t size)
 {
     char gfid[64];
 
     if (loc->path && loc->path[0])
         return loc->path;
     if (!gf_uuid_is_null(loc->gfid)) {
-        snprintf(room, size, "<gfid:%s>", uuid_utoa_r(loc->gfid, gfid));
+        snprintf(buffer, size, "<gfid:%s>", uuid_utoa_r(loc->gfid, gfid));
     } else if (loc->inode && !gf_uuid_is_null(loc->inode->gfid)) {
-        snprintf(room, size, "<gfid:%s>", uuid_utoa_r(loc->inode->gfid, gfid));
+        snprintf(buffer, size, "<gfid:%s>", uuid_utoa_r(loc->inode->gfid, gfid));
     } else if (!gf_uuid_is_null(loc->pargfid)) {
-        snprintf(room, size, "<gfid:%s>/%s", uuid_utoa_r(loc->pargfid, gfid),
+        snprintf(buffer, size, "<gfid:%s>/%s", uuid_utoa_r(loc->pargfid, gfid),
                  loc->name ? loc->name : "");
     } else {
         return NULL;
     }
-    return room;
+    return buffer;
 }
 
-/* The handle of an open file: that of its open, or a new one if that was not recorded. 0 if there is none to be had. */
+/* Returns the handle of an open file: that of its open, or a new one if the open was not recorded.
+ * 0 if none can be created. */
 static uint64_t handle_of(xlator_t *this, fd_t *fd, int paths)
 {
     uint64_t handle = 0, other = 0;
@@ -109,31 +111,33 @@ static uint64_t handle_of(xlator_t *this, fd_t *fd, int paths)
     return handle;
 }
 
-static size_t room_for(const char *text) { return text ? strnlen(text, LONGEST_PATH + 1) + 1 : 0; }
+/* Returns the bytes that a copy of a string takes, with its NUL. The copy is one byte longer than a
+ * recorded path, so that MIOT recognizes it as cut. */
+static size_t copy_size(const char *text) { return text ? strnlen(text, MAX_PATH_BYTES + 1) + 1 : 0; }
 
-/* Puts a copy of a string at `*at`, cut where MIOT would cut it. */
-static const char *keep(char **at, const char *text, size_t room)
+/* Copies a string to `*at` and advances `*at`. Returns the copy; NULL if the size is 0. */
+static const char *copy_string(char **at, const char *text, size_t size)
 {
     char *copy = *at;
 
-    if (!room)
+    if (!size)
         return NULL;
-    memcpy(copy, text, room - 1);
-    copy[room - 1] = '\0';
-    *at += room;
+    memcpy(copy, text, size - 1);
+    copy[size - 1] = '\0';
+    *at += size;
     return copy;
 }
 
-/* A note of a request that begins; NULL if it is to be passed on unseen. */
-static struct note *begin(call_frame_t *frame, xlator_t *this, enum group group, uint8_t op,
-                          const struct about *about)
+/* Begins a request; NULL if it is passed on without being recorded. */
+static struct pending_request *begin(call_frame_t *frame, xlator_t *this, enum group group, uint8_t op,
+                                     const struct request_args *args)
 {
     struct settings *settings = this->private;
     char gfid[512], gfid_second[512];
-    const char *path = about->target, *second = about->name;
-    size_t room, room_second;
+    const char *path = args->target, *second = args->name;
+    size_t path_size, second_size;
     struct miot_request request;
-    struct note *note;
+    struct pending_request *pending;
     int paths;
     char *at;
 
@@ -143,84 +147,85 @@ static struct note *begin(call_frame_t *frame, xlator_t *this, enum group group,
     if (request.number == 0)
         return NULL;
     paths = (int)setting(&settings->paths);
-    if (about->loc && !path)
-        path = path_of(about->loc, gfid, sizeof gfid);
-    if (about->second)
-        second = path_of(about->second, gfid_second, sizeof gfid_second);
-    /* Names of attributes are no paths. */
+    if (args->loc && !path)
+        path = path_of(args->loc, gfid, sizeof gfid);
+    if (args->second)
+        second = path_of(args->second, gfid_second, sizeof gfid_second);
+    /* Names of attributes are not paths. */
     if (!paths) {
         path = NULL;
-        if (!about->name)
+        if (!args->name)
             second = NULL;
     }
-    room = room_for(path);
-    room_second = room_for(second);
-    note = malloc(sizeof *note + room + room_second);
-    if (!note) {
+    path_size = copy_size(path);
+    second_size = copy_size(second);
+    pending = malloc(sizeof *pending + path_size + second_size);
+    if (!pending) {
         __atomic_fetch_add(&settings->dropped, 1, __ATOMIC_RELAXED);
         return NULL;
     }
-    note->request = request;
-    note->done = (struct miot_done){0, about->offset, about->length, 0, 0};
-    note->ext = (struct miot_ext)MIOT_EXT_NONE;
-    at = note->text;
-    note->ext.path = keep(&at, path, room);
-    note->ext.second = keep(&at, second, room_second);
-    /* Negative: a service of GlusterFS itself. */
-    note->ext.caller_tid = frame->root->pid > 0 ? (uint32_t)frame->root->pid : 0;
-    note->ext.caller_uid = frame->root->uid;
-    note->done.handle = handle_of(this, about->fd, paths);
-    if (about->from) {
-        note->ext.handle2 = handle_of(this, about->from, paths);
-        note->ext.offset2 = about->offset_from;
+    pending->request = request;
+    pending->done = (struct miot_done){0, args->offset, args->length, 0, 0};
+    pending->ext = (struct miot_ext)MIOT_EXT_NONE;
+    at = pending->text;
+    pending->ext.path = copy_string(&at, path, path_size);
+    pending->ext.second = copy_string(&at, second, second_size);
+    /* The pid of a service of GlusterFS itself is negative. */
+    pending->ext.caller_tid = frame->root->pid > 0 ? (uint32_t)frame->root->pid : 0;
+    pending->ext.caller_uid = frame->root->uid;
+    pending->done.handle = handle_of(this, args->fd, paths);
+    if (args->from) {
+        pending->ext.handle2 = handle_of(this, args->from, paths);
+        pending->ext.offset2 = args->offset_from;
     }
-    note->opens = about->opens;
-    return note;
+    pending->opens = args->opens;
+    return pending;
 }
 
-/* The end of a request, in its callback. `value`: what a success is worth. */
-static void end(xlator_t *this, struct note *note, int32_t op_ret, int32_t op_errno, int64_t value)
+/* Ends a request, in its callback. `value` is the result of a success. */
+static void end(xlator_t *this, struct pending_request *pending, int32_t op_ret, int32_t op_errno, int64_t value)
 {
     struct settings *settings = this->private;
     int recorded;
 
-    note->done.result = op_ret < 0 ? -(int64_t)op_errno : value;
-    if (note->opens && op_ret >= 0)
-        note->done.handle = miot_handle();
-    recorded = miot_complete(&note->request, &note->done, &note->ext);
-    /* The fd is still the request's: the callback above has not run. */
-    if (recorded && note->opens && note->done.handle)
-        fd_ctx_set(note->opens, this, note->done.handle);
+    pending->done.result = op_ret < 0 ? -(int64_t)op_errno : value;
+    if (pending->opens && op_ret >= 0)
+        pending->done.handle = miot_handle();
+    recorded = miot_complete(&pending->request, &pending->done, &pending->ext);
+    /* The fd is still valid: the callback of the translator above has not run. */
+    if (recorded && pending->opens && pending->done.handle)
+        fd_ctx_set(pending->opens, this, pending->done.handle);
     __atomic_fetch_add(recorded ? &settings->recorded : &settings->dropped, 1, __ATOMIC_RELAXED);
-    free(note);
+    free(pending);
 }
 
-/* One operation: its name in GlusterFS, its group and its name in the trace; the parameters of the call and of the callback as
- * they are declared and as they are passed on; what a success is worth; what the request is about. */
+/* Declares one operation: its name in GlusterFS, its group and its name in the trace; the
+ * parameters of the call and of the callback, as declared and as passed on; the result of a
+ * success; the arguments. */
 #define BARE(...) __VA_ARGS__
 #define OPERATION(fop, group, op, parameters, arguments, answer, answers, value, ...)                      \
-    static int32_t on_##fop##_cbk(call_frame_t *frame, void *cookie, xlator_t *this, int32_t op_ret,     \
+    static int32_t on_##fop##_cbk(call_frame_t *frame, void *cookie, xlator_t *this, int32_t op_ret,       \
                                     int32_t op_errno, BARE answer)                                         \
     {                                                                                                      \
         end(this, cookie, op_ret, op_errno, value);                                                        \
         STACK_UNWIND_STRICT(fop, frame, op_ret, op_errno, BARE answers);                                   \
         return 0;                                                                                          \
     }                                                                                                      \
-    static int32_t on_##fop(call_frame_t *frame, xlator_t *this, BARE parameters)                        \
+    static int32_t on_##fop(call_frame_t *frame, xlator_t *this, BARE parameters)                          \
     {                                                                                                      \
-        struct about about = {.offset = MIOT_NONE, .length = MIOT_NONE, .offset_from = MIOT_NONE,          \
-                              __VA_ARGS__};                                                                \
-        struct note *note = begin(frame, this, group, MIOT_CLIENT_##op, &about);                           \
+        struct request_args args = {.offset = MIOT_NONE, .length = MIOT_NONE, .offset_from = MIOT_NONE,    \
+                                    __VA_ARGS__};                                                          \
+        struct pending_request *pending = begin(frame, this, group, MIOT_CLIENT_##op, &args);              \
                                                                                                            \
-        if (note)                                                                                          \
-            STACK_WIND_COOKIE(frame, on_##fop##_cbk, note, FIRST_CHILD(this),                            \
+        if (pending)                                                                                       \
+            STACK_WIND_COOKIE(frame, on_##fop##_cbk, pending, FIRST_CHILD(this),                           \
                               FIRST_CHILD(this)->fops->fop, BARE arguments);                               \
         else                                                                                               \
             STACK_WIND_TAIL(frame, FIRST_CHILD(this), FIRST_CHILD(this)->fops->fop, BARE arguments);       \
         return 0;                                                                                          \
     }
 
-/* Answers that many operations have. */
+/* Callback parameters that many operations share. */
 #define NOTHING (dict_t * xdata)
 #define PASS_NOTHING (xdata)
 #define ATTRIBUTES (struct iatt * buf, dict_t * xdata)
@@ -252,7 +257,7 @@ static uint64_t first_length(dict_t *dict)
 #define LENGTH_OF(lock) ((lock) && (lock)->l_len > 0 ? (uint64_t)(lock)->l_len : MIOT_NONE)
 #define START_OF(lock) ((lock) ? (uint64_t)(lock)->l_start : MIOT_NONE)
 
-/* Data. */
+/* Operations on data. */
 OPERATION(readv, DATA, READ, (fd_t * fd, size_t size, off_t offset, uint32_t flags, dict_t *xdata),
           (fd, size, offset, flags, xdata),
           (struct iovec * vector, int32_t count, struct iatt *buf, struct iobref *iobref, dict_t *xdata),
@@ -278,7 +283,7 @@ OPERATION(discard, DATA, DISCARD, (fd_t * fd, off_t offset, size_t size, dict_t 
 OPERATION(zerofill, DATA, ZEROFILL, (fd_t * fd, off_t offset, off_t size, dict_t *xdata), (fd, offset, size, xdata),
           BEFORE_AFTER, PASS_BEFORE_AFTER, 0, .fd = fd, .offset = (uint64_t)offset, .length = (uint64_t)size)
 
-/* Open files. */
+/* Operations on open files. */
 OPERATION(open, META, OPEN, (loc_t * loc, int32_t flags, fd_t *fd, dict_t *xdata), (loc, flags, fd, xdata), OPENED,
           PASS_OPENED, 0, .loc = loc, .opens = fd, .length = FLAGS_AND_MODE(flags, 0))
 OPERATION(create, META, CREATE,
@@ -323,7 +328,7 @@ OPERATION(fremovexattr, META, REMOVEXATTR, (fd_t * fd, const char *name, dict_t 
 OPERATION(fxattrop, META, XATTROP, (fd_t * fd, gf_xattrop_flags_t what, dict_t *dict, dict_t *xdata),
           (fd, what, dict, xdata), VALUES, PASS_VALUES, 0, .fd = fd, .name = first_name(dict))
 
-/* Names. */
+/* Operations on names. */
 OPERATION(lookup, META, LOOKUP, (loc_t * loc, dict_t *xdata), (loc, xdata),
           (inode_t * inode, struct iatt *buf, dict_t *xdata, struct iatt *post), (inode, buf, xdata, post), 0,
           .loc = loc)
@@ -383,8 +388,9 @@ OPERATION(icreate, META, MKNOD, (loc_t * loc, mode_t mode, dict_t *xdata), (loc,
 OPERATION(namelink, META, LINK, (loc_t * loc, dict_t *xdata), (loc, xdata), BEFORE_AFTER, PASS_BEFORE_AFTER, 0,
           .loc = loc)
 
-/* The last reference to an open file is gone. Files that were never opened have contexts too. */
-static void closed(xlator_t *this, fd_t *fd, uint8_t op)
+/* Records the close of a file, when its last reference is removed. Files that were never opened
+ * have contexts too. */
+static void record_close(xlator_t *this, fd_t *fd, uint8_t op)
 {
     struct settings *settings = this->private;
     struct miot_request request;
@@ -402,13 +408,13 @@ static void closed(xlator_t *this, fd_t *fd, uint8_t op)
 
 static int32_t on_release(xlator_t *this, fd_t *fd)
 {
-    closed(this, fd, MIOT_CLIENT_CLOSE);
+    record_close(this, fd, MIOT_CLIENT_CLOSE);
     return 0;
 }
 
 static int32_t on_releasedir(xlator_t *this, fd_t *fd)
 {
-    closed(this, fd, MIOT_CLIENT_CLOSEDIR);
+    record_close(this, fd, MIOT_CLIENT_CLOSEDIR);
     return 0;
 }
 
@@ -452,13 +458,14 @@ static int32_t on_init(xlator_t *this)
     gf_boolean_t paths = _gf_true;
 
     if (!this->children || this->children->next) {
-        gf_log(this->name, GF_LOG_ERROR, "debug/miot needs exactly one subvolume; mend the volume file");
+        gf_log(this->name, GF_LOG_ERROR, "debug/miot requires exactly one subvolume: correct the volume file");
         return -1;
     }
-    /* The number comes after everything in the structure whose size depends on how GlusterFS was built. */
+    /* In the structure, the id follows all fields whose size depends on GlusterFS's build
+     * options. */
     if (this->id != xlator_api.xlator_id) {
         gf_log(this->name, GF_LOG_ERROR,
-               "miot.so was built against other headers than this GlusterFS: nothing is recorded; build it anew");
+               "miot.so was built with headers of another GlusterFS, nothing is recorded: rebuild it");
         this->fops = default_fops;
         return 0;
     }
@@ -495,7 +502,8 @@ static int32_t on_dump(xlator_t *this)
     return 0;
 }
 
-/* What is not here passes by: rchecksum, getspec, and what moves locks between bricks. None comes from above a client. */
+/* Operations without an entry are passed on: rchecksum, getspec, and those that move locks between
+ * bricks. A client does not receive them from above. */
 static struct xlator_fops fops = {
     .lookup = on_lookup,
     .stat = on_stat,
@@ -558,11 +566,11 @@ static struct volume_options options[] = {
      .type = GF_OPTION_TYPE_STR,
      .value = {"all", "data", "meta", "none"},
      .default_value = "all",
-     .description = "Which file operations are recorded. data: reads, writes, copies, flushes, syncs and allocation; meta: all others."},
+     .description = "File operations to record. data: reads, writes, copies, flushes, syncs and allocation; meta: all others."},
     {.key = {"paths"},
      .type = GF_OPTION_TYPE_BOOL,
      .default_value = "on",
-     .description = "Whether paths are recorded."},
+     .description = "Record paths."},
     {.key = {NULL}},
 };
 

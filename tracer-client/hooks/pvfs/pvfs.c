@@ -1,19 +1,22 @@
-/* libmiot_pvfs.so: records the requests of programs that use OrangeFS's client library, preloaded, without a change to either.
+/* libmiot_pvfs.so: preloaded, it records the requests of programs that use OrangeFS's client
+ * library. Neither the program nor the library is changed.
  *
  *   LD_PRELOAD=libmiot_pvfs.so pvfs2-cp ...
  *
- * A blocking call (PVFS_sys_*) is one request. So is a non-blocking one (PVFS_isys_*): it is noted in a table by its id, and
- * ends when PVFS_sys_testany, _testsome or _wait tells that it has completed, on whichever thread. The library makes its
- * blocking calls of non-blocking ones, through the same symbols: what a call makes within itself is passed on.
+ * A blocking call (PVFS_sys_*) is one request. A non-blocking call (PVFS_isys_*) is one request
+ * as well: it is stored in a table by its id, and ends when PVFS_sys_testany, _testsome or _wait
+ * reports its completion, on any thread. The library implements its blocking calls with
+ * non-blocking ones, through the same symbols: calls that the library makes within a recorded
+ * call are passed on.
  *
- * __gossip_debug, behind every gossip_debug() that the debug mask lets through, records the message as it is instead of
- * formatting it. MIOT_PVFS_DEBUG says what becomes of the library's own log:
+ * __gossip_debug, the function behind every gossip_debug() that the debug mask enables, records
+ * the message without formatting it. MIOT_PVFS_DEBUG selects the destination of messages:
  *
- *   record   (default) only what cannot be recorded goes there
- *   both     everything goes there too
- *   pass     everything goes there, nothing is recorded
+ *   record   (default) the trace; a message that cannot be recorded goes to the library's own log
+ *   both     the trace and the log
+ *   pass     the log only
  *
- * See docs/hooks/pvfs.md for what the trace says. */
+ * docs/hooks/pvfs.md describes the contents of the trace. */
 
 #define _GNU_SOURCE
 #include "pvfs2.h"
@@ -37,14 +40,16 @@
     if (__builtin_expect(!real, 0))                                      \
         *(void **)&real = dlsym(RTLD_NEXT, #name)
 
-/* Set while a call of the library runs that is recorded as a whole. */
+/* Set while a recorded call of the library runs. Its inner calls are not recorded. */
 static __thread int inside __attribute__((tls_model("initial-exec")));
 
-/* A lock that is held for some instructions. Whoever does not get it in time does without: a child that was forked while
- * another thread held it must not hang. */
+/* A spin lock that is held for a few instructions. A thread that does not get it in time
+ * continues without it: a child that was forked while another thread held the lock must not
+ * hang. */
 static atomic_flag lock = ATOMIC_FLAG_INIT;
 
-static int locked(void)
+/* Returns whether the lock was acquired. */
+static int try_lock(void)
 {
     for (int i = 0; i < 10000; i++) {
         if (!atomic_flag_test_and_set_explicit(&lock, memory_order_acquire))
@@ -60,30 +65,33 @@ static void unlock(void)
     atomic_flag_clear_explicit(&lock, memory_order_release);
 }
 
-/* Objects and their handles in the trace. One that finds its place taken takes it over, and is named anew when it comes again. */
+/* Objects and their handles in the trace. A new object replaces the one in its slot; the
+ * replaced object is named again at its next request. */
 #define OBJECTS 4096
 static struct {
     uint64_t handle, traced;
     PVFS_fs_id fs_id;
 } objects[OBJECTS];
 
-/* A request that was posted and has not been seen to complete. */
-struct posted {
+/* A request that was posted and whose completion was not observed yet. */
+struct posted_request {
     PVFS_sys_op_id id;
     struct miot_request request;
     struct miot_done done;
     uint32_t uid;
-    const PVFS_object_ref *made;
+    const PVFS_object_ref *created;
     const void *count;
     char path[300], second[300], name[260];
 };
 
-/* The library gives at most 256 completions at a time; who has more than this many requests posted at once is told below. */
+/* Table of posted requests. The library returns at most 256 completions at a time. For a program
+ * with more posted requests than the capacity see post_returned. */
 #define POSTED 1024
-#define LOOKS 64
-static struct posted posted[POSTED];
+#define MAX_PROBES 64
+static struct posted_request posted[POSTED];
 
-/* Completions of requests whose post has not returned yet on its own thread: kept only while there are posts. */
+/* Completions of requests whose post has not returned yet on its own thread. Kept only while a
+ * post is in progress. */
 #define EARLY 64
 static struct {
     PVFS_sys_op_id id;
@@ -92,9 +100,10 @@ static struct {
 static int posting;
 
 static uint32_t own_uid;
-static enum { RECORD = 1, PASS = 2 } debug_goes = RECORD;
+static enum { RECORD = 1, PASS = 2 } debug_destination = RECORD;
 
-static void forget(void)
+/* Clears all tables, in a forked child. */
+static void clear_tables(void)
 {
     memset(objects, 0, sizeof objects);
     memset(posted, 0, sizeof posted);
@@ -107,31 +116,31 @@ __attribute__((constructor)) static void set_up(void)
 {
     const char *debug = getenv("MIOT_PVFS_DEBUG");
     if (debug && strcmp(debug, "both") == 0)
-        debug_goes = RECORD | PASS;
+        debug_destination = RECORD | PASS;
     else if (debug && strcmp(debug, "pass") == 0)
-        debug_goes = PASS;
+        debug_destination = PASS;
     else if (debug && *debug && strcmp(debug, "record") != 0)
-        fprintf(stderr, "libmiot_pvfs.so: MIOT_PVFS_DEBUG=%s: expected record, both or pass; it is record\n", debug);
+        fprintf(stderr, "libmiot_pvfs.so: MIOT_PVFS_DEBUG=%s: expected record, both or pass; using record\n", debug);
     own_uid = geteuid();
-    pthread_atfork(NULL, NULL, forget);
+    pthread_atfork(NULL, NULL, clear_tables);
 }
 
-/* What a request is about. What it does not have is zero. */
-struct about {
+/* Arguments of a request; zero if it has none. */
+struct request_args {
     uint8_t op;
     PVFS_object_ref ref; /* the object, or the directory of `name` */
     const char *name, *second;
     PVFS_object_ref second_ref; /* directory of `second` */
-    const char *target; /* of a symbolic link: it comes first, and the link's name second, as everywhere */
-    int text_second; /* `second` is no name in a directory */
+    const char *target; /* of a symbolic link: recorded as first path, the link's name as second */
+    int text_second; /* `second` is not a name in a directory */
     uint64_t offset, length;
-    uint64_t handle; /* of the object in the trace, if it is known before the request is made */
+    uint64_t handle; /* of the object in the trace, if it is known before the call */
     const PVFS_credential *credential;
-    const PVFS_object_ref *made; /* what the request finds or makes */
-    const void *count; /* what it moved or found: of type io an int64_t, else a uint32_t */
+    const PVFS_object_ref *created; /* object that the request finds or creates */
+    const void *count; /* its result: an int64_t of bytes for io, else a uint32_t */
 };
 
-/* -errno of an error of the library. */
+/* Converts an error of the library to -errno. */
 static int64_t result_of(PVFS_error error)
 {
     static __typeof__(&PVFS_get_errno_mapping) mapping;
@@ -148,17 +157,17 @@ static int64_t result_of(PVFS_error error)
     return number > 0 && number < 4096 ? -number : -EIO;
 }
 
-static size_t place_of(PVFS_object_ref ref)
+static size_t slot_of(PVFS_object_ref ref)
 {
     return (size_t)((ref.handle ^ (uint64_t)ref.fs_id << 40) * 0x9e3779b97f4a7c15ull >> 52) % OBJECTS;
 }
 
-/* The handle of an object in the trace, 0 if it has no name there yet. */
-static uint64_t known(PVFS_object_ref ref)
+/* Returns the handle of an object in the trace; 0 if it has no name there yet. */
+static uint64_t known_handle(PVFS_object_ref ref)
 {
-    size_t at = place_of(ref);
+    size_t at = slot_of(ref);
     uint64_t traced = 0;
-    if (ref.handle && locked()) {
+    if (ref.handle && try_lock()) {
         if (objects[at].handle == ref.handle && objects[at].fs_id == ref.fs_id)
             traced = objects[at].traced;
         unlock();
@@ -166,58 +175,59 @@ static uint64_t known(PVFS_object_ref ref)
     return traced;
 }
 
-/* The same, and now it has a name; `name` is how it was found or made. */
-static uint64_t traced(PVFS_object_ref ref, const char *name)
+/* Returns the handle of an object in the trace, and names the object if necessary. `name` is the
+ * name by which it was found or created, or NULL. */
+static uint64_t ensure_handle(PVFS_object_ref ref, const char *name)
 {
-    size_t at = place_of(ref);
-    uint64_t traced = known(ref);
+    size_t at = slot_of(ref);
+    uint64_t traced = known_handle(ref);
     if (traced || !ref.handle)
         return traced;
     char path[320];
     snprintf(path, sizeof path, "pvfs2:%d:%llu%s%.255s", ref.fs_id, (unsigned long long)ref.handle, name ? ":" : "",
              name ? name : "");
     traced = miot_name(path);
-    if (traced && locked()) {
+    if (traced && try_lock()) {
         objects[at].handle = ref.handle, objects[at].fs_id = ref.fs_id, objects[at].traced = traced;
         unlock();
     }
     return traced;
 }
 
-/* A name in a directory, or from the root of a file system. */
-static void path_of(char *path, size_t room, PVFS_object_ref directory, const char *name)
+/* Formats the path of a name in a directory, or from the root of a file system. */
+static void format_path(char *path, size_t size, PVFS_object_ref directory, const char *name)
 {
     if (directory.handle)
-        snprintf(path, room, "pvfs2:%d:%llu/%s", directory.fs_id, (unsigned long long)directory.handle, name);
+        snprintf(path, size, "pvfs2:%d:%llu/%s", directory.fs_id, (unsigned long long)directory.handle, name);
     else
-        snprintf(path, room, "pvfs2:%d:%s", directory.fs_id, name);
+        snprintf(path, size, "pvfs2:%d:%s", directory.fs_id, name);
 }
 
-/* Fills in what is known before the request is served. */
-static void describe(struct posted *to, const struct about *about)
+/* Sets the values that are known before the call. */
+static void set_arguments(struct posted_request *to, const struct request_args *args)
 {
-    to->done = (struct miot_done){ 0, about->offset, about->length, 0, 0 };
-    to->uid = about->credential && about->credential->userid != own_uid ? about->credential->userid : MIOT_NOBODY;
-    to->made = about->made, to->count = about->count;
+    to->done = (struct miot_done){ 0, args->offset, args->length, 0, 0 };
+    to->uid = args->credential && args->credential->userid != own_uid ? args->credential->userid : MIOT_NOBODY;
+    to->created = args->created, to->count = args->count;
     to->path[0] = to->second[0] = to->name[0] = 0;
-    if (about->name) {
-        path_of(to->path, sizeof to->path, about->ref, about->name);
-        snprintf(to->name, sizeof to->name, "%s", about->name);
+    if (args->name) {
+        format_path(to->path, sizeof to->path, args->ref, args->name);
+        snprintf(to->name, sizeof to->name, "%s", args->name);
     } else {
-        to->done.handle = about->handle ? about->handle : traced(about->ref, NULL);
+        to->done.handle = args->handle ? args->handle : ensure_handle(args->ref, NULL);
     }
-    if (about->second && about->text_second)
-        snprintf(to->second, sizeof to->second, "%s", about->second);
-    else if (about->second)
-        path_of(to->second, sizeof to->second, about->second_ref, about->second);
-    if (about->target) {
+    if (args->second && args->text_second)
+        snprintf(to->second, sizeof to->second, "%s", args->second);
+    else if (args->second)
+        format_path(to->second, sizeof to->second, args->second_ref, args->second);
+    if (args->target) {
         memcpy(to->second, to->path, sizeof to->second);
-        snprintf(to->path, sizeof to->path, "%s", about->target);
+        snprintf(to->path, sizeof to->path, "%s", args->target);
     }
 }
 
-/* Fills in what its end has told. */
-static struct miot_ext ended(struct posted *of, PVFS_error error)
+/* Sets the result, and returns the extension of the event. */
+static struct miot_ext set_result(struct posted_request *of, PVFS_error error)
 {
     uint8_t op = of->request.op;
     of->done.result = result_of(error);
@@ -228,68 +238,69 @@ static struct miot_ext ended(struct posted *of, PVFS_error error)
     ext.path = of->path[0] ? of->path : NULL;
     ext.second = of->second[0] ? of->second : NULL;
     ext.caller_uid = of->uid;
-    if (error >= 0 && of->made)
-        ext.handle2 = traced(*of->made, of->name[0] ? of->name : NULL);
+    if (error >= 0 && of->created)
+        ext.handle2 = ensure_handle(*of->created, of->name[0] ? of->name : NULL);
     return ext;
 }
 
-/* The place of a request in the table, or a free one (id 0). */
-static struct posted *place(PVFS_sys_op_id wanted, PVFS_sys_op_id id)
+/* Returns the entry with the id `wanted` (0: a free one) among those in which `id` may be
+ * stored; NULL if there is none. */
+static struct posted_request *find_entry(PVFS_sys_op_id wanted, PVFS_sys_op_id id)
 {
     size_t start = (size_t)((uint64_t)id * 0x9e3779b97f4a7c15ull >> 54);
-    for (size_t look = 0; look < LOOKS; look++)
-        if (posted[(start + look) % POSTED].id == wanted)
-            return &posted[(start + look) % POSTED];
+    for (size_t probe = 0; probe < MAX_PROBES; probe++)
+        if (posted[(start + probe) % POSTED].id == wanted)
+            return &posted[(start + probe) % POSTED];
     return NULL;
 }
 
-/* A non-blocking call begins to be made. */
-static void post(void)
+/* Counts a non-blocking call that is about to be made. */
+static void begin_post(void)
 {
-    if (locked()) {
+    if (try_lock()) {
         posting++;
         unlock();
     }
 }
 
-/* It has returned. */
-static void post_returned(struct posted *request, PVFS_error returned, const PVFS_sys_op_id *op_id)
+/* Handles the return of a non-blocking call: stores the request, or records it if it is complete
+ * or refused. If the table is full, records it at once with -EINPROGRESS as its result. */
+static void post_returned(struct posted_request *request, PVFS_error returned, const PVFS_sys_op_id *op_id)
 {
-    int error = returned, over = returned != 0 || !op_id || *op_id == -1;
-    struct posted *free = NULL;
-    int held = locked();
-    if (held && !over) {
-        for (int i = 0; i < EARLY && !over; i++)
+    int error = returned, complete = returned != 0 || !op_id || *op_id == -1;
+    struct posted_request *entry = NULL;
+    int has_lock = try_lock();
+    if (has_lock && !complete) {
+        for (int i = 0; i < EARLY && !complete; i++)
             if (early[i].id == *op_id)
-                early[i].id = 0, error = early[i].error, over = 1;
-        free = over ? NULL : place(0, *op_id);
-        if (free && request->request.number) {
-            memcpy(free, request, sizeof *free);
-            free->id = *op_id;
+                early[i].id = 0, error = early[i].error, complete = 1;
+        entry = complete ? NULL : find_entry(0, *op_id);
+        if (entry && request->request.number) {
+            memcpy(entry, request, sizeof *entry);
+            entry->id = *op_id;
         }
     }
-    if (held) {
+    if (has_lock) {
         if (posting > 0 && --posting == 0)
             memset(early, 0, sizeof early);
         unlock();
     }
-    if (!request->request.number || free)
+    if (!request->request.number || entry)
         return;
-    /* Over, or nowhere to be kept: then the trace has it, with EINPROGRESS in the place of its result. */
-    struct miot_ext ext = ended(request, over ? error : 0);
-    if (!over)
+    struct miot_ext ext = set_result(request, complete ? error : 0);
+    if (!complete)
         request->done.result = -EINPROGRESS;
     miot_complete(&request->request, &request->done, &ext);
 }
 
-/* Requests have completed. */
-static void completed(PVFS_sys_op_id id, int error)
+/* Records a request that has completed. */
+static void record_completion(PVFS_sys_op_id id, int error)
 {
-    struct posted request;
-    struct posted *found = NULL;
-    if (id == 0 || id == -1 || !locked())
+    struct posted_request request;
+    struct posted_request *found = NULL;
+    if (id == 0 || id == -1 || !try_lock())
         return;
-    found = place(id, id);
+    found = find_entry(id, id);
     if (found) {
         memcpy(&request, found, sizeof request);
         found->id = 0;
@@ -301,27 +312,28 @@ static void completed(PVFS_sys_op_id id, int error)
         }
     unlock();
     if (found) {
-        struct miot_ext ext = ended(&request, error);
+        struct miot_ext ext = set_result(&request, error);
         miot_complete(&request.request, &request.done, &ext);
     }
 }
 
-/* Begins a blocking call, so that one that hangs is seen with its object, offset and length. */
-static struct miot_request begin(struct about *about)
+/* Begins a blocking call with its object, offset and length, so that a call that hangs is shown
+ * with them. */
+static struct miot_request begin(struct request_args *args)
 {
-    about->handle = about->name ? 0 : known(about->ref);
+    args->handle = args->name ? 0 : known_handle(args->ref);
     struct miot_request request =
-        miot_begin_enclosing_on(MIOT_LAYER_CLIENT, about->op, about->handle, about->offset, about->length);
-    if (request.number && !about->name && !about->handle && about->ref.handle) {
-        /* It has no name in the trace yet: that is recorded first. */
+        miot_begin_enclosing_on(MIOT_LAYER_CLIENT, args->op, args->handle, args->offset, args->length);
+    if (request.number && !args->name && !args->handle && args->ref.handle) {
+        /* The object has no name in the trace yet: the name is recorded first. */
         miot_cancel(&request);
-        about->handle = traced(about->ref, NULL);
-        request = miot_begin_enclosing_on(MIOT_LAYER_CLIENT, about->op, about->handle, about->offset, about->length);
+        args->handle = ensure_handle(args->ref, NULL);
+        request = miot_begin_enclosing_on(MIOT_LAYER_CLIENT, args->op, args->handle, args->offset, args->length);
     }
     return request;
 }
 
-/* A blocking call: `call` uses `real`. */
+/* Body of a blocking call. `call` uses `real`. */
 #define BLOCKING(name, call, ...)                                                          \
     {                                                                                      \
         REAL(name);                                                                        \
@@ -329,23 +341,23 @@ static struct miot_request begin(struct about *about)
             return -PVFS_ENOSYS;                                                           \
         if (inside)                                                                        \
             return call;                                                                   \
-        struct about about = { .offset = MIOT_NONE, .length = MIOT_NONE, __VA_ARGS__ };    \
-        struct posted request;                                                             \
-        request.request = begin(&about);                                                   \
+        struct request_args args = { .offset = MIOT_NONE, .length = MIOT_NONE, __VA_ARGS__ };\
+        struct posted_request request;                                                     \
+        request.request = begin(&args);                                                    \
         inside = 1;                                                                        \
         PVFS_error error = call;                                                           \
         inside = 0;                                                                        \
         if (request.request.number) {                                                      \
             int number = errno;                                                            \
-            describe(&request, &about);                                                    \
-            struct miot_ext ext = ended(&request, error);                                  \
+            set_arguments(&request, &args);                                                \
+            struct miot_ext ext = set_result(&request, error);                             \
             miot_end_ext(&request.request, &request.done, &ext);                           \
             errno = number;                                                                \
         }                                                                                  \
         return error;                                                                      \
     }
 
-/* A non-blocking one. */
+/* Body of a non-blocking call. */
 #define POSTING(name, call, ...)                                                           \
     {                                                                                      \
         REAL(name);                                                                        \
@@ -353,12 +365,12 @@ static struct miot_request begin(struct about *about)
             return -PVFS_ENOSYS;                                                           \
         if (inside)                                                                        \
             return call;                                                                   \
-        struct about about = { .offset = MIOT_NONE, .length = MIOT_NONE, __VA_ARGS__ };    \
-        struct posted request;                                                             \
-        request.request = miot_submit(MIOT_LAYER_CLIENT, about.op);                        \
+        struct request_args args = { .offset = MIOT_NONE, .length = MIOT_NONE, __VA_ARGS__ };\
+        struct posted_request request;                                                     \
+        request.request = miot_submit(MIOT_LAYER_CLIENT, args.op);                         \
         if (request.request.number)                                                        \
-            describe(&request, &about);                                                    \
-        post();                                                                            \
+            set_arguments(&request, &args);                                                \
+        begin_post();                                                                      \
         inside = 1;                                                                        \
         PVFS_error error = call;                                                           \
         inside = 0;                                                                        \
@@ -368,7 +380,8 @@ static struct miot_request begin(struct about *about)
         return error;                                                                      \
     }
 
-/* Bytes that a request of the library asks for. Looked up, since programs without the library run with this one too. */
+/* Returns the bytes that a request description of the library selects. The function is looked up
+ * at run time, because programs without the library may load this one too. */
 static uint64_t bytes_of(PVFS_Request request)
 {
     static __typeof__(&PVFS_Request_size) size_of;
@@ -383,32 +396,33 @@ static uint8_t io_op(enum PVFS_io_type type)
     return type == PVFS_IO_READ ? MIOT_CLIENT_READ : MIOT_CLIENT_WRITE;
 }
 
-#define ABOUT_IO                                                                                                       \
+#define ARGS_IO                                                                                                        \
     .op = io_op(type), .ref = ref, .offset = (uint64_t)file_req_offset, .length = bytes_of(mem_req),                   \
     .credential = credential, .count = resp
 EXPORT PVFS_error PVFS_sys_io(PVFS_REF, PVFS_Request file_req, int64_t file_req_offset, void *buffer,
                               PVFS_Request mem_req, PVFS_CREDENTIAL, PVFS_sysresp_io *resp, enum PVFS_io_type type,
                               PVFS_HINTS)
-BLOCKING(PVFS_sys_io, real(ref, file_req, file_req_offset, buffer, mem_req, credential, resp, type, hints), ABOUT_IO)
+BLOCKING(PVFS_sys_io, real(ref, file_req, file_req_offset, buffer, mem_req, credential, resp, type, hints), ARGS_IO)
 EXPORT PVFS_error PVFS_isys_io(PVFS_REF, PVFS_Request file_req, int64_t file_req_offset, void *buffer,
                                PVFS_Request mem_req, PVFS_CREDENTIAL, PVFS_sysresp_io *resp, enum PVFS_io_type type,
                                PVFS_POSTED)
 POSTING(PVFS_isys_io,
-        real(ref, file_req, file_req_offset, buffer, mem_req, credential, resp, type, op_id, hints, user_ptr), ABOUT_IO)
+        real(ref, file_req, file_req_offset, buffer, mem_req, credential, resp, type, op_id, hints, user_ptr), ARGS_IO)
 
-#define ABOUT_LOOKUP .op = MIOT_CLIENT_LOOKUP, .name = name, .credential = credential, .made = &resp->ref
+#define ARGS_LOOKUP .op = MIOT_CLIENT_LOOKUP, .name = name, .credential = credential, .created = &resp->ref
 EXPORT PVFS_error PVFS_sys_lookup(PVFS_fs_id fs_id, char *name, PVFS_CREDENTIAL, PVFS_sysresp_lookup *resp,
                                   int32_t follow_link, PVFS_HINTS)
-BLOCKING(PVFS_sys_lookup, real(fs_id, name, credential, resp, follow_link, hints), .ref = { 0, fs_id, 0 }, ABOUT_LOOKUP)
+BLOCKING(PVFS_sys_lookup, real(fs_id, name, credential, resp, follow_link, hints), .ref = { 0, fs_id, 0 }, ARGS_LOOKUP)
 EXPORT PVFS_error PVFS_sys_ref_lookup(PVFS_fs_id fs_id, char *name, PVFS_REF, PVFS_CREDENTIAL,
                                       PVFS_sysresp_lookup *resp, int32_t follow_link, PVFS_HINTS)
-BLOCKING(PVFS_sys_ref_lookup, real(fs_id, name, ref, credential, resp, follow_link, hints), .ref = ref, ABOUT_LOOKUP)
+BLOCKING(PVFS_sys_ref_lookup, real(fs_id, name, ref, credential, resp, follow_link, hints), .ref = ref, ARGS_LOOKUP)
 EXPORT PVFS_error PVFS_isys_ref_lookup(PVFS_fs_id fs_id, char *name, PVFS_REF, PVFS_CREDENTIAL,
                                        PVFS_sysresp_lookup *resp, int32_t follow_link, PVFS_POSTED)
 POSTING(PVFS_isys_ref_lookup, real(fs_id, name, ref, credential, resp, follow_link, op_id, hints, user_ptr), .ref = ref,
-        ABOUT_LOOKUP)
+        ARGS_LOOKUP)
 
-/* Both forms of a call whose parameters are the same up to the hints, less those that the non-blocking one adds. */
+/* Declares both forms of a call whose parameters are equal up to the hints; the non-blocking
+ * form adds others. */
 #define BOTH(name, PARAMETERS, ARGUMENTS, ...)                                                                         \
     EXPORT PVFS_error PVFS_sys_##name(PARAMETERS, PVFS_HINTS)                                                          \
     BLOCKING(PVFS_sys_##name, real(ARGUMENTS, hints), .credential = credential, __VA_ARGS__)                           \
@@ -421,10 +435,10 @@ BOTH(getattr, LIST(PVFS_REF, uint32_t mask, PVFS_CREDENTIAL, PVFS_sysresp_getatt
 BOTH(setattr, LIST(PVFS_REF, PVFS_sys_attr attr, PVFS_CREDENTIAL), LIST(ref, attr, credential),
      .op = MIOT_CLIENT_SETATTR, .ref = ref)
 BOTH(mkdir, LIST(char *name, PVFS_REF, PVFS_sys_attr attr, PVFS_CREDENTIAL, PVFS_sysresp_mkdir *resp),
-     LIST(name, ref, attr, credential, resp), .op = MIOT_CLIENT_MKDIR, .ref = ref, .name = name, .made = &resp->ref)
+     LIST(name, ref, attr, credential, resp), .op = MIOT_CLIENT_MKDIR, .ref = ref, .name = name, .created = &resp->ref)
 BOTH(symlink, LIST(char *name, PVFS_REF, char *target, PVFS_sys_attr attr, PVFS_CREDENTIAL, PVFS_sysresp_symlink *resp),
      LIST(name, ref, target, attr, credential, resp), .op = MIOT_CLIENT_SYMLINK, .ref = ref, .name = name,
-     .target = target, .made = &resp->ref)
+     .target = target, .created = &resp->ref)
 BOTH(remove, LIST(char *name, PVFS_REF, PVFS_CREDENTIAL), LIST(name, ref, credential), .op = MIOT_CLIENT_UNLINK,
      .ref = ref, .name = name)
 BOTH(rename, LIST(char *name, PVFS_REF, char *new_name, PVFS_object_ref new_ref, PVFS_CREDENTIAL),
@@ -465,15 +479,15 @@ EXPORT PVFS_error PVFS_sys_geteattr(PVFS_REF, PVFS_CREDENTIAL, PVFS_ds_keyval *k
 BLOCKING(PVFS_sys_geteattr, real(ref, credential, key, value, hints), .op = MIOT_CLIENT_GETXATTR, .ref = ref,
          .credential = credential, KEY, .length = value ? (uint64_t)value->buffer_sz : MIOT_NONE)
 
-#define ABOUT_CREATE .op = MIOT_CLIENT_CREATE, .ref = ref, .name = name, .credential = credential, .made = &resp->ref
+#define ARGS_CREATE .op = MIOT_CLIENT_CREATE, .ref = ref, .name = name, .credential = credential, .created = &resp->ref
 EXPORT PVFS_error PVFS_sys_create(char *name, PVFS_REF, PVFS_sys_attr attr, PVFS_CREDENTIAL, PVFS_sys_dist *dist,
                                   PVFS_sysresp_create *resp, PVFS_sys_layout *layout, PVFS_HINTS)
-BLOCKING(PVFS_sys_create, real(name, ref, attr, credential, dist, resp, layout, hints), ABOUT_CREATE)
+BLOCKING(PVFS_sys_create, real(name, ref, attr, credential, dist, resp, layout, hints), ARGS_CREATE)
 EXPORT PVFS_error PVFS_isys_create(char *name, PVFS_REF, PVFS_sys_attr attr, PVFS_CREDENTIAL, PVFS_sys_dist *dist,
                                    PVFS_sys_layout *layout, PVFS_sysresp_create *resp, PVFS_POSTED)
-POSTING(PVFS_isys_create, real(name, ref, attr, credential, dist, layout, resp, op_id, hints, user_ptr), ABOUT_CREATE)
+POSTING(PVFS_isys_create, real(name, ref, attr, credential, dist, layout, resp, op_id, hints, user_ptr), ARGS_CREATE)
 
-/* What tells that posted requests have completed. */
+/* Calls that report the completion of posted requests. */
 #define TESTING(name)                                                                                                \
     EXPORT int name(PVFS_sys_op_id *ids, int *count, void **user_ptrs, int *errors, int timeout_ms)                   \
     {                                                                                                                 \
@@ -483,7 +497,7 @@ POSTING(PVFS_isys_create, real(name, ref, attr, credential, dist, layout, resp, 
         int returned = real(ids, count, user_ptrs, errors, timeout_ms);                                               \
         int number = errno;                                                                                           \
         for (int i = 0; returned >= 0 && !inside && ids && count && errors && i < *count; i++)                        \
-            completed(ids[i], errors[i]);                                                                             \
+            record_completion(ids[i], errors[i]);                                                                             \
         errno = number;                                                                                               \
         return returned;                                                                                              \
     }
@@ -498,7 +512,7 @@ EXPORT int PVFS_sys_wait(PVFS_sys_op_id op_id, const char *what, int *error)
     int returned = real(op_id, what, error);
     int number = errno;
     if (!inside)
-        completed(op_id, returned ? returned : error ? *error : 0);
+        record_completion(op_id, returned ? returned : error ? *error : 0);
     errno = number;
     return returned;
 }
@@ -507,13 +521,13 @@ EXPORT int __gossip_debug_va(uint64_t mask, char prefix, const char *format, va_
 {
     REAL(__gossip_debug_va);
     int recorded = 0;
-    if (debug_goes & RECORD) {
+    if (debug_destination & RECORD) {
         va_list copy;
         va_copy(copy, list);
         recorded = miot_vdebug(mask, prefix == '?' ? 'D' : prefix, format, copy);
         va_end(copy);
     }
-    return real && (debug_goes & PASS || !recorded) ? real(mask, prefix, format, list) : 0;
+    return real && (debug_destination & PASS || !recorded) ? real(mask, prefix, format, list) : 0;
 }
 
 EXPORT int __gossip_debug(uint64_t mask, char prefix, const char *format, ...)

@@ -1,5 +1,6 @@
-/* What the hook has to know of OrangeFS's client interface (libpvfs2, 2.9 and 2.10, 64 bits): sizes and signatures. Written
- * for MIOT; tests/programs/pvfs/library.c, the stand-in of the tests, has the same. */
+/* Sizes and signatures of OrangeFS's client interface (libpvfs2, 2.9 and 2.10, 64 bits), as far as
+ * the hook needs them. Written for MIOT. tests/programs/pvfs/library.c, the replacement of the
+ * library in the tests, has the same. */
 #ifndef MIOT_PVFS2_H
 #define MIOT_PVFS2_H
 
@@ -14,9 +15,9 @@ typedef uint64_t PVFS_ds_position;
 typedef struct PINT_Request *PVFS_Request;
 typedef struct PVFS_hint_s *PVFS_hint;
 
-/* Bit of every error; its low 7 bits then stand for an errno. */
+/* Bit of every error. The low 7 bits of an error represent an errno. */
 #define PVFS_ERROR_BIT (1 << 30)
-/* The error is none of errno's. */
+/* Bit of an error that has no errno. */
 #define PVFS_NON_ERRNO_ERROR_BIT (1 << 29)
 #define PVFS_ENOSYS (PVFS_ERROR_BIT | 25)
 #define PVFS_ECANCEL (PVFS_ERROR_BIT | PVFS_NON_ERRNO_ERROR_BIT | 1)
@@ -29,7 +30,7 @@ typedef struct {
     int32_t pad;
 } PVFS_object_ref;
 
-/* Passed by value: only its size counts. */
+/* Passed by value: only its size matters. */
 typedef struct {
     uint64_t words[17];
 } PVFS_sys_attr;
@@ -45,7 +46,7 @@ typedef struct {
     int32_t buffer_sz, read_sz;
 } PVFS_ds_keyval;
 
-/* Responses, as far as they are looked at. */
+/* Responses, as far as the hook reads them. */
 typedef struct {
     PVFS_object_ref ref;
     char *error_path;
@@ -82,9 +83,9 @@ typedef struct PVFS_sys_layout_s PVFS_sys_layout;
 
 _Static_assert(sizeof(PVFS_object_ref) == 16 && sizeof(PVFS_sys_attr) == 136 && sizeof(PVFS_sysresp_lookup) == 32 &&
                    sizeof(PVFS_credential) == 64 && sizeof(PVFS_sysresp_readdirplus) == 48,
-               "not as OrangeFS 2.10 has them on 64 bits");
+               "sizes differ from those of OrangeFS 2.10 on 64 bits");
 
-/* Parameters that most calls have. The names of the others are MIOT's own. */
+/* Parameters of most calls. The names of the others are MIOT's own. */
 #define PVFS_REF PVFS_object_ref ref
 #define PVFS_CREDENTIAL const PVFS_credential *credential
 #define PVFS_HINTS PVFS_hint hints

@@ -1,77 +1,84 @@
-//! Whether this process image began under a filter.
+//! Finds out whether this process image started under a filter.
 //!
-//! `/proc/self/status` says so, and is read with calls that the loader has made just before (`openat`, `read`, `close`):
-//! whatever filter there is allows them. `prctl(PR_GET_SECCOMP)` would be cheaper and may be fatal.
+//! The kernel reports it in `/proc/self/status`, which is read with calls that the loader has made
+//! just before (`openat`, `read`, `close`): any filter in force allows them.
+//! `prctl(PR_GET_SECCOMP)` would cost less but may be fatal.
 //!
-//! What an inherited filter allows cannot be asked. The one of a container is taken to answer with an error and not to
-//! kill: it is the same that process 1 of the container is under, and was installed by somebody with privileges
-//! (`NoNewPrivs` is 0), while what confines single programs (systemd's units, bubblewrap, other sandboxes) is not
-//! inherited from process 1, or needs `NoNewPrivs`.
+//! The calls that an inherited filter allows cannot be queried. A container's filter is assumed to
+//! return an error instead of killing the process. A filter is taken for a container's if process 1
+//! of the container has the same one and it was installed with privileges (`NoNewPrivs` is 0).
+//! Filters of single programs (systemd units, bubblewrap, other sandboxes) are either not inherited
+//! from process 1 or need `NoNewPrivs`.
 
 use crate::identity;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
 
-/// What the kernel says of a process.
+/// Confinement of a process as reported by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Confined {
-    /// `Seccomp`: 0 where there is no filter.
+struct SeccompStatus {
+    /// Field `Seccomp`: 0 if there is no filter.
     mode: u64,
-    /// `Seccomp_filters`, since Linux 5.9.
+    /// Field `Seccomp_filters`, since Linux 5.9.
     filters: Option<u64>,
-    /// `NoNewPrivs`.
-    gives_up_privileges: bool,
+    /// Field `NoNewPrivs`.
+    no_new_privileges: bool,
 }
 
-/// True if there is a filter that nobody vouches for.
-pub(super) fn forbids() -> bool {
-    if identity::records_under_filters() {
+/// True if there is a filter that may kill the process for a call of the tracer: neither the
+/// environment nor process 1 shows that it is harmless.
+pub(super) fn is_restrictive() -> bool {
+    if identity::trusts_inherited_filters() {
         return false;
     }
-    match confined(c"/proc/self/status") {
+    match read_status(c"/proc/self/status") {
         Some(own) if own.mode == 0 => false,
-        Some(own) => !is_container(own, confined(c"/proc/1/status")),
+        Some(own) => !is_container(own, read_status(c"/proc/1/status")),
         None => true,
     }
 }
 
-fn is_container(own: Confined, first: Option<Confined>) -> bool {
-    own.filters.is_some() && !own.gives_up_privileges && first == Some(own)
+fn is_container(own: SeccompStatus, first: Option<SeccompStatus>) -> bool {
+    own.filters.is_some() && !own.no_new_privileges && first == Some(own)
 }
 
-/// `None`: it cannot be read.
-fn confined(path: &CStr) -> Option<Confined> {
-    // Longer where a user is in thousands of groups: read piece by piece, keeping the end of a piece for the next.
-    const PIECE: usize = 1024;
+/// Reads a `status` file of `/proc`. `None` if it cannot be read.
+fn read_status(path: &CStr) -> Option<SeccompStatus> {
+    // The file is long if a user is in thousands of groups. It is read in chunks, and the end of
+    // each chunk is kept for the next.
+    const CHUNK: usize = 1024;
     const LINE: usize = 64;
     let file = rustix::fs::openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut found = Confined { mode: 0, filters: None, gives_up_privileges: false };
-    let mut room = [0u8; LINE + PIECE];
+    let mut found = SeccompStatus { mode: 0, filters: None, no_new_privileges: false };
+    let mut buffer = [0u8; LINE + CHUNK];
     let mut kept = 0;
     let whole = loop {
-        match rustix::io::read(&file, &mut room[kept..]) {
+        match rustix::io::read(&file, &mut buffer[kept..]) {
             Ok(0) => break true,
             Ok(more) => {
-                let text = &room[..kept + more];
-                found.take(text);
+                let text = &buffer[..kept + more];
+                found.parse(text);
                 let keep = text.len().min(LINE);
                 let from = text.len() - keep;
-                room.copy_within(from..from + keep, 0);
+                buffer.copy_within(from..from + keep, 0);
                 kept = keep;
             }
             Err(Errno::INTR) => {}
             Err(_) => break false,
         }
     };
-    // SAFETY: owned here and used no more. Not by dropping it, which may call libc's `close`.
+    // SAFETY: `close` requires
+    // - an open descriptor that this function owns: opened above;
+    // - no use of it afterwards: `into_raw_fd` has consumed it.
+    // It is not closed by dropping it, which may call libc's `close`.
     unsafe { rustix::io::close(rustix::fd::IntoRawFd::into_raw_fd(file)) };
     whole.then_some(found)
 }
 
-impl Confined {
-    /// Takes what whole lines of this text say.
-    fn take(&mut self, text: &[u8]) {
+impl SeccompStatus {
+    /// Parses the fields whose lines are complete in this text.
+    fn parse(&mut self, text: &[u8]) {
         if let Some(mode) = field(text, b"\nSeccomp:\t") {
             self.mode = mode;
         }
@@ -79,12 +86,12 @@ impl Confined {
             self.filters = Some(filters);
         }
         if let Some(no_new) = field(text, b"\nNoNewPrivs:\t") {
-            self.gives_up_privileges = no_new != 0;
+            self.no_new_privileges = no_new != 0;
         }
     }
 }
 
-/// The number of a field whose line is all there.
+/// Returns the number in a field whose line is complete.
 fn field(text: &[u8], name: &[u8]) -> Option<u64> {
     let at = text.windows(name.len()).position(|part| part == name)? + name.len();
     let rest = text.get(at..)?;
@@ -99,29 +106,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_says_how_this_process_is_confined() {
-        let own = confined(c"/proc/self/status").unwrap();
-        let said = std::fs::read_to_string("/proc/self/status").unwrap();
-        assert!(said.contains(&format!("\nSeccomp:\t{}\n", own.mode)), "{own:?}");
-        assert_eq!(own.gives_up_privileges, said.contains("\nNoNewPrivs:\t1"));
-        assert_eq!(confined(c"/proc/self/none"), None);
+    fn status_matches_the_file_of_the_kernel() {
+        let own = read_status(c"/proc/self/status").unwrap();
+        let expected = std::fs::read_to_string("/proc/self/status").unwrap();
+        assert!(expected.contains(&format!("\nSeccomp:\t{}\n", own.mode)), "{own:?}");
+        assert_eq!(own.no_new_privileges, expected.contains("\nNoNewPrivs:\t1"));
+        assert_eq!(read_status(c"/proc/self/none"), None);
     }
 
     #[test]
-    fn fields_are_numbers_of_whole_lines() {
+    fn only_complete_lines_are_parsed() {
         assert_eq!(field(b"x\nSeccomp:\t2\ny", b"\nSeccomp:\t"), Some(2));
         assert_eq!(field(b"x\nSeccomp:\t2", b"\nSeccomp:\t"), None);
         assert_eq!(field(b"x\nSeccomp:\tz\n", b"\nSeccomp:\t"), None);
     }
 
     #[test]
-    fn only_a_filter_that_process_1_is_under_as_well_is_a_containers() {
-        let own = Confined { mode: 2, filters: Some(1), gives_up_privileges: false };
+    fn only_a_filter_shared_with_process_1_is_a_containers() {
+        let own = SeccompStatus { mode: 2, filters: Some(1), no_new_privileges: false };
         assert!(is_container(own, Some(own)));
-        let free = Confined { mode: 0, filters: Some(0), ..own };
-        let stricter = Confined { filters: Some(2), ..own };
-        let unprivileged = Confined { gives_up_privileges: true, ..own };
-        let old = Confined { filters: None, ..own };
+        let free = SeccompStatus { mode: 0, filters: Some(0), ..own };
+        let stricter = SeccompStatus { filters: Some(2), ..own };
+        let unprivileged = SeccompStatus { no_new_privileges: true, ..own };
+        let old = SeccompStatus { filters: None, ..own };
         for (own, first) in [
             (own, None),
             (own, Some(free)),

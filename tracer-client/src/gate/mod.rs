@@ -1,15 +1,18 @@
-//! Which system calls of its own the tracer, and a hook, may make.
+//! System calls that the tracer and the hooks may make on their own.
 //!
-//! A program that confines itself with seccomp may be killed for a system call that it does not make itself. So each of
-//! ours passes here. The state is one word: the calls that a filter denies, whether it was asked for a filter that the
-//! process image began with, and how many filters are being installed right now.
+//! The kernel may kill a program that confines itself with seccomp for a system call that the
+//! program itself does not make. Therefore each system call of the tracer needs a permit from this
+//! module. The state is one word: the denied calls, whether the search for an inherited filter is
+//! still outstanding, and the number of filters being installed right now.
 //!
-//! - A filter that the image **inherited** is asked for once, when there is a log-client (`inherited`).
-//! - A filter that the program **installs** is seen by the hook that wraps `prctl` and `syscall` ([`installing`]): before,
-//!   what recording needs is set up ([`crate::prepare_for_filter`]); after, the filter's own program says which of our calls
-//!   it allows (`filter`).
+//! - A filter that the process image **inherited** is searched for once, if there is a log-client
+//!   (`inherited`).
+//! - A filter that the program **installs** is seen by the hook that wraps `prctl` and `syscall`
+//!   ([`install_filter`]). Before the call, recording is set up ([`crate::prepare_for_filter`]).
+//!   After it, the filter program is evaluated to find out which of our calls it allows (`filter`).
 //!
-//! Nothing is ever allowed again. The state is inherited by forked children, as filters are.
+//! A denied call is never allowed again. Forked children inherit the state, as they inherit
+//! filters.
 
 mod filter;
 mod inherited;
@@ -26,7 +29,8 @@ use std::sync::atomic::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calls(u64);
 
-/// A system call as a filter sees it: its number, and the arguments that are always the same.
+/// A system call as a filter sees it: its number, and the arguments that have a constant value, as
+/// pairs of index and value.
 struct Call {
     number: libc::c_long,
     known: &'static [(usize, u32)],
@@ -98,7 +102,7 @@ calls! {
     PEEK = SYS_process_vm_readv;
     /// `getrlimit`.
     LIMIT = SYS_prlimit64;
-    /// `brk`: of `malloc` within libc.
+    /// `brk`: called by libc's `malloc`.
     BREAK = SYS_brk;
 }
 
@@ -112,14 +116,14 @@ impl BitOr for Calls {
 impl Calls {
     const ALL: Calls = Calls((1 << CALLS.len()) - 1);
 
-    /// Both sets.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn and(self, other: Calls) -> Calls {
         Calls(self.0 | other.0)
     }
 }
 
-/// What it takes to create a segment and to claim lanes.
+/// System calls that creating a segment and claiming lanes need.
 pub(crate) const SET_UP: Calls = Calls::OPEN
     .and(Calls::CLOSE)
     .and(Calls::READ)
@@ -143,88 +147,97 @@ pub(crate) const SET_UP: Calls = Calls::OPEN
     .and(Calls::YIELD)
     .and(Calls::NAP);
 
-/// In [`STATE`]: nobody has asked for an inherited filter.
-const UNASKED: u64 = 1 << 47;
-/// In [`STATE`]: one filter that is being installed.
+/// Bit of [`STATE`]: an inherited filter has not been searched for yet.
+const UNDETECTED: u64 = 1 << 47;
+/// Unit of the counter in [`STATE`] of filters being installed.
 const INSTALLING: u64 = 1 << 48;
 
 const _: () = assert!(CALLS.len() < 47);
 
-/// Calls that are denied, [`UNASKED`], and how often [`INSTALLING`].
+/// Denied calls, [`UNDETECTED`], and the number of filters being installed in units of
+/// [`INSTALLING`].
 #[unsafe(link_section = ".data.miot")]
-static STATE: AtomicU64 = AtomicU64::new(UNASKED);
+static STATE: AtomicU64 = AtomicU64::new(UNDETECTED);
 
-/// Threads that are in calls of ours.
+/// Number of live permits: threads that may be inside a system call of the tracer.
 #[unsafe(link_section = ".data.miot")]
-static INSIDE: AtomicU32 = AtomicU32::new(0);
+static ACTIVE_CALLS: AtomicU32 = AtomicU32::new(0);
 
-/// Leave for system calls, until it is dropped.
+/// Permit for system calls, valid until it is dropped.
 #[derive(Debug)]
-pub struct Pass(());
+pub struct Permit(());
 
-impl Drop for Pass {
+impl Drop for Permit {
     fn drop(&mut self) {
-        INSIDE.fetch_sub(1, SeqCst);
+        ACTIVE_CALLS.fetch_sub(1, SeqCst);
     }
 }
 
-/// Leave for these calls. `None`: at least one of them is denied, or nobody knows yet.
+/// Returns a permit for these calls. `None`: at least one of them is denied, or an inherited filter
+/// has not been searched for yet.
 #[must_use]
-pub fn pass(calls: Calls) -> Option<Pass> {
-    if !may(calls) {
+pub fn permit(calls: Calls) -> Option<Permit> {
+    if !allows(calls) {
         return None;
     }
-    INSIDE.fetch_add(1, SeqCst);
-    let pass = Pass(());
-    // Whoever installs a filter for all threads says so first, and then waits for those that are inside.
-    (STATE.load(SeqCst) & (calls.0 | !(INSTALLING - 1)) == 0).then_some(pass)
+    ACTIVE_CALLS.fetch_add(1, SeqCst);
+    let permit = Permit(());
+    // A thread that installs a filter for all threads sets this first and then waits for live
+    // permits.
+    (STATE.load(SeqCst) & (calls.0 | !(INSTALLING - 1)) == 0).then_some(permit)
 }
 
-/// True if [`pass`] would let these calls pass now.
+/// Returns true if [`permit`] would grant these calls now.
 #[must_use]
-pub fn may(calls: Calls) -> bool {
-    STATE.load(Relaxed) & (calls.0 | UNASKED | !(INSTALLING - 1)) == 0
+pub fn allows(calls: Calls) -> bool {
+    STATE.load(Relaxed) & (calls.0 | UNDETECTED | !(INSTALLING - 1)) == 0
 }
 
-/// True until [`ask`] was called in this process image, or one that it was forked from.
+/// True until [`detect_inherited_filter`] was called in this process image or in one that it was
+/// forked from.
 #[inline(always)]
-pub(crate) fn is_unasked() -> bool {
-    STATE.load(Relaxed) & UNASKED != 0
+pub(crate) fn is_undetected() -> bool {
+    STATE.load(Relaxed) & UNDETECTED != 0
 }
 
-/// True if [`ask`] may ask: it makes the calls that the loader has made when this image started.
-pub(crate) fn may_ask() -> bool {
+/// True if [`detect_inherited_filter`] may make its system calls: the loader has made the same ones
+/// when this image started.
+pub(crate) fn can_detect() -> bool {
     STATE.load(Relaxed) & ((Calls::OPEN | Calls::READ | Calls::CLOSE).0 | !(INSTALLING - 1)) == 0
 }
 
-/// Finds out whether this image began under a filter. Of such a filter nobody says what it allows: all is denied then.
+/// Finds out whether this image started under a filter. The calls that such a filter allows are
+/// unknown, so all are denied then.
 #[cold]
-pub fn ask() {
-    if is_unasked() {
-        if !may_ask() || inherited::forbids() {
+pub fn detect_inherited_filter() {
+    if is_undetected() {
+        if !can_detect() || inherited::is_restrictive() {
             STATE.fetch_or(Calls::ALL.0, SeqCst);
         }
-        STATE.fetch_and(!UNASKED, SeqCst);
+        STATE.fetch_and(!UNDETECTED, SeqCst);
     }
 }
 
-/// What is about to be installed.
+/// A filter that the program is about to install.
 #[derive(Clone, Copy, Debug)]
 pub enum Filter {
     /// Strict mode: `read`, `write`, `exit` and `sigreturn` only, and no time stamp counter.
     Strict,
-    /// A program, as `struct sock_fprog` has it, for the calling thread and what it makes.
+    /// A program (`struct sock_fprog`) for the calling thread and the threads and processes that it
+    /// creates.
     Program(*const c_void),
-    /// The same for all threads.
+    /// A program for all threads of the process.
     ForAllThreads(*const c_void),
 }
 
-/// Runs the call that installs a filter. `succeeded` says whether it did. The caller has called
+/// Calls `real`, which installs a filter, and denies the system calls that the filter does not
+/// allow. `succeeded` returns whether the call succeeded. The caller has called
 /// [`crate::prepare_for_filter`].
 ///
 /// # Safety
-/// The filter is the one that `real` installs: the kernel has read its program if it succeeds.
-pub unsafe fn installing<R>(
+/// - The filter is the one that `real` installs: the kernel has read its program if `real`
+///   succeeds.
+pub unsafe fn install_filter<R>(
     filter: Filter,
     real: impl FnOnce() -> R,
     succeeded: impl FnOnce(&R) -> bool,
@@ -234,19 +247,21 @@ pub unsafe fn installing<R>(
         Filter::Program(program) | Filter::ForAllThreads(program) => program,
     };
     if program.is_null() && !matches!(filter, Filter::Strict) {
-        // Asks only what the kernel can do.
+        // The program only tests what the kernel supports.
         return real();
     }
     STATE.fetch_add(INSTALLING, SeqCst);
     if matches!(filter, Filter::ForAllThreads(_)) {
-        until_nobody_is_inside();
+        wait_for_active_calls();
     }
     let returned = real();
     if succeeded(&returned) {
         let denied = match filter {
             Filter::Strict => Calls::ALL.0,
-            // SAFETY: the kernel has just read all of it.
-            Filter::Program(_) | Filter::ForAllThreads(_) => unsafe { filter::denies(program, CALLS) },
+            // SAFETY: `denied_calls` requires
+            // - a readable `struct sock_fprog` with its instructions: the kernel has just read all
+            //   of it.
+            Filter::Program(_) | Filter::ForAllThreads(_) => unsafe { filter::denied_calls(program, CALLS) },
         };
         STATE.fetch_or(denied, SeqCst);
     }
@@ -254,20 +269,22 @@ pub unsafe fn installing<R>(
     returned
 }
 
-/// Denies all calls of ours from now on, to a program that is about to install a filter that nobody will see.
-pub(crate) fn close() {
+/// Denies all system calls of the tracer from now on, for a program that is about to install a
+/// filter that no hook sees.
+pub(crate) fn deny_all() {
     STATE.fetch_or(Calls::ALL.0, SeqCst);
-    STATE.fetch_and(!UNASKED, SeqCst);
-    until_nobody_is_inside();
+    STATE.fetch_and(!UNDETECTED, SeqCst);
+    wait_for_active_calls();
 }
 
-/// Waits for the calls of other threads, none of which lasts. In vain where one was left inside: by a signal handler
-/// that jumped away, or in a process that forked.
-fn until_nobody_is_inside() {
-    const LOOKS: u32 = 1000;
+/// Waits for the system calls of other threads, each of which is short. Gives up after
+/// `MAX_CHECKS` checks: a permit is never returned if a signal handler jumped out of the call, or
+/// in a process that forked during it.
+fn wait_for_active_calls() {
+    const MAX_CHECKS: u32 = 1000;
     const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
-    for _ in 0..LOOKS {
-        if INSIDE.load(SeqCst) == 0 {
+    for _ in 0..MAX_CHECKS {
+        if ACTIVE_CALLS.load(SeqCst) == 0 {
             return;
         }
         if STATE.load(Relaxed) & Calls::NAP.0 == 0 {
@@ -278,14 +295,15 @@ fn until_nobody_is_inside() {
     }
 }
 
-/// Makes all system calls of a process that records, as harmlessly as they can be made: for a program that would rather
-/// see a process of its own killed than the one it is about to start. A hook makes no others.
+/// Makes all system calls of a recording process, with arguments that have no effect. A program
+/// that is about to start another one under a filter runs this in a process that the filter may
+/// kill. A hook makes no other calls.
 #[cold]
-pub(crate) fn try_all() {
+pub(crate) fn probe_all() {
     let none = std::ptr::null_mut::<c_void>();
     for call in CALLS {
         let mut arguments = [0usize; 6];
-        // Descriptors that are not open, addresses that are not there.
+        // A descriptor that is not open.
         let bad = usize::MAX;
         match call.number {
             libc::SYS_openat | libc::SYS_faccessat | libc::SYS_unlinkat | libc::SYS_readlinkat => {
@@ -300,7 +318,11 @@ pub(crate) fn try_all() {
             _ => {}
         }
         let [a, b, c, d, e, f] = arguments;
-        // SAFETY: each fails, or asks for something that changes nothing: no pointer among the arguments is one.
+        // SAFETY: the system calls require
+        // - valid pointers for the memory that they access: no argument is one, so each call fails
+        //   or only reads state of the kernel;
+        // - no effect on descriptors or mappings of the program: descriptors are invalid, ranges
+        //   are empty.
         unsafe { libc::syscall(call.number, a, b, c, d, e, f) };
     }
 }
@@ -310,8 +332,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_calls_that_are_tried_do_no_harm_and_all_come_back() {
-        try_all();
+    fn probing_all_calls_does_no_harm() {
+        probe_all();
         assert_eq!(CALLS.len() as u32, Calls::ALL.0.count_ones());
     }
 }

@@ -1,10 +1,11 @@
-//! Models for loom: the producer of this crate against a consumer with just the orders that are needed.
+//! Models for loom: the producer of this crate and a consumer with exactly the orders that are
+//! necessary.
 //!
-//! Run by `tests/loom.sh`, together with the mutants of `order`, each of which must fail here.
+//! `tests/loom.sh` runs them, and then each mutant of `order`, which must make them fail.
 
 use super::state::InFlight;
 use super::sync::{AtomicU64, Word};
-use super::{Doing, Identity, Lane, Producer, Slot, order};
+use super::{Lane, LaneOwner, Producer, RequestArgs, Slot, order};
 use loom::sync::Arc;
 use loom::thread;
 use miot_proto::segment::LaneState;
@@ -52,8 +53,8 @@ fn with_words(capacity: u64, word: fn() -> Word) -> Arc<Shared> {
     Arc::new(Shared { lane, slots })
 }
 
-fn who(tid: u64) -> Identity {
-    Identity { tid, comm: [0; 2], ticks: 0 }
+fn owner(tid: u64) -> LaneOwner {
+    LaneOwner { tid, comm: [0; 2], ticks: 0 }
 }
 
 fn push(shared: &Shared, producer: &mut Producer, value: u64) -> bool {
@@ -65,7 +66,7 @@ fn push(shared: &Shared, producer: &mut Producer, value: u64) -> bool {
         producer.drop_record(&shared.lane);
         return false;
     }
-    producer.slot(&shared.slots, 0).put(0, value);
+    producer.slot(&shared.slots, 0).set(0, value);
     producer.commit(&shared.lane, 1);
     true
 }
@@ -81,7 +82,7 @@ impl Consumer {
         Consumer { head: 0, taken: Vec::new() }
     }
 
-    /// Copies what is committed, frees it, and returns the tail word it saw.
+    /// Copies the committed slots, frees them, and returns the tail word that it read.
     fn drain(&mut self, shared: &Shared) -> u64 {
         let word = shared.lane.tail.load(order::see_tail());
         while self.head < word >> 1 {
@@ -98,7 +99,7 @@ impl Consumer {
 fn loom_commit_and_drain() {
     loom::model(|| {
         let shared = shared(2);
-        let mut producer = shared.lane.claim(&who(1));
+        let mut producer = shared.lane.claim(&owner(1));
         let other = shared.clone();
         let writer = thread::spawn(move || {
             (1..=3).filter(|value| push(&other, &mut producer, *value)).collect::<Vec<_>>()
@@ -115,8 +116,9 @@ fn loom_commit_and_drain() {
 
 #[test]
 fn loom_claim_retire_reuse() {
-    // loom goes back only to the last access before a store, which is the producer's own load of the state:
-    // both sides give way where the other's step matters, or it would run one after the other and nothing else.
+    // loom backtracks only to the last access before a store, which is the producer's own load of
+    // the state. Both sides yield before the steps whose order matters; otherwise loom would run
+    // one side after the other only.
     loom::model(|| {
         // One slot, which both incarnations write.
         let shared = shared(1);
@@ -125,19 +127,19 @@ fn loom_claim_retire_reuse() {
             for tid in 1..=2 {
                 if tid == 2 {
                     thread::yield_now();
-                    if !other.lane.reusable() {
+                    if !other.lane.is_reusable() {
                         return 1;
                     }
                 }
-                let mut producer = other.lane.claim(&who(tid));
+                let mut producer = other.lane.claim(&owner(tid));
                 thread::yield_now();
-                assert!(push(&other, &mut producer, 10 * tid), "a lane that is claimed again is empty");
+                assert!(push(&other, &mut producer, 10 * tid), "a lane that is claimed again must be empty");
                 other.lane.retire(&producer);
             }
             2
         });
-        // What the consumer attributes to whom, and the end of the first incarnation. After that it leaves the
-        // identity alone until it sees the next one.
+        // The consumer attributes records to an incarnation and ends the first one. After that it
+        // does not read the identity until it sees the next incarnation.
         let (mut consumer, mut ended) = (Consumer::new(), 0);
         for _ in 0..2 {
             thread::yield_now();
@@ -146,11 +148,11 @@ fn loom_claim_retire_reuse() {
             if incarnation == ended {
                 continue;
             }
-            assert_eq!(shared.lane.tid.get(), incarnation, "the identity is there when the state is");
+            assert_eq!(shared.lane.tid.get(), incarnation, "the state is visible before the identity");
             assert_eq!(shared.lane.start.get(), incarnation - 1);
             consumer.drain(&shared);
             if state as u32 == LaneState::Retired as u32 && incarnation == 1 {
-                assert_eq!(consumer.taken.first(), Some(&10), "the last tail of a retired lane is final");
+                assert_eq!(consumer.taken.first(), Some(&10), "the last tail of a retired lane is not final");
                 ended = 1;
                 shared.lane.drained.store(1, order::drained());
             }
@@ -161,14 +163,14 @@ fn loom_claim_retire_reuse() {
     });
 }
 
-/// A consumer that sees a lane unmarked may promise that nothing completes before the time it took
-/// before it looked. The fences stand for the slack: both sides' stores are visible before clocks are read.
+/// A consumer that sees a lane unmarked may set its watermark to the time that it read before. The
+/// fences stand for the slack: the stores of both sides are visible before clocks are read.
 #[test]
 fn loom_mark_keeps_the_watermark() {
     loom::model(|| {
         let shared = shared(4);
         let clock = Arc::new(AtomicU64::new(1));
-        let mut producer = shared.lane.claim(&who(1));
+        let mut producer = shared.lane.claim(&owner(1));
         let (other, ticking) = (shared.clone(), clock.clone());
         let writer = thread::spawn(move || {
             if !order::mutant("no-mark") {
@@ -176,7 +178,7 @@ fn loom_mark_keeps_the_watermark() {
             }
             loom::sync::atomic::fence(SeqCst);
             let completed = ticking.load(SeqCst);
-            producer.slot(&other.slots, 0).put(0, completed);
+            producer.slot(&other.slots, 0).set(0, completed);
             producer.commit(&other.lane, 1);
         });
         let mut consumer = Consumer::new();
@@ -196,15 +198,16 @@ fn loom_mark_keeps_the_watermark() {
     });
 }
 
-/// A consumer that is overtaken throws away what was overwritten during its copy, and nothing else: what it keeps
-/// is whole, in order, and ends with the newest record. Both give way as in [`loom_claim_retire_reuse`].
+/// A consumer that is overtaken discards exactly the slots that were overwritten during its copy.
+/// The rest is whole, in order, and ends with the newest record. Both sides yield as in
+/// [`loom_claim_retire_reuse`].
 #[test]
 fn loom_overwrite_oldest() {
     loom::model(|| {
         let shared = with_words(2, Word::overwritten);
         let other = shared.clone();
         let writer = thread::spawn(move || {
-            let mut producer = other.lane.claim(&who(1));
+            let mut producer = other.lane.claim(&owner(1));
             for value in 1..=4 {
                 thread::yield_now();
                 producer.mark(&other.lane);
@@ -212,8 +215,8 @@ fn loom_overwrite_oldest() {
                     producer.overwrite(&other.lane, &other.slots, 1);
                 }
                 let slot = producer.slot(&other.slots, 0);
-                slot.put(1, value);
-                slot.put(2, value);
+                slot.set(1, value);
+                slot.set(2, value);
                 producer.commit(&other.lane, 1);
             }
         });
@@ -243,8 +246,8 @@ fn loom_overwrite_oldest() {
     });
 }
 
-/// Who sees a request in flight sees what it is about to do, or what a later one is. Both give way as in
-/// [`loom_claim_retire_reuse`].
+/// A reader of a request in flight sees its arguments, or those of a later one. Both sides yield as
+/// in [`loom_claim_retire_reuse`].
 #[test]
 fn loom_request_in_flight() {
     loom::model(|| {
@@ -253,8 +256,8 @@ fn loom_request_in_flight() {
         let writer = thread::spawn(move || {
             for request in 1..=2 {
                 thread::yield_now();
-                let doing = Doing { handle: request, offset: request, length: request };
-                other.lane.in_flight.show(request, request, Some(&doing));
+                let args = RequestArgs { handle: request, offset: request, length: request };
+                other.lane.in_flight.show(request, request, Some(&args));
             }
         });
         let shown = &shared.lane.in_flight;
@@ -262,19 +265,20 @@ fn loom_request_in_flight() {
             thread::yield_now();
             let request = shown.request.load(order::see_shown());
             for word in [&shown.begin, &shown.handle, &shown.offset, &shown.length] {
-                assert!(word.load(Relaxed) >= request, "what an earlier request left");
+                assert!(word.load(Relaxed) >= request, "argument of an earlier request");
             }
         }
         writer.join().unwrap();
     });
 }
 
-/// Who sees a request counted as lost does not see it in flight. Both give way as above.
+/// A reader that sees a request counted as lost does not see it in flight. Both sides yield as
+/// above.
 #[test]
 fn loom_lost_or_in_flight() {
     loom::model(|| {
         let shared = shared(1);
-        let mut producer = shared.lane.claim(&who(1));
+        let mut producer = shared.lane.claim(&owner(1));
         let other = shared.clone();
         let writer = thread::spawn(move || {
             for request in 1..=2 {

@@ -1,7 +1,7 @@
 //! The memory orders of a lane by name, and for each a mutant that is too weak.
 //!
-//! `tests/loom.sh` runs the model with `MIOT_MUTANT` set to a name and requires that it fails: so the model would
-//! notice if that order were weakened by mistake. Only the model has mutants.
+//! `tests/loom.sh` runs the model once for each name in `MIOT_MUTANT` and requires that it fails.
+//! So the model detects an order that is weakened by mistake. Only the model has mutants.
 
 use std::sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ macro_rules! orders {
     };
 }
 
-/// True if the model is to run with this mutant.
+/// True if the model runs with this mutant.
 #[cfg(loom)]
 pub(crate) fn mutant(name: &str) -> bool {
     static CHOSEN: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
@@ -31,12 +31,12 @@ pub(crate) fn mutant(name: &str) -> bool {
 orders! {
     /// Store of `tail` that publishes a record.
     commit = Release;
-    /// Store of `tail` that sets the mark. It stands in place of the commit before it for a consumer that
-    /// reads it, so it publishes the same slots.
+    /// Store of `tail` that sets the mark. A consumer that reads the mark does not read the
+    /// previous commit, so the mark publishes the same slots.
     mark = Release;
-    /// Load of `head` before slots are written again.
+    /// Load of `head` before slots are reused.
     room = Acquire;
-    /// Fence between the store of `oldest` and the words written over what it gave up.
+    /// Fence between the store of `oldest` and the stores that overwrite the discarded slots.
     overwrite = Release;
     /// Store of `state` that publishes the identity.
     claim = Release;
@@ -46,11 +46,12 @@ orders! {
     reuse = Acquire;
     /// Store of the first word of a request in flight, which publishes the others.
     show = Release;
-    /// Store of `attempts` or `filtered` after the request that it counts is not shown in flight any more.
+    /// Store of `attempts` or `filtered` after the counted request was removed from the in-flight
+    /// entries.
     count = Release;
 }
 
-// What the consumer needs; the log-client gets it from fences and system calls.
+// Orders of the consumer. The log-client gets them from fences and system calls.
 #[cfg(loom)]
 orders! {
     /// First read of `tail`.
@@ -69,7 +70,7 @@ orders! {
     recheck = Acquire;
 }
 
-/// A fence of this order; none for a mutant's.
+/// Executes a fence of this order; none for the order of a mutant.
 #[inline(always)]
 pub(crate) fn fence(order: Ordering) {
     if order != Ordering::Relaxed {

@@ -1,32 +1,32 @@
-//! The writing side.
+//! The producer of a lane.
 
 use super::order;
 use super::state::{Lane, Slot};
 use miot_proto::event::MAX_SLOTS;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What the thread that has claimed a lane keeps to itself.
+/// Private state of the thread that has claimed a lane.
 pub(crate) struct Producer {
     /// Slots committed so far, over all incarnations of the lane.
     pub(super) tail: u64,
-    /// Slots up to which may be written: what the consumer has freed when last looked at, or what was given
-    /// up, plus the capacity. Never ahead of the truth.
+    /// Position up to which slots may be written: the position that the consumer had freed at the
+    /// last look, or that was overwritten, plus the capacity. Never larger than the actual one.
     pub(super) limit: u64,
-    /// The tail at which it is time to look after the lane; see [`Producer::needs_care`].
-    pub(super) look_at: u64,
+    /// Tail at which the lane needs maintenance; see [`Producer::needs_maintenance`].
+    pub(super) maintain_at: u64,
     /// Slots of the lane; a power of two.
     pub(super) capacity: u64,
-    /// Records this incarnation was asked to take.
+    /// Records that this incarnation has accepted or dropped.
     pub(super) attempts: u64,
     pub(super) lost_full: u64,
 }
 
 impl Producer {
     pub(crate) const fn none() -> Producer {
-        Producer { tail: 0, limit: 0, look_at: 0, capacity: 0, attempts: 0, lost_full: 0 }
+        Producer { tail: 0, limit: 0, maintain_at: 0, capacity: 0, attempts: 0, lost_full: 0 }
     }
 
-    /// Of an empty lane.
+    /// Producer of an empty lane.
     pub(super) fn new(tail: u64, capacity: u64) -> Producer {
         let mut producer = Producer { tail, capacity, ..Producer::none() };
         producer.free_up_to(tail);
@@ -45,16 +45,16 @@ impl Producer {
         self.tail
     }
 
-    /// True if, as far as this thread has seen, more than half of the lane is in use, and it was not looked
-    /// after since.
+    /// True if more than half of the lane is in use, by the last known position of the consumer,
+    /// and maintenance is not deferred.
     #[inline(always)]
-    pub(crate) fn needs_care(&self) -> bool {
-        self.tail >= self.look_at
+    pub(crate) fn needs_maintenance(&self) -> bool {
+        self.tail >= self.maintain_at
     }
 
-    /// Nothing could be done about a lane that fills: looks again when it has filled by another eighth.
-    pub(crate) fn look_later(&mut self) {
-        self.look_at = self.tail.wrapping_add((self.capacity / 8).max(1));
+    /// Defers maintenance, which freed nothing, until another eighth of the lane has filled.
+    pub(crate) fn defer_maintenance(&mut self) {
+        self.maintain_at = self.tail.wrapping_add((self.capacity / 8).max(1));
     }
 
     /// True if `n` more slots fit.
@@ -63,19 +63,19 @@ impl Producer {
         self.tail.wrapping_add(n) <= self.limit
     }
 
-    /// The slots below `head` may be written again.
+    /// Makes the slots below `head` writable.
     fn free_up_to(&mut self, head: u64) {
         self.limit = head.wrapping_add(self.capacity);
-        self.look_at = head.wrapping_add(self.capacity / 2);
+        self.maintain_at = head.wrapping_add(self.capacity / 2);
     }
 
-    /// The first slot that may not be written, over all incarnations.
+    /// Position of the oldest slot that must not be written, over all incarnations.
     fn head(&self) -> u64 {
         self.limit.wrapping_sub(self.capacity)
     }
 
-    /// Looks at the consumer's position. One that makes no sense is ignored: the lane then fills, which harms
-    /// nobody but the consumer that lied. True if it has moved.
+    /// Reads the consumer's position. Returns true if it has advanced. An invalid position is
+    /// ignored: the lane then fills, which harms only the consumer that wrote it.
     pub(crate) fn refresh(&mut self, lane: &Lane) -> bool {
         let head = lane.head.load(order::room());
         let freed = head.wrapping_sub(self.head());
@@ -86,8 +86,9 @@ impl Producer {
         sound
     }
 
-    /// Gives the oldest records up, an eighth of the lane and whole records at a time, until `n` slots fit.
-    /// What the consumer had not read of them is lost; it sees how many by the attempt numbers.
+    /// Discards the oldest records, in whole records and at least an eighth of the lane at a time,
+    /// until `n` slots fit. Discarded records that the consumer had not read are lost; the consumer
+    /// counts them by the attempt numbers.
     pub(crate) fn overwrite(&mut self, lane: &Lane, slots: &[Slot], n: u64) {
         let wanted = n.max(self.capacity / 8).min(self.capacity);
         let mut head = self.head();
@@ -98,13 +99,14 @@ impl Producer {
         }
         self.free_up_to(head);
         lane.oldest.store(head, Relaxed);
-        // Whoever reads a word that is written from here on, and has a fence behind that, sees the new frontier.
+        // A consumer that reads a word written after this fence, and then executes a fence, sees
+        // the new `oldest`.
         order::fence(order::overwrite());
     }
 
-    /// Announces a record. From here to [`commit`](Self::commit) or [`withdraw`](Self::withdraw) the consumer
-    /// promises nothing about times after it last saw the lane unmarked; so this comes before the completion
-    /// time is read.
+    /// Announces a record. From here to [`commit`](Self::commit) or [`withdraw`](Self::withdraw)
+    /// the consumer keeps its watermark at the time at which it last saw the lane unmarked.
+    /// Therefore the mark is set before the completion time is read.
     #[inline(always)]
     pub(crate) fn mark(&self, lane: &Lane) {
         lane.tail.store(self.tail << 1 | 1, order::mark());
@@ -122,7 +124,7 @@ impl Producer {
         &slots[(self.tail.wrapping_add(n) & (self.capacity - 1)) as usize]
     }
 
-    /// Publishes the record's `n` slots with one store, which is also the end of the request in flight.
+    /// Publishes the record's `n` slots with one store, which also ends the request in flight.
     #[inline(always)]
     pub(crate) fn commit(&mut self, lane: &Lane, n: u64) {
         self.tail = self.tail.wrapping_add(n);
@@ -130,8 +132,8 @@ impl Producer {
         lane.tail.store(self.tail << 1, order::commit());
     }
 
-    /// Gives the record up because the lane is full. Its request must not be shown any more: a thread that is
-    /// killed here would leave it both lost and in flight.
+    /// Counts a record that is dropped because the lane is full. Its request must not be shown any
+    /// more: if the thread were killed here, the request would be both lost and in flight.
     pub(crate) fn drop_record(&mut self, lane: &Lane) {
         self.attempts += 1;
         self.lost_full += 1;
@@ -140,7 +142,7 @@ impl Producer {
         self.withdraw(lane);
     }
 
-    /// Takes the mark back without a record.
+    /// Removes the mark without a record.
     pub(crate) fn withdraw(&self, lane: &Lane) {
         lane.in_flight.clear();
         lane.tail.store(self.tail << 1, order::commit());

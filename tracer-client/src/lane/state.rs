@@ -1,4 +1,4 @@
-//! What lies in shared memory: slots and lane table entries.
+//! Data in shared memory: slots and lane table entries.
 
 use super::order;
 use super::producer::Producer;
@@ -13,37 +13,37 @@ pub(crate) struct Slot(pub(super) [Word; WORDS]);
 
 impl Slot {
     #[inline(always)]
-    pub(crate) fn put(&self, word: usize, value: u64) {
-        self.0[word].put(value);
+    pub(crate) fn set(&self, word: usize, value: u64) {
+        self.0[word].set(value);
     }
 
     #[inline(always)]
-    pub(crate) fn fill(&self, words: [u64; WORDS]) {
+    pub(crate) fn set_all(&self, words: [u64; WORDS]) {
         // By index: an iterator over references leaves a check for null.
         #[allow(clippy::needless_range_loop)]
         for word in 0..WORDS {
-            self.0[word].put(words[word]);
+            self.0[word].set(words[word]);
         }
     }
 
-    /// Slots of the record that starts here, as its producer wrote it.
+    /// Slots of the record that starts here, as written by its producer.
     pub(super) fn record_slots(&self) -> u64 {
         u64::from((self.0[0].get() >> 8) as u8)
     }
 }
 
-/// What a request is about to do, as far as that is known when it begins.
+/// Arguments of a request, as far as they are known when it begins.
 #[derive(Clone, Copy, Debug)]
-pub struct Doing {
+pub struct RequestArgs {
     /// Handle of the file, 0 if none.
     pub handle: u64,
-    /// Byte offset, or the operation's own ([`miot_proto::op::Args`]).
+    /// Byte offset, or as the operation defines it ([`miot_proto::op::ArgMeaning`]).
     pub offset: u64,
-    /// Bytes asked for, or the operation's own.
+    /// Bytes requested, or as the operation defines it.
     pub length: u64,
 }
 
-/// A request in flight, as [`miot_proto::segment::in_flight`] lays it out.
+/// A request in flight; layout: [`miot_proto::segment::in_flight`].
 #[cfg_attr(not(loom), repr(C))]
 pub(crate) struct InFlight {
     pub(super) request: AtomicU64,
@@ -53,7 +53,7 @@ pub(crate) struct InFlight {
     pub(super) length: AtomicU64,
 }
 
-/// One entry of the lane table, as [`miot_proto::segment`] lays it out.
+/// One entry of the lane table; layout: [`miot_proto::segment`].
 #[cfg_attr(not(loom), repr(C, align(256)))]
 pub(crate) struct Lane {
     pub(super) tail: AtomicU64,
@@ -95,88 +95,90 @@ const _: () = {
 };
 
 impl InFlight {
-    /// Shows a request. The first word is stored last: when it is there, so is the rest.
+    /// Shows a request. The first word is stored last: a reader that sees it sees the others too.
     #[inline(always)]
-    pub(crate) fn show(&self, word: u64, begin: u64, doing: Option<&Doing>) {
+    pub(crate) fn show(&self, word: u64, begin: u64, args: Option<&RequestArgs>) {
         self.begin.store(begin, Relaxed);
-        match doing {
-            Some(doing) => {
-                self.offset.store(doing.offset, Relaxed);
-                self.length.store(doing.length, Relaxed);
-                self.handle.store(doing.handle, Relaxed);
+        match args {
+            Some(args) => {
+                self.offset.store(args.offset, Relaxed);
+                self.length.store(args.length, Relaxed);
+                self.handle.store(args.handle, Relaxed);
             }
             None => self.handle.store(0, Relaxed),
         }
         self.request.store(word, order::show());
     }
 
-    /// Changes the stamp of the request shown.
+    /// Replaces the first word of the request shown.
     #[inline(always)]
     pub(crate) fn stamp(&self, word: u64) {
         self.request.store(word, Relaxed);
     }
 
-    /// Shows nothing.
+    /// Removes the request shown.
     #[inline(always)]
     pub(crate) fn clear(&self) {
         self.request.store(0, Relaxed);
     }
 
-    /// Shows what another lane's entry shows.
-    fn show_as(&self, other: &InFlight) {
-        let doing = Doing {
+    /// Shows the request of another lane's entry.
+    fn copy_from(&self, other: &InFlight) {
+        let args = RequestArgs {
             handle: other.handle.load(Relaxed),
             offset: other.offset.load(Relaxed),
             length: other.length.load(Relaxed),
         };
-        self.show(other.request.load(Relaxed), other.begin.load(Relaxed), Some(&doing));
+        self.show(other.request.load(Relaxed), other.begin.load(Relaxed), Some(&args));
     }
 }
 
-/// What a claim writes into the identity of a lane.
-pub(crate) struct Identity {
+/// Owner of an incarnation: written to the lane by a claim.
+pub(crate) struct LaneOwner {
     pub(crate) tid: u64,
     pub(crate) comm: [u64; 2],
     pub(crate) ticks: u64,
 }
 
 impl Lane {
-    /// Sets up a lane table entry that was never used.
-    pub(crate) fn place(&self, slots_at: u64, slots: u64) {
+    /// Sets the slots of a lane table entry that was never used: byte offset in the segment,
+    /// number.
+    pub(crate) fn set_slots(&self, slots_at: u64, slots: u64) {
         self.slots_at.store(slots_at, Relaxed);
         self.slots.store(slots, Relaxed);
     }
 
-    /// Thread that has claimed it.
+    /// Id of the thread that has claimed the lane.
     pub(crate) fn tid(&self) -> u32 {
         self.tid.get() as u32
     }
 
-    /// Where the slots are: offset in the segment, number.
+    /// Byte offset of the slots in the segment, and their number.
     pub(crate) fn geometry(&self) -> (u64, u64) {
         (self.slots_at.load(Relaxed), self.slots.load(Relaxed))
     }
 
-    /// True if nobody has claimed it yet.
+    /// True if no thread has claimed the lane yet.
     pub(crate) fn is_unclaimed(&self) -> bool {
         self.state.load(Relaxed) == LaneState::Free as u64
     }
 
     /// True if the lane was retired and the consumer has drained it to its end.
-    pub(crate) fn reusable(&self) -> bool {
+    pub(crate) fn is_reusable(&self) -> bool {
         let state = self.state.load(Relaxed);
         state as u32 == LaneState::Retired as u32 && self.drained.load(order::reuse()) == state >> 32
     }
 
-    /// Starts the next incarnation. Only for a lane that was just placed or is [`reusable`](Self::reusable).
-    pub(crate) fn claim(&self, who: &Identity) -> Producer {
+    /// Starts the next incarnation. Only for a lane that is new or
+    /// [`is_reusable`](Self::is_reusable).
+    pub(crate) fn claim(&self, owner: &LaneOwner) -> Producer {
         let incarnation = (self.state.load(Relaxed) >> 32) + 1;
         let tail = self.tail.load(Relaxed) >> 1;
-        self.start.put(tail);
-        self.tid.put(who.tid);
-        self.claimed_ticks.put(who.ticks);
-        for (word, value) in self.comm.iter().zip(who.comm) {
-            word.put(value);
+        self.start.set(tail);
+        self.tid.set(owner.tid);
+        self.claimed_ticks.set(owner.ticks);
+        for (word, value) in self.comm.iter().zip(owner.comm) {
+            word.set(value);
         }
         for counter in [&self.lost_full, &self.lost_nested, &self.attempts, &self.filtered] {
             counter.store(0, Relaxed);
@@ -189,30 +191,32 @@ impl Lane {
         Producer::new(tail, self.slots.load(Relaxed))
     }
 
-    /// Ends the incarnation because its thread goes on in another lane, to which the request in flight that
-    /// encloses others moves.
+    /// Ends the incarnation because its thread continues in another lane, to which the outermost
+    /// request in flight moves.
     pub(crate) fn move_to(&self, other: &Lane, producer: &Producer) {
         if self.enclosing.request.load(Relaxed) != 0 {
-            other.enclosing.show_as(&self.enclosing);
+            other.enclosing.copy_from(&self.enclosing);
         }
         self.in_flight.clear();
         self.enclosing.clear();
         self.retire(producer);
     }
 
-    /// Ends the incarnation: nothing more will be committed in it. What is in flight is cut off.
+    /// Ends the incarnation: no more records will be committed in it. Requests still shown as in
+    /// flight count as interrupted.
     pub(crate) fn retire(&self, producer: &Producer) {
         self.attempts.store(producer.attempts, Relaxed);
         let incarnation = self.state.load(Relaxed) >> 32;
         self.state.store(LaneState::Retired as u64 | incarnation << 32, order::retire());
     }
 
-    /// Counts a request that the filter leaves out. The thread is the only writer.
+    /// Counts a request that the filter excludes. The thread is the only writer of the counter.
     pub(crate) fn count_filtered(&self) {
         self.filtered.store(self.filtered.load(Relaxed) + 1, order::count());
     }
 
-    /// Counts a record that came from inside another one. The thread is the only writer.
+    /// Counts a record that was made during the recording of another one. The thread is the only
+    /// writer of the counter.
     pub(crate) fn count_nested(&self) {
         self.lost_nested.store(self.lost_nested.load(Relaxed) + 1, Relaxed);
     }

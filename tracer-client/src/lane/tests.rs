@@ -1,35 +1,37 @@
-//! Lanes against the oracle, one step at a time, with the smallest consumer that does what the log-client does.
+//! Tests lanes against the oracle, one step at a time, with the smallest consumer that does the
+//! log-client's work.
 
 use super::steps::{
-    Filter, LANE_SLOTS, Record, STEP_BYTES, Stage, Step, Subject, Told, Totals, play, slots_of,
+    Filter, LANE_SLOTS, Record, STEP_BYTES, SimulatedProcess, Step, StreamOutput, Subject, Totals, run_steps,
+    slots_of,
 };
-use super::{Identity, Lane, Producer, Slot};
+use super::{Lane, LaneOwner, Producer, Slot};
 use miot_proto::control::WhenFull;
-use miot_proto::event::{Event, Kind, SLOT_BYTES, attempt_of, ext_from_bytes, flag, kind_of};
+use miot_proto::event::{Event, RecordKind, SLOT_BYTES, attempt_of, ext_from_bytes, flag, kind_of};
 use miot_proto::segment::{HEADER_BYTES, LANE_BYTES, LaneState, SLOTS_OFFSET, header, in_flight, lane as at};
 use proptest::prelude::*;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// Threads in memory and a consumer.
+/// Threads in memory, and a consumer of their lanes.
 #[derive(Default)]
-struct Small {
-    stage: Stage,
-    lanes: Vec<Reading>,
+struct MinimalConsumer {
+    stage: SimulatedProcess,
+    lanes: Vec<LanePosition>,
     streams: u32,
-    told: Vec<Told>,
+    output: Vec<StreamOutput>,
 }
 
-/// How far the consumer is with a lane.
+/// Position of the consumer in a lane.
 #[derive(Default)]
-struct Reading {
+struct LanePosition {
     stream: Option<u32>,
     ended: u64,
     head: u64,
-    /// Attempt number that comes next if none was lost.
+    /// Next attempt number if no record was lost.
     next: u64,
 }
 
-impl Small {
+impl MinimalConsumer {
     fn word(&self, lane: usize, word: usize) -> u64 {
         self.stage.word(HEADER_BYTES + lane * LANE_BYTES + word).unwrap()
     }
@@ -38,13 +40,13 @@ impl Small {
         self.stage.store(HEADER_BYTES + lane * LANE_BYTES + word, value).unwrap();
     }
 
-    fn read(&mut self, most: usize, dead: bool) {
+    fn read(&mut self, max_records: usize, dead: bool) {
         let lanes = self.stage.word(header::LANES).unwrap() as usize;
-        self.lanes.resize_with(lanes, Reading::default);
-        (0..lanes).for_each(|lane| self.read_lane(lane, most, dead));
+        self.lanes.resize_with(lanes, LanePosition::default);
+        (0..lanes).for_each(|lane| self.read_lane(lane, max_records, dead));
     }
 
-    fn read_lane(&mut self, lane: usize, most: usize, dead: bool) {
+    fn read_lane(&mut self, lane: usize, max_records: usize, dead: bool) {
         let state = self.word(lane, at::STATE);
         let incarnation = state >> 32;
         if self.lanes[lane].ended == incarnation {
@@ -53,7 +55,7 @@ impl Small {
         let streams = &mut self.streams;
         let stream = *self.lanes[lane].stream.get_or_insert_with(|| {
             *streams += 1;
-            self.told.push(Told::Stream {
+            self.output.push(StreamOutput::Stream {
                 stream: *streams,
                 lane: lane as u32,
                 incarnation: incarnation as u32,
@@ -62,21 +64,21 @@ impl Small {
         });
         let tail = self.word(lane, at::TAIL) >> 1;
         let mut head = self.lanes[lane].head.max(self.word(lane, at::OLDEST));
-        for _ in 0..most {
+        for _ in 0..max_records {
             if head == tail {
                 break;
             }
             let record = self.record(lane, head);
             head += record.slots;
             self.lanes[lane].next = record.attempt + 1;
-            self.told.push(Told::Record { stream, record });
+            self.output.push(StreamOutput::Record { stream, record });
         }
         self.lanes[lane].head = head;
         self.store(lane, at::HEAD, head);
         let over = dead || state as u32 == LaneState::Retired as u32;
         if over && head == tail {
             self.end(lane, stream, tail);
-            self.lanes[lane] = Reading { ended: incarnation, head, ..Reading::default() };
+            self.lanes[lane] = LanePosition { ended: incarnation, head, ..LanePosition::default() };
             self.store(lane, at::DRAINED, incarnation);
         }
     }
@@ -93,8 +95,8 @@ impl Small {
         let more: Vec<u8> =
             (1..slots).flat_map(|slot| bytes(position + slot)).flat_map(u64::to_le_bytes).collect();
         let paths = if slots == 1 { Default::default() } else { ext_from_bytes(&more).unwrap() };
-        let kind = Kind::from_number(kind_of(&first)).unwrap();
-        let tag = if kind == Kind::File { event.handle } else { event.offset };
+        let kind = RecordKind::from_number(kind_of(&first)).unwrap();
+        let tag = if kind == RecordKind::File { event.handle } else { event.offset };
         assert_eq!(slots_of((paths.path1, paths.path2), tag), Some(slots), "torn");
         Record {
             attempt: u64::from(attempt_of(&first)),
@@ -107,22 +109,22 @@ impl Small {
         }
     }
 
-    /// Tells what was cut off, and the totals.
+    /// Reports the interrupted requests and the totals.
     fn end(&mut self, lane: usize, stream: u32, tail: u64) {
         let shown = |place: usize| {
             let (_, request) = in_flight::read(self.word(lane, place), tail)?;
             Some((request, self.word(lane, place + in_flight::OFFSET)))
         };
         let (inner, outer) = (shown(at::IN_FLIGHT), shown(at::ENCLOSING));
-        // A lane counts its attempts when it drops and when it retires.
+        // A lane stores its attempts when it drops a record and when it retires.
         let mut attempts = self.word(lane, at::ATTEMPTS).max(self.lanes[lane].next);
         let enclosing = outer.map_or(0, |(request, _)| request);
         for (shown, enclosing) in [(inner, enclosing), (outer, 0)] {
             let Some((request, tag)) = shown else { continue };
-            let kind = Kind::Request;
+            let kind = RecordKind::Request;
             let record =
                 Record { attempt: attempts, tag, request, enclosing, kind, slots: 1, interrupted: true };
-            self.told.push(Told::Record { stream, record });
+            self.output.push(StreamOutput::Record { stream, record });
             attempts += 1;
         }
         let totals = Totals {
@@ -130,11 +132,11 @@ impl Small {
             lost_full: self.word(lane, at::LOST_FULL),
             filtered: self.word(lane, at::FILTERED),
         };
-        self.told.push(Told::End { stream, totals });
+        self.output.push(StreamOutput::End { stream, totals });
     }
 }
 
-impl Subject for Small {
+impl Subject for MinimalConsumer {
     fn begin(&mut self, thread: usize, encloses: bool, tag: u64) {
         self.stage.begin(thread, encloses, tag);
     }
@@ -165,23 +167,23 @@ impl Subject for Small {
         self.stage.set(when_full, filter);
     }
 
-    fn drain(&mut self, most: usize) {
+    fn drain(&mut self, max_records: usize) {
         let lanes = self.stage.word(header::LANES).unwrap() as usize;
-        assert!((0..lanes).all(|lane| self.word(lane, at::TAIL) & 1 == 0), "no mark is left behind");
-        self.read(most, false);
+        assert!((0..lanes).all(|lane| self.word(lane, at::TAIL) & 1 == 0), "a mark remained");
+        self.read(max_records, false);
     }
 
     fn kill(&mut self) {
         self.read(usize::MAX, true);
     }
 
-    fn told(&mut self) -> Vec<Told> {
-        std::mem::take(&mut self.told)
+    fn take_output(&mut self) -> Vec<StreamOutput> {
+        std::mem::take(&mut self.output)
     }
 }
 
 #[test]
-fn every_step_does_what_the_oracle_says() {
+fn random_steps_match_the_oracle() {
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move || {
         seed ^= seed << 13;
@@ -191,10 +193,10 @@ fn every_step_does_what_the_oracle_says() {
     };
     for _ in 0..50 {
         let steps = (0..500).map(|_| {
-            let [_, _, what, thread, number, ..] = random();
-            Step::decode([what, thread, number])
+            let [_, _, action, thread, number, ..] = random();
+            Step::decode([action, thread, number])
         });
-        play(steps.collect::<Vec<_>>(), &mut Small::default());
+        run_steps(steps.collect::<Vec<_>>(), &mut MinimalConsumer::default());
     }
 }
 
@@ -202,16 +204,16 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_steps_surprise_the_oracle(steps in prop::collection::vec(any::<[u8; STEP_BYTES]>().prop_map(Step::decode), 0..300)) {
-        play(steps, &mut Small::default());
+    fn arbitrary_steps_match_the_oracle(steps in prop::collection::vec(any::<[u8; STEP_BYTES]>().prop_map(Step::decode), 0..300)) {
+        run_steps(steps, &mut MinimalConsumer::default());
     }
 }
 
-/// One lane, and its producer.
-fn alone(capacity: u64) -> (Lane, Vec<Slot>, Producer) {
+/// One lane with its slots and its producer.
+fn single_lane(capacity: u64) -> (Lane, Vec<Slot>, Producer) {
     let lane = Lane::new();
-    lane.place(0, capacity);
-    let producer = lane.claim(&Identity { tid: 1, comm: [0; 2], ticks: 0 });
+    lane.set_slots(0, capacity);
+    let producer = lane.claim(&LaneOwner { tid: 1, comm: [0; 2], ticks: 0 });
     (lane, (0..capacity).map(|_| Slot::new()).collect(), producer)
 }
 
@@ -224,30 +226,30 @@ fn push(lane: &Lane, slots: &[Slot], producer: &mut Producer, value: u64) -> boo
         producer.drop_record(lane);
         return false;
     }
-    producer.slot(slots, 0).put(0, value);
+    producer.slot(slots, 0).set(0, value);
     producer.commit(lane, 1);
     true
 }
 
 #[test]
-fn a_senseless_head_only_fills_the_lane() {
-    let (lane, slots, mut producer) = alone(4);
+fn invalid_head_only_fills_the_lane() {
+    let (lane, slots, mut producer) = single_lane(4);
     lane.head.store(u64::MAX / 2, Relaxed);
     let taken = (0..10).filter(|i| push(&lane, &slots, &mut producer, *i)).count();
     assert_eq!((taken, lane.lost_full.load(Relaxed)), (4, 6));
 }
 
 #[test]
-fn a_lane_is_claimed_again_only_when_drained() {
-    let (lane, slots, mut producer) = alone(4);
+fn lane_is_reusable_only_when_drained() {
+    let (lane, slots, mut producer) = single_lane(4);
     push(&lane, &slots, &mut producer, 7);
-    assert!(!lane.reusable());
+    assert!(!lane.is_reusable());
     lane.retire(&producer);
-    assert!(!lane.reusable());
+    assert!(!lane.is_reusable());
     lane.head.store(1, Relaxed);
     lane.drained.store(1, Release);
-    assert!(lane.reusable());
-    let second = lane.claim(&Identity { tid: 2, comm: [0; 2], ticks: 0 });
+    assert!(lane.is_reusable());
+    let second = lane.claim(&LaneOwner { tid: 2, comm: [0; 2], ticks: 0 });
     assert_eq!((second.tail, second.attempts, lane.start.get()), (1, 0, 1));
-    assert!(!lane.reusable());
+    assert!(!lane.is_reusable());
 }

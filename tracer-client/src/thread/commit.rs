@@ -1,50 +1,67 @@
-//! The end of a request: a record in the lane, or a count of why there is none.
+//! The end of a request: writes the record to the lane, or counts why it is not written.
 
-use super::{Begun, Done, Thread, care};
+use super::{Completion, StartedRequest, Thread, slow_path};
 use crate::clock::{self, counter, ticks};
 use crate::gate::{self, Calls};
 use crate::lane::{Lane, Producer, Slot};
 use crate::{lap, node, process, tls};
 use miot_proto::control::WhenFull;
-use miot_proto::event::{self, Event, Ext, Kind, MAX_DURATION};
+use miot_proto::event::{self, Event, Ext, MAX_DURATION, RecordKind};
 use miot_proto::segment::in_flight;
 use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
-pub(super) fn put(kind: Kind, begun: Begun, mut done: Done, at: Option<u64>, ext: &Ext<'_>) -> bool {
-    let ((path1, cut1), (path2, cut2)) = (event::cut(ext.path1), event::cut(ext.path2));
+pub(super) fn commit_with_ext(
+    kind: RecordKind,
+    begun: StartedRequest,
+    mut done: Completion,
+    end_ticks: Option<u64>,
+    ext: &Ext<'_>,
+) -> bool {
+    let ((path1, cut1), (path2, cut2)) = (event::truncate_path(ext.path1), event::truncate_path(ext.path2));
     done.flags |= cut1 | cut2;
-    // SAFETY: the calling thread's own state.
-    let wanted = unsafe { (*tls::thread()).wants_cpu_time(kind, &done) };
-    let cpu_time = ext.cpu_time.or_else(|| wanted.then(clock::thread_cpu).flatten());
+    // SAFETY: dereferencing the pointer requires
+    // - the calling thread's own block, which lives as long as the thread: `tls::thread` returns
+    //   it.
+    let wants_cpu_time = unsafe { (*tls::thread()).wants_cpu_time(kind, &done) };
+    let cpu_time = ext.cpu_time.or_else(|| wants_cpu_time.then(clock::thread_cpu).flatten());
     let ext = Ext { path1, path2, cpu_time, ..*ext };
     let slots = event::slots_for(&ext) as u64;
-    commit(kind, begun, done, slots, at, |producer, room| {
+    commit(kind, begun, done, slots, end_ticks, |producer, ring| {
         if slots > 1 {
-            event::put_ext(&ext, |slot, word, value| producer.slot(room, slot as u64).put(word, value));
+            event::write_ext(&ext, |slot, word, value| producer.slot(ring, slot as u64).set(word, value));
         }
     })
 }
 
-/// A record to be written.
+/// Whether a request is the outermost one of its thread that makes requests of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nesting {
+    /// The lane shows the request, if at all, in its `in_flight` entry.
+    Other,
+    /// The lane shows the request in its `enclosing` entry.
+    Outermost,
+}
+
+/// A record to write.
 #[derive(Clone, Copy)]
 struct Record {
-    kind: Kind,
-    begun: Begun,
-    done: Done,
+    kind: RecordKind,
+    begun: StartedRequest,
+    done: Completion,
     slots: u64,
 }
 
 impl Record {
-    /// Writes and publishes it. There must be room.
+    /// Writes and publishes the record. The lane must have space for it.
     #[inline(always)]
     fn write(
         &self,
         producer: &mut Producer,
         lane: &Lane,
-        room: &[Slot],
+        ring: &[Slot],
         end: u64,
         duration: u64,
-        rest: impl FnOnce(&Producer, &[Slot]),
+        write_ext: impl FnOnce(&Producer, &[Slot]),
     ) {
         let Record { kind, begun, done, slots } = *self;
         let event = Event {
@@ -59,257 +76,274 @@ impl Record {
             length: done.length,
             result: done.result,
         };
-        producer.slot(room, 0).fill(event.slot(kind, slots as u8, producer.attempt()));
-        rest(producer, room);
+        producer.slot(ring, 0).set_all(event.slot(kind, slots as u8, producer.attempt()));
+        write_ext(producer, ring);
         producer.commit(lane, slots);
     }
 }
 
-/// Ends a request, now or at a time that the caller knows.
+/// Ends a request now, or at `end_ticks` if the caller knows the time. `write_ext` writes the slots
+/// after the first.
 #[inline(always)]
 pub(super) fn commit(
-    kind: Kind,
-    begun: Begun,
-    done: Done,
+    kind: RecordKind,
+    begun: StartedRequest,
+    done: Completion,
     slots: u64,
-    at: Option<u64>,
-    rest: impl FnOnce(&Producer, &[Slot]),
+    end_ticks: Option<u64>,
+    write_ext: impl FnOnce(&Producer, &[Slot]),
 ) -> bool {
     let thread = tls::thread();
-    // SAFETY: the calling thread's own state; `BUSY` keeps its signal handlers out while it changes. With room it is
-    // valid.
+    // SAFETY: dereferencing `thread` and calling `Thread::lane` requires
+    // - `thread` is the calling thread's own block, which lives as long as the thread;
+    // - no signal handler changes the state at the same time: `BUSY` keeps handlers out;
+    // - the thread has a lane: an empty producer has no space, so `can_commit_fast` has returned
+    //   false.
     unsafe {
         let record = Record { kind, begun, done, slots };
-        if at.is_some() || !(*thread).plain(begun.request, slots) {
-            // A copy: the address of the record itself would keep it in memory also where it is plain.
-            return with_care(thread, &{ record }, at, rest);
+        if end_ticks.is_some() || !(*thread).can_commit_fast(begun.request, slots) {
+            // A copy: passing the address of `record` would keep it in memory on the fast path too.
+            return commit_slow(thread, &{ record }, end_ticks, write_ext);
         }
-        (*thread).care = care::BUSY;
+        (*thread).slow_path = slow_path::BUSY;
         compiler_fence(SeqCst);
-        let (lane, room) = (*thread).lane();
+        let (lane, ring) = (*thread).lane();
         let producer = &mut (*thread).producer;
         producer.mark(lane);
         let end = counter();
-        record.write(producer, lane, room, end, duration(begun.begin, end), rest);
+        record.write(producer, lane, ring, end, duration(begun.begin, end), write_ext);
         compiler_fence(SeqCst);
-        (*thread).care = 0;
+        (*thread).slow_path = 0;
         true
     }
 }
 
-/// Ticks between two times.
+/// Ticks between two times, with negative differences clamped to 0.
 #[inline(always)]
 fn duration(begin: u64, end: u64) -> u64 {
-    /// Clocks of two processors that disagree, or three days and more.
+    /// The clocks of two processors disagree, or the request took more than [`MAX_DURATION`]: three
+    /// days and more.
     #[cold]
-    fn odd(begin: u64, end: u64) -> u64 {
+    fn out_of_range(begin: u64, end: u64) -> u64 {
         end.saturating_sub(begin)
     }
     let ticks = end.wrapping_sub(begin);
-    if ticks <= MAX_DURATION { ticks } else { odd(begin, end) }
+    if ticks <= MAX_DURATION { ticks } else { out_of_range(begin, end) }
 }
 
-/// [`commit`] where anything is out of the ordinary.
+/// [`commit`] for every case that the fast path does not cover.
 ///
 /// # Safety
-/// `thread` must be the calling thread's state.
+/// - `thread` must be the calling thread's state.
 #[cold]
 #[inline(never)]
-unsafe fn with_care(
+unsafe fn commit_slow(
     thread: *mut Thread,
     record: &Record,
-    at: Option<u64>,
-    rest: impl FnOnce(&Producer, &[Slot]),
+    end_ticks: Option<u64>,
+    write_ext: impl FnOnce(&Producer, &[Slot]),
 ) -> bool {
-    // SAFETY: the calling thread's own state; `BUSY` keeps its signal handlers out.
+    // SAFETY: the reference requires
+    // - `thread` is the calling thread's own block: required by this function;
+    // - no signal handler changes the state at the same time: `BUSY` keeps handlers out.
     let thread = unsafe { &mut *thread };
     let begun = record.begun;
     if record.slots == 1 && thread.wants_cpu_time(record.kind, &record.done) {
-        return put(record.kind, begun, record.done, at, &Ext::default());
+        return commit_with_ext(record.kind, begun, record.done, end_ticks, &Ext::default());
     }
     let encloses = thread.enclosing == begun.request && begun.request != 0;
     if encloses {
-        thread.leave(&begun);
+        thread.pop_parent(&begun);
     }
-    if !thread.valid() {
+    if !thread.has_lane() {
         // The process forked between begin and end, or the thread is being torn down.
         return false;
     }
-    if thread.has_no_clock() {
+    if thread.lacks_clock() {
         process::count_no_lane();
         return false;
     }
-    // SAFETY: valid.
-    let (lane, room) = unsafe { thread.lane() };
-    if thread.care & care::BUSY != 0 {
+    // SAFETY: `Thread::lane` requires
+    // - the thread has a lane: checked above.
+    let (lane, ring) = unsafe { thread.lane() };
+    if thread.slow_path & slow_path::BUSY != 0 {
         lane.count_nested();
         return false;
     }
-    thread.care |= care::BUSY;
+    thread.slow_path |= slow_path::BUSY;
     compiler_fence(SeqCst);
-    let committed = thread.decide(lane, room, record, at, encloses && begun.enclosing == 0, rest);
+    let nesting = if encloses && begun.enclosing == 0 { Nesting::Outermost } else { Nesting::Other };
+    let committed = thread.commit_or_count(lane, ring, record, end_ticks, nesting, write_ext);
     compiler_fence(SeqCst);
-    thread.care &= !care::BUSY;
+    thread.slow_path &= !slow_path::BUSY;
     committed
 }
 
 impl Thread {
-    /// True if the record is to have the CPU time of the thread. That of an asynchronous request would be the time of whoever
-    /// learned of its end.
-    fn wants_cpu_time(&self, kind: Kind, done: &Done) -> bool {
-        self.care & care::CPU_TIME != 0 && kind == Kind::Request && done.flags & event::flag::ASYNC == 0
+    /// True if the record gets the CPU time of the thread. An asynchronous request gets none: it
+    /// would be the CPU time of the thread that received the completion.
+    fn wants_cpu_time(&self, kind: RecordKind, done: &Completion) -> bool {
+        self.slow_path & slow_path::CPU_TIME != 0
+            && kind == RecordKind::Request
+            && done.flags & event::flag::ASYNC == 0
     }
 
-    /// Writes the record, or counts why not. `outermost`: the request is shown as the one that encloses others.
-    fn decide(
+    /// Writes the record, or counts why it is not written. With [`Nesting::Outermost`] the lane
+    /// shows the request in its `enclosing` entry.
+    fn commit_or_count(
         &mut self,
         lane: &Lane,
-        room: &[Slot],
+        ring: &[Slot],
         record: &Record,
-        at: Option<u64>,
-        outermost: bool,
-        rest: impl FnOnce(&Producer, &[Slot]),
+        end_ticks: Option<u64>,
+        nesting: Nesting,
+        write_ext: impl FnOnce(&Producer, &[Slot]),
     ) -> bool {
-        // SAFETY: a valid state has a control page, which is never unmapped.
+        // SAFETY: dereferencing `control` requires
+        // - a pointer to a live page: the caller has checked that the thread has a lane, so it has
+        //   attached to a control page, and control pages are never unmapped.
         let control = unsafe { &*self.control };
         let (begun, slots) = (record.begun, record.slots);
-        let filters = self.care & care::FILTER != 0 && record.kind != Kind::File;
+        let filters = self.slow_path & slow_path::FILTER != 0 && record.kind != RecordKind::File;
         let producer = &mut self.producer;
         let committed =
-            if !filters && control.when_full() == WhenFull::DropNewest && !fits(producer, lane, slots) {
-                // What is to be dropped whenever it ended needs no mark and no time.
-                control.ring();
-                hide(lane, outermost);
+            if !filters && control.when_full() == WhenFull::DropNewest && !has_space(producer, lane, slots) {
+                // A record that is dropped anyway needs neither mark nor completion time.
+                control.wake_log_client();
+                clear_in_flight(lane, nesting);
                 producer.drop_record(lane);
                 false
             } else {
                 producer.mark(lane);
-                let end = at.unwrap_or_else(ticks);
+                let end = end_ticks.unwrap_or_else(ticks);
                 let duration = duration(begun.begin, end);
-                if outermost {
+                if nesting == Nesting::Outermost {
                     lane.enclosing.stamp(in_flight::word(begun.op, begun.request, Some(producer.tail())));
                 }
-                if filters && !keeps(control, &begun, duration) {
-                    hide(lane, outermost);
+                if filters && !passes_filter(control, &begun, duration) {
+                    clear_in_flight(lane, nesting);
                     lane.count_filtered();
                     producer.withdraw(lane);
                     false
-                } else if make_room(producer, lane, room, control, slots, &mut self.stuck) {
-                    record.write(producer, lane, room, end, duration, rest);
+                } else if make_space(producer, lane, ring, control, slots, &mut self.wait_timed_out) {
+                    record.write(producer, lane, ring, end, duration, write_ext);
                     true
                 } else {
-                    hide(lane, outermost);
+                    clear_in_flight(lane, nesting);
                     producer.drop_record(lane);
                     false
                 }
             };
-        if outermost {
+        if nesting == Nesting::Outermost {
             lane.enclosing.clear();
         }
         committed
     }
 }
 
-/// Shows a request that will not be recorded no longer in flight, before it is counted.
-fn hide(lane: &Lane, outermost: bool) {
+/// Removes a request that will not be recorded from the in-flight entries, before it is counted.
+fn clear_in_flight(lane: &Lane, nesting: Nesting) {
     lane.in_flight.clear();
-    if outermost {
+    if nesting == Nesting::Outermost {
         lane.enclosing.clear();
     }
 }
 
-/// True if so many slots fit, looking for what the consumer has freed only if need be.
-fn fits(producer: &mut Producer, lane: &Lane, slots: u64) -> bool {
+/// True if `slots` slots fit. Reads the consumer's position only if necessary.
+fn has_space(producer: &mut Producer, lane: &Lane, slots: u64) -> bool {
     producer.fits(slots) || producer.refresh(lane) && producer.fits(slots)
 }
 
-/// True if the filter keeps a request of this duration in ticks.
-fn keeps(control: &node::Control, begun: &Begun, duration: u64) -> bool {
-    let least = control.min_duration(clock::is_tsc());
-    lot(begun.begin, begun.request) & control.sample() == 0 && duration >= least
+/// True if a request of this duration, in ticks, passes the filter.
+fn passes_filter(control: &node::Control, begun: &StartedRequest, duration: u64) -> bool {
+    let min_duration = control.min_duration_ticks(clock::is_tsc());
+    sample_hash(begun.begin, begun.request) & control.sample_mask() == 0 && duration >= min_duration
 }
 
-/// The lot of a request in sampling. The number alone would not do: a loop of four requests would always have the same
-/// one in a sample of 1/4, and all short programs the same ones of their first requests.
-fn lot(begin: u64, request: u32) -> u64 {
-    // As SplitMix64 does it: each bit of the result depends on each bit of time and number.
+/// Hash by which the sampling filter selects requests. The request number alone would select badly:
+/// of a loop of four requests a sample of 1/4 would always contain the same one, and all short
+/// programs would record the same ones of their first requests.
+fn sample_hash(begin: u64, request: u32) -> u64 {
+    // The output function of SplitMix64: each bit of the result depends on each bit of time and
+    // number.
     let mixed = begin.wrapping_add(u64::from(request).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ mixed >> 31
 }
 
-/// Makes room for a record as the policy says. False: there is none.
-fn make_room(
+/// Frees space for a record according to the `when_full` policy. Returns false if there is none.
+fn make_space(
     producer: &mut Producer,
     lane: &Lane,
-    room: &[Slot],
+    ring: &[Slot],
     control: &node::Control,
     slots: u64,
-    stuck: &mut bool,
+    wait_timed_out: &mut bool,
 ) -> bool {
     if producer.fits(slots) {
         return true;
     }
     let moved = producer.refresh(lane);
     if producer.fits(slots) {
-        *stuck = false;
+        *wait_timed_out = false;
         return true;
     }
     if !control.is_flight_recorder() {
-        control.ring();
+        control.wake_log_client();
     }
     match control.when_full() {
         WhenFull::DropNewest => false,
         WhenFull::OverwriteOldest => {
-            producer.overwrite(lane, room, slots);
-            lap::overwritten(lane, producer);
+            producer.overwrite(lane, ring, slots);
+            lap::count_overwritten(lane, producer);
             true
         }
         WhenFull::Wait => {
-            *stuck &= !moved;
-            if !*stuck {
-                *stuck = !wait(producer, lane, control, slots);
+            *wait_timed_out &= !moved;
+            if !*wait_timed_out {
+                *wait_timed_out = !wait_for_space(producer, lane, control, slots);
             }
-            !*stuck
+            !*wait_timed_out
         }
     }
 }
 
-/// Waits until so many slots fit. False: in vain.
-fn wait(producer: &mut Producer, lane: &Lane, control: &node::Control, slots: u64) -> bool {
-    /// Short beside what the log-client needs to drain half a lane, long beside a system call.
+/// Waits until `slots` slots fit. Returns false after `wait_ns`, or if the wait is not possible any
+/// more.
+fn wait_for_space(producer: &mut Producer, lane: &Lane, control: &node::Control, slots: u64) -> bool {
+    /// Much shorter than the log-client takes to drain half a lane, much longer than a system call.
     const NAP_NS: u64 = 50_000;
     let mut waited = 0;
-    // All of it may change meanwhile: whoever finds programs waiting chooses another policy.
-    while control.when_full() == WhenFull::Wait && waited < control.wait_ns() && !control.closed() {
-        let Some(_pass) = gate::pass(Calls::NAP) else { return false };
+    // The control page may change during the wait, e.g. to another policy.
+    while control.when_full() == WhenFull::Wait && waited < control.wait_ns() && !control.is_closed() {
+        let Some(_permit) = gate::permit(Calls::NAP) else { return false };
         let nap = rustix::thread::Timespec { tv_sec: 0, tv_nsec: NAP_NS as i64 };
         let _ = rustix::thread::nanosleep(&nap);
         waited += NAP_NS;
-        if fits(producer, lane, slots) {
+        if has_space(producer, lane, slots) {
             return true;
         }
-        control.ring();
+        control.wake_log_client();
     }
     false
 }
 
 #[cfg(test)]
 mod tests {
-    use super::lot;
+    use super::sample_hash;
 
-    /// Of 2¹⁶ requests in step with the clock, each of the kinds a loop of four makes is in the sample as often as one
-    /// in so many is, give or take five standard deviations.
+    /// Of 2¹⁶ requests at a constant interval, the sample contains each of the four requests of a
+    /// loop at the sampling rate, within five standard deviations.
     #[test]
-    fn a_sample_favours_no_step_of_a_loop() {
+    fn sample_takes_each_request_of_a_loop_equally_often() {
         for shift in [1, 2, 4, 6] {
             let mask = (1 << shift) - 1;
             for (start, period) in [(1u64 << 40, 100u64), (7, 64), (u64::MAX - 5, 1 << 32), (99, 0)] {
                 let mut kept = [0u32; 4];
                 for request in 1..=1u32 << 16 {
                     let begin = period.wrapping_mul(u64::from(request)).wrapping_add(start);
-                    kept[request as usize % 4] += u32::from(lot(begin, request) & mask == 0);
+                    kept[request as usize % 4] += u32::from(sample_hash(begin, request) & mask == 0);
                 }
                 let (n, p) = (f64::from(1 << 14), 1.0 / f64::from(1 << shift));
                 let (mean, bound) = (n * p, 5.0 * (n * p * (1.0 - p)).sqrt());

@@ -1,125 +1,145 @@
-//! What a thread keeps between two events, and the calls that record one.
+//! State of a thread between two events, and the functions that record an event.
 //!
-//! The fast path of a request: [`begin`] makes sure that the thread has a lane with room, gives the
-//! request a number, reads the clock and shows the request as in flight; [`end`] marks the lane, reads the
-//! clock, writes one slot and commits it with one store. Growing a lane and all set-up happen in `begin`, so
-//! that no request is charged for them and a lane is always claimed before the completion time of what is
-//! written to it: the log-client's watermark depends on that.
+//! Fast path of a request: [`begin`] checks that the thread has a lane with free slots, numbers the
+//! request, reads the clock and shows the request as in flight. [`end`] marks the lane, reads the
+//! clock, writes one slot and commits it with one store. Setting up and growing a lane happen in
+//! `begin`, for two reasons: no request is charged for them, and a lane is always claimed before
+//! the completion time of the records in it. The log-client's watermark depends on the second.
 //!
-//! Both take the fast path on the strength of a few comparisons, and leave whatever is out of the ordinary to
-//! [`prepare`] and [`commit`]: [`Thread::care`] says what the comparisons cannot see. Beside two clock
-//! reads, each load that another one waits for is felt.
+//! `begin` and `end` choose the fast path by a few comparisons and leave every other case to
+//! [`mod@prepare`] and [`mod@commit`]. [`Thread::slow_path`] holds the reasons that the comparisons
+//! cannot see. The budget is two clock reads, so every dependent load is measurable.
 //!
-//! A signal handler that does I/O is a caller like any other, except in the few instructions where the
-//! thread's state is being changed ([`care::BUSY`]): what it records there is counted as nested and dropped.
-//! While a handler's requests are recorded, and after, the request that it interrupted is not shown as in flight.
+//! | state | condition | a request in this state | left when |
+//! |---|---|---|---|
+//! | no lane yet | `epoch` is not this process's, `skips_left` is 0 | [`mod@prepare`] attaches and claims a lane | lane claimed, or one of the next two |
+//! | dormant | [`NO_LOG_CLIENT`] set and requests left to skip | counts `skips_left` down, records nothing | `skips_left` is used up: next attempt to attach |
+//! | lane refused | `lane_unavailable` | is skipped and counted in `LOST_NO_LANE` | after 256 requests: next attempt to claim |
+//! | recording | `epoch` matches, `slow_path` is 0 | fast path: [`begin`], [`end`] | one of the next states |
+//! | half full | `producer.needs_maintenance()` | [`mod@prepare`] refreshes, grows the lane, wakes the log-client | the lane has space, or an eighth later |
+//! | full | the record does not fit | [`mod@commit`] drops, overwrites or waits (`when_full`) | the log-client has freed slots |
+//! | slow | a bit of [`slow_path`] other than `BUSY` and `CLOCK_DENIED` | is recorded by way of [`mod@prepare`] and `commit_slow` | the control page changes; with `NOT_TSC` never |
+//! | busy | `BUSY`: a signal handler interrupted a change of the state | is dropped and counted in `LOST_NESTED` | the interrupted code continues |
+//! | clock denied | `CLOCK_DENIED` | is dropped and counted in `LOST_NO_LANE` | [`set_clock_access`] |
+//! | log-client ended | control page is closed | [`mod@prepare`] attaches to a successor, or dormant | a successor is attached |
+//! | forked, or retired at thread exit | `epoch` differs again | as "no lane yet" | lane claimed |
+//!
+//! A signal handler that does I/O is a caller like any other, except while the interrupted code
+//! changes the thread's state ([`slow_path::BUSY`]): its requests are then counted as nested and
+//! dropped. While requests of a handler are recorded, and after that, the request that the handler
+//! interrupted is not shown as in flight.
 
 mod commit;
+#[expect(clippy::disallowed_types, reason = "key of the thread-exit destructor, created once")]
 mod prepare;
 
 use crate::clock::{counter, ticks};
-use crate::lane::{Doing, Lane, Producer, Slot};
+use crate::lane::{Lane, Producer, RequestArgs, Slot};
 use crate::{node, process, tls};
-use commit::{commit, put};
-use miot_proto::event::{Caller, Ext, Kind, NONE, flag};
+use commit::{commit, commit_with_ext};
+use miot_proto::event::{Caller, Ext, NONE, RecordKind, flag};
 use miot_proto::op::{self, Layer, Op};
 use miot_proto::segment::in_flight;
-use prepare::{Wanted, prepare};
-pub use prepare::{forbid_clock, prepare_for_filter};
+pub use prepare::{ClockAccess, ClockScope, prepare_for_filter, set_clock_access};
+use prepare::{Purpose, prepare};
 
-/// Set in [`Thread::skip`] when nothing is missing but a log-client.
+/// Set in [`Thread::skips_left`] if the thread skips requests because there is no log-client to
+/// record for.
 const NO_LOG_CLIENT: u32 = 1 << 31;
 
-/// Reasons not to take the fast path.
-mod care {
-    /// The state is being changed: a signal handler must leave it alone.
+/// Reasons not to take the fast path: bits of [`Thread::slow_path`].
+mod slow_path {
+    /// The thread's state is being changed: a signal handler must not touch it.
     pub(super) const BUSY: u8 = 1;
-    /// The time stamp counter is not this process's clock.
-    pub(super) const OTHER_CLOCK: u8 = 2;
-    /// The log-client has a filter.
+    /// The time stamp counter is not the clock of this process.
+    pub(super) const NOT_TSC: u8 = 2;
+    /// The log-client has set a filter.
     pub(super) const FILTER: u8 = 4;
-    /// Requests are recorded with the thread's CPU time.
+    /// Requests are recorded with the CPU time of the thread.
     pub(super) const CPU_TIME: u8 = 8;
-    /// The thread may not read the clock.
-    pub(super) const NO_CLOCK: u8 = 16;
+    /// The kernel denies the thread the time stamp counter.
+    pub(super) const CLOCK_DENIED: u8 = 16;
 }
 
-/// A thread's state, in thread-local storage that starts as zero.
+/// State of a thread, in thread-local storage that is zero at the start.
 #[repr(C)]
 pub(crate) struct Thread {
-    /// [`process::epoch_word`] of the process image this state belongs to. Anything else: no lane. Zero: no lane
-    /// either, and an empty [`Producer`], which no request fits.
-    tag: u64,
+    /// [`process::epoch_word`] of the process image to which this state belongs. With any other
+    /// value the thread has no lane. Zero: no lane and an empty [`Producer`], into which no record
+    /// fits.
+    epoch: u64,
     lane: *const Lane,
     slots: *const Slot,
     producer: Producer,
     control: *const node::Control,
-    /// Number of the last request.
+    /// Number of the thread's latest request.
     request: u32,
-    /// Number of the request that encloses the next one, 0 if none.
+    /// Number of the parent of the next request, 0 if none.
     enclosing: u32,
-    /// Number of the outermost request of MPI-IO that is under way, 0 if none.
-    mpi: u32,
-    /// Requests to let pass before the next look for what is missing, and [`NO_LOG_CLIENT`].
-    skip: u32,
-    /// How many requests passed between the last two looks for a log-client.
-    patience: u32,
-    /// Bits of [`care`].
-    care: u8,
-    /// Operation of `mpi`.
+    /// Number of the outermost MPI-IO request in progress, 0 if none.
+    mpi_request: u32,
+    /// Requests to skip before the next attempt to set up, and the flag [`NO_LOG_CLIENT`].
+    skips_left: u32,
+    /// Requests to skip between two attempts to attach to a log-client.
+    skip_interval: u32,
+    /// Bits of [`slow_path`]; 0 allows the fast path.
+    slow_path: u8,
+    /// Operation of `mpi_request`.
     mpi_op: u8,
-    /// A larger lane was refused; do not ask again.
-    grown: bool,
-    /// There is a log-client, but no lane was to be had: requests count as lost.
-    laneless: bool,
-    /// The last wait for room was in vain; do not wait again before the log-client has moved.
-    stuck: bool,
-    /// When this thread last looked for a log-client in vain, ticks.
-    looked: u64,
+    /// A larger lane was refused; do not request one again.
+    growth_refused: bool,
+    /// There is a log-client, but no lane could be claimed: skipped requests count as lost.
+    lane_unavailable: bool,
+    /// The last wait for free slots timed out; do not wait again before the log-client has freed
+    /// some.
+    wait_timed_out: bool,
+    /// Time of the last failed attempt to attach to a log-client, ticks.
+    last_attach: u64,
 }
 
 const _: () = assert!(size_of::<Thread>() <= tls::BYTES && !std::mem::needs_drop::<Thread>());
 
-/// A request between its begin and its end. Whoever drops it without an [`end`] should [`cancel`] it.
+/// A request between its begin and its end. If it is not ended with [`end`], [`cancel`] it.
 #[derive(Clone, Copy, Debug)]
-pub struct Begun {
+pub struct StartedRequest {
     begin: u64,
     op: Op,
     request: u32,
     enclosing: u32,
 }
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Done {
+pub struct Completion {
     /// Handle of the file, 0 if none.
     pub handle: u64,
-    /// Byte offset, or the operation's own ([`op::Args`]); [`NONE`] if unused or unknown.
+    /// Byte offset, or as the operation defines it ([`op::ArgMeaning`]); [`NONE`] if unused or
+    /// unknown.
     pub offset: u64,
-    /// Bytes asked for, or the operation's own; [`NONE`] if unused.
+    /// Bytes requested, or as the operation defines it; [`NONE`] if unused.
     pub length: u64,
-    /// Bytes moved or another value; negative: −errno.
+    /// Bytes transferred, or another value of success; negative: −errno.
     pub result: i64,
-    /// See [`flag`].
+    /// Bits of [`flag`].
     pub flags: u16,
 }
 
-impl Done {
-    /// A request without file, offset and length that ended with `result`.
+impl Completion {
+    /// Completion with this result of a request without file, offset and length.
     #[must_use]
-    pub const fn of(result: i64) -> Done {
-        Done { handle: 0, offset: NONE, length: NONE, result, flags: 0 }
+    pub const fn of(result: i64) -> Completion {
+        Completion { handle: 0, offset: NONE, length: NONE, result, flags: 0 }
     }
 }
 
-impl Begun {
-    /// When the request began, raw ticks.
+impl StartedRequest {
+    /// Begin of the request, raw ticks.
     #[must_use]
     pub fn ticks(&self) -> u64 {
         self.begin
     }
 
-    /// True if no other request of the thread encloses it.
+    /// True if the request has no parent.
     #[inline(always)]
     #[must_use]
     pub fn is_outermost(&self) -> bool {
@@ -130,144 +150,162 @@ impl Begun {
         (self.begin, self.op, self.request, self.enclosing)
     }
 
-    pub(crate) fn from_parts(begin: u64, op: Op, request: u32, enclosing: u32) -> Begun {
-        Begun { begin, op, request, enclosing }
+    pub(crate) fn from_parts(begin: u64, op: Op, request: u32, enclosing: u32) -> StartedRequest {
+        StartedRequest { begin, op, request, enclosing }
     }
 }
 
 impl Thread {
     /// True if the state belongs to this process image and has a lane.
     #[inline(always)]
-    fn valid(&self) -> bool {
-        self.tag == process::epoch_word() && self.tag != 0
+    fn has_lane(&self) -> bool {
+        self.epoch == process::epoch_word() && self.epoch != 0
     }
 
-    /// True if a request of this operation can begin without further ado: the state is valid, and there is room.
+    /// True if a request of this operation can begin on the fast path: the thread has a lane with
+    /// free slots, and the operation is recorded.
     #[inline(always)]
-    fn ready(&self, op: Op) -> bool {
-        self.tag == process::epoch_word()
-            && self.care == 0
-            && !self.producer.needs_care()
-            // SAFETY: a lane with room comes with a control page, which is never unmapped.
+    fn can_begin_fast(&self, op: Op) -> bool {
+        self.epoch == process::epoch_word()
+            && self.slow_path == 0
+            && !self.producer.needs_maintenance()
+            // SAFETY: dereferencing `control` requires
+            // - a pointer to a live page: a lane with free slots implies an attached control page,
+            //   and control pages are never unmapped.
             && unsafe { (*self.control).records(op) }
     }
 
-    /// True if a request that is not [`ready`](Self::ready) is to pass unrecorded, without a closer look.
+    /// True if a request that [`can_begin_fast`](Self::can_begin_fast) refused is skipped
+    /// unrecorded, without a call of [`prepare`].
     #[inline(always)]
-    fn passes(&mut self, op: Op) -> bool {
-        if self.valid() {
-            // SAFETY: a valid state has a control page, which is never unmapped.
+    fn skips(&mut self, op: Op) -> bool {
+        if self.has_lane() {
+            // SAFETY: dereferencing `control` requires
+            // - a pointer to a live page: a thread with a lane has attached to a control page, and
+            //   control pages are never unmapped.
             let control = unsafe { &*self.control };
-            if control.records(op) || control.filters() {
+            if control.records(op) || control.has_filter() {
                 return false;
             }
-            if !control.closed() {
+            if !control.is_closed() {
                 return true;
             }
-        } else if node::current().is_some_and(|control| control.leaves_alone(op)) {
+        } else if node::current().is_some_and(|control| control.ignores(op)) {
             return true;
         }
-        let passes = self.skip & !NO_LOG_CLIENT != 0;
-        if passes {
-            self.skip -= 1;
-            if self.laneless {
+        let is_skipped = self.skips_left & !NO_LOG_CLIENT != 0;
+        if is_skipped {
+            self.skips_left -= 1;
+            if self.lane_unavailable {
                 process::count_no_lane();
             }
         }
-        passes
+        is_skipped
     }
 
-    /// True if there was no log-client when this thread last looked, or this program is left out, and it is not yet time
-    /// to look again.
+    /// True if the thread skips requests because there was no log-client at the last attempt, or
+    /// because this program is excluded, and the next attempt is not due yet.
     #[inline(always)]
     fn is_dormant(&mut self) -> bool {
-        let is_dormant = self.skip > NO_LOG_CLIENT;
+        let is_dormant = self.skips_left > NO_LOG_CLIENT;
         if is_dormant {
-            self.skip -= 1;
+            self.skips_left -= 1;
         }
         is_dormant
     }
 
-    /// True if a record of so many slots, of the request with this number, can be written without further ado.
+    /// True if a record of `slots` slots for the request with this number can be written on the
+    /// fast path.
     #[inline(always)]
-    fn plain(&self, request: u32, slots: u64) -> bool {
-        self.tag == process::epoch_word()
-            && self.care == 0
+    fn can_commit_fast(&self, request: u32, slots: u64) -> bool {
+        self.epoch == process::epoch_word()
+            && self.slow_path == 0
             && self.producer.fits(slots)
             && self.enclosing != request
     }
 
-    /// The lane, if there is one.
-    pub(crate) fn own_lane(&self) -> Option<*const Lane> {
-        self.valid().then_some(self.lane)
+    /// The thread's lane, if it has one.
+    pub(crate) fn current_lane(&self) -> Option<*const Lane> {
+        self.has_lane().then_some(self.lane)
     }
 
-    /// A request that may enclose others begins.
+    /// Makes this request the parent of the thread's next requests.
     #[inline(always)]
-    fn enter(&mut self, op: Op, request: u32) {
+    fn push_parent(&mut self, op: Op, request: u32) {
         self.enclosing = request;
-        if op.layer == Layer::MpiIo as u8 && self.mpi == 0 {
-            (self.mpi, self.mpi_op) = (request, op.number);
+        if op.layer == Layer::MpiIo as u8 && self.mpi_request == 0 {
+            (self.mpi_request, self.mpi_op) = (request, op.number);
         }
     }
 
-    /// It is over.
-    fn leave(&mut self, begun: &Begun) {
+    /// Restores the parent that was current before this request began.
+    fn pop_parent(&mut self, begun: &StartedRequest) {
         self.enclosing = begun.enclosing;
-        if self.mpi == begun.request {
-            self.mpi = 0;
+        if self.mpi_request == begun.request {
+            self.mpi_request = 0;
         }
     }
 
+    /// Returns the lane and its slots.
+    ///
     /// # Safety
-    /// The state must be [`valid`](Self::valid): then lane and slots lie in this process's segment.
+    /// - [`has_lane`](Self::has_lane) must be true: then lane and slots lie in this process's
+    ///   segment.
     #[inline(always)]
     unsafe fn lane<'a>(&self) -> (&'a Lane, &'a [Slot]) {
-        // SAFETY: see above; the mapping outlives the process image.
+        // SAFETY: dereferencing the pointers requires
+        // - `lane` points to a lane table entry and `slots` to `capacity` slots: required by this
+        //   function;
+        // - both stay mapped for `'a`: the mapping of the segment is never removed in this process
+        //   image;
+        // - nobody holds a `&mut` to them: both types consist of atomics and are only shared.
         unsafe { (&*self.lane, std::slice::from_raw_parts(self.slots, self.producer.capacity() as usize)) }
     }
 }
 
-/// Begins a request. `None`: there is nothing to record it with or for, and no [`end`] is needed.
+/// Begins a request. `None`: the request is not recorded, and no [`end`] is needed.
 ///
-/// The first call of a thread sets up its lane (tens of microseconds); all others take a few nanoseconds
-/// and one clock read.
+/// The first call of a thread sets up its lane (tens of microseconds). All others take a few
+/// nanoseconds and one clock read.
 #[inline(always)]
 #[must_use]
-pub fn begin(op: Op) -> Option<Begun> {
-    start::<false>(op, None)
+pub fn begin(op: Op) -> Option<StartedRequest> {
+    begin_request::<false>(op, None)
 }
 
-/// [`begin`] that also says what the request is about to do, for those who look at requests in flight.
+/// [`begin`] with the arguments of the request, which are shown while the request is in flight.
 #[inline(always)]
 #[must_use]
-pub fn begin_on(op: Op, doing: Doing) -> Option<Begun> {
-    start::<false>(op, Some(&doing))
+pub fn begin_on(op: Op, args: RequestArgs) -> Option<StartedRequest> {
+    begin_request::<false>(op, Some(&args))
 }
 
-/// Begins a request that makes requests of its own: until its end, the requests of this thread name it
-/// as the one that encloses them.
+/// Begins a request that makes requests of its own: until its end it is the parent of the requests
+/// of this thread.
 #[inline(always)]
 #[must_use]
-pub fn begin_enclosing(op: Op) -> Option<Begun> {
-    start::<true>(op, None)
+pub fn begin_enclosing(op: Op) -> Option<StartedRequest> {
+    begin_request::<true>(op, None)
 }
 
-/// [`begin_enclosing`] that also says what the request is about to do.
+/// [`begin_enclosing`] with the arguments of the request, which are shown while it is in flight.
 #[inline(always)]
 #[must_use]
-pub fn begin_enclosing_on(op: Op, doing: Doing) -> Option<Begun> {
-    start::<true>(op, Some(&doing))
+pub fn begin_enclosing_on(op: Op, args: RequestArgs) -> Option<StartedRequest> {
+    begin_request::<true>(op, Some(&args))
 }
 
 #[inline(always)]
-fn start<const ENCLOSES: bool>(op: Op, doing: Option<&Doing>) -> Option<Begun> {
+fn begin_request<const ENCLOSES: bool>(op: Op, args: Option<&RequestArgs>) -> Option<StartedRequest> {
     let thread = tls::thread();
-    // SAFETY: the calling thread's own state; a signal handler that interrupts leaves it consistent. It is
-    // valid, with a lane in this process's segment, once `ready` or `prepare` has said so.
+    // SAFETY: dereferencing `thread` and its lane requires
+    // - `thread` is the calling thread's own block, which lives as long as the thread;
+    // - no other reference to it is live: a signal handler that interrupts leaves the state
+    //   consistent, and `prepare` takes the raw pointer;
+    // - `lane` points into this process's segment: `can_begin_fast` or `prepare` has returned true.
     unsafe {
-        let ready = (*thread).ready(op);
-        if !ready && ((*thread).passes(op) || !prepare(thread, Wanted::Request(op))) {
+        let fast = (*thread).can_begin_fast(op);
+        if !fast && ((*thread).skips(op) || !prepare(thread, Purpose::Request(op))) {
             return None;
         }
         let thread = &mut *thread;
@@ -275,218 +313,264 @@ fn start<const ENCLOSES: bool>(op: Op, doing: Option<&Doing>) -> Option<Begun> {
         let request = next + u32::from(wrapped);
         thread.request = request;
         let enclosing = thread.enclosing;
-        let begin = if ready { counter() } else { ticks() };
+        let begin = if fast { counter() } else { ticks() };
         let lane = &*thread.lane;
         if ENCLOSES && enclosing == 0 {
             lane.in_flight.clear();
-            lane.enclosing.show(in_flight::word(op, request, None), begin, doing);
+            lane.enclosing.show(in_flight::word(op, request, None), begin, args);
         } else {
             let tail = thread.producer.tail();
-            lane.in_flight.show(in_flight::word(op, request, Some(tail)), begin, doing);
+            lane.in_flight.show(in_flight::word(op, request, Some(tail)), begin, args);
         }
         if ENCLOSES {
-            thread.enter(op, request);
+            thread.push_parent(op, request);
         }
-        Some(Begun { op, request, enclosing, begin })
+        Some(StartedRequest { op, request, enclosing, begin })
     }
 }
 
-/// Forgets a request that turned out not to be one to record. It is not shown as in flight any more.
-pub fn cancel(begun: Begun) {
+/// Cancels a request that is not recorded after all. It is no longer shown as in flight.
+pub fn cancel(begun: StartedRequest) {
     let thread = tls::thread();
-    // SAFETY: the calling thread's own state, and its lane if it is valid.
+    // SAFETY: dereferencing `thread` and its lane requires
+    // - `thread` is the calling thread's own block, which lives as long as the thread;
+    // - `lane` points into this process's segment: checked with `has_lane`.
     unsafe {
         let encloses = (*thread).enclosing == begun.request;
         if encloses {
-            (*thread).leave(&begun);
+            (*thread).pop_parent(&begun);
         }
-        if (*thread).valid() {
+        if (*thread).has_lane() {
             let lane = &*(*thread).lane;
             if encloses && begun.enclosing == 0 { lane.enclosing.clear() } else { lane.in_flight.clear() }
         }
     }
 }
 
-/// True if [`begin`] would record a request of this operation now, without setting anything up.
+/// Returns true if [`begin`] would record a request of this operation now, without setting anything
+/// up.
 #[inline(always)]
 #[must_use]
 pub fn active(op: Op) -> bool {
     let thread = tls::thread();
-    // SAFETY: the calling thread's own state.
-    unsafe { (*thread).valid() && (*(*thread).control).wants(op) }
+    // SAFETY: dereferencing `thread` requires
+    // - `thread` is the calling thread's own block, which lives as long as the thread;
+    // - its lane and control page are mapped where they are used: checked with `has_lane`, or
+    //   guaranteed by `can_begin_fast` or `prepare`.
+    unsafe { (*thread).has_lane() && (*(*thread).control).wants(op) }
 }
 
-/// True if a hook may go straight to the real call: neither this process nor one it was forked from has recorded
-/// anything (what a hook keeps is as it was at the start), and tracing is switched off, or there was no log-client when this
-/// thread last looked, or the program is left out, and it is not yet time to look again.
-/// To be asked before anything else, once per request, since it counts.
+/// Returns true if a hook may go straight to the real call. Call it once per request and before
+/// anything else, because it counts the request.
+///
+/// It is true if neither this process nor an ancestor that it was forked from has recorded
+/// anything, so that the state of a hook is still the initial one, and one of these holds: tracing
+/// is switched off; there was no log-client at the last attempt to attach, and the next attempt is
+/// not due yet; the program is excluded.
 #[inline(always)]
 #[must_use]
 pub fn dormant() -> bool {
-    if process::descends() {
+    if process::had_segment() {
         return false;
     }
     if node::current().is_some_and(node::Control::is_off) {
         return true;
     }
     let thread = tls::thread();
-    // SAFETY: the calling thread's own state.
+    // SAFETY: dereferencing `thread` requires
+    // - `thread` is the calling thread's own block, which lives as long as the thread;
+    // - its lane and control page are mapped where they are used: checked with `has_lane`, or
+    //   guaranteed by `can_begin_fast` or `prepare`.
     unsafe { (*thread).is_dormant() }
 }
 
-/// Ends a request: takes the completion time and commits the event. False: dropped, and counted.
+/// Ends a request: takes the completion time and commits the event. Returns false if the event was
+/// dropped and counted.
 #[inline(always)]
-pub fn end(begun: Begun, done: Done) -> bool {
-    commit(Kind::Request, begun, done, 1, None, |_, _| {})
+pub fn end(begun: StartedRequest, done: Completion) -> bool {
+    commit(RecordKind::Request, begun, done, 1, None, |_, _| {})
 }
 
-/// Ends a request that has paths or a second file. Longer paths than [`event::MAX_PATH`] are cut and
-/// flagged.
+/// Ends a request that has paths or a second file. A path longer than
+/// [`MAX_PATH`](miot_proto::event::MAX_PATH) bytes is truncated and flagged. Returns false if the
+/// event was dropped and counted.
 #[inline]
-pub fn end_with(begun: Begun, done: Done, ext: &Ext<'_>) -> bool {
-    put(Kind::Request, begun, done, None, ext)
+pub fn end_with(begun: StartedRequest, done: Completion, ext: &Ext<'_>) -> bool {
+    commit_with_ext(RecordKind::Request, begun, done, None, ext)
 }
 
-/// Records a request whose times are known, in raw [`ticks`]. To keep the lane in order of completion,
-/// call it soon after the completion.
-pub fn record(op: Op, begin_ticks: u64, end_ticks: u64, done: Done, ext: &Ext<'_>) -> bool {
+/// Records a request whose times are known, in raw [`ticks`]. Call it soon after the completion, so
+/// that the lane stays in order of completion.
+pub fn record(op: Op, begin_ticks: u64, end_ticks: u64, done: Completion, ext: &Ext<'_>) -> bool {
     match begin(op) {
-        Some(begun) => put(Kind::Request, Begun { begin: begin_ticks, ..begun }, done, Some(end_ticks), ext),
+        Some(begun) => commit_with_ext(
+            RecordKind::Request,
+            StartedRequest { begin: begin_ticks, ..begun },
+            done,
+            Some(end_ticks),
+            ext,
+        ),
         None => false,
     }
 }
 
 /// A request between its [`submit`] and its [`complete`].
 #[derive(Clone, Copy, Debug)]
-pub struct Submitted {
+pub struct AsyncRequest {
     begin: u64,
     op: Op,
-    within: Within,
+    parent: ParentRequest,
 }
 
-/// The request within which another one was submitted.
+/// The parent of an asynchronous request.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Within {
-    /// Thread, 0 if it was submitted within none.
+pub(crate) struct ParentRequest {
+    /// Thread of the parent, 0 if there is no parent.
     pub(crate) tid: u32,
-    /// Number of the request in that thread.
+    /// Number of the parent in that thread.
     pub(crate) request: u32,
 }
 
-impl Submitted {
-    /// When the request was submitted, raw ticks.
+impl AsyncRequest {
+    /// Time of submission, raw ticks.
     #[must_use]
     pub fn ticks(&self) -> u64 {
         self.begin
     }
 
-    /// True if it was submitted within no other request.
+    /// True if the request has no parent.
     #[must_use]
     pub fn is_outermost(&self) -> bool {
-        self.within.tid == 0
+        self.parent.tid == 0
     }
 
-    pub(crate) fn into_parts(self) -> (u64, Op, Within) {
-        (self.begin, self.op, self.within)
+    pub(crate) fn into_parts(self) -> (u64, Op, ParentRequest) {
+        (self.begin, self.op, self.parent)
     }
 
-    pub(crate) fn from_parts(begin: u64, op: Op, within: Within) -> Submitted {
-        Submitted { begin, op, within }
+    pub(crate) fn from_parts(begin: u64, op: Op, parent: ParentRequest) -> AsyncRequest {
+        AsyncRequest { begin, op, parent }
     }
 }
 
-/// Begins a request that is served elsewhere, so that any thread may [`complete`] it, or none. `None`: there is nothing to
-/// record it with or for. It takes a clock read, and nothing has to be undone where the request is given up; it is not
-/// shown as in flight.
+/// Begins a request that is served elsewhere, so that any thread may [`complete`] it, or none.
+/// `None`: the request is not recorded. The call reads the clock. An abandoned request needs no
+/// cleanup, because it is not shown as in flight.
 #[inline]
 #[must_use]
-pub fn submit(op: Op) -> Option<Submitted> {
+pub fn submit(op: Op) -> Option<AsyncRequest> {
     let thread = tls::thread();
-    // SAFETY: the calling thread's own state.
+    // SAFETY: dereferencing `thread` requires
+    // - `thread` is the calling thread's own block, which lives as long as the thread;
+    // - its lane and control page are mapped where they are used: checked with `has_lane`, or
+    //   guaranteed by `can_begin_fast` or `prepare`.
     unsafe {
-        if !(*thread).ready(op) && ((*thread).passes(op) || !prepare(thread, Wanted::Request(op))) {
+        if !(*thread).can_begin_fast(op) && ((*thread).skips(op) || !prepare(thread, Purpose::Request(op))) {
             return None;
         }
         let request = (*thread).enclosing;
         let tid = if request == 0 { 0 } else { (*(*thread).lane).tid() };
-        Some(Submitted { begin: ticks(), op, within: Within { tid, request } })
+        Some(AsyncRequest { begin: ticks(), op, parent: ParentRequest { tid, request } })
     }
 }
 
-/// Ends a request of [`submit`], which may be another thread's: takes the completion time and commits the event to the lane
-/// of the calling thread, with the flag [`ASYNC`](miot_proto::event::flag::ASYNC). False: dropped, and counted; or tracing has been switched off.
+/// Ends a request of [`submit`], which another thread may have submitted: takes the completion time
+/// and commits the event to the lane of the calling thread, with the flag
+/// [`ASYNC`](miot_proto::event::flag::ASYNC). Returns false if the event was dropped and counted,
+/// or if tracing has been switched off.
 ///
-/// What was submitted within another request names it; where another thread did so, which has its own numbers, that
-/// thread is its caller. The end of a split collective of MPI-IO encloses what its begin has submitted.
-pub fn complete(submitted: Submitted, mut done: Done, ext: &Ext<'_>) -> bool {
+/// The parent of the event is the request during which it was submitted. If another thread
+/// submitted it, the event has no parent, because requests are numbered per thread; the event then
+/// names that thread as its caller. A request submitted by the begin of a split MPI-IO collective
+/// gets the end of that collective as its parent.
+pub fn complete(submitted: AsyncRequest, mut done: Completion, ext: &Ext<'_>) -> bool {
     done.flags |= flag::ASYNC;
     let Some(begun) = begin(submitted.op) else { return false };
-    let Within { tid, request } = submitted.within;
+    let ParentRequest { tid, request } = submitted.parent;
     let thread = tls::thread();
-    // SAFETY: the calling thread's own state, which has a lane as the request has begun.
+    // SAFETY: dereferencing `thread` and its lane requires
+    // - `thread` is the calling thread's own block, which lives as long as the thread;
+    // - `lane` points into this process's segment: `begin` has returned a request, so the thread
+    //   has a lane.
     let (own, split_end) = unsafe {
         let mpi = Op { layer: Layer::MpiIo as u8, number: (*thread).mpi_op };
-        let is_split_end = (*thread).mpi != 0 && mpi.ends_split();
-        ((*(*thread).lane).tid(), is_split_end.then_some((*thread).mpi))
+        let is_split_end = (*thread).mpi_request != 0 && mpi.ends_split();
+        ((*(*thread).lane).tid(), is_split_end.then_some((*thread).mpi_request))
     };
     let (enclosing, caller) = match tid {
         0 => (0, ext.caller),
         tid if tid == own => (split_end.unwrap_or(request), ext.caller),
         tid => (0, ext.caller.or(Some(Caller { tid, uid: Caller::UNKNOWN }))),
     };
-    let begun = Begun { begin: submitted.begin, enclosing, ..begun };
-    put(Kind::Request, begun, done, None, &Ext { caller, ..*ext })
+    let begun = StartedRequest { begin: submitted.begin, enclosing, ..begun };
+    commit_with_ext(RecordKind::Request, begun, done, None, &Ext { caller, ..*ext })
 }
 
-/// Thread id of the caller if it is within a request of MPI-IO, else 0.
+/// Returns the thread id of the caller if it is inside an MPI-IO request, else 0.
 #[must_use]
-pub fn within_mpi() -> u32 {
+pub fn mpi_caller_tid() -> u32 {
     let thread = tls::thread();
-    // SAFETY: the calling thread's own state, and its lane if it is valid.
-    unsafe { if (*thread).valid() && (*thread).mpi != 0 { (*(*thread).lane).tid() } else { 0 } }
+    // SAFETY: dereferencing `thread` and its lane requires
+    // - `thread` is the calling thread's own block, which lives as long as the thread;
+    // - `lane` points into this process's segment: checked with `has_lane`.
+    unsafe { if (*thread).has_lane() && (*thread).mpi_request != 0 { (*(*thread).lane).tid() } else { 0 } }
 }
 
-/// Names a handle: a file that was open before it could be seen to be opened.
-pub fn file(handle: u64, flags: u16, path: &[u8]) -> bool {
-    let done = Done { handle, flags, ..Done::of(0) };
-    match begin_file() {
-        Some(begun) => put(Kind::File, begun, done, None, &Ext { path1: path, ..Ext::default() }),
+/// Records the path of a handle, for a file whose open was not recorded. Returns false if nothing
+/// was recorded.
+pub fn name_file(handle: u64, flags: u16, path: &[u8]) -> bool {
+    let done = Completion { handle, flags, ..Completion::of(0) };
+    match begin_unnumbered() {
+        Some(begun) => {
+            commit_with_ext(RecordKind::File, begun, done, None, &Ext { path1: path, ..Ext::default() })
+        }
         None => false,
     }
 }
 
-/// A begin for a record that is no request: what is recorded of the operations does not matter.
-fn begin_file() -> Option<Begun> {
+/// Starts a non-request record, which is written whatever the set of recorded operations.
+fn begin_unnumbered() -> Option<StartedRequest> {
     let thread = tls::thread();
-    // SAFETY: the calling thread's own state.
+    // SAFETY: dereferencing `thread` requires
+    // - `thread` is the calling thread's own block, which lives as long as the thread;
+    // - its lane and control page are mapped where they are used: checked with `has_lane`, or
+    //   guaranteed by `can_begin_fast` or `prepare`.
     unsafe {
-        let set_up =
-            (*thread).valid() && !(*thread).producer.needs_care() && (*thread).care & care::NO_CLOCK == 0;
-        if !set_up && !prepare(thread, Wanted::File) {
+        let is_prepared = (*thread).has_lane()
+            && !(*thread).producer.needs_maintenance()
+            && (*thread).slow_path & slow_path::CLOCK_DENIED == 0;
+        if !is_prepared && !prepare(thread, Purpose::File) {
             return None;
         }
         let begin = ticks();
-        Some(Begun { op: op::posix::OPEN, request: 0, enclosing: (*thread).enclosing, begin })
+        Some(StartedRequest { op: op::posix::OPEN, request: 0, enclosing: (*thread).enclosing, begin })
     }
 }
 
-/// Opens a file of a file-system client: a new handle, and a record that names it. 0 if nothing is
-/// recorded now.
+/// Opens a file of a file-system client: records its path under a new handle and returns the
+/// handle. Returns 0 if nothing is recorded now.
 #[must_use]
 pub fn open(path: &[u8]) -> u64 {
     let Some(begun) = begin(op::client::OPEN) else { return 0 };
     let handle = process::new_handle();
-    put(Kind::Request, begun, Done { handle, ..Done::of(0) }, None, &Ext { path1: path, ..Ext::default() });
+    commit_with_ext(
+        RecordKind::Request,
+        begun,
+        Completion { handle, ..Completion::of(0) },
+        None,
+        &Ext { path1: path, ..Ext::default() },
+    );
     handle
 }
 
-/// Closes a file of [`open`].
+/// Closes a file of [`open`]. Returns false if nothing was recorded.
 pub fn close(handle: u64) -> bool {
-    begin(op::client::CLOSE).is_some_and(|begun| end(begun, Done { handle, ..Done::of(0) }))
+    begin(op::client::CLOSE).is_some_and(|begun| end(begun, Completion { handle, ..Completion::of(0) }))
 }
 
-/// Records a remark of the application: a string with the time.
+/// Records an application note: a string and the time. Returns false if nothing was recorded.
 pub fn note(text: &[u8]) -> bool {
     let ext = Ext { path1: text, ..Ext::default() };
-    begin(op::app::NOTE).is_some_and(|begun| put(Kind::Request, begun, Done::of(0), None, &ext))
+    begin(op::app::NOTE)
+        .is_some_and(|begun| commit_with_ext(RecordKind::Request, begun, Completion::of(0), None, &ext))
 }

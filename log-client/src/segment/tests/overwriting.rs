@@ -1,7 +1,7 @@
 //! Lanes that overwrite their oldest records while they are read.
 
-use crate::segment::hand_made::{HandMade, Reader};
-use crate::segment::{Memory, Short, word};
+use crate::segment::builder::{SegmentBuilder, TestReader};
+use crate::segment::{Memory, OutOfBounds, word};
 use miot_proto::event::{MAX_SLOTS, slots_of};
 use miot_proto::segment::{header, lane as at};
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 const SLOTS: u64 = 256;
 
-/// A path that says whose it is, and makes a record of one to 25 slots.
+/// A path that identifies its record, and makes a record of 1 to 25 slots.
 fn path(attempt: u32) -> Vec<u8> {
     attempt.to_le_bytes().repeat(attempt as usize * 7 % 23 * 16)
 }
@@ -19,12 +19,12 @@ fn time(attempt: u32) -> u64 {
     1_000 + u64::from(attempt)
 }
 
-/// The producer of one lane, as single stores, in their order.
+/// The producer of one lane, as single stores in their order.
 struct Writer {
     tail: u64,
     oldest: u64,
     attempts: u32,
-    /// Stores of the record being written.
+    /// Stores of the record that is being written.
     stores: VecDeque<(usize, u64)>,
 }
 
@@ -33,8 +33,8 @@ impl Writer {
         Writer { tail: 0, oldest: 0, attempts: 0, stores: VecDeque::new() }
     }
 
-    /// Does the next store, if need be of the next record.
-    fn step(&mut self, made: &mut HandMade) {
+    /// Does the next store, if necessary of the next record.
+    fn step(&mut self, made: &mut SegmentBuilder) {
         if self.stores.is_empty() {
             self.plan(made);
         }
@@ -43,16 +43,16 @@ impl Writer {
         }
     }
 
-    /// To the end of the record being written.
-    fn finish(&mut self, made: &mut HandMade) {
+    /// Completes the record that is being written.
+    fn finish(&mut self, made: &mut SegmentBuilder) {
         while !self.stores.is_empty() {
             self.step(made);
         }
     }
 
-    fn plan(&mut self, made: &HandMade) {
-        let lane = |word| HandMade::lane(0, word);
-        let record = HandMade::record(self.attempts, time(self.attempts), &path(self.attempts));
+    fn plan(&mut self, made: &SegmentBuilder) {
+        let lane = |word| SegmentBuilder::lane(0, word);
+        let record = SegmentBuilder::record(self.attempts, time(self.attempts), &path(self.attempts));
         let count = record.len() as u64;
         self.stores.push_back((lane(at::TAIL), self.tail << 1 | 1));
         if self.tail + count - self.oldest > SLOTS {
@@ -73,11 +73,11 @@ impl Writer {
     }
 }
 
-/// A segment whose producer goes on between any two words that are read.
+/// A segment whose producer runs between any two words that are read.
 struct Racing {
-    made: RefCell<HandMade>,
+    made: RefCell<SegmentBuilder>,
     writer: RefCell<Writer>,
-    /// Stores of the producer before each word that is read, over and over.
+    /// Stores of the producer before each word that is read, repeated cyclically.
     schedule: RefCell<VecDeque<u16>>,
     stopped: RefCell<bool>,
 }
@@ -101,7 +101,7 @@ impl Racing {
 }
 
 impl Memory for Racing {
-    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), Short> {
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), OutOfBounds> {
         for (index, part) in buffer.chunks_mut(8).enumerate() {
             self.run();
             let value = word(&self.made.borrow().bytes, at as usize + 8 * index);
@@ -110,7 +110,7 @@ impl Memory for Racing {
         Ok(())
     }
 
-    fn write_word(&self, at: u64, value: u64) -> Result<(), Short> {
+    fn write_word(&self, at: u64, value: u64) -> Result<(), OutOfBounds> {
         self.made.borrow_mut().set(at as usize, value);
         Ok(())
     }
@@ -120,8 +120,9 @@ impl Memory for Racing {
     }
 }
 
-/// Every record that was delivered is as it was committed, and none came twice. How many there were.
-fn check<M>(reader: &Reader<M>) -> usize {
+/// Checks that every delivered record is as it was committed, and that none arrived twice. Returns
+/// their number.
+fn check<M>(reader: &TestReader<M>) -> usize {
     let numbers = reader.kept.attempts();
     assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
     for (_, columns) in &reader.kept.batches {
@@ -136,8 +137,8 @@ fn check<M>(reader: &Reader<M>) -> usize {
     numbers.len()
 }
 
-fn filled(records: u32) -> (HandMade, Writer) {
-    let (mut made, mut writer) = (HandMade::with_lane(SLOTS), Writer::new());
+fn filled(records: u32) -> (SegmentBuilder, Writer) {
+    let (mut made, mut writer) = (SegmentBuilder::with_lane(SLOTS), Writer::new());
     while writer.attempts < records {
         writer.plan(&made);
         writer.finish(&mut made);
@@ -146,9 +147,9 @@ fn filled(records: u32) -> (HandMade, Writer) {
 }
 
 #[test]
-fn what_was_overwritten_before_it_was_read_is_a_gap() {
+fn overwritten_records_are_a_gap() {
     let (made, writer) = filled(500);
-    let mut reader = Reader::attach(&made);
+    let mut reader = TestReader::attach(&made);
     reader.overwrites = true;
     assert_eq!(reader.sweep().violations, 0);
     let delivered = check(&reader);
@@ -160,9 +161,9 @@ fn what_was_overwritten_before_it_was_read_is_a_gap() {
 }
 
 #[test]
-fn a_lane_told_to_overwrite_in_the_middle_is_understood() {
+fn lane_may_start_to_overwrite_at_any_time() {
     let (mut made, mut writer) = filled(10);
-    let mut reader = Reader::attach(&made);
+    let mut reader = TestReader::attach(&made);
     reader.sweep();
     let before = reader.kept.attempts().len();
     made.set_lane(0, at::HEAD, reader.lane_word(0, at::HEAD));
@@ -178,9 +179,9 @@ fn a_lane_told_to_overwrite_in_the_middle_is_understood() {
 }
 
 #[test]
-fn a_log_client_that_starts_late_takes_what_is_left() {
+fn late_log_client_reads_the_remaining_records() {
     let (made, _) = filled(700);
-    let mut first = Reader::attach(&made);
+    let mut first = TestReader::attach(&made);
     first.overwrites = true;
     first.sweep();
     let mut made = made;
@@ -191,7 +192,7 @@ fn a_log_client_that_starts_late_takes_what_is_left() {
         writer.plan(&made);
         writer.finish(&mut made);
     }
-    let mut second = Reader::attach(&made);
+    let mut second = TestReader::attach(&made);
     second.overwrites = true;
     assert_eq!(second.sweep().violations, 0);
     check(&second);
@@ -199,8 +200,8 @@ fn a_log_client_that_starts_late_takes_what_is_left() {
 }
 
 #[test]
-fn a_frontier_that_makes_no_sense_costs_the_lane() {
-    let wrongs: [fn(&mut HandMade); 4] = [
+fn invalid_frontier_quarantines_the_lane() {
+    let wrongs: [fn(&mut SegmentBuilder); 4] = [
         |made| made.set_lane(0, at::OLDEST, made.tail(0) + 1),
         |made| made.set_lane(0, at::OLDEST, u64::MAX),
         |made| made.set_lane(0, at::OLDEST, made.get_lane(0, at::OLDEST) - 1),
@@ -208,7 +209,7 @@ fn a_frontier_that_makes_no_sense_costs_the_lane() {
     ];
     for (index, wrong) in wrongs.into_iter().enumerate() {
         let (made, writer) = filled(100);
-        let mut reader = Reader::attach(&made);
+        let mut reader = TestReader::attach(&made);
         reader.overwrites = true;
         assert_eq!(reader.sweep().violations, 0, "case {index}");
         reader.edit(|made| {
@@ -222,7 +223,7 @@ fn a_frontier_that_makes_no_sense_costs_the_lane() {
 }
 
 #[test]
-fn the_dead_lane_of_a_liar_comes_to_an_end() {
+fn lane_of_a_dead_liar_ends() {
     let (made, _) = filled(100);
     let racing = Racing {
         made: RefCell::new(made),
@@ -230,12 +231,12 @@ fn the_dead_lane_of_a_liar_comes_to_an_end() {
         schedule: RefCell::new(VecDeque::new()),
         stopped: RefCell::new(false),
     };
-    let mut reader = Reader::attach_to(racing);
+    let mut reader = TestReader::attach_to(racing);
     reader.overwrites = true;
-    // Somebody who has the memory of the dead moves its tail for ever.
+    // A process that has the memory of a dead one moves its tail forever.
     for _ in 0..100 {
         let tally = reader.sweep_at(10_000, true);
-        if !tally.rest {
+        if !tally.unfinished {
             return;
         }
         let mut made = reader.segment.memory.made.borrow_mut();
@@ -254,7 +255,7 @@ proptest! {
         schedule in prop::collection::vec(prop_oneof![60 => Just(0u16), 20 => 1u16..4, 2 => 4u16..200, 1 => 200u16..3_000], 1..300),
     ) {
         let (made, writer) = filled(before);
-        let mut reader = Reader::attach_to(Racing {
+        let mut reader = TestReader::attach_to(Racing {
             made: RefCell::new(made),
             writer: RefCell::new(writer),
             schedule: RefCell::new(schedule.into()),
@@ -267,7 +268,7 @@ proptest! {
         reader.segment.memory.stop();
         let asked = u64::from(reader.segment.memory.writer.borrow().attempts);
         let mut tally = reader.sweep();
-        while tally.rest {
+        while tally.unfinished {
             tally = reader.sweep();
         }
         check(&reader);

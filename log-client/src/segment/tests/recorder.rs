@@ -1,20 +1,20 @@
-//! The flight recorder: lanes that are read when there is a reason.
+//! The flight recorder: lanes that are read only on demand.
 
-use crate::segment::Reads;
-use crate::segment::hand_made::{HandMade, Reader};
+use crate::segment::ReadMode;
+use crate::segment::builder::{SegmentBuilder, TestReader};
 use crate::watermark::SLACK_NS;
 use miot_proto::segment::lane as at;
 
-fn recording(made: &HandMade) -> Reader {
-    let mut reader = Reader::attach(made);
-    reader.reads = Reads::Endings;
+fn recording(made: &SegmentBuilder) -> TestReader {
+    let mut reader = TestReader::attach(made);
+    reader.reads = ReadMode::EndedLanes;
     reader.overwrites = true;
     reader
 }
 
 #[test]
-fn a_lane_in_use_is_left_alone_and_promises_what_it_did() {
-    let mut made = HandMade::with_lane(256);
+fn recorder_does_not_read_lanes_in_use() {
+    let mut made = SegmentBuilder::with_lane(256);
     made.place(256);
     made.claim(1, 1);
     let mut reader = recording(&made);
@@ -22,18 +22,18 @@ fn a_lane_in_use_is_left_alone_and_promises_what_it_did() {
     assert_eq!(reader.safe(), Some(50_000_000 - SLACK_NS), "there was nothing to read");
     reader.edit(|made| made.push(0, 0, 55_000_000, b""));
     let tally = reader.sweep_at(60_000_000, false);
-    assert_eq!((tally.events, tally.rest, tally.fullest), (0, false, 0));
+    assert_eq!((tally.events, tally.unfinished, tally.fullest), (0, false, 0));
     assert_eq!(reader.safe(), Some(50_000_000 - SLACK_NS));
     assert_eq!(reader.lane_word(0, at::HEAD), 0);
-    reader.reads = Reads::Everything;
+    reader.reads = ReadMode::AllLanes;
     assert_eq!(reader.sweep_at(70_000_000, false).events, 1);
     assert_eq!(reader.safe(), Some(70_000_000 - SLACK_NS));
     assert_eq!(reader.kept.times(), [55_000_000]);
 }
 
 #[test]
-fn retired_lanes_and_those_of_the_dead_are_read() {
-    let mut made = HandMade::with_lane(256);
+fn recorder_reads_retired_lanes_and_dead_processes() {
+    let mut made = SegmentBuilder::with_lane(256);
     made.push(0, 0, 1_000, b"");
     made.retire(0, 1);
     made.place(256);
@@ -47,19 +47,19 @@ fn retired_lanes_and_those_of_the_dead_are_read() {
 }
 
 #[test]
-fn a_snapshot_takes_what_was_there_when_it_was_begun_and_no_more() {
-    let mut made = HandMade::with_lane(256);
+fn snapshot_takes_exactly_the_records_at_its_start() {
+    let mut made = SegmentBuilder::with_lane(256);
     (0..10).for_each(|attempt| made.push(0, attempt, 1_000, b""));
     let mut reader = recording(&made);
     assert_eq!(reader.sweep().events, 0);
     reader.snapshot = Some(1);
     reader.kept.full = true;
     let tally = reader.sweep();
-    assert!(tally.behind && tally.rest, "{tally:?}");
+    assert!(tally.behind && tally.unfinished, "{tally:?}");
     reader.edit(|made| (10..15).for_each(|attempt| made.push(0, attempt, 2_000, b"")));
     reader.kept.full = false;
     let tally = reader.sweep();
-    assert_eq!((tally.events, tally.behind, tally.rest), (10, false, false));
+    assert_eq!((tally.events, tally.behind, tally.unfinished), (10, false, false));
     assert_eq!(reader.sweep().events, 0, "the snapshot has it all");
     reader.snapshot = Some(2);
     assert_eq!(reader.sweep().events, 5);
@@ -69,8 +69,8 @@ fn a_snapshot_takes_what_was_there_when_it_was_begun_and_no_more() {
 }
 
 #[test]
-fn a_lane_that_laps_its_goal_does_not_keep_a_snapshot_waiting() {
-    let mut made = HandMade::with_lane(256);
+fn lane_that_laps_its_goal_does_not_delay_a_snapshot() {
+    let mut made = SegmentBuilder::with_lane(256);
     (0..10).for_each(|attempt| made.push(0, attempt, 1_000, b""));
     let mut reader = recording(&made);
     reader.snapshot = Some(1);
@@ -90,10 +90,10 @@ fn a_lane_that_laps_its_goal_does_not_keep_a_snapshot_waiting() {
 }
 
 #[test]
-fn a_snapshot_while_everything_is_read_is_the_next_sweep() {
-    let mut made = HandMade::with_lane(256);
+fn snapshot_of_all_lanes_is_the_next_sweep() {
+    let mut made = SegmentBuilder::with_lane(256);
     made.push(0, 0, 1_000, b"");
-    let mut reader = Reader::attach(&made);
+    let mut reader = TestReader::attach(&made);
     reader.snapshot = Some(1);
     let tally = reader.sweep();
     assert_eq!((tally.events, tally.behind), (1, false));

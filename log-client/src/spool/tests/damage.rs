@@ -1,4 +1,4 @@
-//! Files that are cut off, damaged, or cannot be read.
+//! Files that are truncated, damaged, or unreadable.
 
 use super::{batch, batch_of, files, names, open, process, process_end, sent, stream, stream_end, write};
 use crate::spool::Reader;
@@ -8,22 +8,22 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A spool of one file with all kinds of messages, as a log-client leaves it that is killed: the file, and the
-/// end of each message in it.
+/// A spool of one file with all kinds of messages, as a killed log-client leaves it: the file, and
+/// the end of each message in it.
 fn left_behind(dir: &Path) -> (PathBuf, Vec<u64>) {
-    let (mut writer, reader, heritage) = open(dir);
-    assert_eq!((heritage.messages, heritage.sound), (0, true));
+    let (mut writer, reader, recovered) = open(dir);
+    assert_eq!((recovered.messages, recovered.intact), (0, true));
     let mut ends = Vec::new();
     for message in [process(), stream(0), stream(1), batch(100), stream_end(0), batch(3)] {
         write(&mut writer, [message]);
-        ends.push(reader.spool().state().parts.back().unwrap().end);
+        ends.push(reader.spool().state().files.back().unwrap().end);
     }
     let [file] = &files(dir)[..] else { panic!("one file") };
     (file.clone(), ends)
 }
 
 #[test]
-fn a_torn_end_is_cut_off_at_whichever_byte() {
+fn torn_end_is_cut_off_at_any_byte() {
     let first = tempfile::tempdir().unwrap();
     let (file, ends) = left_behind(&first.path().join("spool"));
     let bytes = std::fs::read(&file).unwrap();
@@ -31,16 +31,17 @@ fn a_torn_end_is_cut_off_at_whichever_byte() {
     for length in 0..=bytes.len() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(file.file_name().unwrap()), &bytes[..length]).unwrap();
-        let (mut writer, mut reader, heritage) = open(dir.path());
+        let (mut writer, mut reader, recovered) = open(dir.path());
         let whole = ends.iter().filter(|end| **end <= length as u64).count();
-        assert_eq!((heritage.messages, heritage.sound), (whole as u64, true), "{length}");
-        // Numbers go on after what is whole.
+        assert_eq!((recovered.messages, recovered.intact), (whole as u64, true), "{length}");
+        // Numbers continue after the last whole message.
         write(&mut writer, [process_end()]);
         assert_eq!(sent(&mut reader, 0).last().unwrap(), &format!("gone {}", whole + 1), "{length}");
     }
 }
 
-/// What a connection is sent, judged by the rules of the protocol: numbered messages as they were written, in order.
+/// The numbers of the messages sent on a connection, checked against the rules of the protocol: as
+/// they were written, in order, and only of defined streams.
 fn judged(reader: &mut Reader, through: u64, written: &[Message]) -> Vec<u64> {
     let mut bytes = Vec::new();
     reader.restart(through, &mut bytes);
@@ -69,9 +70,9 @@ fn judged(reader: &mut Reader, through: u64, written: &[Message]) -> Vec<u64> {
     numbers
 }
 
-/// Every byte of a spool is flipped in turn: what can be lost is batches of one stretch, and nothing else.
+/// Flips every byte of a spool in turn: only batches of one mark interval may be lost.
 #[test]
-fn damage_anywhere_costs_batches_near_it_and_the_session() {
+fn damage_costs_only_nearby_batches_and_the_session() {
     let first = tempfile::tempdir().unwrap();
     let (mut writer, reader, _) = open(&first.path().join("spool"));
     let session = reader.spool().session();
@@ -102,13 +103,13 @@ fn damage_anywhere_costs_batches_near_it_and_the_session() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x40;
         std::fs::write(dir.path().join(file.file_name().unwrap()), &damaged).unwrap();
-        let (mut writer, mut reader, heritage) = open(dir.path());
-        if (format::PROMISE..HEADER).contains(&(at as u64)) {
-            assert_eq!((heritage.messages, heritage.promised), (all.len() as u64, None));
+        let (mut writer, mut reader, recovered) = open(dir.path());
+        if (format::WATERMARK_AT..HEADER).contains(&(at as u64)) {
+            assert_eq!((recovered.messages, recovered.watermark), (all.len() as u64, None));
             continue;
         }
-        assert!(heritage.sound || reader.spool().session() != session, "{at}");
-        assert!(!heritage.sound || (at as u64) < begins, "{at}: damage is never taken for a torn end");
+        assert!(recovered.intact || reader.spool().session() != session, "{at}");
+        assert!(!recovered.intact || (at as u64) < begins, "{at}: damage is never taken for a torn end");
         for through in [0, 7] {
             let got = judged(&mut reader, through, &written);
             if (at as u64) < begins {
@@ -121,7 +122,7 @@ fn damage_anywhere_costs_batches_near_it_and_the_session() {
             assert!(lost.iter().all(is_batch), "{at}: {lost:?}");
             assert!(lost.len() <= 5, "{at}: {lost:?}");
         }
-        // It goes on with numbers that were never given.
+        // It continues with unused numbers.
         let next = reader.spool().last() + 1;
         write(&mut writer, [process()]);
         assert_eq!(sent(&mut reader, 0).last().unwrap(), &format!("process {next}"), "{at}");
@@ -132,7 +133,7 @@ fn damage_anywhere_costs_batches_near_it_and_the_session() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_costs_its_messages_and_no_more() {
+fn unreadable_file_costs_only_its_messages() {
     for found in ["while it is read", "on a new connection", "by the next log-client"] {
         let dir = tempfile::tempdir().unwrap();
         let (mut writer, mut reader, _) = open(dir.path());
@@ -143,11 +144,11 @@ fn a_file_that_cannot_be_read_costs_its_messages_and_no_more() {
             count += 1;
         }
         let second = files(dir.path())[1].clone();
-        let parts: Vec<_> = reader.spool().state().parts.iter().copied().collect();
+        let files: Vec<_> = reader.spool().state().files.iter().copied().collect();
         let file = File::options().write(true).open(&second).unwrap();
         // In its second message.
         file.write_all_at(b"damage", 400_000).unwrap();
-        let whole = parts[1].first;
+        let whole = files[1].first;
         if found == "by the next log-client" {
             drop((writer, reader));
             (writer, reader, _) = open(dir.path());
@@ -162,7 +163,7 @@ fn a_file_that_cannot_be_read_costs_its_messages_and_no_more() {
         } else {
             got.extend(sent(&mut reader, 0));
         }
-        // Reading goes on at the mark after the damage.
+        // Reading continues at the mark after the damage.
         let batches = (3..=whole).chain(whole + 2..=count).map(|number| format!("batch {number} of 0"));
         let mut expected: Vec<String> = vec!["process 1".into(), "stream 2 is 0".into()];
         expected.extend(batches);
@@ -174,12 +175,12 @@ fn a_file_that_cannot_be_read_costs_its_messages_and_no_more() {
 }
 
 #[test]
-fn what_is_left_out_at_the_end_is_not_waited_for() {
+fn skipped_messages_at_the_end_are_not_awaited() {
     let dir = tempfile::tempdir().unwrap();
     let (mut writer, mut reader, _) = open(dir.path());
     write(&mut writer, [process(), stream(0), batch(1000)]);
     let file = File::options().write(true).open(&files(dir.path())[0]).unwrap();
-    file.write_all_at(b"damage", reader.spool().state().parts[0].end - 500).unwrap();
+    file.write_all_at(b"damage", reader.spool().state().files[0].end - 500).unwrap();
     assert_eq!(sent(&mut reader, 0), ["process 1", "stream 2 is 0"]);
     reader.spool().acknowledge(2);
     writer.end();

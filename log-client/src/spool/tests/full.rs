@@ -1,11 +1,11 @@
-//! A spool that is full, or its file system.
+//! A full spool, or a full file system.
 
 use super::server::Server;
 use super::{BOOT, batch, files, open, process, process_end, sent, stream, stream_end, write};
 use crate::config::SpoolFull;
 use crate::random::Random;
 use crate::spool::{Reader, Spool, Writer};
-use crate::testing::made;
+use crate::testing::samples;
 use miot_proto::batch::Columns;
 use miot_proto::event::Ext;
 use miot_proto::wire::{MAX_FRAME, Message};
@@ -14,65 +14,65 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A file system of a few megabytes.
-struct Small(tempfile::TempDir);
+/// A mounted file system of a few megabytes.
+struct SmallFileSystem(tempfile::TempDir);
 
-impl Small {
-    fn mount(bytes: &str) -> Option<Small> {
+impl SmallFileSystem {
+    fn mount(bytes: &str) -> Option<SmallFileSystem> {
         let dir = tempfile::tempdir().unwrap();
         let mut mount = std::process::Command::new("mount");
         let mount = mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"]).arg(dir.path());
-        mount.status().is_ok_and(|status| status.success()).then_some(Small(dir))
+        mount.status().is_ok_and(|status| status.success()).then_some(SmallFileSystem(dir))
     }
 }
 
-impl Drop for Small {
+impl Drop for SmallFileSystem {
     fn drop(&mut self) {
         let _ = std::process::Command::new("umount").arg("-l").arg(self.0.path()).status();
     }
 }
 
 #[test]
-fn a_full_file_system_is_noticed_before_a_batch_and_what_cannot_be_written_waits() {
-    let Some(small) = Small::mount("8m") else {
-        eprintln!("SKIPPED: no right to mount a small file system here");
+fn full_file_system_stops_batches_and_other_messages_wait() {
+    let Some(small) = SmallFileSystem::mount("8m") else {
+        eprintln!("SKIPPED: no right to mount a small file system");
         return;
     };
     let dir = small.0.path().join("spool");
     let (mut writer, mut reader, _) = open(&dir);
     write(&mut writer, [process(), stream(0)]);
     let mut count = 2;
-    while writer.has_room() {
+    while writer.has_space() {
         write(&mut writer, [batch(500_000)]);
-        writer.make_room();
+        writer.make_space();
         count += 1;
     }
-    assert!(count > 5 && reader.spool().state().unwritten == 0, "every batch there was room for was written");
-    // Somebody else takes the rest, too.
+    assert!(count > 5 && reader.spool().state().unwritten == 0, "every accepted batch was written");
+    // Another process takes the rest as well.
     let hog = small.0.path().join("hog");
     let _ = std::fs::write(&hog, vec![1; 10 << 20]);
     write(&mut writer, (0..4).map(|_| batch(300_000)).chain([stream_end(0), process_end()]));
-    writer.promise(77);
+    writer.set_watermark(77);
     assert!(reader.spool().state().unwritten > 0);
     let before = sent(&mut reader, 0);
     assert!(before.len() < count + 6 && !before.iter().any(|name| name.contains("before")), "{before:?}");
     std::fs::remove_file(&hog).unwrap();
     reader.spool().acknowledge(count as u64);
-    writer.make_room();
-    writer.promise(78);
+    writer.make_space();
+    writer.set_watermark(78);
     assert_eq!(reader.spool().state().unwritten, 0);
     let ends = [format!("end {} of 0", count + 5), format!("gone {}", count + 6), "all before 78".into()];
     assert_eq!(sent(&mut reader, 0)[..].last_chunk().unwrap(), &ends);
-    assert!(writer.has_room());
+    assert!(writer.has_space());
     drop((writer, reader));
-    assert!(open(&dir).2.sound);
+    assert!(open(&dir).2.intact);
 }
 
-/// Lanes and spool share a file system by default.
+/// By default lanes and spool share a file system.
 #[test]
-fn a_spool_goes_on_where_others_take_all_the_space_it_leaves() {
-    let Some(small) = Small::mount("4m") else {
-        eprintln!("SKIPPED: no right to mount a small file system here");
+fn spool_works_while_others_take_all_free_space() {
+    let Some(small) = SmallFileSystem::mount("4m") else {
+        eprintln!("SKIPPED: no right to mount a small file system");
         return;
     };
     let dir = small.0.path().join("spool");
@@ -80,25 +80,25 @@ fn a_spool_goes_on_where_others_take_all_the_space_it_leaves() {
     let _ = std::fs::write(small.0.path().join("hog"), vec![1; 4 << 20]);
     write(&mut writer, [process(), stream(0)]);
     for round in 0..20 {
-        assert!(writer.has_room(), "in round {round}");
-        while writer.has_room() {
+        assert!(writer.has_space(), "in round {round}");
+        while writer.has_space() {
             write(&mut writer, [batch(500_000)]);
         }
         let last = reader.spool().last();
-        // Now and then a connection is lost: what is in force is defined on the next one.
+        // A connection breaks now and then: the next one gets the definitions in force.
         if round % 3 == 0 {
             assert!(sent(&mut reader, 0).iter().any(|name| name.starts_with("stream")));
         }
         reader.spool().acknowledge(last);
-        writer.make_room();
+        writer.make_space();
         reader.take(&mut Vec::new(), usize::MAX);
-        writer.make_room();
+        writer.make_space();
     }
     assert_eq!(reader.spool().state().unwritten, 0);
 }
 
 #[test]
-fn a_full_spool_keeps_the_newest_if_told_so_and_its_bound() {
+fn full_spool_keeps_the_newest_within_its_limit() {
     let dir = tempfile::tempdir().unwrap();
     let limit = MAX_FRAME as u64;
     let (spool, _) = Spool::open(dir.path(), limit, SpoolFull::KeepNewest, "test", BOOT).unwrap();
@@ -109,20 +109,20 @@ fn a_full_spool_keeps_the_newest_if_told_so_and_its_bound() {
     let mut random = Random::new(42);
     let mut attempt = 0;
     for _ in 0..150 {
-        assert!(writer.has_room());
+        assert!(writer.has_space());
         let mut columns = Columns::default();
         let after = attempt;
         for _ in 0..40 {
-            // So that little can be left out.
+            // Random paths, so that compression saves little.
             let path: Vec<u8> = (0..500).flat_map(|_| random.below(1 << 53).to_le_bytes()).collect();
             let ext = Ext { path1: &path, ..Ext::default() };
-            columns.push(1, attempt, attempt as i64, 1, &made::read(attempt), Some(&ext));
+            columns.push(1, attempt, attempt as i64, 1, &samples::read(attempt), Some(&ext));
             attempt += 1;
         }
-        write(&mut writer, [Message::Batch { seq: 0, stream: 0, after, columns: made::packed(&columns) }]);
+        write(&mut writer, [Message::Batch { seq: 0, stream: 0, after, columns: samples::packed(&columns) }]);
         let all = std::fs::read_dir(dir.path()).unwrap();
         let held: u64 = all.map(|entry| entry.unwrap().metadata().unwrap().blocks() * 512).sum();
-        assert!(held <= limit, "{held} with what is claimed");
+        assert!(held <= limit, "{held} with claimed space");
     }
     let mut bytes = Vec::new();
     reader.restart(0, &mut bytes);
@@ -138,7 +138,7 @@ fn a_full_spool_keeps_the_newest_if_told_so_and_its_bound() {
 }
 
 #[test]
-fn what_defines_costs_a_few_times_its_bytes_however_much_there_is() {
+fn definitions_take_a_few_times_their_size() {
     let dir = tempfile::tempdir().unwrap();
     let (mut writer, reader, _) = open(dir.path());
     write(&mut writer, [process()]);
@@ -147,7 +147,7 @@ fn what_defines_costs_a_few_times_its_bytes_however_much_there_is() {
         let mut message = stream(number);
         bytes += writer.write(&mut message);
         // As each sweep does, with a server that acknowledges nothing.
-        writer.make_room();
+        writer.make_space();
     }
     let held = reader.spool().held.load(Relaxed);
     assert!(held < 6 * bytes, "{held} for {bytes} in {} files", files(dir.path()).len());

@@ -1,20 +1,21 @@
-//! The oldest is given up for the newest, at random times.
+//! Dropping the oldest events in favor of the newest, at random times.
 
 use super::server::Server;
 use super::{files, open, process, process_end, stream_of, write};
 use crate::random::Random;
 use crate::spool::condense;
-use crate::testing::made;
+use crate::testing::samples;
 use miot_proto::batch::Columns;
 use miot_proto::wire::Message;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Random steps: streams come, record, lose some in their lanes and end; a connection sends some, is lost, or its
-/// end acknowledges; the oldest is given up, over and over; log-clients are killed, also in the middle of giving up. In the
-/// end each attempt came, or was given up, or was lost in its lane.
+/// Random steps: streams start, record, lose events in their lanes and end; a connection sends
+/// messages, breaks, or its server acknowledges; the oldest file is condensed repeatedly;
+/// log-clients are killed, also while condensing. At the end each attempt arrived, or was given up,
+/// or was lost in its lane.
 #[test]
-fn what_is_given_up_is_told_exactly() {
+fn given_up_events_are_reported_exactly() {
     let seed: u64 = std::env::var("MIOT_SEED").map_or(7, |seed| seed.parse().unwrap());
     for round in 0..60u64 {
         let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(round));
@@ -28,10 +29,10 @@ fn given_up_at_random(random: &mut Random) {
     let (mut writer, mut reader, _) = open(dir.path());
     let mut server = Server::default();
     let mut known = HashMap::new();
-    // Next attempt number, numbers recorded.
+    // Next attempt number, and number of recorded events.
     let mut streams: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut open_streams: Vec<u32> = Vec::new();
-    // Their numbers in this log-client's life.
+    // Stream numbers by lane in the current log-client.
     let mut numbers: HashMap<u32, u32> = HashMap::new();
     let mut next_number = 0;
     write(&mut writer, [process()]);
@@ -53,21 +54,21 @@ fn given_up_at_random(random: &mut Random) {
                 for _ in 0..=random.below(5) {
                     // Some are lost in the lane.
                     *next += if random.below(4) == 0 { random.below(3) } else { 0 };
-                    columns.push(1, *next, *next as i64, 1, &made::read(*next), None);
+                    columns.push(1, *next, *next as i64, 1, &samples::read(*next), None);
                     *next += 1;
                     *count += 1;
                 }
-                let (stream, columns) = (numbers[&number], made::packed(&columns));
+                let (stream, columns) = (numbers[&number], samples::packed(&columns));
                 write(&mut writer, [Message::Batch { seq: 0, stream, after, columns }]);
             }
             7 if !open_streams.is_empty() => {
                 let number = open_streams.swap_remove(random.below(open_streams.len() as u64) as usize);
                 let after = streams[&number].0;
-                let end = made::stream_end(numbers[&number], after + 2, after);
+                let end = samples::stream_end(numbers[&number], after + 2, after);
                 write(&mut writer, [Message::StreamEnd { seq: 0, end }]);
             }
             8 | 9 => {
-                // Some is sent; it arrives, or the connection is lost before.
+                // Some messages are sent; they arrive, or the connection breaks before.
                 let mut bytes = Vec::new();
                 if random.below(3) == 0 || known.is_empty() {
                     known.clear();
@@ -88,7 +89,7 @@ fn given_up_at_random(random: &mut Random) {
             12 => {
                 let oldest = files(dir.path())[0].clone();
                 let bytes = std::fs::read(&oldest).unwrap();
-                let was_condensed = reader.spool().state().parts[0].condensed;
+                let was_condensed = reader.spool().state().files[0].condensed;
                 let done = reader.spool().condense().unwrap();
                 if done && random.below(3) == 0 {
                     // Killed before the old file was removed, or while the next one was made.
@@ -98,13 +99,13 @@ fn given_up_at_random(random: &mut Random) {
                         std::fs::write(&oldest, &bytes).unwrap();
                     }
                     std::fs::write(dir.path().join(condense::UNFINISHED), &bytes[..bytes.len() / 2]).unwrap();
-                    let heritage;
-                    (writer, reader, heritage) = open(dir.path());
-                    assert!(heritage.sound);
+                    let recovered;
+                    (writer, reader, recovered) = open(dir.path());
+                    assert!(recovered.intact);
                     known.clear();
                     reader.restart(through, &mut Vec::new());
                     // Its successor finds the same process and lanes.
-                    next_number = next_number.max(heritage.next_stream);
+                    next_number = next_number.max(recovered.next_stream);
                     write(&mut writer, [process()]);
                     for lane in &open_streams {
                         write(&mut writer, [stream_of(next_number, *lane)]);
@@ -116,7 +117,7 @@ fn given_up_at_random(random: &mut Random) {
             _ => {}
         }
     }
-    // What is open stays so: its next log-client goes on.
+    // Open streams stay open: the next log-client continues them.
     write(&mut writer, [process_end()]);
     let mut bytes = Vec::new();
     reader.restart(server.through, &mut bytes);

@@ -1,10 +1,10 @@
-//! What damage took of streams that do not go on, counted exactly.
+//! Exact counts of what damage destroyed of streams that do not continue.
 
 use super::server::Server;
 use super::{KEY, files, open, process, process_end, stream_of, write};
 use crate::random::Random;
 use crate::spool::{Reader, Writer, format};
-use crate::testing::made;
+use crate::testing::samples;
 use miot_proto::batch::Columns;
 use miot_proto::wire::Message;
 use std::collections::HashMap;
@@ -13,8 +13,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Streams of short processes, as many batches, spread over files. How many were recorded of each.
-fn short_lives(writer: &mut Writer, reader: &Reader, random: &mut Random) -> Vec<u64> {
+/// Streams of short-lived processes and their batches, spread over several files. Returns the
+/// number of events recorded in each.
+fn write_short_streams(writer: &mut Writer, reader: &Reader, random: &mut Random) -> Vec<u64> {
     let mut recorded = Vec::new();
     write(writer, [process()]);
     for lane in 0..12 {
@@ -24,15 +25,15 @@ fn short_lives(writer: &mut Writer, reader: &Reader, random: &mut Random) -> Vec
             let after = next;
             let mut columns = Columns::default();
             for _ in 0..=random.below(6) {
-                columns.push(1, next, next as i64, 1, &made::read(next), None);
+                columns.push(1, next, next as i64, 1, &samples::read(next), None);
                 next += 1;
             }
-            let columns = made::packed(&columns);
+            let columns = samples::packed(&columns);
             write(writer, [Message::Batch { seq: 0, stream: lane, after, columns }]);
         }
         // The last one lives on.
         if lane < 11 {
-            let end = made::stream_end(lane, next, next);
+            let end = samples::stream_end(lane, next, next);
             write(writer, [Message::StreamEnd { seq: 0, end }]);
         }
         recorded.push(next);
@@ -43,25 +44,25 @@ fn short_lives(writer: &mut Writer, reader: &Reader, random: &mut Random) -> Vec
     recorded
 }
 
-/// Everything that a log-server gets on one connection, and what it counts.
-fn delivered(reader: &mut Reader, writer: &mut Writer) -> Server {
+/// Everything that a log-server gets on one connection, and its counts.
+fn deliver(reader: &mut Reader, writer: &mut Writer) -> Server {
     let (mut server, mut known) = (Server::default(), HashMap::new());
     let mut bytes = Vec::new();
     reader.restart(0, &mut bytes);
-    // Damage that is found on the way is told again by the next sweep.
+    // Damage that is found on the way is replayed by the next sweep.
     for _ in 0..4 {
         reader.take(&mut bytes, usize::MAX);
-        writer.make_room();
+        writer.make_space();
     }
     server.take(&bytes, &mut known);
     server
 }
 
-fn judge(server: &Server, recorded: &[u64], what: &str) {
+fn check_counts(server: &Server, recorded: &[u64], what: &str) {
     for (lane, recorded) in (0..).zip(recorded) {
         let came = server.came.get(&lane).map_or(0, |came| came.len() as u64);
         let missed = server.missed.get(&lane).map_or(0, |missed| missed.len() as u64);
-        assert_eq!(came + missed, *recorded, "{what}: lane {lane}: {came} came, {missed} are counted");
+        assert_eq!(came + missed, *recorded, "{what}: lane {lane}: {came} arrived, {missed} counted as lost");
         let ended = server.ended.contains_key(&lane);
         assert_eq!(ended, lane < 11, "{what}: lane {lane}");
     }
@@ -71,10 +72,10 @@ fn number_of(file: &Path) -> u64 {
     format::parse_name(file.file_name().unwrap().as_encoded_bytes()).unwrap()
 }
 
-/// Ways to lose a file, or what is in it.
-const HARMS: [&str; 6] = ["half", "to its head", "removed", "no head", "garbage", "a hole"];
+/// Ways to lose a file, or its content.
+const DAMAGES: [&str; 6] = ["half", "to its head", "removed", "no head", "garbage", "a hole"];
 
-fn harm(file: &Path, how: &str, random: &mut Random) {
+fn damage(file: &Path, how: &str, random: &mut Random) {
     let length = file.metadata().unwrap().len();
     let open = || File::options().write(true).open(file).unwrap();
     match how {
@@ -91,37 +92,37 @@ fn harm(file: &Path, how: &str, random: &mut Random) {
 }
 
 #[test]
-fn what_is_gone_when_a_log_client_starts_is_counted_to_the_event() {
+fn losses_before_a_start_are_counted_exactly() {
     let mut random = Random::new(5);
     let mut gone = 0;
-    for how in HARMS {
+    for how in DAMAGES {
         for which in 0..5 {
             let dir = tempfile::tempdir().unwrap();
             let (mut writer, reader, _) = open(dir.path());
-            let recorded = short_lives(&mut writer, &reader, &mut random);
+            let recorded = write_short_streams(&mut writer, &reader, &mut random);
             drop((writer, reader));
             let all = files(dir.path());
             assert_eq!(all.len(), 4);
-            // All of them, the last time.
-            let harmed: Vec<&PathBuf> = if which < 4 { vec![&all[which]] } else { all.iter().collect() };
-            harmed.into_iter().for_each(|file| harm(file, how, &mut random));
+            // The last round damages all files.
+            let damaged: Vec<&PathBuf> = if which < 4 { vec![&all[which]] } else { all.iter().collect() };
+            damaged.into_iter().for_each(|file| damage(file, how, &mut random));
             let what = format!("{how}, file {which}");
-            let (mut writer, mut reader, heritage) = open(dir.path());
-            assert!(!heritage.sound, "{what}");
-            assert!(heritage.next_stream >= 12, "{what}: numbers in use are not given again");
-            let server = delivered(&mut reader, &mut writer);
-            judge(&server, &recorded, &what);
+            let (mut writer, mut reader, recovered) = open(dir.path());
+            assert!(!recovered.intact, "{what}");
+            assert!(recovered.next_stream >= 12, "{what}: stream numbers are not reused");
+            let server = deliver(&mut reader, &mut writer);
+            check_counts(&server, &recorded, &what);
             gone += server.missed.values().map(|missed| missed.len()).sum::<usize>();
-            // Killed before anything was acknowledged: the same again.
+            // Killed before anything was acknowledged: the same result again.
             drop((writer, reader));
             let (mut writer, mut reader, _) = open(dir.path());
-            judge(&delivered(&mut reader, &mut writer), &recorded, &format!("{what}, again"));
-            // And it can end.
+            check_counts(&deliver(&mut reader, &mut writer), &recorded, &format!("{what}, again"));
+            // The spool can end.
             write(&mut writer, [process_end()]);
             let last = reader.spool().last();
             reader.restart(0, &mut Vec::new());
             reader.take(&mut Vec::new(), usize::MAX);
-            writer.make_room();
+            writer.make_space();
             reader.spool().acknowledge(last);
             writer.end();
             assert!(reader.spool().is_done(), "{what}");
@@ -133,38 +134,38 @@ fn what_is_gone_when_a_log_client_starts_is_counted_to_the_event() {
 }
 
 #[test]
-fn what_is_gone_while_a_log_client_runs_is_counted_to_the_event() {
+fn losses_during_a_run_are_counted_exactly() {
     let mut random = Random::new(6);
-    for how in HARMS {
+    for how in DAMAGES {
         for which in 0..4 {
             let dir = tempfile::tempdir().unwrap();
             let (mut writer, mut reader, _) = open(dir.path());
-            let recorded = short_lives(&mut writer, &reader, &mut random);
-            harm(&files(dir.path())[which], how, &mut random);
+            let recorded = write_short_streams(&mut writer, &reader, &mut random);
+            damage(&files(dir.path())[which], how, &mut random);
             let what = format!("{how}, file {which}");
-            let server = delivered(&mut reader, &mut writer);
-            judge(&server, &recorded, &what);
+            let server = deliver(&mut reader, &mut writer);
+            check_counts(&server, &recorded, &what);
             reader.spool().acknowledge(server.through);
-            assert!(files(dir.path()).len() <= 2, "{what}: what was told again does not stay");
+            assert!(files(dir.path()).len() <= 2, "{what}: replayed messages are removed");
         }
     }
 }
 
 #[test]
-fn a_spool_that_is_whole_tells_nothing_again() {
+fn intact_spool_is_not_replayed() {
     let mut random = Random::new(7);
     let dir = tempfile::tempdir().unwrap();
     let (mut writer, reader, _) = open(dir.path());
-    let recorded = short_lives(&mut writer, &reader, &mut random);
+    let recorded = write_short_streams(&mut writer, &reader, &mut random);
     let last = reader.spool().last();
     drop((writer, reader));
-    let (mut writer, mut reader, heritage) = open(dir.path());
-    assert!(heritage.sound);
-    let server = delivered(&mut reader, &mut writer);
-    judge(&server, &recorded, "nothing");
+    let (mut writer, mut reader, recovered) = open(dir.path());
+    assert!(recovered.intact);
+    let server = deliver(&mut reader, &mut writer);
+    check_counts(&server, &recorded, "nothing");
     assert!(server.missed.is_empty());
     assert_eq!((reader.spool().last(), server.through), (last, last));
-    // Ledgers are as many as files, and go with them.
+    // There is one ledger per file, removed together with it.
     let ledgers = || {
         let entries = std::fs::read_dir(dir.path()).unwrap();
         entries.filter(|entry| entry.as_ref().unwrap().path().extension().unwrap() == "ledger").count()
@@ -176,33 +177,33 @@ fn a_spool_that_is_whole_tells_nothing_again() {
     assert_eq!(KEY.pid, 3);
 }
 
-/// Giving up the oldest leaves a ledger that stands for all that was given up.
+/// Condensing leaves a ledger that covers everything given up.
 #[test]
-fn a_condensed_file_that_is_gone_is_counted_as_well() {
+fn lost_condensed_file_is_counted() {
     let mut random = Random::new(8);
     for rounds in 1..4 {
         let dir = tempfile::tempdir().unwrap();
         let (mut writer, reader, _) = open(dir.path());
-        let recorded = short_lives(&mut writer, &reader, &mut random);
+        let recorded = write_short_streams(&mut writer, &reader, &mut random);
         for _ in 0..rounds {
             assert!(reader.spool().condense().unwrap());
         }
         drop((writer, reader));
         std::fs::remove_file(&files(dir.path())[0]).unwrap();
-        let (mut writer, mut reader, heritage) = open(dir.path());
-        assert!(!heritage.sound);
-        judge(&delivered(&mut reader, &mut writer), &recorded, &format!("condensed {rounds} times"));
+        let (mut writer, mut reader, recovered) = open(dir.path());
+        assert!(!recovered.intact);
+        check_counts(&deliver(&mut reader, &mut writer), &recorded, &format!("condensed {rounds} times"));
     }
 }
 
-/// Whatever the bytes of a ledger are.
+/// For any damage of the ledgers.
 #[test]
-fn a_damaged_ledger_harms_nothing_but_itself() {
+fn damaged_ledger_harms_nothing_else() {
     let mut random = Random::new(9);
     for _ in 0..50 {
         let dir = tempfile::tempdir().unwrap();
         let (mut writer, reader, _) = open(dir.path());
-        let recorded = short_lives(&mut writer, &reader, &mut random);
+        let recorded = write_short_streams(&mut writer, &reader, &mut random);
         drop((writer, reader));
         let entries = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
         for file in entries.filter(|file| file.extension().unwrap() == "ledger") {
@@ -213,8 +214,8 @@ fn a_damaged_ledger_harms_nothing_but_itself() {
             }
             std::fs::write(&file, bytes).unwrap();
         }
-        let (mut writer, mut reader, heritage) = open(dir.path());
-        assert!(heritage.sound);
-        judge(&delivered(&mut reader, &mut writer), &recorded, "damaged ledgers");
+        let (mut writer, mut reader, recovered) = open(dir.path());
+        assert!(recovered.intact);
+        check_counts(&deliver(&mut reader, &mut writer), &recorded, "damaged ledgers");
     }
 }

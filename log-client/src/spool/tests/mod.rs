@@ -1,4 +1,4 @@
-//! What is found again, whatever happened in between.
+//! Recovery of the spool in all circumstances.
 
 mod continuity;
 mod damage;
@@ -7,10 +7,10 @@ mod given_up;
 mod ledger;
 mod server;
 
-use super::{Heritage, Reader, Spool, Writer};
+use super::{Reader, RecoveredSpool, Spool, Writer};
 use crate::config::SpoolFull;
 use crate::error::Error;
-use crate::testing::made;
+use crate::testing::samples;
 use crate::until::until;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, ProcessKey, ProcessLoss, frame_header};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub(crate) const KEY: ProcessKey = ProcessKey { boot: 1, nonce: 2, pid: 3 };
 const BOOT: u128 = 1;
 
 fn process() -> Message {
-    Message::Process { seq: 0, process: made::process(KEY) }
+    Message::Process { seq: 0, process: samples::process(KEY) }
 }
 
 fn stream(number: u32) -> Message {
@@ -28,20 +28,20 @@ fn stream(number: u32) -> Message {
 }
 
 fn stream_of(number: u32, lane: u32) -> Message {
-    Message::Stream { seq: 0, stream: made::stream(number, KEY, lane) }
+    Message::Stream { seq: 0, stream: samples::stream(number, KEY, lane) }
 }
 
 fn batch(bytes: usize) -> Message {
     batch_of(0, bytes)
 }
 
-/// Of a stream; its bytes are no records.
+/// A batch of a stream; its bytes are not records.
 fn batch_of(stream: u32, bytes: usize) -> Message {
     Message::Batch { seq: 0, stream, after: 0, columns: vec![7; bytes] }
 }
 
 fn stream_end(stream: u32) -> Message {
-    Message::StreamEnd { seq: 0, end: made::stream_end(stream, 0, 0) }
+    Message::StreamEnd { seq: 0, end: samples::stream_end(stream, 0, 0) }
 }
 
 fn process_end() -> Message {
@@ -50,29 +50,30 @@ fn process_end() -> Message {
 
 fn write(writer: &mut Writer, messages: impl IntoIterator<Item = Message>) {
     for mut message in messages {
-        let taken = made::taken(&message);
-        writer.write_taken(&mut message, taken);
+        let taken = samples::taken(&message);
+        writer.write_drained(&mut message, taken);
     }
 }
 
-fn open_on(dir: &Path, boot: u128) -> (Writer, Reader, Heritage) {
+fn open_on(dir: &Path, boot: u128) -> (Writer, Reader, RecoveredSpool) {
     let mut opened = None;
-    until("the spool is nobody else's", || {
+    until("the spool is not locked by another process", || {
         let result = Spool::open(dir, MAX_FRAME as u64, SpoolFull::KeepOldest, "test", boot);
-        // A program that another test of this process is just starting has the lock until it runs.
+        // A process that another test is just starting holds the lock until it executes its
+        // program.
         opened = (!matches!(result, Err(Error::Running { .. }))).then_some(result);
         opened.is_some()
     });
-    let (spool, heritage) = opened.unwrap().unwrap();
+    let (spool, recovered) = opened.unwrap().unwrap();
     let spool = Arc::new(spool);
-    (Writer::new(Arc::clone(&spool), heritage.promised), Reader::new(spool), heritage)
+    (Writer::new(Arc::clone(&spool), recovered.watermark), Reader::new(spool), recovered)
 }
 
-fn open(dir: &Path) -> (Writer, Reader, Heritage) {
+fn open(dir: &Path) -> (Writer, Reader, RecoveredSpool) {
     open_on(dir, BOOT)
 }
 
-/// What messages say, in words.
+/// Short names of messages.
 pub(crate) fn names(mut bytes: &[u8]) -> Vec<String> {
     let mut names = Vec::new();
     while let Some((header, rest)) = bytes.split_first_chunk::<FRAME_HEADER>() {
@@ -91,7 +92,7 @@ pub(crate) fn names(mut bytes: &[u8]) -> Vec<String> {
     names
 }
 
-/// What a connection is sent on which the server has everything up to `through`.
+/// Short names of the messages sent on a connection whose server has everything up to `through`.
 fn sent(reader: &mut Reader, through: u64) -> Vec<String> {
     let mut bytes = Vec::new();
     reader.restart(through, &mut bytes);

@@ -1,16 +1,17 @@
-//! What is sent, as the log-server's merge takes it.
+//! A model of the log-server's merge.
 
 use miot_proto::batch::Columns;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, frame_header};
 use std::collections::{BTreeSet, HashMap};
 
-/// What a log-server knows: for each stream the next attempt number, those that came, and those given up.
+/// State of the server: for each lane the next attempt number, the numbers that arrived, and those
+/// given up.
 #[derive(Default)]
 pub(super) struct Server {
     pub(super) next: HashMap<u32, u64>,
     pub(super) came: HashMap<u32, BTreeSet<u64>>,
     pub(super) lost: HashMap<u32, BTreeSet<u64>>,
-    /// Taken from the lane, and did not come: `spool_damaged`.
+    /// Taken from the lane but did not arrive: `spool_damaged`.
     pub(super) missed: HashMap<u32, BTreeSet<u64>>,
     pub(super) ended: HashMap<u32, u64>,
     pub(super) gone: bool,
@@ -18,7 +19,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// As the log-server's merge takes them, at once durable.
+    /// Processes messages as the log-server's merge does, durable at once.
     pub(super) fn take(&mut self, mut bytes: &[u8], known: &mut HashMap<u32, u32>) {
         while let Some((header, rest)) = bytes.split_first_chunk::<FRAME_HEADER>() {
             let (length, crc) = frame_header(*header, MAX_FRAME).unwrap();
@@ -64,7 +65,7 @@ impl Server {
         }
     }
 
-    /// What has not come below this number does not come any more.
+    /// Numbers below this one that have not arrived will not arrive.
     fn miss(&mut self, stream: u32, after: u64) {
         let next = self.next.entry(stream).or_default();
         if after > *next {

@@ -1,9 +1,9 @@
 //! Where in a file requests were over time, a plot for each of the files that moved the most bytes.
 
 use super::super::model::{FileAccesses, Model};
-use super::super::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, Scale};
 use super::super::times::Times;
 use crate::numbers::{bytes, count};
+use miot_plot::{BOTTOM, LEFT, LegendEntry, Plot, RIGHT, Scale};
 use miot_trace_analysis::offsets::{READ, WRITTEN};
 use std::fmt::Write as _;
 
@@ -20,7 +20,11 @@ fn plot(number: usize, file: &FileAccesses) -> Plot {
     let found = &file.accesses;
     let title = format!("Accesses to {}", file.path);
     let mut plot = Plot::new(&format!("accesses-{number}"), &title, (WIDTH, HEIGHT));
-    plot.keys = vec![Key::Area("read", "read"), Key::Area("written", "written"), Key::Area("both", "both")];
+    plot.keys = vec![
+        LegendEntry::Area("read", "read"),
+        LegendEntry::Area("written", "written"),
+        LegendEntry::Area("both", "both"),
+    ];
     plot.description = format!(
         "{} requests that moved bytes, from byte {} to byte {}, by time and offset.",
         count(found.requests as f64),
@@ -33,7 +37,7 @@ fn plot(number: usize, file: &FileAccesses) -> Plot {
     let own = of_file.scale(LEFT, WIDTH - RIGHT);
     let bottom = HEIGHT - BOTTOM;
     let y = Scale { from: found.lowest as f64, to: found.highest as f64 + 1.0, start: bottom, end: TOP };
-    let ticks = super::super::svg::ticks(found.highest as f64 + 1.0, 5, 1024.0);
+    let ticks = miot_plot::ticks(found.highest as f64 + 1.0, 5, 1024.0);
     let ticks = ticks.into_iter().filter(|value| *value >= found.lowest as f64);
     plot.rows((LEFT, WIDTH - RIGHT), &y, &ticks.map(|value| (value, bytes(value))).collect::<Vec<_>>());
     for (class, bits) in [("read", READ), ("written", WRITTEN), ("both", READ | WRITTEN)] {

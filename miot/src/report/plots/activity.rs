@@ -1,15 +1,15 @@
 //! When something was under way at all.
 
 use super::super::model::Model;
-use super::super::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, WIDE, staircase};
 use super::super::times::Times;
 use super::super::words::span;
+use miot_plot::{BOTTOM, LEFT, LegendEntry, Plot, RIGHT, WIDE, staircase};
 
 const STRIP: f64 = 30.0;
 
 pub(super) fn plot(model: &Model, times: Times) -> Plot {
     let mut plot = Plot::new("activity", "Idle times", (WIDE, STRIP + BOTTOM));
-    plot.keys = vec![Key::Area("busy", "requests under way"), Key::Area("ground", "none")];
+    plot.keys = vec![LegendEntry::Area("busy", "requests under way"), LegendEntry::Area("ground", "none")];
     plot.axes = (times.axis(), String::new());
     let course = &model.course;
     let idle = course.requests.iter().filter(|requests| **requests == 0).count();

@@ -1,9 +1,9 @@
 //! How bursty the throughput is: what rate is reached for which share of the time.
 
 use super::super::model::Model;
-use super::super::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, Scale, ticks};
 use super::super::words::span;
 use crate::numbers::bytes;
+use miot_plot::{BOTTOM, LEFT, LegendEntry, Plot, RIGHT, Scale, ticks};
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 528.0;
@@ -17,7 +17,7 @@ pub(super) fn plot(model: &Model) -> Option<Plot> {
         return None;
     }
     let mut plot = Plot::new("bursts", "Burstiness", (WIDTH, HEIGHT));
-    plot.keys = vec![Key::Area("busy", "intervals in order of their throughput")];
+    plot.keys = vec![LegendEntry::Area("busy", "intervals in order of their throughput")];
     plot.axes = ("share of the time".to_owned(), "bytes per second".to_owned());
     let below = |fraction: f64| {
         let found = model.bursts.total.below.iter().find(|below| below.of_peak == fraction);

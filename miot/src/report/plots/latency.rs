@@ -1,10 +1,10 @@
 //! How long requests took over time: a heat map, with the median and the 99th percentile.
 
 use super::super::model::Model;
-use super::super::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, SHADES, Scale, WIDE};
 use super::super::times::Times;
 use super::super::words::span;
 use crate::numbers::count;
+use miot_plot::{BOTTOM, LEFT, LegendEntry, Plot, RIGHT, SHADES, Scale, WIDE};
 use miot_trace_analysis::timeline::{STEPS, step, step_begin};
 use std::fmt::Write as _;
 
@@ -28,7 +28,7 @@ pub(super) fn plot(model: &Model, times: Times) -> Plot {
     let shifted = super::of_course(model, &x);
     let bottom = HEIGHT - BOTTOM;
     let y = Scale { from: lowest as f64, to: highest as f64, start: bottom, end: TOP };
-    plot.keys = vec![Key::Line("median", "median"), Key::Line("p99", "99th percentile")];
+    plot.keys = vec![LegendEntry::Line("median", "median"), LegendEntry::Line("p99", "99th percentile")];
     plot.shades = Some(format!("1 to {} requests in {}", count(most as f64), span(width as u64)));
     plot.axes = (times.axis(), "how long requests took".to_owned());
     plot.description = format!(

@@ -10,8 +10,8 @@ mod sizes;
 mod throughput;
 
 use super::model::Model;
-use super::svg::{Plot, Scale};
 use super::times::Times;
+use miot_plot::{Plot, Scale};
 
 /// All plots of a report, in its order; none without events.
 pub(super) fn all(model: &Model) -> Vec<Plot> {

@@ -1,10 +1,10 @@
 //! Operations per second over time, a strip for each layer.
 
 use super::super::model::Model;
-use super::super::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, Scale, WIDE, staircase, ticks};
 use super::super::times::Times;
 use super::super::words::span;
 use crate::numbers::count;
+use miot_plot::{BOTTOM, LEFT, LegendEntry, Plot, RIGHT, Scale, WIDE, staircase, ticks};
 use miot_trace_analysis::timeline::KINDS;
 
 const STRIP: f64 = 96.0;
@@ -18,10 +18,10 @@ pub(super) fn plot(model: &Model, times: Times) -> Plot {
     let height = layers * (STRIP + GAP) + BOTTOM;
     let mut plot = Plot::new("operations", "Operations over time, by layer", (WIDE, height));
     plot.keys = vec![
-        Key::Area("read", "read"),
-        Key::Area("write", "write"),
-        Key::Area("sync", "sync"),
-        Key::Area("meta", "metadata"),
+        LegendEntry::Area("read", "read"),
+        LegendEntry::Area("write", "write"),
+        LegendEntry::Area("sync", "sync"),
+        LegendEntry::Area("meta", "metadata"),
     ];
     plot.axes = (times.axis(), "operations per second".to_owned());
     plot.description = format!(

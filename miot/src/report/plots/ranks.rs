@@ -1,8 +1,8 @@
 //! How long each rank was in I/O: even, or some that all others wait for.
 
 use super::super::model::Model;
-use super::super::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, Scale, WIDE, ticks};
 use super::super::words::span;
+use miot_plot::{BOTTOM, LEFT, LegendEntry, Plot, RIGHT, Scale, WIDE, ticks};
 use std::fmt::Write as _;
 
 const HEIGHT: f64 = 200.0;
@@ -18,8 +18,11 @@ pub(super) fn plot(model: &Model) -> Option<Plot> {
     let mut plot = Plot::new("ranks", &format!("Time in I/O, by {who}"), (WIDE, HEIGHT));
     let times = ranks.rows.iter().map(|row| row.read.saturating_add(row.write).saturating_add(row.meta));
     let (least, most) = (times.clone().min().unwrap_or(0), times.max().unwrap_or(0).max(1));
-    plot.keys =
-        vec![Key::Area("read", "reading"), Key::Area("written", "writing"), Key::Area("meta", "metadata")];
+    plot.keys = vec![
+        LegendEntry::Area("read", "reading"),
+        LegendEntry::Area("written", "writing"),
+        LegendEntry::Area("meta", "metadata"),
+    ];
     let across = match ranks.together {
         0 | 1 => who.to_owned(),
         together => format!("{who}, of each {together} neighbours the slowest"),

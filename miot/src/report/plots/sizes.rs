@@ -1,8 +1,8 @@
 //! How large accesses were, in Darshan's ten bins, for each layer.
 
 use super::super::model::{LayerSizes, Model};
-use super::super::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, Scale, WIDE, ticks};
 use crate::numbers::count;
+use miot_plot::{BOTTOM, LEFT, LegendEntry, Plot, RIGHT, Scale, WIDE, ticks};
 
 /// Names of the bins of `characterize::counters::BINS`, by their upper bounds.
 const NAMES: [&str; 10] = [
@@ -29,7 +29,7 @@ pub(super) fn plot(model: &Model) -> Option<Plot> {
     }
     let height = model.layers.len() as f64 * (STRIP + GAP) + BOTTOM;
     let mut plot = Plot::new("sizes", "Access sizes", (WIDE, height));
-    plot.keys = vec![Key::Area("read", "reads"), Key::Area("written", "writes")];
+    plot.keys = vec![LegendEntry::Area("read", "reads"), LegendEntry::Area("written", "writes")];
     plot.axes = ("bytes that a request moved".to_owned(), "requests".to_owned());
     plot.description = "Numbers of reads and writes by the bytes that they moved.".to_owned();
     let room = (WIDE - RIGHT - LEFT) / NAMES.len() as f64;

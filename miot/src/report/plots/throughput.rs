@@ -1,10 +1,10 @@
 //! Bytes per second over time: what was read above the line, what was written below.
 
 use super::super::model::Model;
-use super::super::svg::{BOTTOM, Key, LEFT, Plot, RIGHT, Scale, WIDE, staircase, ticks};
 use super::super::times::Times;
 use super::super::words::span;
 use crate::numbers::bytes;
+use miot_plot::{BOTTOM, LEFT, LegendEntry, Plot, RIGHT, Scale, WIDE, staircase, ticks};
 
 const HEIGHT: f64 = 260.0;
 const TOP: f64 = 10.0;
@@ -19,7 +19,8 @@ pub(super) fn plot(model: &Model, times: Times) -> Plot {
     let (most_read, most_written) = (most(&course.read), most(&course.written));
     let both = (most_read + most_written).max(1.0);
     let mut plot = Plot::new("throughput", "Throughput over time", (WIDE, HEIGHT));
-    plot.keys = vec![Key::Area("read", "read, upwards"), Key::Area("written", "written, downwards")];
+    plot.keys =
+        vec![LegendEntry::Area("read", "read, upwards"), LegendEntry::Area("written", "written, downwards")];
     plot.axes = (times.axis(), "bytes per second".to_owned());
     plot.description = format!(
         "Bytes per second in intervals of {}, read above the line and written below. Most read: {}/s; most written: {}/s.",

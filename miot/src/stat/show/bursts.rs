@@ -1,9 +1,11 @@
 //! Throughput over time.
 
-use super::{Asked, Format, percent};
+use super::{Asked, percent};
 use crate::numbers;
-use crate::output::{self, records, table, time};
 use miot_trace_analysis::bursts::{Bursts, FRACTIONS, QUANTILES, Spread, Throughput};
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::{table, time};
 use serde::Serialize;
 use std::io::Write;
 
@@ -17,7 +19,7 @@ pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()
             Ok(text(&bursts, out)?)
         }
         Format::Json => asked.json(out, &bursts),
-        Format::Csv => records(out, output::Format::Csv, true, bursts.series.iter().map(row)),
+        Format::Csv => Ok(records(out, Format::Csv, true, bursts.series.iter().map(row))?),
     }
 }
 

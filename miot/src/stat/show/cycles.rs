@@ -1,9 +1,11 @@
 //! What repeats.
 
-use super::{Asked, Format};
+use super::Asked;
 use crate::numbers;
-use crate::output::{self, records, table, time};
 use miot_trace_analysis::cycles::{Cycles, Rates, Rhythm};
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::{table, time};
 use serde::Serialize;
 use std::io::Write;
 
@@ -17,7 +19,7 @@ pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()
             Ok(text(&cycles, asked.most(), out)?)
         }
         Format::Json => asked.json(out, &cycles),
-        Format::Csv => records(out, output::Format::Csv, true, all(&cycles).flat_map(rows)),
+        Format::Csv => Ok(records(out, Format::Csv, true, all(&cycles).flat_map(rows))?),
     }
 }
 

@@ -1,11 +1,13 @@
 //! What is worth changing.
 
-use super::{Asked, Format, tell_left_out};
-use crate::output::{self, printable, records, time};
+use super::{Asked, tell_left_out};
 use crate::summary::shortened;
 use miot_trace_analysis::Programs;
 use miot_trace_analysis::block_sizes::BlockSizes;
 use miot_trace_analysis::findings::{Collector, Finding, Findings};
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::{printable, time};
 use miot_trace_store::Table;
 use serde::Serialize;
 use std::io::Write;
@@ -24,7 +26,7 @@ pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()
             Ok(text(&findings, out)?)
         }
         Format::Json => asked.json(out, &findings),
-        Format::Csv => records(out, output::Format::Csv, true, findings.findings.iter().map(row)),
+        Format::Csv => Ok(records(out, Format::Csv, true, findings.findings.iter().map(row))?),
     }
 }
 

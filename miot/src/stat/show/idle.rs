@@ -1,10 +1,12 @@
 //! Times without I/O.
 
-use super::{Asked, Format, percent};
+use super::{Asked, percent};
 use crate::numbers;
-use crate::output::{self, records, table, time};
 use miot_trace_analysis::bursts::Spread;
 use miot_trace_analysis::idle::{Definition, Idle, PERCENT_OF_PEAK, Periods, Silence};
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::{table, time};
 use serde::Serialize;
 use std::io::Write;
 
@@ -22,7 +24,7 @@ pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()
             Ok(())
         }
         Format::Json => asked.json(out, &idle),
-        Format::Csv => records(out, output::Format::Csv, true, rows(&idle)),
+        Format::Csv => Ok(records(out, Format::Csv, true, rows(&idle))?),
     }
 }
 

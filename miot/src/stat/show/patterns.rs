@@ -1,11 +1,13 @@
 //! Who shares what, and in what order.
 
-use super::{Asked, Format, tell_left_out};
+use super::{Asked, tell_left_out};
 use crate::numbers;
-use crate::output::{self, printable, records, table};
 use crate::summary::shortened;
 use miot_trace_analysis::Programs;
 use miot_trace_analysis::patterns::{Accesses, FilePattern, Patterns, ProgramPattern};
+use miot_trace_events::Format;
+use miot_trace_events::print::records;
+use miot_trace_events::text::{printable, table};
 use miot_trace_store::Table;
 use serde::Serialize;
 use std::io::Write;
@@ -23,7 +25,7 @@ pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()
             Ok(text(&patterns, out)?)
         }
         Format::Json => asked.json(out, &patterns),
-        Format::Csv => records(out, output::Format::Csv, true, patterns.files.iter().map(row)),
+        Format::Csv => Ok(records(out, Format::Csv, true, patterns.files.iter().map(row))?),
     }
 }
 

@@ -1,7 +1,8 @@
-//! `analysis`: what it takes to analyse a long trace, in time and memory, with DuckDB on the same files beside it.
+//! `analysis`: what it takes to analyse a long trace, in time and memory, with DuckDB on the same
+//! files beside it.
 //!
-//! The trace is made up ([`synthetic`]), once of the full length and once a tenth of it: the memory of an analysis must
-//! not depend on the length.
+//! The trace is made up ([`synthetic`]), once of the full length and once a tenth of it: the memory
+//! of an analysis must not depend on the length.
 
 mod synthetic;
 

@@ -1,5 +1,5 @@
-//! A long trace of a cluster that never was: six jobs of 24 ranks on eight nodes, each with a way of its own to do I/O,
-//! active in turns. The same trace for the same length.
+//! A long trace of a cluster that never was: six jobs of 24 ranks on eight nodes, each with a way
+//! of its own to do I/O, active in turns. The same trace for the same length.
 
 use anyhow::Result;
 use arrow_array::{

@@ -1,7 +1,8 @@
 //! `apps`: what the `posix` hook adds to real programs on real file systems, both daemons running.
 //!
-//! The ways of a program run in turn, and the order turns around with each round. The overhead is the
-//! median over the rounds of the ratio to the plain run of the same round, with its 95 % interval.
+//! The ways of a program run in turn, and the order turns around with each round. The overhead is
+//! the median over the rounds of the ratio to the plain run of the same round, with its 95 %
+//! interval.
 
 pub(crate) mod mounts;
 pub(crate) mod programs;
@@ -137,7 +138,8 @@ pub(crate) fn quiet(daemons: &Daemons) {
     }
 }
 
-/// Instructions of user code of a run, counted by cachegrind; `None` where valgrind is not installed.
+/// Instructions of user code of a run, counted by cachegrind; `None` where valgrind is not
+/// installed.
 fn count(command: Command) -> Result<Option<f64>> {
     let mut counted = Command::new("valgrind");
     counted

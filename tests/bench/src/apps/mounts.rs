@@ -44,8 +44,8 @@ pub(crate) struct Ext4 {
 }
 
 impl Ext4 {
-    /// Makes the image in `scratch`, sparse, and mounts it. The loop device passes requests on directly, so that
-    /// direct requests are direct down to the disk below.
+    /// Makes the image in `scratch`, sparse, and mounts it. The loop device passes requests on
+    /// directly, so that direct requests are direct down to the disk below.
     pub(crate) fn mount(scratch: &Path) -> Result<Ext4> {
         /// The large tree of `git status` needs the most.
         const BYTES: u64 = 4 << 30;
@@ -54,8 +54,8 @@ impl Ext4 {
         Ext4::mount_image(image, scratch.join("ext4"), "defaults", "lazy_itable_init=0")
     }
 
-    /// The same with options of `mount`, on an image of so many bytes that has all its blocks already: the first to write somewhere
-    /// does not wait for the file system below.
+    /// The same with options of `mount`, on an image of so many bytes that has all its blocks
+    /// already: the first to write somewhere does not wait for the file system below.
     pub(crate) fn mount_whole(scratch: &Path, bytes: u64, options: &str) -> Result<Ext4> {
         let image = scratch.join("ext4.img");
         let zeros = vec![0; 1 << 20];

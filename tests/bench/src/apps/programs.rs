@@ -142,8 +142,8 @@ pub(crate) fn fio(bench: &Bench, place: &'static str, dir: &Path) -> Vec<App> {
     apps
 }
 
-/// Creates, asks for and removes many files: from one process where the file system answers at once, from many where each
-/// waits for a server.
+/// Creates, asks for and removes many files: from one process where the file system answers at
+/// once, from many where each waits for a server.
 pub(crate) fn storm(bench: &Bench, place: &'static str, dir: &Path) -> Result<App> {
     let program = worker::compile("storm", bench.disk.path(), &[])?;
     let slow = place == "GlusterFS";

@@ -1,6 +1,6 @@
-//! Cases of what a file system must do, in the manner of pjdfstest: `file_cases prepare DIR` as root, then `file_cases run DIR`
-//! as anybody. One line is printed for each case: its name and what came of its steps. Two file systems are alike if
-//! they print the same.
+//! Cases of what a file system must do, in the manner of pjdfstest: `file_cases prepare DIR` as
+//! root, then `file_cases run DIR` as anybody. One line is printed for each case: its name and what
+//! came of its steps. Two file systems are alike if they print the same.
 
 #![allow(clippy::expect_used)]
 

@@ -106,7 +106,7 @@ pub(crate) const CASES: &[(&str, Case)] = &[
             set(&d.join("f/x"), (0, 0), (0, 0), follow),
             said(rustix::fs::utimensat(CWD, p.join("theirs/read"), &now(), follow)),
             said(rustix::fs::utimensat(CWD, p.join("theirs/open"), &now(), follow)),
-            // Whoever may write may say that it is now, but no other time.
+            // A user with write permission may set the current time, but no other.
             set(&p.join("closed/open"), (1, 0), (1, 0), follow)
                 .split(':')
                 .next()

@@ -158,7 +158,8 @@ pub(crate) fn names(path: &Path) -> String {
 /// Maps a shared page and puts a byte into it, at an offset of the file.
 pub(crate) fn poke(fd: impl AsFd, at: u64, byte: u8) -> String {
     let page = at & !4095;
-    // SAFETY: a new mapping; what is written lies in its one page, and it is unmapped after its last use.
+    // SAFETY: a new mapping; what is written lies in its one page, and it is unmapped after its
+    // last use.
     unsafe {
         let map = rustix::mm::mmap(
             std::ptr::null_mut(),

@@ -1,96 +1,122 @@
-//! How many descriptors this process may have, what they are kept for, and a count of those that stay open.
+//! Descriptor budget of the process, and a count of the descriptors that stay open.
 
+use crate::options::ThreadCount;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::process::{Resource, Rlimit};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Descriptors that one thread needs for the request it serves: two directories, a file that loses its name there, what is
-/// made, and its copies.
+/// Descriptors that one thread needs for a request: two directories, a file that loses its name, a
+/// new file, and its copies.
 const PER_THREAD: usize = 6;
-/// For what is opened beside the requests: the tracer's segment, mounts below the source.
-const ASIDE: usize = 8;
-/// With fewer for files the file system would do little but reopen.
-const LEAST: usize = 8;
-/// Files that are only known keep no more than this together where they can be found again by a handle: each holds an inode
-/// of the source in the kernel's memory.
-const COMFORTABLE: usize = 1 << 16;
+/// Descriptors for other purposes: the tracer's segment, mounts below the source.
+const RESERVED: usize = 8;
+/// Minimum number of descriptors for files. With fewer, most requests would reopen a file.
+const MIN_FOR_FILES: usize = 8;
+/// Limit on the descriptors of known files if closed files can be reopened by handle. Each of them
+/// pins an inode of the source in the kernel's memory.
+const MAX_PREFERRED: usize = 1 << 16;
 
-/// Shares of the descriptors.
+/// The limit on descriptors is too low.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "limit of {limit} descriptors is too low for {threads} threads, which need {needed}: \
+     raise the limit (ulimit -n) or lower --threads"
+)]
+pub struct TooFewDescriptors {
+    /// Limit of this process.
+    pub limit: usize,
+    /// Threads that serve requests.
+    pub threads: usize,
+    /// Descriptors that the process needs.
+    pub needed: usize,
+}
+
+/// Shares of the process's descriptors.
 #[derive(Clone, Copy, Debug)]
-pub struct Budget {
-    /// For files that are open or known, in all.
-    pub(crate) most: usize,
-    /// Threads that serve.
+pub struct DescriptorBudget {
+    /// Maximum number of descriptors of open and known files.
+    pub(crate) max_open: usize,
+    /// Threads that serve requests.
     pub threads: usize,
 }
 
-impl Budget {
-    /// Raises the limit of this process as far as it goes, and shares it out. `wanted` is the number of threads,
-    /// `fixed` if somebody chose it.
+impl DescriptorBudget {
+    /// Raises the limit of this process as far as possible and divides it.
     ///
     /// # Errors
-    /// If the limit is too low, with what to do.
-    pub fn of_this_process(wanted: usize, fixed: bool) -> Result<Budget, String> {
+    /// If the limit is too low.
+    pub fn of_this_process(threads: ThreadCount) -> Result<DescriptorBudget, TooFewDescriptors> {
         raise_limit();
         let limit = rustix::process::getrlimit(Resource::Nofile).current;
         let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let used = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-        Budget::shared(limit, used, wanted, fixed)
+        DescriptorBudget::divide(limit, used, threads)
     }
 
-    fn shared(limit: usize, used: usize, wanted: usize, fixed: bool) -> Result<Budget, String> {
-        let left = limit.saturating_sub(used + ASIDE);
-        let fitting = left.saturating_sub(LEAST) / PER_THREAD;
-        let threads = if fixed { wanted } else { wanted.min(fitting.max(1)) };
-        let most = left.saturating_sub(threads * PER_THREAD);
-        if most < LEAST {
-            let needed = used + ASIDE + LEAST + threads * PER_THREAD;
-            return Err(format!(
-                "{limit} descriptors are too few for {threads} threads, which need {needed}: raise the limit (ulimit -n) or lower --threads"
-            ));
+    fn divide(
+        limit: usize,
+        used: usize,
+        threads: ThreadCount,
+    ) -> Result<DescriptorBudget, TooFewDescriptors> {
+        let left = limit.saturating_sub(used + RESERVED);
+        let threads = match threads {
+            ThreadCount::Fixed(threads) => threads,
+            ThreadCount::AtMost(threads) => {
+                threads.min((left.saturating_sub(MIN_FOR_FILES) / PER_THREAD).max(1))
+            }
+        };
+        let max_open = left.saturating_sub(threads * PER_THREAD);
+        if max_open < MIN_FOR_FILES {
+            let needed = used + RESERVED + MIN_FOR_FILES + threads * PER_THREAD;
+            return Err(TooFewDescriptors { limit, threads, needed });
         }
-        Ok(Budget { most, threads })
+        Ok(DescriptorBudget { max_open, threads })
     }
 
-    pub(crate) fn comfortable(&self, with_handles: bool) -> usize {
-        if with_handles { self.most.min(COMFORTABLE) } else { self.most }
+    /// Returns the number of descriptors above which those of known files are closed.
+    /// `reopens_by_handle`: files can be reopened by handle, without their path.
+    pub(crate) fn preferred_open(&self, reopens_by_handle: bool) -> usize {
+        if reopens_by_handle { self.max_open.min(MAX_PREFERRED) } else { self.max_open }
     }
 }
 
-/// The soft limit to the hard one, and root's hard limit to the kernel's.
+/// Raises the soft limit to the hard limit, and root's hard limit to the kernel's.
 fn raise_limit() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
-    let most: Option<u64> =
+    let kernel_limit: Option<u64> =
         std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|n| n.trim().parse().ok());
-    let raised = most.filter(|most| limit.maximum.is_none_or(|maximum| maximum < *most)).is_some_and(|_| {
-        rustix::process::setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).is_ok()
+    let is_higher = |most: &u64| limit.maximum.is_none_or(|maximum| maximum < *most);
+    let raised = kernel_limit.filter(is_higher).is_some_and(|_| {
+        let both = Rlimit { current: kernel_limit, maximum: kernel_limit };
+        rustix::process::setrlimit(Resource::Nofile, both).is_ok()
     });
     if !raised {
         let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     }
 }
 
-/// Descriptors that stay open longer than a request.
+/// Counts descriptors that stay open longer than a request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Count(Arc<AtomicUsize>);
+pub(crate) struct DescriptorCount(Arc<AtomicUsize>);
 
-impl Count {
+impl DescriptorCount {
     pub(crate) fn get(&self) -> usize {
         self.0.load(Relaxed)
     }
 
+    /// Counts a descriptor until it is dropped.
     pub(crate) fn counted(&self, fd: OwnedFd) -> Descriptor {
         self.0.fetch_add(1, Relaxed);
         Descriptor { fd, count: self.clone() }
     }
 }
 
-/// One of them.
+/// A descriptor that is counted while it is open.
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     fd: OwnedFd,
-    count: Count,
+    count: DescriptorCount,
 }
 
 impl AsFd for Descriptor {
@@ -111,18 +137,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_give_way_to_files_unless_they_were_chosen() {
-        let few = Budget::shared(64, 10, 16, false).unwrap();
-        assert!(few.threads < 16 && few.most >= LEAST, "{few:?}");
-        let many = Budget::shared(20_000, 10, 16, true).unwrap();
-        assert_eq!((many.threads, many.most), (16, 20_000 - 10 - ASIDE - 16 * PER_THREAD));
-        let refused = Budget::shared(64, 10, 16, true).unwrap_err();
-        assert!(refused.contains("ulimit -n") && refused.contains("--threads"), "{refused}");
+    fn only_default_threads_are_reduced() {
+        let few = DescriptorBudget::divide(64, 10, ThreadCount::AtMost(16)).unwrap();
+        assert!(few.threads < 16 && few.max_open >= MIN_FOR_FILES, "{few:?}");
+        let many = DescriptorBudget::divide(20_000, 10, ThreadCount::Fixed(16)).unwrap();
+        assert_eq!((many.threads, many.max_open), (16, 20_000 - 10 - RESERVED - 16 * PER_THREAD));
+        let error = DescriptorBudget::divide(64, 10, ThreadCount::Fixed(16)).unwrap_err().to_string();
+        assert!(error.contains("ulimit -n") && error.contains("--threads"), "{error}");
     }
 
     #[test]
-    fn a_count_follows_its_descriptors() {
-        let count = Count::default();
+    fn count_follows_open_descriptors() {
+        let count = DescriptorCount::default();
         let open = || count.counted(std::fs::File::open("/dev/null").unwrap().into());
         let (a, b) = (open(), open());
         assert_eq!(count.get(), 2);

@@ -1,22 +1,23 @@
-//! A file the kernel knows, with or without a descriptor.
+//! A file that the kernel knows, with or without a descriptor.
 //!
-//! With one its inode number cannot be given to another file. Without, a [`Mark`] tells it from a file that has the number
-//! later. What may be opened by nothing but a descriptor keeps it as long as there is any choice: a file that was removed
-//! while somebody uses it, and one whose last known name was.
+//! While a descriptor is open, the inode number cannot be assigned to another file. Without one, a
+//! [`ReopenKey`] distinguishes the file from a later file with the same number. A file that can be
+//! reached only by its descriptor keeps the descriptor as long as possible: a removed file in use,
+//! and a file whose last known name was removed.
 
 use crate::descriptors::Descriptor;
-use crate::handle::Mark;
-use crate::place::Place;
+use crate::location::Location;
+use crate::reopen::ReopenKey;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{OFlags, Stat};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
-/// Device and inode number below the mount.
-pub(crate) type File = (u64, u64);
+/// Device and inode number of a file of the source.
+pub(crate) type FileId = (u64, u64);
 
-pub(crate) fn file(stat: &Stat) -> File {
+pub(crate) fn file_id(stat: &Stat) -> FileId {
     (stat.st_dev, stat.st_ino)
 }
 
@@ -26,37 +27,38 @@ pub(crate) fn is_directory(mode: u32) -> bool {
 
 #[derive(Debug)]
 pub(crate) struct Inode {
-    pub(crate) place: Arc<Place>,
-    /// The kernel's id; [`crate::inodes::ROOT`] or what programs see as `st_ino`.
+    pub(crate) location: Arc<Location>,
+    /// Node id of the kernel: [`crate::inodes::ROOT`], or the `st_ino` that programs see.
     pub(crate) node: u64,
-    pub(crate) file: File,
+    pub(crate) file: FileId,
     pub(crate) is_directory: bool,
-    /// Since its descriptor was last considered for closing.
+    /// Set by each use, cleared when the descriptor is considered for closing.
     used: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// `O_PATH`.
+    /// `O_PATH` descriptor.
     path: Option<Arc<Descriptor>>,
-    /// Of those who have it open, with the flags.
+    /// Descriptors that programs have open, with their flags.
     opened: Vec<(OFlags, Weak<Descriptor>)>,
-    /// Of the last time it had no descriptor.
-    mark: Option<Arc<Mark>>,
-    nameless: bool,
+    /// Key from the last time the descriptor was closed.
+    reopen_key: Option<Arc<ReopenKey>>,
+    /// The file cannot be found under any known name.
+    is_nameless: bool,
 }
 
-/// A file with a descriptor that stays open as long as this.
+/// A file whose descriptor stays open as long as this value.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct PinnedInode {
     inode: Arc<Inode>,
     fd: Arc<Descriptor>,
 }
 
-impl Held {
-    pub(crate) fn new(inode: Arc<Inode>, fd: Arc<Descriptor>) -> Held {
-        Held { inode, fd }
+impl PinnedInode {
+    pub(crate) fn new(inode: Arc<Inode>, fd: Arc<Descriptor>) -> PinnedInode {
+        PinnedInode { inode, fd }
     }
 
     pub(crate) fn inode(&self) -> &Arc<Inode> {
@@ -68,13 +70,13 @@ impl Held {
     }
 }
 
-impl AsFd for Held {
+impl AsFd for PinnedInode {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Deref for Held {
+impl Deref for PinnedInode {
     type Target = Inode;
 
     fn deref(&self) -> &Inode {
@@ -82,21 +84,30 @@ impl Deref for Held {
     }
 }
 
-/// What became of a descriptor that was to be closed.
+/// Selects the descriptors that may be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Eviction {
+    /// Those of files that were not used recently and can be found again.
+    Unused,
+    /// All.
+    Any,
+}
+
+/// Result of closing a file's descriptor.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Closed {
-    /// There is none any more.
-    Yes,
-    /// It is needed.
-    No,
+pub(crate) enum CloseOutcome {
+    /// The file has no descriptor any more.
+    Closed,
+    /// The descriptor is needed.
+    Kept,
 }
 
 impl Inode {
-    pub(crate) fn new(node: u64, stat: &Stat, place: Place, path: Arc<Descriptor>) -> Inode {
+    pub(crate) fn new(node: u64, stat: &Stat, location: Location, path: Arc<Descriptor>) -> Inode {
         Inode {
-            place: Arc::new(place),
+            location: Arc::new(location),
             node,
-            file: file(stat),
+            file: file_id(stat),
             is_directory: is_directory(stat.st_mode),
             used: AtomicBool::new(false),
             state: Mutex::new(State { path: Some(path), ..State::default() }),
@@ -107,7 +118,7 @@ impl Inode {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A descriptor, if there is one.
+    /// Returns a descriptor, if there is one, and marks the file as used.
     pub(crate) fn descriptor(&self) -> Option<Arc<Descriptor>> {
         self.used.store(true, Relaxed);
         self.state().descriptor()
@@ -117,51 +128,52 @@ impl Inode {
         self.state().descriptor().is_some()
     }
 
-    /// It has a descriptor that no program's close takes away.
-    pub(crate) fn has_path(&self) -> bool {
+    /// Returns whether the file has a descriptor that no program closes.
+    pub(crate) fn has_path_descriptor(&self) -> bool {
         self.state().path.is_some()
     }
 
-    /// What it is found by without a descriptor.
-    pub(crate) fn mark(&self) -> Option<Arc<Mark>> {
-        self.state().mark.clone()
+    /// Returns the key that reopens the file.
+    pub(crate) fn reopen_key(&self) -> Option<Arc<ReopenKey>> {
+        self.state().reopen_key.clone()
     }
 
-    /// Whether this descriptor, of a file with the same device and inode number, is of this one.
-    pub(crate) fn is_of(&self, fd: impl AsFd) -> bool {
-        let mark = {
+    /// Returns whether a descriptor of a file with the same device and inode number refers to this
+    /// file.
+    pub(crate) fn is_file_of(&self, fd: impl AsFd) -> bool {
+        let key = {
             let state = self.state();
             if state.descriptor().is_some() {
-                // Which is why nothing else has the number.
+                // No other file can have the number.
                 return true;
             }
-            state.mark.clone()
+            state.reopen_key.clone()
         };
-        mark.is_some_and(|mark| mark.is_of(fd))
+        key.is_some_and(|key| key.is_file_of(fd))
     }
 
-    /// Takes a descriptor if there is none. True: it did.
-    pub(crate) fn offer(&self, path: &Arc<Descriptor>) -> bool {
+    /// Stores an `O_PATH` descriptor if there is none. Returns whether it did.
+    pub(crate) fn set_path_descriptor(&self, path: &Arc<Descriptor>) -> bool {
         let mut state = self.state();
-        let takes = state.path.is_none();
-        if takes {
+        let is_missing = state.path.is_none();
+        if is_missing {
             state.path = Some(path.clone());
         }
-        takes
+        is_missing
     }
 
-    /// It was found under a name.
-    pub(crate) fn named(&self) {
-        self.state().nameless = false;
+    /// Records that the file was found under a name.
+    pub(crate) fn set_named(&self) {
+        self.state().is_nameless = false;
     }
 
-    /// It can no longer be found under any name that is known.
-    pub(crate) fn nameless(&self) {
-        self.state().nameless = true;
+    /// Records that the file cannot be found under any known name.
+    pub(crate) fn set_nameless(&self) {
+        self.state().is_nameless = true;
     }
 
-    /// Somebody has it open, and so it has a descriptor.
-    pub(crate) fn opened(&self, flags: OFlags, fd: &Arc<Descriptor>) {
+    /// Adds a descriptor that a program has open.
+    pub(crate) fn add_open(&self, flags: OFlags, fd: &Arc<Descriptor>) {
         let mut state = self.state();
         if state.opened.len() == state.opened.capacity() {
             state.opened.retain(|(_, opened)| opened.strong_count() > 0);
@@ -169,36 +181,40 @@ impl Inode {
         state.opened.push((flags, Arc::downgrade(fd)));
     }
 
-    /// What somebody else has open with the same flags.
+    /// Returns a descriptor that a program has open with the same flags.
     pub(crate) fn open_with(&self, flags: OFlags) -> Option<Arc<Descriptor>> {
         let state = self.state();
         state.opened.iter().filter(|(with, _)| *with == flags).find_map(|(_, opened)| opened.upgrade())
     }
 
-    /// Closes the descriptor that was not used of late, with a mark to find it again. `anyway`: what was used, and what may not
-    /// be found again, goes, too.
-    pub(crate) fn close(&self, anyway: bool, mark: impl FnOnce(BorrowedFd<'_>) -> Mark) -> Closed {
-        if self.used.swap(false, Relaxed) && !anyway {
-            return Closed::No;
+    /// Closes the `O_PATH` descriptor and stores the key that `make_key` returns for it.
+    pub(crate) fn close(
+        &self,
+        eviction: Eviction,
+        make_key: impl FnOnce(BorrowedFd<'_>) -> ReopenKey,
+    ) -> CloseOutcome {
+        let any = eviction == Eviction::Any;
+        if self.used.swap(false, Relaxed) && !any {
+            return CloseOutcome::Kept;
         }
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(state)) => state.into_inner(),
-            Err(TryLockError::WouldBlock) => return Closed::No,
+            Err(TryLockError::WouldBlock) => return CloseOutcome::Kept,
         };
-        let Some(path) = &state.path else { return Closed::Yes };
-        // In use now, so that it would stay open all the same.
-        if Arc::strong_count(path) > 1 || state.nameless && !anyway {
-            return Closed::No;
+        let Some(path) = &state.path else { return CloseOutcome::Closed };
+        // A descriptor in use would stay open anyway.
+        if Arc::strong_count(path) > 1 || state.is_nameless && !any {
+            return CloseOutcome::Kept;
         }
-        // Without handles what identifies a file may have changed: overlayfs copies on write.
-        if !state.mark.as_ref().is_some_and(|mark| mark.opens_by_handle()) {
-            state.mark = Some(Arc::new(mark(path.as_fd())));
+        // Without handles the identity of a file may have changed: overlayfs copies on write.
+        if !state.reopen_key.as_ref().is_some_and(|key| key.opens_by_handle()) {
+            state.reopen_key = Some(Arc::new(make_key(path.as_fd())));
         }
         let closed = state.path.take();
         drop(state);
         drop(closed);
-        Closed::Yes
+        CloseOutcome::Closed
     }
 }
 

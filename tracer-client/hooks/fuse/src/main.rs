@@ -1,14 +1,14 @@
-//! `miot-fuse`: the program.
+//! Program `miot-fuse`.
 
 use clap::Parser as _;
-use miot_hook_fuse::mounting::{Places, mount};
+use miot_hook_fuse::mounting::{MountPaths, mount};
 use miot_hook_fuse::options::Options;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-/// MIOT's library for programs, which has no business in a file system.
+/// The preloaded hook of MIOT, which must not run in a file system.
 const HOOK: &str = "libmiot_posix.so";
 const PRELOAD: &str = "LD_PRELOAD";
 
@@ -24,26 +24,26 @@ fn main() -> ExitCode {
 
 fn run() -> anyhow::Result<()> {
     let mut options = Options::parse();
-    let flags = options.settle().map_err(anyhow::Error::msg)?;
-    without_the_hook()?;
-    let places = Places::of(&options)?;
+    let settings = options.apply_mount_options()?;
+    restart_without_hook()?;
+    let paths = MountPaths::check(&options)?;
     if options.foreground {
-        return mount(&options, &flags, places)?.serve();
+        return mount(&options, &settings, paths)?.serve();
     }
-    let Some(mut report) = in_background()? else { return Ok(()) };
-    match mount(&options, &flags, places) {
+    let Some(mut error_pipe) = daemonize()? else { return Ok(()) };
+    match mount(&options, &settings, paths) {
         Err(error) => {
-            // The parent says it.
-            write!(report, "{error:#}")?;
+            // The parent prints it.
+            write!(error_pipe, "{error:#}")?;
             std::process::exit(1)
         }
         Ok(mounted) => {
-            let settled = settle_in_background();
-            drop(report);
-            match settled {
+            let detached = detach();
+            drop(error_pipe);
+            match detached {
                 Ok(()) => mounted.serve(),
                 Err(error) => {
-                    mounted.give_up();
+                    mounted.unmount();
                     Err(error.into())
                 }
             }
@@ -51,8 +51,8 @@ fn run() -> anyhow::Result<()> {
     }
 }
 
-/// Under `miot run` this program gets what all get. It starts again without.
-fn without_the_hook() -> anyhow::Result<()> {
+/// Restarts this program without the hook, which `miot run` preloads into every program.
+fn restart_without_hook() -> anyhow::Result<()> {
     let Some(preload) = std::env::var_os(PRELOAD) else { return Ok(()) };
     let preload = preload.to_string_lossy().into_owned();
     let others: Vec<&str> =
@@ -60,18 +60,20 @@ fn without_the_hook() -> anyhow::Result<()> {
     if !preload.contains(HOOK) {
         return Ok(());
     }
-    let mut again = Command::new(std::env::current_exe()?);
-    again.arg0("miot-fuse").args(std::env::args_os().skip(1)).env_remove(PRELOAD);
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg0("miot-fuse").args(std::env::args_os().skip(1)).env_remove(PRELOAD);
     if !others.is_empty() {
-        again.env(PRELOAD, others.join(":"));
+        command.env(PRELOAD, others.join(":"));
     }
-    Err(anyhow::Error::from(again.exec()).context("cannot start again without the preloaded library"))
+    Err(anyhow::Error::from(command.exec()).context("cannot restart without the preloaded library"))
 }
 
-/// Goes on in a child, which has the end of a pipe for what goes wrong. `None`: this is the parent, and all is well.
-fn in_background() -> anyhow::Result<Option<File>> {
+/// Continues in a child process. In the child, returns a pipe to which it writes the error of the
+/// mount. In the parent, waits for the child and returns `None` if the mount succeeded.
+fn daemonize() -> anyhow::Result<Option<File>> {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    // SAFETY: there is one thread yet, so the child may do whatever the parent may.
+    // SAFETY:
+    // - The process has one thread, so the child may make any call.
     match unsafe { libc::fork() } {
         -1 => Err(std::io::Error::last_os_error().into()),
         0 => {
@@ -81,16 +83,16 @@ fn in_background() -> anyhow::Result<Option<File>> {
         }
         _ => {
             drop(writer);
-            let mut said = String::new();
-            File::from(reader).read_to_string(&mut said)?;
-            anyhow::ensure!(said.is_empty(), "{said}");
+            let mut error = String::new();
+            File::from(reader).read_to_string(&mut error)?;
+            anyhow::ensure!(error.is_empty(), "{error}");
             Ok(None)
         }
     }
 }
 
-/// Holds nothing that belongs to who started it.
-fn settle_in_background() -> std::io::Result<()> {
+/// Releases the resources of the starting process: standard streams and working directory.
+fn detach() -> std::io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;

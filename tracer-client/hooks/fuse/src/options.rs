@@ -1,118 +1,139 @@
-//! The command line.
+//! Command line.
 
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
 Examples:
-  miot-fuse --allow-other /data /data     put /data under the tracer, in place
-  miot-fuse -f --cache none /scratch /mnt every read and write, one by one
+  miot-fuse --allow-other /data /data     record all requests for /data, in place
+  miot-fuse -f --cache none /scratch /mnt record every read and write separately
   miot run -- sh -c 'miot-fuse /data /mnt && ./job /mnt; umount /mnt'
-                                          a trace of its own
-  umount /mnt                             ends it; so do SIGTERM and SIGINT
+                                          record a job into a trace of its own
+  umount /mnt                             stop; SIGTERM and SIGINT do the same
   /data  /mnt  fuse.miot-fuse  allow_other,cache=auto  0 0
-                                          in /etc/fstab (package fuse3)
+                                          line in /etc/fstab (package fuse3)
 
-Requests are recorded where a log-client works ($MIOT_DIR, else /dev/shm/miot); without one the file system works all \
-the same. After SIGTERM files that are open can still be used, and miot-fuse ends with the last of them; a second signal \
-ends it at once.
+Requests are recorded while a log-client runs ($MIOT_DIR, else /dev/shm/miot). Without one the file system works but \
+records nothing. After SIGTERM, open files remain usable and miot-fuse exits when the last one is closed. A second \
+signal ends it immediately.
 
-Options of -o: ro, rw, allow_other, cache=..., threads=N; suid, dev, exec, atime, sync and dirsync, with no before the first four; \
-fsname=NAME. Those of mount and systemd (defaults, auto, noauto, nofail, _netdev, user, x-...) are accepted and mean nothing here.";
+Options of -o: ro, rw, allow_other, cache=..., threads=N, [no]suid, [no]dev, [no]exec, [no]atime, sync, dirsync, \
+fsname=NAME. Options of mount and systemd (defaults, auto, noauto, nofail, _netdev, user, x-...) are accepted and ignored.";
 
-/// Show a directory as a file system that records what the kernel asks
+/// Mount a pass-through file system that records every kernel request for a directory
 #[derive(Parser, Clone, Debug)]
 #[command(name = "miot-fuse", version, after_help = AFTER_HELP)]
 pub struct Options {
-    /// The directory to show
+    /// Source directory
     pub source: PathBuf,
-    /// The directory to show it at; may be SOURCE itself, but not be in it
+    /// Mount point: SOURCE itself or a directory outside of it
     pub mountpoint: PathBuf,
     /// Stay in the foreground
     #[arg(short, long)]
     pub foreground: bool,
-    /// Other users may use it, too; what they may do is decided as in SOURCE
+    /// Allow access by other users, with the permissions of SOURCE
     #[arg(long)]
     pub allow_other: bool,
-    /// Nothing can be changed
+    /// Mount read-only
     #[arg(long)]
     pub read_only: bool,
-    /// What the kernel may remember
-    #[arg(long, value_name = "HOW", default_value = "auto")]
-    pub cache: Cache,
-    /// Requests that are served at the same time [default: twice the processors, 4 to 16]
+    /// Caching by the kernel
+    #[arg(long, value_name = "POLICY", default_value = "auto")]
+    pub cache: CachePolicy,
+    /// Number of requests served concurrently [default: twice the processors, 4 to 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Options as in /etc/fstab, see below
+    /// Mount options as in /etc/fstab, see below
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
 }
 
-/// What the kernel may remember.
+/// Number of threads that serve requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadCount {
+    /// Set by the user; it is not reduced.
+    Fixed(usize),
+    /// The default; it is reduced if descriptors are scarce.
+    AtMost(usize),
+}
+
+/// Caching by the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Cache {
-    /// Nothing: every call becomes requests of its own
+pub enum CachePolicy {
+    /// No caching: every call becomes a request
     None,
-    /// Names and attributes for a second, data while a file is open
+    /// Names and attributes for one second, data while a file is open
     #[default]
     Auto,
-    /// Everything, where nobody else changes SOURCE
+    /// Everything; for a SOURCE that changes only through this mount
     Always,
 }
 
-/// Flags of the mount.
+/// Mount options of `-o` without an option of their own on the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Flags {
-    /// Honour set-user-id bits.
+pub struct MountSettings {
+    /// Honor set-user-id bits.
     pub suid: bool,
-    /// Devices can be opened.
+    /// Allow access to devices.
     pub dev: bool,
-    /// Nothing can be run.
+    /// Do not allow execution of programs.
     pub noexec: bool,
-    /// Access times stay.
+    /// Do not update access times.
     pub noatime: bool,
-    /// Everything is written at once.
+    /// Write data synchronously.
     pub sync: bool,
-    /// Changes of directories are.
+    /// Write changes of directories synchronously.
     pub dirsync: bool,
-    /// What the mount table says in the place of the source.
+    /// Name in the mount table instead of the source.
     pub fsname: Option<String>,
 }
 
+/// A mount option of `-o` that cannot be applied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MountOptionError {
+    /// The value of `cache` is unknown.
+    #[error("-o {0}: expected cache=none, cache=auto or cache=always")]
+    Cache(String),
+    /// The value of `threads` is out of range.
+    #[error("-o {0}: expected a number from 1 to 1024")]
+    Threads(String),
+    /// The option is unknown.
+    #[error("-o {0}: no such option; see miot-fuse --help")]
+    Unknown(String),
+}
+
 impl Options {
-    /// Puts what `-o` says into the other options, and gives the rest of it.
+    /// Moves the options of `-o` to the other options, and returns those that have none.
     ///
     /// # Errors
-    /// What is not known or not well formed.
-    pub fn settle(&mut self) -> Result<Flags, String> {
-        let mut flags = Flags::default();
+    /// If an option is unknown or its value is invalid.
+    pub fn apply_mount_options(&mut self) -> Result<MountSettings, MountOptionError> {
+        let mut settings = MountSettings::default();
         for option in std::mem::take(&mut self.options) {
             let (key, value) = option.split_once('=').unwrap_or((&option, ""));
             match (key, value) {
                 ("ro", "") => self.read_only = true,
                 ("rw", "") => self.read_only = false,
                 ("allow_other", "") => self.allow_other = true,
-                ("cache", how) => {
-                    self.cache = Cache::from_str(how, false).map_err(|_| {
-                        format!("-o {option}: expected cache=none, cache=auto or cache=always")
-                    })?
+                ("cache", policy) => {
+                    let policy = CachePolicy::from_str(policy, false);
+                    self.cache = policy.map_err(|_| MountOptionError::Cache(option.clone()))?;
                 }
                 ("threads", n) => {
                     let number = n.parse().ok().filter(|n| (1..=1024).contains(n));
-                    self.threads =
-                        Some(number.ok_or(format!("-o {option}: expected a number from 1 to 1024"))?);
+                    self.threads = Some(number.ok_or(MountOptionError::Threads(option.clone()))?);
                 }
-                ("suid", "") => flags.suid = true,
-                ("nosuid", "") => flags.suid = false,
-                ("dev", "") => flags.dev = true,
-                ("nodev", "") => flags.dev = false,
-                ("exec", "") => flags.noexec = false,
-                ("noexec", "") => flags.noexec = true,
-                ("atime", "") => flags.noatime = false,
-                ("noatime", "") => flags.noatime = true,
-                ("sync", "") => flags.sync = true,
-                ("dirsync", "") => flags.dirsync = true,
-                ("fsname", name) if !name.is_empty() => flags.fsname = Some(name.to_owned()),
+                ("suid", "") => settings.suid = true,
+                ("nosuid", "") => settings.suid = false,
+                ("dev", "") => settings.dev = true,
+                ("nodev", "") => settings.dev = false,
+                ("exec", "") => settings.noexec = false,
+                ("noexec", "") => settings.noexec = true,
+                ("atime", "") => settings.noatime = false,
+                ("noatime", "") => settings.noatime = true,
+                ("sync", "") => settings.sync = true,
+                ("dirsync", "") => settings.dirsync = true,
+                ("fsname", name) if !name.is_empty() => settings.fsname = Some(name.to_owned()),
                 (
                     ""
                     | "defaults"
@@ -132,17 +153,18 @@ impl Options {
                     _,
                 ) => {}
                 (ignored, _) if ignored.starts_with("x-") => {}
-                _ => return Err(format!("-o {option}: no such option; see miot-fuse --help")),
+                _ => return Err(MountOptionError::Unknown(option)),
             }
         }
-        Ok(flags)
+        Ok(settings)
     }
 
-    /// Threads that serve requests.
+    /// Returns the number of threads that serve requests.
     #[must_use]
-    pub fn threads(&self) -> usize {
+    pub fn threads(&self) -> ThreadCount {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        self.threads.map_or((2 * processors).clamp(4, 16), usize::from)
+        let default = ThreadCount::AtMost((2 * processors).clamp(4, 16));
+        self.threads.map_or(default, |threads| ThreadCount::Fixed(threads.into()))
     }
 }
 
@@ -156,19 +178,20 @@ mod tests {
     }
 
     #[test]
-    fn options_of_fstab_are_those_of_the_command_line() {
+    fn mount_options_set_the_command_line_options() {
         let mut given =
             options(&["-o", "ro,allow_other,cache=none,threads=3,suid,noexec,x-systemd.automount,nofail"]);
-        let flags = given.settle().unwrap();
-        assert!(given.read_only && given.allow_other && flags.suid && flags.noexec && !flags.dev);
-        assert_eq!((given.cache, given.threads()), (Cache::None, 3));
+        let settings = given.apply_mount_options().unwrap();
+        assert!(given.read_only && given.allow_other);
+        assert!(settings.suid && settings.noexec && !settings.dev);
+        assert_eq!((given.cache, given.threads()), (CachePolicy::None, ThreadCount::Fixed(3)));
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_mount_options_are_refused() {
         for wrong in ["cache=some", "threads=0", "threads=x", "allow_root", "fsname="] {
-            let said = options(&["-o", wrong]).settle().unwrap_err();
-            assert!(said.contains(wrong), "{said}");
+            let error = options(&["-o", wrong]).apply_mount_options().unwrap_err().to_string();
+            assert!(error.contains(wrong), "{error}");
         }
     }
 }

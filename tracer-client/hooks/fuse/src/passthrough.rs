@@ -1,23 +1,26 @@
-//! The file system: each request is begun, made on the source, ended, and answered.
+//! The file system: begins, executes and ends each request, and replies to it.
 //!
-//! fuser calls these functions from several threads, each of which answers what it has taken before it takes the next.
-//! Not asked for and so never sent: locks, which the kernel keeps by itself, and access checks, which it makes from the attributes.
+//! fuser calls these functions from several threads, each of which replies to a request before it
+//! reads the next one. The kernel does not send locks, which it manages itself, nor access checks,
+//! which it makes from the attributes, because this file system does not enable them.
 
-use crate::attributes::{attributes, kind};
-use crate::buffer;
-use crate::descriptors::Budget;
-use crate::opened::{OpenDirectory, OpenFile, Table};
-use crate::options::Cache;
-use crate::record::{Recorded, argument, doing, doing_nothing, done, done_with};
-use crate::source::{Answer, Changes, Name, Source};
+use crate::aligned_buffer::with_buffer;
+use crate::attributes::{attributes, file_type};
+use crate::descriptors::DescriptorBudget;
+use crate::open_files::{HandleTable, OpenDirectory, OpenFile};
+use crate::options::CachePolicy;
+use crate::record::{
+    RecordedRequest, args_without_range, argument, completion, completion_with, request_args,
+};
+use crate::source::{AttributeChanges, EntryName, Source, SourceResult};
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno as Reply, FileAttr, FileHandle, Filesystem, FopenFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno as ReplyErrno, FileAttr, FileHandle, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
     ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use miot_tracer::op::client as op;
-use miot_tracer::{Done, NONE, flag};
+use miot_tracer::{Completion, NONE, flag};
 use rustix::fd::OwnedFd;
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
@@ -28,145 +31,157 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// Largest read and write the kernel sends: its own default limit, 256 pages.
-const MOST_BYTES: u32 = 1 << 20;
-/// Requests of the kernel's own (reading ahead, writing pages of mappings) at a time.
-const BACKGROUND: u16 = 64;
-/// Bit of a `readdir` that asked for attributes as well, among the operation's own flags.
-const PLUS: u16 = 1 << flag::OP_SHIFT;
+/// Maximum size in bytes of a read or write: the default limit of the kernel, 256 pages.
+const MAX_TRANSFER: u32 = 1 << 20;
+/// Maximum number of concurrent requests of the kernel itself: read-ahead, writing pages of
+/// mappings.
+const MAX_BACKGROUND: u16 = 64;
+/// Flag of a `readdir` that requested attributes as well, among the operation's own flags.
+const WITH_ATTRIBUTES: u16 = 1 << flag::OP_SHIFT;
 const GENERATION: Generation = Generation(0);
 
-/// A directory as a file system.
+/// Pass-through file system of a directory.
 #[derive(Debug)]
 pub struct Passthrough {
     source: Source,
-    files: Table<OpenFile>,
-    directories: Table<OpenDirectory>,
-    cache: Cache,
-    /// The mount point, as paths in the trace begin.
+    files: HandleTable<OpenFile>,
+    directories: HandleTable<OpenDirectory>,
+    cache: CachePolicy,
+    /// Mount point: the start of paths in the trace.
     mount: Vec<u8>,
 }
 
-/// Answers with what was found, or with the refusal.
-macro_rules! answer {
+/// Replies with the value of a result, or with its error.
+macro_rules! reply_with {
     ($reply:ident, $result:expr, $found:pat => $with:expr) => {
         match $result {
             Ok($found) => $with,
-            Err(errno) => $reply.error(refusal(errno)),
+            Err(errno) => $reply.error(to_reply_errno(errno)),
         }
     };
 }
 
-fn refusal(errno: Errno) -> Reply {
-    Reply::from_i32(errno.raw_os_error())
+fn to_reply_errno(errno: Errno) -> ReplyErrno {
+    ReplyErrno::from_i32(errno.raw_os_error())
 }
 
 fn zero<T>(_: &T) -> i64 {
     0
 }
 
-/// The open file or directory, or why there is none.
-fn known<T>(opened: &Answer<Arc<T>>) -> Answer<&T> {
+/// Borrows the open file or directory, or returns the error of its lookup.
+fn as_open<T>(opened: &SourceResult<Arc<T>>) -> SourceResult<&T> {
     opened.as_deref().map_err(|errno| *errno)
 }
 
-fn named(parent: INodeNo, name: &OsStr) -> Name<'_> {
-    Name { parent: parent.0, name }
+fn entry_name(parent: INodeNo, name: &OsStr) -> EntryName<'_> {
+    EntryName { parent: parent.0, name }
 }
 
 impl Passthrough {
-    /// The directory `source` as it is to appear at `mount`, with so many descriptors.
+    /// Creates the file system of the directory `source` for the mount point `mount`.
     ///
     /// # Errors
-    /// If the directory cannot be looked at.
+    /// If the directory cannot be read, or this thread cannot get a file mode mask of its own.
     pub fn new(
         source: OwnedFd,
         mount: &Path,
-        cache: Cache,
-        budget: Budget,
+        cache: CachePolicy,
+        budget: DescriptorBudget,
     ) -> rustix::io::Result<Passthrough> {
         Ok(Passthrough {
             source: Source::new(source, budget)?,
-            files: Table::default(),
-            directories: Table::default(),
+            files: HandleTable::default(),
+            directories: HandleTable::default(),
             cache,
             mount: mount.as_os_str().as_bytes().to_vec(),
         })
     }
 
+    /// Time for which the kernel may cache names and attributes.
     fn ttl(&self) -> Duration {
         match self.cache {
-            Cache::None => Duration::ZERO,
-            Cache::Auto => Duration::from_secs(1),
-            Cache::Always => Duration::from_secs(24 * 3600),
+            CachePolicy::None => Duration::ZERO,
+            CachePolicy::Auto => Duration::from_secs(1),
+            CachePolicy::Always => Duration::from_secs(24 * 3600),
         }
     }
 
     fn open_flags(&self) -> FopenFlags {
         match self.cache {
-            Cache::None => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
-            Cache::Auto => FopenFlags::empty(),
-            Cache::Always => FopenFlags::FOPEN_KEEP_CACHE,
+            CachePolicy::None => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+            CachePolicy::Auto => FopenFlags::empty(),
+            CachePolicy::Always => FopenFlags::FOPEN_KEEP_CACHE,
         }
     }
 
     fn path(&self, node: INodeNo) -> Vec<u8> {
-        self.source.inodes.known(node.0).map(|inode| inode.place.path(&self.mount)).unwrap_or_default()
+        self.source.inodes.get(node.0).map(|inode| inode.location.path(&self.mount)).unwrap_or_default()
     }
 
-    fn path_of(&self, at: Name<'_>) -> Vec<u8> {
-        let directory = self.source.inodes.known(at.parent);
-        directory.map(|directory| directory.place.path_of(&self.mount, at.name)).unwrap_or_default()
+    fn path_of(&self, at: EntryName<'_>) -> Vec<u8> {
+        let directory = self.source.inodes.get(at.parent);
+        directory.map(|directory| directory.location.path_of(&self.mount, at.name)).unwrap_or_default()
     }
 
-    fn answer_entry(&self, result: Answer<FileAttr>, reply: ReplyEntry) {
-        answer!(reply, result, attributes => reply.entry(&self.ttl(), &attributes, GENERATION));
+    fn reply_entry(&self, result: SourceResult<FileAttr>, reply: ReplyEntry) {
+        reply_with!(reply, result, attributes => reply.entry(&self.ttl(), &attributes, GENERATION));
     }
 
-    /// A request on an open file.
+    /// Begins a request on an open file.
     fn on_file(
         &self,
         op: miot_tracer::Op,
         request: &Request,
-        file: &Answer<Arc<OpenFile>>,
+        file: &SourceResult<Arc<OpenFile>>,
         (offset, length): (u64, u64),
-    ) -> Recorded {
+    ) -> RecordedRequest {
         match file {
-            Ok(file) => Recorded::on(op, request, doing(file.traced.handle, offset, length), || {
-                file.traced.define(&self.mount)
-            }),
-            Err(_) => Recorded::begin(op, request),
+            Ok(file) => {
+                RecordedRequest::on(op, request, request_args(file.trace.handle, offset, length), || {
+                    file.trace.define(&self.mount)
+                })
+            }
+            Err(_) => RecordedRequest::begin(op, request),
         }
     }
 
+    /// Begins a request on an open directory.
     fn on_directory(
         &self,
         op: miot_tracer::Op,
         request: &Request,
-        directory: &Answer<Arc<OpenDirectory>>,
-    ) -> Recorded {
+        directory: &SourceResult<Arc<OpenDirectory>>,
+    ) -> RecordedRequest {
         match directory {
-            Ok(directory) => Recorded::on(op, request, doing_nothing(directory.traced.handle), || {
-                directory.traced.define(&self.mount)
-            }),
-            Err(_) => Recorded::begin(op, request),
+            Ok(directory) => {
+                RecordedRequest::on(op, request, args_without_range(directory.trace.handle), || {
+                    directory.trace.define(&self.mount)
+                })
+            }
+            Err(_) => RecordedRequest::begin(op, request),
         }
     }
 }
 
-/// What a finished request on an open file says of it.
-fn of_file(done: Done, file: &Answer<Arc<OpenFile>>, offset: u64, length: u64) -> Done {
-    let (handle, flags) = file.as_ref().map_or((0, 0), |file| (file.traced.handle, file.traced.flags));
-    Done { handle, offset, length, flags: done.flags | flags, ..done }
+/// Adds handle, offset, length and flags of an open file to the end of a request.
+fn completion_on_file(
+    done: Completion,
+    file: &SourceResult<Arc<OpenFile>>,
+    offset: u64,
+    length: u64,
+) -> Completion {
+    let (handle, flags) = file.as_ref().map_or((0, 0), |file| (file.trace.handle, file.trace.flags));
+    Completion { handle, offset, length, flags: done.flags | flags, ..done }
 }
 
-fn answer_empty(result: Answer<()>, reply: ReplyEmpty) {
-    answer!(reply, result, () => reply.ok());
+fn reply_empty(result: SourceResult<()>, reply: ReplyEmpty) {
+    reply_with!(reply, result, () => reply.ok());
 }
 
-/// Answers with a value, or with its length alone where that was asked for.
-fn answer_xattr(result: Answer<(Vec<u8>, usize)>, size: u32, reply: ReplyXattr) {
-    answer!(reply, result, (value, length) => match size {
+/// Replies with a value, or with its length if the caller's size is 0.
+fn reply_xattr(result: SourceResult<(Vec<u8>, usize)>, size: u32, reply: ReplyXattr) {
+    reply_with!(reply, result, (value, length) => match size {
         0 => reply.size(length as u32),
         _ => reply.data(&value),
     });
@@ -174,11 +189,12 @@ fn answer_xattr(result: Answer<(Vec<u8>, usize)>, size: u32, reply: ReplyXattr) 
 
 impl Filesystem for Passthrough {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let mut wanted = vec![
+        let mut capabilities = vec![
             InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_AUTO_INVAL_DATA,
             InitFlags::FUSE_ASYNC_DIO,
-            // The mask is applied below, where default access control lists are known.
+            // The source file system applies the mask, because it knows default access control
+            // lists.
             InitFlags::FUSE_DONT_MASK,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -186,28 +202,28 @@ impl Filesystem for Passthrough {
             InitFlags::FUSE_POSIX_ACL,
         ];
         if self.source.is_root() {
-            // Without this the kernel asks for an extended attribute before each write.
-            wanted.push(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
+            // Without this flag the kernel requests an extended attribute before each write.
+            capabilities.push(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
         }
         match self.cache {
-            Cache::None => wanted.push(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP),
-            Cache::Auto => {}
-            Cache::Always => wanted.push(InitFlags::FUSE_CACHE_SYMLINKS),
+            CachePolicy::None => capabilities.push(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP),
+            CachePolicy::Auto => {}
+            CachePolicy::Always => capabilities.push(InitFlags::FUSE_CACHE_SYMLINKS),
         }
-        for flags in wanted {
-            // An older kernel does without.
-            let _ = config.add_capabilities(flags);
+        for capability in capabilities {
+            // An older kernel may not support it.
+            let _ = config.add_capabilities(capability);
         }
-        let _ = config.set_max_write(MOST_BYTES);
-        let _ = config.set_max_background(BACKGROUND);
+        let _ = config.set_max_write(MAX_TRANSFER);
+        let _ = config.set_max_background(MAX_BACKGROUND);
         Ok(())
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let recorded = Recorded::begin(op::LOOKUP, request);
-        let result = self.source.look_up(named(parent, name));
-        recorded.end_path(done(&result, zero), || self.path_of(named(parent, name)), b"");
-        self.answer_entry(result, reply);
+        let recorded = RecordedRequest::begin(op::LOOKUP, request);
+        let result = self.source.look_up(entry_name(parent, name));
+        recorded.end_path(completion(&result, zero), || self.path_of(entry_name(parent, name)), b"");
+        self.reply_entry(result, reply);
     }
 
     fn forget(&self, _: &Request, node: INodeNo, lookups: u64) {
@@ -215,10 +231,10 @@ impl Filesystem for Passthrough {
     }
 
     fn getattr(&self, request: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let recorded = Recorded::begin(op::GETATTR, request);
+        let recorded = RecordedRequest::begin(op::GETATTR, request);
         let result = self.source.attributes(node.0);
-        recorded.end_path(done(&result, zero), || self.path(node), b"");
-        answer!(reply, result, attributes => reply.attr(&self.ttl(), &attributes));
+        recorded.end_path(completion(&result, zero), || self.path(node), b"");
+        reply_with!(reply, result, attributes => reply.attr(&self.ttl(), &attributes));
     }
 
     fn setattr(
@@ -239,22 +255,23 @@ impl Filesystem for Passthrough {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let recorded = Recorded::begin(if size.is_some() { op::TRUNCATE } else { op::SETATTR }, request);
+        let recorded =
+            RecordedRequest::begin(if size.is_some() { op::TRUNCATE } else { op::SETATTR }, request);
         let file = file.and_then(|file| self.files.get(file.0).ok());
-        let changes = Changes { mode, uid, gid, size, atime, mtime };
+        let changes = AttributeChanges { mode, uid, gid, size, atime, mtime };
         let result = self.source.set_attributes(request, node.0, &changes, file.as_deref());
         let bits = [mode.is_some(), uid.is_some(), gid.is_some(), false, atime.is_some(), mtime.is_some()];
         let changed = bits.iter().enumerate().map(|(bit, set)| i32::from(*set) << bit).sum();
         let word = size.unwrap_or_else(|| argument(changed, mode.unwrap_or(0)));
-        recorded.end_path(done_with(&result, word), || self.path(node), b"");
-        answer!(reply, result, attributes => reply.attr(&self.ttl(), &attributes));
+        recorded.end_path(completion_with(&result, word), || self.path(node), b"");
+        reply_with!(reply, result, attributes => reply.attr(&self.ttl(), &attributes));
     }
 
     fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
-        let recorded = Recorded::begin(op::READLINK, request);
+        let recorded = RecordedRequest::begin(op::READLINK, request);
         let result = self.source.read_link(node.0);
-        recorded.end_path(done(&result, |target| target.len() as i64), || self.path(node), b"");
-        answer!(reply, result, target => reply.data(&target));
+        recorded.end_path(completion(&result, |target| target.len() as i64), || self.path(node), b"");
+        reply_with!(reply, result, target => reply.data(&target));
     }
 
     fn mknod(
@@ -267,10 +284,14 @@ impl Filesystem for Passthrough {
         device: u32,
         reply: ReplyEntry,
     ) {
-        let recorded = Recorded::begin(op::MKNOD, request);
-        let result = self.source.make_node(request, named(parent, name), (mode, mask), device);
-        recorded.end_path(done_with(&result, argument(0, mode)), || self.path_of(named(parent, name)), b"");
-        self.answer_entry(result, reply);
+        let recorded = RecordedRequest::begin(op::MKNOD, request);
+        let result = self.source.create_node(request, entry_name(parent, name), (mode, mask), device);
+        recorded.end_path(
+            completion_with(&result, argument(0, mode)),
+            || self.path_of(entry_name(parent, name)),
+            b"",
+        );
+        self.reply_entry(result, reply);
     }
 
     fn mkdir(
@@ -282,33 +303,37 @@ impl Filesystem for Passthrough {
         mask: u32,
         reply: ReplyEntry,
     ) {
-        let recorded = Recorded::begin(op::MKDIR, request);
-        let result = self.source.make_directory(request, named(parent, name), (mode, mask));
-        recorded.end_path(done_with(&result, mode.into()), || self.path_of(named(parent, name)), b"");
-        self.answer_entry(result, reply);
+        let recorded = RecordedRequest::begin(op::MKDIR, request);
+        let result = self.source.create_directory(request, entry_name(parent, name), (mode, mask));
+        recorded.end_path(
+            completion_with(&result, mode.into()),
+            || self.path_of(entry_name(parent, name)),
+            b"",
+        );
+        self.reply_entry(result, reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let recorded = Recorded::begin(op::UNLINK, request);
-        let result = self.source.remove(named(parent, name), AtFlags::empty());
-        recorded.end_path(done(&result, zero), || self.path_of(named(parent, name)), b"");
-        answer_empty(result, reply);
+        let recorded = RecordedRequest::begin(op::UNLINK, request);
+        let result = self.source.remove(entry_name(parent, name), AtFlags::empty());
+        recorded.end_path(completion(&result, zero), || self.path_of(entry_name(parent, name)), b"");
+        reply_empty(result, reply);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let recorded = Recorded::begin(op::RMDIR, request);
-        let result = self.source.remove(named(parent, name), AtFlags::REMOVEDIR);
-        recorded.end_path(done(&result, zero), || self.path_of(named(parent, name)), b"");
-        answer_empty(result, reply);
+        let recorded = RecordedRequest::begin(op::RMDIR, request);
+        let result = self.source.remove(entry_name(parent, name), AtFlags::REMOVEDIR);
+        recorded.end_path(completion(&result, zero), || self.path_of(entry_name(parent, name)), b"");
+        reply_empty(result, reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let recorded = Recorded::begin(op::SYMLINK, request);
-        let result = self.source.make_symlink(request, named(parent, name), target);
-        recorded.end_paths(done(&result, zero), || {
-            (target.as_os_str().as_bytes().to_vec(), self.path_of(named(parent, name)))
+        let recorded = RecordedRequest::begin(op::SYMLINK, request);
+        let result = self.source.create_symlink(request, entry_name(parent, name), target);
+        recorded.end_paths(completion(&result, zero), || {
+            (target.as_os_str().as_bytes().to_vec(), self.path_of(entry_name(parent, name)))
         });
-        self.answer_entry(result, reply);
+        self.reply_entry(result, reply);
     }
 
     fn rename(
@@ -321,34 +346,34 @@ impl Filesystem for Passthrough {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let recorded = Recorded::begin(op::RENAME, request);
-        let (from, to) = (named(parent, name), named(new_parent, new_name));
-        // As they are before it: a rename of a directory changes them.
+        let recorded = RecordedRequest::begin(op::RENAME, request);
+        let (from, to) = (entry_name(parent, name), entry_name(new_parent, new_name));
+        // Before the call: the rename of a directory changes the paths.
         let paths = recorded.is_some().then(|| (self.path_of(from), self.path_of(to)));
-        let below = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
-        let result = self.source.rename(from, to, below);
-        recorded.end_paths(done_with(&result, flags.bits().into()), || paths.unwrap_or_default());
-        answer_empty(result, reply);
+        let backing_flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
+        let result = self.source.rename(from, to, backing_flags);
+        recorded.end_paths(completion_with(&result, flags.bits().into()), || paths.unwrap_or_default());
+        reply_empty(result, reply);
     }
 
     fn link(&self, request: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let recorded = Recorded::begin(op::LINK, request);
+        let recorded = RecordedRequest::begin(op::LINK, request);
         let old = if recorded.is_some() { self.path(node) } else { Vec::new() };
-        let result = self.source.link(node.0, named(parent, name));
-        recorded.end_paths(done(&result, zero), || (old, self.path_of(named(parent, name))));
-        self.answer_entry(result, reply);
+        let result = self.source.link(node.0, entry_name(parent, name));
+        recorded.end_paths(completion(&result, zero), || (old, self.path_of(entry_name(parent, name))));
+        self.reply_entry(result, reply);
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let recorded = Recorded::begin(op::OPEN, request);
+        let recorded = RecordedRequest::begin(op::OPEN, request);
         let result = self.source.open(request, node.0, flags.0);
-        let handle = result.as_ref().map_or(0, |file| file.traced.handle);
+        let handle = result.as_ref().map_or(0, |file| file.trace.handle);
         if let Ok(file) = &result {
-            file.traced.set_named(recorded.is_some());
+            file.trace.set_named(recorded.is_some());
         }
-        let done = Done { handle, ..done_with(&result, argument(flags.0, 0)) };
+        let done = Completion { handle, ..completion_with(&result, argument(flags.0, 0)) };
         recorded.end_path(done, || self.path(node), b"");
-        answer!(reply, result, file => reply.opened(FileHandle(self.files.insert(file)), self.open_flags()));
+        reply_with!(reply, result, file => reply.opened(FileHandle(self.files.insert(file)), self.open_flags()));
     }
 
     fn create(
@@ -361,15 +386,15 @@ impl Filesystem for Passthrough {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let recorded = Recorded::begin(op::CREATE, request);
-        let result = self.source.create(request, named(parent, name), (mode, mask), flags);
-        let handle = result.as_ref().map_or(0, |(file, _)| file.traced.handle);
+        let recorded = RecordedRequest::begin(op::CREATE, request);
+        let result = self.source.create(request, entry_name(parent, name), (mode, mask), flags);
+        let handle = result.as_ref().map_or(0, |(file, _)| file.trace.handle);
         if let Ok((file, _)) = &result {
-            file.traced.set_named(recorded.is_some());
+            file.trace.set_named(recorded.is_some());
         }
-        let done = Done { handle, ..done_with(&result, argument(flags, mode)) };
-        recorded.end_path(done, || self.path_of(named(parent, name)), b"");
-        answer!(reply, result, (file, attributes) => {
+        let done = Completion { handle, ..completion_with(&result, argument(flags, mode)) };
+        recorded.end_path(done, || self.path_of(entry_name(parent, name)), b"");
+        reply_with!(reply, result, (file, attributes) => {
             let handle = FileHandle(self.files.insert(file));
             reply.created(&self.ttl(), &attributes, GENERATION, handle, self.open_flags());
         });
@@ -388,10 +413,10 @@ impl Filesystem for Passthrough {
     ) {
         let file = self.files.get(file.0);
         let recorded = self.on_file(op::READ, request, &file, (offset, size.into()));
-        buffer::with(size as usize, |buffer| {
-            let result = known(&file).and_then(|file| self.source.read(file, buffer, offset, flags.0));
-            recorded.end(of_file(done(&result, |n| *n as i64), &file, offset, size.into()));
-            answer!(reply, result, read => reply.data(&buffer[..read]));
+        with_buffer(size as usize, |buffer| {
+            let result = as_open(&file).and_then(|file| self.source.read(file, buffer, offset, flags.0));
+            recorded.end(completion_on_file(completion(&result, |n| *n as i64), &file, offset, size.into()));
+            reply_with!(reply, result, read => reply.data(&buffer[..read]));
         });
     }
 
@@ -410,17 +435,17 @@ impl Filesystem for Passthrough {
         let file = self.files.get(file.0);
         let length = data.len() as u64;
         let recorded = self.on_file(op::WRITE, request, &file, (offset, length));
-        let result = known(&file).and_then(|file| self.source.write(file, data, offset, how, flags.0));
-        recorded.end(of_file(done(&result, |n| *n as i64), &file, offset, length));
-        answer!(reply, result, written => reply.written(written as u32));
+        let result = as_open(&file).and_then(|file| self.source.write(file, data, offset, how, flags.0));
+        recorded.end(completion_on_file(completion(&result, |n| *n as i64), &file, offset, length));
+        reply_with!(reply, result, written => reply.written(written as u32));
     }
 
     fn flush(&self, request: &Request, _: INodeNo, file: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         let file = self.files.get(file.0);
         let recorded = self.on_file(op::FLUSH, request, &file, (NONE, NONE));
-        let result = known(&file).and_then(|file| self.source.flush(file));
-        recorded.end(of_file(done(&result, zero), &file, NONE, NONE));
-        answer_empty(result, reply);
+        let result = as_open(&file).and_then(|file| self.source.flush(file));
+        recorded.end(completion_on_file(completion(&result, zero), &file, NONE, NONE));
+        reply_empty(result, reply);
     }
 
     fn release(
@@ -435,7 +460,7 @@ impl Filesystem for Passthrough {
     ) {
         let file = self.files.remove(file.0).ok_or(Errno::BADF);
         let recorded = self.on_file(op::CLOSE, request, &file, (NONE, NONE));
-        let done = of_file(done(&file, zero), &file, NONE, NONE);
+        let done = completion_on_file(completion(&file, zero), &file, NONE, NONE);
         drop(file);
         recorded.end(done);
         reply.ok();
@@ -444,25 +469,25 @@ impl Filesystem for Passthrough {
     fn fsync(&self, request: &Request, _: INodeNo, file: FileHandle, data: bool, reply: ReplyEmpty) {
         let file = self.files.get(file.0);
         let recorded = self.on_file(op::FSYNC, request, &file, (NONE, NONE));
-        let result = known(&file).and_then(|file| self.source.sync(file, data));
-        recorded.end(of_file(done(&result, zero), &file, NONE, NONE));
-        answer_empty(result, reply);
+        let result = as_open(&file).and_then(|file| self.source.sync(file, data));
+        recorded.end(completion_on_file(completion(&result, zero), &file, NONE, NONE));
+        reply_empty(result, reply);
     }
 
     fn opendir(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let recorded = Recorded::begin(op::OPENDIR, request);
+        let recorded = RecordedRequest::begin(op::OPENDIR, request);
         let result = self.source.open_directory(node.0);
-        let handle = result.as_ref().map_or(0, |directory| directory.traced.handle);
+        let handle = result.as_ref().map_or(0, |directory| directory.trace.handle);
         if let Ok(directory) = &result {
-            directory.traced.set_named(recorded.is_some());
+            directory.trace.set_named(recorded.is_some());
         }
-        let done = Done { handle, ..done_with(&result, argument(flags.0, 0)) };
+        let done = Completion { handle, ..completion_with(&result, argument(flags.0, 0)) };
         recorded.end_path(done, || self.path(node), b"");
         let keep = match self.cache {
-            Cache::Always => FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
-            Cache::None | Cache::Auto => FopenFlags::empty(),
+            CachePolicy::Always => FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
+            CachePolicy::None | CachePolicy::Auto => FopenFlags::empty(),
         };
-        answer!(reply, result, directory => reply.opened(FileHandle(self.directories.insert(directory)), keep));
+        reply_with!(reply, result, directory => reply.opened(FileHandle(self.directories.insert(directory)), keep));
     }
 
     fn readdir(
@@ -475,15 +500,15 @@ impl Filesystem for Passthrough {
     ) {
         let directory = self.directories.get(directory.0);
         let recorded = self.on_directory(op::READDIR, request, &directory);
-        let result = known(&directory).and_then(|directory| {
+        let result = as_open(&directory).and_then(|directory| {
             directory.read(offset, |entry| {
                 let name = OsStr::from_bytes(&entry.name);
-                Ok(!reply.add(INodeNo(entry.number), entry.next, kind(entry.kind), name))
+                Ok(!reply.add(INodeNo(entry.number), entry.next, file_type(entry.file_type), name))
             })
         });
-        let handle = directory.as_ref().map_or(0, |directory| directory.traced.handle);
-        recorded.end(Done { handle, offset, ..done(&result, |n| *n as i64) });
-        answer!(reply, result, _ => reply.ok());
+        let handle = directory.as_ref().map_or(0, |directory| directory.trace.handle);
+        recorded.end(Completion { handle, offset, ..completion(&result, |n| *n as i64) });
+        reply_with!(reply, result, _ => reply.ok());
     }
 
     fn readdirplus(
@@ -497,16 +522,16 @@ impl Filesystem for Passthrough {
         let directory = self.directories.get(directory.0);
         let recorded = self.on_directory(op::READDIR, request, &directory);
         let ttl = self.ttl();
-        let result = known(&directory).and_then(|directory| {
+        let result = as_open(&directory).and_then(|directory| {
             directory.read(offset, |entry| {
                 let name = OsStr::from_bytes(&entry.name);
                 if matches!(&*entry.name, b"." | b"..") {
-                    // The kernel takes these for names alone, and counts no lookup.
+                    // The kernel uses only the names of these entries and counts no lookup.
                     let mut here = attributes(entry.number, &rustix::fs::fstat(directory)?);
                     here.ino = INodeNo(entry.number);
                     return Ok(!reply.add(here.ino, entry.next, name, &ttl, &here, GENERATION));
                 }
-                match self.source.enter(directory, &directory.traced.inode.place, name) {
+                match self.source.look_up_in(directory, &directory.trace.inode.location, name) {
                     Ok((inode, found)) => {
                         let full = reply.add(found.ino, entry.next, name, &ttl, &found, GENERATION);
                         if full {
@@ -514,15 +539,20 @@ impl Filesystem for Passthrough {
                         }
                         Ok(!full)
                     }
-                    // Gone in the meantime.
+                    // The file was removed in the meantime.
                     Err(Errno::NOENT) => Ok(true),
                     Err(errno) => Err(errno),
                 }
             })
         });
-        let handle = directory.as_ref().map_or(0, |directory| directory.traced.handle);
-        recorded.end(Done { handle, offset, flags: PLUS, ..done(&result, |n| *n as i64) });
-        answer!(reply, result, _ => reply.ok());
+        let handle = directory.as_ref().map_or(0, |directory| directory.trace.handle);
+        recorded.end(Completion {
+            handle,
+            offset,
+            flags: WITH_ATTRIBUTES,
+            ..completion(&result, |n| *n as i64)
+        });
+        reply_with!(reply, result, _ => reply.ok());
     }
 
     fn releasedir(
@@ -535,8 +565,8 @@ impl Filesystem for Passthrough {
     ) {
         let directory = self.directories.remove(directory.0).ok_or(Errno::BADF);
         let recorded = self.on_directory(op::CLOSEDIR, request, &directory);
-        let handle = directory.as_ref().map_or(0, |directory| directory.traced.handle);
-        let done = Done { handle, ..done(&directory, zero) };
+        let handle = directory.as_ref().map_or(0, |directory| directory.trace.handle);
+        let done = Completion { handle, ..completion(&directory, zero) };
         drop(directory);
         recorded.end(done);
         reply.ok();
@@ -545,17 +575,17 @@ impl Filesystem for Passthrough {
     fn fsyncdir(&self, request: &Request, _: INodeNo, directory: FileHandle, data: bool, reply: ReplyEmpty) {
         let directory = self.directories.get(directory.0);
         let recorded = self.on_directory(op::FSYNCDIR, request, &directory);
-        let result = known(&directory).and_then(|directory| self.source.sync(directory, data));
-        let handle = directory.as_ref().map_or(0, |directory| directory.traced.handle);
-        recorded.end(Done { handle, ..done(&result, zero) });
-        answer_empty(result, reply);
+        let result = as_open(&directory).and_then(|directory| self.source.sync(directory, data));
+        let handle = directory.as_ref().map_or(0, |directory| directory.trace.handle);
+        recorded.end(Completion { handle, ..completion(&result, zero) });
+        reply_empty(result, reply);
     }
 
     fn statfs(&self, request: &Request, node: INodeNo, reply: ReplyStatfs) {
-        let recorded = Recorded::begin(op::STATFS, request);
+        let recorded = RecordedRequest::begin(op::STATFS, request);
         let result = self.source.usage(node.0);
-        recorded.end_path(done(&result, zero), || self.path(node), b"");
-        answer!(reply, result, s => reply.statfs(
+        recorded.end_path(completion(&result, zero), || self.path(node), b"");
+        reply_with!(reply, result, s => reply.statfs(
             s.f_blocks,
             s.f_bfree,
             s.f_bavail,
@@ -577,34 +607,34 @@ impl Filesystem for Passthrough {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        let recorded = Recorded::begin(op::SETXATTR, request);
+        let recorded = RecordedRequest::begin(op::SETXATTR, request);
         let result = self.source.set_xattr(node.0, name, value, flags);
-        let done = done_with(&result, value.len() as u64);
+        let done = completion_with(&result, value.len() as u64);
         recorded.end_path(done, || self.path(node), name.as_bytes());
-        answer_empty(result, reply);
+        reply_empty(result, reply);
     }
 
     fn getxattr(&self, request: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let recorded = Recorded::begin(op::GETXATTR, request);
+        let recorded = RecordedRequest::begin(op::GETXATTR, request);
         let result = self.source.xattr(node.0, name, size);
-        let done = Done { length: size.into(), ..done(&result, |(_, length)| *length as i64) };
+        let done = Completion { length: size.into(), ..completion(&result, |(_, length)| *length as i64) };
         recorded.end_path(done, || self.path(node), name.as_bytes());
-        answer_xattr(result, size, reply);
+        reply_xattr(result, size, reply);
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        let recorded = Recorded::begin(op::LISTXATTR, request);
+        let recorded = RecordedRequest::begin(op::LISTXATTR, request);
         let result = self.source.xattrs(node.0, size);
-        let done = Done { length: size.into(), ..done(&result, |(_, length)| *length as i64) };
+        let done = Completion { length: size.into(), ..completion(&result, |(_, length)| *length as i64) };
         recorded.end_path(done, || self.path(node), b"");
-        answer_xattr(result, size, reply);
+        reply_xattr(result, size, reply);
     }
 
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let recorded = Recorded::begin(op::REMOVEXATTR, request);
+        let recorded = RecordedRequest::begin(op::REMOVEXATTR, request);
         let result = self.source.remove_xattr(node.0, name);
-        recorded.end_path(done(&result, zero), || self.path(node), name.as_bytes());
-        answer_empty(result, reply);
+        recorded.end_path(completion(&result, zero), || self.path(node), name.as_bytes());
+        reply_empty(result, reply);
     }
 
     fn ioctl(
@@ -620,9 +650,9 @@ impl Filesystem for Passthrough {
     ) {
         let file = self.files.get(file.0);
         let recorded = self.on_file(op::IOCTL, request, &file, (NONE, NONE));
-        let result: Answer<()> = Err(Errno::NOTTY);
-        recorded.end(of_file(done(&result, zero), &file, NONE, command.into()));
-        reply.error(refusal(Errno::NOTTY));
+        let result: SourceResult<()> = Err(Errno::NOTTY);
+        recorded.end(completion_on_file(completion(&result, zero), &file, NONE, command.into()));
+        reply.error(to_reply_errno(Errno::NOTTY));
     }
 
     fn fallocate(
@@ -638,9 +668,9 @@ impl Filesystem for Passthrough {
         let file = self.files.get(file.0);
         let recorded = self.on_file(op::FALLOCATE, request, &file, (offset, length));
         let result =
-            known(&file).and_then(|file| self.source.allocate(request, file, (offset, length), mode));
-        recorded.end(of_file(done(&result, zero), &file, offset, length));
-        answer_empty(result, reply);
+            as_open(&file).and_then(|file| self.source.allocate(request, file, (offset, length), mode));
+        recorded.end(completion_on_file(completion(&result, zero), &file, offset, length));
+        reply_empty(result, reply);
     }
 
     fn lseek(
@@ -655,9 +685,9 @@ impl Filesystem for Passthrough {
         let file = self.files.get(file.0);
         let (start, argument) = (offset as u64, whence as u64);
         let recorded = self.on_file(op::SEEK, request, &file, (start, argument));
-        let result = known(&file).and_then(|file| self.source.seek(file, offset, whence));
-        recorded.end(of_file(done(&result, |at| *at as i64), &file, start, argument));
-        answer!(reply, result, at => reply.offset(at as i64));
+        let result = as_open(&file).and_then(|file| self.source.seek(file, offset, whence));
+        recorded.end(completion_on_file(completion(&result, |at| *at as i64), &file, start, argument));
+        reply_with!(reply, result, at => reply.offset(at as i64));
     }
 
     fn copy_file_range(
@@ -675,11 +705,11 @@ impl Filesystem for Passthrough {
     ) {
         let (from, to) = (self.files.get(from.0), self.files.get(to.0));
         let recorded = self.on_file(op::COPY_RANGE, request, &to, (to_offset, length));
-        let result = known(&from).and_then(|from| {
-            self.source.copy(request, (from, from_offset), (known(&to)?, to_offset), length)
+        let result = as_open(&from).and_then(|from| {
+            self.source.copy(request, (from, from_offset), (as_open(&to)?, to_offset), length)
         });
-        let done = of_file(done(&result, |n| *n as i64), &to, to_offset, length);
-        recorded.end_copy(done, from.map_or(0, |from| from.traced.handle), from_offset);
-        answer!(reply, result, copied => reply.written(copied as u32));
+        let done = completion_on_file(completion(&result, |n| *n as i64), &to, to_offset, length);
+        recorded.end_copy(done, from.map_or(0, |from| from.trace.handle), from_offset);
+        reply_with!(reply, result, copied => reply.written(copied as u32));
     }
 }

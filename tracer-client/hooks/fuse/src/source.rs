@@ -1,13 +1,13 @@
-//! The directory that is shown: what each request does to it.
+//! Execution of each request on the source directory.
 
-use crate::attributes::{attributes, device_of, to_set};
-use crate::buffer;
-use crate::caller::Server;
-use crate::descriptors::Budget;
-use crate::inode::{Held, Inode};
+use crate::aligned_buffer::with_buffer;
+use crate::attributes::{attributes, decode_device, time_to_set};
+use crate::credentials::{ServerCredentials, SetIdBits};
+use crate::descriptors::DescriptorBudget;
+use crate::inode::{Inode, PinnedInode};
 use crate::inodes::{Inodes, ROOT};
-use crate::opened::{OpenDirectory, OpenFile, kept, link_of, reopen};
-use crate::place::Place;
+use crate::location::Location;
+use crate::open_files::{OpenDirectory, OpenFile, backing_flags, proc_link, reopen};
 use fuser::{FileAttr, Request, TimeOrNow, WriteFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
@@ -21,23 +21,24 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Most bytes of one copy: the answer has 32 bits.
-const MOST_COPIED: u64 = 1 << 30;
-/// Longest value of an extended attribute, and list of their names: Linux's `XATTR_SIZE_MAX`.
+/// Maximum size of one copy in bytes: the reply has 32 bits.
+const MAX_COPY: u64 = 1 << 30;
+/// Maximum size in bytes of the value of an extended attribute and of the list of names: Linux's
+/// `XATTR_SIZE_MAX`.
 const XATTR_BYTES: u32 = 64 << 10;
 
-pub(crate) type Answer<T> = Result<T, Errno>;
+pub(crate) type SourceResult<T> = Result<T, Errno>;
 
-/// A name in a directory that the kernel knows by number.
+/// A name in a directory, which is given by its node id.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Name<'a> {
+pub(crate) struct EntryName<'a> {
     pub(crate) parent: u64,
     pub(crate) name: &'a OsStr,
 }
 
-/// What is to be set of a file; what is `None` stays.
+/// Attributes to set; `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Changes {
+pub(crate) struct AttributeChanges {
     pub(crate) mode: Option<u32>,
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
@@ -46,59 +47,66 @@ pub(crate) struct Changes {
     pub(crate) mtime: Option<TimeOrNow>,
 }
 
-/// The directory, as far as the kernel knows of it.
+/// The source directory and the files of it that the kernel knows.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) inodes: Inodes,
-    server: Server,
+    credentials: ServerCredentials,
 }
 
 impl Source {
-    pub(crate) fn new(root: OwnedFd, budget: Budget) -> Answer<Source> {
+    pub(crate) fn new(root: OwnedFd, budget: DescriptorBudget) -> SourceResult<Source> {
         let stat = rustix::fs::fstat(&root)?;
-        Ok(Source { inodes: Inodes::new(root, &stat, budget)?, server: Server::new()? })
+        Ok(Source { inodes: Inodes::new(root, &stat, budget)?, credentials: ServerCredentials::new()? })
     }
 
     pub(crate) fn is_root(&self) -> bool {
-        self.server.is_root()
+        self.credentials.is_root()
     }
 
-    fn find(&self, directory: impl AsFd, name: &OsStr) -> Answer<(OwnedFd, Stat)> {
+    /// Opens the file of a name with `O_PATH`.
+    fn find(&self, directory: impl AsFd, name: &OsStr) -> SourceResult<(OwnedFd, Stat)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = directory.as_fd();
-        let fd =
-            self.inodes.holding.with_room(|| rustix::fs::openat(directory, name, flags, Mode::empty()))?;
+        let fd = self
+            .inodes
+            .descriptor_cache
+            .with_free_descriptor(|| rustix::fs::openat(directory, name, flags, Mode::empty()))?;
         let stat = rustix::fs::fstat(&fd)?;
         Ok((fd, stat))
     }
 
-    /// Finds a name in a directory at `place`, and counts that the kernel is told of it.
-    pub(crate) fn enter(
+    /// Finds a name in a directory at `location`, and counts a lookup of the file.
+    pub(crate) fn look_up_in(
         &self,
         directory: impl AsFd,
-        place: &Arc<Place>,
+        location: &Arc<Location>,
         name: &OsStr,
-    ) -> Answer<(Arc<Inode>, FileAttr)> {
+    ) -> SourceResult<(Arc<Inode>, FileAttr)> {
         let (fd, stat) = self.find(directory, name)?;
-        let inode = self.inodes.enter(fd, &stat, place, name)?;
+        let inode = self.inodes.look_up(fd, &stat, location, name)?;
         let attributes = attributes(inode.node, &stat);
         Ok((inode, attributes))
     }
 
-    fn enter_held(&self, directory: &Held, name: &OsStr) -> Answer<(Arc<Inode>, FileAttr)> {
-        self.enter(directory, &directory.place, name)
+    fn look_up_in_pinned(
+        &self,
+        directory: &PinnedInode,
+        name: &OsStr,
+    ) -> SourceResult<(Arc<Inode>, FileAttr)> {
+        self.look_up_in(directory, &directory.location, name)
     }
 
-    pub(crate) fn look_up(&self, at: Name<'_>) -> Answer<FileAttr> {
-        let directory = self.inodes.get(at.parent)?;
-        self.enter_held(&directory, at.name).map(|(_, attributes)| attributes)
+    pub(crate) fn look_up(&self, at: EntryName<'_>) -> SourceResult<FileAttr> {
+        let directory = self.inodes.pin(at.parent)?;
+        self.look_up_in_pinned(&directory, at.name).map(|(_, attributes)| attributes)
     }
 
-    pub(crate) fn attributes(&self, node: u64) -> Answer<FileAttr> {
-        self.stat(&self.inodes.get(node)?)
+    pub(crate) fn attributes(&self, node: u64) -> SourceResult<FileAttr> {
+        self.stat(&self.inodes.pin(node)?)
     }
 
-    fn stat(&self, inode: &Held) -> Answer<FileAttr> {
+    fn stat(&self, inode: &PinnedInode) -> SourceResult<FileAttr> {
         let stat = rustix::fs::fstat(inode)?;
         Ok(attributes(if inode.node == ROOT { stat.st_ino } else { inode.node }, &stat))
     }
@@ -107,165 +115,186 @@ impl Source {
         &self,
         request: &Request,
         node: u64,
-        to: &Changes,
+        to: &AttributeChanges,
         file: Option<&OpenFile>,
-    ) -> Answer<FileAttr> {
-        let inode = self.inodes.get(node)?;
-        let link = link_of(&inode);
+    ) -> SourceResult<FileAttr> {
+        let inode = self.inodes.pin(node)?;
+        let link = proc_link(&inode);
         if to.uid.is_some() || to.gid.is_some() {
             let (uid, gid) = (to.uid.map(Uid::from_raw), to.gid.map(Gid::from_raw));
             let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
             rustix::fs::chownat(&inode, c"", uid, gid, flags)?;
         }
         if let Some(mode) = to.mode {
-            // After a change of owner, which takes bits away.
-            self.server.keep_bits(true);
+            // After a change of owner, which clears bits.
+            self.credentials.on_data_change(SetIdBits::Keep);
             rustix::fs::chmodat(CWD, &*link, permissions(mode), AtFlags::empty())?;
         }
         if let Some(size) = to.size {
-            self.server.keep_bits(request.uid() == 0);
+            self.credentials.on_data_change(SetIdBits::for_caller(request));
             match file {
                 Some(file) => rustix::fs::ftruncate(file, size)?,
                 None => {
                     let write = OFlags::WRONLY | OFlags::CLOEXEC;
-                    let file = self.inodes.holding.with_room(|| reopen(&inode, write))?;
+                    let file = self.inodes.descriptor_cache.with_free_descriptor(|| reopen(&inode, write))?;
                     rustix::fs::ftruncate(file, size)?;
                 }
             }
         }
         if to.atime.is_some() || to.mtime.is_some() {
-            let times = Timestamps { last_access: to_set(to.atime), last_modification: to_set(to.mtime) };
+            let times =
+                Timestamps { last_access: time_to_set(to.atime), last_modification: time_to_set(to.mtime) };
             rustix::fs::utimensat(CWD, &*link, &times, AtFlags::empty())?;
         }
         self.stat(&inode)
     }
 
-    pub(crate) fn read_link(&self, node: u64) -> Answer<Vec<u8>> {
-        let target = rustix::fs::readlinkat(self.inodes.get(node)?, c"", Vec::new())?;
+    pub(crate) fn read_link(&self, node: u64) -> SourceResult<Vec<u8>> {
+        let target = rustix::fs::readlinkat(self.inodes.pin(node)?, c"", Vec::new())?;
         Ok(target.into_bytes())
     }
 
-    /// Makes a name with `make`, as the caller, and looks it up.
-    fn make(
+    /// Creates a name with `create`, as the caller, and looks it up.
+    fn create_name(
         &self,
         request: &Request,
-        at: Name<'_>,
+        at: EntryName<'_>,
         mask: u32,
-        make: impl FnOnce(&Held) -> Answer<()>,
-    ) -> Answer<FileAttr> {
-        let directory = self.inodes.get(at.parent)?;
-        self.server.making(request, mask, || make(&directory))?;
-        self.enter_held(&directory, at.name).map(|(_, attributes)| attributes)
+        create: impl FnOnce(&PinnedInode) -> SourceResult<()>,
+    ) -> SourceResult<FileAttr> {
+        let directory = self.inodes.pin(at.parent)?;
+        self.credentials.as_caller(request, mask, || create(&directory))?;
+        self.look_up_in_pinned(&directory, at.name).map(|(_, attributes)| attributes)
     }
 
-    pub(crate) fn make_node(
+    pub(crate) fn create_node(
         &self,
         request: &Request,
-        at: Name<'_>,
+        at: EntryName<'_>,
         (mode, mask): (u32, u32),
         device: u32,
-    ) -> Answer<FileAttr> {
-        self.make(request, at, mask, |directory| {
-            let kind = rustix::fs::FileType::from_raw_mode(mode);
-            rustix::fs::mknodat(directory, at.name, kind, permissions(mode), device_of(device))
+    ) -> SourceResult<FileAttr> {
+        self.create_name(request, at, mask, |directory| {
+            let file_type = rustix::fs::FileType::from_raw_mode(mode);
+            rustix::fs::mknodat(directory, at.name, file_type, permissions(mode), decode_device(device))
         })
     }
 
-    pub(crate) fn make_directory(
+    pub(crate) fn create_directory(
         &self,
         request: &Request,
-        at: Name<'_>,
+        at: EntryName<'_>,
         (mode, mask): (u32, u32),
-    ) -> Answer<FileAttr> {
-        self.make(request, at, mask, |directory| rustix::fs::mkdirat(directory, at.name, permissions(mode)))
+    ) -> SourceResult<FileAttr> {
+        self.create_name(request, at, mask, |directory| {
+            rustix::fs::mkdirat(directory, at.name, permissions(mode))
+        })
     }
 
-    pub(crate) fn make_symlink(&self, request: &Request, at: Name<'_>, target: &Path) -> Answer<FileAttr> {
-        self.make(request, at, 0, |directory| rustix::fs::symlinkat(target, directory, at.name))
+    pub(crate) fn create_symlink(
+        &self,
+        request: &Request,
+        at: EntryName<'_>,
+        target: &Path,
+    ) -> SourceResult<FileAttr> {
+        self.create_name(request, at, 0, |directory| rustix::fs::symlinkat(target, directory, at.name))
     }
 
-    pub(crate) fn remove(&self, at: Name<'_>, flags: AtFlags) -> Answer<()> {
-        let directory = self.inodes.get(at.parent)?;
-        let removed = self.losing(&directory, at.name);
+    pub(crate) fn remove(&self, at: EntryName<'_>, flags: AtFlags) -> SourceResult<()> {
+        let directory = self.inodes.pin(at.parent)?;
+        let removed = self.before_removal(&directory, at.name);
         rustix::fs::unlinkat(&directory, at.name, flags)?;
-        self.lost(removed, &directory, at.name);
+        self.after_removal(removed, &directory, at.name);
         Ok(())
     }
 
-    pub(crate) fn rename(&self, old: Name<'_>, new: Name<'_>, flags: RenameFlags) -> Answer<()> {
-        let (from, to) = (self.inodes.get(old.parent)?, self.inodes.get(new.parent)?);
+    pub(crate) fn rename(
+        &self,
+        old: EntryName<'_>,
+        new: EntryName<'_>,
+        flags: RenameFlags,
+    ) -> SourceResult<()> {
+        let (from, to) = (self.inodes.pin(old.parent)?, self.inodes.pin(new.parent)?);
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        let replaced = if exchange { None } else { self.losing(&to, new.name) };
-        let _change = self.inodes.holding.names_change();
+        let replaced = if exchange { None } else { self.before_removal(&to, new.name) };
+        let _names = self.inodes.descriptor_cache.lock_names();
         rustix::fs::renameat_with(&from, old.name, &to, new.name, flags)?;
-        self.lost(replaced, &to, new.name);
-        self.moved(&to, new.name);
+        self.after_removal(replaced, &to, new.name);
+        self.update_location(&to, new.name);
         if exchange {
-            self.moved(&from, old.name);
+            self.update_location(&from, old.name);
         }
         Ok(())
     }
 
-    fn moved(&self, directory: &Held, name: &OsStr) {
+    /// Sets the location of the file that has a name after a rename.
+    fn update_location(&self, directory: &PinnedInode, name: &OsStr) {
         if let Ok(stat) = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-            self.inodes.moved(&stat, &directory.place, name);
+            self.inodes.set_location(&stat, &directory.location, name);
         }
     }
 
-    /// What has a name that is about to go, if the kernel knows it.
-    fn losing(&self, directory: &Held, name: &OsStr) -> Option<Held> {
+    /// Pins the file of a name that is about to be removed, if the kernel knows the file.
+    fn before_removal(&self, directory: &PinnedInode, name: &OsStr) -> Option<PinnedInode> {
         let (fd, stat) = self.find(directory, name).ok()?;
-        self.inodes.losing(fd, &stat)
+        self.inodes.before_removal(fd, &stat)
     }
 
-    fn lost(&self, file: Option<Held>, directory: &Held, name: &OsStr) {
+    fn after_removal(&self, file: Option<PinnedInode>, directory: &PinnedInode, name: &OsStr) {
         if let Some(file) = file {
-            self.inodes.lost(&file, &directory.place, name);
+            self.inodes.after_removal(&file, &directory.location, name);
         }
     }
 
-    pub(crate) fn link(&self, node: u64, at: Name<'_>) -> Answer<FileAttr> {
-        let (inode, directory) = (self.inodes.get(node)?, self.inodes.get(at.parent)?);
-        rustix::fs::linkat(CWD, &*link_of(&inode), &directory, at.name, AtFlags::SYMLINK_FOLLOW)?;
-        self.enter_held(&directory, at.name).map(|(_, attributes)| attributes)
+    pub(crate) fn link(&self, node: u64, at: EntryName<'_>) -> SourceResult<FileAttr> {
+        let (inode, directory) = (self.inodes.pin(node)?, self.inodes.pin(at.parent)?);
+        rustix::fs::linkat(CWD, &*proc_link(&inode), &directory, at.name, AtFlags::SYMLINK_FOLLOW)?;
+        self.look_up_in_pinned(&directory, at.name).map(|(_, attributes)| attributes)
     }
 
-    pub(crate) fn open(&self, request: &Request, node: u64, flags: i32) -> Answer<OpenFile> {
-        self.server.keep_bits(request.uid() == 0);
-        OpenFile::open(&self.inodes.holding, &self.inodes.get(node)?, flags)
+    pub(crate) fn open(&self, request: &Request, node: u64, flags: i32) -> SourceResult<OpenFile> {
+        self.credentials.on_data_change(SetIdBits::for_caller(request));
+        OpenFile::open(&self.inodes.descriptor_cache, &self.inodes.pin(node)?, flags)
     }
 
-    pub(crate) fn open_directory(&self, node: u64) -> Answer<OpenDirectory> {
-        OpenDirectory::open(&self.inodes.holding, &self.inodes.get(node)?)
+    pub(crate) fn open_directory(&self, node: u64) -> SourceResult<OpenDirectory> {
+        OpenDirectory::open(&self.inodes.descriptor_cache, &self.inodes.pin(node)?)
     }
 
     pub(crate) fn create(
         &self,
         request: &Request,
-        at: Name<'_>,
+        at: EntryName<'_>,
         (mode, mask): (u32, u32),
         flags: i32,
-    ) -> Answer<(OpenFile, FileAttr)> {
-        let directory = self.inodes.get(at.parent)?;
+    ) -> SourceResult<(OpenFile, FileAttr)> {
+        let directory = self.inodes.pin(at.parent)?;
         let exclusive = OFlags::from_bits_retain((flags & libc::O_EXCL) as u32);
-        let below = kept(flags).0 | OFlags::CREATE | OFlags::NOFOLLOW | exclusive;
-        let holding = &self.inodes.holding;
-        // Before the server is the caller.
-        holding.reserve(1)?;
-        let fd = self.server.making(request, mask, || {
-            holding.with_room(|| rustix::fs::openat(&directory, at.name, below, permissions(mode)))
+        let backing = backing_flags(flags).open | OFlags::CREATE | OFlags::NOFOLLOW | exclusive;
+        let cache = &self.inodes.descriptor_cache;
+        // Before this thread takes the caller's credentials.
+        cache.reserve(1)?;
+        let fd = self.credentials.as_caller(request, mask, || {
+            cache.with_free_descriptor(|| rustix::fs::openat(&directory, at.name, backing, permissions(mode)))
         })?;
-        let fd = holding.counted(fd);
-        let (inode, attributes) = self.enter_held(&directory, at.name)?;
-        let file = OpenFile::made(holding, inode, flags, fd)
+        let fd = cache.counted(fd);
+        let (inode, attributes) = self.look_up_in_pinned(&directory, at.name)?;
+        let file = OpenFile::from_created(cache, inode, flags, fd)
             .inspect_err(|_| self.inodes.forget(attributes.ino.0, 1))?;
         Ok((file, attributes))
     }
 
-    /// Reads as far as the file goes: to the kernel a short read is the end of the file.
-    pub(crate) fn read(&self, file: &OpenFile, buffer: &mut [u8], offset: u64, flags: i32) -> Answer<usize> {
+    /// Reads until the buffer is full or the file ends: the kernel takes a short read as the end of
+    /// the file.
+    pub(crate) fn read(
+        &self,
+        file: &OpenFile,
+        buffer: &mut [u8],
+        offset: u64,
+        flags: i32,
+    ) -> SourceResult<usize> {
         if flags & libc::O_DIRECT != 0 {
-            return rustix::io::pread(file.direct(&self.inodes.holding)?, buffer, offset);
+            return rustix::io::pread(file.direct(&self.inodes.descriptor_cache)?, buffer, offset);
         }
         let mut read = 0;
         while read < buffer.len() {
@@ -286,69 +315,77 @@ impl Source {
         offset: u64,
         how: WriteFlags,
         flags: i32,
-    ) -> Answer<usize> {
-        self.server.keep_bits(!how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
-        // Pages of a mapping come through any open descriptor, whose flags mean nothing then.
+    ) -> SourceResult<usize> {
+        let clear = how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        self.credentials.on_data_change(if clear { SetIdBits::Clear } else { SetIdBits::Keep });
+        // The kernel writes pages of a mapping through any open descriptor, whose flags do not
+        // apply.
         let of_mapping = how.contains(WriteFlags::FUSE_WRITE_CACHE);
         let (append, direct) = (flags & libc::O_APPEND != 0, flags & libc::O_DIRECT != 0);
-        let way = if append && !of_mapping { ReadWriteFlags::APPEND } else { ReadWriteFlags::empty() };
+        let write_flags =
+            if append && !of_mapping { ReadWriteFlags::APPEND } else { ReadWriteFlags::empty() };
         if direct && !of_mapping {
-            buffer::with(data.len(), |aligned| {
+            with_buffer(data.len(), |aligned| {
                 aligned.copy_from_slice(data);
                 rustix::io::pwritev2(
-                    file.direct(&self.inodes.holding)?,
+                    file.direct(&self.inodes.descriptor_cache)?,
                     &[IoSlice::new(aligned)],
                     offset,
-                    way,
+                    write_flags,
                 )
             })
-        } else if way.is_empty() {
+        } else if write_flags.is_empty() {
             rustix::io::pwrite(file, data, offset)
         } else {
-            rustix::io::pwritev2(file, &[IoSlice::new(data)], offset, way)
+            rustix::io::pwritev2(file, &[IoSlice::new(data)], offset, write_flags)
         }
     }
 
-    /// A close of a duplicate: what a network file system does at a close it does now, and may fail.
-    pub(crate) fn flush(&self, file: &OpenFile) -> Answer<()> {
-        let copy = self.inodes.holding.with_room(|| rustix::io::fcntl_dupfd_cloexec(file, 0))?;
-        // SAFETY: the descriptor is owned, and used no more.
+    /// Closes a duplicate of the descriptor, so that a network file system does its work of a close
+    /// now, and can fail.
+    pub(crate) fn flush(&self, file: &OpenFile) -> SourceResult<()> {
+        let copy =
+            self.inodes.descriptor_cache.with_free_descriptor(|| rustix::io::fcntl_dupfd_cloexec(file, 0))?;
+        // SAFETY:
+        // - The descriptor is owned and is not used again.
         unsafe { rustix::io::try_close(rustix::fd::IntoRawFd::into_raw_fd(copy)) }
     }
 
-    pub(crate) fn sync(&self, what: impl AsFd, only_data: bool) -> Answer<()> {
-        if only_data { rustix::fs::fdatasync(what) } else { rustix::fs::fsync(what) }
+    /// Writes data and metadata to storage, or data only.
+    pub(crate) fn sync(&self, file: impl AsFd, only_data: bool) -> SourceResult<()> {
+        if only_data { rustix::fs::fdatasync(file) } else { rustix::fs::fsync(file) }
     }
 
-    pub(crate) fn usage(&self, node: u64) -> Answer<StatVfs> {
-        rustix::fs::fstatvfs(self.inodes.get(node)?)
+    pub(crate) fn usage(&self, node: u64) -> SourceResult<StatVfs> {
+        rustix::fs::fstatvfs(self.inodes.pin(node)?)
     }
 
-    pub(crate) fn set_xattr(&self, node: u64, name: &OsStr, value: &[u8], flags: i32) -> Answer<()> {
-        let inode = self.inodes.get(node)?;
-        self.server.keep_bits(true);
+    pub(crate) fn set_xattr(&self, node: u64, name: &OsStr, value: &[u8], flags: i32) -> SourceResult<()> {
+        let inode = self.inodes.pin(node)?;
+        self.credentials.on_data_change(SetIdBits::Keep);
         let flags = XattrFlags::from_bits_retain(flags as u32);
-        rustix::fs::setxattr(&*link_of(&inode), name, value, flags)
+        rustix::fs::setxattr(&*proc_link(&inode), name, value, flags)
     }
 
-    /// The value, or with a `size` of 0 its length alone.
-    pub(crate) fn xattr(&self, node: u64, name: &OsStr, size: u32) -> Answer<(Vec<u8>, usize)> {
-        let inode = self.inodes.get(node)?;
-        sized(size, |value| rustix::fs::getxattr(&*link_of(&inode), name, value)).map_err(|errno| {
-            // A file system without access control lists has none; the kernel would refuse all access.
-            let list = name.as_bytes().starts_with(b"system.posix_acl_");
-            if list && errno == Errno::OPNOTSUPP { Errno::NODATA } else { errno }
+    /// Returns the value and its length in bytes; with a `size` of 0 only its length.
+    pub(crate) fn xattr(&self, node: u64, name: &OsStr, size: u32) -> SourceResult<(Vec<u8>, usize)> {
+        let inode = self.inodes.pin(node)?;
+        get_sized(size, |value| rustix::fs::getxattr(&*proc_link(&inode), name, value)).map_err(|errno| {
+            // A file system without access control lists has an empty list. With EOPNOTSUPP the
+            // kernel would refuse all access.
+            let is_acl = name.as_bytes().starts_with(b"system.posix_acl_");
+            if is_acl && errno == Errno::OPNOTSUPP { Errno::NODATA } else { errno }
         })
     }
 
-    /// The names, or with a `size` of 0 their length alone.
-    pub(crate) fn xattrs(&self, node: u64, size: u32) -> Answer<(Vec<u8>, usize)> {
-        let inode = self.inodes.get(node)?;
-        sized(size, |names| rustix::fs::listxattr(&*link_of(&inode), names))
+    /// Returns the names and their total length in bytes; with a `size` of 0 only the length.
+    pub(crate) fn xattrs(&self, node: u64, size: u32) -> SourceResult<(Vec<u8>, usize)> {
+        let inode = self.inodes.pin(node)?;
+        get_sized(size, |names| rustix::fs::listxattr(&*proc_link(&inode), names))
     }
 
-    pub(crate) fn remove_xattr(&self, node: u64, name: &OsStr) -> Answer<()> {
-        rustix::fs::removexattr(&*link_of(self.inodes.get(node)?), name)
+    pub(crate) fn remove_xattr(&self, node: u64, name: &OsStr) -> SourceResult<()> {
+        rustix::fs::removexattr(&*proc_link(self.inodes.pin(node)?), name)
     }
 
     pub(crate) fn allocate(
@@ -357,12 +394,12 @@ impl Source {
         file: &OpenFile,
         (offset, length): (u64, u64),
         mode: i32,
-    ) -> Answer<()> {
-        self.server.keep_bits(request.uid() == 0);
+    ) -> SourceResult<()> {
+        self.credentials.on_data_change(SetIdBits::for_caller(request));
         rustix::fs::fallocate(file, FallocateFlags::from_bits_retain(mode as u32), offset, length)
     }
 
-    pub(crate) fn seek(&self, file: &OpenFile, offset: i64, whence: i32) -> Answer<u64> {
+    pub(crate) fn seek(&self, file: &OpenFile, offset: i64, whence: i32) -> SourceResult<u64> {
         let start = offset as u64;
         match whence {
             libc::SEEK_HOLE => rustix::fs::seek(file, SeekFrom::Hole(start)),
@@ -379,9 +416,9 @@ impl Source {
         (from, mut read): (&OpenFile, u64),
         (to, mut write): (&OpenFile, u64),
         length: u64,
-    ) -> Answer<usize> {
-        self.server.keep_bits(request.uid() == 0);
-        let most = length.min(MOST_COPIED) as usize;
+    ) -> SourceResult<usize> {
+        self.credentials.on_data_change(SetIdBits::for_caller(request));
+        let most = length.min(MAX_COPY) as usize;
         rustix::fs::copy_file_range(from, Some(&mut read), to, Some(&mut write), most)
     }
 }
@@ -390,8 +427,12 @@ fn permissions(mode: u32) -> Mode {
     Mode::from_raw_mode(mode & 0o7777)
 }
 
-/// What `get` puts into a buffer of the caller's size, and its length; with a size of 0 the length alone.
-fn sized(size: u32, get: impl FnOnce(&mut [u8]) -> Answer<usize>) -> Answer<(Vec<u8>, usize)> {
+/// Calls `get` with a buffer of the caller's size, and returns the value and its length in bytes;
+/// with a size of 0 only the length.
+fn get_sized(
+    size: u32,
+    get: impl FnOnce(&mut [u8]) -> SourceResult<usize>,
+) -> SourceResult<(Vec<u8>, usize)> {
     let mut value = vec![0; size.min(XATTR_BYTES) as usize];
     let length = get(&mut value)?;
     value.truncate(length);

@@ -1,28 +1,30 @@
-//! What differs between the MPIs: constants, sizes of handles, the layout of a status.
+//! Binary interfaces of MPI implementations: constants, sizes of handles, layout of a status.
 //!
-//! One library serves them all, so nothing is taken from an `mpi.h`. Two binary interfaces are known: that of MPICH
-//! (which Intel MPI, MVAPICH and Cray MPICH share since 2014) and that of Open MPI. The test below compares with
-//! the headers. With any other MPI nothing is recorded.
+//! One library supports all of them, so that it includes no `mpi.h`. Two binary interfaces are
+//! known: that of MPICH, which Intel MPI, MVAPICH and Cray MPICH share since 2014, and that of Open
+//! MPI. The test below compares the tables with the headers. With any other MPI nothing is
+//! recorded.
 
-use crate::real::{next, variable};
+use crate::real::{global_variable, next_symbol};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-/// A handle as it is passed: an integer in the low half, or a pointer. Passed on as it came.
+/// An MPI handle as it is passed: an integer in the low half, or a pointer. The hooks pass it on
+/// unchanged.
 pub(crate) type Handle = usize;
 
-/// Of `MPI_MODE_SEQUENTIAL`, in both.
+/// `MPI_MODE_SEQUENTIAL` in both interfaces.
 pub(crate) const MODE_SEQUENTIAL: c_int = 256;
-/// `MPI_SEEK_SET`, in both; `MPI_SEEK_CUR` and `MPI_SEEK_END` follow at a distance of two.
+/// `MPI_SEEK_SET` in both interfaces; `MPI_SEEK_CUR` and `MPI_SEEK_END` follow in steps of two.
 pub(crate) const SEEK_SET: c_int = 600;
 /// `MPI_SUCCESS`.
 pub(crate) const SUCCESS: c_int = 0;
 
-/// Room for a status of either MPI.
+/// Storage for an `MPI_Status` of either interface.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub(crate) struct Status(pub(crate) [u8; 24]);
 
-/// How a datatype was made, see [`crate::types`].
+/// Constructor of a datatype, see [`crate::types`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Combiner {
     Named,
@@ -51,7 +53,8 @@ use Combiner::{
     Hvector, HvectorInteger, Indexed, IndexedBlock, Named, Resized, Struct, StructInteger, Subarray, Vector,
 };
 
-/// In the order of their numbers, which both MPIs keep, from [`Abi::first_combiner`] on.
+/// Combiners in the order of their numbers, which is the same in both interfaces. The first number
+/// is [`Abi::first_combiner`].
 const COMBINERS: [Combiner; 19] = [
     Named,
     Dup,
@@ -74,7 +77,7 @@ const COMBINERS: [Combiner; 19] = [
     HindexedBlock,
 ];
 
-/// Basic datatypes of C in Open MPI: their symbols, and the bytes of each.
+/// Basic C datatypes of Open MPI: symbol, and size in bytes.
 const BASIC: [(&CStr, u64); 22] = [
     (c"ompi_mpi_byte", 1),
     (c"ompi_mpi_char", 1),
@@ -100,17 +103,18 @@ const BASIC: [(&CStr, u64); 22] = [
     (c"ompi_mpi_uint64_t", 8),
 ];
 
-/// Kind and type in the handle of a basic datatype of MPICH, whose second byte is its size.
+/// Upper byte of the handle of a basic datatype of MPICH. The second byte of such a handle, bits 8
+/// to 15, is the size of the datatype in bytes.
 const MPICH_BASIC: u32 = 0x4c00_0000;
 
-/// A binary interface.
+/// One binary interface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Abi {
-    /// Handles of [`BASIC`]; null in MPICH, where the handle has the size.
+    /// Handles of [`BASIC`]; null in MPICH, where the handle contains the size.
     basic: [Handle; BASIC.len()],
-    /// Bytes of a handle in memory.
+    /// Size of a handle in memory, in bytes.
     pub(crate) handle: usize,
-    /// Bytes of an `MPI_Status`, and where `MPI_ERROR` lies in it.
+    /// Size of an `MPI_Status`, and offset of `MPI_ERROR` in it, in bytes.
     pub(crate) status: usize,
     pub(crate) status_error: usize,
     /// `MPI_STATUS_IGNORE` and `MPI_STATUSES_IGNORE`.
@@ -122,7 +126,7 @@ pub(crate) struct Abi {
     pub(crate) distribute_block: c_int,
     pub(crate) default_argument: c_int,
     first_combiner: c_int,
-    /// Error classes by name, and the error number that stands for each.
+    /// Error classes: name, number, and the errno that represents it.
     pub(crate) errors: &'static [(&'static str, c_int, c_int)],
     /// `MPI_ERR_IN_STATUS` and `MPI_ERR_PENDING`.
     pub(crate) in_status: c_int,
@@ -171,7 +175,7 @@ impl Abi {
 
     fn open_mpi(byte: *mut c_void) -> Abi {
         Abi {
-            basic: BASIC.map(|(name, _)| variable(name) as usize),
+            basic: BASIC.map(|(name, _)| global_variable(name) as usize),
             handle: 8,
             status: 24,
             status_error: 8,
@@ -210,7 +214,8 @@ impl Abi {
         }
     }
 
-    /// Bytes of a basic datatype, which MPI need not be asked for: it might not accept the handle. `None` if it is none.
+    /// Returns the size in bytes of a basic datatype; `None` for any other. MPI is not called,
+    /// because it has not accepted the handle yet.
     pub(crate) fn basic_size(&self, datatype: Handle) -> Option<u64> {
         if self.handle == 4 {
             let handle = datatype as u32;
@@ -219,23 +224,27 @@ impl Abi {
         self.basic.iter().position(|basic| *basic == datatype && datatype != 0).map(|at| BASIC[at].1)
     }
 
-    /// The interface of the MPI that is loaded; `None` if it is none of those known.
+    /// Returns the binary interface of the loaded MPI; `None` if it is unknown.
     pub(crate) fn loaded() -> Option<Abi> {
-        let byte = variable(c"ompi_mpi_byte");
+        let byte = global_variable(c"ompi_mpi_byte");
         if !byte.is_null() {
             return Some(Abi::open_mpi(byte));
         }
-        let asked = next(c"PMPI_Get_library_version");
-        if asked.is_null() {
+        let function = next_symbol(c"PMPI_Get_library_version");
+        if function.is_null() {
             return None;
         }
-        // SAFETY: the prototype of this function, which may be called at any time.
+        // SAFETY:
+        // - The function of this name has this prototype.
         let version: unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int =
-            unsafe { std::mem::transmute(asked) };
-        // More than any MPI's MPI_MAX_LIBRARY_VERSION_STRING.
+            unsafe { std::mem::transmute(function) };
+        // Larger than MPI_MAX_LIBRARY_VERSION_STRING of any MPI.
         let mut text = vec![0u8; 1 << 16];
         let mut length = 0;
-        // SAFETY: room enough for any.
+        // SAFETY:
+        // - The call is allowed at any time, also before `MPI_Init`.
+        // - The buffer is large enough for the version of any MPI.
+        // - `length` is writable.
         if unsafe { version(text.as_mut_ptr().cast(), &raw mut length) } != SUCCESS {
             return None;
         }
@@ -243,20 +252,23 @@ impl Abi {
         family.iter().any(|name| text.windows(name.len()).any(|w| w == name.as_bytes())).then_some(Abi::MPICH)
     }
 
-    /// The combiner of this number.
+    /// Returns the combiner with this number.
     pub(crate) fn combiner(&self, number: c_int) -> Option<Combiner> {
         COMBINERS.get(usize::try_from(number.checked_sub(self.first_combiner)?).ok()?).copied()
     }
 
-    /// The error number for an error class.
+    /// Returns the errno for an error class; `EIO` for one that has none.
     pub(crate) fn errno(&self, class: c_int) -> c_int {
-        self.errors.iter().find(|(_, known, _)| *known == class).map_or(libc::EIO, |(.., errno)| *errno)
+        self.errors.iter().find(|(_, listed, _)| *listed == class).map_or(libc::EIO, |(.., errno)| *errno)
     }
 
+    /// Reads a handle from memory.
+    ///
     /// # Safety
-    /// `at` points to a handle of this MPI.
+    /// - `at` points to a handle of this MPI.
     pub(crate) unsafe fn read_handle(&self, at: *const c_void) -> Handle {
-        // SAFETY: by the contract of this function.
+        // SAFETY:
+        // - `at` points to a handle of this size, by the contract of this function.
         unsafe {
             match self.handle {
                 4 => *at.cast::<u32>() as usize,
@@ -272,7 +284,7 @@ mod tests {
     use std::fmt::Write as _;
     use std::process::Command;
 
-    /// Names of the standard in the order of [`COMBINERS`].
+    /// Names of the standard in the order of [`COMBINERS`]; empty for combiners that MPI 3 removed.
     const NAMES: [&str; 19] = [
         "NAMED",
         "DUP",
@@ -295,7 +307,7 @@ mod tests {
         "HINDEXED_BLOCK",
     ];
 
-    /// What `mpi.h` must say for the table to be right.
+    /// Returns a C program that compiles and succeeds if the table agrees with `mpi.h`.
     fn assertions(abi: &Abi) -> String {
         let mut text = String::from("#include <mpi.h>\n#include <stddef.h>\n");
         let mut equal = |left: &str, right: i64| {
@@ -323,10 +335,11 @@ mod tests {
             equal(&format!("MPI_COMBINER_{name}"), i64::from(abi.first_combiner) + i as i64);
         }
         if abi.handle == 4 {
-            for (name, kind) in [("BYTE", "char"), ("INT", "int"), ("DOUBLE", "double"), ("INT64_T", "long")]
+            for (name, c_type) in
+                [("BYTE", "char"), ("INT", "int"), ("DOUBLE", "double"), ("INT64_T", "long")]
             {
                 equal(&format!("((unsigned)MPI_{name} & 0xff000000)"), MPICH_BASIC.into());
-                equal(&format!("((unsigned)MPI_{name} >> 8 & 0xff) - (long)sizeof({kind})"), 0);
+                equal(&format!("((unsigned)MPI_{name} >> 8 & 0xff) - (long)sizeof({c_type})"), 0);
             }
         }
         assert_eq!(NAMES.len(), COMBINERS.len());
@@ -336,9 +349,9 @@ mod tests {
             + &format!("{}UL; }}\n", abi.status_ignore)
     }
 
-    fn check(compiler: &str, abi: &Abi) {
+    fn check_against_headers(compiler: &str, abi: &Abi) {
         if Command::new(compiler).arg("-show").output().is_err() {
-            eprintln!("{compiler} IS SKIPPED: it is not installed");
+            eprintln!("{compiler} IS SKIPPED: not installed");
             return;
         }
         let stem = std::env::temp_dir().join(format!("miot-abi-{}-{compiler}", std::process::id()));
@@ -346,14 +359,14 @@ mod tests {
         std::fs::write(&source, assertions(abi)).unwrap();
         let compiled = Command::new(compiler).arg("-w").arg("-o").arg(&stem).arg(&source).output().unwrap();
         assert!(compiled.status.success(), "{compiler}: {}", String::from_utf8_lossy(&compiled.stderr));
-        assert!(Command::new(&stem).status().unwrap().success(), "MPI_STATUS_IGNORE of {compiler}");
+        assert!(Command::new(&stem).status().unwrap().success(), "{compiler}: MPI_STATUS_IGNORE differs");
         std::fs::remove_file(source).unwrap();
         std::fs::remove_file(stem).unwrap();
     }
 
     #[test]
-    fn the_tables_are_those_of_the_headers() {
-        check("mpicc.mpich", &Abi::MPICH);
-        check("mpicc.openmpi", &Abi::open_mpi(std::ptr::null_mut()));
+    fn tables_agree_with_the_headers() {
+        check_against_headers("mpicc.mpich", &Abi::MPICH);
+        check_against_headers("mpicc.openmpi", &Abi::open_mpi(std::ptr::null_mut()));
     }
 }

@@ -1,38 +1,48 @@
-//! Calls that move data: at an offset, at the file pointers, collective, split, non-blocking.
+//! Hooks of the calls that move data: at an offset, at the file pointers, collective, split and
+//! non-blocking.
 
-use crate::abi::{Handle, Status};
-use crate::files::{self, File, Split};
+use crate::abi::{Handle, SUCCESS, Status};
+use crate::files::{self, OpenFile, SplitCollective};
 use crate::mpi::{Mpi, mpi};
 use crate::real::hook;
-use crate::record::{self, Event, on_file, submitted};
+use crate::record::{RequestEvent, record_blocking, record_nonblocking, transfer_result};
 use miot_proto::op::{Op, mpi_io as op};
 use miot_tracer::capi::MIOT_NONE;
 use std::ffi::{c_int, c_void};
 
-/// Where a call starts in the file.
+/// Start position of a call in the file.
 #[derive(Clone, Copy)]
-enum At {
-    /// At an offset in elementary types.
+enum Position {
+    /// Explicit offset in elementary types.
     Offset(i64),
-    /// At the individual file pointer.
-    Pointer,
-    /// At the shared file pointer, which cannot be asked for without I/O.
+    /// Individual file pointer.
+    Individual,
+    /// Shared file pointer, which cannot be queried without I/O.
     Shared,
 }
 
-/// What a call moves: so many elements of a datatype.
+/// Data of a call: `count` elements of a datatype.
 #[derive(Clone, Copy)]
 struct Elements {
     count: i64,
     datatype: Handle,
 }
 
-fn start(mpi: &Mpi, file: &File, fh: Handle, at: At, elements: Elements, event: &mut Event) {
-    event.asked = mpi.abi.basic_size(elements.datatype).map(|size| size.wrapping_mul(elements.count as u64));
-    let etypes = match at {
-        At::Offset(offset) => Some(offset),
-        At::Pointer => mpi.position(fh, file.amode),
-        At::Shared => None,
+/// Sets the requested bytes and the offset, before the call.
+fn set_start(
+    mpi: &Mpi,
+    file: &OpenFile,
+    fh: Handle,
+    position: Position,
+    elements: Elements,
+    event: &mut RequestEvent,
+) {
+    event.requested_bytes =
+        mpi.abi.basic_size(elements.datatype).map(|size| size.wrapping_mul(elements.count as u64));
+    let etypes = match position {
+        Position::Offset(offset) => Some(offset),
+        Position::Individual => mpi.position(fh, file.amode),
+        Position::Shared => None,
     };
     if let Some(etypes) = etypes {
         event.ext.etypes = etypes as u64;
@@ -40,8 +50,8 @@ fn start(mpi: &Mpi, file: &File, fh: Handle, at: At, elements: Elements, event: 
     }
 }
 
-/// Once MPI has accepted the datatype.
-fn measure(mpi: &Mpi, elements: Elements, event: &mut Event) {
+/// Sets the length, after MPI has accepted the datatype.
+fn set_length(mpi: &Mpi, elements: Elements, event: &mut RequestEvent) {
     if let Some(size) = mpi.size(elements.datatype) {
         event.ext.type_size = size;
         event.done.length = size.wrapping_mul(elements.count as u64);
@@ -51,22 +61,23 @@ fn measure(mpi: &Mpi, elements: Elements, event: &mut Event) {
 fn blocking(
     op: Op,
     fh: Handle,
-    at: At,
+    position: Position,
     elements: Elements,
     status: *mut c_void,
     call: impl FnOnce(*mut c_void) -> c_int,
 ) -> c_int {
-    let mut ours = Status([0; 24]);
-    let status = mpi().map_or(status, |mpi| mpi.status(status, &mut ours));
-    on_file(
+    let mut own = Status([0; 24]);
+    let status = mpi().map_or(status, |mpi| mpi.status_or_own(status, &mut own));
+    record_blocking(
         op,
         fh,
-        |mpi, file, event| start(mpi, file, fh, at, elements, event),
+        |mpi, file, event| set_start(mpi, file, fh, position, elements, event),
         || call(status),
         |mpi, event| {
-            measure(mpi, elements, event);
-            // SAFETY: the status of the call, which has succeeded.
-            event.done.result = unsafe { mpi.bytes(status) };
+            set_length(mpi, elements, event);
+            // SAFETY:
+            // - The call has succeeded and has set `status`.
+            event.done.result = unsafe { mpi.bytes_moved(status) };
         },
     )
 }
@@ -74,64 +85,72 @@ fn blocking(
 fn nonblocking(
     op: Op,
     fh: Handle,
-    at: At,
+    position: Position,
     elements: Elements,
     request: *mut c_void,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
-    submitted(
+    record_nonblocking(
         op,
         fh,
-        |mpi, file, event| start(mpi, file, fh, at, elements, event),
+        |mpi, file, event| set_start(mpi, file, fh, position, elements, event),
         call,
         |mpi, event| {
-            measure(mpi, elements, event);
-            // SAFETY: where the call, which has succeeded, has left the request.
+            set_length(mpi, elements, event);
+            // SAFETY:
+            // - The call has succeeded and has stored the handle at `request`.
             unsafe { mpi.abi.read_handle(request) }
         },
     )
 }
 
-fn split_begin(op: Op, fh: Handle, at: At, elements: Elements, call: impl FnOnce() -> c_int) -> c_int {
-    on_file(
+fn split_begin(
+    op: Op,
+    fh: Handle,
+    position: Position,
+    elements: Elements,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    record_blocking(
         op,
         fh,
-        |mpi, file, event| start(mpi, file, fh, at, elements, event),
+        |mpi, file, event| set_start(mpi, file, fh, position, elements, event),
         call,
         |mpi, event| {
-            measure(mpi, elements, event);
+            set_length(mpi, elements, event);
             let (done, ext) = (&event.done, &event.ext);
-            let split = Split {
+            let split = SplitCollective {
                 offset: done.offset,
                 etypes: ext.etypes,
                 length: done.length,
                 type_size: ext.type_size,
             };
-            files::split(fh, Some(split));
+            files::begin_split(fh, split);
         },
     )
 }
 
 fn split_end(op: Op, fh: Handle, status: *mut c_void, call: impl FnOnce(*mut c_void) -> c_int) -> c_int {
-    let mut ours = Status([0; 24]);
-    let status = mpi().map_or(status, |mpi| mpi.status(status, &mut ours));
-    let begun = |event: &mut Event| {
-        if let Some(split) = files::split(fh, None) {
+    let mut own = Status([0; 24]);
+    let status = mpi().map_or(status, |mpi| mpi.status_or_own(status, &mut own));
+    let restore_split = |event: &mut RequestEvent| {
+        if let Some(split) = files::end_split(fh) {
             (event.done.offset, event.done.length) = (split.offset, split.length);
             (event.ext.etypes, event.ext.type_size) = (split.etypes, split.type_size);
         }
     };
-    on_file(
+    record_blocking(
         op,
         fh,
-        |_, _, event| begun(event),
+        |_, _, event| restore_split(event),
         || call(status),
-        // SAFETY: the status of the call, which has succeeded.
-        |mpi, event| event.done.result = unsafe { record::outcome(mpi, 0, status) },
+        // SAFETY:
+        // - The call has succeeded and has set `status`.
+        |mpi, event| event.done.result = unsafe { transfer_result(mpi, SUCCESS, status) },
     )
 }
 
-/// The calls of a row, with small and with large counts (MPI 4).
+/// Declares the hooks of a call with small and with large counts (MPI 4).
 macro_rules! counted {
     ($name:literal => $hook:ident, $op:ident) => {
         $hook! { concat!("File_", $name), c_int, op::$op }
@@ -141,12 +160,14 @@ macro_rules! counted {
 
 macro_rules! explicit {
     ($name:expr, $count:ty, $op:expr) => {
-        hook! { $name, if files::any() => |real| (
+        hook! { $name, if files::any_open() => |real| (
             fh: Handle, offset: i64, buffer: Handle, count: $count, datatype: Handle, status: *mut c_void,
         ) {
             let elements = Elements { count: i64::from(count), datatype };
-            blocking($op, fh, At::Offset(offset), elements, status, |status| {
-                // SAFETY: the caller's arguments, but for a status of ours where it ignores it.
+            blocking($op, fh, Position::Offset(offset), elements, status, |status| {
+                // SAFETY:
+                // - `real` gets the caller's arguments, except for a status of this library where
+                //   the caller ignores it.
                 unsafe { real(fh, offset, buffer, count, datatype, status) }
             })
         } }
@@ -154,13 +175,15 @@ macro_rules! explicit {
 }
 
 macro_rules! at_pointer {
-    ($at:expr, $name:expr, $count:ty, $op:expr) => {
-        hook! { $name, if files::any() => |real| (
+    ($position:expr, $name:expr, $count:ty, $op:expr) => {
+        hook! { $name, if files::any_open() => |real| (
             fh: Handle, buffer: Handle, count: $count, datatype: Handle, status: *mut c_void,
         ) {
             let elements = Elements { count: i64::from(count), datatype };
-            blocking($op, fh, $at, elements, status, |status| {
-                // SAFETY: the caller's arguments, but for a status of ours where it ignores it.
+            blocking($op, fh, $position, elements, status, |status| {
+                // SAFETY:
+                // - `real` gets the caller's arguments, except for a status of this library where
+                //   the caller ignores it.
                 unsafe { real(fh, buffer, count, datatype, status) }
             })
         } }
@@ -169,24 +192,25 @@ macro_rules! at_pointer {
 
 macro_rules! individual {
     ($name:expr, $count:ty, $op:expr) => {
-        at_pointer! { At::Pointer, $name, $count, $op }
+        at_pointer! { Position::Individual, $name, $count, $op }
     };
 }
 
 macro_rules! shared {
     ($name:expr, $count:ty, $op:expr) => {
-        at_pointer! { At::Shared, $name, $count, $op }
+        at_pointer! { Position::Shared, $name, $count, $op }
     };
 }
 
 macro_rules! explicit_nonblocking {
     ($name:expr, $count:ty, $op:expr) => {
-        hook! { $name, if files::any() => |real| (
+        hook! { $name, if files::any_open() => |real| (
             fh: Handle, offset: i64, buffer: Handle, count: $count, datatype: Handle, request: *mut c_void,
         ) {
             let elements = Elements { count: i64::from(count), datatype };
-            nonblocking($op, fh, At::Offset(offset), elements, request, || {
-                // SAFETY: the caller's arguments.
+            nonblocking($op, fh, Position::Offset(offset), elements, request, || {
+                // SAFETY:
+                // - `real` gets the caller's arguments.
                 unsafe { real(fh, offset, buffer, count, datatype, request) }
             })
         } }
@@ -194,13 +218,14 @@ macro_rules! explicit_nonblocking {
 }
 
 macro_rules! at_pointer_nonblocking {
-    ($at:expr, $name:expr, $count:ty, $op:expr) => {
-        hook! { $name, if files::any() => |real| (
+    ($position:expr, $name:expr, $count:ty, $op:expr) => {
+        hook! { $name, if files::any_open() => |real| (
             fh: Handle, buffer: Handle, count: $count, datatype: Handle, request: *mut c_void,
         ) {
             let elements = Elements { count: i64::from(count), datatype };
-            nonblocking($op, fh, $at, elements, request, || {
-                // SAFETY: the caller's arguments.
+            nonblocking($op, fh, $position, elements, request, || {
+                // SAFETY:
+                // - `real` gets the caller's arguments.
                 unsafe { real(fh, buffer, count, datatype, request) }
             })
         } }
@@ -209,24 +234,25 @@ macro_rules! at_pointer_nonblocking {
 
 macro_rules! individual_nonblocking {
     ($name:expr, $count:ty, $op:expr) => {
-        at_pointer_nonblocking! { At::Pointer, $name, $count, $op }
+        at_pointer_nonblocking! { Position::Individual, $name, $count, $op }
     };
 }
 
 macro_rules! shared_nonblocking {
     ($name:expr, $count:ty, $op:expr) => {
-        at_pointer_nonblocking! { At::Shared, $name, $count, $op }
+        at_pointer_nonblocking! { Position::Shared, $name, $count, $op }
     };
 }
 
 macro_rules! explicit_begin {
     ($name:expr, $count:ty, $op:expr) => {
-        hook! { $name, if files::any() => |real| (
+        hook! { $name, if files::any_open() => |real| (
             fh: Handle, offset: i64, buffer: Handle, count: $count, datatype: Handle,
         ) {
             let elements = Elements { count: i64::from(count), datatype };
-            split_begin($op, fh, At::Offset(offset), elements, || {
-                // SAFETY: the caller's arguments.
+            split_begin($op, fh, Position::Offset(offset), elements, || {
+                // SAFETY:
+                // - `real` gets the caller's arguments.
                 unsafe { real(fh, offset, buffer, count, datatype) }
             })
         } }
@@ -234,11 +260,12 @@ macro_rules! explicit_begin {
 }
 
 macro_rules! at_pointer_begin {
-    ($at:expr, $name:expr, $count:ty, $op:expr) => {
-        hook! { $name, if files::any() => |real| (fh: Handle, buffer: Handle, count: $count, datatype: Handle) {
+    ($position:expr, $name:expr, $count:ty, $op:expr) => {
+        hook! { $name, if files::any_open() => |real| (fh: Handle, buffer: Handle, count: $count, datatype: Handle) {
             let elements = Elements { count: i64::from(count), datatype };
-            split_begin($op, fh, $at, elements, || {
-                // SAFETY: the caller's arguments.
+            split_begin($op, fh, $position, elements, || {
+                // SAFETY:
+                // - `real` gets the caller's arguments.
                 unsafe { real(fh, buffer, count, datatype) }
             })
         } }
@@ -247,20 +274,22 @@ macro_rules! at_pointer_begin {
 
 macro_rules! individual_begin {
     ($name:expr, $count:ty, $op:expr) => {
-        at_pointer_begin! { At::Pointer, $name, $count, $op }
+        at_pointer_begin! { Position::Individual, $name, $count, $op }
     };
 }
 
 macro_rules! shared_begin {
     ($name:expr, $count:ty, $op:expr) => {
-        at_pointer_begin! { At::Shared, $name, $count, $op }
+        at_pointer_begin! { Position::Shared, $name, $count, $op }
     };
 }
 
-macro_rules! end {
+macro_rules! split_end {
     ($name:literal, $op:ident) => {
-        hook! { concat!("File_", $name), if files::any() => |real| (fh: Handle, buffer: Handle, status: *mut c_void) {
-            // SAFETY: the caller's arguments, but for a status of ours where it ignores it.
+        hook! { concat!("File_", $name), if files::any_open() => |real| (fh: Handle, buffer: Handle, status: *mut c_void) {
+            // SAFETY:
+            // - `real` gets the caller's arguments, except for a status of this library where the
+            //   caller ignores it.
             split_end(op::$op, fh, status, |status| unsafe { real(fh, buffer, status) })
         } }
     };
@@ -294,9 +323,9 @@ counted!("read_all_begin" => individual_begin, READ_ALL_BEGIN);
 counted!("write_all_begin" => individual_begin, WRITE_ALL_BEGIN);
 counted!("read_ordered_begin" => shared_begin, READ_ORDERED_BEGIN);
 counted!("write_ordered_begin" => shared_begin, WRITE_ORDERED_BEGIN);
-end!("read_at_all_end", READ_AT_ALL_END);
-end!("write_at_all_end", WRITE_AT_ALL_END);
-end!("read_all_end", READ_ALL_END);
-end!("write_all_end", WRITE_ALL_END);
-end!("read_ordered_end", READ_ORDERED_END);
-end!("write_ordered_end", WRITE_ORDERED_END);
+split_end!("read_at_all_end", READ_AT_ALL_END);
+split_end!("write_at_all_end", WRITE_AT_ALL_END);
+split_end!("read_all_end", READ_ALL_END);
+split_end!("write_all_end", WRITE_ALL_END);
+split_end!("read_ordered_end", READ_ORDERED_END);
+split_end!("write_ordered_end", WRITE_ORDERED_END);

@@ -1,82 +1,98 @@
-//! Where the bytes of a datatype lie: its tree, flattened into blocks.
+//! Byte layout of a datatype: the tree of its constructors, and its flattening into blocks.
 
 use std::rc::Rc;
 
 /// Consecutive bytes of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// From the type's origin, bytes.
+    /// Distance from the type's origin, in bytes.
     pub(crate) offset: i64,
-    /// Bytes.
     pub(crate) bytes: u64,
 }
 
-/// Blocks of one length in nested loops, innermost first: how often, and how far from one to the next.
+/// Blocks of equal length in nested loops.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Term {
+pub(crate) struct LoopNest {
     pub(crate) first: Block,
+    /// Iterations and stride in bytes of each loop, innermost first.
     pub(crate) loops: Vec<(u64, i64)>,
 }
 
-/// Elements from `start` on, `count` of them.
-pub(crate) type Run = (i64, i64);
+/// Consecutive elements of an array dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// Index of the first element.
+    pub(crate) start: i64,
+    pub(crate) count: i64,
+}
 
-/// One dimension of an array: its size, and which elements of it belong to the type.
+/// One dimension of an array: its size in elements, and the elements that belong to the type.
 #[derive(Clone, Debug)]
 pub(crate) struct Dimension {
     pub(crate) size: i64,
     pub(crate) runs: Vec<Run>,
 }
 
-/// How the elements of a type lie.
+/// Consecutive elements at a byte offset.
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    /// So many consecutive bytes.
-    Bytes(u64),
-    /// `count` blocks of `length` elements, `stride` bytes apart.
-    Strided { count: i64, length: i64, stride: i64, of: Rc<Layout> },
-    /// Blocks: byte offset, elements, of what.
-    Blocks(Vec<(i64, i64, Rc<Layout>)>),
-    /// A part of an array, dimensions from the slowest to the fastest.
-    Array { dimensions: Vec<Dimension>, of: Rc<Layout> },
+pub(crate) struct PlacedBlock {
+    /// Distance from the type's origin, in bytes.
+    pub(crate) offset: i64,
+    /// Number of elements.
+    pub(crate) count: i64,
+    pub(crate) element: Rc<Layout>,
 }
 
-/// A type.
+/// Arrangement of the elements of a type.
+#[derive(Clone, Debug)]
+pub(crate) enum LayoutKind {
+    /// Number of consecutive bytes.
+    Bytes(u64),
+    /// `count` blocks of `length` elements; the stride is in bytes.
+    Strided { count: i64, length: i64, stride: i64, element: Rc<Layout> },
+    /// Blocks of different lengths and element types.
+    Blocks(Vec<PlacedBlock>),
+    /// A part of an array, with its dimensions from the slowest to the fastest.
+    Array { dimensions: Vec<Dimension>, element: Rc<Layout> },
+}
+
+/// Layout of one datatype.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    kind: Kind,
+    kind: LayoutKind,
+    /// Distance from one element of this type to the next, in bytes.
     extent: i64,
-    /// One block that fills the extent: repeated, it is one block again.
+    /// Set if the type is one block that fills its extent: repetitions of it form one block.
     dense: Option<Block>,
 }
 
-/// Blocks in the order of the type's bytes, neighbours joined, and what is evenly apart made loops: a part of a matrix is
-/// one term, however many rows it has.
+/// Collects blocks in the order of the type's bytes. It joins adjacent blocks and folds evenly
+/// spaced blocks into loops, so that a part of a matrix is one nest regardless of its rows.
 #[derive(Debug)]
-struct Blocks {
-    terms: Vec<Term>,
-    /// The last one, which may go on.
+struct BlockCollector {
+    nests: Vec<LoopNest>,
+    /// The last block, to which the next one may be joined.
     block: Option<Block>,
-    most: usize,
-    /// Steps left: a type may have more empty parts than bytes.
-    steps: usize,
+    max_nests: usize,
+    /// Limits the work: a type may have more empty parts than bytes.
+    steps_left: usize,
 }
 
-impl Blocks {
-    /// Steps that flattening may take.
-    const STEPS: usize = 1 << 18;
+impl BlockCollector {
+    /// Maximum number of steps of one flattening.
+    const MAX_STEPS: usize = 1 << 18;
 
-    fn new(most: usize) -> Blocks {
-        Blocks { terms: Vec::new(), block: None, most, steps: Blocks::STEPS }
+    fn new(max_nests: usize) -> BlockCollector {
+        BlockCollector { nests: Vec::new(), block: None, max_nests, steps_left: BlockCollector::MAX_STEPS }
     }
 
-    /// False: too many steps.
+    /// Counts a step. Returns false if none is left.
     fn step(&mut self) -> bool {
-        self.steps = self.steps.saturating_sub(1);
-        self.steps > 0
+        self.steps_left = self.steps_left.saturating_sub(1);
+        self.steps_left > 0
     }
 
-    /// False: enough.
+    /// Adds a block. Returns false if there are more nests than wanted.
     fn push(&mut self, offset: i64, bytes: u64) -> bool {
         if bytes == 0 {
             return true;
@@ -88,25 +104,25 @@ impl Blocks {
             }
             block => {
                 let over = block.replace(Block { offset, bytes });
-                over.is_none_or(|over| self.end(over))
+                over.is_none_or(|over| self.finish_block(over))
             }
         }
     }
 
-    /// Takes in a block that does not go on. False: enough.
-    fn end(&mut self, block: Block) -> bool {
-        self.terms.push(Term { first: block, loops: Vec::new() });
-        while self.join() {}
-        if self.terms.len() > self.most {
-            self.terms.truncate(self.most);
+    /// Adds a block that is complete. Returns false if there are more nests than wanted.
+    fn finish_block(&mut self, block: Block) -> bool {
+        self.nests.push(LoopNest { first: block, loops: Vec::new() });
+        while self.fold_last_two() {}
+        if self.nests.len() > self.max_nests {
+            self.nests.truncate(self.max_nests);
             return false;
         }
         true
     }
 
-    /// Joins the last two terms if they are part of a loop.
-    fn join(&mut self) -> bool {
-        let [.., before, last] = self.terms.as_mut_slice() else { return false };
+    /// Folds the last two nests into one if they are iterations of a loop. Returns whether it did.
+    fn fold_last_two(&mut self) -> bool {
+        let [.., before, last] = self.nests.as_mut_slice() else { return false };
         let depth = last.loops.len();
         if before.first.bytes != last.first.bytes || before.loops.get(..depth) != Some(last.loops.as_slice())
         {
@@ -120,49 +136,49 @@ impl Blocks {
             }
             _ => return false,
         }
-        self.terms.pop();
+        self.nests.pop();
         true
     }
 }
 
 impl Layout {
-    pub(crate) fn new(kind: Kind, extent: i64) -> Layout {
+    pub(crate) fn new(kind: LayoutKind, extent: i64) -> Layout {
         let mut layout = Layout { kind, extent, dense: None };
-        let mut found = Blocks::new(0);
-        let whole = layout.flatten(0, &mut found);
-        layout.dense = found.block.filter(|only| whole && i64::try_from(only.bytes) == Ok(extent));
+        let mut blocks = BlockCollector::new(0);
+        let is_complete = layout.flatten(0, &mut blocks);
+        layout.dense = blocks.block.filter(|only| is_complete && i64::try_from(only.bytes) == Ok(extent));
         layout
     }
 
-    /// From one element to the next, bytes.
+    /// Distance from one element to the next, in bytes.
     pub(crate) fn extent(&self) -> i64 {
         self.extent
     }
 
-    /// At most so many terms, and whether they are all.
-    pub(crate) fn terms(&self, most: usize) -> (Vec<Term>, bool) {
-        let mut found = Blocks::new(most);
-        let whole = self.flatten(0, &mut found);
-        let last = found.block.take();
-        let whole = last.is_none_or(|last| found.end(last)) && whole;
-        (found.terms, whole)
+    /// Returns at most `max_nests` loop nests, and whether they are the whole type.
+    pub(crate) fn loop_nests(&self, max_nests: usize) -> (Vec<LoopNest>, bool) {
+        let mut blocks = BlockCollector::new(max_nests);
+        let is_complete = self.flatten(0, &mut blocks);
+        let last = blocks.block.take();
+        let is_complete = last.is_none_or(|last| blocks.finish_block(last)) && is_complete;
+        (blocks.nests, is_complete)
     }
 
-    fn flatten(&self, at: i64, into: &mut Blocks) -> bool {
+    /// Adds the blocks of one element at byte offset `at`. Returns false if a limit was reached.
+    fn flatten(&self, at: i64, into: &mut BlockCollector) -> bool {
         match &self.kind {
-            Kind::Bytes(bytes) => into.push(at, *bytes),
-            Kind::Strided { count, length, stride, of } => {
-                (0..*count).all(|i| of.repeat(at.wrapping_add(i.wrapping_mul(*stride)), *length, into))
-            }
-            Kind::Blocks(blocks) => {
-                blocks.iter().all(|(offset, count, of)| of.repeat(at.wrapping_add(*offset), *count, into))
-            }
-            Kind::Array { dimensions, of } => of.array(dimensions, at, into),
+            LayoutKind::Bytes(bytes) => into.push(at, *bytes),
+            LayoutKind::Strided { count, length, stride, element } => (0..*count)
+                .all(|i| element.flatten_repeated(at.wrapping_add(i.wrapping_mul(*stride)), *length, into)),
+            LayoutKind::Blocks(blocks) => blocks.iter().all(|PlacedBlock { offset, count, element }| {
+                element.flatten_repeated(at.wrapping_add(*offset), *count, into)
+            }),
+            LayoutKind::Array { dimensions, element } => element.flatten_array(dimensions, at, into),
         }
     }
 
-    /// `count` elements, an extent apart.
-    fn repeat(&self, at: i64, count: i64, into: &mut Blocks) -> bool {
+    /// Adds `count` elements that are one extent apart.
+    fn flatten_repeated(&self, at: i64, count: i64, into: &mut BlockCollector) -> bool {
         if !into.step() {
             return false;
         }
@@ -172,70 +188,74 @@ impl Layout {
         (0..count).all(|i| self.flatten(at.wrapping_add(i.wrapping_mul(self.extent)), into))
     }
 
-    fn array(&self, dimensions: &[Dimension], at: i64, into: &mut Blocks) -> bool {
-        let Some((slowest, faster)) = dimensions.split_first() else { return self.repeat(at, 1, into) };
+    /// Adds the part of an array of this type that `dimensions` select.
+    fn flatten_array(&self, dimensions: &[Dimension], at: i64, into: &mut BlockCollector) -> bool {
+        let Some((slowest, faster)) = dimensions.split_first() else {
+            return self.flatten_repeated(at, 1, into);
+        };
         let stride = faster.iter().fold(self.extent, |stride, d| stride.wrapping_mul(d.size));
-        slowest.runs.iter().all(|(start, count)| {
+        slowest.runs.iter().all(|Run { start, count }| {
             let at = |i: i64| at.wrapping_add((start + i).wrapping_mul(stride));
             if faster.is_empty() {
-                self.repeat(at(0), *count, into)
+                self.flatten_repeated(at(0), *count, into)
             } else {
-                (0..*count).all(|i| into.step() && self.array(faster, at(i), into))
+                (0..*count).all(|i| into.step() && self.flatten_array(faster, at(i), into))
             }
         })
     }
 }
 
-/// The elements of one dimension that a process of a distributed array has, dealt out in blocks of `block` elements.
-pub(crate) fn dealt(size: i64, block: i64, processes: i64, process: i64) -> Vec<Run> {
+/// Returns the elements of one dimension that a process holds in a block-cyclic distribution with
+/// blocks of `block` elements (MPI 3.1 section 4.1.4).
+pub(crate) fn block_cyclic_runs(size: i64, block: i64, processes: i64, process: i64) -> Vec<Run> {
     let (block, processes) = (block.max(1), processes.max(1));
     let first = process.saturating_mul(block);
     let starts =
         std::iter::successors(Some(first), |start| start.checked_add(block.saturating_mul(processes)));
-    // A dimension with more parts than anyone would look at.
-    const MOST: usize = 1 << 16;
+    // Limits the memory for one dimension.
+    const MAX_RUNS: usize = 1 << 16;
     starts
         .take_while(|start| *start < size)
-        .take(MOST)
-        .map(|start| (start, block.min(size - start)))
+        .take(MAX_RUNS)
+        .map(|start| Run { start, count: block.min(size - start) })
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Block, Dimension, Kind, Layout, Term, dealt};
+    use super::{Block, Dimension, Layout, LayoutKind, LoopNest, PlacedBlock, Run, block_cyclic_runs};
     use proptest::prelude::*;
     use std::rc::Rc;
 
     fn bytes(size: u64, extent: i64) -> Rc<Layout> {
-        Rc::new(Layout::new(Kind::Bytes(size), extent))
+        Rc::new(Layout::new(LayoutKind::Bytes(size), extent))
     }
 
-    /// Every byte of a type, one by one, by the words of the standard.
-    fn each(layout: &Layout, at: i64, into: &mut Vec<i64>) {
+    /// Reference: lists the bytes of a type one by one, following the definitions of the standard.
+    fn list_bytes(layout: &Layout, at: i64, into: &mut Vec<i64>) {
         match &layout.kind {
-            Kind::Bytes(bytes) => into.extend((0..*bytes as i64).map(|byte| at + byte)),
-            Kind::Strided { count, length, stride, of } => {
+            LayoutKind::Bytes(bytes) => into.extend((0..*bytes as i64).map(|byte| at + byte)),
+            LayoutKind::Strided { count, length, stride, element } => {
                 for (i, j) in (0..*count).flat_map(|i| (0..*length).map(move |j| (i, j))) {
-                    each(of, at + i * stride + j * of.extent, into);
+                    list_bytes(element, at + i * stride + j * element.extent, into);
                 }
             }
-            Kind::Blocks(blocks) => {
-                for (offset, count, of) in blocks {
-                    (0..*count).for_each(|i| each(of, at + offset + i * of.extent, into));
+            LayoutKind::Blocks(blocks) => {
+                for PlacedBlock { offset, count, element } in blocks {
+                    (0..*count).for_each(|i| list_bytes(element, at + offset + i * element.extent, into));
                 }
             }
-            Kind::Array { dimensions, of } => {
+            LayoutKind::Array { dimensions, element } => {
                 let all: i64 = dimensions.iter().map(|d| d.size).product();
-                for element in 0..all {
-                    let mut rest = element;
+                for number in 0..all {
+                    let mut rest = number;
                     let inside = dimensions.iter().rev().all(|d| {
                         let index = rest % d.size;
                         rest /= d.size;
-                        d.runs.iter().any(|(start, count)| (*start..start + count).contains(&index))
+                        d.runs.iter().any(|run| (run.start..run.start + run.count).contains(&index))
                     });
                     if inside {
-                        each(of, at + element * of.extent, into);
+                        list_bytes(element, at + number * element.extent, into);
                     }
                 }
             }
@@ -247,22 +267,27 @@ mod tests {
         leaf.prop_recursive(3, 40, 3, |inner| {
             prop_oneof![
                 (0i64..4, 0i64..4, 0i64..40, inner.clone(), 0i64..50).prop_map(
-                    |(count, length, stride, of, extent)| Rc::new(Layout::new(
-                        Kind::Strided { count, length, stride, of },
+                    |(count, length, stride, element, extent)| Rc::new(Layout::new(
+                        LayoutKind::Strided { count, length, stride, element },
                         extent
                     ))
                 ),
-                (prop::collection::vec((0i64..30, 0i64..3, inner.clone()), 0..4), 0i64..60)
-                    .prop_map(|(blocks, extent)| Rc::new(Layout::new(Kind::Blocks(blocks), extent))),
+                (prop::collection::vec((0i64..30, 0i64..3, inner.clone()), 0..4), 0i64..60).prop_map(
+                    |(blocks, extent)| {
+                        let placed = |(offset, count, element)| PlacedBlock { offset, count, element };
+                        let blocks = blocks.into_iter().map(placed).collect();
+                        Rc::new(Layout::new(LayoutKind::Blocks(blocks), extent))
+                    }
+                ),
                 (prop::collection::vec((1i64..6, 1i64..3, 1i64..4, 0i64..4), 1..4), inner).prop_map(
-                    |(dimensions, of)| {
+                    |(dimensions, element)| {
                         let dimension = |(size, block, processes, process): (i64, i64, i64, i64)| Dimension {
                             size,
-                            runs: dealt(size, block, processes, process % processes),
+                            runs: block_cyclic_runs(size, block, processes, process % processes),
                         };
                         let dimensions: Vec<_> = dimensions.into_iter().map(dimension).collect();
-                        let extent = dimensions.iter().map(|d| d.size).product::<i64>() * of.extent();
-                        Rc::new(Layout::new(Kind::Array { dimensions, of }, extent))
+                        let extent = dimensions.iter().map(|d| d.size).product::<i64>() * element.extent();
+                        Rc::new(Layout::new(LayoutKind::Array { dimensions, element }, extent))
                     }
                 ),
             ]
@@ -273,12 +298,12 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
         #[test]
-        fn blocks_are_the_bytes_of_the_type(layout in layouts()) {
+        fn loop_nests_cover_the_bytes_of_the_type(layout in layouts()) {
             let mut expected = Vec::new();
-            each(&layout, 0, &mut expected);
-            let (terms, whole) = layout.terms(usize::MAX);
-            prop_assert!(whole);
-            let found: Vec<i64> = terms
+            list_bytes(&layout, 0, &mut expected);
+            let (nests, is_complete) = layout.loop_nests(usize::MAX);
+            prop_assert!(is_complete);
+            let found: Vec<i64> = nests
                 .iter()
                 .flat_map(blocks)
                 .flat_map(|block| (0..block.bytes as i64).map(move |byte| block.offset + byte))
@@ -288,31 +313,33 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_part_of_an_array_are_one_term() {
-        let dimension = |size, start, count| Dimension { size, runs: vec![(start, count)] };
+    fn subarray_is_one_loop_nest() {
+        let dimension = |size, start, count| Dimension { size, runs: vec![Run { start, count }] };
         let dimensions = vec![dimension(100, 10, 30), dimension(200, 50, 40), dimension(64, 16, 8)];
-        let (terms, whole) = Layout::new(Kind::Array { dimensions, of: bytes(8, 8) }, 0).terms(1024);
+        let array = LayoutKind::Array { dimensions, element: bytes(8, 8) };
+        let (nests, is_complete) = Layout::new(array, 0).loop_nests(1024);
         let first = Block { offset: 8 * (16 + 64 * (50 + 200 * 10)), bytes: 64 };
-        assert!(whole);
-        assert_eq!(terms, [Term { first, loops: vec![(40, 64 * 8), (30, 200 * 64 * 8)] }]);
+        assert!(is_complete);
+        assert_eq!(nests, [LoopNest { first, loops: vec![(40, 64 * 8), (30, 200 * 64 * 8)] }]);
     }
 
     #[test]
-    fn a_type_of_more_parts_than_wanted_is_cut() {
-        let indexed = |count: i64| Kind::Blocks((0..count).map(|i| (i * i * 8, 1, bytes(4, 4))).collect());
-        let (terms, whole) = Layout::new(indexed(100), i64::MAX).terms(3);
-        assert!(terms.len() == 3 && !whole, "{terms:?}");
-        let vector = Kind::Strided { count: 1 << 40, length: 1, stride: 8, of: bytes(4, 4) };
-        assert!(!Layout::new(vector, i64::MAX).terms(3).1);
-        let nothing = Kind::Strided { count: 1 << 40, length: 0, stride: 8, of: bytes(4, 4) };
-        assert!(!Layout::new(nothing, 0).terms(3).1);
+    fn loop_nests_are_limited() {
+        let placed = |i| PlacedBlock { offset: i * i * 8, count: 1, element: bytes(4, 4) };
+        let indexed = |count: i64| LayoutKind::Blocks((0..count).map(placed).collect());
+        let (nests, is_complete) = Layout::new(indexed(100), i64::MAX).loop_nests(3);
+        assert!(nests.len() == 3 && !is_complete, "{nests:?}");
+        let vector = LayoutKind::Strided { count: 1 << 40, length: 1, stride: 8, element: bytes(4, 4) };
+        assert!(!Layout::new(vector, i64::MAX).loop_nests(3).1);
+        let nothing = LayoutKind::Strided { count: 1 << 40, length: 0, stride: 8, element: bytes(4, 4) };
+        assert!(!Layout::new(nothing, 0).loop_nests(3).1);
     }
 
-    /// The blocks that a term stands for.
-    fn blocks(term: &Term) -> Vec<Block> {
-        term.loops.iter().fold(vec![term.first], |inner, (count, stride)| {
-            let moved = |turn: u64| {
-                let distance = turn as i64 * stride;
+    /// Unrolls a loop nest.
+    fn blocks(nest: &LoopNest) -> Vec<Block> {
+        nest.loops.iter().fold(vec![nest.first], |inner, (count, stride)| {
+            let moved = |iteration: u64| {
+                let distance = iteration as i64 * stride;
                 inner.iter().map(move |block| Block { offset: block.offset + distance, ..*block })
             };
             (0..*count).flat_map(moved).collect()

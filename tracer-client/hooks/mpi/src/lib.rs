@@ -1,31 +1,36 @@
-//! `libmiot_mpi.so`: records the MPI-IO calls of an unmodified program, and if asked to those that communicate.
+//! `libmiot_mpi.so`: records the MPI-IO calls of an unmodified program, and optionally its
+//! communication calls.
 //!
-//! Loaded with `LD_PRELOAD`, or linked before MPI's own libraries, it exports the functions of MPI-IO (`MPI_File_*`) and
-//! those that complete requests, and calls the next ones of the same names. It needs nothing of MPI to load or to be
-//! built: all of it is looked for at the first `MPI_File_open`. So it may be preloaded into every program, and serves
-//! each MPI whose binary interface is known ([`abi`]).
+//! The library is loaded with `LD_PRELOAD` or linked before MPI's own libraries. It exports the
+//! functions of MPI-IO (`MPI_File_*`) and those that complete requests, and calls the next
+//! functions of the same names. It needs no part of MPI to be built or loaded: the first
+//! `MPI_File_open` looks up all symbols. Therefore it can be preloaded into every program, and it
+//! supports every MPI whose binary interface is known ([`abi`]).
 //!
 //! | module | role |
 //! |---|---|
-//! | `real` | the functions behind the hooks; the macro that declares a hook |
-//! | `tracer` | whose tracer records: that of the posix hook where it is loaded, so that the layers link |
-//! | `abi`, `mpi` | the MPI that is loaded: its constants, and the local calls that we make ourselves |
-//! | `files`, `requests` | open files and requests under way, by MPI's handles |
-//! | `record` | the shapes of requests |
-//! | `types`, `layout` | datatypes taken apart, and flattened into blocks |
-//! | `data`, `manage`, `wait`, `path` | the hooks |
-//! | `communication` | calls that communicate, where they are asked for |
+//! | `real` | functions behind the hooks; macro that declares a hook |
+//! | `tracer` | selection of the tracer: the posix hook's if loaded, so that layers link |
+//! | `abi`, `mpi` | the loaded MPI: its constants, and the local calls that the hooks make |
+//! | `files`, `requests` | open files and requests in flight, by MPI's handles |
+//! | `record` | recording of blocking and non-blocking requests |
+//! | `types`, `layout` | decoding of datatypes, and their flattening into blocks |
+//! | `data`, `manage`, `wait` | hooks of MPI-IO |
+//! | `path` | file names |
+//! | `communication` | hooks of communication calls, recorded on request |
 //!
 //! # Fortran
-//! Fortran programs call `mpi_file_open_`, `mpi_file_open_f08_` and so on, in another library, which convert handles and
-//! call `PMPI_File_open`. So each hook is exported under both names, `MPI_` and `PMPI_`, and what MPI calls by either
-//! inside a call that is being recorded is passed on. Another tool of the profiling interface sees all calls, before or
-//! after this one.
+//! Fortran programs call `mpi_file_open_`, `mpi_file_open_f08_` and the like in another library,
+//! which convert handles and call `PMPI_File_open`. Therefore each hook is exported under both
+//! names, `MPI_` and `PMPI_`, and calls that MPI makes by either name within a recorded call are
+//! passed on. Another tool that uses the profiling interface receives all calls, before or after
+//! this library.
 //!
-//! # What a program does not notice
-//! The calls of the program are made once, with its arguments. Where it ignores a status one of ours is passed, since the
-//! bytes moved are in it. Our own calls are local, made only after MPI has accepted the arguments they need, so no error
-//! handler of the program is called for them.
+//! # Transparency
+//! Each call of the program is made once, with its arguments. Where the program ignores a status,
+//! the hook passes one of its own, because the status contains the number of bytes moved. The calls
+//! that the hooks add are local and are made only after MPI has accepted the arguments they need,
+//! so that they call no error handler of the program.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, dead_code))]
 

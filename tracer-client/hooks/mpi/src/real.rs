@@ -1,17 +1,17 @@
-//! The functions behind the hooks, and the macro that declares a hook.
+//! Functions behind the hooks, and the macro that declares a hook.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-/// What a hook returns where the function behind it is nowhere: an error of every MPI.
+/// Return value of a hook whose real function does not exist: an error in every MPI.
 const MISSING: c_int = 16;
 
 extern "C-unwind" fn missing() -> c_int {
     MISSING
 }
 
-/// The function behind a hook, null until it is first called.
+/// Cached address of the function behind a hook; null until the first call.
 pub(crate) struct Real(AtomicPtr<c_void>);
 
 impl Real {
@@ -19,7 +19,7 @@ impl Real {
         Real(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// The function of this name, which ends in NUL.
+    /// Returns the function of this name. `name` ends in NUL.
     #[inline(always)]
     pub(crate) fn get(&self, name: &'static str) -> *mut c_void {
         let at = self.0.load(Relaxed);
@@ -28,47 +28,58 @@ impl Real {
 
     #[cold]
     fn resolve(&self, name: &'static str) -> *mut c_void {
-        let found = CStr::from_bytes_with_nul(name.as_bytes()).map_or(std::ptr::null_mut(), next);
+        let found = CStr::from_bytes_with_nul(name.as_bytes()).map_or(std::ptr::null_mut(), next_symbol);
         let at = if found.is_null() { missing as *const () as *mut c_void } else { found };
         self.0.store(at, Relaxed);
         at
     }
 }
 
-/// The next symbol of this name after this library's own; null if there is none.
-pub(crate) fn next(name: &CStr) -> *mut c_void {
-    // SAFETY: a C string.
+/// Returns the next symbol of this name after the one of this library; null if there is none.
+pub(crate) fn next_symbol(name: &CStr) -> *mut c_void {
+    // SAFETY:
+    // - `name` is a NUL-terminated string.
     let at = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-    if at.is_null() { elsewhere(name) } else { at }
+    if at.is_null() { find_in_loaded_objects(name) } else { at }
 }
 
-/// A variable of this name as everybody in the process sees it: a program that uses it may have its own copy, which
-/// its library uses as well. Null if there is none.
-pub(crate) fn variable(name: &CStr) -> *mut c_void {
-    // SAFETY: a C string.
+/// Returns the address of a global variable as the whole process uses it: the program may contain a
+/// copy of the variable, which then replaces that of its library. Null if there is none.
+pub(crate) fn global_variable(name: &CStr) -> *mut c_void {
+    // SAFETY:
+    // - `name` is a NUL-terminated string.
     let at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    if at.is_null() { elsewhere(name) } else { at }
+    if at.is_null() { find_in_loaded_objects(name) } else { at }
 }
 
-/// The symbol in an object that is not in the scope of the program: MPI may come with a module (Python's mpi4py).
+/// Returns the symbol in a loaded object outside the program's scope: MPI may be loaded by a module
+/// (Python's mpi4py). Null if there is none.
 #[cold]
-fn elsewhere(name: &CStr) -> *mut c_void {
-    unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, names: *mut c_void) -> c_int {
-        // SAFETY: the loader's structure, and the list that `elsewhere` passes.
+fn find_in_loaded_objects(name: &CStr) -> *mut c_void {
+    unsafe extern "C" fn add_path(info: *mut libc::dl_phdr_info, _: usize, paths: *mut c_void) -> c_int {
+        // SAFETY:
+        // - `info` points to the loader's structure, whose `dlpi_name` is null or a C string.
+        // - `paths` is the vector that the call of `dl_iterate_phdr` below passes.
         unsafe {
             let path: *const c_char = (*info).dlpi_name;
             if !path.is_null() && *path != 0 {
-                (*names.cast::<Vec<CString>>()).push(CStr::from_ptr(path).to_owned());
+                (*paths.cast::<Vec<CString>>()).push(CStr::from_ptr(path).to_owned());
             }
         }
         0
     }
-    let own = object(elsewhere as *const () as *const c_void);
+    let own = object_base(find_in_loaded_objects as *const () as *const c_void);
     let mut paths: Vec<CString> = Vec::new();
-    // SAFETY: `note` gets what it expects. Names are gathered first, as the loader is locked meanwhile.
-    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut paths).cast()) };
+    // The paths are collected first, because the loader is locked during the iteration.
+    // SAFETY:
+    // - `add_path` gets a pointer to a vector of paths, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(add_path), (&raw mut paths).cast()) };
     for path in paths {
-        // SAFETY: C strings; nothing is loaded, and what has been looked into stays as others hold it.
+        // SAFETY:
+        // - `path` and `name` are NUL-terminated strings.
+        // - `RTLD_NOLOAD` loads nothing, so no initializers run.
+        // - `handle` is open until `dlclose`.
+        // - `dlclose` does not unload the object, because its owner holds it open.
         unsafe {
             let handle = libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
             if handle.is_null() {
@@ -76,57 +87,63 @@ fn elsewhere(name: &CStr) -> *mut c_void {
             }
             let at = libc::dlsym(handle, name.as_ptr());
             libc::dlclose(handle);
-            if !at.is_null() && object(at) != own {
+            if !at.is_null() && object_base(at) != own {
                 return at;
             }
         }
     }
-    // SAFETY: forgets the error, which the application must not find.
+    // Clears the error, so that the application does not get it.
+    // SAFETY:
+    // - `dlerror` has no requirements.
     unsafe { libc::dlerror() };
     std::ptr::null_mut()
 }
 
-/// Where the object lies that this address belongs to.
-fn object(address: *const c_void) -> *mut c_void {
-    // SAFETY: all zero is a value of this structure, which `dladdr` fills.
+/// Returns the load address of the object that contains an address; null if there is none.
+fn object_base(address: *const c_void) -> *mut c_void {
+    // SAFETY:
+    // - All-zero bytes are a valid `Dl_info`: its fields are pointers.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked for.
+    // SAFETY:
+    // - `dladdr` accepts any address.
+    // - `info` is writable.
     if unsafe { libc::dladdr(address, &raw mut info) } == 0 { std::ptr::null_mut() } else { info.dli_fbase }
 }
 
 thread_local! {
-    /// True while this thread is in a call that is being recorded: what MPI calls by our names is its own.
+    /// True while this thread is in a recorded call. Calls of hooked functions are then MPI's own.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// True if this thread is in a hook already. False too where thread-local storage is gone.
+/// Returns whether this thread is in a hook already. False also if its thread-local storage has
+/// been destroyed.
 #[inline]
-pub(crate) fn inside() -> bool {
+pub(crate) fn is_inside() -> bool {
     INSIDE.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Runs the body of a hook.
+/// Runs the body of a hook, with the thread marked as being in one.
 #[inline]
-pub(crate) fn entered(run: impl FnOnce() -> c_int) -> c_int {
+pub(crate) fn run_inside(run: impl FnOnce() -> c_int) -> c_int {
     let _ = INSIDE.try_with(|inside| inside.set(true));
     let returned = run();
     let _ = INSIDE.try_with(|inside| inside.set(false));
     returned
 }
 
-/// Declares a hook under the name of a function and under its profiling name:
-/// `hook!("File_sync" if files::any() => |sync| (fh: Handle) body)`. In `body` the parameters have their names, and `sync`
-/// is the function behind the hook, which must be called exactly once. Where the condition does not hold, and for calls
-/// that MPI makes inside a recorded one, the body is passed by.
+/// Declares a hook under the name of a function and under its profiling name: `hook! { "File_sync",
+/// if files::any_open() => |sync| (fh: Handle) body }`. In `body` the parameters have their names,
+/// and `sync` is the function behind the hook, which must be called exactly once. If the condition
+/// is false, and for calls that MPI makes within a recorded call, the body is skipped.
 ///
-/// The profiling name is hooked as well because MPI's Fortran bindings call it, all three of them.
+/// The profiling name is hooked as well because all three of MPI's Fortran bindings call it.
 macro_rules! hook {
     ($name:expr, if $wanted:expr => |$real:ident| ($($arg:ident: $type:ty),* $(,)?) $body:expr) => {
         const _: () = {
             type Function = unsafe extern "C-unwind" fn($($type),*) -> std::ffi::c_int;
             #[inline(never)]
             unsafe fn recorded($real: Function, $($arg: $type),*) -> std::ffi::c_int {
-                $crate::real::entered(|| $body)
+                $crate::real::run_inside(|| $body)
             }
             $crate::real::hook_name! { concat!("MPI_", $name), if $wanted => ($($arg: $type),*) }
             $crate::real::hook_name! { concat!("PMPI_", $name), if $wanted => ($($arg: $type),*) }
@@ -141,13 +158,17 @@ macro_rules! hook_name {
             unsafe extern "C-unwind" fn entry($($arg: $type),*) -> std::ffi::c_int {
                 static REAL: $crate::real::Real = $crate::real::Real::new();
                 let real = REAL.get(concat!($name, "\0"));
-                // SAFETY: a function of this name has this prototype, or it is `missing`, which takes anything.
+                // SAFETY:
+                // - A function of this name has this prototype, or it is `missing`, which reads
+                //   no arguments and returns the same type.
                 let real: Function = unsafe { std::mem::transmute(real) };
-                if $crate::real::inside() || !$wanted {
-                    // SAFETY: the arguments are the caller's, passed on as they came.
+                if $crate::real::is_inside() || !$wanted {
+                    // SAFETY:
+                    // - The arguments are the caller's.
                     return unsafe { real($($arg),*) };
                 }
-                // SAFETY: as above.
+                // SAFETY:
+                // - The arguments are the caller's.
                 unsafe { recorded(real, $($arg),*) }
             }
         };

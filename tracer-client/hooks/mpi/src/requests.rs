@@ -1,79 +1,84 @@
-//! Non-blocking requests between their call and their completion, by MPI's handle.
+//! Table of non-blocking requests between their call and their completion, by MPI's handle.
 
 use crate::abi::Handle;
-use crate::record::Event;
+use crate::record::RequestEvent;
 use miot_tracer::capi::{MIOT_NONE, miot_request};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most requests that are remembered; what is submitted beyond is recorded at once, as if nobody learned how it ended.
-const MOST: usize = 1 << 16;
+/// Capacity of the table. A request beyond it is recorded at once, with an assumed result.
+const MAX_PENDING: usize = 1 << 16;
 
-/// A request that is under way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingRequest {
     pub(crate) request: miot_request,
-    pub(crate) event: Event,
-    /// See [`this_thread`].
+    pub(crate) event: RequestEvent,
+    /// Submitting thread, see [`this_thread`].
     pub(crate) thread: u64,
 }
 
-impl Pending {
-    /// The result where nobody learns how it ends: all that it asks for, which MPI goes on to move.
-    pub(crate) fn unknown(&self) -> i64 {
+impl PendingRequest {
+    /// Result of a request whose completion is not observed: its full length in bytes, which MPI
+    /// continues to transfer.
+    pub(crate) fn assumed_result(&self) -> i64 {
         let length = self.event.done.length;
         if length == MIOT_NONE { 0 } else { i64::try_from(length).unwrap_or(0) }
     }
 }
 
-// SAFETY: the pointers of an event's extension are null in what is pending.
-unsafe impl Send for Pending {}
+// SAFETY:
+// - The pointers in the extension of a pending event are null.
+// - All other fields are plain values.
+unsafe impl Send for PendingRequest {}
 
-static PENDING: Mutex<BTreeMap<Handle, Pending>> = Mutex::new(BTreeMap::new());
+static PENDING: Mutex<BTreeMap<Handle, PendingRequest>> = Mutex::new(BTreeMap::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-fn pending() -> MutexGuard<'static, BTreeMap<Handle, Pending>> {
+fn pending() -> MutexGuard<'static, BTreeMap<Handle, PendingRequest>> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// True if any request is under way.
-pub(crate) fn any() -> bool {
+/// Returns whether any request is in flight.
+pub(crate) fn any_pending() -> bool {
     COUNT.load(Relaxed) != 0
 }
 
-/// Remembers a request, and returns what has no place: an older one of the same handle, or itself.
-pub(crate) fn add(request: Handle, it: Pending) -> Option<Pending> {
+/// Adds a request. Returns the request that has no place in the table: an earlier one with the same
+/// handle, or `added` itself.
+pub(crate) fn add(request: Handle, added: PendingRequest) -> Option<PendingRequest> {
     let mut pending = pending();
-    if pending.len() >= MOST && !pending.contains_key(&request) {
-        return Some(it);
+    if pending.len() >= MAX_PENDING && !pending.contains_key(&request) {
+        return Some(added);
     }
-    let older = pending.insert(request, it);
+    let earlier = pending.insert(request, added);
     COUNT.store(pending.len(), Relaxed);
-    older
+    earlier
 }
 
-/// True if the request is one of these.
-pub(crate) fn has(request: Handle) -> bool {
+/// Returns whether the table contains the request.
+pub(crate) fn contains(request: Handle) -> bool {
     pending().contains_key(&request)
 }
 
-/// Takes a request that has ended: one thread gets it.
-pub(crate) fn take(request: Handle) -> Option<Pending> {
+/// Removes a request that has ended. Of several threads, one gets it.
+pub(crate) fn take(request: Handle) -> Option<PendingRequest> {
     let mut pending = pending();
     let taken = pending.remove(&request);
     COUNT.store(pending.len(), Relaxed);
     taken
 }
 
-/// A number that no other thread of this process has or had.
+/// Returns the number of this thread, which no other thread of this process has or had.
 pub(crate) fn this_thread() -> u64 {
     static THREADS: AtomicU64 = AtomicU64::new(1);
     std::thread_local! {
         static NUMBER: Cell<u64> = const { Cell::new(0) };
     }
-    // A thread that is at its end gets a new number each time: its requests count as others' then.
+    // A thread that is exiting gets a new number at each call. Its requests then count as those of
+    // another thread.
     NUMBER
         .try_with(|number| {
             if number.get() == 0 {

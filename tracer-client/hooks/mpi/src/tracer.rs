@@ -1,9 +1,9 @@
-//! Whose tracer records.
+//! Selection of the tracer that records.
 //!
-//! Each library that has the tracer inside has threads' states and a segment of its own, and requests of two such copies
-//! cannot enclose one another. So the copy is used whose C interface the program has in its scope, which is that of
-//! `libmiot_posix.so` where it is preloaded, or of `libmiot.so`; only where there is none the one in this library, which
-//! shows its interface to nobody.
+//! Each library that contains the tracer has its own thread states and its own segment, and
+//! requests of two copies cannot be linked as parent and child. Therefore this library uses the
+//! copy whose C interface is in the program's scope: that of `libmiot_posix.so` if it is preloaded,
+//! or of `libmiot.so`. If there is none, it uses its own copy, whose interface it does not export.
 
 use miot_tracer::capi::{
     miot_begin_enclosing_on, miot_cancel, miot_complete, miot_done, miot_end_ext, miot_ext, miot_handle,
@@ -12,7 +12,7 @@ use miot_tracer::capi::{
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-/// The functions of the tracer in use, see `miot.h`.
+/// Functions of the tracer in use, see `miot.h`.
 pub(crate) struct Tracer {
     pub(crate) begin: extern "C" fn(u8, u8, u64, u64, u64) -> miot_request,
     pub(crate) cancel: unsafe extern "C" fn(*const miot_request),
@@ -23,7 +23,7 @@ pub(crate) struct Tracer {
     pub(crate) name: unsafe extern "C" fn(*const c_char) -> u64,
 }
 
-/// Of this library.
+/// The tracer of this library.
 const OWN: Tracer = Tracer {
     begin: miot_begin_enclosing_on,
     cancel: miot_cancel,
@@ -33,20 +33,24 @@ const OWN: Tracer = Tracer {
     name: miot_name,
 };
 
-/// The tracer in use: chosen once.
+/// Returns the tracer in use. The first call selects it.
 pub(crate) fn tracer() -> &'static Tracer {
     static TRACER: OnceLock<Tracer> = OnceLock::new();
-    TRACER.get_or_init(|| shared().unwrap_or(OWN))
+    TRACER.get_or_init(|| from_program_scope().unwrap_or(OWN))
 }
 
-/// That of another library; `None` also if it is older than what is needed.
-fn shared() -> Option<Tracer> {
+/// Returns the tracer of another library; `None` if there is none, or if it is too old to have all
+/// functions.
+fn from_program_scope() -> Option<Tracer> {
     let find = |name: &CStr| {
-        // SAFETY: a C string.
+        // SAFETY:
+        // - `name` is a NUL-terminated string.
         let at = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
         (!at.is_null()).then_some(at)
     };
-    // SAFETY: functions of these names have these prototypes in every version of the C interface that has them.
+    // SAFETY:
+    // - A function of one of these names has this prototype in every version of the C interface
+    //   that contains it.
     unsafe {
         Some(Tracer {
             begin: function(find(c"miot_begin_enclosing_on")?),
@@ -59,10 +63,15 @@ fn shared() -> Option<Tracer> {
     }
 }
 
+/// Converts a symbol address to a function pointer.
+///
 /// # Safety
-/// `at` is a function of the type `F`, which is that of a function pointer.
+/// - `F` is a function pointer type.
+/// - `at` is the address of a function of that type.
 unsafe fn function<F: Copy>(at: *mut c_void) -> F {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    // SAFETY: by the contract of this function; of the same size.
+    // SAFETY:
+    // - Both types have the same size, as asserted above.
+    // - `at` is a valid value of `F`, by the contract of this function.
     unsafe { std::mem::transmute_copy(&at) }
 }

@@ -1,140 +1,217 @@
-//! Takes datatypes apart: what MPI says of how they were made becomes a [`Layout`].
+//! Decodes MPI datatypes: the arguments of a type's constructor become a [`Layout`].
 
 use crate::abi::{Combiner, Handle};
-use crate::layout::{Dimension, Kind, Layout, dealt};
+use crate::layout::{Dimension, Layout, LayoutKind, PlacedBlock, Run, block_cyclic_runs};
 use crate::mpi::Mpi;
 use std::rc::Rc;
 
-/// How deep types may lie in types.
-const DEEPEST: usize = 64;
+/// Maximum nesting depth of datatypes.
+const MAX_DEPTH: usize = 64;
 
-/// The layout of a datatype that MPI has just accepted; `None` if it cannot be told.
+/// Returns the layout of a datatype that MPI has just accepted; `None` if it cannot be decoded.
 pub(crate) fn layout(mpi: &Mpi, datatype: Handle) -> Option<Layout> {
-    part(mpi, datatype, DEEPEST)
+    decode(mpi, datatype, MAX_DEPTH)
 }
 
-fn part(mpi: &Mpi, datatype: Handle, depth: usize) -> Option<Layout> {
-    let (counts, combiner) = mpi.envelope(datatype)?;
+fn decode(mpi: &Mpi, datatype: Handle, depth_left: usize) -> Option<Layout> {
+    let envelope = mpi.envelope(datatype)?;
     let extent = mpi.extent(datatype)?;
-    let combiner = mpi.abi.combiner(combiner)?;
+    let combiner = mpi.abi.combiner(envelope.combiner)?;
     if is_predefined(combiner) {
-        return Some(Layout::new(Kind::Bytes(mpi.size(datatype)?), extent));
+        return Some(Layout::new(LayoutKind::Bytes(mpi.size(datatype)?), extent));
     }
-    let deeper = depth.checked_sub(1)?;
-    let (integers, addresses, datatypes) = mpi.contents(datatype, counts)?;
-    let parts: Vec<_> = datatypes.iter().map(|part| self::part(mpi, *part, deeper).map(Rc::new)).collect();
-    for datatype in datatypes {
-        let known = mpi.envelope(datatype).and_then(|(_, combiner)| mpi.abi.combiner(combiner));
-        if known.is_some_and(|combiner| !is_predefined(combiner)) {
-            mpi.free(datatype);
+    let depth_left = depth_left.checked_sub(1)?;
+    let contents = mpi.contents(datatype, &envelope)?;
+    let elements: Vec<_> =
+        contents.datatypes.iter().map(|element| decode(mpi, *element, depth_left).map(Rc::new)).collect();
+    for element in contents.datatypes {
+        let combiner = mpi.envelope(element).and_then(|envelope| mpi.abi.combiner(envelope.combiner));
+        if combiner.is_some_and(|combiner| !is_predefined(combiner)) {
+            mpi.free(element);
         }
     }
-    let parts: Vec<Rc<Layout>> = parts.into_iter().collect::<Option<_>>()?;
-    let integers: Vec<i64> = integers.into_iter().map(i64::from).collect();
-    let addresses: Vec<i64> = addresses.into_iter().map(|address| address as i64).collect();
-    let kind = kind(mpi, combiner, &integers, &addresses, &parts)?;
-    Some(Layout::new(kind, extent))
+    let elements: Vec<Rc<Layout>> = elements.into_iter().collect::<Option<_>>()?;
+    let integers: Vec<i64> = contents.integers.into_iter().map(i64::from).collect();
+    let addresses: Vec<i64> = contents.addresses.into_iter().map(|address| address as i64).collect();
+    let constructor = Constructor {
+        mpi,
+        integers: &integers,
+        addresses: &addresses,
+        elements: &elements,
+        element: elements.first()?,
+    };
+    Some(Layout::new(constructor.kind(combiner)?, extent))
 }
 
-/// Types without contents, which must not be freed.
+/// Types without contents. They must not be freed.
 fn is_predefined(combiner: Combiner) -> bool {
     matches!(combiner, Combiner::Named | Combiner::F90Real | Combiner::F90Complex | Combiner::F90Integer)
 }
 
-/// What the arguments of a constructor say, MPI 3.1 section 4.1.13.
-fn kind(
-    mpi: &Mpi,
-    combiner: Combiner,
-    integers: &[i64],
-    addresses: &[i64],
-    parts: &[Rc<Layout>],
-) -> Option<Kind> {
-    let int = |at: usize| integers.get(at).copied();
-    let of = parts.first()?.clone();
-    let extent = of.extent();
-    let count = usize::try_from(int(0).unwrap_or(0)).ok()?;
-    let list = |from: usize| integers.get(from..from + count);
-    let blocks = |lengths: &mut dyn Iterator<Item = i64>, offsets: &mut dyn Iterator<Item = i64>| {
-        Some(Kind::Blocks(
-            lengths.zip(offsets).map(|(length, offset)| (offset, length, of.clone())).collect(),
-        ))
-    };
-    let structure = |offsets: &[i64]| {
-        let lengths = list(1)?;
-        let rows = lengths.iter().zip(offsets).zip(parts);
-        Some(Kind::Blocks(rows.map(|((length, offset), part)| (*offset, *length, part.clone())).collect()))
-    };
-    match combiner {
-        Combiner::Named | Combiner::F90Real | Combiner::F90Complex | Combiner::F90Integer => None,
-        Combiner::Dup | Combiner::Resized => Some(Kind::Blocks(vec![(0, 1, of)])),
-        Combiner::Contiguous => Some(Kind::Blocks(vec![(0, int(0)?, of)])),
-        Combiner::Vector => {
-            Some(Kind::Strided { count: int(0)?, length: int(1)?, stride: int(2)?.wrapping_mul(extent), of })
-        }
-        Combiner::Hvector => {
-            Some(Kind::Strided { count: int(0)?, length: int(1)?, stride: *addresses.first()?, of })
-        }
-        Combiner::HvectorInteger => {
-            Some(Kind::Strided { count: int(0)?, length: int(1)?, stride: int(2)?, of })
-        }
-        Combiner::Indexed => blocks(
-            &mut list(1)?.iter().copied(),
-            &mut list(1 + count)?.iter().map(|offset| offset.wrapping_mul(extent)),
-        ),
-        Combiner::Hindexed => {
-            blocks(&mut list(1)?.iter().copied(), &mut addresses.get(..count)?.iter().copied())
-        }
-        Combiner::HindexedInteger => {
-            blocks(&mut list(1)?.iter().copied(), &mut list(1 + count)?.iter().copied())
-        }
-        Combiner::IndexedBlock => blocks(
-            &mut std::iter::repeat(int(1)?),
-            &mut list(2)?.iter().map(|offset| offset.wrapping_mul(extent)),
-        ),
-        Combiner::HindexedBlock => {
-            blocks(&mut std::iter::repeat(int(1)?), &mut addresses.get(..count)?.iter().copied())
-        }
-        Combiner::Struct => structure(addresses.get(..count)?),
-        Combiner::StructInteger => structure(list(1 + count)?),
-        Combiner::Subarray => {
-            let part = |which: usize, dimension: usize| int(1 + which * count + dimension);
-            let dimensions = (0..count)
-                .map(|d| Some(Dimension { size: part(0, d)?, runs: vec![(part(2, d)?, part(1, d)?)] }))
-                .collect::<Option<Vec<_>>>()?;
-            array(mpi, dimensions, int(1 + 3 * count)?, of)
-        }
-        Combiner::Darray => {
-            let (mut processes, mut rank) = (int(0)?, int(1)?);
-            let count = usize::try_from(int(2)?).ok()?;
-            let part = |which: usize, dimension: usize| int(3 + which * count + dimension);
-            let mut dimensions = Vec::with_capacity(count);
-            for d in 0..count {
-                let (size, kind, argument, across) =
-                    (part(0, d)?, part(1, d)?, part(2, d)?, part(3, d)?.max(1));
-                // Ranks lie in the grid of processes with the last dimension fastest, whatever the order of the array.
-                processes /= across;
-                let process = rank.checked_div(processes)?;
-                rank %= processes;
-                let default = argument == i64::from(mpi.abi.default_argument);
-                let runs = if kind == i64::from(mpi.abi.distribute_none) {
-                    vec![(0, size)]
-                } else if kind == i64::from(mpi.abi.distribute_block) {
-                    let even = size / across + i64::from(size % across != 0);
-                    dealt(size, if default { even } else { argument }, across, process)
-                } else {
-                    dealt(size, if default { 1 } else { argument }, across, process)
-                };
-                dimensions.push(Dimension { size, runs });
-            }
-            array(mpi, dimensions, int(3 + 4 * count)?, of)
-        }
-    }
+/// Arguments of a type constructor, in the order of MPI 3.1 section 4.1.13.
+struct Constructor<'a> {
+    mpi: &'a Mpi,
+    integers: &'a [i64],
+    /// Byte displacements and strides.
+    addresses: &'a [i64],
+    /// Element types: one for each member of a struct, otherwise one.
+    elements: &'a [Rc<Layout>],
+    /// The first of them.
+    element: &'a Rc<Layout>,
 }
 
-/// Dimensions as given, in the order that is given.
-fn array(mpi: &Mpi, mut dimensions: Vec<Dimension>, order: i64, of: Rc<Layout>) -> Option<Kind> {
-    if order == i64::from(mpi.abi.order_fortran) {
-        dimensions.reverse();
+impl Constructor<'_> {
+    fn kind(&self, combiner: Combiner) -> Option<LayoutKind> {
+        let count = usize::try_from(self.integer(0).unwrap_or(0)).ok()?;
+        match combiner {
+            Combiner::Named | Combiner::F90Real | Combiner::F90Complex | Combiner::F90Integer => None,
+            Combiner::Dup | Combiner::Resized => Some(self.one_block(1)),
+            Combiner::Contiguous => Some(self.one_block(self.integer(0)?)),
+            Combiner::Vector => self.strided(self.in_elements(self.integer(2)?)),
+            Combiner::Hvector => self.strided(*self.addresses.first()?),
+            Combiner::HvectorInteger => self.strided(self.integer(2)?),
+            Combiner::Indexed => {
+                let displacements = self.list(1 + count, count)?.iter();
+                self.blocks(self.lengths(count)?, displacements.map(|at| self.in_elements(*at)))
+            }
+            Combiner::Hindexed => {
+                self.blocks(self.lengths(count)?, self.addresses.get(..count)?.iter().copied())
+            }
+            Combiner::HindexedInteger => {
+                self.blocks(self.lengths(count)?, self.list(1 + count, count)?.iter().copied())
+            }
+            Combiner::IndexedBlock => {
+                let displacements = self.list(2, count)?.iter();
+                let lengths = std::iter::repeat(self.integer(1)?);
+                self.blocks(lengths, displacements.map(|at| self.in_elements(*at)))
+            }
+            Combiner::HindexedBlock => {
+                let lengths = std::iter::repeat(self.integer(1)?);
+                self.blocks(lengths, self.addresses.get(..count)?.iter().copied())
+            }
+            Combiner::Struct => self.structure(count, self.addresses.get(..count)?),
+            Combiner::StructInteger => self.structure(count, self.list(1 + count, count)?),
+            Combiner::Subarray => self.subarray(count),
+            Combiner::Darray => self.distributed_array(),
+        }
     }
-    Some(Kind::Array { dimensions, of })
+
+    fn integer(&self, at: usize) -> Option<i64> {
+        self.integers.get(at).copied()
+    }
+
+    /// Returns an integer argument that counts other arguments.
+    fn count(&self, at: usize) -> Option<usize> {
+        usize::try_from(self.integer(at)?).ok()
+    }
+
+    fn list(&self, from: usize, count: usize) -> Option<&[i64]> {
+        self.integers.get(from..from.checked_add(count)?)
+    }
+
+    /// Block lengths in elements: the integers after the count.
+    fn lengths(&self, count: usize) -> Option<impl Iterator<Item = i64>> {
+        Some(self.list(1, count)?.iter().copied())
+    }
+
+    /// Converts a displacement or stride from elements to bytes.
+    fn in_elements(&self, displacement: i64) -> i64 {
+        displacement.wrapping_mul(self.element.extent())
+    }
+
+    fn one_block(&self, count: i64) -> LayoutKind {
+        LayoutKind::Blocks(vec![PlacedBlock { offset: 0, count, element: self.element.clone() }])
+    }
+
+    /// A vector: integers are the number of blocks and their length; `stride` is in bytes.
+    fn strided(&self, stride: i64) -> Option<LayoutKind> {
+        let (count, length) = (self.integer(0)?, self.integer(1)?);
+        Some(LayoutKind::Strided { count, length, stride, element: self.element.clone() })
+    }
+
+    /// Blocks of the first element type; `offsets` are in bytes.
+    fn blocks(
+        &self,
+        lengths: impl Iterator<Item = i64>,
+        offsets: impl Iterator<Item = i64>,
+    ) -> Option<LayoutKind> {
+        let block = |(count, offset)| PlacedBlock { offset, count, element: self.element.clone() };
+        Some(LayoutKind::Blocks(lengths.zip(offsets).map(block).collect()))
+    }
+
+    /// A struct: one element type for each block; `offsets` are in bytes.
+    fn structure(&self, count: usize, offsets: &[i64]) -> Option<LayoutKind> {
+        let members = self.lengths(count)?.zip(offsets).zip(self.elements);
+        let block = |((count, offset), element): ((i64, &i64), &Rc<Layout>)| PlacedBlock {
+            offset: *offset,
+            count,
+            element: element.clone(),
+        };
+        Some(LayoutKind::Blocks(members.map(block).collect()))
+    }
+
+    /// A subarray: integers are the number of dimensions, then sizes, subsizes and starts of all
+    /// dimensions, then the order.
+    fn subarray(&self, count: usize) -> Option<LayoutKind> {
+        let argument = |which: usize, dimension: usize| self.integer(1 + which * count + dimension);
+        let dimension = |d| {
+            let (size, count, start) = (argument(0, d)?, argument(1, d)?, argument(2, d)?);
+            Some(Dimension { size, runs: vec![Run { start, count }] })
+        };
+        let dimensions = (0..count).map(dimension).collect::<Option<Vec<_>>>()?;
+        Some(self.array(dimensions, self.integer(1 + 3 * count)?))
+    }
+
+    /// A distributed array: integers are the number of processes, the rank and the number of
+    /// dimensions, then sizes, distributions, distribution arguments and process grid of all
+    /// dimensions, then the order.
+    fn distributed_array(&self) -> Option<LayoutKind> {
+        let (mut processes, mut rank) = (self.integer(0)?, self.integer(1)?);
+        let count = self.count(2)?;
+        let argument = |which: usize, dimension: usize| self.integer(3 + which * count + dimension);
+        let mut dimensions = Vec::with_capacity(count);
+        for d in 0..count {
+            let size = argument(0, d)?;
+            let grid = argument(3, d)?.max(1);
+            // Ranks number the process grid with the last dimension fastest, whatever the order
+            // of the array.
+            processes /= grid;
+            let process = rank.checked_div(processes)?;
+            rank %= processes;
+            let runs = self.distributed_runs(size, argument(1, d)?, argument(2, d)?, grid, process);
+            dimensions.push(Dimension { size, runs });
+        }
+        Some(self.array(dimensions, self.integer(3 + 4 * count)?))
+    }
+
+    /// Elements of one dimension that one process holds. `distribution` and `block` are the
+    /// `MPI_DISTRIBUTE_*` constants or the block length of the constructor.
+    fn distributed_runs(
+        &self,
+        size: i64,
+        distribution: i64,
+        block: i64,
+        processes: i64,
+        process: i64,
+    ) -> Vec<Run> {
+        let abi = &self.mpi.abi;
+        if distribution == i64::from(abi.distribute_none) {
+            return vec![Run { start: 0, count: size }];
+        }
+        let is_default = block == i64::from(abi.default_argument);
+        let block = match (is_default, distribution == i64::from(abi.distribute_block)) {
+            (false, _) => block,
+            (true, true) => size / processes + i64::from(size % processes != 0),
+            (true, false) => 1,
+        };
+        block_cyclic_runs(size, block, processes, process)
+    }
+
+    /// An array with its dimensions in the order of the constructor; `order` is `MPI_ORDER_*`.
+    fn array(&self, mut dimensions: Vec<Dimension>, order: i64) -> LayoutKind {
+        if order == i64::from(self.mpi.abi.order_fortran) {
+            dimensions.reverse();
+        }
+        LayoutKind::Array { dimensions, element: self.element.clone() }
+    }
 }

@@ -1,70 +1,81 @@
-//! Calls that complete requests: each that is one of ours is recorded when the program learns of its end.
+//! Hooks of the calls that complete requests. A pending request of this library is recorded when
+//! the program observes its end.
 
 use crate::abi::{Handle, SUCCESS, Status};
 use crate::mpi::{Mpi, mpi};
 use crate::real::hook;
-use crate::record::{complete, outcome};
+use crate::record::{complete, transfer_result};
 use crate::requests;
 use std::ffi::{c_int, c_void};
 
-/// Where the program has a request.
-fn at(mpi: &Mpi, requests: *const c_void, index: usize) -> *const c_void {
+/// Returns the address of one handle in the program's array of requests.
+fn request_at(mpi: &Mpi, requests: *const c_void, index: usize) -> *const c_void {
     requests.cast::<u8>().wrapping_add(index * mpi.abi.handle).cast()
 }
 
-/// Those of the program's requests that are ours, with their places.
+/// Returns index and handle of the requests in the array that are pending here.
 ///
 /// # Safety
-/// There are `count` requests.
-unsafe fn ours(mpi: &Mpi, count: c_int, requests: *const c_void) -> Vec<(usize, Handle)> {
-    // SAFETY: by the contract of this function.
-    let request = |i| unsafe { mpi.abi.read_handle(at(mpi, requests, i)) };
+/// - `requests` points to `count` handles.
+unsafe fn pending_requests(mpi: &Mpi, count: c_int, requests: *const c_void) -> Vec<(usize, Handle)> {
+    // SAFETY:
+    // - `i` is less than `count`, so the address is that of a handle.
+    let request = |i| unsafe { mpi.abi.read_handle(request_at(mpi, requests, i)) };
     (0..count.max(0) as usize)
         .map(|i| (i, request(i)))
-        .filter(|(_, request)| requests::has(*request))
+        .filter(|(_, request)| requests::contains(*request))
         .collect()
 }
 
-fn ended(mpi: &Mpi, request: Handle, error: c_int, status: *const c_void) {
+/// Completes a request that has ended with `error`.
+///
+/// # Safety
+/// - `status` points to the status of that request.
+unsafe fn complete_pending(mpi: &Mpi, request: Handle, error: c_int, status: *const c_void) {
     if let Some(pending) = requests::take(request) {
-        // SAFETY: the status of a request that has ended with this error.
-        complete(&pending, unsafe { outcome(mpi, error, status) });
+        // SAFETY:
+        // - `status` is the status of a request that has ended with `error`, by the contract of
+        //   this function.
+        complete(&pending, unsafe { transfer_result(mpi, error, status) });
     }
 }
 
-/// One request; `ends` tells after the call whether it is over.
+/// Records a call on one request. `has_ended` reports after the call whether the request has ended.
 ///
 /// # Safety
-/// `request` points to a request.
-unsafe fn one(
+/// - `request` points to a handle.
+unsafe fn record_one(
     request: *const c_void,
     status: *mut c_void,
     call: impl FnOnce(*mut c_void) -> c_int,
-    ends: impl FnOnce() -> bool,
+    has_ended: impl FnOnce() -> bool,
 ) -> c_int {
     let Some(mpi) = mpi() else { return call(status) };
-    // SAFETY: by the contract of this function.
+    // SAFETY:
+    // - `request` points to a handle, by the contract of this function.
     let name = unsafe { mpi.abi.read_handle(request) };
-    if !requests::has(name) {
+    if !requests::contains(name) {
         return call(status);
     }
     let mut own = Status([0; 24]);
-    let status = mpi.status(status, &mut own);
+    let status = mpi.status_or_own(status, &mut own);
     let returned = call(status);
-    if returned != SUCCESS || ends() {
-        ended(mpi, name, returned, status);
+    if returned != SUCCESS || has_ended() {
+        // SAFETY:
+        // - The call that has returned has set the status of the request.
+        unsafe { complete_pending(mpi, name, returned, status) };
     }
     returned
 }
 
-/// Statuses of the program, or ours where it ignores them.
+/// The program's array of statuses, or one of this library where the program ignores statuses.
 struct Statuses {
     at: *mut c_void,
     _own: Vec<Status>,
 }
 
 impl Statuses {
-    fn of(mpi: &Mpi, count: c_int, given: *mut c_void) -> Statuses {
+    fn new(mpi: &Mpi, count: c_int, given: *mut c_void) -> Statuses {
         let mut own = Vec::new();
         let mut at = given;
         if given as usize == mpi.abi.status_ignore {
@@ -78,58 +89,67 @@ impl Statuses {
         self.at.cast::<u8>().wrapping_add(index * mpi.abi.status).cast()
     }
 
-    /// The error of one request, where the call says that it is in its status.
+    /// Returns the error of one request: the one in its status if the call returned
+    /// `MPI_ERR_IN_STATUS`, else the one that the call returned.
     ///
     /// # Safety
-    /// The call has filled this status.
+    /// - The call has set this status.
     unsafe fn error(&self, mpi: &Mpi, index: usize, returned: c_int) -> c_int {
         if returned != mpi.abi.in_status {
             return returned;
         }
         let at = self.status(mpi, index).cast::<u8>().wrapping_add(mpi.abi.status_error);
-        // SAFETY: by the contract of this function.
+        // SAFETY:
+        // - The address is that of `MPI_ERROR` in a status that is set, by the contract of this
+        //   function.
         unsafe { at.cast::<c_int>().read_unaligned() }
     }
 }
 
-/// Many requests, all of which end, or none.
+/// Records a call on many requests that all end together, or not at all.
 ///
 /// # Safety
-/// There are `count` requests.
-unsafe fn all(
+/// - `requests` points to `count` handles.
+unsafe fn record_all(
     count: c_int,
     requests: *const c_void,
     statuses: *mut c_void,
     call: impl FnOnce(*mut c_void) -> c_int,
-    ends: impl FnOnce() -> bool,
+    have_ended: impl FnOnce() -> bool,
 ) -> c_int {
     let Some(mpi) = mpi() else { return call(statuses) };
-    // SAFETY: by the contract of this function.
-    let ours = unsafe { ours(mpi, count, requests) };
-    if ours.is_empty() {
+    // SAFETY:
+    // - `requests` points to `count` handles, by the contract of this function.
+    let pending = unsafe { pending_requests(mpi, count, requests) };
+    if pending.is_empty() {
         return call(statuses);
     }
-    let statuses = Statuses::of(mpi, count, statuses);
+    let statuses = Statuses::new(mpi, count, statuses);
     let returned = call(statuses.at);
     let class = mpi.class(returned);
-    if returned == SUCCESS && !ends() {
+    if returned == SUCCESS && !have_ended() {
         return returned;
     }
-    for (i, name) in ours {
-        // SAFETY: filled, as the call has ended all or says that errors are in the statuses.
+    for (i, name) in pending {
+        // SAFETY:
+        // - The call has ended all requests and set their statuses, or returned
+        //   `MPI_ERR_IN_STATUS` and set them.
         let error = unsafe { statuses.error(mpi, i, class) };
         if error != mpi.abi.pending {
-            ended(mpi, name, error, statuses.status(mpi, i));
+            // SAFETY:
+            // - The call has set the status of this request, as above.
+            unsafe { complete_pending(mpi, name, error, statuses.status(mpi, i)) };
         }
     }
     returned
 }
 
-/// Many requests, of which some end; `outcount` of them, at `indices`.
+/// Records a call on many requests of which some end: `outcount` of them, at `indices`.
 ///
 /// # Safety
-/// There are `count` requests, and the call fills what the pointers point to.
-unsafe fn some(
+/// - `requests` points to `count` handles.
+/// - The call sets `outcount` and that many elements of `indices`.
+unsafe fn record_some(
     count: c_int,
     requests: *const c_void,
     outcount: *const c_int,
@@ -138,131 +158,175 @@ unsafe fn some(
     call: impl FnOnce(*mut c_void) -> c_int,
 ) -> c_int {
     let Some(mpi) = mpi() else { return call(statuses) };
-    // SAFETY: by the contract of this function.
-    let ours = unsafe { ours(mpi, count, requests) };
-    if ours.is_empty() {
+    // SAFETY:
+    // - `requests` points to `count` handles, by the contract of this function.
+    let pending = unsafe { pending_requests(mpi, count, requests) };
+    if pending.is_empty() {
         return call(statuses);
     }
-    let statuses = Statuses::of(mpi, count, statuses);
+    let statuses = Statuses::new(mpi, count, statuses);
     let returned = call(statuses.at);
     let class = mpi.class(returned);
     if returned != SUCCESS && class != mpi.abi.in_status {
         return returned;
     }
-    // SAFETY: filled; `MPI_UNDEFINED` is below zero.
-    let ended_now = unsafe { (*outcount).max(0) as usize };
-    for nth in 0..ended_now {
-        // SAFETY: so many were filled.
+    // `MPI_UNDEFINED` is less than zero.
+    // SAFETY:
+    // - The call has set `outcount`.
+    let ended = unsafe { (*outcount).max(0) as usize };
+    for nth in 0..ended {
+        // SAFETY:
+        // - `nth` is less than the number of indices that the call has set.
         let index = unsafe { *indices.add(nth) };
-        if let Some((_, name)) = ours.iter().find(|(i, _)| *i as c_int == index) {
-            // SAFETY: filled.
+        if let Some((_, name)) = pending.iter().find(|(i, _)| *i as c_int == index) {
+            // SAFETY:
+            // - The call has set as many statuses as indices.
             let error = unsafe { statuses.error(mpi, nth, class) };
-            ended(mpi, *name, error, statuses.status(mpi, nth));
+            // SAFETY:
+            // - The status is that of the request at this index.
+            unsafe { complete_pending(mpi, *name, error, statuses.status(mpi, nth)) };
         }
     }
     returned
 }
 
-/// Many requests, of which one ends: the one at `index`, if `ends`.
+/// Records a call on many requests of which one ends: the one at `index`, if `has_ended`.
 ///
 /// # Safety
-/// There are `count` requests, and the call fills what the pointers point to.
-unsafe fn any(
+/// - `requests` points to `count` handles.
+/// - The call sets `index` if it fails or a request has ended.
+unsafe fn record_any(
     count: c_int,
     requests: *const c_void,
     index: *const c_int,
     status: *mut c_void,
     call: impl FnOnce(*mut c_void) -> c_int,
-    ends: impl FnOnce() -> bool,
+    has_ended: impl FnOnce() -> bool,
 ) -> c_int {
     let Some(mpi) = mpi() else { return call(status) };
-    // SAFETY: by the contract of this function.
-    let ours = unsafe { ours(mpi, count, requests) };
-    if ours.is_empty() {
+    // SAFETY:
+    // - `requests` points to `count` handles, by the contract of this function.
+    let pending = unsafe { pending_requests(mpi, count, requests) };
+    if pending.is_empty() {
         return call(status);
     }
     let mut own = Status([0; 24]);
-    let status = mpi.status(status, &mut own);
+    let status = mpi.status_or_own(status, &mut own);
     let returned = call(status);
-    if returned != SUCCESS || ends() {
-        // SAFETY: filled.
+    if returned != SUCCESS || has_ended() {
+        // SAFETY:
+        // - The call has set `index`, by the contract of this function.
         let index = unsafe { *index };
-        if let Some((_, name)) = ours.iter().find(|(i, _)| *i as c_int == index) {
-            ended(mpi, *name, returned, status);
+        if let Some((_, name)) = pending.iter().find(|(i, _)| *i as c_int == index) {
+            // SAFETY:
+            // - The status is that of the request that has ended.
+            unsafe { complete_pending(mpi, *name, returned, status) };
         }
     }
     returned
 }
 
-hook! { "Wait", if requests::any() => |real| (request: *mut c_void, status: *mut c_void) {
-    // SAFETY: the caller's arguments, but for a status of ours where it ignores it; so below.
-    unsafe { one(request, status, |status| real(request, status), || true) }
+// In the following hooks:
+// - `real` gets the caller's arguments, except for a status of this library where the caller
+//   ignores it.
+// - The caller passes as many handles as the prototype requires.
+// - MPI has set `flag`, `index`, `outcount` and `indices` when they are read, after the call.
+
+hook! { "Wait", if requests::any_pending() => |real| (request: *mut c_void, status: *mut c_void) {
+    // SAFETY:
+    // - See above.
+    unsafe { record_one(request, status, |status| real(request, status), || true) }
 } }
 
-hook! { "Test", if requests::any() => |real| (request: *mut c_void, flag: *mut c_int, status: *mut c_void) {
-    // SAFETY: see above.
-    unsafe { one(request, status, |status| real(request, flag, status), || *flag != 0) }
+hook! { "Test", if requests::any_pending() => |real| (request: *mut c_void, flag: *mut c_int, status: *mut c_void) {
+    // SAFETY:
+    // - See above.
+    unsafe { record_one(request, status, |status| real(request, flag, status), || *flag != 0) }
 } }
 
-hook! { "Request_get_status", if requests::any() => |real| (request: Handle, flag: *mut c_int, status: *mut c_void) {
-    // On this machine the low half of a word comes first.
-    // SAFETY: see above.
-    unsafe { one((&raw const request).cast(), status, |status| real(request, flag, status), || *flag != 0) }
+hook! { "Request_get_status", if requests::any_pending() => |real| (
+    request: Handle, flag: *mut c_int, status: *mut c_void,
+) {
+    // SAFETY:
+    // - See above.
+    // - On a little-endian machine an integer handle is at the address of the word that holds it.
+    unsafe {
+        record_one((&raw const request).cast(), status, |status| real(request, flag, status), || *flag != 0)
+    }
 } }
 
-hook! { "Waitall", if requests::any() => |real| (count: c_int, requests: *mut c_void, statuses: *mut c_void) {
-    // SAFETY: see above.
-    unsafe { all(count, requests, statuses, |statuses| real(count, requests, statuses), || true) }
+hook! { "Waitall", if requests::any_pending() => |real| (
+    count: c_int, requests: *mut c_void, statuses: *mut c_void,
+) {
+    // SAFETY:
+    // - See above.
+    unsafe { record_all(count, requests, statuses, |statuses| real(count, requests, statuses), || true) }
 } }
 
-hook! { "Testall", if requests::any() => |real| (
+hook! { "Testall", if requests::any_pending() => |real| (
     count: c_int, requests: *mut c_void, flag: *mut c_int, statuses: *mut c_void,
 ) {
-    // SAFETY: see above.
-    unsafe { all(count, requests, statuses, |statuses| real(count, requests, flag, statuses), || *flag != 0) }
+    // SAFETY:
+    // - See above.
+    let call = |statuses| unsafe { real(count, requests, flag, statuses) };
+    // SAFETY:
+    // - See above.
+    unsafe { record_all(count, requests, statuses, call, || *flag != 0) }
 } }
 
-hook! { "Waitany", if requests::any() => |real| (
+hook! { "Waitany", if requests::any_pending() => |real| (
     count: c_int, requests: *mut c_void, index: *mut c_int, status: *mut c_void,
 ) {
-    // SAFETY: see above.
-    unsafe { any(count, requests, index, status, |status| real(count, requests, index, status), || true) }
+    // SAFETY:
+    // - See above.
+    let call = |status| unsafe { real(count, requests, index, status) };
+    // SAFETY:
+    // - See above.
+    unsafe { record_any(count, requests, index, status, call, || true) }
 } }
 
-hook! { "Testany", if requests::any() => |real| (
+hook! { "Testany", if requests::any_pending() => |real| (
     count: c_int, requests: *mut c_void, index: *mut c_int, flag: *mut c_int, status: *mut c_void,
 ) {
-    // SAFETY: the caller's arguments.
+    // SAFETY:
+    // - See above.
     let call = |status| unsafe { real(count, requests, index, flag, status) };
-    // SAFETY: see above.
-    unsafe { any(count, requests, index, status, call, || *flag != 0) }
+    // SAFETY:
+    // - See above.
+    unsafe { record_any(count, requests, index, status, call, || *flag != 0) }
 } }
 
-hook! { "Waitsome", if requests::any() => |real| (
+hook! { "Waitsome", if requests::any_pending() => |real| (
     count: c_int, requests: *mut c_void, outcount: *mut c_int, indices: *mut c_int, statuses: *mut c_void,
 ) {
-    // SAFETY: the caller's arguments.
+    // SAFETY:
+    // - See above.
     let call = |statuses| unsafe { real(count, requests, outcount, indices, statuses) };
-    // SAFETY: see above.
-    unsafe { some(count, requests, outcount, indices, statuses, call) }
+    // SAFETY:
+    // - See above.
+    unsafe { record_some(count, requests, outcount, indices, statuses, call) }
 } }
 
-hook! { "Testsome", if requests::any() => |real| (
+hook! { "Testsome", if requests::any_pending() => |real| (
     count: c_int, requests: *mut c_void, outcount: *mut c_int, indices: *mut c_int, statuses: *mut c_void,
 ) {
-    // SAFETY: the caller's arguments.
+    // SAFETY:
+    // - See above.
     let call = |statuses| unsafe { real(count, requests, outcount, indices, statuses) };
-    // SAFETY: see above.
-    unsafe { some(count, requests, outcount, indices, statuses, call) }
+    // SAFETY:
+    // - See above.
+    unsafe { record_some(count, requests, outcount, indices, statuses, call) }
 } }
 
-hook! { "Request_free", if requests::any() => |real| (request: *mut c_void) {
-    // SAFETY: MPI reads it as well.
+hook! { "Request_free", if requests::any_pending() => |real| (request: *mut c_void) {
+    // SAFETY:
+    // - The caller passes a pointer to a handle, which MPI reads as well.
     let name = mpi().map(|mpi| unsafe { mpi.abi.read_handle(request) });
-    // SAFETY: the caller's arguments.
+    // SAFETY:
+    // - `real` gets the caller's arguments.
     let returned = unsafe { real(request) };
     if let (SUCCESS, Some(pending)) = (returned, name.and_then(requests::take)) {
-        complete(&pending, pending.unknown());
+        complete(&pending, pending.assumed_result());
     }
     returned
 } }

@@ -1,4 +1,4 @@
-//! An array of a million elements whose memory comes as it is needed.
+//! Array of a million elements whose memory is mapped on demand.
 
 use miot_tracer::gate::{self, Calls};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -10,53 +10,62 @@ use std::sync::atomic::{
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 1024;
 
-/// Elements an array can hold: as many as Linux allows descriptors by default (`fs.nr_open`).
+/// Capacity of an array in elements: Linux's default limit on descriptors (`fs.nr_open`).
 pub(crate) const MAX: usize = CHUNK * CHUNKS;
 
-/// Marks types of which memory full of zeros is a valid value, and that are shared between threads.
+/// Marks types that may be shared between threads and for which all-zero bytes are a valid value.
 ///
 /// # Safety
-/// It must be so.
+/// - All-zero bytes are a valid value of the type.
 pub(crate) unsafe trait Zeroed: Sync + 'static {}
 
-/// The first chunk lies in the library's own zero memory, so that the usual case costs no indirection; the
-/// others are mapped when first needed and never unmapped.
+/// The first chunk is part of the library's zero-initialized memory, so that the usual case needs
+/// no indirection. The others are mapped when first needed and never unmapped.
 pub(crate) struct Chunked<T> {
     first: [T; CHUNK],
-    rest: [AtomicPtr<T>; CHUNKS],
+    mapped: [AtomicPtr<T>; CHUNKS],
 }
 
 impl<T: Zeroed> Chunked<T> {
     pub(crate) const fn new() -> Self {
-        // SAFETY: T is zeroed by its trait, and a null pointer is a value of AtomicPtr.
+        // SAFETY:
+        // - All-zero bytes are a valid `T`, by the contract of `Zeroed`.
+        // - All-zero bytes are a valid `AtomicPtr`: a null pointer.
         unsafe { std::mem::zeroed() }
     }
 
-    /// The element, if its memory exists.
+    /// Returns an element, if its memory exists.
     #[inline(always)]
     pub(crate) fn get(&'static self, index: usize) -> Option<&'static T> {
         if let Some(element) = self.first.get(index) {
             return Some(element);
         }
-        self.further(index)
+        self.get_mapped(index)
     }
 
     #[cold]
-    fn further(&'static self, index: usize) -> Option<&'static T> {
-        let chunk = self.rest.get(index / CHUNK)?.load(Acquire);
-        // SAFETY: a chunk has CHUNK elements, is zero or what was stored since, and is never unmapped.
+    fn get_mapped(&'static self, index: usize) -> Option<&'static T> {
+        let chunk = self.mapped.get(index / CHUNK)?.load(Acquire);
+        // SAFETY:
+        // - A chunk has CHUNK elements, so the index is in bounds.
+        // - A chunk is mapped with zeros, which are valid elements, and is never unmapped.
+        // - The `Acquire` load pairs with the `Release` that stored the pointer.
         (!chunk.is_null()).then(|| unsafe { &*chunk.add(index % CHUNK) })
     }
 
-    /// The element; its memory is made if need be. `None`: beyond the array, or no memory.
-    pub(crate) fn get_or_make(&'static self, index: usize) -> Option<&'static T> {
+    /// Returns an element, and maps its memory if necessary. `None` if the index is out of bounds,
+    /// if there is no memory, or if a filter forbids the calls.
+    pub(crate) fn get_or_map(&'static self, index: usize) -> Option<&'static T> {
         if let Some(element) = self.get(index) {
             return Some(element);
         }
-        let slot = self.rest.get(index / CHUNK)?;
-        let _pass = gate::pass(Calls::MAP | Calls::UNMAP)?;
+        let slot = self.mapped.get(index / CHUNK)?;
+        let _permit = gate::permit(Calls::MAP | Calls::UNMAP)?;
         let bytes = CHUNK * size_of::<T>();
-        // SAFETY: a new mapping at an address the kernel chooses; unmapped only if nobody has seen it.
+        // SAFETY:
+        // - The kernel chooses the address, so that no existing mapping is replaced.
+        // - The mapping is removed only if its address was not stored, so that nothing refers to
+        //   it.
         unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             let chunk = mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE).ok()?;
@@ -73,20 +82,21 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    // SAFETY: zero is a value of it.
+    // SAFETY:
+    // - Zero is a valid value.
     unsafe impl Zeroed for AtomicU64 {}
     static ARRAY: Chunked<AtomicU64> = Chunked::new();
 
     #[test]
-    fn elements_keep_what_is_stored() {
-        gate::ask();
+    fn elements_keep_stored_values() {
+        gate::detect_inherited_filter();
         for index in [0, 1023, 1024, 5000, MAX - 1] {
-            ARRAY.get_or_make(index).unwrap().store(index as u64 + 1, Relaxed);
+            ARRAY.get_or_map(index).unwrap().store(index as u64 + 1, Relaxed);
         }
         for index in [0, 1023, 1024, 5000, MAX - 1] {
             assert_eq!(ARRAY.get(index).unwrap().load(Relaxed), index as u64 + 1);
         }
         assert_eq!(ARRAY.get(1025).unwrap().load(Relaxed), 0);
-        assert!(ARRAY.get(9000).is_none() && ARRAY.get(MAX).is_none() && ARRAY.get_or_make(MAX).is_none());
+        assert!(ARRAY.get(9000).is_none() && ARRAY.get(MAX).is_none() && ARRAY.get_or_map(MAX).is_none());
     }
 }

@@ -1,62 +1,64 @@
-//! Programs that confine themselves: filters of seccomp, and the time stamp counter taken away.
+//! Hooks for programs that confine themselves by a seccomp filter or by disabling the time stamp
+//! counter.
 //!
-//! Such a program may be killed for a system call that it does not make itself. So `prctl`, and `syscall` with the numbers of
-//! `prctl` and `seccomp` (`syscall.rs`), are looked at, recorded or not: before a filter is installed what recording needs is
-//! set up, and after that the tracer and this hook make only calls that the filter allows ([`miot_tracer::gate`]). A filter
-//! that is installed past libc is not seen.
+//! The kernel may kill such a program for a system call that the program does not make itself.
+//! Therefore `prctl`, and `syscall` with the numbers of `prctl` and `seccomp` (`syscall.rs`), are
+//! handled even if nothing is recorded. Before a filter is installed, the resources for recording
+//! are set up. After that the tracer and this hook make only calls that the filter allows
+//! ([`miot_tracer::gate`]). A filter that is installed without libc is not detected.
 
-use crate::real::{Early, Real, errno, keeping_errno, set_errno};
+use crate::real::{EarlyHook, RealFunction, errno, keeping_errno, set_errno};
 use crate::{cwd, files, path, vfork};
-use miot_tracer::gate::{Filter, installing};
-use miot_tracer::{forbid_clock, prepare_for_filter};
+use miot_tracer::gate::{Filter, install_filter};
+use miot_tracer::{ClockAccess, ClockScope, prepare_for_filter, set_clock_access};
 use std::ffi::{c_int, c_void};
 
 #[unsafe(link_section = "miot_real")]
-static REAL: Real = Real::new();
+static REAL: RealFunction = RealFunction::new();
 const NAME: &str = "prctl\0";
 #[used]
 #[unsafe(link_section = "miot_early")]
-static EARLY: Early = Early::new::<c_int>(&REAL, NAME);
+static EARLY: EarlyHook = EarlyHook::new::<c_int>(&REAL, NAME);
 
-/// Variadic in C: whatever follows is in the same registers.
+/// Variadic in C: all arguments are passed in the same registers as fixed ones.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 unsafe extern "C-unwind" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     type Prototype = unsafe extern "C-unwind" fn(c_int, usize, usize, usize, usize) -> c_int;
     // SAFETY:
-    // - `dlsym` finds the C function of this name; it takes five words in registers and nothing else;
-    // - the arguments are the caller's own, passed on as they came.
+    // - `dlsym` finds the C function of this name, which takes at most five words.
+    // - The arguments are the caller's.
     let real = || unsafe {
         let function = std::mem::transmute::<*mut c_void, Prototype>(REAL.get::<c_int>(NAME));
         function(option, a, b, c, d)
     };
-    by_prctl(option, a, b, real)
+    on_prctl(option, a, b, real)
 }
 
-/// `prctl`, however it is called.
-pub(crate) fn by_prctl<R: Copy + PartialEq + From<i8>>(
+/// Handles `prctl`, called by name or through `syscall`.
+pub(crate) fn on_prctl<R: Copy + PartialEq + From<i8>>(
     option: c_int,
     a: usize,
     b: usize,
     real: impl FnOnce() -> R,
 ) -> R {
     let succeeded = |returned: &R| *returned == R::from(0);
-    if vfork::is_no_thread() {
+    if vfork::lacks_thread_block() {
         return real();
     }
     match (option, a as u32) {
-        (libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) => strictly(real, succeeded),
+        (libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) => install_strict(real, succeeded),
         (libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER) => {
-            confined(Filter::Program(b as *const c_void), real, succeeded)
+            install(Filter::Program(b as *const c_void), real, succeeded)
         }
         (libc::PR_SET_TSC, value) if !vfork::in_child() => {
             let forbidden = value == libc::PR_TSC_SIGSEGV as u32;
             if forbidden {
-                keeping_errno(get_ready);
-                forbid_clock(true, true);
+                keeping_errno(prepare_recording);
+                set_clock_access(ClockAccess::Denied, ClockScope::NewThreads);
             }
             let returned = real();
             if succeeded(&returned) != forbidden {
-                forbid_clock(false, true);
+                set_clock_access(ClockAccess::Allowed, ClockScope::NewThreads);
             }
             returned
         }
@@ -64,19 +66,19 @@ pub(crate) fn by_prctl<R: Copy + PartialEq + From<i8>>(
     }
 }
 
-/// `seccomp`, which libc has no function for.
-pub(crate) fn by_seccomp<R: Copy + PartialEq + PartialOrd + From<i8>>(
+/// Handles `seccomp`, for which libc has no function.
+pub(crate) fn on_seccomp<R: Copy + PartialEq + PartialOrd + From<i8>>(
     operation: usize,
     flags: usize,
     program: usize,
     real: impl FnOnce() -> R,
 ) -> R {
-    /// The call returns a descriptor.
+    /// `SECCOMP_FILTER_FLAG_NEW_LISTENER`: the call returns a descriptor.
     const NEW_LISTENER: usize = 8;
     /// `SECCOMP_FILTER_FLAG_TSYNC`.
     const ALL_THREADS: usize = 1;
     match operation as u32 {
-        libc::SECCOMP_SET_MODE_STRICT => strictly(real, |returned| *returned == R::from(0)),
+        libc::SECCOMP_SET_MODE_STRICT => install_strict(real, |returned| *returned == R::from(0)),
         libc::SECCOMP_SET_MODE_FILTER => {
             let program = program as *const c_void;
             let filter = if flags & ALL_THREADS != 0 {
@@ -84,23 +86,26 @@ pub(crate) fn by_seccomp<R: Copy + PartialEq + PartialOrd + From<i8>>(
             } else {
                 Filter::Program(program)
             };
-            // Else a number above zero is a thread that could not be confined, and none is.
-            let listens = flags & NEW_LISTENER != 0;
-            confined(filter, real, |returned| *returned == R::from(0) || listens && *returned > R::from(0))
+            // Without a listener, a result above zero is the id of a thread that could not be
+            // confined; then no thread is.
+            let has_listener = flags & NEW_LISTENER != 0;
+            install(filter, real, |returned| {
+                *returned == R::from(0) || has_listener && *returned > R::from(0)
+            })
         }
         _ => real(),
     }
 }
 
-fn strictly<R>(real: impl FnOnce() -> R, succeeded: impl Fn(&R) -> bool) -> R {
-    confined(
+fn install_strict<R>(real: impl FnOnce() -> R, succeeded: impl Fn(&R) -> bool) -> R {
+    install(
         Filter::Strict,
         || {
-            // The kernel takes the counter away from the thread as well.
-            forbid_clock(true, false);
+            // The kernel also disables the counter for the thread.
+            set_clock_access(ClockAccess::Denied, ClockScope::ThisThread);
             let returned = real();
             if !succeeded(&returned) {
-                forbid_clock(false, false);
+                set_clock_access(ClockAccess::Allowed, ClockScope::ThisThread);
             }
             returned
         },
@@ -108,18 +113,20 @@ fn strictly<R>(real: impl FnOnce() -> R, succeeded: impl Fn(&R) -> bool) -> R {
     )
 }
 
-fn confined<R>(filter: Filter, real: impl FnOnce() -> R, succeeded: impl FnOnce(&R) -> bool) -> R {
-    // A child in borrowed memory: the filter is its own, the memory its parent's, and it makes no call of ours.
-    if vfork::is_no_thread() || vfork::in_child() {
+fn install<R>(filter: Filter, real: impl FnOnce() -> R, succeeded: impl FnOnce(&R) -> bool) -> R {
+    // A child in borrowed memory: the filter applies to the child, the memory belongs to the
+    // parent, and the child makes no call of this library.
+    if vfork::lacks_thread_block() || vfork::in_child() {
         return real();
     }
-    let asks_only = matches!(filter, Filter::Program(at) | Filter::ForAllThreads(at) if at.is_null());
-    if !asks_only {
-        keeping_errno(get_ready);
+    let is_query = matches!(filter, Filter::Program(at) | Filter::ForAllThreads(at) if at.is_null());
+    if !is_query {
+        keeping_errno(prepare_recording);
     }
-    // SAFETY: it is the filter that the call installs.
+    // SAFETY:
+    // - `filter` is the filter that `real` installs.
     unsafe {
-        installing(filter, real, |returned| {
+        install_filter(filter, real, |returned| {
             let number = errno();
             let succeeded = succeeded(returned);
             set_errno(number);
@@ -128,11 +135,11 @@ fn confined<R>(filter: Filter, real: impl FnOnce() -> R, succeeded: impl FnOnce(
     }
 }
 
-/// What may not be asked later is asked now: what descriptors refer to, and the working directory.
-fn get_ready() {
+/// Makes the queries that the filter may forbid: files of open descriptors, working directory.
+fn prepare_recording() {
     prepare_for_filter();
     if miot_tracer::epoch() != 0 {
-        files::look_at_all();
+        files::register_open_descriptors();
         let _ = cwd::get(&mut path::Buffer::new());
     }
 }

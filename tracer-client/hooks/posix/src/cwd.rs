@@ -1,8 +1,8 @@
-//! The working directory, remembered between two `chdir`.
+//! Cache of the working directory between two `chdir`.
 //!
-//! A lock-free cache: readers never wait, and whoever finds it stale asks the kernel and tries to store the
-//! answer. A directory that is renamed meanwhile keeps the name it had; one that is changed by a raw system
-//! call or inside libc (`nftw` with `FTW_CHDIR`) is not noticed.
+//! The cache is lock-free: readers never wait. A thread that finds it stale queries the kernel and
+//! tries to store the result. A rename of the directory is not detected, and neither is a change by
+//! a raw system call or within libc (`nftw` with `FTW_CHDIR`).
 
 use crate::path::{Buffer, read_cwd};
 use std::sync::atomic::{
@@ -12,27 +12,28 @@ use std::sync::atomic::{
 };
 
 const WORDS: usize = 64;
-/// Longer ones are asked for each time.
+/// Maximum length in bytes of a cached path. Longer ones are queried each time.
 const MAX: usize = WORDS * 8;
 
-/// Counts changes of directory.
+/// Number of changes of the directory.
 static CHANGES: AtomicU32 = AtomicU32::new(1);
 static CACHE: Cache = Cache::new();
 
 struct Cache {
     /// Odd while the cache is being written.
     version: AtomicU32,
-    /// Low half: length; high half: the value of CHANGES it is true for. 0 = empty.
+    /// Low half: length in bytes; high half: value of CHANGES for which the path is valid. 0 if
+    /// empty.
     head: AtomicU64,
     text: [AtomicU64; WORDS],
 }
 
-/// The directory has changed, or may have.
+/// Invalidates the cache after a possible change of the directory.
 pub(crate) fn changed() {
     CHANGES.fetch_add(1, AcqRel);
 }
 
-/// Appends the working directory to the empty buffer. False: it is not in the tree.
+/// Appends the working directory to the empty buffer. Returns false if the directory has no path.
 pub(crate) fn get(buffer: &mut Buffer) -> bool {
     let changes = CHANGES.load(Acquire);
     if CACHE.load(changes, buffer) {
@@ -54,7 +55,8 @@ impl Cache {
         }
     }
 
-    /// Fills the empty buffer, or leaves it empty.
+    /// Fills the empty buffer with the cached path. Returns false and leaves it empty if there is
+    /// none.
     fn load(&self, changes: u32, buffer: &mut Buffer) -> bool {
         let version = self.version.load(Acquire);
         let head = self.head.load(Relaxed);
@@ -96,13 +98,13 @@ mod tests {
 
     fn load(cache: &Cache, changes: u32) -> Option<Vec<u8>> {
         let mut buffer = Buffer::new();
-        let there = cache.load(changes, &mut buffer);
-        assert!(there || buffer.bytes().is_empty());
-        there.then(|| buffer.bytes().to_vec())
+        let is_cached = cache.load(changes, &mut buffer);
+        assert!(is_cached || buffer.bytes().is_empty());
+        is_cached.then(|| buffer.bytes().to_vec())
     }
 
     #[test]
-    fn remembers_until_the_directory_changes() {
+    fn path_is_cached_until_the_directory_changes() {
         let cache = Cache::new();
         for path in [&b"/a"[..], b"/12345678", &[b'x'; 512]] {
             cache.store(7, path);

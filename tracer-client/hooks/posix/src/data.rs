@@ -1,38 +1,43 @@
-//! Reading and writing.
+//! Hooks of reads and writes.
 
+use crate::description::Access;
 use crate::files::{begin_on, tracked};
-use crate::real::{Offset, Returned, hook};
-use crate::request::{at_offset, at_position, end_on, unaligned};
-use miot_tracer::op::{Class, posix};
-use miot_tracer::{Doing, Done, NONE, Op};
+use crate::real::{Offset, ReturnValue, hook};
+use crate::request::{at_offset, at_position, end_on, unaligned_flag};
+use miot_tracer::op::posix;
+use miot_tracer::{Completion, NONE, Op, RequestArgs};
 use std::ffi::{c_int, c_void};
 
 type Buffer = *mut c_void;
 
-/// A vector of buffers, as `readv` and its like take it.
+/// Vector of buffers, an argument of `readv` and similar functions.
 type Vector = *const libc::iovec;
 
-/// Bytes asked for by a vector, and the flags that its first buffer adds, if its request succeeded or did nothing worse than fail to move bytes: then
-/// the kernel has read the vector. It does so before all else, except for a bad descriptor and a bad count.
-fn total(vector: Vector, count: c_int, result: i64) -> (u64, u16) {
-    let unread = [libc::EFAULT, libc::EINVAL, libc::EBADF, libc::ENOSYS, libc::EPERM];
-    if unread.iter().any(|errno| result == -i64::from(*errno)) || vector.is_null() {
+/// Returns the number of bytes requested by a vector, and the flags for its first buffer. The
+/// vector is read only if the result shows that the kernel has read it; otherwise the number is
+/// [`NONE`]. The kernel reads the vector before all other checks except those of the descriptor and
+/// the count.
+fn requested_bytes(vector: Vector, count: c_int, result: i64) -> (u64, u16) {
+    let before_read = [libc::EFAULT, libc::EINVAL, libc::EBADF, libc::ENOSYS, libc::EPERM];
+    if before_read.iter().any(|errno| result == -i64::from(*errno)) || vector.is_null() {
         return (NONE, 0);
     }
-    // SAFETY: the kernel has read `count` elements.
+    // SAFETY:
+    // - The kernel has read `count` elements at this address, so they are readable.
+    // - They are plain values.
     let elements = unsafe { std::slice::from_raw_parts(vector, usize::try_from(count).unwrap_or(0)) };
     let bytes = elements.iter().fold(0u64, |sum, element| sum.saturating_add(element.iov_len as u64));
-    (bytes, elements.first().map_or(0, |first| unaligned(first.iov_base)))
+    (bytes, elements.first().map_or(0, |first| unaligned_flag(first.iov_base)))
 }
 
 hook!(read early | __read (fd: c_int, buffer: Buffer, count: usize) -> isize, |real| {
-    at_position(posix::READ, fd, buffer, count as u64, false, real)
+    at_position(posix::READ, fd, buffer, count as u64, Access::Read, real)
 });
 hook!(__read_chk(fd: c_int, buffer: Buffer, count: usize, room: usize) -> isize, |real| {
-    at_position(posix::READ, fd, buffer, count as u64, false, real)
+    at_position(posix::READ, fd, buffer, count as u64, Access::Read, real)
 });
 hook!(write early | __write (fd: c_int, buffer: Buffer, count: usize) -> isize, |real| {
-    at_position(posix::WRITE, fd, buffer, count as u64, true, real)
+    at_position(posix::WRITE, fd, buffer, count as u64, Access::Write, real)
 });
 hook!(pread early | pread64 early | __pread64 (fd: c_int, buffer: Buffer, count: usize, offset: Offset) -> isize, |real| {
     at_offset(posix::PREAD, fd, buffer, offset as u64, count as u64, real)
@@ -45,27 +50,27 @@ hook!(pwrite early | pwrite64 early | __pwrite64 (fd: c_int, buffer: Buffer, cou
 });
 
 hook!(readv early (fd: c_int, vector: Vector, count: c_int) -> isize, |real| {
-    vectored(posix::READV, fd, vector, count, None, real)
+    record_vectored(posix::READV, fd, vector, count, None, real)
 });
 hook!(writev early (fd: c_int, vector: Vector, count: c_int) -> isize, |real| {
-    vectored(posix::WRITEV, fd, vector, count, None, real)
+    record_vectored(posix::WRITEV, fd, vector, count, None, real)
 });
 hook!(preadv | preadv64 (fd: c_int, vector: Vector, count: c_int, offset: Offset) -> isize, |real| {
-    vectored(posix::PREADV, fd, vector, count, Some(offset), real)
+    record_vectored(posix::PREADV, fd, vector, count, Some(offset), real)
 });
 hook!(pwritev | pwritev64 (fd: c_int, vector: Vector, count: c_int, offset: Offset) -> isize, |real| {
-    vectored(posix::PWRITEV, fd, vector, count, Some(offset), real)
+    record_vectored(posix::PWRITEV, fd, vector, count, Some(offset), real)
 });
 hook!(preadv2 | preadv64v2 (fd: c_int, vector: Vector, count: c_int, offset: Offset, flags: c_int) -> isize, |real| {
-    vectored(posix::PREADV2, fd, vector, count, (offset != -1).then_some(offset), real)
+    record_vectored(posix::PREADV2, fd, vector, count, (offset != -1).then_some(offset), real)
 });
 hook!(pwritev2 | pwritev64v2 (fd: c_int, vector: Vector, count: c_int, offset: Offset, flags: c_int) -> isize, |real| {
-    vectored(posix::PWRITEV2, fd, vector, count, (offset != -1).then_some(offset), real)
+    record_vectored(posix::PWRITEV2, fd, vector, count, (offset != -1).then_some(offset), real)
 });
 
-/// A request with a vector of buffers, at an offset or where the descriptor stands.
+/// Records a request with a vector of buffers, at an offset or at the descriptor's position.
 #[inline(always)]
-fn vectored(
+fn record_vectored(
     op: Op,
     fd: c_int,
     vector: Vector,
@@ -74,19 +79,23 @@ fn vectored(
     real: impl FnOnce() -> isize,
 ) -> isize {
     let Some(file) = tracked(op, fd) else { return real() };
-    let doing = match offset {
-        // How many bytes, the vector says, which only the kernel may read before the call.
-        Some(offset) => Doing { handle: file.handle(), offset: offset as u64, length: NONE },
-        None => file.doing(NONE, op.class() == Class::Write),
+    let args = match offset {
+        // The length is in the vector, which only the kernel may read before the call.
+        Some(offset) => RequestArgs { handle: file.handle(), offset: offset as u64, length: NONE },
+        None => file.args_at_position(NONE, Access::of(op)),
     };
-    let Some(begun) = begin_on(op, doing) else { return file.unseen(real) };
+    let Some(begun) = begin_on(op, args) else { return file.run_unrecorded(real) };
     let returned = real();
     let result = returned.result();
-    let (length, more) = total(vector, count, result);
+    let (length, buffer_flags) = requested_bytes(vector, count, result);
     let (offset, flags) = match offset {
         Some(offset) => (offset as u64, file.flags()),
-        None => file.advance(fd, result, op.class() == Class::Write),
+        None => file.advance(fd, result, Access::of(op)),
     };
-    end_on(begun, file, Done { handle: file.handle(), offset, length, result, flags: flags | more });
+    end_on(
+        begun,
+        file,
+        Completion { handle: file.handle(), offset, length, result, flags: flags | buffer_flags },
+    );
     returned
 }

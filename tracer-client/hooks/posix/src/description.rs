@@ -1,13 +1,15 @@
-//! Open file descriptions: what descriptors made by `dup` share.
+//! Open file descriptions, which descriptors made by `dup` share.
 //!
-//! **The position.** For a description that only this process has, the position is what we add up: no
-//! system call. Where somebody else moves it as well, the kernel is asked after the request, and the event
-//! is flagged `OFFSET_QUERIED`: descriptions that were there before the hook, that existed when the process
-//! made another one (then the [`generation`] has moved on), and writes to files opened with `O_APPEND`.
+//! **The position.** For a description that only this process has, the position is counted here,
+//! without a system call. If others may move it as well, the kernel is queried after the request,
+//! and the event is flagged `OFFSET_QUERIED`. This applies to descriptions that were open before
+//! the hook, to those that were open when the process created another one (the [`generation`] has
+//! then advanced), and to writes to files opened with `O_APPEND`.
 
 use crate::chunked::{Chunked, MAX, Zeroed};
 use miot_tracer::gate::{self, Calls};
-use miot_tracer::{Caller, Doing, NONE, flag};
+use miot_tracer::op::OpClass;
+use miot_tracer::{Caller, NONE, Op, RequestArgs, flag};
 use rustix::fd::BorrowedFd;
 use rustix::fs::SeekFrom;
 use std::ffi::c_int;
@@ -16,59 +18,76 @@ use std::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
-/// Bits of a description's state. The low 16 are flags of its events, as they are.
+/// Bits of a description's state. The low 16 are the flags of its events.
 pub(crate) mod state {
-    /// The handle has a name in the trace.
+    /// The trace contains the name of the handle.
     pub(crate) const DEFINED: u32 = 1 << 16;
-    /// What kind of file it is has been looked at.
+    /// The file type has been checked.
     pub(crate) const CHECKED: u32 = 1 << 17;
-    /// A pipe, a terminal or the like that was opened by name: the open and the close are recorded, what
-    /// moves through it is not.
+    /// A pipe, a terminal or the like that was opened by name: open and close are recorded,
+    /// transfers are not.
     pub(crate) const SPECIAL: u32 = 1 << 18;
-    /// The program reads or writes a stream's buffer itself: its position must be asked for.
+    /// Inlined code of the program accesses the stream's buffer: the position must be queried.
     pub(crate) const INLINED: u32 = 1 << 19;
-    /// Nothing to be done before a request on it is recorded.
+    /// No preparation is needed before a request is recorded.
     pub(crate) const READY: u32 = DEFINED | CHECKED;
     pub(super) const MASK: u32 = READY | SPECIAL;
 }
 
-/// Position of a stream that has not been asked for yet.
-pub(crate) const UNASKED: u64 = u64::MAX - 1;
-/// `generation` of a description whose position others may move from the start.
+/// Position of a stream that has not been queried yet.
+pub(crate) const UNQUERIED: u64 = u64::MAX - 1;
+/// `generation` of a description whose position others may always move.
 pub(crate) const SHARED: u32 = 0;
-/// In `epoch`: a thread is giving the description a new handle.
+/// Value of `epoch` while a thread assigns a new handle.
 const RENEWING: u32 = u32::MAX;
+
+/// Kind of access at the position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    /// `O_APPEND` determines the offset.
+    Write,
+}
+
+impl Access {
+    /// Returns the access of an operation.
+    #[inline(always)]
+    pub(crate) fn of(op: Op) -> Access {
+        if op.class() == OpClass::Write { Access::Write } else { Access::Read }
+    }
+}
 
 /// One open file description.
 #[repr(C, align(64))]
 pub(crate) struct Description {
-    /// The kernel's position, as we know it.
+    /// The kernel's position as counted here, in bytes.
     position: AtomicU64,
-    /// Position of the stream (`FILE *`) on it, [`UNASKED`], or [`NONE`] if unknown.
+    /// Position of its stream (`FILE *`) in bytes, [`UNQUERIED`], or [`NONE`] if unknown.
     stream: AtomicU64,
     handle: AtomicU64,
     state: AtomicU32,
-    /// The [`generation`] it was opened in.
+    /// The [`generation`] of its open, or [`SHARED`].
     generation: AtomicU32,
-    /// Process image its handle belongs to.
+    /// Process image that owns the handle.
     epoch: AtomicU32,
-    /// Descriptors that refer to it.
+    /// Number of descriptors that refer to it.
     references: AtomicU32,
-    /// Thread that opened it within a request of MPI-IO, 0 if the program opened it.
+    /// Thread whose MPI-IO request opened it; 0 if the program opened it.
     mpi: AtomicU32,
     /// Index of the next free description.
     next: AtomicU32,
-    /// The lap of the lane in which its name was recorded, see [`miot_tracer::lap`].
+    /// Lap of the lane in which its name was recorded, see [`miot_tracer::lane_lap`].
     lap: AtomicU32,
 }
 
-// SAFETY: atomics only.
+// SAFETY:
+// - All fields are atomic integers, for which zero is a valid value.
 unsafe impl Zeroed for Description {}
 
-/// Index 0 is nobody's: a description without any state, which is what an unknown descriptor refers to.
+/// Index 0 is never assigned: it represents an unknown descriptor.
 static ALL: Chunked<Description> = Chunked::new();
-/// Low half: index of the first free description, 0 = none; high half: counts, so that a description that
-/// was taken and given back meanwhile is not mistaken for the same.
+/// Low half: index of the first free description, 0 if none. High half: a counter that detects a
+/// description that was allocated and released in the meantime (the ABA problem).
 #[unsafe(link_section = ".data.miot")]
 static FREE: AtomicU64 = AtomicU64::new(0);
 #[unsafe(link_section = ".data.miot")]
@@ -77,21 +96,22 @@ static USED: AtomicU32 = AtomicU32::new(0);
 #[unsafe(link_section = ".data.miot")]
 pub(crate) static GENERATION: AtomicU32 = AtomicU32::new(1);
 
-/// Counts the processes made by this one (at least; also its ancestors' up to the fork).
+/// Returns a counter that advances whenever this process creates another one. It includes the
+/// counts of the ancestors up to the fork.
 #[inline(always)]
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Relaxed)
 }
 
-/// Another process is about to share all descriptions that are open now.
+/// Advances the generation: another process is about to share all open descriptions.
 pub(crate) fn next_generation() {
     if GENERATION.fetch_add(1, Relaxed) == u32::MAX {
         GENERATION.fetch_add(1, Relaxed);
     }
 }
 
-/// What a new description starts with.
-pub(crate) struct New {
+/// Initial values of a description.
+pub(crate) struct NewDescription {
     pub(crate) handle: u64,
     pub(crate) state: u32,
     pub(crate) generation: u32,
@@ -100,26 +120,27 @@ pub(crate) struct New {
     pub(crate) mpi: u32,
 }
 
-/// The description of this index; index 0 stands in where there is none.
+/// Returns the description with this index; an unknown one if it does not exist.
 #[inline(always)]
 pub(crate) fn get(index: u32) -> &'static Description {
-    ALL.get(index as usize).unwrap_or(&ALL_ZERO)
+    ALL.get(index as usize).unwrap_or(&UNKNOWN)
 }
 
-static ALL_ZERO: Description = {
-    // SAFETY: `Description` is `Zeroed`.
+static UNKNOWN: Description = {
+    // SAFETY:
+    // - All-zero bytes are a valid `Description`, see `Zeroed`.
     unsafe { std::mem::zeroed() }
 };
 
-/// Takes a free description for one descriptor. `None`: out of memory.
-pub(crate) fn allocate(new: &New) -> Option<u32> {
-    let index = pop().or_else(|| {
+/// Allocates a description for one descriptor. `None` if there is no memory.
+pub(crate) fn allocate(new: &NewDescription) -> Option<u32> {
+    let index = pop_free().or_else(|| {
         let index = USED.fetch_add(1, Relaxed).wrapping_add(1);
         if index as usize >= MAX {
             USED.fetch_sub(1, Relaxed);
             return None;
         }
-        ALL.get_or_make(index as usize).map(|_| index)
+        ALL.get_or_map(index as usize).map(|_| index)
     })?;
     let description = get(index);
     description.position.store(0, Relaxed);
@@ -129,18 +150,19 @@ pub(crate) fn allocate(new: &New) -> Option<u32> {
     description.epoch.store(new.epoch, Relaxed);
     description.mpi.store(new.mpi, Relaxed);
     description.references.store(1, Relaxed);
-    description.named_now();
+    description.set_named();
     description.state.store(new.state, Relaxed);
     Some(index)
 }
 
-/// One more descriptor refers to it.
+/// Adds a reference of a descriptor.
 pub(crate) fn retain(index: u32) {
     get(index).references.fetch_add(1, Relaxed);
 }
 
-/// One descriptor fewer refers to it. A request still running on it in another thread is the program's
-/// mistake (it closed a descriptor in use) and at worst is recorded with a wrong offset.
+/// Removes a reference of a descriptor, and frees the description with the last one. If another
+/// thread still uses the descriptor, the program has an error, and at worst a request is recorded
+/// with a wrong offset.
 pub(crate) fn release(index: u32) {
     if index == 0 || get(index).references.fetch_sub(1, AcqRel) != 1 {
         return;
@@ -157,7 +179,7 @@ pub(crate) fn release(index: u32) {
     }
 }
 
-fn pop() -> Option<u32> {
+fn pop_free() -> Option<u32> {
     let mut free = FREE.load(Acquire);
     while free as u32 != 0 {
         let next = get(free as u32).next.load(Relaxed);
@@ -171,20 +193,21 @@ fn pop() -> Option<u32> {
 }
 
 impl Description {
+    /// Returns whether requests can be recorded without preparation.
     #[inline(always)]
-    pub(crate) fn ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.state.load(Relaxed) & state::MASK == state::READY && self.is_named()
     }
 
-    /// True unless the lane with its name has gone on since, overwriting its oldest records.
+    /// Returns whether its name is still in the lane, which overwrites its oldest records.
     #[inline(always)]
     pub(crate) fn is_named(&self) -> bool {
-        miot_tracer::is_current(self.lap.load(Relaxed))
+        miot_tracer::is_lap_current(self.lap.load(Relaxed))
     }
 
-    /// Its name has just been recorded by this thread.
-    pub(crate) fn named_now(&self) {
-        self.lap.store(miot_tracer::lap(), Relaxed);
+    /// Records that this thread has just recorded its name.
+    pub(crate) fn set_named(&self) {
+        self.lap.store(miot_tracer::lane_lap(), Relaxed);
     }
 
     #[inline(always)]
@@ -192,15 +215,16 @@ impl Description {
         self.handle.load(Relaxed)
     }
 
-    /// For whom requests on it are made: the thread that had MPI open it. MPI makes them in whichever call of the program
-    /// finds something to do, or in a thread of its own. `None`: for the thread that makes them.
+    /// Returns the thread on whose behalf requests are made: the one whose MPI call opened the
+    /// file. MPI makes these requests during any call of the program, or in a thread of its own.
+    /// `None` for the thread that makes them.
     #[inline(always)]
     pub(crate) fn caller(&self) -> Option<Caller> {
         let tid = self.mpi.load(Relaxed);
         (tid != 0).then_some(Caller { tid, uid: Caller::UNKNOWN })
     }
 
-    /// Flags of its events.
+    /// Returns the flags of its events.
     #[inline(always)]
     pub(crate) fn flags(&self) -> u16 {
         self.state.load(Relaxed) as u16
@@ -218,32 +242,33 @@ impl Description {
         self.state.fetch_and(!bits, Relaxed);
     }
 
-    /// True if the kernel is to be asked where a request at the position was: somebody else may have moved it.
+    /// Returns whether others may have moved the position, so that the kernel must be queried.
     #[inline(always)]
-    fn asks(&self, appends: bool) -> bool {
-        self.generation.load(Relaxed) != generation() || appends && self.flags() & flag::APPEND != 0
+    fn must_query_position(&self, access: Access) -> bool {
+        self.generation.load(Relaxed) != generation()
+            || access == Access::Write && self.flags() & flag::APPEND != 0
     }
 
-    /// What a request without an offset is about to do.
+    /// Returns the arguments of a request without an offset.
     #[inline(always)]
-    pub(crate) fn named(&self, length: u64) -> Doing {
-        Doing { handle: self.handle(), offset: NONE, length }
+    pub(crate) fn args_without_offset(&self, length: u64) -> RequestArgs {
+        RequestArgs { handle: self.handle(), offset: NONE, length }
     }
 
-    /// What a request at the position is about to do.
+    /// Returns the arguments of a request at the position.
     #[inline(always)]
-    pub(crate) fn doing(&self, length: u64, appends: bool) -> Doing {
-        let offset = if self.asks(appends) { NONE } else { self.position.load(Relaxed) };
-        Doing { handle: self.handle(), offset, length }
+    pub(crate) fn args_at_position(&self, length: u64, access: Access) -> RequestArgs {
+        let offset = if self.must_query_position(access) { NONE } else { self.position.load(Relaxed) };
+        RequestArgs { handle: self.handle(), offset, length }
     }
 
-    /// Offset and flags of a request at the position that has just moved it by `moved` bytes. A negative
-    /// `moved` is a failure, which moves nothing.
+    /// Returns offset and flags of a request that has just moved the position by `moved` bytes. A
+    /// negative `moved` is a failure, which does not move it.
     #[inline(always)]
-    pub(crate) fn advance(&self, fd: c_int, moved: i64, appends: bool) -> (u64, u16) {
+    pub(crate) fn advance(&self, fd: c_int, moved: i64, access: Access) -> (u64, u16) {
         let flags = self.flags();
-        if self.asks(appends) {
-            let (offset, queried) = self.ask(fd, moved);
+        if self.must_query_position(access) {
+            let (offset, queried) = self.query_position(fd, moved);
             return (offset, flags | queried);
         }
         if moved <= 0 {
@@ -254,7 +279,7 @@ impl Description {
 
     #[cold]
     #[inline(never)]
-    fn ask(&self, fd: c_int, moved: i64) -> (u64, u16) {
+    fn query_position(&self, fd: c_int, moved: i64) -> (u64, u16) {
         match kernel_position(fd) {
             Some(position) => {
                 self.position.store(position, Relaxed);
@@ -264,38 +289,39 @@ impl Description {
         }
     }
 
-    /// The kernel's position now.
+    /// Returns the kernel's current position.
     pub(crate) fn position(&self, fd: c_int) -> u64 {
-        self.advance(fd, 0, true).0
+        self.advance(fd, 0, Access::Write).0
     }
 
     pub(crate) fn set_position(&self, position: u64) {
         self.position.store(position, Relaxed);
     }
 
-    /// Position of the stream, [`NONE`] if unknown. A stream that was there before the hook starts, for us,
-    /// at the position of its descriptor; so this is to be asked before the stream is used.
+    /// Returns the position of the stream; [`NONE`] if unknown. A stream that was open before the
+    /// hook starts at the position of its descriptor. Therefore this must be called before the
+    /// stream is used.
     #[inline(always)]
-    pub(crate) fn stream(&self, fd: c_int) -> u64 {
+    pub(crate) fn stream_position(&self, fd: c_int) -> u64 {
         match self.stream.load(Relaxed) {
-            UNASKED => self.first_stream(fd),
+            UNQUERIED => self.init_stream_position(fd),
             position => position,
         }
     }
 
     #[cold]
-    fn first_stream(&self, fd: c_int) -> u64 {
+    fn init_stream_position(&self, fd: c_int) -> u64 {
         let appends = self.flags() & flag::APPEND != 0;
         let position = if appends { NONE } else { self.position(fd) };
         self.stream.store(position, Relaxed);
         position
     }
 
-    pub(crate) fn set_stream(&self, position: u64) {
+    pub(crate) fn set_stream_position(&self, position: u64) {
         self.stream.store(position, Relaxed);
     }
 
-    /// Where the stream was before a request that has just moved it by `moved` bytes.
+    /// Returns the position of the stream before a request that has just moved it by `moved` bytes.
     #[inline(always)]
     pub(crate) fn advance_stream(&self, moved: i64) -> u64 {
         match self.stream.load(Relaxed) {
@@ -304,27 +330,29 @@ impl Description {
         }
     }
 
-    /// A request that moves the position while nothing is recorded: from now on the kernel is asked.
+    /// Makes a call that moves the position without recording it. From then on the kernel is
+    /// queried.
     #[cold]
-    pub(crate) fn unseen<R>(&self, real: impl FnOnce() -> R) -> R {
+    pub(crate) fn run_unrecorded<R>(&self, real: impl FnOnce() -> R) -> R {
         self.generation.store(SHARED, Relaxed);
         self.stream.store(NONE, Relaxed);
         real()
     }
 
-    /// Gives it a new handle if it was inherited from the process that forked. True if it is this image's
-    /// now; false only if another thread (or the one we interrupted) does not get done with it.
-    pub(crate) fn renew(&self, epoch: u32, new_handle: impl FnOnce() -> u64) -> bool {
-        /// Far more than the few stores of the other thread take, unless it is not running at all.
-        const PATIENCE: usize = 1000;
-        for _ in 0..PATIENCE {
+    /// Assigns a new handle if the description was inherited from the process that forked. Returns
+    /// whether it belongs to this process image. False only if another thread, or the interrupted
+    /// one, does not finish the assignment.
+    pub(crate) fn renew_handle(&self, epoch: u32, new_handle: impl FnOnce() -> u64) -> bool {
+        /// Many times the duration of the other thread's few stores, unless it is not running.
+        const MAX_WAITS: usize = 1000;
+        for _ in 0..MAX_WAITS {
             let found = self.epoch.load(Acquire);
             if found == epoch {
                 return true;
             }
             if found == RENEWING {
-                match gate::pass(Calls::YIELD) {
-                    Some(_pass) => rustix::thread::sched_yield(),
+                match gate::permit(Calls::YIELD) {
+                    Some(_permit) => rustix::thread::sched_yield(),
                     None => std::hint::spin_loop(),
                 }
                 continue;
@@ -343,8 +371,10 @@ impl Description {
 }
 
 fn kernel_position(fd: c_int) -> Option<u64> {
-    let _pass = gate::pass(Calls::SEEK)?;
-    // SAFETY: used only for the call, during which the application has it open; if it has not, EBADF.
+    let _permit = gate::permit(Calls::SEEK)?;
+    // SAFETY:
+    // - The descriptor is borrowed for one call, during which the application has it open. If it
+    //   does not, the call returns EBADF.
     let fd = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })?;
     rustix::fs::seek(fd, SeekFrom::Current(0)).ok()
 }
@@ -354,12 +384,19 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn new() -> New {
-        New { handle: 7, state: state::READY, generation: generation(), stream: UNASKED, epoch: 1, mpi: 0 }
+    fn new() -> NewDescription {
+        NewDescription {
+            handle: 7,
+            state: state::READY,
+            generation: generation(),
+            stream: UNQUERIED,
+            epoch: 1,
+            mpi: 0,
+        }
     }
 
     #[test]
-    fn descriptions_are_unique_while_used_and_come_back() {
+    fn descriptions_are_unique_and_reused() {
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 std::thread::spawn(|| {
@@ -367,9 +404,9 @@ mod tests {
                         let mine: Vec<u32> = (0..5).map(|_| allocate(&new()).unwrap()).collect();
                         assert_eq!(mine.iter().collect::<HashSet<_>>().len(), 5);
                         for index in &mine {
-                            // Whoever else held it would add to the same position.
-                            assert_eq!(get(*index).advance(-1, 3, false), (0, 0));
-                            assert_eq!(get(*index).advance(-1, 0, false), (3, 0));
+                            // Another owner would add to the same position.
+                            assert_eq!(get(*index).advance(-1, 3, Access::Read), (0, 0));
+                            assert_eq!(get(*index).advance(-1, 0, Access::Read), (3, 0));
                         }
                         mine.iter().for_each(|index| release(*index));
                     }
@@ -381,26 +418,26 @@ mod tests {
     }
 
     #[test]
-    fn a_description_lives_as_long_as_a_descriptor() {
+    fn last_descriptor_releases_the_description() {
         let index = allocate(&new()).unwrap();
         retain(index);
         release(index);
-        assert!(get(index).ready());
+        assert!(get(index).is_ready());
         release(index);
-        assert!(!get(index).ready());
+        assert!(!get(index).is_ready());
     }
 
     #[test]
-    fn failures_do_not_move_and_a_fork_gives_a_new_handle() {
+    fn failures_keep_the_position_and_forks_renew_the_handle() {
         let index = allocate(&new()).unwrap();
         let description = get(index);
         description.set_position(10);
-        assert_eq!(description.advance(-1, -9, false), (10, 0));
-        assert!(description.renew(1, || unreachable!()));
-        assert!(description.renew(2, || 8));
-        assert_eq!((description.handle(), description.ready()), (8, false));
-        // Shared now, and -1 cannot be asked.
-        assert_eq!(description.advance(-1, 4, false), (NONE, 0));
+        assert_eq!(description.advance(-1, -9, Access::Read), (10, 0));
+        assert!(description.renew_handle(1, || unreachable!()));
+        assert!(description.renew_handle(2, || 8));
+        assert_eq!((description.handle(), description.is_ready()), (8, false));
+        // Shared now, and the position of descriptor -1 cannot be queried.
+        assert_eq!(description.advance(-1, 4, Access::Read), (NONE, 0));
         release(index);
     }
 }

@@ -1,29 +1,30 @@
-//! Descriptors: closing, duplicating, positions, locks, durability, space.
+//! Hooks of descriptors: close, duplication, positions, locks, durability, space.
 
 use crate::description;
-use crate::files::{begin, begin_on, set_flags, tracked, tracked_any};
+use crate::files::{begin, begin_on, set_flags, tracked, tracked_or_special};
 use crate::path::{Path, arg};
-use crate::real::{ErrorNumber, Offset, Returned, hook};
+use crate::real::{ErrorNumber, Offset, ReturnValue, hook};
 use crate::request::{on_fd, on_fd_arg, on_path};
 use crate::table;
 use miot_proto::event::flag;
 use miot_tracer::op::posix;
-use miot_tracer::{Doing, Done, NONE, Op, end};
+use miot_tracer::{Completion, NONE, Op, RequestArgs, end};
 use std::ffi::{c_int, c_uint};
 
 hook!(close early | __close (fd: c_int) -> c_int, |real| {
-    closing(posix::CLOSE, fd, real)
+    record_close(posix::CLOSE, fd, real)
 });
 
-/// Closes a descriptor, or what owns it. The table forgets it before the call: right after it, another
-/// thread may be given the same number.
-pub(crate) fn closing<R: Returned>(op: Op, fd: c_int, real: impl FnOnce() -> R) -> R {
-    let begun = tracked_any(op, fd).and_then(|file| Some((file, begin_on(op, file.named(NONE))?)));
+/// Records the close of a descriptor, or of a stream that owns it. The table forgets the descriptor
+/// before the call: after it, another thread may get the same number.
+pub(crate) fn record_close<R: ReturnValue>(op: Op, fd: c_int, real: impl FnOnce() -> R) -> R {
+    let begun = tracked_or_special(op, fd)
+        .and_then(|file| Some((file, begin_on(op, file.args_without_offset(NONE))?)));
     let index = table::take(fd);
     let returned = real();
     if let Some((file, begun)) = begun {
         let (handle, flags) = (file.handle(), file.flags());
-        end(begun, Done { handle, flags, ..Done::of(returned.result()) });
+        end(begun, Completion { handle, flags, ..Completion::of(returned.result()) });
     }
     description::release(index);
     returned
@@ -38,7 +39,7 @@ hook!(close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int, |real| {
     }
     if let Some(begun) = begun {
         let flags = (flags as u16 & 0x7f) << flag::OP_SHIFT;
-        end(begun, Done { length: arg(first as c_int, last), flags, ..Done::of(result) });
+        end(begun, Completion { length: arg(first as c_int, last), flags, ..Completion::of(result) });
     }
     returned
 });
@@ -47,24 +48,25 @@ hook!(closefrom(first: c_int) -> (), |real| {
     real();
     table::forget_range(first.max(0) as c_uint, c_uint::MAX);
     if let Some(begun) = begun {
-        end(begun, Done { length: arg(first, c_uint::MAX), ..Done::of(0) });
+        end(begun, Completion { length: arg(first, c_uint::MAX), ..Completion::of(0) });
     }
 });
 
-hook!(dup early (fd: c_int) -> c_int, |real| duplicating(posix::DUP, fd, NONE, real));
+hook!(dup early (fd: c_int) -> c_int, |real| record_dup(posix::DUP, fd, NONE, real));
 hook!(dup2 early | __dup2 (fd: c_int, new: c_int) -> c_int, |real| {
-    duplicating(posix::DUP2, fd, arg(new, 0), real)
+    record_dup(posix::DUP2, fd, arg(new, 0), real)
 });
 hook!(dup3(fd: c_int, new: c_int, flags: c_int) -> c_int, |real| {
-    duplicating(posix::DUP3, fd, arg(new, flags as u32), real)
+    record_dup(posix::DUP3, fd, arg(new, flags as u32), real)
 });
 
-/// `fcntl` is variadic in C; all that can follow the command fits one register.
+/// Commands of `fcntl` that lock.
 const LOCKS: [c_int; 6] =
     [libc::F_SETLK, libc::F_SETLKW, libc::F_GETLK, libc::F_OFD_SETLK, libc::F_OFD_SETLKW, libc::F_OFD_GETLK];
 
+// `fcntl` is variadic in C; every argument that can follow the command fits one register.
 hook!(fcntl early | fcntl64 early | __fcntl (fd: c_int, command: c_int, argument: usize) -> c_int, |real| match command {
-    libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicating(posix::FCNTL, fd, arg(command, 0), real),
+    libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => record_dup(posix::FCNTL, fd, arg(command, 0), real),
     libc::F_SETFL => {
         let returned = real();
         if returned != -1 {
@@ -76,9 +78,10 @@ hook!(fcntl early | fcntl64 early | __fcntl (fd: c_int, command: c_int, argument
     _ => real(),
 });
 
-fn duplicating(op: Op, fd: c_int, arg: u64, real: impl FnOnce() -> c_int) -> c_int {
-    let file = tracked_any(op, fd);
-    let begun = file.and_then(|file| begin_on(op, file.named(arg)));
+/// Records the duplication of a descriptor.
+fn record_dup(op: Op, fd: c_int, arg: u64, real: impl FnOnce() -> c_int) -> c_int {
+    let file = tracked_or_special(op, fd);
+    let begun = file.and_then(|file| begin_on(op, file.args_without_offset(arg)));
     let new = real();
     let result = new.result();
     if new >= 0 {
@@ -86,22 +89,22 @@ fn duplicating(op: Op, fd: c_int, arg: u64, real: impl FnOnce() -> c_int) -> c_i
     }
     if let (Some(file), Some(begun)) = (file, begun) {
         let (handle, flags) = (file.handle(), file.flags());
-        end(begun, Done { handle, length: arg, flags, ..Done::of(result) });
+        end(begun, Completion { handle, length: arg, flags, ..Completion::of(result) });
     }
     new
 }
 
 hook!(lseek early | lseek64 early | llseek | __lseek (fd: c_int, offset: Offset, whence: c_int) -> Offset, |real| {
     let Some(file) = tracked(posix::LSEEK, fd) else { return real() };
-    let doing = Doing { offset: offset as u64, ..file.named(arg(whence, 0)) };
-    let Some(begun) = begin_on(posix::LSEEK, doing) else { return file.unseen(real) };
+    let args = RequestArgs { offset: offset as u64, ..file.args_without_offset(arg(whence, 0)) };
+    let Some(begun) = begin_on(posix::LSEEK, args) else { return file.run_unrecorded(real) };
     let returned = real();
     let result = returned.result();
     if result >= 0 {
         file.set_position(result as u64);
     }
     let (handle, flags) = (file.handle(), file.flags());
-    end(begun, Done { handle, offset: offset as u64, length: arg(whence, 0), result, flags });
+    end(begun, Completion { handle, offset: offset as u64, length: arg(whence, 0), result, flags });
     returned
 });
 
@@ -115,7 +118,7 @@ hook!(sync() -> (), |real| {
     let begun = begin(posix::SYNC);
     real();
     if let Some(begun) = begun {
-        end(begun, Done::of(0));
+        end(begun, Completion::of(0));
     }
 });
 

@@ -1,16 +1,17 @@
-//! Reading directories.
+//! Hooks of directory reads.
 //!
-//! One `readdir` is one event, with result 1 for an entry and 0 for the end; the `getdents64` that libc
-//! makes for many of them is not seen. `scandir` is one event with the number of entries as its result.
+//! One `readdir` is one event, with result 1 for an entry and 0 for the end. The `getdents64` that
+//! libc makes for several of them is not recorded. `scandir` is one event with the number of
+//! entries as its result.
 
-use crate::description::UNASKED;
-use crate::descriptor::closing;
+use crate::description::UNQUERIED;
+use crate::descriptor::record_close;
 use crate::files::{begin_on, tracked};
 use crate::open::open_with;
 use crate::path::Path;
-use crate::real::{ErrorNumber, Long, Returned, errno, hook, set_errno};
-use crate::request::{Place, on_fd_arg, on_path};
-use miot_tracer::{Done, NONE, end, op::posix};
+use crate::real::{ErrorNumber, Long, ReturnValue, errno, hook, set_errno};
+use crate::request::{PathAt, on_fd_arg, on_path};
+use miot_tracer::{Completion, NONE, end, op::posix};
 use std::ffi::{c_int, c_void};
 
 /// `DIR *`.
@@ -18,35 +19,37 @@ type Dir = *mut libc::DIR;
 type Entry = *mut c_void;
 type Callback = *const c_void;
 
-/// How libc opens a directory.
+/// Flags with which libc opens a directory.
 const FLAGS: c_int = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_DIRECTORY | libc::O_CLOEXEC;
 
-/// The descriptor of a directory stream.
+/// Returns the descriptor of a directory stream; −1 for a null pointer, which is the caller's
+/// error.
 fn descriptor(directory: Dir) -> c_int {
-    // SAFETY: the caller's own stream, open; a null one is the caller's to answer for, with or without us.
+    // SAFETY:
+    // - `directory` is not null, so it is an open stream of the caller.
     if directory.is_null() { -1 } else { unsafe { libc::dirfd(directory) } }
 }
 
 hook!(opendir(path: Path) -> Dir, |real| {
-    open_with(posix::OPENDIR, path.into(), || FLAGS, || NONE, || UNASKED, real, |stream| descriptor(*stream))
+    open_with(posix::OPENDIR, path.into(), || FLAGS, || NONE, || UNQUERIED, real, |stream| descriptor(*stream))
 });
 hook!(fdopendir(fd: c_int) -> Dir, |real| {
     let Some(file) = tracked(posix::FDOPENDIR, fd) else { return real() };
-    let Some(begun) = begin_on(posix::FDOPENDIR, file.named(NONE)) else { return real() };
+    let Some(begun) = begin_on(posix::FDOPENDIR, file.args_without_offset(NONE)) else { return real() };
     let returned = real();
     let result = returned.result();
     let result = if result < 0 { result } else { i64::from(fd) };
-    end(begun, Done { handle: file.handle(), ..Done::of(result) });
+    end(begun, Completion { handle: file.handle(), ..Completion::of(result) });
     returned
 });
 hook!(closedir(directory: Dir) -> c_int, |real| {
-    closing(posix::CLOSEDIR, descriptor(directory), real)
+    record_close(posix::CLOSEDIR, descriptor(directory), real)
 });
 
 hook!(readdir | readdir64 (directory: Dir) -> Entry, |real| {
     let Some(file) = tracked(posix::READDIR, descriptor(directory)) else { return real() };
-    let Some(begun) = begin_on(posix::READDIR, file.named(NONE)) else { return real() };
-    // A null pointer is the end, which leaves `errno` alone, or an error.
+    let Some(begun) = begin_on(posix::READDIR, file.args_without_offset(NONE)) else { return real() };
+    // A null pointer means the end, which does not change `errno`, or an error.
     let before = errno();
     set_errno(0);
     let returned = real();
@@ -58,19 +61,20 @@ hook!(readdir | readdir64 (directory: Dir) -> Entry, |real| {
     if result >= 0 {
         set_errno(before);
     }
-    end(begun, Done { handle: file.handle(), ..Done::of(result) });
+    end(begun, Completion { handle: file.handle(), ..Completion::of(result) });
     returned
 });
 hook!(readdir_r | readdir64_r (directory: Dir, entry: Entry, out: *mut Entry) -> ErrorNumber, |real| {
     let Some(file) = tracked(posix::READDIR, descriptor(directory)) else { return real() };
-    let Some(begun) = begin_on(posix::READDIR, file.named(NONE)) else { return real() };
+    let Some(begun) = begin_on(posix::READDIR, file.args_without_offset(NONE)) else { return real() };
     let returned = real();
     let result = match returned.result() {
-        // SAFETY: after a success the pointer has been written.
+        // SAFETY:
+        // - The call has succeeded and has written the pointer.
         0 => i64::from(!unsafe { *out }.is_null()),
         failure => failure,
     };
-    end(begun, Done { handle: file.handle(), ..Done::of(result) });
+    end(begun, Completion { handle: file.handle(), ..Completion::of(result) });
     returned
 });
 hook!(rewinddir(directory: Dir) -> (), |real| {
@@ -92,5 +96,5 @@ hook!(scandir | scandir64 (path: Path, out: *mut *mut Entry, select: Callback, c
 hook!(scandirat | scandirat64 (
     directory: c_int, path: Path, out: *mut *mut Entry, select: Callback, compare: Callback,
 ) -> c_int, |real| {
-    on_path(posix::SCANDIR, Place::at(directory, path), NONE, real)
+    on_path(posix::SCANDIR, PathAt::new(directory, path), NONE, real)
 });

@@ -1,17 +1,19 @@
-//! Which paths are recorded.
+//! Selection of the recorded paths.
 //!
-//! Left out by default: what is below `/proc`, `/sys` and `/dev` (except `/dev/shm`), shared libraries
-//! (`*.so`, `*.so.N…`) and the MIOT directory. `MIOT_EXCLUDE` adds globs, `MIOT_INCLUDE` overrides both;
-//! each is a list separated by colons. In a glob `?` stands for one byte but `/`, `*` for any number of
-//! bytes but `/`, `**` for any bytes; one that ends in `/` stands for everything below. A glob without a
-//! `/` is compared with the last component of the path only.
+//! Excluded by default: paths below `/proc`, `/sys` and `/dev` (except `/dev/shm`), shared
+//! libraries (`*.so`, `*.so.N…`) and the MIOT directory. `MIOT_EXCLUDE` adds globs, `MIOT_INCLUDE`
+//! overrides both; each is a list separated by colons. In a glob `?` matches one byte except `/`,
+//! `*` any number of bytes except `/`, `**` any bytes. A glob that ends in `/` matches the
+//! directory and everything below. A glob without `/` is compared with the last component of the
+//! path only.
 
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::ffi::c_char;
 use std::sync::OnceLock;
 
-/// Bytes kept of each environment variable; longer values are cut at the last colon that fits.
+/// Maximum length in bytes of each environment variable. Longer values are cut at the last colon
+/// that fits.
 const MAX_LIST: usize = 4096;
 
 struct Filter {
@@ -21,62 +23,80 @@ struct Filter {
 
 static FILTER: OnceLock<Filter> = OnceLock::new();
 
-/// Room for a copy of an environment variable's value: the original may be overwritten later. Zero memory, of
-/// which a program that sets nothing touches nothing.
-struct Room(UnsafeCell<[u8; MAX_LIST]>);
+/// Copy of an environment variable's value: the program may overwrite the original later. The
+/// memory is zero-initialized, so that a program that sets no variable touches none of it.
+struct ListBuffer(UnsafeCell<[u8; MAX_LIST]>);
 
-// SAFETY: written only while `FILTER` is initialized, read only after.
-unsafe impl Sync for Room {}
+// SAFETY:
+// - It is written only while `FILTER` is initialized, which one thread does.
+// - It is read only after that.
+unsafe impl Sync for ListBuffer {}
 
-static ROOMS: [Room; 2] = [const { Room(UnsafeCell::new([0; MAX_LIST])) }; 2];
+static LIST_BUFFERS: [ListBuffer; 2] = [const { ListBuffer(UnsafeCell::new([0; MAX_LIST])) }; 2];
 
-impl Room {
+impl ListBuffer {
+    /// Stores a value.
+    ///
     /// # Safety
-    /// At most once per room.
-    unsafe fn keep(&'static self, value: &[u8]) -> &'static [u8] {
+    /// - It is called at most once per buffer.
+    unsafe fn store(&'static self, value: &[u8]) -> &'static [u8] {
         let fits = match value.get(..MAX_LIST) {
             Some(head) if value.len() > MAX_LIST => {
                 &head[..head.iter().rposition(|byte| *byte == b':').unwrap_or(0)]
             }
             _ => value,
         };
-        // SAFETY: by the contract above nobody else looks here.
-        let room = unsafe { &mut *self.0.get() };
-        room[..fits.len()].copy_from_slice(fits);
-        &room[..fits.len()]
+        // SAFETY:
+        // - This is the only access that creates a reference to the buffer, by the contract above.
+        let buffer = unsafe { &mut *self.0.get() };
+        buffer[..fits.len()].copy_from_slice(fits);
+        &buffer[..fits.len()]
     }
 }
 
 /// Reads the environment. Called by the library's constructor, while there is one thread.
 ///
 /// # Safety
-/// `env` is null, or a null-terminated array of C strings that nobody changes meanwhile.
+/// - `env` is null, or a null-terminated array of C strings.
+/// - No other thread changes the array or the strings during the call.
 pub(crate) unsafe fn read_environment(env: *const *const c_char) {
-    // SAFETY: the caller's.
+    // SAFETY:
+    // - `env` is valid, by the contract of this function.
+    // - The closure initializes `FILTER`.
     FILTER.get_or_init(|| unsafe { from_environment(env) });
 }
 
 unsafe extern "C" {
-    /// The environment as the C library has it, which it sets before any other library's constructor runs.
+    /// The environment, which the C library sets before any other library's constructor runs.
     static environ: *const *const c_char;
 }
 
 fn filter() -> &'static Filter {
-    // Libraries the program is linked with may do I/O in constructors that run before ours (libselinux does).
-    // SAFETY: nobody changes the environment while the first constructors run.
+    // Constructors of other libraries may do I/O before the constructor of this library (libselinux
+    // does).
+    // SAFETY:
+    // - `environ` is null or a null-terminated array of C strings.
+    // - No other thread changes it while the first constructors run.
+    // - The closure initializes `FILTER`.
     FILTER.get_or_init(|| unsafe { from_environment(environ) })
 }
 
+/// Reads the two variables.
+///
 /// # Safety
-/// As [`read_environment`], and only to initialize `FILTER`.
+/// - The requirements of [`read_environment`].
+/// - It is called only to initialize `FILTER`.
 #[unsafe(link_section = ".text.startup")]
 unsafe fn from_environment(env: *const *const c_char) -> Filter {
     let names: [&[u8]; 2] = [b"MIOT_EXCLUDE=", b"MIOT_INCLUDE="];
-    let mut found: [&[u8]; 2] = [b"", b""];
+    let mut values: [&[u8]; 2] = [b"", b""];
     let mut at = env;
-    // SAFETY: by the contract above, each entry up to the null one is a C string.
+    // SAFETY:
+    // - `at` points to an entry of the array: the loop ends at the null entry.
     while let Some(entry) = unsafe { at.as_ref() }.filter(|entry| !entry.is_null()) {
-        // SAFETY: as above; the null entry ends the loop. Most entries cost no more than a look at one letter.
+        // The check of the first letter makes most entries cheap.
+        // SAFETY:
+        // - The entry is not null, so it is a C string and is followed by another entry.
         let line = unsafe {
             at = at.add(1);
             if **entry as u8 != b'M' {
@@ -84,47 +104,50 @@ unsafe fn from_environment(env: *const *const c_char) -> Filter {
             }
             CStr::from_ptr(*entry).to_bytes()
         };
-        for (name, value) in names.iter().zip(&mut found) {
-            if let Some(given) = line.strip_prefix(*name).filter(|given| !given.is_empty()) {
-                *value = given;
+        for (name, value) in names.iter().zip(&mut values) {
+            if let Some(rest) = line.strip_prefix(*name).filter(|rest| !rest.is_empty()) {
+                *value = rest;
             }
         }
     }
     let [exclude, include] = std::array::from_fn(|at| {
-        // SAFETY: `FILTER` is initialized once.
-        if found[at].is_empty() { &[][..] } else { unsafe { ROOMS[at].keep(found[at]) } }
+        // SAFETY:
+        // - `FILTER` is initialized once, and this loop uses each buffer once.
+        if values[at].is_empty() { &[][..] } else { unsafe { LIST_BUFFERS[at].store(values[at]) } }
     });
     Filter { exclude, include }
 }
 
-/// True if requests on this path are not recorded.
+/// Returns whether requests on this path are excluded.
 pub(crate) fn excluded(path: &[u8]) -> bool {
     let filter = filter();
     !in_list(filter.include, path)
-        && (by_default(path) || below(path, miot_tracer::directory()) || in_list(filter.exclude, path))
+        && (excluded_by_default(path)
+            || is_below(path, miot_tracer::directory())
+            || in_list(filter.exclude, path))
 }
 
 fn in_list(list: &[u8], path: &[u8]) -> bool {
     !list.is_empty() && list.split(|byte| *byte == b':').any(|glob| matches(glob, path))
 }
 
-fn below(path: &[u8], directory: &[u8]) -> bool {
+fn is_below(path: &[u8], directory: &[u8]) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
 }
 
-fn by_default(path: &[u8]) -> bool {
+fn excluded_by_default(path: &[u8]) -> bool {
     let pseudo = match path.get(..4) {
-        Some(b"/dev") => below(path, b"/dev") && !below(path, b"/dev/shm"),
-        Some(b"/sys") => below(path, b"/sys"),
-        Some(b"/pro") => below(path, b"/proc"),
-        // What the links of /proc/self/fd show for files without a name.
+        Some(b"/dev") => is_below(path, b"/dev") && !is_below(path, b"/dev/shm"),
+        Some(b"/sys") => is_below(path, b"/sys"),
+        Some(b"/pro") => is_below(path, b"/proc"),
+        // Target of the links in /proc/self/fd for files without a name.
         Some(b"/mem") => path.starts_with(b"/memfd:"),
         _ => false,
     };
     pseudo || is_library(path)
 }
 
-/// `*.so` and `*.so.` with digits and dots.
+/// Matches `*.so`, and `*.so.` followed by digits and dots.
 fn is_library(path: &[u8]) -> bool {
     let end =
         path.iter().rposition(|byte| !byte.is_ascii_digit() && *byte != b'.').map_or(0, |last| last + 1);
@@ -138,26 +161,35 @@ fn matches(glob: &[u8], path: &[u8]) -> bool {
     }
     if !glob.contains(&b'/') {
         let name = path.iter().rposition(|byte| *byte == b'/').map_or(path, |slash| &path[slash + 1..]);
-        return glob_matches(glob, name, false);
+        return glob_matches(glob, name, MatchExtent::Whole);
     }
     match glob.strip_suffix(b"/") {
-        Some(directory) => glob_matches(directory, path, true),
-        None => glob_matches(glob, path, false),
+        Some(directory) => glob_matches(directory, path, MatchExtent::DirectoryPrefix),
+        None => glob_matches(glob, path, MatchExtent::Whole),
     }
 }
 
-/// Compares byte by byte; on a mismatch goes back to the last star and lets it take one byte more. With
-/// `prefix`, a glob that ends at a slash of the text will do.
+/// Part of the text that a glob must match.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MatchExtent {
+    Whole,
+    /// The whole text, or a part that ends before a slash.
+    DirectoryPrefix,
+}
+
+/// Compares byte by byte. On a mismatch it backtracks to the last star and extends the star's match
+/// by one byte.
 ///
-/// Two marks to go back to are enough: what `**` took stays taken once a `*` behind it has matched up to the
-/// next mismatch, unless that `*` would have to take a `/`.
-fn glob_matches(glob: &[u8], text: &[u8], prefix: bool) -> bool {
-    /// Where the glob goes on after the star, and how far the star has got in the text.
-    type Mark = Option<(usize, usize)>;
+/// Two backtracking points suffice: the match of `**` is final once a `*` after it has matched up
+/// to the next mismatch, unless that `*` would have to match a `/`.
+fn glob_matches(glob: &[u8], text: &[u8], extent: MatchExtent) -> bool {
+    /// Position in the glob after the star, and end of the star's match in the text.
+    type Backtrack = Option<(usize, usize)>;
     let (mut g, mut t) = (0, 0);
-    let (mut star, mut stars): (Mark, Mark) = (None, None);
+    let (mut star, mut stars): (Backtrack, Backtrack) = (None, None);
     loop {
-        let done = g == glob.len() && (t == text.len() || prefix && text[t] == b'/');
+        let done =
+            g == glob.len() && (t == text.len() || extent == MatchExtent::DirectoryPrefix && text[t] == b'/');
         if done {
             return true;
         }
@@ -176,7 +208,7 @@ fn glob_matches(glob: &[u8], text: &[u8], prefix: bool) -> bool {
                 (g, t) = (g + 1, t + 1);
                 continue;
             }
-            (Some(wanted), Some(byte)) if wanted == byte => {
+            (Some(expected), Some(byte)) if expected == byte => {
                 (g, t) = (g + 1, t + 1);
                 continue;
             }
@@ -198,10 +230,10 @@ fn glob_matches(glob: &[u8], text: &[u8], prefix: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{by_default, in_list, matches};
+    use super::{excluded_by_default, in_list, matches};
 
     #[test]
-    fn pseudo_files_and_libraries_are_left_out_by_default() {
+    fn pseudo_files_and_libraries_are_excluded_by_default() {
         for path in [
             "/proc",
             "/proc/self/maps",
@@ -212,7 +244,7 @@ mod tests {
             "/lib/a.so.1.2.3",
             "a.so",
         ] {
-            assert!(by_default(path.as_bytes()), "{path}");
+            assert!(excluded_by_default(path.as_bytes()), "{path}");
         }
         for path in [
             "/process",
@@ -229,13 +261,13 @@ mod tests {
             "..",
             "/a/1.2",
         ] {
-            assert!(!by_default(path.as_bytes()), "{path}");
+            assert!(!excluded_by_default(path.as_bytes()), "{path}");
         }
     }
 
     #[test]
-    fn globs() {
-        let yes = [
+    fn globs_match_as_documented() {
+        let matching = [
             ("/a/b", "/a/b"),
             ("/a/", "/a"),
             ("/a/", "/a/b/c"),
@@ -250,10 +282,10 @@ mod tests {
             ("/**b/*c", "/ab/b/xc"),
             ("/*/x/", "/q/x/y"),
         ];
-        for (glob, path) in yes {
+        for (glob, path) in matching {
             assert!(matches(glob.as_bytes(), path.as_bytes()), "{glob} {path}");
         }
-        let no = [
+        let different = [
             ("/a/b", "/a/bc"),
             ("/a/", "/ab"),
             ("/a/*", "/a/b/c"),
@@ -266,7 +298,7 @@ mod tests {
             ("/*/x/", "/q/r/x"),
             ("/**/*.c", "/a/b.c/d"),
         ];
-        for (glob, path) in no {
+        for (glob, path) in different {
             assert!(!matches(glob.as_bytes(), path.as_bytes()), "{glob} {path}");
         }
         assert!(in_list(b"*.o::/tmp/", b"/tmp/x") && !in_list(b"", b"/tmp"));

@@ -1,20 +1,20 @@
-//! Linux's asynchronous I/O as `libaio.so.1` has it. A request begins at `io_submit`, and has completed when the program gets
-//! its event from `io_getevents` or `io_pgetevents`.
+//! Hooks of Linux's asynchronous I/O by `libaio.so.1`. A request begins at `io_submit`. It is
+//! complete when the program gets its event from `io_getevents` or `io_pgetevents`.
 //!
-//! `libaio` reads events from memory that it shares with the kernel, and so may a program without any call (fio with
-//! `userspace_reap`): such requests are recorded when their context is destroyed or the program ends, as far as their
-//! events are still there.
+//! `libaio` reads events from memory that it shares with the kernel, and so may a program without
+//! any call (fio with `userspace_reap`). Such requests are recorded when their context is destroyed
+//! or the program ends, if their events still exist.
 
 use crate::files::tracked;
 use crate::memory::{is_readable, peek};
-use crate::pending::{self, Interface, Queue, Request};
-use crate::real::{Long, Negative, Returned, hook};
-use crate::syscall::within;
+use crate::pending::{self, Interface, PendingRequest, Queue};
+use crate::real::{Long, NegatedErrno, ReturnValue, hook};
+use crate::syscall::call_library;
 use miot_tracer::NONE;
 use miot_tracer::op::posix;
 use std::ffi::{c_int, c_void};
 
-/// `io_context_t`: the address of the ring of events.
+/// `io_context_t`: address of the event ring.
 type Context = usize;
 
 /// `struct iocb`, `linux/aio_abi.h`.
@@ -40,7 +40,7 @@ pub(crate) struct Block {
 #[derive(Clone, Copy)]
 pub(crate) struct Event {
     data: u64,
-    /// Address of the block.
+    /// Address of the request's block.
     block: u64,
     result: i64,
     second: i64,
@@ -48,7 +48,7 @@ pub(crate) struct Event {
 
 const _: () = assert!(size_of::<Block>() == 64 && size_of::<Event>() == 32);
 
-/// Start of the ring of events, `struct aio_ring` of the kernel's `fs/aio.c`; the events follow.
+/// Header of the event ring, `struct aio_ring` of the kernel's `fs/aio.c`; the events follow.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Ring {
@@ -62,7 +62,7 @@ struct Ring {
     bytes: u32,
 }
 
-/// In [`Ring::magic`].
+/// Value of [`Ring::magic`].
 const MAGIC: u32 = 0xa10a_10a1;
 
 /// Values of `opcode`.
@@ -79,13 +79,13 @@ fn queue(context: Context) -> Queue {
     Queue { interface: Interface::Libaio, number: context as u64 }
 }
 
-hook!(io_submit(context: Context, count: Long, blocks: *const *const Block) -> Negative, |real| {
-    submitting(context, count, blocks, || within(real))
+hook!(io_submit(context: Context, count: Long, blocks: *const *const Block) -> NegatedErrno, |real| {
+    on_submit(context, count, blocks, || call_library(real))
 });
 
-/// Requests are remembered before the call: within it they may be done, and their blocks collected, freed and used again by
-/// another thread.
-pub(crate) fn submitting<R: Returned>(
+/// Handles `io_submit`. The requests are stored before the call: during the call they may complete,
+/// and another thread may collect, free and reuse their blocks.
+pub(crate) fn on_submit<R: ReturnValue>(
     context: Context,
     count: Long,
     blocks: *const *const Block,
@@ -93,26 +93,29 @@ pub(crate) fn submitting<R: Returned>(
 ) -> R {
     let count = usize::try_from(count).unwrap_or(0);
     let list = if is_readable(blocks, count) {
-        // SAFETY: an argument of the call that is under way, and it can be read.
+        // SAFETY:
+        // - The caller passes an array of `count` pointers, which is readable.
         unsafe { std::slice::from_raw_parts(blocks, count) }
     } else {
         &[]
     };
     let queue = queue(context);
-    // The kernel stops at the first that it cannot read.
+    // The kernel stops at the first block that it cannot read.
     let readable = list.iter().take_while(|block| is_readable(**block, 1)).count();
     let list = list.get(..readable).unwrap_or_default();
     let mut any = false;
     for block in list {
-        // SAFETY: as above.
+        // SAFETY:
+        // - The block is readable, and every bit pattern is a valid `Block`.
         let Some(request) = begin(unsafe { block.read_unaligned() }) else { continue };
         any = true;
-        // An earlier request with this block, whose event the program has taken out of the ring by itself.
-        if let Some(earlier) = pending::take(queue.key(block.addr() as u64)) {
-            earlier.unseen();
+        // An earlier request with this block, whose event the program has taken from the ring
+        // itself.
+        if let Some(earlier) = pending::take_oldest(queue.key(block.addr() as u64)) {
+            earlier.complete_unseen();
         }
-        if !pending::remember(queue, block.addr() as u64, &request) {
-            request.unseen();
+        if !pending::store(queue, block.addr() as u64, &request) {
+            request.complete_unseen();
         }
     }
     let returned = real();
@@ -120,17 +123,17 @@ pub(crate) fn submitting<R: Returned>(
         let result = returned.result();
         let refused = list.get(usize::try_from(result).unwrap_or(0)..).unwrap_or_default();
         for (at, block) in refused.iter().enumerate() {
-            let request = pending::take(queue.key(block.addr() as u64));
-            // It is the first that the error is about; the others have not been looked at.
+            let request = pending::take_oldest(queue.key(block.addr() as u64));
+            // The error refers to the first refused block; the kernel has not read the others.
             if let Some(request) = request.filter(|_| at == 0 && result < 0) {
-                request.refused(result);
+                request.record_refused(result);
             }
         }
     }
     returned
 }
 
-fn begin(block: Block) -> Option<Request> {
+fn begin(block: Block) -> Option<PendingRequest> {
     let op = match block.opcode {
         command::READ | command::READV => posix::LIBAIO_READ,
         command::WRITE | command::WRITEV => posix::LIBAIO_WRITE,
@@ -139,21 +142,24 @@ fn begin(block: Block) -> Option<Request> {
     };
     let file = tracked(op, block.fd as c_int)?;
     let (length, buffer) = match block.opcode {
-        command::FSYNC | command::FDSYNC => return Request::on(op, file, NONE, NONE),
-        command::READV | command::WRITEV => total(block.buffer, block.length),
+        command::FSYNC | command::FDSYNC => return PendingRequest::begin_on(op, file, NONE, NONE),
+        command::READV | command::WRITEV => requested_bytes(block.buffer, block.length),
         _ => (block.length, block.buffer),
     };
-    Some(Request::on(op, file, block.offset as u64, length)?.with_buffer(buffer))
+    Some(PendingRequest::begin_on(op, file, block.offset as u64, length)?.with_buffer(buffer))
 }
 
-/// Bytes that a vector of buffers asks for, and the address of the first; [`NONE`] and 0 if it cannot be read.
-pub(crate) fn total(vector: u64, count: u64) -> (u64, u64) {
+/// Returns the number of bytes requested by a vector of buffers, and the address of the first
+/// buffer; [`NONE`] and 0 if the vector cannot be read.
+pub(crate) fn requested_bytes(vector: u64, count: u64) -> (u64, u64) {
     let vector = vector as *const libc::iovec;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     if count > libc::UIO_MAXIOV as usize || !is_readable(vector, count) {
         return (NONE, 0);
     }
-    // SAFETY: it can be read, and its thread is in the call that submits it.
+    // SAFETY:
+    // - All `count` elements are readable.
+    // - The thread that owns the vector is in the call that submits it.
     let element = |at| unsafe { vector.add(at).read() };
     let bytes = (0..count).map(|at| element(at).iov_len as u64).fold(0, u64::saturating_add);
     (bytes, if count == 0 { 0 } else { element(0).iov_base.addr() as u64 })
@@ -161,54 +167,68 @@ pub(crate) fn total(vector: u64, count: u64) -> (u64, u64) {
 
 hook!(io_getevents(
     context: Context, least: Long, most: Long, events: *mut Event, timeout: *mut libc::timespec,
-) -> Negative, |real| {
-    collecting(context, events, || within(real))
+) -> NegatedErrno, |real| {
+    on_getevents(context, events, || call_library(real))
 });
 hook!(io_pgetevents(
     context: Context, least: Long, most: Long, events: *mut Event, timeout: *mut libc::timespec, mask: *mut c_void,
-) -> Negative, |real| {
-    collecting(context, events, || within(real))
+) -> NegatedErrno, |real| {
+    on_getevents(context, events, || call_library(real))
 });
 
-pub(crate) fn collecting<R: Returned>(context: Context, events: *const Event, real: impl FnOnce() -> R) -> R {
+/// Handles a call that returns events.
+pub(crate) fn on_getevents<R: ReturnValue>(
+    context: Context,
+    events: *const Event,
+    real: impl FnOnce() -> R,
+) -> R {
     let returned = real();
     for at in 0..usize::try_from(returned.result()).unwrap_or(0) {
-        // SAFETY: the kernel has written so many events.
+        // SAFETY:
+        // - The kernel has written as many events as the call has returned.
         complete(context, unsafe { events.add(at).read_unaligned() });
     }
     returned
 }
 
 fn complete(context: Context, event: Event) {
-    if let Some(request) = pending::take(queue(context).key(event.block)) {
+    if let Some(request) = pending::take_oldest(queue(context).key(event.block)) {
         request.complete(event.result);
     }
 }
 
-hook!(io_cancel(context: Context, block: *mut Block, event: *mut Event) -> Negative, |real| {
-    cancelling(context, event, || within(real))
+hook!(io_cancel(context: Context, block: *mut Block, event: *mut Event) -> NegatedErrno, |real| {
+    on_cancel(context, event, || call_library(real))
 });
 
-/// Linux gives the event of a cancelled request to `io_getevents` (since 3.12), earlier ones gave it here.
-pub(crate) fn cancelling<R: Returned>(context: Context, event: *const Event, real: impl FnOnce() -> R) -> R {
+/// Handles `io_cancel`. Linux returns the event of a canceled request by `io_getevents` since 3.12;
+/// earlier versions return it here.
+pub(crate) fn on_cancel<R: ReturnValue>(
+    context: Context,
+    event: *const Event,
+    real: impl FnOnce() -> R,
+) -> R {
     let returned = real();
     if returned.result() == 0 && is_readable(event, 1) {
-        // SAFETY: it can be read, and the kernel has written it.
+        // SAFETY:
+        // - The event is readable, and the kernel has written it.
         complete(context, unsafe { event.read_unaligned() });
     }
     returned
 }
 
-hook!(io_destroy(context: Context) -> Negative, |real| destroying(context, || within(real)));
+hook!(io_destroy(context: Context) -> NegatedErrno, |real| on_destroy(context, || call_library(real)));
 
-/// Before the call: right after it, the next context may get the same number.
-pub(crate) fn destroying<R: Returned>(context: Context, real: impl FnOnce() -> R) -> R {
-    forget(context);
+/// Handles `io_destroy`. The requests are recorded before the call: after it, a new context may get
+/// the same number.
+pub(crate) fn on_destroy<R: ReturnValue>(context: Context, real: impl FnOnce() -> R) -> R {
+    record_uncollected(context);
     real()
 }
 
-/// Records what nobody will collect: with its result if there is an event that nobody has taken.
-pub(crate) fn forget(context: Context) {
+/// Records the requests of a context that will not be collected, with their results if their events
+/// are still in the ring.
+pub(crate) fn record_uncollected(context: Context) {
     let ring = context as *const Ring;
     if let Some(Ring { count, head, tail, magic: MAGIC, bytes, .. }) = peek(ring)
         && count != 0
@@ -227,9 +247,9 @@ pub(crate) fn forget(context: Context) {
     pending::abandon(Some(queue(context)));
 }
 
-/// The program ends.
+/// Records the pending requests when the program ends.
 pub(crate) fn finish() {
     while let Some(queue) = pending::queue_of(Interface::Libaio) {
-        forget(queue.number as Context);
+        record_uncollected(queue.number as Context);
     }
 }

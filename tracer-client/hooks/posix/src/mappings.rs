@@ -1,31 +1,32 @@
-//! Mapping files into memory: the calls, not what the program then does to the memory.
+//! Hooks of memory mappings of files: the calls, not the accesses to the memory.
 //!
-//! `munmap` and `msync` know only an address. A small table remembers which file is mapped where, so that
-//! they can be recorded for files, and only for files. It has no locks; when it is full, or after a fork,
-//! `munmap` and `msync` of what it does not know are not recorded.
+//! `munmap` and `msync` have only an address as argument. A small table stores the file of each
+//! mapping, so that these calls are recorded for files, and only for files. The table has no locks.
+//! When it is full, or after a fork, `munmap` and `msync` of unknown mappings are not recorded.
 
 use crate::files::{begin_on, tracked};
-use crate::real::{Address, Offset, Returned, hook};
+use crate::real::{Address, Offset, ReturnValue, hook};
 use crate::uring;
 use miot_tracer::op::posix;
-use miot_tracer::{Doing, Done, NONE, Op, end, epoch, flag};
+use miot_tracer::{Completion, NONE, Op, RequestArgs, end, epoch, flag};
 use std::ffi::c_int;
 use std::sync::atomic::{
     AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-/// Mappings remembered: more files mapped at a time are rare, and each `munmap` looks at all of them.
+/// Capacity of the table. More mapped files at a time are rare, and each `munmap` searches all
+/// entries.
 const MAX: usize = 256;
-/// In `start`: somebody is writing the entry.
+/// Value of `start` while a thread writes the entry.
 const RESERVED: usize = 1;
 
 struct Mapping {
-    /// Address, or 0 for a free entry.
+    /// Address; 0 for a free entry.
     start: AtomicUsize,
     length: AtomicUsize,
     handle: AtomicU64,
-    /// Process image the handle belongs to.
+    /// Process image that owns the handle.
     epoch: AtomicU32,
 }
 
@@ -37,7 +38,7 @@ static MAPPINGS: [Mapping; MAX] = [const {
         epoch: AtomicU32::new(0),
     }
 }; MAX];
-/// No entry from here on has ever been used.
+/// Number of entries that have ever been used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 fn used() -> &'static [Mapping] {
@@ -59,7 +60,7 @@ fn remember(start: usize, length: usize, handle: u64) {
     }
 }
 
-/// The file mapped at an address, and its entry.
+/// Returns the handle of the file that is mapped at an address, and its entry.
 fn find(address: usize) -> Option<(u64, &'static Mapping)> {
     used().iter().find_map(|mapping| {
         let start = mapping.start.load(Acquire);
@@ -68,7 +69,7 @@ fn find(address: usize) -> Option<(u64, &'static Mapping)> {
     })
 }
 
-/// Forgets what lies entirely in a range.
+/// Removes the mappings that are entirely within a range.
 fn forget(address: usize, length: usize) {
     for mapping in used() {
         let start = mapping.start.load(Acquire);
@@ -79,7 +80,7 @@ fn forget(address: usize, length: usize) {
     }
 }
 
-/// The kernel maps and unmaps whole pages; 4 KiB is the smallest there are.
+/// Rounds up to whole pages, as the kernel maps and unmaps them. 4 KiB is the smallest page size.
 const fn round_up(length: usize) -> usize {
     length.saturating_add(4095) & !4095
 }
@@ -90,10 +91,10 @@ hook!(mmap | mmap64 (
     if fd < 0 || flags & libc::MAP_ANONYMOUS != 0 {
         return real();
     }
-    let Some(file) = tracked(posix::MMAP, fd) else { return uring::mapping(fd, offset, real) };
+    let Some(file) = tracked(posix::MMAP, fd) else { return uring::on_mmap(fd, offset, real) };
     let handle = file.handle();
-    let doing = Doing { handle, offset: offset as u64, length: length as u64 };
-    let Some(begun) = begin_on(posix::MMAP, doing) else { return real() };
+    let args = RequestArgs { handle, offset: offset as u64, length: length as u64 };
+    let Some(begun) = begin_on(posix::MMAP, args) else { return real() };
     let returned = real();
     let result = returned.result();
     if returned != Address::FAILED {
@@ -105,24 +106,24 @@ hook!(mmap | mmap64 (
     let shared = (flags & libc::MAP_TYPE != libc::MAP_PRIVATE) as u16;
     let access = (protection & 7) as u16 | shared << 3;
     let flags = file.flags() | access << flag::OP_SHIFT;
-    end(begun, Done { handle, offset: offset as u64, length: length as u64, result, flags });
+    end(begun, Completion { handle, offset: offset as u64, length: length as u64, result, flags });
     returned
 });
 
 hook!(munmap(address: usize, length: usize) -> c_int, |real| {
-    uring::unmapping(address);
-    let begun = file_at(posix::MUNMAP, address, length);
-    // Before the call: right after it, another thread may be given the same address.
+    uring::on_munmap(address);
+    let begun = begin_on_mapping(posix::MUNMAP, address, length);
+    // Before the call: after it, another thread may get the same address.
     forget(address, length);
-    ending(begun, length, real)
+    end_on_mapping(begun, length, real)
 });
 hook!(msync(address: usize, length: usize, flags: c_int) -> c_int, |real| {
-    ending(file_at(posix::MSYNC, address, length), length, real)
+    end_on_mapping(begin_on_mapping(posix::MSYNC, address, length), length, real)
 });
 hook!(mremap(address: usize, length: usize, new_length: usize, flags: c_int, new_address: usize) -> Address, |real| {
-    let known = find(address).filter(|(_, mapping)| mapping.start.load(Acquire) == address);
+    let mapped = find(address).filter(|(_, mapping)| mapping.start.load(Acquire) == address);
     let returned = real();
-    if let Some((handle, _)) = known
+    if let Some((handle, _)) = mapped
         && returned != Address::FAILED
     {
         forget(address, length);
@@ -131,18 +132,19 @@ hook!(mremap(address: usize, length: usize, new_length: usize, flags: c_int, new
     returned
 });
 
-type Begun = Option<(u64, miot_tracer::Begun)>;
+type StartedAccess = Option<(u64, miot_tracer::StartedRequest)>;
 
-fn file_at(op: Op, address: usize, length: usize) -> Begun {
+/// Begins a request on a mapping, if a file is mapped at the address.
+fn begin_on_mapping(op: Op, address: usize, length: usize) -> StartedAccess {
     let (handle, _) = find(address)?;
-    Some((handle, begin_on(op, Doing { handle, offset: NONE, length: length as u64 })?))
+    Some((handle, begin_on(op, RequestArgs { handle, offset: NONE, length: length as u64 })?))
 }
 
-fn ending(begun: Begun, length: usize, real: impl FnOnce() -> c_int) -> c_int {
+fn end_on_mapping(begun: StartedAccess, length: usize, real: impl FnOnce() -> c_int) -> c_int {
     let returned = real();
     if let Some((handle, begun)) = begun {
         let result = returned.result();
-        end(begun, Done { handle, offset: NONE, length: length as u64, result, flags: 0 });
+        end(begun, Completion { handle, offset: NONE, length: length as u64, result, flags: 0 });
     }
     returned
 }
@@ -151,15 +153,15 @@ fn ending(begun: Begun, length: usize, real: impl FnOnce() -> c_int) -> c_int {
 mod tests {
     use super::{MAX, find, forget, remember};
 
-    // One test: the table is one for the process.
+    // One test, because the process has one table.
     #[test]
-    fn knows_the_file_of_an_address_until_it_is_unmapped() {
+    fn mappings_are_found_until_they_are_unmapped() {
         remember(0x10000, 0x1800, 5);
         assert_eq!(find(0x10000).map(|(handle, _)| handle), Some(5));
         assert_eq!(find(0x117ff).map(|(handle, _)| handle), Some(5));
         assert!(find(0xffff).is_none() && find(0x11800).is_none());
         forget(0x10000, 0x1000);
-        assert!(find(0x10000).is_some(), "unmapped in part");
+        assert!(find(0x10000).is_some(), "partly unmapped");
         forget(0x10000, 0x1801);
         assert!(find(0x10000).is_none());
         for index in 1..=MAX + 3 {

@@ -1,20 +1,22 @@
-//! Memory of the program that only the kernel is meant to read, and answers `EFAULT` for if it is not there.
+//! Access to memory of the program that normally only the kernel reads, which returns `EFAULT` if
+//! the memory is not mapped.
 
 use crate::real::keeping_errno;
 use miot_tracer::gate::{self, Calls};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The smallest pages there are.
+/// Smallest page size, in bytes.
 const PAGE: usize = 4096;
-/// Pages remembered to be readable.
+/// Number of pages remembered as readable.
 const PAGES: usize = 256;
 
-/// Numbers of pages that could be read when they were first asked for: the blocks of a program lie in few pages and stay there.
-/// (A program that unmaps one and then passes the kernel an address in it is not protected.)
+/// Numbers of pages that were readable at their first check: the blocks of a program are in few
+/// pages and stay there. A program that unmaps such a page and then passes an address in it to the
+/// kernel is not protected.
 static READABLE: [AtomicUsize; PAGES] = [const { AtomicUsize::new(0) }; PAGES];
 
-/// True if memory can be read.
+/// Returns whether `count` values at an address can be read.
 pub(crate) fn is_readable<T>(at: *const T, count: usize) -> bool {
     let (start, bytes) = (at.addr(), size_of::<T>().saturating_mul(count));
     let Some(last) = start.checked_add(bytes.max(1) - 1) else { return false };
@@ -33,18 +35,24 @@ pub(crate) fn is_readable<T>(at: *const T, count: usize) -> bool {
     })
 }
 
-/// Copies what is at an address, one system call. `None`: it cannot be read.
+/// Copies the value at an address, with one system call. `None` if it cannot be read.
 pub(crate) fn peek<T: Copy>(at: *const T) -> Option<T> {
     let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: all of it was copied from a value of this type, as the caller believes it to be.
+    // SAFETY:
+    // - All bytes of `value` were copied.
+    // - The callers use types for which every bit pattern is valid.
     copy(at, &mut value, size_of::<T>()).then(|| unsafe { value.assume_init() })
 }
 
+/// Copies memory through the kernel. Returns false if it cannot be read.
 fn copy<T, U>(from: *const T, to: &mut MaybeUninit<U>, bytes: usize) -> bool {
-    let Some(_pass) = gate::pass(Calls::PEEK | Calls::PID) else { return false };
+    let Some(_permit) = gate::permit(Calls::PEEK | Calls::PID) else { return false };
     let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: bytes };
     let remote = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: bytes };
-    // SAFETY: one element each; the kernel checks the address that is read, and there is room for what it writes.
+    // SAFETY:
+    // - `local` and `remote` are arrays of one element.
+    // - `to` has space for `bytes` bytes.
+    // - The kernel checks the address that it reads.
     keeping_errno(|| unsafe {
         libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) == bytes as isize
     })

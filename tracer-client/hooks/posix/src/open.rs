@@ -1,71 +1,72 @@
-//! Opening, by all its names, and temporary files.
+//! Hooks of `open` by all its names, and of temporary files.
 //!
-//! `open` is variadic in C. Its hooks take the mode as a fixed parameter: on every ABI we build for it comes
-//! in the same register, and without `O_CREAT` nobody looks at it.
+//! `open` is variadic in C. The hooks take the mode as a fixed parameter: on every supported ABI it
+//! is passed in the same register, and without `O_CREAT` it is not used.
 
-use crate::description::{UNASKED, generation};
-use crate::files::{Opened, begin};
-use crate::path::{Path, arg};
-use crate::real::{Returned, hook};
-use crate::request::Place;
+use crate::description::{UNQUERIED, generation};
+use crate::files::{OpenedFile, begin};
+use crate::path::{Path, PathArgument, arg};
+use crate::real::{ReturnValue, hook};
+use crate::request::PathAt;
 use crate::{filter, table};
-use miot_tracer::{Begun, Done, Ext, NONE, Op, cancel, end_with, new_handle, op::posix};
+use miot_tracer::{Completion, Ext, NONE, Op, StartedRequest, cancel, end_with, new_handle, op::posix};
 use std::ffi::{c_char, c_int, c_uint};
 
 hook!(open early | open64 early | __open | __open64 (path: Path, flags: c_int, mode: c_uint) -> c_int, |real| {
-    opening(posix::OPEN, path, flags, mode, real)
+    record_open(posix::OPEN, path, flags, mode, real)
 });
 hook!(openat early | openat64 early (directory: c_int, path: Path, flags: c_int, mode: c_uint) -> c_int, |real| {
-    opening(posix::OPENAT, Place::at(directory, path), flags, mode, real)
+    record_open(posix::OPENAT, PathAt::new(directory, path), flags, mode, real)
 });
 hook!(creat | creat64 (path: Path, mode: c_uint) -> c_int, |real| {
-    opening(posix::CREAT, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode, real)
+    record_open(posix::CREAT, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode, real)
 });
 hook!(__open_2 | __open64_2 (path: Path, flags: c_int) -> c_int, |real| {
-    opening(posix::OPEN, path, flags, 0, real)
+    record_open(posix::OPEN, path, flags, 0, real)
 });
 hook!(__openat_2 | __openat64_2 (directory: c_int, path: Path, flags: c_int) -> c_int, |real| {
-    opening(posix::OPENAT, Place::at(directory, path), flags, 0, real)
+    record_open(posix::OPENAT, PathAt::new(directory, path), flags, 0, real)
 });
 
-/// What `mkstemp` opens with, besides what `mkostemp` is told.
+/// Flags with which `mkstemp` opens, in addition to those of `mkostemp`.
 const TEMPORARY: c_int = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
 
-// The template is the name of the file once the call has succeeded.
+// After a success the template contains the name of the file.
 hook!(mkstemp | mkstemp64 (template: Path) -> c_int, |real| {
-    opening(posix::MKSTEMP, template, TEMPORARY, 0o600, real)
+    record_open(posix::MKSTEMP, template, TEMPORARY, 0o600, real)
 });
 hook!(mkostemp | mkostemp64 (template: Path, flags: c_int) -> c_int, |real| {
-    opening(posix::MKSTEMP, template, flags | TEMPORARY, 0o600, real)
+    record_open(posix::MKSTEMP, template, flags | TEMPORARY, 0o600, real)
 });
 hook!(mkstemps | mkstemps64 (template: Path, suffix: c_int) -> c_int, |real| {
-    opening(posix::MKSTEMP, template, TEMPORARY, 0o600, real)
+    record_open(posix::MKSTEMP, template, TEMPORARY, 0o600, real)
 });
 hook!(mkostemps | mkostemps64 (template: Path, suffix: c_int, flags: c_int) -> c_int, |real| {
-    opening(posix::MKSTEMP, template, flags | TEMPORARY, 0o600, real)
+    record_open(posix::MKSTEMP, template, flags | TEMPORARY, 0o600, real)
 });
 hook!(mkdtemp(template: Path) -> *mut c_char, |real| {
     crate::request::on_path(posix::MKDTEMP, template, NONE, real)
 });
 
-fn opening(
+fn record_open(
     op: Op,
-    place: impl Into<Place>,
+    path_at: impl Into<PathAt>,
     flags: c_int,
     mode: c_uint,
     real: impl FnOnce() -> c_int,
 ) -> c_int {
-    let place = place.into();
+    let path_at = path_at.into();
     let has_mode = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let arg = arg(flags, if has_mode { mode } else { 0 });
-    open_with(op, place, || flags, || arg, || UNASKED, real, |fd| *fd)
+    open_with(op, path_at, || flags, || arg, || UNQUERIED, real, |fd| *fd)
 }
 
-/// Opens something by its path and enters its descriptor, which `descriptor` finds after a success. The
-/// other closures are called after the call, too: what they look at may have been what it failed for.
-pub(crate) fn open_with<R: Returned>(
+/// Records the open of a path and adds its descriptor, which `descriptor` returns after a success,
+/// to the table. The other closures are also called after the call, because the arguments that they
+/// read may be invalid and the cause of a failure.
+pub(crate) fn open_with<R: ReturnValue>(
     op: Op,
-    place: Place,
+    path_at: PathAt,
     flags: impl FnOnce() -> c_int,
     arg: impl FnOnce() -> u64,
     stream: impl FnOnce() -> u64,
@@ -81,24 +82,25 @@ pub(crate) fn open_with<R: Returned>(
         table::forget(fd);
         return returned;
     };
-    let (flags, stream) = (flags(), if fd < 0 { UNASKED } else { stream() });
-    end_open(begun, place, arg(), failure, Found { fd, flags, generation, stream });
+    let (flags, stream) = (flags(), if fd < 0 { UNQUERIED } else { stream() });
+    end_open(begun, path_at, arg(), failure, OpenOutcome { fd, flags, generation, stream });
     returned
 }
 
-/// What an open has found: the descriptor, negative if none, and [`Opened`]'s fields of these names.
-struct Found {
+/// Outcome of an open: the descriptor, negative if none, and the fields of [`OpenedFile`] of the
+/// same names.
+struct OpenOutcome {
     fd: c_int,
     flags: c_int,
     generation: u32,
     stream: u64,
 }
 
-/// Apart for the same reason as the ends of requests on paths.
+/// Not inlined for the same reason as `request::end_on_path`.
 #[inline(never)]
-fn end_open(begun: Begun, place: Place, arg: u64, failure: i64, found: Found) {
-    let Found { fd, flags, generation, stream } = found;
-    place.path.resolved(place.directory, failure, false, |path| {
+fn end_open(begun: StartedRequest, path_at: PathAt, arg: u64, failure: i64, outcome: OpenOutcome) {
+    let OpenOutcome { fd, flags, generation, stream } = outcome;
+    path_at.path.resolved(path_at.directory, failure, PathArgument::First, |path| {
         if filter::excluded(path) {
             if fd >= 0 {
                 table::set(fd, table::EXCLUDED);
@@ -107,13 +109,13 @@ fn end_open(begun: Begun, place: Place, arg: u64, failure: i64, found: Found) {
         }
         let ext = Ext { path1: path, ..Ext::default() };
         if fd < 0 {
-            end_with(begun, Done { length: arg, ..Done::of(failure.min(0)) }, &ext);
+            end_with(begun, Completion { length: arg, ..Completion::of(failure.min(0)) }, &ext);
             return;
         }
         let handle = new_handle();
         let event_flags = crate::files::event_flags(flags);
-        let done = Done { handle, length: arg, flags: event_flags, ..Done::of(i64::from(fd)) };
+        let done = Completion { handle, length: arg, flags: event_flags, ..Completion::of(i64::from(fd)) };
         let defined = end_with(begun, done, &ext);
-        Opened { fd, handle, flags, generation, stream, defined }.enter();
+        OpenedFile { fd, handle, flags, generation, stream, defined }.add_to_table();
     });
 }

@@ -1,8 +1,9 @@
-//! Paths as they are recorded: absolute, without `//`, `/./` and a slash at the end; `..` and links stay.
+//! Recorded paths: absolute, without `//`, `/./` and a final slash; `..` and links stay.
 //!
-//! The application's string is read only after the real call, and only where it is known to be readable:
-//! after a success or an error that the kernel gives once it has read the name. After any other error the
-//! kernel is asked first, so that a bad pointer stays the `EFAULT` that it is without the hook.
+//! The application's string is read only after the real call, and only if it is known to be
+//! readable: after a success, or after an error that the kernel returns once it has read the name.
+//! After any other error the kernel is queried first, so that a bad pointer causes `EFAULT` as
+//! without the hook.
 
 use crate::cwd;
 use crate::files::borrow;
@@ -12,48 +13,50 @@ use rustix::fs::CWD;
 use std::ffi::{c_char, c_int};
 use std::mem::MaybeUninit;
 
-/// Longest path a system call takes, its NUL included.
+/// Maximum length in bytes of a path in a system call, including its NUL.
 const PATH_MAX: usize = libc::PATH_MAX as usize;
-/// One byte more than is recorded, so that a longer path is seen to be cut.
-const ROOM: usize = miot_proto::event::MAX_PATH + 1;
+/// Capacity of a buffer: one byte more than is recorded, so that a longer path is recognized as
+/// cut.
+const CAPACITY: usize = miot_proto::event::MAX_PATH + 1;
 
-/// A path as an application passed it: any pointer.
+/// A path as the application passed it: any pointer.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Path(pub(crate) *const c_char);
 
-/// A path under construction. What does not fit is cut.
+/// A path under construction. It is cut at the capacity.
 pub(crate) struct Buffer {
-    bytes: [MaybeUninit<u8>; ROOM],
+    bytes: [MaybeUninit<u8>; CAPACITY],
     length: usize,
 }
 
 impl Buffer {
     pub(crate) fn new() -> Buffer {
-        Buffer { bytes: [const { MaybeUninit::uninit() }; ROOM], length: 0 }
+        Buffer { bytes: [const { MaybeUninit::uninit() }; CAPACITY], length: 0 }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: the first `length` bytes have been written.
+        // SAFETY:
+        // - The first `length` bytes have been written.
         unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.length) }
     }
 
     pub(crate) fn push(&mut self, more: &[u8]) {
-        let room = &mut self.bytes[self.length..];
-        let fits = more.len().min(room.len());
-        room[..fits].write_copy_of_slice(&more[..fits]);
+        let free = &mut self.bytes[self.length..];
+        let fits = more.len().min(free.len());
+        free[..fits].write_copy_of_slice(&more[..fits]);
         self.length += fits;
     }
 
-    /// Leaves only the first so many bytes.
+    /// Keeps only the first `length` bytes.
     pub(crate) fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
 
-    /// Appends the components of a path.
+    /// Appends a slash and each component of a path, without empty components and `.`.
     pub(crate) fn join(&mut self, path: &[u8]) {
-        let begins_plain = !matches!(path, [b'/', ..] | [b'.'] | [b'.', b'/', ..]);
-        if begins_plain && goes_on_plain(path) {
+        let starts_normalized = !matches!(path, [b'/', ..] | [b'.'] | [b'.', b'/', ..]);
+        if starts_normalized && is_rest_normalized(path) {
             self.push(b"/");
             return self.push(path);
         }
@@ -63,19 +66,19 @@ impl Buffer {
         }
     }
 
-    /// Fills it with a link's target, by one system call.
+    /// Fills the buffer with a link's target, by one system call.
     fn read_link(&mut self, link: &std::ffi::CStr) -> bool {
-        let Some(_pass) = gate::pass(Calls::LINK) else { return false };
+        let Some(_permit) = gate::permit(Calls::LINK) else { return false };
         let read = rustix::fs::readlinkat_raw(CWD, link, &mut self.bytes[..]).map(|(filled, _)| filled.len());
         self.length = read.unwrap_or(0);
         read.is_ok()
     }
 }
 
-/// The path of an open file, from the kernel. False if it has none.
+/// Queries the kernel for the path of an open file. Returns false if it has none.
 pub(crate) fn of_descriptor(fd: c_int, buffer: &mut Buffer) -> bool {
     const DELETED: &[u8] = b" (deleted)";
-    // Not /proc/self: it is empty once the main thread has ended.
+    // Not /proc/self, which is empty after the main thread has ended.
     const FOLDER: &[u8] = b"/proc/thread-self/fd/";
     let mut name = [0u8; FOLDER.len() + 12];
     name[..FOLDER.len()].copy_from_slice(FOLDER);
@@ -95,7 +98,7 @@ pub(crate) fn of_descriptor(fd: c_int, buffer: &mut Buffer) -> bool {
         return false;
     }
     if buffer.bytes().ends_with(DELETED)
-        && let Some(_pass) = gate::pass(Calls::STAT)
+        && let Some(_permit) = gate::permit(Calls::STAT)
         && borrow(fd).and_then(|fd| rustix::fs::fstat(fd).ok()).is_some_and(|stat| stat.st_nlink == 0)
     {
         buffer.length -= DELETED.len();
@@ -103,48 +106,59 @@ pub(crate) fn of_descriptor(fd: c_int, buffer: &mut Buffer) -> bool {
     true
 }
 
-/// The working directory, from the kernel.
+/// Queries the kernel for the working directory. Returns false if it has no path.
 pub(crate) fn read_cwd(buffer: &mut Buffer) -> bool {
     buffer.read_link(c"/proc/thread-self/cwd") && buffer.bytes().first() == Some(&b'/')
 }
 
+/// Position of a path among the arguments of a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PathArgument {
+    First,
+    /// The call may fail before it reads this path.
+    Second,
+}
+
 impl Path {
-    /// The string, if the call that ended with `result` has read it or can be shown to be able to. `second`:
-    /// it is a path that the call may not have come to.
-    fn read<'a>(self, result: i64, second: bool) -> Option<&'a [u8]> {
-        let known = result >= 0 || !second && read_before(-result);
-        if self.0.is_null() || result == -i64::from(libc::EFAULT) || !known && !self.readable() {
+    /// Returns the string if it is readable: the call with this result has read it, or the kernel
+    /// confirms it.
+    fn read<'a>(self, result: i64, argument: PathArgument) -> Option<&'a [u8]> {
+        let was_read = result >= 0 || argument == PathArgument::First && is_after_first_read(-result);
+        if self.0.is_null() || result == -i64::from(libc::EFAULT) || !was_read && !self.is_readable() {
             return None;
         }
         // SAFETY:
-        // - the kernel read this string up to its end, or to PATH_MAX bytes, without a fault;
-        // - a program that changes it meanwhile has a race of its own, and we stay within those bytes.
+        // - The kernel has read this string up to its end, or up to PATH_MAX bytes, without a
+        //   fault.
+        // - Only these bytes are read. A program that changes them at the same time has a data race
+        //   with the kernel as well.
         unsafe { Some(std::slice::from_raw_parts(self.0.cast(), libc::strnlen(self.0, PATH_MAX))) }
     }
 
-    /// Asks the kernel to read the string.
+    /// Queries the kernel whether the string is readable.
     #[cold]
-    fn readable(self) -> bool {
-        let Some(_pass) = gate::pass(Calls::ACCESS) else { return false };
+    fn is_readable(self) -> bool {
+        let Some(_permit) = gate::permit(Calls::ACCESS) else { return false };
         crate::real::keeping_errno(|| {
-            // SAFETY: any pointer will do: the kernel answers EFAULT to a bad one. The bad descriptor keeps it
-            // from looking a relative path up.
-            let answer = unsafe { libc::syscall(libc::SYS_faccessat, -1, self.0, libc::F_OK) };
-            answer == 0 || crate::real::errno() != libc::EFAULT
+            // The invalid descriptor prevents the lookup of a relative path.
+            // SAFETY:
+            // - The call accepts any pointer: the kernel returns EFAULT for a bad one.
+            let returned = unsafe { libc::syscall(libc::SYS_faccessat, -1, self.0, libc::F_OK) };
+            returned == 0 || crate::real::errno() != libc::EFAULT
         })
     }
 
-    /// Runs `run` with the path made absolute; with an empty one if it cannot be read.
+    /// Calls `run` with the absolute path, or with an empty one if the string cannot be read.
     #[inline]
     pub(crate) fn resolved<R>(
         self,
         directory: c_int,
         result: i64,
-        second: bool,
+        argument: PathArgument,
         run: impl FnOnce(&[u8]) -> R,
     ) -> R {
-        match self.read(result, second) {
-            Some(path) if is_plain(path) => run(path),
+        match self.read(result, argument) {
+            Some(path) if is_normalized(path) => run(path),
             Some(path) if !path.is_empty() => run_joined(path, run, |buffer| match directory {
                 libc::AT_FDCWD => cwd::get(buffer),
                 _ => of_descriptor(directory, buffer),
@@ -153,14 +167,15 @@ impl Path {
         }
     }
 
-    /// The same, relative to a directory that is known by its path.
+    /// Calls `run` as [`resolved`](Self::resolved) does, for a path relative to a directory with a
+    /// known path.
     pub(crate) fn resolved_from<R>(
         self,
         directory: Option<&Buffer>,
         result: i64,
         run: impl FnOnce(&[u8]) -> R,
     ) -> R {
-        match self.read(result, false) {
+        match self.read(result, PathArgument::First) {
             Some(path) if !path.is_empty() => run_joined(path, run, |buffer| {
                 buffer.push(directory.map_or(b"", Buffer::bytes));
                 directory.is_some()
@@ -169,20 +184,21 @@ impl Path {
         }
     }
 
-    /// Runs `run` with the string as it is.
-    pub(crate) fn as_given<R>(self, result: i64, second: bool, run: impl FnOnce(&[u8]) -> R) -> R {
-        run(self.read(result, second).unwrap_or_default())
+    /// Calls `run` with the string as given.
+    pub(crate) fn as_given<R>(self, result: i64, argument: PathArgument, run: impl FnOnce(&[u8]) -> R) -> R {
+        run(self.read(result, argument).unwrap_or_default())
     }
 
-    /// True for the empty string that `AT_EMPTY_PATH` lets stand for the descriptor itself, after a success.
+    /// Returns whether the string is empty, so that with `AT_EMPTY_PATH` it refers to the
+    /// descriptor itself.
     pub(crate) fn is_empty(self, result: i64) -> bool {
-        self.read(result, false).is_some_and(<[u8]>::is_empty)
+        self.read(result, PathArgument::First).is_some_and(<[u8]>::is_empty)
     }
 }
 
-/// Errors that the kernel gives after it has read the (first) name.
-fn read_before(errno: i64) -> bool {
-    const AFTER: [c_int; 12] = [
+/// Returns whether the kernel returns this error only after it has read the (first) name.
+fn is_after_first_read(errno: i64) -> bool {
+    const ERRORS: [c_int; 12] = [
         libc::ENOENT,
         libc::EEXIST,
         libc::ENOTDIR,
@@ -196,22 +212,24 @@ fn read_before(errno: i64) -> bool {
         libc::ETXTBSY,
         libc::ENODATA,
     ];
-    AFTER.iter().any(|known| i64::from(*known) == errno)
+    ERRORS.iter().any(|listed| i64::from(*listed) == errno)
 }
 
-/// True for an absolute path that is recorded as it is.
-fn is_plain(path: &[u8]) -> bool {
-    path.first() == Some(&b'/') && (path.len() == 1 || goes_on_plain(path))
+/// Returns whether an absolute path is recorded unchanged.
+fn is_normalized(path: &[u8]) -> bool {
+    path.first() == Some(&b'/') && (path.len() == 1 || is_rest_normalized(path))
 }
 
-/// True if no component after the first slash is empty or `.`, and no slash is the end. For a path that is not empty.
-fn goes_on_plain(path: &[u8]) -> bool {
-    // Sixteen bytes at a time: a slash before a slash or a dot is rare, and only then looked at.
+/// Returns whether no component after the first slash is empty or `.`, and the path does not end in
+/// a slash. The path must not be empty.
+fn is_rest_normalized(path: &[u8]) -> bool {
+    // The compiler vectorizes this loop to 16 bytes at a time. A slash before a slash or a dot is
+    // rare; only then the path is checked in detail.
     let (before, after) = (&path[..path.len() - 1], &path[1..]);
-    let doubtful = before.iter().zip(after).fold(0, |doubtful, (first, second)| {
-        doubtful | u8::from(*first == b'/') & (u8::from(*second == b'/') | u8::from(*second == b'.'))
+    let needs_check = before.iter().zip(after).fold(0, |needs_check, (first, second)| {
+        needs_check | u8::from(*first == b'/') & (u8::from(*second == b'/') | u8::from(*second == b'.'))
     });
-    if doubtful == 0 {
+    if needs_check == 0 {
         return path.last() != Some(&b'/');
     }
     path.last() != Some(&b'/')
@@ -220,6 +238,8 @@ fn goes_on_plain(path: &[u8]) -> bool {
         && !path.ends_with(b"/.")
 }
 
+/// Calls `run` with a path assembled from a directory, which `directory` appends to the buffer, and
+/// `path`. `directory` returns false if the directory has no path.
 #[inline(never)]
 fn run_joined<R>(
     path: &[u8],
@@ -229,7 +249,7 @@ fn run_joined<R>(
     let mut buffer = Buffer::new();
     if path.first() != Some(&b'/') {
         if !directory(&mut buffer) {
-            // Nowhere to be found in the tree any more: as given.
+            // The directory has been removed: the path stays as given.
             return run(path);
         }
         if buffer.bytes() == b"/" {
@@ -243,10 +263,11 @@ fn run_joined<R>(
     run(buffer.bytes())
 }
 
-/// Word of an event for a length that is not a number of bytes.
+/// Returns the argument word of an event, which is stored as its length. The low half is often
+/// flags, the high half a mode.
 pub(crate) const fn arg(low: c_int, high: u32) -> u64 {
     let word = low as u32 as u64 | (high as u64) << 32;
-    // NONE would say that there is no argument.
+    // NONE would mean that there is no argument.
     if word == NONE { word - 1 } else { word }
 }
 
@@ -257,12 +278,12 @@ mod tests {
 
     fn resolve(path: &str, result: i64) -> Vec<u8> {
         let path = CString::new(path).unwrap();
-        Path(path.as_ptr()).resolved(libc::AT_FDCWD, result, false, <[u8]>::to_vec)
+        Path(path.as_ptr()).resolved(libc::AT_FDCWD, result, PathArgument::First, <[u8]>::to_vec)
     }
 
     #[test]
-    fn paths_become_absolute_and_plain() {
-        gate::ask();
+    fn paths_become_absolute_and_normalized() {
+        gate::detect_inherited_filter();
         let cwd = std::env::current_dir().unwrap().into_os_string().into_encoded_bytes();
         let below = |rest: &[u8]| [&cwd[..], rest].concat();
         for (given, expected) in [
@@ -289,31 +310,31 @@ mod tests {
     }
 
     #[test]
-    fn long_paths_are_cut_one_byte_past_what_is_recorded() {
-        gate::ask();
+    fn long_paths_are_cut_at_the_capacity() {
+        gate::detect_inherited_filter();
         let long = "/x".repeat(4000);
         let found = resolve(&long, -i64::from(libc::ENAMETOOLONG));
         assert!(long.as_bytes().starts_with(&found) && found.len() == PATH_MAX);
-        assert_eq!(resolve(&"y/".repeat(2047), 0).len(), ROOM);
+        assert_eq!(resolve(&"y/".repeat(2047), 0).len(), CAPACITY);
     }
 
     #[test]
     fn bad_pointers_are_not_read() {
-        gate::ask();
+        gate::detect_inherited_filter();
         for (result, address) in [(0, 0), (-i64::from(libc::EFAULT), 8), (-i64::from(libc::EINVAL), 8)] {
             let path = Path(std::ptr::without_provenance(address));
-            assert_eq!(path.resolved(libc::AT_FDCWD, result, false, <[u8]>::to_vec), b"");
+            assert_eq!(path.resolved(libc::AT_FDCWD, result, PathArgument::First, <[u8]>::to_vec), b"");
         }
         let second = Path(std::ptr::without_provenance(8));
-        assert_eq!(second.resolved(libc::AT_FDCWD, -2, true, <[u8]>::to_vec), b"");
-        // Readable, though the error does not say so.
+        assert_eq!(second.resolved(libc::AT_FDCWD, -2, PathArgument::Second, <[u8]>::to_vec), b"");
+        // The string is readable, although the error does not show it.
         assert_eq!(resolve("/x", -i64::from(libc::EINVAL)), b"/x");
         assert_eq!(crate::real::keeping_errno(|| 1), 1);
     }
 
     #[test]
-    fn descriptors_have_paths_unless_they_are_no_files() {
-        gate::ask();
+    fn only_descriptors_of_files_have_paths() {
+        gate::detect_inherited_filter();
         use std::os::fd::AsRawFd;
         let dir = std::fs::File::open("/etc").unwrap();
         let mut buffer = Buffer::new();

@@ -1,18 +1,23 @@
-//! Requests between their submission and their completion, which two calls make, often in two threads.
+//! Table of asynchronous requests between submission and completion. Two calls, often in two
+//! threads, submit and complete a request.
 //!
-//! A table of fixed size without locks: nothing is allocated, a signal handler may use it at any point, and a program that makes
-//! no such request touches none of it. A request is found by its [`Key`]; of several with the same one (`user_data` of
-//! io_uring is the program's own) the oldest is taken first. What a child inherits by `fork` is its parent's: no key of
-//! the child finds it, and its place is used again when it is needed.
+//! The table has a fixed size and no locks: nothing is allocated, a signal handler may use it at
+//! any point, and a program without such requests touches none of its memory. A request is found by
+//! its [`Key`]. Of several requests with the same key (the program chooses `user_data` of io_uring)
+//! the oldest is taken first. Entries that a child inherits by `fork` belong to its parent: no key
+//! of the child finds them, and their slots are reused when needed.
 //!
-//! **What is not seen to complete** is recorded with the result −EINPROGRESS: at once if the table has no room, else when
-//! the program destroys what it was submitted to, uses its block again, or ends by `exit`.
+//! **A request whose completion is not observed** is recorded with the result −EINPROGRESS: at once
+//! if the table is full, else when the program destroys the queue, reuses the block, or ends by
+//! `exit`.
 
 use crate::description::Description;
-use crate::request::unaligned;
+use crate::request::unaligned_flag;
 use crate::vfork;
-use miot_tracer::op::Class;
-use miot_tracer::{Caller, Done, Ext, NONE, Op, Submitted, complete, epoch, flag, record, submit, ticks};
+use miot_tracer::op::OpClass;
+use miot_tracer::{
+    AsyncRequest, Caller, Completion, Ext, NONE, Op, complete, epoch, flag, record, submit, ticks,
+};
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::sync::atomic::{
@@ -20,23 +25,25 @@ use std::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-/// Requests under way that are remembered: several times what io_uring (128 by default in fio) and libaio have in their queues.
+/// Capacity of the table: several times the usual queue depth of io_uring (128 by default in fio)
+/// and libaio.
 const SLOTS: usize = 4096;
-/// Slots looked at for one key.
+/// Number of slots in which a key may be stored.
 const WINDOW: usize = 128;
-/// In `KEYS`: nothing there; somebody is reading or writing the request.
+/// Value in `KEYS` of a free slot.
 const FREE: u64 = 0;
+/// Value in `KEYS` while a thread reads or writes the request.
 const RESERVED: u64 = 1;
 
-/// What completes requests.
+/// Interface of asynchronous I/O.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Interface {
-    /// POSIX: a request is known by its block; there is one queue.
+    /// POSIX: a request is identified by its block; there is one queue.
     Aio = 1,
-    /// By queue (context) and block.
+    /// A request is identified by its queue (context) and block.
     Libaio = 2,
-    /// By queue (ring) and `user_data`.
+    /// A request is identified by its queue (ring) and `user_data`.
     Uring = 3,
 }
 
@@ -44,48 +51,48 @@ pub(crate) enum Interface {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Queue {
     pub(crate) interface: Interface,
-    /// Number of the queue: its context, its ring; 0 if there is one only.
+    /// Number of the queue: its context or its ring; 0 if there is only one.
     pub(crate) number: u64,
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone, Copy)]
-pub(crate) struct Request {
+pub(crate) struct PendingRequest {
     pub(crate) op: Op,
-    pub(crate) submitted: Submitted,
+    pub(crate) submitted: AsyncRequest,
     pub(crate) handle: u64,
     pub(crate) offset: u64,
     pub(crate) length: u64,
-    /// Of the file it is made on.
+    /// Flags of events on its file.
     pub(crate) flags: u16,
-    /// Second file; [`NONE`] if none.
+    /// Handle of the second file; [`NONE`] if there is none.
     pub(crate) handle2: u64,
     pub(crate) offset2: u64,
-    /// For whom it is made, if it was submitted within no other request.
+    /// Thread on whose behalf it is made, if it has no parent request.
     pub(crate) caller: Option<Caller>,
 }
 
-impl Request {
-    /// A request on a file that is about to be submitted. `None`: it is not to be recorded.
-    pub(crate) fn on(op: Op, file: &Description, offset: u64, length: u64) -> Option<Request> {
+impl PendingRequest {
+    /// Begins a request on a file, before it is submitted. `None` if it is not to be recorded.
+    pub(crate) fn begin_on(op: Op, file: &Description, offset: u64, length: u64) -> Option<PendingRequest> {
         let (handle, flags) = (file.handle(), file.flags());
-        let appends = op.class() == Class::Write && flags & flag::APPEND != 0;
+        let appends = op.class() == OpClass::Write && flags & flag::APPEND != 0;
         let offset = if appends { NONE } else { offset };
-        let request = Request::of(op)?;
+        let request = PendingRequest::begin(op)?;
         let caller = file.caller().filter(|_| request.submitted.is_outermost());
-        Some(Request { handle, offset, length, flags, caller, ..request })
+        Some(PendingRequest { handle, offset, length, flags, caller, ..request })
     }
 
-    /// The same, from or to a buffer at this address.
-    pub(crate) fn with_buffer(self, address: u64) -> Request {
-        let flags = self.flags | unaligned(address as *const c_void);
-        Request { flags, ..self }
+    /// Adds the flags of a buffer at this address.
+    pub(crate) fn with_buffer(self, address: u64) -> PendingRequest {
+        let flags = self.flags | unaligned_flag(address as *const c_void);
+        PendingRequest { flags, ..self }
     }
 
-    /// The same without file and offset.
-    pub(crate) fn of(op: Op) -> Option<Request> {
+    /// Begins a request without file and offset, before it is submitted.
+    pub(crate) fn begin(op: Op) -> Option<PendingRequest> {
         let submitted = if vfork::in_child() { None } else { submit(op) };
-        let none = |submitted| Request {
+        let none = |submitted| PendingRequest {
             op,
             submitted,
             handle: 0,
@@ -99,12 +106,12 @@ impl Request {
         submitted.map(none)
     }
 
-    /// The request was not accepted.
-    pub(crate) fn refused(&self, result: i64) {
+    /// Records a request that was refused with this result.
+    pub(crate) fn record_refused(&self, result: i64) {
         record(self.op, self.submitted.ticks(), ticks(), self.done(result), &Ext::default());
     }
 
-    /// The request has been seen to be complete.
+    /// Records a request that is complete with this result.
     pub(crate) fn complete(&self, result: i64) {
         let second = |word: u64| (self.handle2 != NONE).then_some(word);
         let (handle2, offset2) = (second(self.handle2), second(self.offset2));
@@ -112,30 +119,37 @@ impl Request {
         complete(self.submitted, self.done(result), &ext);
     }
 
-    /// Nobody will see it complete.
-    pub(crate) fn unseen(&self) {
+    /// Records a request whose completion will not be observed.
+    pub(crate) fn complete_unseen(&self) {
         self.complete(-i64::from(libc::EINPROGRESS));
     }
 
-    fn done(&self, result: i64) -> Done {
-        Done { handle: self.handle, offset: self.offset, length: self.length, result, flags: self.flags }
+    fn done(&self, result: i64) -> Completion {
+        Completion {
+            handle: self.handle,
+            offset: self.offset,
+            length: self.length,
+            result,
+            flags: self.flags,
+        }
     }
 }
 
-/// Stands for a request while it is under way.
+/// Identifies a request in flight.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key(u64);
 
 impl Queue {
-    /// The key of the request that this queue knows by `id`. 64 bits of a hash that has the process image in it: two
-    /// requests under way do not share one by chance.
+    /// Returns the key of the request that this queue identifies by `id`: a hash of 64 bits that
+    /// includes the process image, so that two requests in flight do not share a key by chance.
     pub(crate) fn key(self, id: u64) -> Key {
         let image = u64::from(epoch()) << 8 | u64::from(self.interface as u32);
         Key(mix(id ^ mix(self.number ^ mix(image))).max(RESERVED + 1))
     }
 }
 
-/// The finalizer of `SplitMix64` (Steele, Lea, Flood 2014): one to one, each bit depends on each.
+/// The finalizer of `SplitMix64` (Steele, Lea, Flood 2014): a bijection in which each output bit
+/// depends on each input bit.
 const fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -144,21 +158,23 @@ const fn mix(word: u64) -> u64 {
 }
 
 struct Slot {
-    /// Whoever has put [`RESERVED`] into the slot's key may use it.
-    request: UnsafeCell<Option<Request>>,
-    /// The order of requests with the same key.
+    /// Accessed only by the thread that has stored [`RESERVED`] as the slot's key.
+    request: UnsafeCell<Option<PendingRequest>>,
+    /// Begin in ticks: orders requests with the same key.
     begun: AtomicU64,
-    /// Process image that submitted it.
+    /// Process image that submitted the request.
     epoch: AtomicU32,
-    /// Its queue.
+    /// Queue of the request.
     interface: AtomicU32,
     number: AtomicU64,
 }
 
-// SAFETY: `request` is used by one thread at a time, see there.
+// SAFETY:
+// - `request` is accessed by one thread at a time: the one that has reserved the slot.
+// - All other fields are atomics.
 unsafe impl Sync for Slot {}
 
-/// Apart from the rest, so that a search reads few cache lines.
+/// Keys, stored separately so that a search reads few cache lines.
 static KEYS: [AtomicU64; SLOTS] = [const { AtomicU64::new(FREE) }; SLOTS];
 static REQUESTS: [Slot; SLOTS] = [const {
     Slot {
@@ -169,69 +185,72 @@ static REQUESTS: [Slot; SLOTS] = [const {
         number: AtomicU64::new(0),
     }
 }; SLOTS];
-/// So many slots from where a key starts to look have ever been used.
+/// Number of slots from the start of a key's window that have ever been used.
 #[unsafe(link_section = ".data.miot")]
-static REACH: AtomicUsize = AtomicUsize::new(0);
+static MAX_PROBE: AtomicUsize = AtomicUsize::new(0);
 
-/// A key's slots, from where it starts to look.
-fn slots(key: Key, reach: usize) -> impl Iterator<Item = (&'static AtomicU64, &'static Slot)> {
-    let places = (0..reach).map(move |distance| (key.0 as usize).wrapping_add(distance) % SLOTS);
-    places.filter_map(|at| Some((KEYS.get(at)?, REQUESTS.get(at)?)))
+/// Returns the first `count` slots in which a key may be stored.
+fn probe(key: Key, count: usize) -> impl Iterator<Item = (&'static AtomicU64, &'static Slot)> {
+    let indices = (0..count).map(move |distance| (key.0 as usize).wrapping_add(distance) % SLOTS);
+    indices.filter_map(|at| Some((KEYS.get(at)?, REQUESTS.get(at)?)))
 }
 
-/// Remembers a request that is about to be submitted. False: there is no room.
-pub(crate) fn remember(queue: Queue, id: u64, request: &Request) -> bool {
+/// Stores a request that is about to be submitted. Returns false if there is no free slot.
+pub(crate) fn store(queue: Queue, id: u64, request: &PendingRequest) -> bool {
     let (key, epoch) = (queue.key(id), epoch());
     let reserve = |word: &AtomicU64, found| word.compare_exchange(found, RESERVED, AcqRel, Relaxed).is_ok();
     let free = |word: &AtomicU64, _: &Slot| word.load(Relaxed) == FREE && reserve(word, FREE);
-    // What the process that forked had under way.
+    // A request of the process that forked.
     let stale = |word: &AtomicU64, slot: &Slot| {
         let found = word.load(Acquire);
         found > RESERVED && slot.epoch.load(Relaxed) != epoch && reserve(word, found)
     };
-    let mut all = slots(key, WINDOW).enumerate();
+    let mut all = probe(key, WINDOW).enumerate();
     let found = all.find(|(_, (word, slot))| free(word, slot));
-    let found = found.or_else(|| slots(key, WINDOW).enumerate().find(|(_, (word, slot))| stale(word, slot)));
+    let found = found.or_else(|| probe(key, WINDOW).enumerate().find(|(_, (word, slot))| stale(word, slot)));
     let Some((distance, (word, slot))) = found else { return false };
-    // SAFETY: reserved by this thread just now.
+    // SAFETY:
+    // - This thread has reserved the slot.
     unsafe { *slot.request.get() = Some(*request) };
     slot.begun.store(request.submitted.ticks(), Relaxed);
     slot.epoch.store(epoch, Relaxed);
     slot.interface.store(queue.interface as u32, Relaxed);
     slot.number.store(queue.number, Relaxed);
-    REACH.fetch_max(distance + 1, AcqRel);
+    MAX_PROBE.fetch_max(distance + 1, AcqRel);
     word.store(key.0, Release);
     true
 }
 
-/// True if a request with this key is under way.
-pub(crate) fn holds(key: Key) -> bool {
-    slots(key, REACH.load(Acquire)).any(|(word, _)| word.load(Acquire) == key.0)
+/// Returns whether a request with this key is in flight.
+pub(crate) fn contains(key: Key) -> bool {
+    probe(key, MAX_PROBE.load(Acquire)).any(|(word, _)| word.load(Acquire) == key.0)
 }
 
-/// Takes out the oldest request with this key.
-pub(crate) fn take(key: Key) -> Option<Request> {
+/// Removes the oldest request with this key and returns it.
+pub(crate) fn take_oldest(key: Key) -> Option<PendingRequest> {
     loop {
-        let alike = slots(key, REACH.load(Acquire)).filter(|(word, _)| word.load(Acquire) == key.0);
-        let (word, slot) = alike.min_by_key(|(_, slot)| slot.begun.load(Relaxed))?;
-        // Unless another thread, or a signal handler, has been faster.
-        if let Some(request) = take_out(word, key.0, slot) {
+        let candidates = probe(key, MAX_PROBE.load(Acquire)).filter(|(word, _)| word.load(Acquire) == key.0);
+        let (word, slot) = candidates.min_by_key(|(_, slot)| slot.begun.load(Relaxed))?;
+        // Repeats if another thread or a signal handler was faster.
+        if let Some(request) = remove(word, key.0, slot) {
             return Some(request);
         }
     }
 }
 
-fn take_out(word: &AtomicU64, found: u64, slot: &Slot) -> Option<Request> {
+/// Removes the request of a slot whose key is `found`.
+fn remove(word: &AtomicU64, found: u64, slot: &Slot) -> Option<PendingRequest> {
     word.compare_exchange(found, RESERVED, AcqRel, Relaxed).ok()?;
-    // SAFETY: reserved by this thread just now.
+    // SAFETY:
+    // - This thread has reserved the slot.
     let request = unsafe { *slot.request.get() };
     word.store(FREE, Release);
     request
 }
 
-/// The requests of this process, and their queues.
-fn under_way() -> impl Iterator<Item = (&'static AtomicU64, u64, &'static Slot, Queue)> {
-    let used = if REACH.load(Acquire) == 0 { 0 } else { SLOTS };
+/// Returns the requests of this process: key word, key, slot and queue.
+fn in_flight() -> impl Iterator<Item = (&'static AtomicU64, u64, &'static Slot, Queue)> {
+    let used = if MAX_PROBE.load(Acquire) == 0 { 0 } else { SLOTS };
     let epoch = epoch();
     KEYS.iter().zip(&REQUESTS).take(used).filter_map(move |(word, slot)| {
         let found = word.load(Acquire);
@@ -245,18 +264,18 @@ fn under_way() -> impl Iterator<Item = (&'static AtomicU64, u64, &'static Slot, 
     })
 }
 
-/// A queue of this kind that has requests under way, other than `not`.
+/// Returns a queue of an interface that has requests in flight.
 pub(crate) fn queue_of(interface: Interface) -> Option<Queue> {
-    under_way().map(|(_, _, _, queue)| queue).find(|queue| queue.interface == interface)
+    in_flight().map(|(_, _, _, queue)| queue).find(|queue| queue.interface == interface)
 }
 
-/// Records the requests that nobody will see complete: those of a queue, or all.
+/// Records the requests whose completion will not be observed: those of a queue, or all.
 pub(crate) fn abandon(queue: Option<Queue>) {
-    for (word, found, slot, of) in under_way() {
+    for (word, found, slot, of) in in_flight() {
         if queue.is_none_or(|queue| queue == of)
-            && let Some(request) = take_out(word, found, slot)
+            && let Some(request) = remove(word, found, slot)
         {
-            request.unseen();
+            request.complete_unseen();
         }
     }
 }

@@ -1,18 +1,22 @@
-//! The library's start, and calls that make processes.
+//! Start and end of the library, and hooks of the calls that create processes.
 //!
-//! A new process shares the open file descriptions of this one, so their positions are not ours alone any
-//! more: each of these calls moves the generation on. Nothing is recorded here; the new process records for
-//! itself, in a segment of its own, from its first request on.
+//! A new process shares the open file descriptions of this one, so that this process no longer
+//! controls their positions alone: each of these calls advances the generation. The calls are not
+//! recorded. The new process records its own requests, in a segment of its own, from its first
+//! request on.
 
 use crate::description::next_generation;
 use crate::real::{ErrorNumber, hook};
 use crate::{filter, libaio, pending, real, uring, vfork};
 use std::ffi::{c_char, c_int, c_void};
 
-/// glibc calls the functions of `.init_array` with the arguments of `main`.
+/// Initializes the library. glibc calls the functions of `.init_array` with the arguments of
+/// `main`.
 #[unsafe(link_section = ".text.startup")]
 extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
-    // SAFETY: the loader passes the environment of the process; nothing runs beside a constructor.
+    // SAFETY:
+    // - The loader passes the environment of the process.
+    // - No other thread changes it while the constructors run.
     unsafe { filter::read_environment(environment) };
     real::resolve_early();
 }
@@ -22,7 +26,7 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *cons
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;
 
-/// Runs at `exit`, and when the library is unloaded.
+/// Records the pending requests, at `exit` and when the library is unloaded.
 extern "C" fn finish() {
     libaio::finish();
     uring::finish();
@@ -34,19 +38,19 @@ extern "C" fn finish() {
 #[unsafe(link_section = ".fini_array")]
 static FINISH: extern "C" fn() = finish;
 
-// Not by `pthread_atfork`, which makes each program that starts touch three pages more.
-hook!(fork early | __fork | __libc_fork | _Fork early () -> c_int, |real| spawning(real));
+// `pthread_atfork` is not used, because it makes every starting program touch three more pages.
+hook!(fork early | __fork | __libc_fork | _Fork early () -> c_int, |real| on_spawn(real));
 hook!(forkpty(master: *mut c_int, name: *mut c_char, terminal: *const c_void, window: *const c_void) -> c_int, |real| {
-    spawning(real)
+    on_spawn(real)
 });
 hook!(posix_spawn | posix_spawnp (
     pid: *mut c_int, path: *const c_char, actions: *const c_void, attributes: *const c_void,
     arguments: *const *mut c_char, environment: *const *mut c_char,
-) -> ErrorNumber, |real| spawning(real));
-hook!(system(command: *const c_char) -> c_int, |real| spawning(real));
+) -> ErrorNumber, |real| on_spawn(real));
+hook!(system(command: *const c_char) -> c_int, |real| on_spawn(real));
 
-/// Makes a process. A child of `vfork` has no generations of its own to count.
-pub(crate) fn spawning<R>(real: impl FnOnce() -> R) -> R {
+/// Calls a function that creates a process. A child of `vfork` does not count generations.
+pub(crate) fn on_spawn<R>(real: impl FnOnce() -> R) -> R {
     if !vfork::in_child() {
         next_generation();
     }

@@ -1,24 +1,25 @@
-//! The functions behind the hooks, and the macro that declares a hook.
+//! Functions behind the hooks, and the macro that declares a hook.
 //!
-//! A hook is exported under the name of a C function and finds the next function of that name with
-//! `dlsym(RTLD_NEXT)`. Everything here is `extern "C-unwind"`: the forced unwinding of `pthread_cancel`
-//! and C++ exceptions thrown by callbacks pass through a hook's frame, which therefore keeps nothing that
-//! has a destructor.
+//! A hook is exported under the name of a C function and looks up the next function of that name
+//! with `dlsym(RTLD_NEXT)`. All functions are `extern "C-unwind"`: the forced unwinding of
+//! `pthread_cancel` and C++ exceptions thrown by callbacks pass through a hook's frame, which
+//! therefore owns nothing that has a destructor.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-/// What a hooked function returns: how it says that it failed, and the result that is recorded.
-pub(crate) trait Returned: Copy {
-    /// What a function that this libc does not have returns, with `errno` = `ENOSYS`.
+/// Return type of a hooked function: its value after a failure, and the recorded result.
+pub(crate) trait ReturnValue: Copy {
+    /// Return value of a function that this libc does not have, with `errno` = `ENOSYS`.
     const FAILED: Self;
-    /// Zero or more: success; negative: −errno. To be asked before anything else can change `errno`.
+    /// Converts the value to a result: zero or more after a success, −errno after a failure. Must
+    /// be called before `errno` can change.
     fn result(self) -> i64;
 }
 
 macro_rules! signed {
     ($($type:ty)*) => {$(
-        impl Returned for $type {
+        impl ReturnValue for $type {
             const FAILED: Self = -1;
             #[inline(always)]
             fn result(self) -> i64 {
@@ -29,7 +30,7 @@ macro_rules! signed {
 }
 signed!(c_int i64 isize);
 
-impl Returned for () {
+impl ReturnValue for () {
     const FAILED: Self = ();
     #[inline(always)]
     fn result(self) -> i64 {
@@ -37,7 +38,7 @@ impl Returned for () {
     }
 }
 
-impl<T> Returned for *mut T {
+impl<T> ReturnValue for *mut T {
     const FAILED: Self = std::ptr::null_mut();
     #[inline(always)]
     fn result(self) -> i64 {
@@ -45,8 +46,8 @@ impl<T> Returned for *mut T {
     }
 }
 
-/// What `fread` and `fwrite` return: zero is no failure by itself.
-impl Returned for usize {
+/// Return value of `fread` and `fwrite`: zero alone is not a failure.
+impl ReturnValue for usize {
     const FAILED: Self = 0;
     #[inline(always)]
     fn result(self) -> i64 {
@@ -54,12 +55,12 @@ impl Returned for usize {
     }
 }
 
-/// The return value of functions that return an error number and leave `errno` alone.
+/// Return value of functions that return an errno and do not set `errno`.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct ErrorNumber(pub(crate) c_int);
 
-impl Returned for ErrorNumber {
+impl ReturnValue for ErrorNumber {
     const FAILED: Self = ErrorNumber(libc::ENOSYS);
     #[inline(always)]
     fn result(self) -> i64 {
@@ -67,25 +68,25 @@ impl Returned for ErrorNumber {
     }
 }
 
-/// The return value of functions that return a value, or −errno and leave `errno` alone.
+/// Return value of functions that return a value or −errno and do not set `errno`.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Negative(pub(crate) c_int);
+pub(crate) struct NegatedErrno(pub(crate) c_int);
 
-impl Returned for Negative {
-    const FAILED: Self = Negative(-libc::ENOSYS);
+impl ReturnValue for NegatedErrno {
+    const FAILED: Self = NegatedErrno(-libc::ENOSYS);
     #[inline(always)]
     fn result(self) -> i64 {
         i64::from(self.0)
     }
 }
 
-/// The return value of `mmap`.
+/// Return value of `mmap`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Address(pub(crate) usize);
 
-impl Returned for Address {
+impl ReturnValue for Address {
     const FAILED: Self = Address(usize::MAX);
     #[inline(always)]
     fn result(self) -> i64 {
@@ -93,7 +94,7 @@ impl Returned for Address {
     }
 }
 
-/// −errno of the call that has just failed.
+/// Returns −errno of the call that has just failed; `EIO` if it has not set `errno`.
 #[cold]
 fn failure() -> i64 {
     match errno() {
@@ -103,16 +104,18 @@ fn failure() -> i64 {
 }
 
 pub(crate) fn errno() -> c_int {
-    // SAFETY: the calling thread's own.
+    // SAFETY:
+    // - The function returns the address of the calling thread's `errno`.
     unsafe { *libc::__errno_location() }
 }
 
 pub(crate) fn set_errno(number: c_int) {
-    // SAFETY: the calling thread's own.
+    // SAFETY:
+    // - The function returns the address of the calling thread's `errno`.
     unsafe { *libc::__errno_location() = number };
 }
 
-/// Runs something that may change `errno` and puts it back.
+/// Calls `run`, which may change `errno`, and restores `errno`.
 pub(crate) fn keeping_errno<R>(run: impl FnOnce() -> R) -> R {
     let number = errno();
     let result = run();
@@ -120,31 +123,32 @@ pub(crate) fn keeping_errno<R>(run: impl FnOnce() -> R) -> R {
     result
 }
 
-extern "C-unwind" fn missing<R: Returned>() -> R {
+extern "C-unwind" fn missing<R: ReturnValue>() -> R {
     set_errno(libc::ENOSYS);
     R::FAILED
 }
 
-/// The function behind a hook, null until it is first called. What finds it is in the code, so that the loader has
-/// nothing to relocate here; and all of them lie together, so that a program that starts touches few pages.
+/// Cached address of the function behind a hook; null until the first call. Name and fallback are
+/// in the code, so that the loader has nothing to relocate. All instances are in one section, so
+/// that a starting program touches few pages.
 #[repr(transparent)]
-pub(crate) struct Real(AtomicPtr<c_void>);
+pub(crate) struct RealFunction(AtomicPtr<c_void>);
 
-impl Real {
-    pub(crate) const fn new() -> Real {
-        Real(AtomicPtr::new(std::ptr::null_mut()))
+impl RealFunction {
+    pub(crate) const fn new() -> RealFunction {
+        RealFunction(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// The function, null if it was not called yet.
+    /// Returns the address; null before the first call.
     #[inline(always)]
-    pub(crate) fn known(&self) -> *mut c_void {
+    pub(crate) fn cached(&self) -> *mut c_void {
         self.0.load(Relaxed)
     }
 
-    /// The function of this name, which ends in NUL and returns `R`.
+    /// Returns the function of this name. `name` ends in NUL; the function returns `R`.
     #[inline(always)]
-    pub(crate) fn get<R: Returned>(&self, name: &'static str) -> *mut c_void {
-        let at = self.known();
+    pub(crate) fn get<R: ReturnValue>(&self, name: &'static str) -> *mut c_void {
+        let at = self.cached();
         if at.is_null() {
             self.resolve(name.as_ptr().cast(), missing::<R> as extern "C-unwind" fn() -> R as *const ())
         } else {
@@ -152,18 +156,21 @@ impl Real {
         }
     }
 
-    /// `missing` takes the function's place if this libc does not have it.
+    /// Looks up the function. If this libc does not have it, `missing` is used instead.
     #[inline(never)]
     #[unsafe(link_section = ".text.startup")]
     fn resolve(&self, name: *const c_char, missing: *const ()) -> *mut c_void {
         keeping_errno(|| {
-            // SAFETY: a NUL-terminated name.
+            // SAFETY:
+            // - `name` is a NUL-terminated string.
             let mut at = unsafe { libc::dlsym(libc::RTLD_NEXT, name) };
             if at.is_null() {
-                at = loaded_apart(name);
+                at = find_in_loaded_libraries(name);
             }
             if at.is_null() {
-                // SAFETY: forgets the error, which the application must not find.
+                // Clears the error, so that the application does not get it.
+                // SAFETY:
+                // - `dlerror` has no requirements.
                 unsafe { libc::dlerror() };
                 at = missing.cast_mut().cast();
             }
@@ -173,16 +180,22 @@ impl Real {
     }
 }
 
-/// The function of a library that was loaded with `dlopen`, and what it needs along with it: `RTLD_NEXT` does not
-/// look there, while calls from there come here.
+/// Returns the function in a library that was loaded with `dlopen` or as a dependency of such a
+/// library; null if there is none. `RTLD_NEXT` does not search these libraries, but their calls
+/// reach the hooks.
 #[cold]
-fn loaded_apart(name: *const c_char) -> *mut c_void {
+fn find_in_loaded_libraries(name: *const c_char) -> *mut c_void {
     const LIBRARIES: [&CStr; 2] = [c"libaio.so.1", c"liburing.so.2"];
     for library in LIBRARIES {
-        // SAFETY: a name; nothing is loaded that is not there.
+        // SAFETY:
+        // - The name is a NUL-terminated string.
+        // - `RTLD_NOLOAD` loads nothing, so no initializers run.
         let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if !handle.is_null() {
-            // Stays open: its function is used from now on. SAFETY: an open library and a NUL-terminated name.
+            // The library stays open, because its function is used from now on.
+            // SAFETY:
+            // - `handle` is an open library.
+            // - `name` is a NUL-terminated string.
             let at = unsafe { libc::dlsym(handle, name) };
             if !at.is_null() {
                 return at;
@@ -192,37 +205,43 @@ fn loaded_apart(name: *const c_char) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// A hook that is declared `early`.
+/// Entry of the list of hooks that are declared `early`.
 #[repr(C)]
-pub(crate) struct Early {
-    real: &'static Real,
+pub(crate) struct EarlyHook {
+    real: &'static RealFunction,
     /// NUL-terminated.
     name: *const c_char,
     missing: *const (),
 }
 
-// SAFETY: the pointers are to constants.
-unsafe impl Sync for Early {}
+// SAFETY:
+// - The pointers refer to constants.
+// - `RealFunction` is an atomic.
+unsafe impl Sync for EarlyHook {}
 
-impl Early {
-    pub(crate) const fn new<R: Returned>(real: &'static Real, name: &'static str) -> Early {
+impl EarlyHook {
+    pub(crate) const fn new<R: ReturnValue>(real: &'static RealFunction, name: &'static str) -> EarlyHook {
         let missing = missing::<R> as extern "C-unwind" fn() -> R as *const ();
-        Early { real, name: name.as_ptr().cast(), missing }
+        EarlyHook { real, name: name.as_ptr().cast(), missing }
     }
 }
 
 unsafe extern "C" {
-    static __start_miot_early: Early;
-    static __stop_miot_early: Early;
+    static __start_miot_early: EarlyHook;
+    static __stop_miot_early: EarlyHook;
 }
 
-/// Finds the functions of the hooks that are declared `early`: those that run in signal handlers and in
-/// children of a threaded process, where `dlsym` is not safe. Each costs every program that starts half a
-/// microsecond, so they are by the names that programs are compiled to.
+/// Looks up the functions of the hooks that are declared `early`: those that programs call in
+/// signal handlers and in children of a threaded process, where `dlsym` is not safe. Each lookup
+/// costs every starting program half a microsecond, so that only the names to which programs are
+/// compiled are declared `early`.
 pub(crate) fn resolve_early() {
     let (mut at, stop) = (&raw const __start_miot_early, &raw const __stop_miot_early);
     while at < stop {
-        // SAFETY: the linker puts nothing but `Early` values between the two symbols.
+        // SAFETY:
+        // - The linker places only `EarlyHook` values between the two symbols, and `at` is one of
+        //   them.
+        // - The name of an entry is NUL-terminated.
         unsafe {
             (*at).real.resolve((*at).name, (*at).missing);
             at = at.add(1);
@@ -230,20 +249,22 @@ pub(crate) fn resolve_early() {
     }
 }
 
-/// Declares hooks: one body for functions that differ in nothing but their name.
+/// Declares hooks: one body for functions that differ only in their names.
 ///
-/// `hook!(pread | pread64 early (fd: c_int, …) -> isize, |real| body)`: in `body` the parameters have their
-/// names, and `real` is a closure that calls the function behind the hook with the very same arguments. It
-/// must be called exactly once on every path, unless the request is made in another way. Where nothing is or
-/// was recorded, the body is passed by.
+/// `hook!(pread | pread64 early (fd: c_int, …) -> isize, |real| body)`: in `body` the parameters
+/// have their names, and `real` is a closure that calls the function behind the hook with the same
+/// arguments. It must be called exactly once on every path, unless the request is made in another
+/// way. If nothing is or was recorded, the body is skipped.
 macro_rules! hook {
     ($($name:ident $($early:ident)?)|+ ($($arg:ident: $type:ty),* $(,)?) -> $ret:ty, |$real:ident| $body:expr) => {
         const _: () = {
             type Prototype = unsafe extern "C-unwind" fn($($type),*) -> $ret;
-            // Apart, so that a call that is not recorded saves no registers, and once for all names.
+            // A separate function, so that a call that is not recorded saves no registers. All
+            // names share it.
             #[inline(never)]
             unsafe extern "C-unwind" fn recorded($($arg: $type,)* function: Prototype) -> $ret {
-                // SAFETY: the arguments are those of the caller of the function's hook, passed on as they came.
+                // SAFETY:
+                // - The arguments are those of the hook's caller.
                 let $real = || unsafe { function($($arg),*) };
                 $body
             }
@@ -264,27 +285,31 @@ macro_rules! hook_one {
         unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret {
             const NAME: &str = concat!(stringify!($name), "\0");
             #[unsafe(link_section = "miot_real")]
-            static REAL: $crate::real::Real = $crate::real::Real::new();
+            static REAL: $crate::real::RealFunction = $crate::real::RealFunction::new();
             $crate::real::hook_early! { $early REAL NAME $ret }
-            // Apart, as anything that returns here would make each call save registers.
+            // A separate function, because a call that returns here would make each call of the
+            // hook save registers.
             #[cold]
             #[inline(never)]
             unsafe extern "C-unwind" fn first_call($($arg: $type),*) -> $ret {
                 // SAFETY:
-                // - `dlsym` finds the C function of this name, whose C prototype `Prototype` is;
-                // - the arguments are the caller's own, passed on as they came.
+                // - `dlsym` finds the C function of this name, which has the prototype `Prototype`.
+                // - The arguments are the caller's.
                 unsafe {
                     let function = std::mem::transmute::<*mut std::ffi::c_void, Prototype>(REAL.get::<$ret>(NAME));
-                    if $crate::vfork::is_no_thread() { function($($arg),*) } else { recorded($($arg,)* function) }
+                    if $crate::vfork::lacks_thread_block() { function($($arg),*) } else { recorded($($arg,)* function) }
                 }
             }
-            // SAFETY: null, or as above.
-            let known = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Option<Prototype>>(REAL.known()) };
-            // SAFETY: as above.
+            // SAFETY:
+            // - The address is null, or that of the C function of this name, which has the
+            //   prototype `Prototype`.
+            let cached = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Option<Prototype>>(REAL.cached()) };
+            // SAFETY:
+            // - The arguments are the caller's.
             unsafe {
-                match known {
+                match cached {
                     None => first_call($($arg),*),
-                    Some(function) if $crate::vfork::is_no_thread() || miot_tracer::dormant() => function($($arg),*),
+                    Some(function) if $crate::vfork::lacks_thread_block() || miot_tracer::dormant() => function($($arg),*),
                     Some(function) => recorded($($arg,)* function),
                 }
             }
@@ -297,13 +322,13 @@ macro_rules! hook_early {
     ([early] $real:ident $name:ident $ret:ty) => {
         #[used]
         #[unsafe(link_section = "miot_early")]
-        static EARLY: $crate::real::Early = $crate::real::Early::new::<$ret>(&$real, $name);
+        static EARLY: $crate::real::EarlyHook = $crate::real::EarlyHook::new::<$ret>(&$real, $name);
     };
 }
 
 pub(crate) use {hook, hook_each, hook_early, hook_one};
 
-/// `off_t` and `off64_t`: the same on every 64-bit system.
+/// `off_t` and `off64_t`, which are equal on every 64-bit system.
 pub(crate) type Offset = i64;
 /// `long`.
 pub(crate) type Long = c_long;

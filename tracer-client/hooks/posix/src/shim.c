@@ -1,6 +1,6 @@
-/* The bodies of the functions that take "...": see stdio/printing.rs. Each calls the hook of the same name
- * that takes a va_list. The C library's headers are left out: they declare some of these names as macros or
- * under other symbols. */
+/* Bodies of the variadic functions, see stdio/printing.rs. Each calls the hook of the same name
+ * that takes a va_list. The C library's headers are not included, because they declare some of
+ * these names as macros or under other symbols. */
 
 #include <stdarg.h>
 
@@ -8,7 +8,7 @@ typedef void stream;
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
-/* The body of a function whose last named parameter is `last`; `call` uses `list`. */
+/* Body of a function whose last named parameter is `last`. `call` uses `list`. */
 #define PASS(last, call)     \
     {                        \
         va_list list;        \
@@ -50,7 +50,7 @@ PASS(format, __isoc99_vscanf(format, list))
 HIDDEN int miot_shim_isoc99_fscanf(stream *from, const char *format, ...)
 PASS(format, __isoc99_vfscanf(from, format, list))
 
-/* Since glibc 2.38; weak, because the tests of this crate are linked without the hooks. */
+/* Present since glibc 2.38. Weak, because the tests of this crate are linked without the hooks. */
 __attribute__((weak)) int __isoc23_vscanf(const char *, va_list);
 __attribute__((weak)) int __isoc23_vfscanf(stream *, const char *, va_list);
 

@@ -1,8 +1,10 @@
-/* The unwinder, looked for when something unwinds: a program that starts does not load libgcc_s for us.
+/* Lookup of the unwinder at its first use, so that a starting program does not load libgcc_s for
+ * this library.
  *
- * Rust's library refers to these functions. They are called when a hook panics, which none does, and for frames of
- * ours that have something to clean up, which those on the way from a program to its libc have not. Calls go to the
- * same unwinder that the program has: the structures are its own. */
+ * Rust's standard library refers to these functions. They are called when a hook panics, which
+ * no hook does, and for frames of this library with destructors, which the frames between a
+ * program and its libc do not have. The calls go to the program's own unwinder, because the
+ * structures belong to it. */
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -10,22 +12,22 @@
 static void *find(const char *name)
 {
 	void *unwinder = dlopen("libgcc_s.so.1", RTLD_LAZY);
-	void *found = unwinder ? dlsym(unwinder, name) : NULL;
-	if (found == NULL)
+	void *function = unwinder ? dlsym(unwinder, name) : NULL;
+	if (function == NULL)
 		abort();
-	return found;
+	return function;
 }
 
 #define PASS(type, name, parameters, arguments)                            \
 	__attribute__((visibility("hidden"))) type name parameters         \
 	{                                                                  \
 		static type(*real) parameters;                             \
-		type(*known) parameters = __atomic_load_n(&real, __ATOMIC_RELAXED); \
-		if (known == NULL) {                                       \
-			known = find(#name);                               \
-			__atomic_store_n(&real, known, __ATOMIC_RELAXED);  \
+		type(*cached) parameters = __atomic_load_n(&real, __ATOMIC_RELAXED); \
+		if (cached == NULL) {                                      \
+			cached = find(#name);                              \
+			__atomic_store_n(&real, cached, __ATOMIC_RELAXED); \
 		}                                                          \
-		return known arguments;                                    \
+		return cached arguments;                                   \
 	}
 
 typedef void *context;

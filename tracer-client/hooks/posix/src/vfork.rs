@@ -1,12 +1,14 @@
-//! `vfork`, and the mark of a child that runs in its parent's memory.
+//! Hook of `vfork`, and detection of a child that runs in its parent's memory.
 //!
-//! Such a child has descriptors of its own but shares our tables and the parent thread's lane. What it does
-//! before `exec` or `_exit` is therefore neither recorded nor noted in the tables. The mark is a thread-local
-//! counter that the hook of `vfork` sets: the child runs on the stack, and with the thread-local storage, of
-//! the thread that called `vfork`, which stands still meanwhile.
+//! Such a child has descriptors of its own but shares the tables of this library and the lane of
+//! the parent's thread. Its calls before `exec` or `_exit` are therefore neither recorded nor
+//! entered into the tables. The hook of `vfork` increments a thread-local counter: the child runs
+//! on the stack and with the thread-local storage of the thread that called `vfork`, which is
+//! suspended meanwhile.
 //!
-//! No function that returns may wrap `vfork`: the child would overwrite the frame the parent returns to. So
-//! this one makes the system call itself and keeps its return address in a register, as libc does.
+//! No function that returns may wrap `vfork`: the child would overwrite the frame to which the
+//! parent returns. Therefore the hook makes the system call itself and keeps its return address in
+//! a register, as libc does.
 
 use std::ffi::c_int;
 
@@ -14,7 +16,7 @@ use std::ffi::c_int;
 mod arch {
     use crate::description::GENERATION;
 
-    // Initial-exec thread-local storage: see `tls.rs` of the tracer for the why.
+    // Initial-exec thread-local storage; `tls.rs` of the tracer explains why.
     std::arch::global_asm!(
         ".pushsection .tbss.miot_posix_borrowed,\"awT\",@nobits",
         ".p2align 2",
@@ -30,7 +32,9 @@ mod arch {
     #[inline(always)]
     pub(super) fn borrowed() -> u32 {
         let count: u32;
-        // SAFETY: reads a thread-local word defined above, in the initial-exec way of the ELF TLS ABI.
+        // SAFETY:
+        // - The code reads the thread-local word defined above, by the initial-exec model of the
+        //   ELF TLS ABI.
         unsafe {
             std::arch::asm!(
                 "mov {at}, qword ptr [rip + miot_posix_borrowed@gottpoff]",
@@ -46,7 +50,9 @@ mod arch {
     #[inline(always)]
     pub(super) fn thread_block() -> usize {
         let at: usize;
-        // SAFETY: reads the first word of what the thread's register points to.
+        // SAFETY:
+        // - The thread's register points to readable memory: libc's thread block, or the zeros that
+        //   a child of `clone` got instead.
         unsafe {
             std::arch::asm!("mov {0}, qword ptr fs:[0]", out(reg) at, options(readonly, nostack, preserves_flags));
         }
@@ -54,7 +60,7 @@ mod arch {
     }
 
     /// # Safety
-    /// As `vfork` itself.
+    /// - The requirements of `vfork(2)` for the child.
     #[unsafe(naked)]
     #[cfg_attr(not(test), unsafe(no_mangle))]
     unsafe extern "C" fn vfork() -> super::c_int {
@@ -90,7 +96,7 @@ mod arch {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod arch {
-    // `vfork` is libc's own: its children are taken for their parents.
+    // `vfork` is not hooked: its children are mistaken for their parents.
     pub(super) fn borrowed() -> u32 {
         0
     }
@@ -100,14 +106,15 @@ mod arch {
     }
 }
 
-/// True in a child that was made with `clone` and memory full of zeros in the place of libc's thread block, as Chromium does
-/// for a child that only changes its root: it has no thread-local storage, and nothing of ours may be looked at.
+/// Returns whether this is a child of `clone` with zeros instead of libc's thread block, as
+/// Chromium creates one only to change its root directory. It has no thread-local storage, so that
+/// no state of this library may be used.
 #[inline(always)]
-pub(crate) fn is_no_thread() -> bool {
+pub(crate) fn lacks_thread_block() -> bool {
     arch::thread_block() == 0
 }
 
-/// True in a child that borrows its parent's memory.
+/// Returns whether this is a child that runs in its parent's memory.
 #[inline(always)]
 pub(crate) fn in_child() -> bool {
     arch::borrowed() != 0

@@ -1,19 +1,19 @@
-//! What is recorded: offsets, handles, paths.
+//! Values of the records: offsets, handles, paths.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod common;
 
 use common::{Node, Process, compile, library};
-use miot_proto::event::{Kind, flag};
+use miot_proto::event::{RecordKind, flag};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::Command;
 
-/// Runs one part of the program in `place`; stdin is a file of ten bytes at position 6, stdout the file
-/// `out`, and objects are excluded.
-fn part(name: &str, place: &Path) -> Vec<Process> {
+/// Runs one part of the program in a directory, and returns its records. stdin is a file of ten
+/// bytes at position 6, stdout is the file `out`, and object files are excluded.
+fn run_part(name: &str, directory: &Path) -> Vec<Process> {
     let build = tempfile::tempdir().unwrap();
     let program = compile("records", build.path(), &["-O1", "-fno-builtin"]);
     let node = Node::new();
@@ -22,9 +22,9 @@ fn part(name: &str, place: &Path) -> Vec<Process> {
     input.seek(SeekFrom::Start(6)).unwrap();
     let output = Command::new(program)
         .arg(name)
-        .current_dir(place)
+        .current_dir(directory)
         .stdin(input)
-        .stdout(File::create(place.join("out")).unwrap())
+        .stdout(File::create(directory.join("out")).unwrap())
         .env("LD_PRELOAD", library())
         .env("MIOT_DIR", node.path())
         .env("MIOT_EXCLUDE", "*.o")
@@ -40,8 +40,8 @@ fn ranges(process: &Process, op: &str) -> Vec<(i64, i64, i64)> {
 
 #[test]
 fn positions_follow_the_file_description() {
-    let place = tempfile::tempdir().unwrap();
-    let recorded = part("positions", place.path());
+    let directory = tempfile::tempdir().unwrap();
+    let recorded = run_part("positions", directory.path());
     let process = &recorded[0];
     assert_eq!(ranges(process, "write"), [(0, 10, 10), (42, 1, 1), (43, 1, 1)]);
     assert_eq!(ranges(process, "writev"), [(10, 7, 7)]);
@@ -60,10 +60,10 @@ fn positions_follow_the_file_description() {
 }
 
 #[test]
-fn positions_that_processes_share_are_asked_for() {
-    let place = tempfile::tempdir().unwrap();
-    let recorded = part("shared", place.path());
-    assert_eq!(recorded.len(), 3, "the child of vfork has no segment");
+fn shared_positions_are_queried() {
+    let directory = tempfile::tempdir().unwrap();
+    let recorded = run_part("shared", directory.path());
+    assert_eq!(recorded.len(), 3, "the child of vfork must have no segment");
     let (parent, child, with_terminal) = (&recorded[0], &recorded[1], &recorded[2]);
     let once = [(0, 3, 3), (7, 5, 5)];
     assert_eq!(ranges(parent, "read"), [&once[..], &once[..], &[(6, 2, 2), (8, 2, 2)]].concat());
@@ -74,38 +74,40 @@ fn positions_that_processes_share_are_asked_for() {
         process.of("read").iter().map(|record| record.event.flags & flag::OFFSET_QUERIED != 0).collect()
     };
     assert_eq!((queried(parent), queried(child)), (vec![false, true, false, true, true, true], vec![true]));
-    // The child has a handle of its own for the file, and names it.
-    let file = place.path().join("file");
+    // The child names the file with a handle of its own.
+    let file = directory.path().join("file");
     for process in [parent, child, with_terminal] {
         assert_eq!(process.path(process.of("read")[0].event.handle), file.to_str());
     }
-    assert!(child.records.iter().any(|record| record.kind == Kind::File));
+    assert!(child.records.iter().any(|record| record.kind == RecordKind::File));
     assert_eq!((parent.of("close").len(), child.of("close").len()), (2, 1));
 }
 
-/// What moves through something that is no file is not recorded; that it was made, opened and closed by name is.
+/// Transfers through a descriptor without a file are not recorded. Creation, open and close by name
+/// are.
 #[test]
-fn of_descriptors_that_are_no_files_only_the_name_is_recorded() {
-    let place = tempfile::tempdir().unwrap();
-    let recorded = part("descriptors", place.path());
-    let fifo = place.path().join("fifo");
+fn transfers_through_special_files_are_not_recorded() {
+    let directory = tempfile::tempdir().unwrap();
+    let recorded = run_part("descriptors", directory.path());
+    let fifo = directory.path().join("fifo");
     let [process] = &recorded[..] else { panic!("{} processes", recorded.len()) };
-    let seen: Vec<_> = process.records.iter().map(|record| (record.op, record.path1.as_str())).collect();
+    let operations: Vec<_> =
+        process.records.iter().map(|record| (record.op, record.path1.as_str())).collect();
     let fifo = fifo.to_str().unwrap();
-    assert_eq!(seen, [("mkfifo", fifo), ("open", fifo), ("dup", ""), ("close", ""), ("close", "")]);
+    assert_eq!(operations, [("mkfifo", fifo), ("open", fifo), ("dup", ""), ("close", ""), ("close", "")]);
     assert!(process.records[2..].iter().all(|record| process.path(record.event.handle) == Some(fifo)));
 }
 
 #[test]
-fn paths_are_absolute_and_excluded_ones_are_left_out() {
-    let place = tempfile::tempdir().unwrap();
-    let root = place.path().to_str().unwrap();
-    let recorded = part("paths", place.path());
+fn paths_are_absolute_and_filtered() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().to_str().unwrap();
+    let recorded = run_part("paths", directory.path());
     let process = &recorded[0];
-    let seen: Vec<String> = process
+    let operations: Vec<String> = process
         .records
         .iter()
-        .filter(|record| record.kind == Kind::Request && !record.path1.is_empty())
+        .filter(|record| record.kind == RecordKind::Request && !record.path1.is_empty())
         .map(|record| {
             let paths = format!("{} {}", record.path1.replace(root, "~"), record.path2.replace(root, "~"));
             format!("{} {}", record.op, paths.trim_end())
@@ -129,17 +131,17 @@ fn paths_are_absolute_and_excluded_ones_are_left_out() {
         "unlink ~/dir/sub/../z",
         "access /etc/passwd",
     ];
-    assert_eq!(seen, expected);
+    assert_eq!(operations, expected);
     assert_eq!(process.of("stat")[1].event.result, -2);
     assert_eq!(process.of("openat")[0].event.length, (0o101 | 0o600 << 32));
 }
 
 #[test]
 fn streams_have_positions_of_their_own() {
-    let place = tempfile::tempdir().unwrap();
-    let recorded = part("streams", place.path());
+    let directory = tempfile::tempdir().unwrap();
+    let recorded = run_part("streams", directory.path());
     let process = &recorded[0];
-    assert!(process.records.iter().all(|record| record.layer == "stdio" || record.kind == Kind::File));
+    assert!(process.records.iter().all(|record| record.layer == "stdio" || record.kind == RecordKind::File));
     assert_eq!(ranges(process, "fprintf"), [(0, 5, 5)]);
     assert_eq!(ranges(process, "fputs"), [(5, 4, 4), (-1, 1, 1)]);
     assert_eq!(ranges(process, "fputc"), [(9, 1, 1)]);
@@ -152,18 +154,18 @@ fn streams_have_positions_of_their_own() {
     assert_eq!(ranges(process, "printf"), [(4, 10, 10)]);
     assert_eq!((process.of("fopen").len(), process.of("fclose").len()), (2, 2));
     let mut out = String::new();
-    File::open(place.path().join("out")).unwrap().read_to_string(&mut out).unwrap();
+    File::open(directory.path().join("out")).unwrap().read_to_string(&mut out).unwrap();
     assert_eq!(out, "out\nformatted\n");
-    assert_eq!(process.path(process.of("puts")[0].event.handle), place.path().join("out").to_str());
+    assert_eq!(process.path(process.of("puts")[0].event.handle), directory.path().join("out").to_str());
 }
 
 #[test]
 fn copies_mappings_directories_and_asynchronous_requests() {
-    let place = tempfile::tempdir().unwrap();
-    let recorded = part("rest", place.path());
+    let directory = tempfile::tempdir().unwrap();
+    let recorded = run_part("others", directory.path());
     let process = &recorded[0];
     let opened = |name: &str| {
-        let path = place.path().join(name);
+        let path = directory.path().join(name);
         process.of("open").into_iter().find(|record| Path::new(&record.path1) == path).unwrap().event.handle
     };
     let (from, to) = (opened("from"), opened("to"));
@@ -173,7 +175,7 @@ fn copies_mappings_directories_and_asynchronous_requests() {
     let copied = process.of("copy_file_range")[0];
     assert_eq!((copied.event.handle, copied.handle2, copied.offset2), (to, Some(from), Some(0)));
     assert_eq!(copied.range(), (7, 20, 20));
-    assert!(process.of("read").is_empty(), "a socket is no file");
+    assert!(process.of("read").is_empty(), "reads of a socket must not be recorded");
     let mapped = process.of("mmap");
     assert_eq!((mapped.len(), mapped[0].event.flags >> flag::OP_SHIFT), (1, 0b1011));
     for op in ["msync", "munmap"] {

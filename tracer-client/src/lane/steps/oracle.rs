@@ -1,16 +1,16 @@
-//! What must come of the steps: lanes as queues that cannot be wrong.
+//! The oracle: models lanes as simple queues and derives the outcome of each step.
 
-use super::{DEPTH, Filter, LANE_SLOTS, Record, Step, Subject, THREADS, Told, Totals};
+use super::{DEPTH, Filter, LANE_SLOTS, Record, Step, StreamOutput, Subject, THREADS, Totals};
 use miot_proto::control::WhenFull;
-use miot_proto::event::Kind;
+use miot_proto::event::RecordKind;
 use std::collections::{HashMap, VecDeque};
 
-/// Knows what there is to be told, and compares.
+/// Expected state of all lanes, compared with the consumer's reports.
 #[derive(Debug, Default)]
 pub struct Oracle {
     threads: [Thread; THREADS],
     lanes: Vec<Lane>,
-    /// Streams by number: lanes.
+    /// Index of the lane of each stream, by stream number.
     streams: HashMap<u32, usize>,
     when_full: Option<WhenFull>,
     filter: Filter,
@@ -19,7 +19,7 @@ pub struct Oracle {
 
 #[derive(Debug, Default)]
 struct Thread {
-    /// Index of its lane.
+    /// Index of the thread's lane.
     lane: Option<usize>,
     request: u32,
     begun: Vec<Begun>,
@@ -33,26 +33,26 @@ struct Begun {
     enclosing: u32,
 }
 
-/// The present incarnation of a lane.
+/// The current incarnation of a lane.
 #[derive(Debug, Default)]
 struct Lane {
     incarnation: u32,
     stream: Option<u32>,
-    /// What is to be read.
+    /// Records that the consumer has not read yet.
     queue: VecDeque<Record>,
     totals: Totals,
     /// Slots committed.
     tail: u64,
-    /// The last request shown, and the tail at its begin.
+    /// The request shown in `in_flight`, and the tail at its begin.
     shown: Option<(Begun, u64)>,
-    /// The outermost request that encloses others.
+    /// The request shown in `enclosing`.
     outer: Option<Begun>,
-    /// Nothing more will be added.
+    /// The thread has ended: no more records will be added.
     over: bool,
-    /// The stream's end was told.
+    /// The consumer has reported the end of the stream.
     ended: bool,
-    /// Records told since the step began.
-    told: usize,
+    /// Records reported since the current step began.
+    reported: usize,
 }
 
 impl Lane {
@@ -60,7 +60,7 @@ impl Lane {
         self.queue.iter().map(|record| record.slots).sum()
     }
 
-    /// The thread or the process ends: what is shown is cut off, the inner request first.
+    /// The thread or the process ends: the requests shown are interrupted, the inner one first.
     fn cut_off(&mut self) {
         self.over = true;
         let outer = self.outer.take();
@@ -73,7 +73,7 @@ impl Lane {
                 tag: begun.tag,
                 request: begun.request,
                 enclosing,
-                kind: Kind::Request,
+                kind: RecordKind::Request,
                 slots: 1,
                 interrupted: true,
             });
@@ -83,9 +83,9 @@ impl Lane {
 }
 
 impl Oracle {
-    /// Does a step, unless it makes no sense here.
+    /// Executes a step, unless it is not possible in the current state.
     pub(super) fn step(&mut self, step: Step, subject: &mut impl Subject) {
-        self.lanes.iter_mut().for_each(|lane| lane.told = 0);
+        self.lanes.iter_mut().for_each(|lane| lane.reported = 0);
         match step {
             Step::Begin { thread, encloses } => self.begin(thread, encloses, subject),
             Step::End { thread, slots } => self.end(thread, slots, subject),
@@ -97,22 +97,22 @@ impl Oracle {
                 self.lanes[index].cut_off();
                 self.threads[thread] = Thread::default();
             }
-            Step::Drain { most } => return self.drain(most, subject),
+            Step::Drain { max_records } => return self.drain(max_records, subject),
             Step::WhenFull(when_full) => {
                 self.when_full = Some(when_full);
                 subject.set(when_full, self.filter);
             }
-            // What a filter makes of requests that have begun is left open.
+            // The effect of a filter on requests that have already begun is unspecified.
             Step::Filter(_) if self.threads.iter().any(|thread| !thread.begun.is_empty()) => return,
             Step::Filter(filter) => {
                 self.filter = filter;
                 subject.set(self.when_full(), filter);
             }
         }
-        self.listen(subject);
+        self.check_output(subject);
     }
 
-    /// The end: everything that is left must be told, and nothing else.
+    /// Kills the threads. The consumer must report all remaining records and nothing else.
     pub(super) fn kill(&mut self, subject: &mut impl Subject) {
         for thread in &mut self.threads {
             if let Some(index) = thread.lane.take() {
@@ -120,9 +120,9 @@ impl Oracle {
             }
         }
         subject.kill();
-        self.listen(subject);
+        self.check_output(subject);
         for (index, lane) in self.lanes.iter().enumerate() {
-            assert!(lane.queue.is_empty(), "lane {index} is not told to its end: {:?}", lane.queue);
+            assert!(lane.queue.is_empty(), "records of lane {index} were not reported: {:?}", lane.queue);
             assert!(lane.ended, "the stream of lane {index} has not ended");
         }
     }
@@ -136,7 +136,8 @@ impl Oracle {
         self.tag
     }
 
-    /// The lane of a thread, claimed if it has none: the first that is over and was read to its end, or a new one.
+    /// Returns the lane of a thread, after claiming one if it has none: the first one that was
+    /// drained to its end, or a new one.
     fn lane(&mut self, thread: usize) -> &mut Lane {
         let lanes = &mut self.lanes;
         let index = *self.threads[thread].lane.get_or_insert_with(|| {
@@ -186,7 +187,7 @@ impl Oracle {
         let Some(begun) = self.threads[thread].begun.pop() else { return };
         let kept = subject.end(thread, slots, begun.tag);
         if self.filter == Filter::TooShort {
-            assert!(!kept, "{begun:?} is to be left out");
+            assert!(!kept, "{begun:?} must be filtered");
             let lane = self.lane(thread);
             lane.totals.filtered += 1;
             lane.shown = None;
@@ -196,11 +197,11 @@ impl Oracle {
                 tag: begun.tag,
                 request: begun.request,
                 enclosing: begun.enclosing,
-                kind: Kind::Request,
+                kind: RecordKind::Request,
                 slots,
                 interrupted: false,
             };
-            self.put(thread, record, kept);
+            self.expect_record(thread, record, kept);
         }
         if begun.encloses && begun.enclosing == 0 {
             self.lane(thread).outer = None;
@@ -212,13 +213,20 @@ impl Oracle {
         let kept = subject.file(thread, slots, tag);
         let within = self.threads[thread].begun.iter().rev().find(|begun| begun.encloses);
         let enclosing = within.map_or(0, |begun| begun.request);
-        let record =
-            Record { attempt: 0, tag, request: 0, enclosing, kind: Kind::File, slots, interrupted: false };
-        self.put(thread, record, kept);
+        let record = Record {
+            attempt: 0,
+            tag,
+            request: 0,
+            enclosing,
+            kind: RecordKind::File,
+            slots,
+            interrupted: false,
+        };
+        self.expect_record(thread, record, kept);
     }
 
-    /// A record that is to be taken if there is room, or room can be had.
-    fn put(&mut self, thread: usize, record: Record, kept: bool) {
+    /// Expects that the record is accepted if it fits, or if the policy frees space for it.
+    fn expect_record(&mut self, thread: usize, record: Record, kept: bool) {
         let when_full = self.when_full();
         let lane = self.lane(thread);
         let mut fits = lane.used() + record.slots <= LANE_SLOTS;
@@ -229,7 +237,8 @@ impl Oracle {
             }
             fits = true;
         }
-        // Who waits is served, once the consumer has made room: what it told is heard after this.
+        // A waiting thread succeeds after the consumer has freed slots. The consumer's reports are
+        // checked after this.
         fits |= when_full == WhenFull::Wait;
         assert_eq!(kept, fits, "{record:?} with {} of {LANE_SLOTS} slots in use", lane.used());
         if fits {
@@ -242,35 +251,42 @@ impl Oracle {
         lane.totals.attempts += 1;
     }
 
-    fn drain(&mut self, most: usize, subject: &mut impl Subject) {
-        let there: Vec<_> = self.lanes.iter().map(|lane| lane.queue.len()).collect();
-        subject.drain(most);
-        self.listen(subject);
-        for (index, (lane, there)) in self.lanes.iter().zip(there).enumerate() {
-            assert!(lane.told >= most.min(there), "lane {index}: {} of {there} records told", lane.told);
-            assert!(!lane.over || !lane.queue.is_empty() || lane.ended, "lane {index} is over");
+    fn drain(&mut self, max_records: usize, subject: &mut impl Subject) {
+        let queued: Vec<_> = self.lanes.iter().map(|lane| lane.queue.len()).collect();
+        subject.drain(max_records);
+        self.check_output(subject);
+        for (index, (lane, queued)) in self.lanes.iter().zip(queued).enumerate() {
+            assert!(
+                lane.reported >= max_records.min(queued),
+                "lane {index}: {} of {queued} records reported",
+                lane.reported
+            );
+            assert!(
+                !lane.over || !lane.queue.is_empty() || lane.ended,
+                "lane {index} was drained, but its stream has not ended"
+            );
         }
     }
 
-    /// What is told must be what is next.
-    fn listen(&mut self, subject: &mut impl Subject) {
-        for told in subject.told() {
-            match told {
-                Told::Stream { stream, lane, incarnation } => {
+    /// Checks that each report is the next expected one.
+    fn check_output(&mut self, subject: &mut impl Subject) {
+        for output in subject.take_output() {
+            match output {
+                StreamOutput::Stream { stream, lane, incarnation } => {
                     let index = lane as usize;
                     let lane = self.lanes.get_mut(index).filter(|lane| lane.incarnation == incarnation);
                     let Some(lane) = lane else {
-                        panic!("there is no incarnation {incarnation} of lane {index}")
+                        panic!("unknown incarnation {incarnation} of lane {index}")
                     };
-                    assert_eq!(lane.stream.replace(stream), None, "lane {index} is told twice");
+                    assert_eq!(lane.stream.replace(stream), None, "lane {index} was reported twice");
                     assert_eq!(self.streams.insert(stream, index), None);
                 }
-                Told::Record { stream, record } => {
+                StreamOutput::Record { stream, record } => {
                     let lane = self.of(stream);
-                    lane.told += 1;
+                    lane.reported += 1;
                     assert_eq!(lane.queue.pop_front(), Some(record), "in stream {stream}");
                 }
-                Told::End { stream, totals } => {
+                StreamOutput::End { stream, totals } => {
                     let lane = self.of(stream);
                     assert!(lane.over && !lane.ended, "the end of stream {stream}");
                     assert_eq!(lane.queue.front(), None, "after the end of stream {stream}");
@@ -282,9 +298,9 @@ impl Oracle {
     }
 
     fn of(&mut self, stream: u32) -> &mut Lane {
-        let Some(index) = self.streams.get(&stream) else { panic!("stream {stream} was not told") };
+        let Some(index) = self.streams.get(&stream) else { panic!("stream {stream} was not reported") };
         let lane = &mut self.lanes[*index];
-        assert_eq!(lane.stream, Some(stream), "an incarnation that is past");
+        assert_eq!(lane.stream, Some(stream), "stream of an earlier incarnation");
         lane
     }
 }

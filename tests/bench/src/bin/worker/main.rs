@@ -1,7 +1,7 @@
-//! Measures one way of recording an operation, as often as it is told to.
+//! Measures one way of recording an operation, a given number of times.
 //!
-//! Obeys lines on standard input, like the workers in C (`c/worker.h`, which says what they mean), so that
-//! the driver can alternate between ways.
+//! Obeys lines on standard input, like the workers in C (`c/worker.h`, which says what they mean),
+//! so that the driver can alternate between ways.
 
 mod more;
 mod ways;
@@ -100,7 +100,8 @@ fn thread_cpu() -> Duration {
 /// Tells the driver that single-steps this process where the operations begin and end.
 fn int3() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a breakpoint; the driver catches it, and the command is only sent by a driver that traces.
+    // SAFETY: a breakpoint; the driver catches it, and the command is only sent by a driver that
+    // traces.
     unsafe {
         std::arch::asm!("int3");
     }

@@ -1,4 +1,5 @@
-//! Runs that are not a loop: at a given rate, the first operation of a thread, and threads that rest.
+//! Runs that are not a loop: at a given rate, the first operation of a thread, and threads that
+//! rest.
 
 use crate::thread_cpu;
 use crate::ways::Operations;
@@ -12,8 +13,9 @@ pub(crate) struct Paced {
     pub(crate) wall: Duration,
 }
 
-/// `rate` operations a second for so long, spread over threads, each of which wakes every millisecond. A
-/// thread that is late catches up at once; what a thread cannot catch up makes the run longer.
+/// `rate` operations a second for so long, spread over threads, each of which wakes every
+/// millisecond. A thread that is late catches up at once; what a thread cannot catch up makes the
+/// run longer.
 pub(crate) fn paced(operations: Operations, rate: u64, length: Duration, threads: u64) -> Paced {
     const TICK: Duration = Duration::from_millis(1);
     let ticks = length.as_millis() as u64;
@@ -46,8 +48,8 @@ pub(crate) fn paced(operations: Operations, rate: u64, length: Duration, threads
     Paced { recorded, cpu, wall: started.elapsed() }
 }
 
-/// CPU time of the first operation of each of so many new threads beyond that of its second one; of the
-/// calling thread if none. The threads begin one after the other and end together.
+/// CPU time of the first operation of each of so many new threads beyond that of its second one; of
+/// the calling thread if none. The threads begin one after the other and end together.
 pub(crate) fn first(operations: Operations, threads: u64) -> Vec<Duration> {
     let measure = || {
         let start = thread_cpu();

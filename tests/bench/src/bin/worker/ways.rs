@@ -1,6 +1,6 @@
 //! The ways of recording that are measured inside this program.
 
-use miot_tracer::{Done, begin, end, op};
+use miot_tracer::{Completion, begin, end, op};
 use std::cell::{Cell, UnsafeCell};
 use std::hint::black_box;
 use std::sync::Mutex;
@@ -18,8 +18,8 @@ pub(crate) fn find(name: &str) -> Option<(Ready, Operations)> {
         "clock" => (nothing_needed, clock),
         "floor" => (nothing_needed, floor),
         "shared-ring" => (nothing_needed, shared_ring),
-        // A log-client, real or played by the driver, is found through MIOT_DIR. Without one, or with one
-        // that has switched recording off, the same code measures what is left.
+        // A log-client, real or played by the driver, is found through MIOT_DIR. Without one, or
+        // with one that has switched recording off, the same code measures what is left.
         "miot" => (recording, miot),
         "miot-idle" => (nothing_needed, miot),
         "miot-mixed" => (recording, miot_mixed),
@@ -69,8 +69,9 @@ const RING: usize = 32_768;
 
 #[repr(C, align(64))]
 struct Slot(UnsafeCell<[u64; 8]>);
-// SAFETY: a private ring has one thread; in the shared ring each thread writes the slots it reserved, and
-// that two of them write one slot when one is a whole round behind is the fault of such rings.
+// SAFETY: a private ring has one thread; in the shared ring each thread writes the slots it
+// reserved, and that two of them write one slot when one is a whole round behind is the fault of
+// such rings.
 unsafe impl Sync for Slot {}
 
 fn ring() -> &'static [Slot] {
@@ -115,7 +116,8 @@ fn store(slot: &Slot, event: [u64; 8]) {
     }
 }
 
-/// Two clock reads and a 64-byte store in a ring of the thread's own: what nothing can be cheaper than.
+/// Two clock reads and a 64-byte store in a ring of the thread's own: what nothing can be cheaper
+/// than.
 fn floor(count: u64) {
     thread_local! {
         static OWN: Own = Own::new();
@@ -152,7 +154,7 @@ fn miot(count: u64) {
     requests(count, |request| {
         let begun = begin(op::posix::READ);
         if let Some(begun) = begun {
-            let done = Done {
+            let done = Completion {
                 handle: 7,
                 offset: request.offset,
                 length: request.length,
@@ -174,7 +176,7 @@ fn miot_mixed(count: u64) {
         let read = seed & 3 != 0;
         if let Some(begun) = begin(if read { op::posix::PREAD } else { op::posix::PWRITE }) {
             let length = 4096 << (seed >> 8 & 3);
-            let done = Done {
+            let done = Completion {
                 handle: 1 + (seed >> 16 & 15),
                 offset: (seed >> 32 & 0xf_ffff) * 4096,
                 length,
@@ -192,7 +194,7 @@ fn miot_stamped(count: u64) {
         if let Some(begun) = begin(op::posix::FSYNC) {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             let result = now.map_or(0, |now| now.as_nanos() as i64);
-            end(begun, Done { handle: 7, result, ..Done::of(0) });
+            end(begun, Completion { handle: 7, result, ..Completion::of(0) });
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Formatted input. How much was read, only the position of the stream says.
+//! Hooks of formatted input. Only the position of the stream shows how many bytes were read.
 
 use super::printing::variadic;
-use super::{Arguments, Moved, Stream, moving, nothing_read, standard_input};
+use super::{Arguments, Movement, Stream, nothing_read, record_transfer, standard_input};
 use crate::real::hook;
 use miot_tracer::NONE;
 use miot_tracer::op::{Op, stdio};
@@ -11,15 +11,15 @@ type Format = *const c_char;
 
 hook!(vfscanf | __isoc99_vfscanf | __isoc23_vfscanf (
     stream: Stream, format: Format, arguments: Arguments,
-) -> c_int, |real| scan(stdio::FSCANF, stream, real));
+) -> c_int, |real| record_scan(stdio::FSCANF, stream, real));
 hook!(vscanf | __isoc99_vscanf | __isoc23_vscanf (format: Format, arguments: Arguments) -> c_int, |real| {
-    scan(stdio::SCANF, standard_input(), real)
+    record_scan(stdio::SCANF, standard_input(), real)
 });
 
-fn scan(op: Op, stream: Stream, real: impl FnOnce() -> c_int) -> c_int {
-    moving(op, stream, real, |fields| {
+fn record_scan(op: Op, stream: Stream, real: impl FnOnce() -> c_int) -> c_int {
+    record_transfer(op, stream, real, |fields| {
         let failure = if fields < 0 { nothing_read(stream) } else { 0 };
-        (NONE, if failure < 0 { Moved::By(failure) } else { Moved::Ask })
+        (NONE, if failure < 0 { Movement::Bytes(failure) } else { Movement::Unknown })
     })
 }
 

@@ -1,32 +1,33 @@
-//! Positions of streams, and flushing.
+//! Hooks of positions of streams, and of flushing.
 
-use super::{Stream, descriptor, placing};
+use super::{Stream, descriptor, record_seek};
 use crate::files::{begin, begin_on, tracked};
 use crate::path::arg;
-use crate::real::{Long, Offset, Returned, hook};
+use crate::real::{Long, Offset, ReturnValue, hook};
 use miot_tracer::op::stdio;
-use miot_tracer::{Done, NONE, end};
+use miot_tracer::{Completion, NONE, end};
 use std::ffi::{c_int, c_void};
 
 hook!(fseek(stream: Stream, offset: Long, whence: c_int) -> c_int, |real| {
-    placing(stdio::FSEEK, stream, Some(offset), arg(whence, 0), real)
+    record_seek(stdio::FSEEK, stream, Some(offset), arg(whence, 0), real)
 });
 hook!(fseeko | fseeko64 (stream: Stream, offset: Offset, whence: c_int) -> c_int, |real| {
-    placing(stdio::FSEEK, stream, Some(offset), arg(whence, 0), real)
+    record_seek(stdio::FSEEK, stream, Some(offset), arg(whence, 0), real)
 });
-hook!(ftell(stream: Stream) -> Long, |real| placing(stdio::FTELL, stream, None, NONE, real));
-hook!(ftello | ftello64 (stream: Stream) -> Offset, |real| placing(stdio::FTELL, stream, None, NONE, real));
-hook!(rewind(stream: Stream) -> (), |real| placing(stdio::REWIND, stream, None, NONE, real));
+hook!(ftell(stream: Stream) -> Long, |real| record_seek(stdio::FTELL, stream, None, NONE, real));
+hook!(ftello | ftello64 (stream: Stream) -> Offset, |real| record_seek(stdio::FTELL, stream, None, NONE, real));
+hook!(rewind(stream: Stream) -> (), |real| record_seek(stdio::REWIND, stream, None, NONE, real));
 hook!(fgetpos | fgetpos64 (stream: Stream, position: *mut c_void) -> c_int, |real| {
-    placing(stdio::FGETPOS, stream, None, NONE, real)
+    record_seek(stdio::FGETPOS, stream, None, NONE, real)
 });
 hook!(fsetpos | fsetpos64 (stream: Stream, position: *const c_void) -> c_int, |real| {
-    // `fpos_t` starts with the offset; a bad pointer is the caller's to answer for.
+    // `fpos_t` starts with the offset. A bad pointer is the caller's error.
     let offset = if position.is_null() { None } else {
-        // SAFETY: libc is about to read it.
+        // SAFETY:
+        // - `position` is not null and points to an `fpos_t`, which libc is about to read.
         Some(unsafe { position.cast::<Offset>().read_unaligned() })
     };
-    placing(stdio::FSETPOS, stream, offset, NONE, real)
+    record_seek(stdio::FSETPOS, stream, offset, NONE, real)
 });
 
 hook!(fflush | fflush_unlocked (stream: Stream) -> c_int, |real| {
@@ -35,13 +36,13 @@ hook!(fflush | fflush_unlocked (stream: Stream) -> c_int, |real| {
         let begun = begin(stdio::FFLUSH);
         let returned = real();
         if let Some(begun) = begun {
-            end(begun, Done::of(returned.result()));
+            end(begun, Completion::of(returned.result()));
         }
         return returned;
     }
     let Some(file) = tracked(stdio::FFLUSH, descriptor(stream)) else { return real() };
-    let Some(begun) = begin_on(stdio::FFLUSH, file.named(NONE)) else { return real() };
+    let Some(begun) = begin_on(stdio::FFLUSH, file.args_without_offset(NONE)) else { return real() };
     let returned = real();
-    end(begun, Done { handle: file.handle(), flags: file.flags(), ..Done::of(returned.result()) });
+    end(begun, Completion { handle: file.handle(), flags: file.flags(), ..Completion::of(returned.result()) });
     returned
 });

@@ -1,19 +1,20 @@
-//! A submission queue entry, and the request that it asks for.
+//! Submission queue entries, and the requests that they contain.
 
 use crate::files::tracked;
-use crate::libaio::total;
+use crate::libaio::requested_bytes;
 use crate::memory::is_readable;
-use crate::path::{Path, arg};
-use crate::pending::Request;
+use crate::path::{Path, PathArgument, arg};
+use crate::pending::PendingRequest;
 use crate::{filter, table};
 use miot_tracer::op::posix;
-use miot_tracer::{NONE, Op, file, new_handle};
+use miot_tracer::{NONE, Op, name_file, new_handle};
 use std::ffi::c_int;
 
-/// `struct io_uring_sqe`, `linux/io_uring.h`: the words by the name of their most usual meaning.
+/// `struct io_uring_sqe` of `linux/io_uring.h`. Each field has the name of its most frequent
+/// meaning.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct SubmissionEntry {
     operation: u8,
     flags: u8,
     priority: u16,
@@ -26,75 +27,120 @@ pub(super) struct Entry {
     buffer: u16,
     personality: u16,
     second_fd: i32,
-    third: u64,
+    third_address: u64,
     pad: u64,
 }
 
-const _: () = assert!(size_of::<Entry>() == super::ring::ENTRY_BYTES);
+const _: () = assert!(size_of::<SubmissionEntry>() == super::ring::ENTRY_BYTES);
 
-/// Bits of `flags`.
+/// Bit of `flags` (`IOSQE_FIXED_FILE`): the file is registered with the ring.
 const FIXED_FILE: u8 = 1;
+/// Bit of `flags` (`IOSQE_CQE_SKIP_SUCCESS`): only a failure creates a completion.
 const NO_COMPLETION: u8 = 1 << 6;
-/// Of `splice`, in `operation_flags`.
+/// Bit of `operation_flags` (`SPLICE_F_FD_IN_FIXED`): the input of a splice is registered.
 const FIXED_INPUT: u32 = 1 << 31;
 
-impl Entry {
-    /// True if the program asks for no completion but of a failure.
+/// Values of `operation`: `IORING_OP_*`.
+mod opcode {
+    pub(super) const READV: u8 = 1;
+    pub(super) const WRITEV: u8 = 2;
+    pub(super) const FSYNC: u8 = 3;
+    pub(super) const READ_FIXED: u8 = 4;
+    pub(super) const WRITE_FIXED: u8 = 5;
+    pub(super) const SYNC_FILE_RANGE: u8 = 8;
+    pub(super) const FALLOCATE: u8 = 17;
+    pub(super) const OPENAT: u8 = 18;
+    pub(super) const CLOSE: u8 = 19;
+    pub(super) const STATX: u8 = 21;
+    pub(super) const READ: u8 = 22;
+    pub(super) const WRITE: u8 = 23;
+    pub(super) const FADVISE: u8 = 24;
+    pub(super) const OPENAT2: u8 = 28;
+    pub(super) const SPLICE: u8 = 30;
+    pub(super) const RENAMEAT: u8 = 35;
+    pub(super) const UNLINKAT: u8 = 36;
+    pub(super) const MKDIRAT: u8 = 37;
+    pub(super) const SYMLINKAT: u8 = 38;
+    pub(super) const LINKAT: u8 = 39;
+    pub(super) const FSETXATTR: u8 = 41;
+    pub(super) const SETXATTR: u8 = 42;
+    pub(super) const FGETXATTR: u8 = 43;
+    pub(super) const GETXATTR: u8 = 44;
+    pub(super) const FTRUNCATE: u8 = 55;
+}
+
+impl SubmissionEntry {
+    /// Returns whether the request has no completion unless it fails.
     pub(super) fn is_silent(&self) -> bool {
         self.flags & NO_COMPLETION != 0
     }
 
-    /// The request, which begins now; `None` if it is none that is recorded. To be called before the kernel has the entry.
-    pub(super) fn begin(&self) -> Option<Request> {
+    /// Begins the request; `None` if it is not recorded. Must be called before the kernel gets the
+    /// entry.
+    pub(super) fn begin(&self) -> Option<PendingRequest> {
         let (offset, length) = (self.offset, u64::from(self.length));
         match self.operation {
-            1 => self.moving(posix::URING_READ, total(self.address, length)),
-            2 => self.moving(posix::URING_WRITE, total(self.address, length)),
-            4 | 22 => self.moving(posix::URING_READ, (length, self.address)),
-            5 | 23 => self.moving(posix::URING_WRITE, (length, self.address)),
-            3 => self.on_fd(posix::URING_FSYNC, NONE, NONE),
-            8 => self.on_fd(posix::URING_SYNC_FILE_RANGE, offset, length),
-            17 => self.on_fd(posix::URING_FALLOCATE, offset, self.address),
-            19 => self.closing(),
-            24 => self.on_fd(posix::URING_FADVISE, offset, length),
-            55 => self.on_fd(posix::URING_FTRUNCATE, NONE, offset),
-            30 => self.splicing(),
-            18 => {
+            opcode::READV => self.begin_transfer(posix::URING_READ, requested_bytes(self.address, length)),
+            opcode::WRITEV => self.begin_transfer(posix::URING_WRITE, requested_bytes(self.address, length)),
+            opcode::READ_FIXED | opcode::READ => {
+                self.begin_transfer(posix::URING_READ, (length, self.address))
+            }
+            opcode::WRITE_FIXED | opcode::WRITE => {
+                self.begin_transfer(posix::URING_WRITE, (length, self.address))
+            }
+            opcode::FSYNC => self.on_fd(posix::URING_FSYNC, NONE, NONE),
+            opcode::SYNC_FILE_RANGE => self.on_fd(posix::URING_SYNC_FILE_RANGE, offset, length),
+            opcode::FALLOCATE => self.on_fd(posix::URING_FALLOCATE, offset, self.address),
+            opcode::CLOSE => self.begin_close(),
+            opcode::FADVISE => self.on_fd(posix::URING_FADVISE, offset, length),
+            opcode::FTRUNCATE => self.on_fd(posix::URING_FTRUNCATE, NONE, offset),
+            opcode::SPLICE => self.begin_splice(),
+            opcode::OPENAT => {
                 self.on_path(posix::URING_OPEN, self.address, arg(self.operation_flags as c_int, self.length))
             }
-            28 => self.on_path(posix::URING_OPEN, self.address, self.how()),
-            21 => self.on_path(posix::URING_STATX, self.address, arg(self.operation_flags as c_int, 0)),
-            36 => self.on_path(posix::URING_UNLINK, self.address, arg(self.operation_flags as c_int, 0)),
-            37 => self.on_path(posix::URING_MKDIR, self.address, arg(self.length as c_int, 0)),
-            35 => self.on_paths(posix::URING_RENAME),
-            39 => self.on_paths(posix::URING_LINK),
-            38 => self.on_path(posix::URING_SYMLINK, self.offset, NONE),
-            41 => self.on_fd(posix::URING_SETXATTR, NONE, length),
-            43 => self.on_fd(posix::URING_GETXATTR, NONE, length),
-            42 => named(posix::URING_SETXATTR, libc::AT_FDCWD, self.third, length),
-            44 => named(posix::URING_GETXATTR, libc::AT_FDCWD, self.third, length),
+            opcode::OPENAT2 => self.on_path(posix::URING_OPEN, self.address, self.open_how()),
+            opcode::STATX => {
+                self.on_path(posix::URING_STATX, self.address, arg(self.operation_flags as c_int, 0))
+            }
+            opcode::UNLINKAT => {
+                self.on_path(posix::URING_UNLINK, self.address, arg(self.operation_flags as c_int, 0))
+            }
+            opcode::MKDIRAT => self.on_path(posix::URING_MKDIR, self.address, arg(self.length as c_int, 0)),
+            opcode::RENAMEAT => self.on_paths(posix::URING_RENAME),
+            opcode::LINKAT => self.on_paths(posix::URING_LINK),
+            opcode::SYMLINKAT => self.on_path(posix::URING_SYMLINK, self.offset, NONE),
+            opcode::FSETXATTR => self.on_fd(posix::URING_SETXATTR, NONE, length),
+            opcode::FGETXATTR => self.on_fd(posix::URING_GETXATTR, NONE, length),
+            opcode::SETXATTR => {
+                begin_on_path(posix::URING_SETXATTR, libc::AT_FDCWD, self.third_address, length)
+            }
+            opcode::GETXATTR => {
+                begin_on_path(posix::URING_GETXATTR, libc::AT_FDCWD, self.third_address, length)
+            }
             _ => None,
         }
     }
 
-    /// A request on a descriptor, or on one that is registered with the ring: that file is not known.
-    fn on_fd(&self, op: Op, offset: u64, length: u64) -> Option<Request> {
+    /// Begins a request on a descriptor, or on a file that is registered with the ring and
+    /// therefore unknown.
+    fn on_fd(&self, op: Op, offset: u64, length: u64) -> Option<PendingRequest> {
         if self.flags & FIXED_FILE == 0 {
-            return Request::on(op, tracked(op, self.fd)?, offset, length);
+            return PendingRequest::begin_on(op, tracked(op, self.fd)?, offset, length);
         }
-        Some(Request { offset, length, ..Request::of(op)? })
+        Some(PendingRequest { offset, length, ..PendingRequest::begin(op)? })
     }
 
-    /// Reading or writing, at an offset or where the descriptor stands.
-    fn moving(&self, op: Op, (length, buffer): (u64, u64)) -> Option<Request> {
+    /// Begins a read or a write, at an offset or at the descriptor's position.
+    fn begin_transfer(&self, op: Op, (length, buffer): (u64, u64)) -> Option<PendingRequest> {
         if self.offset == NONE && self.flags & FIXED_FILE == 0 {
-            tracked(op, self.fd)?.unseen(|| ());
+            tracked(op, self.fd)?.run_unrecorded(|| ());
         }
         Some(self.on_fd(op, self.offset, length)?.with_buffer(buffer))
     }
 
-    /// As in [`closing`](crate::descriptor::closing), the table forgets the descriptor before it is closed.
-    fn closing(&self) -> Option<Request> {
+    /// Begins a close. As in [`record_close`](crate::descriptor::record_close), the table forgets
+    /// the descriptor before it is closed.
+    fn begin_close(&self) -> Option<PendingRequest> {
         if self.second_fd != 0 {
             return None;
         }
@@ -103,7 +149,7 @@ impl Entry {
         request
     }
 
-    fn splicing(&self) -> Option<Request> {
+    fn begin_splice(&self) -> Option<PendingRequest> {
         let op = posix::URING_SPLICE;
         let input = if self.operation_flags & FIXED_INPUT == 0 { tracked(op, self.second_fd) } else { None };
         let output = if self.flags & FIXED_FILE == 0 { tracked(op, self.fd) } else { None };
@@ -112,63 +158,68 @@ impl Entry {
         }
         for (file, offset) in [(input, self.address), (output, self.offset)] {
             if let Some(file) = file.filter(|_| offset == NONE) {
-                file.unseen(|| ());
+                file.run_unrecorded(|| ());
             }
         }
         let length = u64::from(self.length);
         let request = match output {
-            Some(file) => Request::on(op, file, self.offset, length),
-            None => Request::of(op).map(|request| Request { length, ..request }),
+            Some(file) => PendingRequest::begin_on(op, file, self.offset, length),
+            None => PendingRequest::begin(op).map(|request| PendingRequest { length, ..request }),
         };
         let (handle2, offset2) = input.map_or((NONE, NONE), |file| (file.handle(), self.address));
-        Some(Request { handle2, offset2, ..request? })
+        Some(PendingRequest { handle2, offset2, ..request? })
     }
 
-    fn on_path(&self, op: Op, path: u64, arg: u64) -> Option<Request> {
-        named(op, self.fd, path, arg)
+    fn on_path(&self, op: Op, path: u64, arg: u64) -> Option<PendingRequest> {
+        begin_on_path(op, self.fd, path, arg)
     }
 
-    fn on_paths(&self, op: Op) -> Option<Request> {
-        let (first, second) = (name(self.fd, self.address), name(self.length as c_int, self.offset));
+    fn on_paths(&self, op: Op) -> Option<PendingRequest> {
+        let (first, second) =
+            (name_path(self.fd, self.address), name_path(self.length as c_int, self.offset));
         if first.is_none() && second.is_none() {
             return None;
         }
         let length = arg(self.operation_flags as c_int, 0);
-        Some(Request {
+        Some(PendingRequest {
             handle: first.unwrap_or(0),
             handle2: second.unwrap_or(NONE),
             length,
-            ..Request::of(op)?
+            ..PendingRequest::begin(op)?
         })
     }
 
-    /// Flags and mode of `openat2`, from its `struct open_how`.
-    fn how(&self) -> u64 {
+    /// Returns flags and mode of `openat2`, from its `struct open_how`; [`NONE`] if it cannot be
+    /// read.
+    fn open_how(&self) -> u64 {
         let how = self.offset as *const [u64; 2];
         if !is_readable(how, 1) {
             return NONE;
         }
-        // SAFETY: it can be read, and its thread is in the call that submits it.
+        // SAFETY:
+        // - The structure is readable.
+        // - The thread that owns it is in the call that submits it.
         let [flags, mode] = unsafe { how.read_unaligned() };
         arg(flags as c_int, mode as u32)
     }
 }
 
-/// A request on a path. The path is gone when the request completes: a handle of its own stands for it.
-fn named(op: Op, directory: c_int, path: u64, arg: u64) -> Option<Request> {
-    let handle = name(directory, path)?;
-    Some(Request { handle, length: arg, ..Request::of(op)? })
+/// Begins a request on a path. The path may be freed before the request completes, so that it gets
+/// a handle of its own, which is named now.
+fn begin_on_path(op: Op, directory: c_int, path: u64, arg: u64) -> Option<PendingRequest> {
+    let handle = name_path(directory, path)?;
+    Some(PendingRequest { handle, length: arg, ..PendingRequest::begin(op)? })
 }
 
-/// A handle for a path; 0 if it cannot be read. `None`: the path is left out.
-fn name(directory: c_int, path: u64) -> Option<u64> {
-    /// An error that says nothing about whether the path has been read: the kernel is asked.
+/// Returns a new handle for a path; 0 if the path cannot be read. `None` if it is excluded.
+fn name_path(directory: c_int, path: u64) -> Option<u64> {
+    /// An error that does not show whether the path was read, so that the kernel is queried.
     const UNKNOWN: i64 = -(libc::EAGAIN as i64);
-    Path(path as *const _).resolved(directory, UNKNOWN, false, |path| {
+    Path(path as *const _).resolved(directory, UNKNOWN, PathArgument::First, |path| {
         if filter::excluded(path) {
             return None;
         }
         let handle = new_handle();
-        Some(if !path.is_empty() && file(handle, 0, path) { handle } else { 0 })
+        Some(if !path.is_empty() && name_file(handle, 0, path) { handle } else { 0 })
     })
 }

@@ -1,24 +1,26 @@
-//! io_uring, as far as calls are made: those that liburing exports, and those of `syscall(2)`.
+//! Hooks of io_uring: the calls that liburing exports, and those of `syscall(2)`.
 //!
-//! Requests and completions pass through memory that the program shares with the kernel. What a call is about to submit is read
-//! there before it; what has completed, before and after each call. So a request begins with the call that submits it and has
-//! completed when the next call after its completion looks. Programs that make the system calls by instructions of their own (fio;
-//! everything of liburing that is linked statically) are not seen; if their ring was made and mapped by libc's functions, the
-//! event `uring_unseen` says how many requests it took.
+//! Requests and completions pass through memory that the program shares with the kernel. Each hook
+//! reads the submissions there before its call, and the completions before and after it. A request
+//! thus begins with the call that submits it, and is complete at the first call after its
+//! completion. Programs that make the system calls by instructions of their own (fio; a statically
+//! linked liburing) are not recorded. If their ring was created and mapped by libc's functions, the
+//! event `uring_unseen` contains the number of its requests.
 
 mod entry;
 mod ring;
 
-use crate::real::{Address, Negative, Offset, Returned, hook};
-use crate::syscall::within;
+use crate::real::{Address, NegatedErrno, Offset, ReturnValue, hook};
+use crate::syscall::call_library;
 use crate::vfork;
 use miot_tracer::op::posix;
-use ring::{Places, Ring};
+use ring::{Ring, RingAddresses};
 use std::ffi::{c_int, c_uint, c_void};
 
-/// `struct io_uring` of `liburing.h`, which programs have compiled in: the part that has not changed since 2.0.
+/// `struct io_uring` of `liburing.h`, which programs contain: the part that has not changed since
+/// 2.0.
 #[repr(C)]
-struct Handle {
+struct IoUring {
     head: usize,
     tail: usize,
     mask: usize,
@@ -27,7 +29,7 @@ struct Handle {
     dropped: usize,
     array: usize,
     entries: usize,
-    /// From and to: entries that `io_uring_get_sqe` has given out and that are not in the queue yet.
+    /// Range of the entries that `io_uring_get_sqe` has returned and that are not in the queue yet.
     first: c_uint,
     last: c_uint,
     ring_bytes: usize,
@@ -47,28 +49,30 @@ struct Handle {
     fd: c_int,
 }
 
-const _: () = assert!(size_of::<Handle>() == 104 + 88 + 8);
+const _: () = assert!(size_of::<IoUring>() == 104 + 88 + 8);
 
-type RingHandle = *mut Handle;
+type RingPointer = *mut IoUring;
 type Pointer = *mut c_void;
 
-/// True if this process image has an epoch: without one nothing is recorded.
+/// Returns whether this process image has an epoch, and sets it up if necessary. Without an epoch
+/// nothing is recorded.
 fn is_set_up() -> bool {
     !vfork::in_child() && (miot_tracer::epoch() != 0 || miot_tracer::submit(posix::URING_READ).is_some())
 }
 
-/// The ring of a handle, to be used by this process image.
-fn known(handle: RingHandle) -> Option<&'static Ring> {
+/// Returns the entry of a ring for this process image, and creates it if necessary.
+fn tracked_ring(handle: RingPointer) -> Option<&'static Ring> {
     if !is_set_up() {
         return None;
     }
-    // SAFETY: the caller's own handle, open.
+    // SAFETY:
+    // - The caller passes a pointer to its open ring, which liburing reads as well.
     let handle = unsafe { &*handle };
-    if let Some(ring) = ring::at(handle.head) {
-        ring.check();
+    if let Some(ring) = ring::with_head_at(handle.head) {
+        ring.restart_if_replaced();
         return Some(ring);
     }
-    let places = Places {
+    let addresses = RingAddresses {
         head: handle.head,
         tail: handle.tail,
         mask: handle.mask,
@@ -78,87 +82,89 @@ fn known(handle: RingHandle) -> Option<&'static Ring> {
         completed_mask: handle.completed_mask,
         completions: handle.completions,
     };
-    ring::insert(-1, handle.flags, &places)
+    ring::insert(-1, handle.flags, &addresses)
 }
 
-/// A call that may submit, wait, or look for completions.
-fn calling<R>(handle: RingHandle, real: impl FnOnce() -> R) -> R {
-    let Some(ring) = known(handle) else { return real() };
-    ring.collect();
-    // SAFETY: the caller's own handle, which no other thread may be using to submit.
+/// Handles a call that may submit, wait, or read completions.
+fn on_submit_or_wait<R>(handle: RingPointer, real: impl FnOnce() -> R) -> R {
+    let Some(ring) = tracked_ring(handle) else { return real() };
+    ring.record_completions();
+    // SAFETY:
+    // - The caller passes a pointer to its open ring.
+    // - No other thread may submit with this ring during the call.
     let (first, last) = unsafe { ((*handle).first, (*handle).last) };
-    ring.submit((first, last.wrapping_sub(first)));
-    let returned = within(real);
-    ring.collect();
+    ring.record_submissions(first, last.wrapping_sub(first));
+    let returned = call_library(real);
+    ring.record_completions();
     returned
 }
 
-/// A call that waits or looks, perhaps while another thread submits.
-fn looking<R>(handle: RingHandle, real: impl FnOnce() -> R) -> R {
-    let Some(ring) = known(handle) else { return real() };
-    ring.collect();
-    let returned = within(real);
-    ring.collect();
+/// Handles a call that waits or reads completions, possibly while another thread submits.
+fn on_wait<R>(handle: RingPointer, real: impl FnOnce() -> R) -> R {
+    let Some(ring) = tracked_ring(handle) else { return real() };
+    ring.record_completions();
+    let returned = call_library(real);
+    ring.record_completions();
     returned
 }
 
-hook!(io_uring_submit(ring: RingHandle) -> Negative, |real| calling(ring, real));
-hook!(io_uring_submit_and_wait(ring: RingHandle, count: c_uint) -> Negative, |real| calling(ring, real));
+hook!(io_uring_submit(ring: RingPointer) -> NegatedErrno, |real| on_submit_or_wait(ring, real));
+hook!(io_uring_submit_and_wait(ring: RingPointer, count: c_uint) -> NegatedErrno, |real| on_submit_or_wait(ring, real));
 hook!(io_uring_submit_and_wait_timeout(
-    ring: RingHandle, completion: Pointer, count: c_uint, timeout: Pointer, mask: Pointer,
-) -> Negative, |real| calling(ring, real));
+    ring: RingPointer, completion: Pointer, count: c_uint, timeout: Pointer, mask: Pointer,
+) -> NegatedErrno, |real| on_submit_or_wait(ring, real));
 hook!(io_uring_submit_and_wait_min_timeout(
-    ring: RingHandle, completion: Pointer, count: c_uint, timeout: Pointer, least: c_uint, mask: Pointer,
-) -> Negative, |real| calling(ring, real));
+    ring: RingPointer, completion: Pointer, count: c_uint, timeout: Pointer, least: c_uint, mask: Pointer,
+) -> NegatedErrno, |real| on_submit_or_wait(ring, real));
 hook!(io_uring_submit_and_wait_reg(
-    ring: RingHandle, completion: Pointer, count: c_uint, registered: c_int,
-) -> Negative, |real| calling(ring, real));
-hook!(io_uring_submit_and_get_events(ring: RingHandle) -> Negative, |real| calling(ring, real));
-hook!(io_uring_get_events(ring: RingHandle) -> Negative, |real| looking(ring, real));
+    ring: RingPointer, completion: Pointer, count: c_uint, registered: c_int,
+) -> NegatedErrno, |real| on_submit_or_wait(ring, real));
+hook!(io_uring_submit_and_get_events(ring: RingPointer) -> NegatedErrno, |real| on_submit_or_wait(ring, real));
+hook!(io_uring_get_events(ring: RingPointer) -> NegatedErrno, |real| on_wait(ring, real));
 hook!(__io_uring_get_cqe(
-    ring: RingHandle, completion: Pointer, submit: c_uint, count: c_uint, mask: Pointer,
-) -> Negative, |real| {
-    if submit > 0 { calling(ring, real) } else { looking(ring, real) }
+    ring: RingPointer, completion: Pointer, submit: c_uint, count: c_uint, mask: Pointer,
+) -> NegatedErrno, |real| {
+    if submit > 0 { on_submit_or_wait(ring, real) } else { on_wait(ring, real) }
 });
-// With a timeout, on kernels without `IORING_FEAT_EXT_ARG`, these two submit.
+// With a timeout, on kernels without `IORING_FEAT_EXT_ARG`, the next two submit.
 hook!(io_uring_wait_cqes(
-    ring: RingHandle, completion: Pointer, count: c_uint, timeout: Pointer, mask: Pointer,
-) -> Negative, |real| looking(ring, real));
-hook!(io_uring_wait_cqe_timeout(ring: RingHandle, completion: Pointer, timeout: Pointer) -> Negative, |real| {
-    looking(ring, real)
+    ring: RingPointer, completion: Pointer, count: c_uint, timeout: Pointer, mask: Pointer,
+) -> NegatedErrno, |real| on_wait(ring, real));
+hook!(io_uring_wait_cqe_timeout(ring: RingPointer, completion: Pointer, timeout: Pointer) -> NegatedErrno, |real| {
+    on_wait(ring, real)
 });
 hook!(io_uring_wait_cqes_min_timeout(
-    ring: RingHandle, completion: Pointer, count: c_uint, timeout: Pointer, least: c_uint, mask: Pointer,
-) -> Negative, |real| looking(ring, real));
-hook!(io_uring_peek_batch_cqe(ring: RingHandle, completions: Pointer, count: c_uint) -> Negative, |real| {
-    looking(ring, real)
+    ring: RingPointer, completion: Pointer, count: c_uint, timeout: Pointer, least: c_uint, mask: Pointer,
+) -> NegatedErrno, |real| on_wait(ring, real));
+hook!(io_uring_peek_batch_cqe(ring: RingPointer, completions: Pointer, count: c_uint) -> NegatedErrno, |real| {
+    on_wait(ring, real)
 });
-hook!(io_uring_queue_exit(ring: RingHandle) -> (), |real| {
-    if let Some(ring) = known(ring) {
+hook!(io_uring_queue_exit(ring: RingPointer) -> (), |real| {
+    if let Some(ring) = tracked_ring(ring) {
         ring.finish();
     }
-    within(real)
+    call_library(real)
 });
-hook!(io_uring_enter(fd: c_uint, count: c_uint, least: c_uint, flags: c_uint, mask: Pointer) -> Negative, |real| {
-    entering(fd as c_int, flags, || within(real))
+hook!(io_uring_enter(fd: c_uint, count: c_uint, least: c_uint, flags: c_uint, mask: Pointer) -> NegatedErrno, |real| {
+    on_enter(fd as c_int, flags, || call_library(real))
 });
 hook!(io_uring_enter2(
     fd: c_uint, count: c_uint, least: c_uint, flags: c_uint, mask: Pointer, bytes: usize,
-) -> Negative, |real| entering(fd as c_int, flags, || within(real)));
-hook!(io_uring_setup(entries: c_uint, parameters: *const Parameters) -> Negative, |real| {
-    setting_up(parameters, || within(real))
+) -> NegatedErrno, |real| on_enter(fd as c_int, flags, || call_library(real)));
+hook!(io_uring_setup(entries: c_uint, parameters: *const Parameters) -> NegatedErrno, |real| {
+    on_setup(parameters, || call_library(real))
 });
 
-/// `io_uring_enter` of a ring that the program has mapped by itself.
-pub(crate) fn entering<R>(fd: c_int, flags: c_uint, real: impl FnOnce() -> R) -> R {
-    /// `fd` is an index of the ring's own.
+/// Handles `io_uring_enter` of a ring that the program has mapped itself.
+pub(crate) fn on_enter<R>(fd: c_int, flags: c_uint, real: impl FnOnce() -> R) -> R {
+    /// `IORING_ENTER_REGISTERED_RING`: `fd` is an index of registered rings.
     const REGISTERED: c_uint = 1 << 4;
     let ring = if flags & REGISTERED == 0 { ring::of_descriptor(fd) } else { None };
     let Some(ring) = ring else { return real() };
-    ring.collect();
-    ring.submit((0, 0));
+    ring.record_completions();
+    ring.record_submissions(0, 0);
     let returned = real();
-    ring.collect();
+    ring.record_completions();
     returned
 }
 
@@ -179,44 +185,45 @@ pub(crate) struct Parameters {
 
 const _: () = assert!(size_of::<Parameters>() == 120);
 
-/// A ring that the program will map by itself.
-pub(crate) fn setting_up<R: Returned>(parameters: *const Parameters, real: impl FnOnce() -> R) -> R {
+/// Handles the creation of a ring that the program will map itself.
+pub(crate) fn on_setup<R: ReturnValue>(parameters: *const Parameters, real: impl FnOnce() -> R) -> R {
     let returned = real();
     let fd = returned.result();
-    // Of what is mapped in another way nothing is seen.
+    // `IORING_SETUP_NO_MMAP`: the program allocates the memory, and the ring is not recorded.
     const NO_MMAP: u32 = 1 << 14;
     if fd >= 0 && is_set_up() {
-        // SAFETY: the call has succeeded, so the kernel has written them.
+        // SAFETY:
+        // - The call has succeeded, so that the kernel has written the parameters.
         let parameters = unsafe { parameters.read_unaligned() };
         if parameters.flags & NO_MMAP == 0 {
-            ring::made(fd as c_int, &parameters);
+            ring::track_created(fd as c_int, &parameters);
         }
     }
     returned
 }
 
-/// A mapping of something that is no file.
-pub(crate) fn mapping(fd: c_int, offset: Offset, real: impl FnOnce() -> Address) -> Address {
+/// Handles a mapping of a descriptor that is not a file.
+pub(crate) fn on_mmap(fd: c_int, offset: Offset, real: impl FnOnce() -> Address) -> Address {
     let returned = real();
-    if !ring::none()
+    if !ring::is_unused()
         && returned != Address::FAILED
         && let Some(ring) = ring::of_descriptor(fd)
     {
-        ring.map(offset, returned.0);
+        ring.on_mmap(offset, returned.0);
     }
     returned
 }
 
-/// A mapping is about to go.
-pub(crate) fn unmapping(address: usize) {
-    if !ring::none()
+/// Handles a mapping that is about to be removed.
+pub(crate) fn on_munmap(address: usize) {
+    if !ring::is_unused()
         && let Some(ring) = ring::mapped_at(address)
     {
         ring.finish();
     }
 }
 
-/// The program ends.
+/// Records the pending requests when the program ends.
 pub(crate) fn finish() {
     ring::finish();
 }

@@ -1,13 +1,15 @@
-//! Rings that the program shares with the kernel, and how far each has been looked at.
+//! Table of the rings that the program shares with the kernel, with the positions up to which each
+//! has been read.
 //!
-//! A ring is found by the address of its submission queue's head, or by its descriptor where it was made by a system call and
-//! mapped by `mmap`. Positions in both queues count up from 0 for as long as the ring lives, and the kernel says in memory
-//! how far it has come. So whatever went past the hooks is known to have done so, and how often.
+//! A ring is found by the address of its submission queue's head, or by its descriptor if it was
+//! created by a system call and mapped by `mmap`. Positions in both queues count up from 0 during
+//! the life of the ring, and the kernel writes its own positions to the shared memory. Therefore
+//! requests that bypassed the hooks are detected and counted.
 
 use super::Parameters;
-use super::entry::Entry;
+use super::entry::SubmissionEntry;
 use crate::memory::peek;
-use crate::pending::{self, Interface, Queue, Request};
+use crate::pending::{self, Interface, PendingRequest, Queue};
 use crate::real::Offset;
 use miot_tracer::epoch;
 use miot_tracer::op::posix;
@@ -17,31 +19,31 @@ use std::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-/// Bytes of a submission queue entry, and of a completion.
+/// Size of a submission queue entry, and of a completion, in bytes.
 pub(super) const ENTRY_BYTES: usize = 64;
 const COMPLETION_BYTES: usize = 16;
-/// Rings of a process that are looked at: programs have one, or one for each of their threads.
+/// Capacity of the table: programs have one ring, or one for each thread.
 const RINGS: usize = 256;
 
-/// Flags a ring is made with.
+/// Flags of a ring: `IORING_SETUP_*`.
 mod flag {
-    /// Entries, and completions, of twice the size.
+    /// Entries, and completions, have twice the size.
     pub(super) const ENTRY128: u32 = 1 << 10;
     pub(super) const COMPLETION32: u32 = 1 << 11;
-    /// No array of indices beside the submission queue.
+    /// The submission queue has no array of indices.
     pub(super) const NO_ARRAY: u32 = 1 << 16;
 }
 
-/// In [`Ring::state`].
+/// Values of [`Ring::state`].
 mod state {
     pub(super) const FREE: u32 = 0;
     pub(super) const RESERVED: u32 = 1;
     pub(super) const USED: u32 = 2;
 }
 
-/// Where the parts of a ring lie; 0: not known yet.
+/// Addresses of the parts of a ring; 0 if not known yet.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Places {
+pub(super) struct RingAddresses {
     pub(super) head: usize,
     pub(super) tail: usize,
     pub(super) mask: usize,
@@ -52,14 +54,14 @@ pub(super) struct Places {
     pub(super) completions: usize,
 }
 
-/// A ring that is looked at.
+/// An entry of the table.
 pub(super) struct Ring {
     state: AtomicU32,
-    /// Process image that uses it.
+    /// Process image that uses the ring.
     epoch: AtomicU32,
-    /// Its number as a [`Queue`].
+    /// Number of the ring as a [`Queue`].
     number: AtomicU64,
-    /// −1 if it is not found by its descriptor.
+    /// Descriptor; −1 if the ring is not found by it.
     fd: AtomicI32,
     flags: AtomicU32,
     head: AtomicUsize,
@@ -70,21 +72,23 @@ pub(super) struct Ring {
     completed: AtomicUsize,
     completed_mask: AtomicUsize,
     completions: AtomicUsize,
-    /// Where in its mapping each of these lies, if the program maps the ring; in the order of [`Places`], without `entries`.
+    /// Offset of each part in its mapping, in bytes, if the program maps the ring. The order is
+    /// that of [`RingAddresses`], without `entries`.
     offsets: [AtomicU32; 7],
-    /// Both queues are in one mapping.
+    /// Whether both queues are in one mapping.
     single: AtomicBool,
-    /// Submissions up to here have been looked at.
+    /// Position up to which submissions have been read.
     submitted: AtomicU32,
-    /// Of these so many had been taken by the kernel before.
+    /// Number of these that the kernel had taken before.
     missed: AtomicU32,
-    /// Completions up to here have been looked at.
+    /// Position up to which completions have been read.
     collected: AtomicU32,
 }
 
-// SAFETY: atomics, of which zero is a value.
+// SAFETY:
+// - All fields are atomics, for which zero is a valid value.
 static ALL: [Ring; RINGS] = unsafe { std::mem::zeroed() };
-/// Rings from here on have never been used.
+/// Number of entries that have ever been used.
 #[unsafe(link_section = ".data.miot")]
 static USED: AtomicUsize = AtomicUsize::new(0);
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
@@ -93,25 +97,25 @@ fn used() -> impl Iterator<Item = &'static Ring> {
     ALL.iter().take(USED.load(Acquire)).filter(|ring| ring.state.load(Acquire) == state::USED)
 }
 
-/// True if no ring was ever looked at.
-pub(super) fn none() -> bool {
+/// Returns whether no ring was ever tracked.
+pub(super) fn is_unused() -> bool {
     USED.load(Relaxed) == 0
 }
 
-/// The ring of a descriptor, of this process image.
+/// Returns the ring of a descriptor in this process image.
 pub(super) fn of_descriptor(fd: c_int) -> Option<&'static Ring> {
     used().find(|ring| ring.fd.load(Relaxed) == fd && ring.epoch.load(Relaxed) == epoch())
 }
 
-/// The ring with its submission queue's head at an address.
-pub(super) fn at(head: usize) -> Option<&'static Ring> {
+/// Returns the ring with its submission queue's head at an address.
+pub(super) fn with_head_at(head: usize) -> Option<&'static Ring> {
     used().find(|ring| ring.head.load(Relaxed) == head)
 }
 
-/// A new ring. `None`: there are as many as are looked at.
-pub(super) fn insert(fd: c_int, flags: u32, places: &Places) -> Option<&'static Ring> {
+/// Adds a ring. `None` if the table is full.
+pub(super) fn insert(fd: c_int, flags: u32, addresses: &RingAddresses) -> Option<&'static Ring> {
     let (at, ring) = ALL.iter().enumerate().find(|(_, ring)| {
-        // Also in the place of one that a process had from which this one was forked.
+        // An entry of the process that forked may be reused.
         [state::FREE, state::USED].iter().any(|found| {
             (*found == state::FREE || ring.epoch.load(Relaxed) != epoch())
                 && ring.state.compare_exchange(*found, state::RESERVED, AcqRel, Relaxed).is_ok()
@@ -125,20 +129,21 @@ pub(super) fn insert(fd: c_int, flags: u32, places: &Places) -> Option<&'static 
     ring.missed.store(0, Relaxed);
     ring.collected.store(0, Relaxed);
     ring.offsets.iter().for_each(|offset| offset.store(u32::MAX, Relaxed));
-    ring.place(places);
+    ring.set_addresses(addresses);
     USED.fetch_max(at + 1, AcqRel);
     ring.state.store(state::USED, Release);
     Some(ring)
 }
 
-/// A ring that was made by a system call, and is mapped later.
-pub(super) fn made(fd: c_int, parameters: &Parameters) {
+/// Adds a ring that was created by a system call and is mapped later.
+pub(super) fn track_created(fd: c_int, parameters: &Parameters) {
+    /// `IORING_FEAT_SINGLE_MMAP`.
     const SINGLE_MMAP: u32 = 1;
-    // Its number was another ring's, which was closed.
+    // An earlier ring with this descriptor was closed.
     if let Some(earlier) = of_descriptor(fd) {
         earlier.fd.store(-1, Relaxed);
     }
-    if let Some(ring) = insert(-1, parameters.flags, &Places::default()) {
+    if let Some(ring) = insert(-1, parameters.flags, &RingAddresses::default()) {
         let [head, tail, mask, _, _, _, array, ..] = parameters.submission;
         let [_, completed, completed_mask, _, _, completions, ..] = parameters.completion;
         let offsets = [head, tail, mask, array, completed, completed_mask, completions];
@@ -148,7 +153,7 @@ pub(super) fn made(fd: c_int, parameters: &Parameters) {
     }
 }
 
-/// The ring that the program has mapped by itself, so that a mapping of it begins at an address.
+/// Returns the ring that the program has mapped itself and that has a mapping at this address.
 pub(super) fn mapped_at(address: usize) -> Option<&'static Ring> {
     used().find(|ring| {
         ring.epoch.load(Relaxed) == epoch()
@@ -157,26 +162,28 @@ pub(super) fn mapped_at(address: usize) -> Option<&'static Ring> {
     })
 }
 
-/// A word that the kernel, or another thread, may be writing.
-fn word(at: usize) -> u32 {
-    // SAFETY: the word lies in a ring that is mapped as long as the program uses it, and is aligned.
+/// Reads a word that the kernel or another thread may write concurrently; 0 for a null address.
+fn load_word(at: usize) -> u32 {
+    // SAFETY:
+    // - The word is in a ring, which is mapped as long as the program uses it.
+    // - The word is aligned.
     if at == 0 { 0 } else { unsafe { (*(at as *const AtomicU32)).load(Acquire) } }
 }
 
 impl Ring {
-    pub(super) fn place(&self, places: &Places) {
-        self.head.store(places.head, Relaxed);
-        self.tail.store(places.tail, Relaxed);
-        self.mask.store(places.mask, Relaxed);
-        self.array.store(places.array, Relaxed);
-        self.entries.store(places.entries, Relaxed);
-        self.completed.store(places.completed, Relaxed);
-        self.completed_mask.store(places.completed_mask, Relaxed);
-        self.completions.store(places.completions, Relaxed);
+    pub(super) fn set_addresses(&self, addresses: &RingAddresses) {
+        self.head.store(addresses.head, Relaxed);
+        self.tail.store(addresses.tail, Relaxed);
+        self.mask.store(addresses.mask, Relaxed);
+        self.array.store(addresses.array, Relaxed);
+        self.entries.store(addresses.entries, Relaxed);
+        self.completed.store(addresses.completed, Relaxed);
+        self.completed_mask.store(addresses.completed_mask, Relaxed);
+        self.completions.store(addresses.completions, Relaxed);
     }
 
-    pub(super) fn places(&self) -> Places {
-        Places {
+    pub(super) fn addresses(&self) -> RingAddresses {
+        RingAddresses {
             head: self.head.load(Relaxed),
             tail: self.tail.load(Relaxed),
             mask: self.mask.load(Relaxed),
@@ -192,14 +199,14 @@ impl Ring {
         Queue { interface: Interface::Uring, number: self.number.load(Relaxed) }
     }
 
-    /// Finds out whether it still is what it was.
-    pub(super) fn check(&self) {
+    /// Restarts the entry if the program has replaced the ring by a new one.
+    pub(super) fn restart_if_replaced(&self) {
         self.adopt();
-        let (tail, seen) = (word(self.tail.load(Relaxed)), self.submitted.load(Relaxed));
+        let (tail, seen) = (load_word(self.tail.load(Relaxed)), self.submitted.load(Relaxed));
         let behind = seen.wrapping_sub(tail);
-        // By less than the queue's size it is while another thread submits.
-        if behind as i32 > 0 && behind > word(self.mask.load(Relaxed)) + 1 {
-            // A new ring in the place of one that went unseen.
+        // A smaller difference occurs while another thread submits.
+        if behind as i32 > 0 && behind > load_word(self.mask.load(Relaxed)) + 1 {
+            // A new ring at the address of one whose end was not observed.
             self.number.store(NUMBERS.fetch_add(1, Relaxed) + 1, Relaxed);
             self.missed.store(0, Relaxed);
             self.submitted.store(0, Relaxed);
@@ -207,141 +214,147 @@ impl Ring {
         }
     }
 
-    /// The program has mapped a part of it.
-    pub(super) fn map(&self, offset: Offset, address: usize) {
+    /// Stores the addresses of a part of the ring that the program has mapped.
+    pub(super) fn on_mmap(&self, offset: Offset, address: usize) {
         const SUBMISSION: Offset = 0;
         const COMPLETION: Offset = 0x800_0000;
         const ENTRIES: Offset = 0x1000_0000;
         let at = |which: usize| {
             self.offsets.get(which).map_or(0, |offset| address + offset.load(Relaxed) as usize)
         };
-        let mut places = self.places();
+        let mut addresses = self.addresses();
         if offset == SUBMISSION {
-            places = Places { head: at(0), tail: at(1), mask: at(2), array: at(3), ..places };
+            addresses = RingAddresses { head: at(0), tail: at(1), mask: at(2), array: at(3), ..addresses };
         }
         if offset == COMPLETION || offset == SUBMISSION && self.single.load(Relaxed) {
-            places = Places { completed: at(4), completed_mask: at(5), completions: at(6), ..places };
+            addresses =
+                RingAddresses { completed: at(4), completed_mask: at(5), completions: at(6), ..addresses };
         }
         if offset == ENTRIES {
-            places.entries = address;
+            addresses.entries = address;
         }
-        self.place(&places);
+        self.set_addresses(&addresses);
     }
 
-    /// True if one of its mappings begins at an address.
+    /// Returns whether one of its mappings starts at an address.
     fn is_mapped_at(&self, address: usize) -> bool {
-        let places = self.places();
-        let start = |place: usize, which: usize| {
-            place.wrapping_sub(self.offsets.get(which).map_or(0, |offset| offset.load(Relaxed) as usize))
+        let addresses = self.addresses();
+        let start = |part: usize, which: usize| {
+            part.wrapping_sub(self.offsets.get(which).map_or(0, |offset| offset.load(Relaxed) as usize))
         };
-        [start(places.head, 0), start(places.completions, 6), places.entries].contains(&address)
+        [start(addresses.head, 0), start(addresses.completions, 6), addresses.entries].contains(&address)
     }
 
-    /// The process image that uses it is another one than so far: a child goes on with its parent's ring. What it finds
-    /// there is not its own.
+    /// Assigns the ring to this process image if another one has used it: a child continues with
+    /// its parent's ring. Requests that are in the ring already belong to the parent.
     pub(super) fn adopt(&self) {
         let found = self.epoch.load(Relaxed);
         if found != epoch() && self.epoch.compare_exchange(found, epoch(), AcqRel, Relaxed).is_ok() {
             self.number.store(NUMBERS.fetch_add(1, Relaxed) + 1, Relaxed);
-            self.submitted.store(word(self.head.load(Relaxed)), Relaxed);
-            self.collected.store(word(self.completed.load(Relaxed)), Relaxed);
+            self.submitted.store(load_word(self.head.load(Relaxed)), Relaxed);
+            self.collected.store(load_word(self.completed.load(Relaxed)), Relaxed);
         }
     }
 
-    /// Remembers what is about to be submitted: what the program has put into the queue, and from `pending` on so many
-    /// entries that a library will put there.
-    pub(super) fn submit(&self, (pending, more): (u32, u32)) {
-        let places = self.places();
-        if places.head == 0 || places.entries == 0 {
+    /// Begins the requests that are about to be submitted: those in the queue, and `unqueued`
+    /// entries from index `first_unqueued` on that a library will add to the queue.
+    pub(super) fn record_submissions(&self, first_unqueued: u32, unqueued: u32) {
+        let addresses = self.addresses();
+        if addresses.head == 0 || addresses.entries == 0 {
             return;
         }
-        let tail = word(places.tail);
-        let end = tail.wrapping_add(more);
+        let tail = load_word(addresses.tail);
+        let end = tail.wrapping_add(unqueued);
         let seen = self.submitted.load(Acquire);
-        // The kernel has taken some that were submitted without us.
-        let ahead = word(places.head).wrapping_sub(seen);
+        // The kernel has taken entries that were submitted without a hook.
+        let ahead = load_word(addresses.head).wrapping_sub(seen);
         let ahead = if (ahead as i32) < 0 { 0 } else { ahead };
         let start = seen.wrapping_add(ahead);
         if seen == end || self.submitted.compare_exchange(seen, end, AcqRel, Relaxed).is_err() {
             return;
         }
         self.missed.fetch_add(ahead, Relaxed);
-        let (mask, flags) = (word(places.mask), self.flags.load(Relaxed));
-        // More than the queue has room for there cannot be.
+        let (mask, flags) = (load_word(addresses.mask), self.flags.load(Relaxed));
+        // There cannot be more entries than the capacity of the queue.
         for distance in 0..end.wrapping_sub(start).min(mask.wrapping_add(1)) {
             let position = start.wrapping_add(distance);
             let index = match position.wrapping_sub(tail) {
-                after if (after as i32) >= 0 => pending.wrapping_add(after) & mask,
-                _ if flags & flag::NO_ARRAY != 0 || places.array == 0 => position & mask,
-                _ => word(places.array + 4 * (position & mask) as usize),
+                after if (after as i32) >= 0 => first_unqueued.wrapping_add(after) & mask,
+                _ if flags & flag::NO_ARRAY != 0 || addresses.array == 0 => position & mask,
+                _ => load_word(addresses.array + 4 * (position & mask) as usize),
             };
             if index <= mask {
-                let at = places.entries
+                let at = addresses.entries
                     + ((index as usize * ENTRY_BYTES) << u32::from(flags & flag::ENTRY128 != 0));
-                // SAFETY: an entry of the ring; its thread is in the call that submits it.
-                self.remember(&unsafe { (at as *const Entry).read() });
+                // SAFETY:
+                // - The index is within the queue, so the address is that of an entry of the ring.
+                // - The thread that has written the entry is in the call that submits it.
+                self.begin_request(&unsafe { (at as *const SubmissionEntry).read() });
             }
         }
     }
 
-    fn remember(&self, entry: &Entry) {
+    fn begin_request(&self, entry: &SubmissionEntry) {
         let Some(request) = entry.begin() else { return };
-        if entry.is_silent() || !pending::remember(self.queue(), entry.user_data, &request) {
-            request.unseen();
+        if entry.is_silent() || !pending::store(self.queue(), entry.user_data, &request) {
+            request.complete_unseen();
         }
     }
 
-    /// Looks at what has completed since the last look. Completions that the program has taken already are still there until
-    /// the kernel has gone round.
-    pub(super) fn collect(&self) {
-        let places = self.places();
-        if places.completions == 0 {
+    /// Records the requests that have completed since the previous call. Completions that the
+    /// program has taken already remain in memory until the kernel overwrites them.
+    pub(super) fn record_completions(&self) {
+        let addresses = self.addresses();
+        if addresses.completions == 0 {
             return;
         }
         let seen = self.collected.load(Acquire);
-        let tail = word(places.completed);
+        let tail = load_word(addresses.completed);
         if seen == tail || self.collected.compare_exchange(seen, tail, AcqRel, Relaxed).is_err() {
             return;
         }
-        let mask = word(places.completed_mask);
-        let wide = u32::from(self.flags.load(Relaxed) & flag::COMPLETION32 != 0);
+        let mask = load_word(addresses.completed_mask);
+        let size_shift = u32::from(self.flags.load(Relaxed) & flag::COMPLETION32 != 0);
         for distance in 0..tail.wrapping_sub(seen).min(mask) {
             let position = tail.wrapping_sub(tail.wrapping_sub(seen).min(mask)).wrapping_add(distance);
-            let at = places.completions + (((position & mask) as usize * COMPLETION_BYTES) << wide);
-            // SAFETY: a completion of the ring; the kernel may be writing it, then it is not used.
+            let at = addresses.completions + (((position & mask) as usize * COMPLETION_BYTES) << size_shift);
+            // SAFETY:
+            // - The index is within the queue, so the address is that of a completion of the ring.
+            // - If the kernel writes it concurrently, the check below discards the values.
             let (user_data, result) =
                 unsafe { ((at as *const u64).read_volatile(), (at as *const i32).add(2).read_volatile()) };
-            if word(places.completed).wrapping_sub(position) > mask {
+            if load_word(addresses.completed).wrapping_sub(position) > mask {
                 continue;
             }
-            if let Some(request) = pending::take(self.queue().key(user_data)) {
+            if let Some(request) = pending::take_oldest(self.queue().key(user_data)) {
                 request.complete(i64::from(result));
             }
         }
     }
 
-    /// The program is about to be done with the ring.
+    /// Records the pending requests of a ring that the program is about to destroy, and removes the
+    /// ring.
     pub(super) fn finish(&self) {
-        self.collect();
-        let (head, seen) = (word(self.head.load(Relaxed)), self.submitted.load(Relaxed));
+        self.record_completions();
+        let (head, seen) = (load_word(self.head.load(Relaxed)), self.submitted.load(Relaxed));
         let ahead = head.wrapping_sub(seen);
         let missed = self.missed.load(Relaxed) + if (ahead as i32) < 0 { 0 } else { ahead };
         pending::abandon(Some(self.queue()));
         if missed != 0
-            && let Some(request) = Request::of(posix::URING_UNSEEN)
+            && let Some(request) = PendingRequest::begin(posix::URING_UNSEEN)
         {
-            request.refused(i64::from(missed));
+            request.record_refused(i64::from(missed));
         }
         let _ = self.state.compare_exchange(state::USED, state::FREE, AcqRel, Relaxed);
     }
 }
 
-/// The program ends: rings that are still there.
+/// Records the pending requests of the remaining rings when the program ends.
 pub(super) fn finish() {
     for ring in used().filter(|ring| ring.epoch.load(Relaxed) == epoch()) {
-        let Places { head, completed, completions, .. } = ring.places();
-        let is_there = |at: usize| at != 0 && peek(at as *const u32).is_some();
-        if is_there(head) && is_there(completed) && is_there(completions) {
+        let RingAddresses { head, completed, completions, .. } = ring.addresses();
+        let is_mapped = |at: usize| at != 0 && peek(at as *const u32).is_some();
+        if is_mapped(head) && is_mapped(completed) && is_mapped(completions) {
             ring.finish();
         }
     }

@@ -1,16 +1,17 @@
-//! Builds C programs, runs them under the hook, and reads what they recorded straight from their segments.
+//! Builds C programs, runs them under the hook, and reads their records directly from their
+//! segments.
 
 #![allow(dead_code)]
 
 use miot_proto::control::{self, word};
-use miot_proto::event::{self, Event, Kind};
+use miot_proto::event::{self, Event, RecordKind};
 use miot_proto::op::Layer;
 use miot_proto::segment::{HEADER_BYTES, LANE_BYTES, header, lane};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// The hook, built like the tests: cargo does not link a `cdylib` for tests by itself.
+/// Returns the hook, built with the profile of the tests: cargo does not link a `cdylib` for tests.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -37,7 +38,7 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
-/// Compiles `tests/programs/NAME.c` into the directory.
+/// Compiles `tests/programs/NAME.c` into a directory, and returns the program.
 pub(crate) fn compile(name: &str, into: &Path, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
     let program = into.join(name);
@@ -53,7 +54,7 @@ pub(crate) fn compile(name: &str, into: &Path, flags: &[&str]) -> PathBuf {
     program
 }
 
-/// A MIOT directory with a control page but no log-client: lanes keep what is recorded.
+/// A MIOT directory with a control page but without a log-client: the lanes keep all records.
 pub(crate) struct Node(tempfile::TempDir);
 
 impl Node {
@@ -73,19 +74,19 @@ impl Node {
         self.0.path()
     }
 
-    /// What each process recorded, by process id.
+    /// Returns the records of each process, ordered by process id.
     pub(crate) fn recorded(&self) -> Vec<Process> {
         let segments = std::fs::read_dir(self.path()).unwrap().map(|entry| entry.unwrap().path());
-        let mut found: Vec<_> = segments
+        let mut processes: Vec<_> = segments
             .filter(|path| path.extension().is_some_and(|extension| extension == "seg"))
-            .map(|path| process(&std::fs::read(path).unwrap()))
+            .map(|path| read_segment(&std::fs::read(path).unwrap()))
             .collect();
-        found.sort_by_key(|process| process.pid);
-        found
+        processes.sort_by_key(|process| process.pid);
+        processes
     }
 }
 
-/// Runs a program in a directory, with the hook if a node is given.
+/// Runs a program in a directory, under the hook if a MIOT directory is given.
 pub(crate) fn run(program: &Path, arguments: &[&str], directory: &Path, node: Option<&Path>) -> Output {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(directory).env_remove("LD_PRELOAD");
@@ -97,13 +98,13 @@ pub(crate) fn run(program: &Path, arguments: &[&str], directory: &Path, node: Op
 
 pub(crate) struct Process {
     pub(crate) pid: u64,
-    /// Records of all its threads, lane by lane.
+    /// Records of all threads, lane by lane.
     pub(crate) records: Vec<Record>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub(crate) kind: Kind,
+    pub(crate) kind: RecordKind,
     pub(crate) layer: &'static str,
     pub(crate) op: &'static str,
     pub(crate) event: Event,
@@ -114,19 +115,19 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Offset, length and result.
+    /// Returns offset, length and result.
     pub(crate) fn range(&self) -> (i64, i64, i64) {
         (self.event.offset as i64, self.event.length as i64, self.event.result)
     }
 }
 
 impl Process {
-    /// Records of one operation.
+    /// Returns the records of one operation.
     pub(crate) fn of(&self, op: &str) -> Vec<&Record> {
-        self.records.iter().filter(|record| record.kind == Kind::Request && record.op == op).collect()
+        self.records.iter().filter(|record| record.kind == RecordKind::Request && record.op == op).collect()
     }
 
-    /// The path a handle stands for.
+    /// Returns the path of a handle.
     pub(crate) fn path(&self, handle: u64) -> Option<&str> {
         let named = self.records.iter().find(|record| {
             record.event.handle == handle && record.path1.starts_with('/') && record.event.result >= 0
@@ -139,7 +140,7 @@ fn word_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-fn process(bytes: &[u8]) -> Process {
+fn read_segment(bytes: &[u8]) -> Process {
     let mut records = Vec::new();
     for index in 0..word_at(bytes, header::LANES) as usize {
         let entry = HEADER_BYTES + index * LANE_BYTES;
@@ -152,7 +153,7 @@ fn process(bytes: &[u8]) -> Process {
             let first: event::Slot = std::array::from_fn(|word| word_at(slot(at), word * 8));
             let length = event::slots_of(&first);
             let rest: Vec<u8> = (at + 1..at + length).flat_map(|at| slot(at).to_vec()).collect();
-            records.push(record(&first, &rest));
+            records.push(decode_record(&first, &rest));
             at += length;
         }
         assert_eq!(at, end);
@@ -160,11 +161,11 @@ fn process(bytes: &[u8]) -> Process {
     Process { pid: word_at(bytes, header::PID), records }
 }
 
-fn record(first: &event::Slot, rest: &[u8]) -> Record {
+fn decode_record(first: &event::Slot, rest: &[u8]) -> Record {
     let event = Event::from_slot(first);
     let ext = if rest.is_empty() { event::Ext::default() } else { event::ext_from_bytes(rest).unwrap() };
     Record {
-        kind: Kind::from_number(event::kind_of(first)).unwrap(),
+        kind: RecordKind::from_number(event::kind_of(first)).unwrap(),
         layer: Layer::from_number(event.op.layer).unwrap().name(),
         op: event.op.name().unwrap(),
         event,

@@ -1,4 +1,4 @@
-/* Makes requests whose records tests/records.rs knows. The first argument chooses the part. */
+/* Makes the requests whose records tests/records.rs checks. The first argument selects the part. */
 #include <aio.h>
 #include <dirent.h>
 #include <errno.h>
@@ -54,7 +54,7 @@ static void positions(void)
     check(close_range(50, 50, 0));
 }
 
-/* The terminal stays open as long as this process. */
+/* The terminal stays open until this process ends. */
 static pid_t fork_on_a_terminal(void)
 {
     int terminal;
@@ -83,7 +83,7 @@ static void shared(void)
     int status;
     share_a_file(fork);
     share_a_file(fork_on_a_terminal);
-    check(read(0, buffer, 2));              /* given by the test, at 6 */
+    check(read(0, buffer, 2));              /* opened by the test, at position 6 */
     if (vfork() == 0) {
         close(0);
         _exit(0);
@@ -92,7 +92,7 @@ static void shared(void)
     check(read(0, buffer, 2));              /* 8 */
 }
 
-/* Whatever a descriptor can be that is no file; tests/records.rs knows which calls are recorded all the same. */
+/* All kinds of descriptors without a file. tests/records.rs checks which calls are recorded. */
 static void descriptors(void)
 {
     int pair[2], fd, copy;
@@ -185,7 +185,7 @@ static void streams(void)
     fflush(stdout);
 }
 
-static void rest(void)
+static void others(void)
 {
     char buffer[16] = {0};
     int pair[2], from = open("from", O_RDWR | O_CREAT, 0600), to = open("to", O_RDWR | O_CREAT, 0600);
@@ -220,6 +220,6 @@ int main(int count, char **arguments)
     strcmp(part, "descriptors") ? 0 : (descriptors(), 0);
     strcmp(part, "paths") ? 0 : (paths(), 0);
     strcmp(part, "streams") ? 0 : (streams(), 0);
-    strcmp(part, "rest") ? 0 : (rest(), 0);
+    strcmp(part, "others") ? 0 : (others(), 0);
     return 0;
 }

@@ -1,0 +1,38 @@
+//! Contents of a file system: a walk of a directory tree by several threads, distributions of the attributes that it finds,
+//! snapshots of them, and what changed between two snapshots.
+//!
+//! | module | role |
+//! |---|---|
+//! | [`contents`] | distributions of the attributes of files, directories and links |
+//! | [`histogram`] | a distribution over bins whose bounds are powers of two |
+//! | [`growth`] | what changed between two contents |
+//! | [`walk`] | the threads, the stack of directories, what is counted |
+//! | `read` | a part of a directory and the attributes of its entries |
+//! | [`node`] | a directory by the names that lead to it |
+//! | [`mounts`], [`exclude`], [`pace`], [`errors`] | file systems and names that are left out, the rate, failures |
+//! | [`checkpoint`] | state of a walk in a file, to continue after an interruption |
+//! | [`snapshot`] | contents at a moment, as a file |
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+pub mod checkpoint;
+pub mod contents;
+pub mod errors;
+pub mod exclude;
+pub mod growth;
+pub mod histogram;
+pub mod mounts;
+pub mod node;
+pub mod pace;
+mod read;
+pub mod snapshot;
+pub mod walk;
+
+pub use checkpoint::{Checkpoint, Identity};
+pub use contents::{Attributes, Contents, Unit};
+pub use exclude::Excludes;
+pub use growth::Growth;
+pub use histogram::{Amount, Bin, Histogram};
+pub use node::DirectoryOpener;
+pub use pace::Pace;
+pub use snapshot::Snapshot;
+pub use walk::Walk;

@@ -1,0 +1,95 @@
+//! `miot-query`: traces in SQL. `miot query` runs it.
+//!
+//! | module | role |
+//! |---|---|
+//! | `cli`, in the library | the command line |
+//! | `session` | what runs SQL: limits, and the traces as they are when a statement begins |
+//! | `catalog`, `views` | names that SQL may use |
+//! | `trace` | where rows come from: sealed parts by the query engine, the rest by the trace store |
+//! | `live`, `convert` | rows of the trace store, in the query engine's version of Arrow |
+//! | `output` | results in the format that was asked for |
+//! | `statement` | running statements, and what is said besides their rows |
+//! | `explain` | what is wrong with a query, and what to write instead |
+//! | `temporary` | files that must not be left |
+//! | `shell` | asking interactively |
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+mod catalog;
+mod convert;
+mod explain;
+mod live;
+mod output;
+mod session;
+mod shell;
+mod statement;
+mod temporary;
+mod trace;
+mod views;
+
+use clap::Parser as _;
+use miot_query::cli::Options;
+use session::Session;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use statement::Failed;
+use std::io::{IsTerminal as _, Write as _, read_to_string, stdin, stdout};
+use std::process::ExitCode;
+use tokio::runtime::Builder;
+
+/// Deep expressions are planned recursively.
+const STACK: usize = 8 << 20;
+
+fn main() -> ExitCode {
+    let ended = run(Options::parse());
+    temporary::remove();
+    let Err(failed) = ended else { return ExitCode::SUCCESS };
+    if !failed.text.is_empty() {
+        say(&failed.text);
+    }
+    ExitCode::from(failed.code)
+}
+
+fn run(options: Options) -> Result<(), Failed> {
+    let (traces, sql) = options.split().map_err(Failed::usage)?;
+    if options.format.is_binary() && options.output.is_none() && stdout().is_terminal() {
+        return Err(Failed::usage("this format is not for terminals: -o FILE, or redirect it"));
+    }
+    let interactive = sql.is_none() && stdin().is_terminal();
+    end_on(if interactive { &[SIGHUP, SIGTERM] } else { &[SIGHUP, SIGTERM, SIGINT] })
+        .map_err(Failed::other)?;
+    let session = Session::new(options, &traces)?;
+    let engine =
+        Builder::new_multi_thread().enable_all().thread_stack_size(STACK).build().map_err(Failed::other)?;
+    if interactive {
+        engine.block_on(session.open())?;
+        return Ok(shell::run()?);
+    }
+    let sql = match sql {
+        Some(sql) => sql,
+        None => read_to_string(stdin()).map_err(Failed::other)?,
+    };
+    let all = engine.spawn(async move { statement::all(&session, &sql).await });
+    let ended = engine.block_on(all).unwrap_or_else(|error| Err(Failed::other(error)));
+    // Not all operators look whether their rows are still wanted.
+    engine.shutdown_background();
+    ended
+}
+
+/// These signals end the process at once, whatever the engine's threads do.
+fn end_on(signals: &[i32]) -> std::io::Result<()> {
+    let mut signals = Signals::new(signals)?;
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            temporary::remove();
+            say("interrupted");
+            std::process::exit(128 + signal);
+        }
+    });
+    Ok(())
+}
+
+fn say(text: &str) {
+    // The terminal may be gone.
+    let _ = writeln!(std::io::stderr(), "miot query: {text}");
+}

@@ -1,0 +1,187 @@
+//! Results, in the format that was asked for.
+
+use anyhow::Context as _;
+use datafusion::arrow::array::{AsArray as _, RecordBatch};
+use datafusion::arrow::csv;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::ipc::writer::StreamWriter;
+use datafusion::arrow::json::LineDelimitedWriter;
+use datafusion::arrow::util::display::FormatOptions;
+use datafusion::arrow::util::pretty::pretty_format_batches_with_options;
+use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::basic::{Compression, ZstdLevel};
+use datafusion::parquet::file::properties::WriterProperties;
+use miot_proto::text::printable_lines;
+use miot_query::cli::Format;
+use std::io::{self, BufWriter, Write, stdout};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Standard output, which remembers that nobody reads it any longer.
+pub(crate) struct Out;
+
+static UNREAD: AtomicBool = AtomicBool::new(false);
+
+impl Out {
+    /// The reader has seen enough: `miot query … | head`.
+    pub(crate) fn is_unread() -> bool {
+        UNREAD.load(Ordering::Relaxed)
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        stdout().write(bytes).inspect_err(see)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        stdout().flush().inspect_err(see)
+    }
+}
+
+fn see(error: &io::Error) {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        UNREAD.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Rows of one table: its columns are as wide as what is in these. More rows are another table.
+const TABLE_ROWS: usize = 10_000;
+
+/// Writes the rows of one statement.
+pub(crate) struct Output<W: Write + Send>(Kind<W>);
+
+enum Kind<W: Write + Send> {
+    Table { out: W, schema: SchemaRef, rows: Vec<RecordBatch>, held: usize, printed: bool },
+    Json(LineDelimitedWriter<W>),
+    Csv(Box<csv::Writer<W>>),
+    Parquet(Box<ArrowWriter<W>>),
+    Arrow(Box<StreamWriter<BufWriter<W>>>),
+}
+
+impl<W: Write + Send> Output<W> {
+    pub(crate) fn new(format: Format, out: W, schema: SchemaRef) -> anyhow::Result<Output<W>> {
+        Ok(Output(match format {
+            Format::Table => Kind::Table { out, schema, rows: Vec::new(), held: 0, printed: false },
+            Format::Json => Kind::Json(LineDelimitedWriter::new(out)),
+            Format::Csv => {
+                let mut csv = csv::WriterBuilder::new().with_header(true).build(out);
+                // The header, also if there are no rows.
+                csv.write(&RecordBatch::new_empty(schema))?;
+                Kind::Csv(Box::new(csv))
+            }
+            Format::Parquet => {
+                let zstd = Compression::ZSTD(ZstdLevel::try_new(1)?);
+                let properties = WriterProperties::builder().set_compression(zstd).build();
+                Kind::Parquet(Box::new(ArrowWriter::try_new(out, schema, Some(properties))?))
+            }
+            Format::Arrow => Kind::Arrow(Box::new(StreamWriter::try_new_buffered(out, &schema)?)),
+        }))
+    }
+
+    pub(crate) fn write(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
+        match &mut self.0 {
+            Kind::Table { out, schema, rows, held, printed } => {
+                let mut at = 0;
+                while at < batch.num_rows() {
+                    let taken = (TABLE_ROWS - *held).min(batch.num_rows() - at);
+                    rows.push(batch.slice(at, taken));
+                    (at, *held) = (at + taken, *held + taken);
+                    if *held == TABLE_ROWS {
+                        table(out, schema, rows)?;
+                        (*held, *printed) = (0, true);
+                    }
+                }
+            }
+            Kind::Json(json) => json.write(batch)?,
+            Kind::Csv(csv) => csv.write(batch)?,
+            Kind::Parquet(parquet) => parquet.write(batch)?,
+            Kind::Arrow(arrow) => arrow.write(batch)?,
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(self) -> anyhow::Result<()> {
+        match self.0 {
+            Kind::Table { mut out, schema, mut rows, held, printed } => {
+                if held > 0 || !printed {
+                    table(&mut out, &schema, &mut rows)?;
+                }
+                out.flush()?;
+            }
+            Kind::Json(mut json) => {
+                json.finish()?;
+                json.into_inner().flush()?;
+            }
+            Kind::Csv(csv) => csv.into_inner().flush()?,
+            Kind::Parquet(parquet) => parquet.into_inner()?.flush()?,
+            Kind::Arrow(mut arrow) => arrow.finish()?,
+        }
+        Ok(())
+    }
+}
+
+/// Prints these rows, and forgets them.
+fn table(out: &mut impl Write, schema: &SchemaRef, rows: &mut Vec<RecordBatch>) -> anyhow::Result<()> {
+    let mut rows = std::mem::take(rows);
+    if schema.fields().iter().map(|field| field.name().as_str()).eq(["plan_type", "plan"]) {
+        return plans(out, &rows);
+    }
+    if rows.is_empty() {
+        rows.push(RecordBatch::new_empty(schema.clone()));
+    }
+    let options = FormatOptions::new().with_null("");
+    let text = pretty_format_batches_with_options(&rows, &options).context("the rows cannot be shown")?;
+    Ok(writeln!(out, "{}", printable_lines(&text.to_string()))?)
+}
+
+/// What `EXPLAIN` gives has lines of its own.
+fn plans(out: &mut impl Write, rows: &[RecordBatch]) -> anyhow::Result<()> {
+    for batch in rows {
+        let (Some(kinds), Some(plans)) =
+            (batch.column(0).as_string_opt::<i32>(), batch.column(1).as_string_opt::<i32>())
+        else {
+            continue;
+        };
+        for (kind, plan) in kinds.iter().zip(plans) {
+            let (kind, plan) = (kind.unwrap_or_default(), plan.unwrap_or_default());
+            writeln!(out, "{kind}:\n{}", printable_lines(plan.trim_end()))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::arrow::array::{ArrayRef, StringArray};
+    use std::sync::Arc;
+
+    fn printed(format: Format, rows: usize) -> String {
+        let column: ArrayRef = Arc::new(StringArray::from_iter_values((0..rows).map(|_| "a\u{1b}[2Jb")));
+        let batch = RecordBatch::try_from_iter([("x", column)]).unwrap();
+        let mut out = Vec::new();
+        let mut output = Output::new(format, &mut out, batch.schema()).unwrap();
+        output.write(&batch).unwrap();
+        output.finish().unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn control_characters_are_shown_not_obeyed() {
+        assert!(printed(Format::Table, 1).contains("| a\\u{1b}[2Jb"));
+    }
+
+    #[test]
+    fn a_result_without_rows_has_a_header() {
+        assert_eq!(printed(Format::Csv, 0), "x\n");
+        assert_eq!(printed(Format::Table, 0), "+---+\n| x |\n+---+\n+---+\n");
+        assert_eq!(printed(Format::Json, 0), "");
+    }
+
+    #[test]
+    fn many_rows_are_several_tables() {
+        let text = printed(Format::Table, 2 * TABLE_ROWS + 1);
+        assert_eq!(text.matches("| x ").count(), 3);
+        assert_eq!(text.matches("[2J").count(), 2 * TABLE_ROWS + 1);
+    }
+}

@@ -1,0 +1,198 @@
+//! Running statements, and what is said besides their rows.
+
+use crate::catalog::Tables;
+use crate::explain::{Explained, explain};
+use crate::output::{Out, Output};
+use crate::session::{Session, statements};
+use crate::{say, temporary};
+use datafusion::arrow::array::{AsArray as _, RecordBatch};
+use datafusion::arrow::datatypes::UInt64Type;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::sql::parser::Statement;
+use futures_util::TryStreamExt as _;
+use miot_proto::text::{EscapeStyle, EscapingWriter};
+use miot_query::cli::Format;
+use miot_trace_store::schema::FILTERED;
+use std::io::{BufWriter, IsTerminal as _, Write, stdout};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Wrong usage, or SQL that is not understood.
+const EXIT_USAGE: u8 = 2;
+const EXIT_FAILED: u8 = 1;
+/// The rows are without those that could not be read.
+const EXIT_INCOMPLETE: u8 = 4;
+/// As for SIGPIPE, which would leave temporary files.
+const EXIT_UNREAD: u8 = 141;
+/// How often a statement is begun again because parts were removed that it was about to read.
+const ATTEMPTS: usize = 20;
+
+/// Why something could not be done.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) text: String,
+    pub(crate) code: u8,
+}
+
+impl Failed {
+    pub(crate) fn usage(text: impl Into<String>) -> Failed {
+        Failed { text: text.into(), code: EXIT_USAGE }
+    }
+
+    pub(crate) fn other(error: impl Into<anyhow::Error>) -> Failed {
+        Failed { text: format!("{:#}", error.into()), code: EXIT_FAILED }
+    }
+}
+
+impl From<anyhow::Error> for Failed {
+    fn from(error: anyhow::Error) -> Failed {
+        match error.downcast::<DataFusionError>() {
+            Ok(error) => error.into(),
+            Err(error) => Failed::other(error),
+        }
+    }
+}
+
+impl From<DataFusionError> for Failed {
+    fn from(error: DataFusionError) -> Failed {
+        let Explained { text, is_sql } = explain(&error);
+        Failed { text, code: if is_sql { EXIT_USAGE } else { EXIT_FAILED } }
+    }
+}
+
+/// Runs all statements of a text.
+pub(crate) async fn all(session: &Session, sql: &str) -> Result<(), Failed> {
+    let options = &session.options;
+    let statements = statements(sql)?;
+    match statements.len() {
+        0 => return Err(Failed::usage("there is no SQL: miot query TRACE 'SELECT …'")),
+        1 => {}
+        _ if options.format.is_binary() || options.output.is_some() => {
+            return Err(Failed::usage("one file holds the rows of one statement, and here are several"));
+        }
+        _ => {}
+    }
+    let mut last = None;
+    for statement in statements {
+        last = Some(one(session, statement).await?);
+    }
+    let Some(tables) = last else { return Ok(()) };
+    match notes(session, &tables).await? {
+        true => Ok(()),
+        false => Err(Failed { text: String::new(), code: EXIT_INCOMPLETE }),
+    }
+}
+
+/// Runs a statement. It is begun again, with the parts that are left, if retention overtakes it before there was a row.
+async fn one(session: &Session, statement: Statement) -> Result<Arc<Tables>, Failed> {
+    let options = &session.options;
+    let mut attempt = 1;
+    let (tables, first, rest) = loop {
+        let tables = session.open().await?;
+        match begin(session, statement.clone()).await {
+            Ok((first, rest)) => break (tables, first, rest),
+            Err(_) if tables.overtaken() => {
+                attempt += 1;
+                if attempt > ATTEMPTS {
+                    return Err(overtaken());
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let written = match &options.output {
+        None if stdout().is_terminal() => {
+            let escape = if options.format == Format::Json { EscapeStyle::Json } else { EscapeStyle::Braces };
+            write(options.format, BufWriter::new(EscapingWriter::new(Out, escape)), first, rest).await
+        }
+        None => write(options.format, BufWriter::new(Out), first, rest).await,
+        Some(path) => to_file(options.format, path, first, rest).await,
+    };
+    match written {
+        Err(_) if Out::is_unread() => Err(Failed { text: String::new(), code: EXIT_UNREAD }),
+        Err(_) if tables.overtaken() => Err(overtaken()),
+        written => written.map(|()| tables),
+    }
+}
+
+fn overtaken() -> Failed {
+    Failed {
+        text: "retention removed parts that the query was about to read: ask again".to_owned(),
+        code: EXIT_FAILED,
+    }
+}
+
+/// The first rows, and the others.
+async fn begin(
+    session: &Session,
+    statement: Statement,
+) -> datafusion::error::Result<(Option<RecordBatch>, SendableRecordBatchStream)> {
+    let mut rows = session.rows(statement).await?;
+    Ok((rows.try_next().await?, rows))
+}
+
+async fn write(
+    format: Format,
+    out: impl Write + Send,
+    mut next: Option<RecordBatch>,
+    mut rest: SendableRecordBatchStream,
+) -> Result<(), Failed> {
+    let mut output = Output::new(format, out, rest.schema())?;
+    while let Some(batch) = next {
+        output.write(&batch)?;
+        next = rest.try_next().await?;
+    }
+    Ok(output.finish()?)
+}
+
+/// Writes to a file that gets its name when it is complete.
+async fn to_file(
+    format: Format,
+    path: &Path,
+    first: Option<RecordBatch>,
+    rest: SendableRecordBatchStream,
+) -> Result<(), Failed> {
+    let cannot = |error: std::io::Error| Failed {
+        text: format!("cannot write {}: {error}", path.display()),
+        code: EXIT_FAILED,
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let permissions = std::fs::Permissions::from_mode(0o666);
+    let file = temporary::file(tempfile::Builder::new().permissions(permissions), folder).map_err(cannot)?;
+    write(format, BufWriter::new(file.as_file()), first, rest).await?;
+    file.persist(path).map_err(|error| cannot(error.error))?;
+    Ok(())
+}
+
+/// Says what figures cannot show: events that were lost, what could not be read. True if all could.
+async fn notes(session: &Session, tables: &Tables) -> Result<bool, Failed> {
+    let several = tables.traces().len() > 1;
+    let of = |name: &str| if several { format!("{name}: ") } else { String::new() };
+    let mut is_whole = true;
+    for trace in tables.traces() {
+        for unread in trace.unread() {
+            is_whole = false;
+            say(&format!("{}{unread}: figures are lower bounds; see miot fsck", of(&trace.name)));
+        }
+    }
+    let sql = format!(
+        "SELECT trace, CAST(sum(count) AS BIGINT UNSIGNED) FROM losses WHERE place <> '{FILTERED}' GROUP BY trace HAVING sum(count) > 0"
+    );
+    for statement in statements(&sql)? {
+        let mut rows = session.rows(statement).await?;
+        while let Some(batch) = rows.try_next().await? {
+            let (names, counts) =
+                (batch.column(0).as_string_opt::<i32>(), batch.column(1).as_primitive_opt::<UInt64Type>());
+            let (Some(names), Some(counts)) = (names, counts) else { continue };
+            for (name, lost) in names.iter().zip(counts.values()) {
+                let of = of(name.unwrap_or_default());
+                say(&format!(
+                    "{of}events lost: {lost}; figures are lower bounds, see docs/reference/losses.md"
+                ));
+            }
+        }
+    }
+    Ok(is_whole)
+}

@@ -1,0 +1,221 @@
+//! From the events of a trace to programs: each thread becomes one.
+
+use super::workload::{Program, Request, Workload};
+use arrow_array::RecordBatch;
+use miot_proto::event::flag;
+use miot_proto::op::{OpClass, ResultMeaning};
+use miot_trace_events::ById;
+use miot_trace_events::Outermost;
+use miot_trace_events::{Event, EventNames, Events};
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// Longer requests are not believed: 64 GiB.
+const LONGEST: u64 = 1 << 36;
+/// Ends of requests behind this are not believed: 4 EiB.
+const FARTHEST: u64 = 1 << 62;
+/// Longest time between two requests that is believed: 10 years.
+const LONGEST_PAUSE: u64 = 10 * 365 * 86_400 * 1_000_000_000;
+
+/// What did not become a request of a program, and where computing comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Notes {
+    /// Data requests that were taken.
+    pub taken: u64,
+    /// Requests that moved data, but whose file or offset is not known: pipes, sockets, terminals.
+    pub without_place: u64,
+    /// Requests whose size or offset cannot be.
+    pub absurd: u64,
+    /// Requests of threads whose processor time was recorded: it is what they compute. Others compute from the end of a
+    /// request to the begin of the next.
+    pub with_cpu_time: u64,
+}
+
+/// An outermost request of a thread; `length` is 0 if it moves no data of a file.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    begin: i64,
+    end: i64,
+    cpu: Option<i64>,
+    offset: u64,
+    length: u64,
+    file: u32,
+    write: bool,
+    is_async: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Thread {
+    process: u64,
+    pid: u32,
+    tid: u32,
+    items: Vec<Item>,
+}
+
+/// Takes in the events of a trace. Memory grows with the outermost requests, by 64 bytes each: a simulation has to know
+/// what each program does next.
+#[derive(Debug, Default)]
+pub struct FromTrace {
+    names: EventNames,
+    outermost: Outermost,
+    streams: ById<Option<usize>>,
+    /// Threads by process and thread id: one may have had several streams.
+    by_id: HashMap<(u64, u32), usize>,
+    threads: Vec<Thread>,
+    files: HashMap<u64, u32>,
+    /// Where the last copy from a file ended, by thread and file.
+    copied: HashMap<(usize, u32), u64>,
+    notes: Notes,
+}
+
+impl FromTrace {
+    /// Takes in events, which have to come in order.
+    pub fn add(&mut self, batch: &RecordBatch) {
+        let mut names = std::mem::take(&mut self.names);
+        if let Some(events) = Events::of(batch, &mut names) {
+            events.for_each(|event| self.event(&event));
+        }
+        self.names = names;
+    }
+
+    fn event(&mut self, event: &Event) {
+        if !self.outermost.is(event) {
+            return;
+        }
+        let thread = self.thread(event);
+        let item = Item {
+            begin: event.begin,
+            end: event.end,
+            cpu: event.cpu_time,
+            offset: 0,
+            length: 0,
+            file: 0,
+            write: false,
+            is_async: event.flags & flag::ASYNC != 0,
+        };
+        let moved = event.moved();
+        let class = event.class();
+        let moves = class.is_data()
+            && event.info.is_some_and(|info| info.result == ResultMeaning::Bytes)
+            && moved > 0;
+        if !moves {
+            self.threads[thread].items.push(item);
+            return;
+        }
+        let place = event.file.zip(event.offset);
+        let Some((file, offset)) = place else {
+            self.notes.without_place += 1;
+            self.threads[thread].items.push(item);
+            return;
+        };
+        let offset = u64::try_from(offset).unwrap_or(u64::MAX);
+        if moved > LONGEST || offset > FARTHEST - LONGEST {
+            self.notes.absurd += 1;
+            self.threads[thread].items.push(item);
+            return;
+        }
+        let file = self.file(file);
+        if class == OpClass::Copy
+            && let Some(source) = event.file2
+        {
+            // Where the source is read is not known apart from its begin: taken to go on where the last copy ended.
+            let source = self.file(source);
+            let next = self.copied.entry((thread, source)).or_default();
+            let read = Item { offset: *next, length: moved, file: source, end: event.begin, ..item };
+            *next = next.saturating_add(moved).min(FARTHEST - LONGEST);
+            self.threads[thread].items.push(read);
+        }
+        self.notes.taken += 1;
+        let write = class != OpClass::Read;
+        self.threads[thread].items.push(Item { offset, length: moved, file, write, ..item });
+    }
+
+    fn thread(&mut self, event: &Event) -> usize {
+        let known = self.streams.get(event.stream);
+        *known.get_or_insert_with(|| {
+            *self.by_id.entry((event.process, event.tid)).or_insert_with(|| {
+                let Event { process, pid, tid, .. } = *event;
+                self.threads.push(Thread { process, pid, tid, items: Vec::new() });
+                self.threads.len() - 1
+            })
+        })
+    }
+
+    fn file(&mut self, file: u64) -> u32 {
+        let next = self.files.len() as u32;
+        *self.files.entry(file).or_insert(next)
+    }
+
+    /// The programs, named by `name` (process of the trace, process id, thread id); threads without a data request are
+    /// left out. `together`: all start at once, otherwise each when its first request was made.
+    #[must_use]
+    pub fn finish(mut self, together: bool, name: impl Fn(u64, u32, u32) -> String) -> (Workload, Notes) {
+        let mut files = vec![0u64; self.files.len()];
+        let mut programs = Vec::new();
+        let first = self.threads.iter().flat_map(|thread| &thread.items).map(|item| item.begin).min();
+        let first = first.unwrap_or(0);
+        for mut thread in self.threads {
+            if thread.items.iter().all(|item| item.length == 0) {
+                continue;
+            }
+            // Asynchronous requests come when they complete.
+            thread.items.sort_by_key(|item| item.begin);
+            let takes_cpu = thread.items.iter().any(|item| item.cpu.is_some());
+            let mut clock = Clock { takes_cpu, ..Clock::default() };
+            let mut requests = Vec::new();
+            let mut ends = HashMap::new();
+            for item in &thread.items {
+                clock.advance(item);
+                if item.length == 0 {
+                    continue;
+                }
+                self.notes.with_cpu_time += u64::from(takes_cpu);
+                let end = item.offset + item.length;
+                let before = ends.insert((item.file, item.write), end);
+                files[item.file as usize] = end.max(files[item.file as usize]);
+                requests.push(Request {
+                    cpu: std::mem::take(&mut clock.computed),
+                    offset: item.offset,
+                    length: item.length,
+                    file: item.file,
+                    write: item.write,
+                    is_async: item.is_async,
+                    sequential: before == Some(item.offset),
+                });
+            }
+            let begin = thread.items.first().map_or(first, |item| item.begin);
+            programs.push(Program {
+                name: name(thread.process, thread.pid, thread.tid),
+                start: if together { 0 } else { begin.abs_diff(first).min(LONGEST_PAUSE) },
+                requests: requests.into(),
+                rest: clock.computed,
+                first_file: 0,
+            });
+        }
+        programs.sort_by_key(|program| program.start);
+        (Workload { programs, files }, self.notes)
+    }
+}
+
+/// What a thread has computed since its last data request.
+#[derive(Debug, Default)]
+struct Clock {
+    computed: u64,
+    /// Processor time was recorded. A request without it, as asynchronous ones are, leaves its share to the next one with it.
+    takes_cpu: bool,
+    cpu: Option<i64>,
+    end: Option<i64>,
+}
+
+impl Clock {
+    fn advance(&mut self, item: &Item) {
+        let since = self.end.map_or(0, |end| u64::try_from(item.begin.saturating_sub(end)).unwrap_or(0));
+        let before = self.cpu.unwrap_or(0);
+        let cpu = item.cpu.map_or(0, |cpu| u64::try_from(cpu.saturating_sub(before)).unwrap_or(0));
+        let computed = if self.takes_cpu { cpu } else { since }.min(LONGEST_PAUSE);
+        self.computed = self.computed.saturating_add(computed).min(LONGEST_PAUSE);
+        self.cpu = self.cpu.max(item.cpu);
+        let end = if item.is_async { item.begin } else { item.end };
+        self.end = Some(self.end.map_or(end, |before| before.max(end)));
+    }
+}

@@ -1,0 +1,43 @@
+//! Simulation of programs on processors, caches and disks, after Miller 1990, section 6: given these programs, how much
+//! cache, read-ahead and write-behind keeps the processor busy?
+//!
+//! A discrete-event simulation in whole nanoseconds: the same workload and configuration give the same outcome, to the last
+//! digit, everywhere. What is modelled, and how: `docs/guide/simulate.md`.
+//!
+//! | module | role |
+//! |---|---|
+//! | [`workload`] | what is simulated: programs, as sequences of requests with computing in between |
+//! | [`config`], [`presets`] | the machine |
+//! | `engine`, `scheduler`, `events` | who does what when |
+//! | `storage`, `transfers` | what becomes of a request: cache, read-ahead, write-behind |
+//! | `cache` | blocks and what is replaced |
+//! | `disk` | how long a transfer takes |
+//! | [`from_trace`] | programs from the events of a trace |
+//! | [`generate`] | programs from models of those that Miller traced in 1990 |
+//! | [`observer`] | each step, for those who want to see it |
+//! | [`result`], [`rates`] | what comes out |
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+mod cache;
+pub mod config;
+mod disk;
+mod engine;
+mod events;
+pub mod from_trace;
+pub mod generate;
+pub mod observer;
+pub mod presets;
+pub mod rates;
+pub mod result;
+mod scheduler;
+mod storage;
+#[cfg(test)]
+mod tests;
+mod transfers;
+pub mod workload;
+
+pub use config::{Config, ConfigError};
+pub use engine::{simulate, simulate_observed};
+pub use from_trace::{FromTrace, Notes};
+pub use result::Outcome;
+pub use workload::{Program, Request, Workload};

@@ -1,0 +1,157 @@
+//! The log-server's end.
+
+use crate::certificate::{Certificate, Role};
+use crate::failure::{Side, explain};
+use crate::files::{Error, Files, Material, warn_of_end};
+use crate::provider;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::SingleCertAndKey;
+use rustls::version::TLS13;
+use rustls::{RootCertStore, ServerConfig};
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+/// An encrypted connection.
+pub type Stream = tokio_rustls::server::TlsStream<TcpStream>;
+
+/// First two bytes of a TLS connection: a handshake record, major version 3.
+const TLS: [u8; 2] = [0x16, 0x03];
+
+/// Certificate, key and authorities of a log-server.
+pub struct TlsServer {
+    files: Files,
+    current: RwLock<(Arc<ServerConfig>, Certificate)>,
+}
+
+impl fmt::Debug for TlsServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsServer").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+/// Why a connection is not served, and the connection, for a last word.
+#[derive(Debug)]
+pub enum Rejection {
+    /// The peer does not speak TLS: nothing was read yet.
+    Plain(TcpStream),
+    /// The handshake failed. An alert was sent.
+    Failed(TcpStream, String),
+    /// The peer went without a word.
+    Gone,
+}
+
+impl TlsServer {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn load(files: Files) -> Result<TlsServer, Error> {
+        let current = RwLock::new(configure(&files)?);
+        let server = TlsServer { files, current };
+        server.warn_of_end();
+        Ok(server)
+    }
+
+    /// Reads the files again, for connections from now on.
+    ///
+    /// # Errors
+    /// [`Error`]; then all stays as it was.
+    pub fn reload(&self) -> Result<(), Error> {
+        let new = configure(&self.files)?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
+        self.warn_of_end();
+        Ok(())
+    }
+
+    /// Says in the log if the certificate expires soon.
+    pub fn warn_of_end(&self) {
+        warn_of_end(&self.current.read().unwrap_or_else(PoisonError::into_inner).1, self.files.certificate());
+    }
+
+    /// What the own certificate says.
+    #[must_use]
+    pub fn own(&self) -> Certificate {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+
+    /// The handshake: an encrypted connection with somebody who has a certificate of one of the authorities, and what
+    /// that says. Takes as long as the peer lets it.
+    ///
+    /// # Errors
+    /// [`Rejection`].
+    pub async fn accept(&self, stream: TcpStream) -> Result<(Stream, Certificate), Rejection> {
+        let mut first = [0; TLS.len()];
+        match stream.peek(&mut first).await {
+            Ok(0) | Err(_) => return Err(Rejection::Gone),
+            Ok(n) if first[..n] != TLS[..n] => return Err(Rejection::Plain(stream)),
+            Ok(_) => {}
+        }
+        let config = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).0);
+        let accepted = TlsAcceptor::from(config).accept(stream).into_fallible().await;
+        let stream =
+            accepted.map_err(|(error, stream)| Rejection::Failed(stream, explain(&error, Side::Server)))?;
+        let first = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        match Certificate::parse(first.map_or(&[], |der| der.as_ref())) {
+            Ok(certificate) => Ok((stream, certificate)),
+            Err(reason) => {
+                Err(Rejection::Failed(stream.into_inner().0, format!("its certificate: {reason}")))
+            }
+        }
+    }
+}
+
+/// What a peer that is turned away may still have been sending, bytes.
+const REST: u64 = 256 << 10;
+
+/// Closes a connection so that the peer reads the last word: what it is still sending is read first, for so long, or the
+/// kernel would answer with a reset that overtakes it.
+pub async fn lingering_close(mut socket: TcpStream, within: Duration) {
+    let reading = async {
+        let _ = socket.shutdown().await;
+        let mut rest = socket.take(REST);
+        let _ = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await;
+    };
+    let _ = timeout(within, reading).await;
+}
+
+fn configure(files: &Files) -> Result<(Arc<ServerConfig>, Certificate), Error> {
+    let material = files.read()?;
+    let unusable = unusable(files.certificate());
+    require(&material.own, Role::Server).map_err(&unusable)?;
+    let Material { own, certified, roots, revoked } = material;
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::<RootCertStore>::clone(&roots), provider())
+            .with_crls(revoked)
+            .allow_unknown_revocation_status()
+            .build()
+            .map_err(|error| unusable(error.to_string()))?;
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(|error| unusable(error.to_string()))?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+    // A resumed session would be one whose certificate nobody looks at again.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok((Arc::new(config), own))
+}
+
+/// An own certificate that is good for nothing here.
+pub(crate) fn unusable(path: &Path) -> impl Fn(String) -> Error {
+    move |reason| Error::Unusable { key: "tls_certificate", path: path.into(), reason }
+}
+
+/// The own certificate must be one of this role.
+pub(crate) fn require(own: &Certificate, role: Role) -> Result<(), String> {
+    if own.role == Some(role) {
+        return Ok(());
+    }
+    let what = own.role.map_or("without a role of MIOT".into(), |role| format!("of a {role}"));
+    Err(format!("a certificate {what}, where one of a {role} is needed; make one with `miot pki {role}`"))
+}

@@ -1,0 +1,308 @@
+//! How the throughput of a trace is spread over time (Carns et al. 2011, section IV, figure 7): bytes per interval, the
+//! distribution of that, and for which share of time it is below a fraction of its peak.
+//!
+//! Intervals begin at multiples of their length since 1970. The bytes of a request are spread evenly over its duration;
+//! what a request has moved before some moment is rounded down, so that no byte is lost or counted twice. Only the
+//! outermost requests count, see [`miot_trace_events::Outermost`]. The first and the last interval of a trace are intervals like all others,
+//! although it may not cover them.
+//!
+//! Only intervals with requests take memory. If there are more than [`MOST`], each two become one, so that a trace of any
+//! length fits, and so they do if a single request spans an eighth of that; the result says which interval it is about.
+
+use arrow_array::RecordBatch;
+use miot_proto::op::{Layer, OpClass};
+use miot_trace_events::Event;
+use miot_trace_events::outermost::{OutermostEvents, each_outermost};
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// One minute, as in the study of Carns et al.
+pub const INTERVAL: u64 = 60_000_000_000;
+/// Intervals with requests that are kept: 12 days of seconds, two years of minutes, in some 60 MB.
+pub const MOST: usize = 1 << 20;
+/// Fractions of the peak of which the share of time below is told; 0.33 and 0.05 are those of Carns et al.
+pub const FRACTIONS: [f64; 8] = [0.01, 0.05, 0.1, 0.25, 0.33, 0.5, 0.75, 0.9];
+/// Quantiles that are told.
+pub const QUANTILES: [f64; 9] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99];
+
+/// What happened in one interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Interval {
+    /// Its begin, nanoseconds since 1970.
+    pub begin: i64,
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes written.
+    pub written: u64,
+    /// Requests under way at some moment in it, of any kind.
+    pub requests: u64,
+}
+
+impl Interval {
+    /// Bytes read and written.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.read.saturating_add(self.written)
+    }
+
+    fn merge(&mut self, other: &Interval) {
+        self.read = self.read.saturating_add(other.read);
+        self.written = self.written.saturating_add(other.written);
+        self.requests = self.requests.saturating_add(other.requests);
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Bursts {
+    /// Length of an interval, nanoseconds.
+    pub interval: u64,
+    /// The length that was asked for; less than `interval` if there were too many.
+    pub asked: u64,
+    /// Begin of the first request, nanoseconds since 1970; 0 without requests.
+    pub begin: i64,
+    /// End of the last request; 0 without requests.
+    pub end: i64,
+    /// Intervals from the one with the first begin to the one with the last end, also those without any request.
+    pub intervals: u64,
+    /// Read and written.
+    pub total: Throughput,
+    /// Read.
+    pub read: Throughput,
+    /// Written.
+    pub written: Throughput,
+    /// The intervals with requests, in order of time.
+    pub series: Vec<Interval>,
+}
+
+/// The distribution of the throughput over intervals. Rates are bytes per second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Throughput {
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Intervals in which bytes moved.
+    pub active: u64,
+    /// Mean over all intervals.
+    pub mean: f64,
+    /// Of the interval with most.
+    pub peak: f64,
+    /// Begin of the first interval with most, nanoseconds since 1970; `None` if nothing moved.
+    pub peak_at: Option<i64>,
+    /// By [`QUANTILES`]: the smallest rate that at least this share of all intervals does not exceed.
+    pub quantiles: Vec<Quantile>,
+    /// By [`FRACTIONS`].
+    pub below: Vec<Below>,
+}
+
+/// One quantile.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Quantile {
+    /// Share of intervals.
+    pub share: f64,
+    /// Bytes per second.
+    pub rate: f64,
+}
+
+/// How long it was calm.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Below {
+    /// Fraction of the peak.
+    pub of_peak: f64,
+    /// Share of intervals whose throughput is less than that.
+    pub share: f64,
+}
+
+/// Spreads the requests of a trace over intervals.
+#[derive(Debug)]
+pub struct Spread {
+    events: OutermostEvents,
+    asked: u64,
+    interval: i64,
+    most: usize,
+    /// By number since 1970; `begin` is set at the end.
+    intervals: BTreeMap<i64, Interval>,
+    /// The one that the last request ended in; most requests meet no other.
+    current: (i64, Interval),
+    times: Option<(i64, i64)>,
+}
+
+impl Spread {
+    /// Intervals of so many nanoseconds.
+    #[must_use]
+    pub fn new(interval: u64) -> Spread {
+        Spread::bounded(interval, MOST)
+    }
+
+    fn bounded(interval: u64, most: usize) -> Spread {
+        Spread {
+            events: OutermostEvents::default(),
+            asked: interval,
+            interval: i64::try_from(interval.max(1)).unwrap_or(i64::MAX),
+            most: most.max(4),
+            intervals: BTreeMap::new(),
+            current: (0, Interval::default()),
+            times: None,
+        }
+    }
+
+    /// Takes in events, in order. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
+    pub fn add(&mut self, batch: &RecordBatch) {
+        each_outermost(self, |analysis| &mut analysis.events, batch, Self::request);
+    }
+
+    /// Takes in an outermost request.
+    pub fn request(&mut self, event: &Event) {
+        if event.layer == Some(Layer::App) {
+            return;
+        }
+        let (begin, end) = (event.begin, event.end);
+        let (first, last) = self.times.unwrap_or((begin, end));
+        self.times = Some((first.min(begin), last.max(end)));
+        let moved = event.moved();
+        let (read, written) = match event.class() {
+            OpClass::Read => (moved, 0),
+            OpClass::Write => (0, moved),
+            OpClass::Copy => (moved, moved),
+            OpClass::Sync | OpClass::Meta => (0, 0),
+        };
+        // A request that spans very many of them would take that long each time.
+        let longest = (self.most as i64 / 8).max(4);
+        while self.last_of(event).saturating_sub(begin.div_euclid(self.interval)) >= longest {
+            self.double();
+        }
+        let (from, to) = (begin.div_euclid(self.interval), self.last_of(event));
+        if from == to {
+            return self.put(to, Interval { begin: 0, read, written, requests: 1 });
+        }
+        let duration = u128::from(event.duration());
+        let until = |bytes: u64, number: i64| {
+            let elapsed = (i128::from(number + 1) * i128::from(self.interval) - i128::from(begin)) as u128;
+            (u128::from(bytes) * elapsed.min(duration) / duration) as u64
+        };
+        let parts = (from..=to).scan((0, 0), |before, number| {
+            let now = (until(read, number), until(written, number));
+            let part = Interval { begin: 0, read: now.0 - before.0, written: now.1 - before.1, requests: 1 };
+            *before = now;
+            Some((number, part))
+        });
+        let parts: Vec<_> = parts.collect();
+        parts.into_iter().for_each(|(number, part)| {
+            self.intervals.entry(number).or_default().merge(&part);
+        });
+        self.bound();
+    }
+
+    /// The interval of the last nanosecond of a request.
+    fn last_of(&self, event: &Event) -> i64 {
+        event.end.saturating_sub(1).max(event.begin).div_euclid(self.interval)
+    }
+
+    fn put(&mut self, number: i64, part: Interval) {
+        if self.current.0 != number {
+            self.settle();
+            self.current.0 = number;
+            self.bound();
+        }
+        self.current.1.merge(&part);
+    }
+
+    fn settle(&mut self) {
+        let (number, interval) = (self.current.0, std::mem::take(&mut self.current.1));
+        if interval.requests > 0 {
+            self.intervals.entry(number).or_default().merge(&interval);
+        }
+    }
+
+    fn bound(&mut self) {
+        while self.intervals.len() > self.most {
+            self.double();
+        }
+    }
+
+    fn double(&mut self) {
+        self.settle();
+        self.current.0 = self.current.0.div_euclid(2);
+        self.interval = self.interval.saturating_mul(2);
+        let mut merged: BTreeMap<i64, Interval> = BTreeMap::new();
+        for (number, interval) in std::mem::take(&mut self.intervals) {
+            merged.entry(number.div_euclid(2)).or_default().merge(&interval);
+        }
+        self.intervals = merged;
+    }
+
+    /// The result.
+    #[must_use]
+    pub fn finish(mut self) -> Bursts {
+        self.settle();
+        let Some((begin, end)) = self.times else {
+            return Bursts { interval: self.asked, asked: self.asked, ..Bursts::default() };
+        };
+        let step = self.interval;
+        let series = self
+            .intervals
+            .into_iter()
+            .map(|(number, interval)| Interval { begin: number.saturating_mul(step), ..interval })
+            .collect();
+        Bursts { asked: self.asked, ..Bursts::of(step.unsigned_abs(), (begin, end), series) }
+    }
+}
+
+impl Bursts {
+    /// Of intervals so long (nanoseconds) between the first begin and the last end of requests; `series` has those with
+    /// requests, in order of time.
+    #[must_use]
+    pub fn of(interval: u64, (begin, end): (i64, i64), series: Vec<Interval>) -> Bursts {
+        let ends = series.first().zip(series.last());
+        let intervals =
+            ends.map_or(0, |(first, last)| last.begin.abs_diff(first.begin) / interval.max(1) + 1);
+        let throughput = |bytes: fn(&Interval) -> u64| Throughput::of(&series, bytes, intervals, interval);
+        Bursts {
+            interval,
+            asked: interval,
+            begin,
+            end,
+            intervals,
+            total: throughput(Interval::bytes),
+            read: throughput(|interval| interval.read),
+            written: throughput(|interval| interval.written),
+            series,
+        }
+    }
+}
+
+impl Throughput {
+    fn of(series: &[Interval], bytes: fn(&Interval) -> u64, intervals: u64, step: u64) -> Throughput {
+        let seconds = step as f64 / 1e9;
+        let rate = |bytes: u64| bytes as f64 / seconds;
+        let total = series.iter().map(bytes).fold(0, u64::saturating_add);
+        let peak = series.iter().max_by_key(|interval| (bytes(interval), Reverse(interval.begin)));
+        let peak = peak.filter(|interval| bytes(interval) > 0);
+        let most = peak.map_or(0, bytes);
+        let mut sorted: Vec<u64> = series.iter().map(bytes).filter(|bytes| *bytes > 0).collect();
+        sorted.sort_unstable();
+        let active = sorted.len() as u64;
+        let idle = intervals.saturating_sub(active);
+        // Intervals without bytes are not in `sorted`, and are the smallest.
+        let at = |share: f64| {
+            let rank = ((share * intervals as f64).ceil() as u64).clamp(1, intervals.max(1));
+            rank.checked_sub(idle + 1).and_then(|rank| sorted.get(rank as usize)).copied().unwrap_or(0)
+        };
+        let below = |fraction: f64| {
+            let calm = sorted.partition_point(|bytes| (*bytes as f64) < fraction * most as f64) as u64;
+            (idle + calm) as f64 / intervals.max(1) as f64
+        };
+        Throughput {
+            bytes: total,
+            active,
+            mean: rate(total) / intervals.max(1) as f64,
+            peak: rate(most),
+            peak_at: peak.map(|interval| interval.begin),
+            quantiles: QUANTILES.map(|share| Quantile { share, rate: rate(at(share)) }).to_vec(),
+            below: FRACTIONS.map(|of_peak| Below { of_peak, share: below(of_peak) }).to_vec(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

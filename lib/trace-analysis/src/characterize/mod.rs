@@ -1,0 +1,487 @@
+//! What the I/O of jobs, processes, files, nodes, directories and users looks like: `miot stat --by`.
+//!
+//! [`Characterize`] takes in events and keeps [`Counters`] for each process, layer and file: those of Darshan, durations, bytes
+//! written again. Every table is these counters merged, see [`Characterization::groups`]. Layers are never added to each
+//! other: the same bytes pass through several of them. `docs/guide/stat.md` has every figure with its formula and source.
+//!
+//! | module | role |
+//! |---|---|
+//! | [`counters`] | what is counted, by the rules of Darshan |
+//! | `common` | the values that come up most |
+//! | [`latencies`] | durations in little memory |
+//! | `written` | which bytes were written before |
+//! | `kind` | what an operation is for the counters |
+//! | `facts` | what the side tables say of processes and files |
+//! | [`table`] | the counters of a job, a process, a file … |
+//! | [`ranks`] | shared files reduced over ranks, aggregate performance |
+//! | [`fields`] | all figures of a row by name |
+//!
+//! Memory grows with the pairs of process and file, up to [`Settings::most_memory`]. When they take more, the half that moved the
+//! fewest bytes is folded: per process and layer into one pair that stands for [`OTHERS`]. A file that is folded and used again
+//! begins anew. What was written is remembered in at most 65,536 ranges a file and 4,194,304 in all.
+
+mod common;
+pub mod counters;
+mod facts;
+pub mod fields;
+mod kind;
+pub mod latencies;
+pub mod ranks;
+pub mod table;
+#[cfg(test)]
+mod tests;
+mod written;
+
+pub use common::Common;
+pub use counters::{Counters, Data, Meta, Side, Span, Timer};
+pub use fields::Value;
+pub use latencies::{Latencies, Quantiles};
+pub use ranks::{Performance, Shared};
+pub use table::{By, Group, Row};
+
+use crate::block_sizes::{ASSUMED_BLOCK, BlockSizes};
+use crate::place::{Place, Places};
+use crate::view::Range;
+use arrow_array::RecordBatch;
+use counters::{Access, MetaKind};
+use facts::{Files, Processes};
+use kind::Kind;
+use miot_proto::event::flag;
+use miot_proto::op::Layer;
+use miot_trace_events::ById;
+use miot_trace_events::{Event, EventNames, Events};
+use miot_trace_store::FileNames;
+use std::collections::{HashMap, HashSet};
+use written::Written;
+
+/// The columns of events that are needed.
+pub const COLUMNS: &[&str] = miot_trace_events::events::COLUMNS;
+
+/// The file that stands for those whose counters were folded together.
+pub const OTHERS: u64 = u64::MAX;
+
+/// `O_TRUNC` of Linux.
+const O_TRUNC: i64 = 0o1000;
+/// `F_DUPFD` and `F_DUPFD_CLOEXEC` of Linux.
+const F_DUPFD: [i64; 2] = [0, 1030];
+/// Pairs that are found without a hash table, if they were used lately.
+const RECENT: usize = 1 << 12;
+/// Bytes that a pair takes in the tables.
+const PAIR_BYTES: usize = size_of::<Pair>() + 2 * size_of::<(Key, u32)>();
+/// Fewer pairs than this are never folded.
+const FEWEST: usize = 1 << 10;
+/// No such pair, or no set of ranges.
+const NONE: u32 = u32::MAX;
+
+/// What to take in, and how.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Alignment of all files, bytes; if it is not said, the block sizes that the trace tells.
+    pub block_size: Option<u32>,
+    /// Only these processes of the trace.
+    pub processes: Option<HashSet<u64>>,
+    /// Only these files of the trace.
+    pub files: Option<HashSet<u64>>,
+    /// Bytes that the counters may take before the smallest are folded.
+    pub most_memory: usize,
+}
+
+impl Default for Settings {
+    /// Everything, in 1 GiB.
+    fn default() -> Settings {
+        Settings { block_size: None, processes: None, files: None, most_memory: 1 << 30 }
+    }
+}
+
+/// The requests of a process on a file in a layer.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// Process of the trace.
+    pub process: u64,
+    /// File of the trace: of those with the same path on several nodes the first. `None`: requests without a file;
+    /// [`OTHERS`]: files that were folded together.
+    pub file: Option<u64>,
+    /// Number of the layer.
+    pub layer: u8,
+    /// Alignment of the file, bytes.
+    pub block: u32,
+    /// What was counted.
+    pub counters: Counters,
+    /// Its file, without regard to others of the same path.
+    own_file: u64,
+    /// Its set of ranges.
+    written: u32,
+}
+
+impl Pair {
+    /// Its layer; `None`: a later version's.
+    #[must_use]
+    pub fn layer(&self) -> Option<Layer> {
+        Layer::from_number(self.layer)
+    }
+}
+
+type Key = (u64, u64, u8);
+
+/// What a process did.
+#[derive(Clone, Debug, Default)]
+pub struct Life {
+    /// All its events.
+    pub span: Span,
+    /// Time in which at least one request of a layer was under way, by number of the layer.
+    pub busy: [Timer; 8],
+}
+
+/// A thread, or a part of its life.
+#[derive(Clone, Copy, Debug, Default)]
+struct Thread {
+    process: u64,
+    tid: u32,
+    cpu: Option<u64>,
+}
+
+/// Takes in events. See the module.
+#[derive(Debug)]
+pub struct Characterize {
+    settings: Settings,
+    names: EventNames,
+    places: Places,
+    views_unknown: u64,
+    kinds: Vec<Kind>,
+    processes: Processes,
+    files: Files,
+    blocks: BlockSizes,
+    is_block_assumed: bool,
+    pairs: Vec<Pair>,
+    numbers: HashMap<Key, u32>,
+    recent: Vec<(Key, u32)>,
+    written: Written,
+    /// Set of ranges by file and layer.
+    sets: HashMap<(u64, u8), u32>,
+    lives: ById<Life>,
+    threads: ById<Thread>,
+    memory: usize,
+    folded: u64,
+}
+
+/// The result.
+#[derive(Debug)]
+pub struct Characterization {
+    /// By no order.
+    pub pairs: Vec<Pair>,
+    /// All events.
+    pub span: Span,
+    /// Pairs that were folded together, because there were too many.
+    pub folded: u64,
+    /// More ranges were written than are remembered: bytes written again are a lower bound.
+    pub is_overwriting_incomplete: bool,
+    /// Requests through views of MPI-IO whose blocks the trace does not have: they count as without an offset.
+    pub views_unknown: u64,
+    /// Of some files the alignment is [`ASSUMED_BLOCK`], because the trace does not tell it.
+    pub is_block_assumed: bool,
+    lives: HashMap<u64, Life>,
+    /// CPU time by process, nanoseconds, if all threads have one.
+    cpu: HashMap<u64, u64>,
+    processes: Processes,
+    files: Files,
+}
+
+impl Characterize {
+    /// `files`: their paths; `processes`: batches of the table of that name.
+    #[must_use]
+    pub fn new(settings: Settings, files: FileNames, processes: &[RecordBatch]) -> Characterize {
+        Characterize {
+            blocks: BlockSizes::new(settings.block_size, processes),
+            is_block_assumed: false,
+            settings,
+            names: EventNames::default(),
+            places: Places::default(),
+            views_unknown: 0,
+            kinds: Vec::new(),
+            processes: Processes::of(processes),
+            files: Files::of(files),
+            pairs: Vec::new(),
+            numbers: HashMap::new(),
+            recent: vec![((0, 0, 0), NONE); RECENT],
+            written: Written::default(),
+            sets: HashMap::new(),
+            lives: ById::default(),
+            threads: ById::default(),
+            memory: 0,
+            folded: 0,
+        }
+    }
+
+    /// Takes in events, in order. A batch without [`COLUMNS`] adds nothing.
+    pub fn add(&mut self, batch: &RecordBatch) {
+        let mut names = std::mem::take(&mut self.names);
+        if let Some(events) = Events::of(batch, &mut names) {
+            for event in events {
+                self.event(&event);
+            }
+        }
+        self.names = names;
+        if self.memory + self.pairs.len() * PAIR_BYTES > self.settings.most_memory {
+            self.fold();
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        let place = self.places.of(event, &self.files.names);
+        let kind = match self.kinds.get(event.op) {
+            Some(kind) => *kind,
+            None => {
+                // Numbers are given in order.
+                let kind = kind::kind(event.layer, event.info);
+                self.kinds.push(kind);
+                kind
+            }
+        };
+        let layer = event.layer.map_or(0, |layer| layer as u8);
+        let life = self.lives.get(event.process);
+        life.span.add(event.begin, event.end);
+        if kind != Kind::Note {
+            life.busy[usize::from(layer)].add(event.begin, event.end);
+        }
+        let thread = self.threads.get(event.stream);
+        (thread.process, thread.tid) = (event.process, event.tid);
+        if let Some(cpu) = event.cpu_time {
+            thread.cpu = thread.cpu.max(u64::try_from(cpu).ok());
+        }
+        match kind {
+            Kind::Note => {}
+            Kind::Copy => self.copy(event, layer),
+            _ => self.request(event, &place, layer, kind),
+        }
+    }
+
+    fn request(&mut self, event: &Event, place: &Place, layer: u8, kind: Kind) {
+        let Some(pair) = self.pair((event.process, event.file.unwrap_or(0), layer)) else { return };
+        let pair = &mut self.pairs[pair as usize];
+        let counters = &mut pair.counters;
+        let (begin, end) = (event.begin, event.end);
+        counters.span.add(begin, end);
+        if event.failed() {
+            counters.meta.failed += 1;
+            return;
+        }
+        self.memory += match kind {
+            Kind::Read | Kind::Write => {
+                self.views_unknown += u64::from(*place == Place::Unknown);
+                let access = placed(event, place, pair.block);
+                let mut overwritten = 0;
+                if kind == Kind::Write {
+                    for piece in place.pieces(event.offset, access.bytes) {
+                        overwritten += self.written.write(pair.written, piece.offset, piece.bytes);
+                    }
+                }
+                counters.access(kind == Kind::Write, &access, overwritten)
+            }
+            Kind::Sync(kind) => counters.sync(kind, begin, end),
+            Kind::Meta(kind) => {
+                let is_truncating = kind == MetaKind::Open
+                    && layer != Layer::MpiIo as u8
+                    && (event.arg.is_some_and(|flags| flags & O_TRUNC != 0)
+                        || event.info.is_some_and(|info| info.name == "creat"));
+                if is_truncating || kind == MetaKind::Rename {
+                    self.written.cut(pair.written, 0);
+                }
+                let grown = counters.meta(kind, begin, end);
+                if kind == MetaKind::Rename {
+                    self.renamed(event, layer);
+                }
+                grown
+            }
+            Kind::Resize => {
+                self.written.cut(pair.written, event.length.map_or(0, |to| u64::try_from(to).unwrap_or(0)));
+                counters.meta(MetaKind::Other, begin, end)
+            }
+            Kind::Remove => {
+                self.written.cut(pair.written, 0);
+                counters.meta(MetaKind::Other, begin, end)
+            }
+            Kind::Fcntl => {
+                let command = event.arg.map(|arg| arg & 0xffff_ffff);
+                let is_dup = command.is_some_and(|command| F_DUPFD.contains(&command));
+                counters.meta(if is_dup { MetaKind::Dup } else { MetaKind::Other }, begin, end)
+            }
+            Kind::Copy | Kind::Note => 0,
+        };
+    }
+
+    /// The new name has the bytes of the old one, of which nothing is known.
+    fn renamed(&mut self, event: &Event, layer: u8) {
+        let Some(file) = event.file2 else { return };
+        if let Some(pair) = self.pair((event.process, file, layer)) {
+            let pair = &mut self.pairs[pair as usize];
+            pair.counters.span.add(event.begin, event.end);
+            pair.counters.meta.rename_targets += 1;
+            self.written.cut(pair.written, 0);
+        }
+    }
+
+    /// A read of the one file and a write of the other. The time is that of the write, if it has a file.
+    fn copy(&mut self, event: &Event, layer: u8) {
+        for (file, is_write) in [(event.file, true), (event.file2, false)] {
+            if file.is_none() && event.file.or(event.file2).is_some() {
+                continue;
+            }
+            let Some(pair) = self.pair((event.process, file.unwrap_or(0), layer)) else { continue };
+            let pair = &mut self.pairs[pair as usize];
+            pair.counters.span.add(event.begin, event.end);
+            if event.failed() {
+                pair.counters.meta.failed += u64::from(is_write || event.file.is_none());
+                continue;
+            }
+            let mut access = access(event, if is_write { event.offset } else { None }, pair.block);
+            access.is_timed = is_write || event.file.is_none();
+            let overwritten = match access.offset {
+                Some(offset) => self.written.write(pair.written, offset.unsigned_abs(), access.bytes),
+                None => 0,
+            };
+            self.memory += pair.counters.access(is_write, &access, overwritten);
+        }
+    }
+
+    /// The number of a pair, `None` if it is not wanted.
+    fn pair(&mut self, key: Key) -> Option<u32> {
+        let (process, file, layer) = key;
+        let mixed = (process ^ u64::from(layer) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ file.wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let place = (mixed >> 40) as usize % RECENT;
+        if self.recent[place].0 == key && self.recent[place].1 != NONE {
+            return Some(self.recent[place].1);
+        }
+        let is_wanted = |of: &Option<HashSet<u64>>, id| of.as_ref().is_none_or(|wanted| wanted.contains(&id));
+        if !is_wanted(&self.settings.processes, process) || !is_wanted(&self.settings.files, file) {
+            return None;
+        }
+        let number = match self.numbers.get(&key) {
+            Some(number) => *number,
+            None => self.new_pair(key),
+        };
+        self.recent[place] = (key, number);
+        Some(number)
+    }
+
+    fn new_pair(&mut self, key: Key) -> u32 {
+        let (process, file, layer) = key;
+        let written = match file {
+            0 | OTHERS => NONE,
+            file => *self.sets.entry((file, layer)).or_insert_with(|| self.written.file()),
+        };
+        let number = self.pairs.len() as u32;
+        let block = self.files.names.get(file).and_then(|path| self.blocks.of(process, path));
+        self.is_block_assumed |= block.is_none() && file != 0 && file != OTHERS;
+        self.pairs.push(Pair {
+            process,
+            file: Some(self.files.same(file)).filter(|file| *file != 0),
+            layer,
+            block: block.unwrap_or(ASSUMED_BLOCK),
+            counters: Counters::default(),
+            own_file: file,
+            written,
+        });
+        self.numbers.insert(key, number);
+        number
+    }
+
+    /// Makes room: folds the half of the pairs that moved the fewest bytes.
+    fn fold(&mut self) {
+        let is_folded = |pair: &Pair| pair.file == Some(OTHERS);
+        let mut weights: Vec<u64> =
+            self.pairs.iter().filter(|pair| !is_folded(pair)).map(|pair| pair.counters.bytes()).collect();
+        if weights.len() < FEWEST {
+            return;
+        }
+        let middle = weights.len() / 2;
+        let (_, middle, _) = weights.select_nth_unstable(middle);
+        let heaviest = *middle;
+        let all = std::mem::take(&mut self.pairs);
+        self.numbers.clear();
+        self.recent.fill(((0, 0, 0), NONE));
+        self.memory = 0;
+        for pair in all {
+            let file = pair.own_file;
+            let folds = pair.counters.bytes() <= heaviest && file != 0;
+            self.folded += u64::from(folds && file != OTHERS);
+            let key = (pair.process, if folds { OTHERS } else { file }, pair.layer);
+            match self.numbers.get(&key) {
+                Some(number) => self.pairs[*number as usize].counters.merge(&pair.counters),
+                None if folds => {
+                    let number = self.new_pair(key);
+                    self.pairs[number as usize].counters.merge(&pair.counters);
+                }
+                None => {
+                    self.numbers.insert(key, self.pairs.len() as u32);
+                    self.pairs.push(pair);
+                }
+            }
+        }
+        self.memory = self.pairs.iter().map(|pair| pair.counters.memory()).sum();
+    }
+
+    /// The result.
+    #[must_use]
+    pub fn finish(self) -> Characterization {
+        let lives: HashMap<u64, Life> =
+            self.lives.into_sorted().filter(|(_, life)| !life.span.is_empty()).collect();
+        let mut span = Span::default();
+        lives.values().for_each(|life| span.add(life.span.begin, life.span.end));
+        Characterization {
+            is_block_assumed: self.is_block_assumed,
+            pairs: self.pairs,
+            span,
+            folded: self.folded,
+            is_overwriting_incomplete: self.written.is_incomplete,
+            views_unknown: self.views_unknown,
+            lives,
+            cpu: cpu_by_process(self.threads),
+            processes: self.processes,
+            files: self.files,
+        }
+    }
+}
+
+/// A read or a write, where it is in the file.
+fn placed(event: &Event, place: &Place, block: u32) -> Access {
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    match place {
+        Place::Whole => access(event, event.offset, block),
+        Place::Unknown => access(event, None, block),
+        Place::Pieces(pieces) => {
+            let last = |piece: &Range| signed((piece.offset + piece.bytes).saturating_sub(1));
+            let first = pieces.first().map(|piece| signed(piece.offset));
+            let ends = pieces.last().map(last).zip(pieces.iter().map(last).max());
+            Access { last: ends, ..access(event, first, block) }
+        }
+    }
+}
+
+fn access(event: &Event, offset: Option<i64>, block: u32) -> Access {
+    Access {
+        offset: offset.filter(|offset| *offset >= 0),
+        last: None,
+        bytes: event.moved(),
+        begin: event.begin,
+        end: event.end,
+        is_timed: true,
+        is_unaligned_in_memory: event.flags & flag::UNALIGNED != 0,
+        block: u64::from(block),
+    }
+}
+
+/// CPU time of the processes all of whose threads have one, nanoseconds.
+fn cpu_by_process(streams: ById<Thread>) -> HashMap<u64, u64> {
+    let mut threads: HashMap<(u64, u32), Option<u64>> = HashMap::new();
+    for (_, stream) in streams.into_sorted().filter(|(_, stream)| stream.process != 0) {
+        let thread = threads.entry((stream.process, stream.tid)).or_default();
+        *thread = (*thread).max(stream.cpu);
+    }
+    let mut processes: HashMap<u64, Option<u64>> = HashMap::new();
+    for ((process, _), cpu) in threads {
+        let total = processes.entry(process).or_insert(Some(0));
+        *total = total.zip(cpu).map(|(total, cpu)| total.saturating_add(cpu));
+    }
+    processes.into_iter().filter_map(|(process, cpu)| Some((process, cpu?))).collect()
+}

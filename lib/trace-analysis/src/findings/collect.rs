@@ -1,0 +1,369 @@
+//! From events to what the rules look at.
+
+use super::facts::{FileFacts, MemberFacts, ProgramFacts, Sizes, Span};
+use super::ranges::Ranges;
+use super::rules::{self, SMALL};
+use super::{FILES, Findings, Rule};
+use crate::block_sizes::{ASSUMED_BLOCK, BlockSizes};
+use crate::place::{Place, Places};
+use crate::programs::{Member, Programs, SystemFiles};
+use crate::recent::Recent;
+use arrow_array::RecordBatch;
+use miot_proto::op::{Layer, OpClass, OpInfo};
+use miot_trace_events::ById;
+use miot_trace_events::Event;
+use miot_trace_events::outermost::{OutermostEvents, each_event};
+use miot_trace_store::FileNames;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Processes and files, programs and files, of which is known what they read or wrote lately.
+const REMEMBERED: usize = 1 << 15;
+/// Bit of the flags of `open` that empties the file.
+const TRUNCATES: i64 = 0o1000;
+
+/// What a request is to the rules, apart from its class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Other,
+    Open,
+    Stat,
+    Seek,
+    /// Makes data durable; `fflush` and the `flush` at a close do not.
+    Sync,
+    /// The file is another one afterwards.
+    Replace,
+    Collective,
+    Truncate,
+}
+
+impl Kind {
+    fn of(info: &OpInfo) -> Kind {
+        match (Layer::from_number(info.op.layer), info.name) {
+            (Some(Layer::Stdio), "fflush") | (_, "flush") => Kind::Other,
+            _ if info.class == OpClass::Sync => Kind::Sync,
+            (Some(Layer::MpiIo), name) if name.contains("_all") || name.contains("_ordered") => {
+                Kind::Collective
+            }
+            (_, "open" | "openat" | "creat" | "fopen" | "freopen" | "uring_open" | "create") => Kind::Open,
+            (_, "stat" | "fstat" | "lstat" | "fstatat" | "statx" | "uring_statx" | "getattr" | "lookup") => {
+                Kind::Stat
+            }
+            (_, "access" | "faccessat" | "euidaccess") => Kind::Stat,
+            (_, "lseek" | "seek" | "fseek" | "rewind" | "fsetpos" | "seek_shared") => Kind::Seek,
+            (_, "truncate" | "ftruncate" | "uring_ftruncate" | "set_size") => Kind::Truncate,
+            (_, "unlink" | "unlinkat" | "remove" | "delete" | "uring_unlink") => Kind::Replace,
+            (_, "rename" | "renameat" | "renameat2" | "uring_rename") => Kind::Replace,
+            _ => Kind::Other,
+        }
+    }
+}
+
+/// How often the contents of a file were taken from those who remember them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Version {
+    /// It was emptied, or is another file.
+    contents: u32,
+    /// A process wrote that had not written last.
+    writers: u32,
+    last_writer: u64,
+}
+
+/// What a process did with a file.
+#[derive(Debug, Default)]
+struct Own {
+    opens: u64,
+    stats: u64,
+    version: (u32, u32),
+    read: Ranges,
+}
+
+/// What a program did with a file.
+#[derive(Debug, Default)]
+struct Together {
+    version: (u32, u32),
+    read: Ranges,
+    written: Ranges,
+}
+
+/// Collects what the rules look at.
+#[derive(Debug)]
+pub struct Collector {
+    events: OutermostEvents,
+    places: Places,
+    programs: Programs,
+    blocks: BlockSizes,
+    /// By number of the operation.
+    kinds: Vec<Option<Kind>>,
+    system_files: SystemFiles,
+    versions: ById<Version>,
+    own: Recent<(u64, u64), Own>,
+    together: Recent<(usize, u64), Together>,
+    pub(super) by_program: HashMap<usize, ProgramFacts>,
+    pub(super) files: HashMap<(usize, u64), FileFacts>,
+    files_left_out: u64,
+}
+
+impl Collector {
+    /// Of these programs, with the block sizes of their files.
+    #[must_use]
+    pub fn new(programs: Programs, blocks: BlockSizes) -> Collector {
+        Collector {
+            events: OutermostEvents::default(),
+            places: Places::default(),
+            programs,
+            blocks,
+            kinds: Vec::new(),
+            system_files: SystemFiles::default(),
+            versions: ById::default(),
+            own: Recent::new(REMEMBERED),
+            together: Recent::new(REMEMBERED),
+            by_program: HashMap::new(),
+            files: HashMap::new(),
+            files_left_out: 0,
+        }
+    }
+
+    /// Requests to files of the operating system and its programs are taken in as well.
+    #[must_use]
+    pub fn with_system_files(self, are_included: bool) -> Collector {
+        Collector { system_files: SystemFiles::new(are_included), ..self }
+    }
+
+    /// Takes in events, in order, with the paths of their files. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
+    pub fn add(&mut self, batch: &RecordBatch, paths: &FileNames) {
+        each_event(
+            self,
+            |analysis| &mut analysis.events,
+            batch,
+            |analysis, event, is_outermost| {
+                let place = analysis.places.of(event, paths);
+                if is_outermost {
+                    analysis.request(event, &place, paths);
+                }
+            },
+        );
+    }
+
+    /// Takes in an outermost request.
+    fn request(&mut self, event: &Event, place: &Place, paths: &FileNames) {
+        let Some(file) = event.file.filter(|_| event.layer != Some(Layer::App)) else { return };
+        let is_left_out = self.system_files.leave_out(file, event.moved(), paths);
+        if is_left_out || event.failed() && event.class().is_data() {
+            return;
+        }
+        let member = self.programs.member(event.process);
+        let key = (member.program, file);
+        if self.files.len() >= FILES && !self.files.contains_key(&key) {
+            self.files_left_out += 1;
+            return;
+        }
+        let kind = self.kind(event);
+        let facts = self.by_program.entry(member.program).or_default();
+        Span::join(&mut facts.span, event.begin, event.end);
+        let of = facts.members.entry(member.member).or_default();
+        of.requests += 1;
+        of.time = of.time.saturating_add(event.duration());
+        of.bytes = of.bytes.saturating_add(event.moved());
+        self.files.entry(key).or_insert_with(|| {
+            let block = paths.get(file).and_then(|path| self.blocks.of(event.process, path));
+            FileFacts { block: block.unwrap_or(ASSUMED_BLOCK), ..FileFacts::default() }
+        });
+        match event.class() {
+            OpClass::Read | OpClass::Write | OpClass::Copy => self.data(event, place, file, member, kind),
+            OpClass::Sync | OpClass::Meta => self.other(event, file, member, kind),
+        }
+    }
+
+    fn kind(&mut self, event: &Event) -> Kind {
+        if event.op >= self.kinds.len() {
+            self.kinds.resize(event.op + 1, None);
+        }
+        *self.kinds[event.op].get_or_insert_with(|| event.info.map_or(Kind::Other, Kind::of))
+    }
+
+    /// Notes a rule's case.
+    fn case(&mut self, event: &Event, file: u64, member: Member, rule: Rule, count: u64) {
+        if count == 0 {
+            return;
+        }
+        self.files.entry((member.program, file)).or_default().add(rule, count);
+        let facts = self.by_program.entry(member.program).or_default();
+        let span = facts.when.entry(rule).or_insert(Span { begin: event.begin, end: event.end });
+        (span.begin, span.end) = (span.begin.min(event.begin), span.end.max(event.end));
+    }
+
+    fn data(&mut self, event: &Event, place: &Place, file: u64, member: Member, kind: Kind) {
+        let (moved, time) = (event.moved(), event.duration());
+        let is_write = event.class() != OpClass::Read;
+        let is_direct = event.layer != Some(Layer::Stdio) && kind != Kind::Collective;
+        let facts = self.by_program.entry(member.program).or_default();
+        facts.data_requests += 1;
+        facts.data_time = facts.data_time.saturating_add(time);
+        facts.write_requests += u64::from(is_write);
+        facts.mpi_requests += u64::from(event.layer == Some(Layer::MpiIo));
+        let sum = if is_write { &mut facts.bytes_written } else { &mut facts.bytes_read };
+        *sum = sum.saturating_add(moved);
+        if moved == 0 {
+            return;
+        }
+        let of = self.files.entry((member.program, file)).or_default();
+        let block = u64::from(of.block);
+        of.bytes = of.bytes.saturating_add(moved);
+        of.is_shared |= *of.member.get_or_insert(member.member) != member.member;
+        if is_direct {
+            self.size(event, place, file, member, is_write, block);
+        }
+        for piece in place.pieces(event.offset, moved) {
+            let range = piece.offset..piece.offset.saturating_add(piece.bytes);
+            self.ranges(event, file, member, is_write, range);
+        }
+    }
+
+    fn size(&mut self, event: &Event, place: &Place, file: u64, member: Member, is_write: bool, block: u64) {
+        let (moved, time) = (event.moved(), event.duration());
+        let facts = self.by_program.entry(member.program).or_default();
+        let sizes: &mut Sizes = if is_write { &mut facts.writes } else { &mut facts.reads };
+        sizes.requests += 1;
+        sizes.time = sizes.time.saturating_add(time);
+        let is_small = moved <= SMALL;
+        if is_small {
+            sizes.small += 1;
+            sizes.small_bytes = sizes.small_bytes.saturating_add(moved);
+            sizes.small_time = sizes.small_time.saturating_add(time);
+        }
+        // A request in pieces is as aligned as its file type.
+        let is_block = moved >= block && *place == Place::Whole;
+        facts.blocks += u64::from(is_block);
+        facts.block = facts.block.max(block);
+        let is_misaligned =
+            is_block && event.offset.is_some_and(|offset| !offset.unsigned_abs().is_multiple_of(block));
+        facts.misaligned += u64::from(is_misaligned);
+        let rule = if is_write { Rule::SmallWrites } else { Rule::SmallReads };
+        self.case(event, file, member, rule, u64::from(is_small));
+        self.case(event, file, member, Rule::Misaligned, u64::from(is_misaligned));
+        let is_mpi = event.layer == Some(Layer::MpiIo);
+        self.case(event, file, member, Rule::IndependentSharedIo, u64::from(is_small && is_mpi));
+    }
+
+    fn ranges(&mut self, event: &Event, file: u64, member: Member, is_write: bool, range: Range<u64>) {
+        let version = self.versions.get(file);
+        if is_write && version.last_writer != event.process {
+            version.last_writer = event.process;
+            version.writers = version.writers.wrapping_add(1);
+        }
+        let version = (version.contents, version.writers);
+        let own = self.own.get((event.process, file));
+        if own.version != version {
+            own.version = version;
+            own.read.clear();
+        }
+        let together = self.together.get((member.program, file));
+        if together.version.0 != version.0 {
+            together.written.clear();
+        }
+        if together.version != version {
+            together.version = version;
+            together.read.clear();
+        }
+        let facts = self.by_program.entry(member.program).or_default();
+        if is_write {
+            own.read.remove(&range);
+            together.read.remove(&range);
+            let overwritten = together.written.add(range);
+            facts.overwritten += overwritten;
+            self.case(event, file, member, Rule::Overwrites, overwritten);
+        } else {
+            let by_itself = own.read.add(range.clone());
+            let by_others = together.read.add(range).saturating_sub(by_itself);
+            facts.reread += by_itself;
+            facts.read_by_others += by_others;
+            self.case(event, file, member, Rule::RedundantReads, by_itself);
+            self.case(event, file, member, Rule::ReadByAll, by_others);
+        }
+    }
+
+    fn other(&mut self, event: &Event, file: u64, member: Member, kind: Kind) {
+        let time = event.duration();
+        let facts = self.by_program.entry(member.program).or_default();
+        if event.class() == OpClass::Sync {
+            facts.sync_time = facts.sync_time.saturating_add(time);
+            if kind == Kind::Sync {
+                facts.syncs += 1;
+                self.case(event, file, member, Rule::SyncPerWrite, 1);
+            }
+            return;
+        }
+        facts.metadata_requests += 1;
+        facts.metadata_time = facts.metadata_time.saturating_add(time);
+        match kind {
+            Kind::Seek => {
+                facts.seeks += 1;
+                self.case(event, file, member, Rule::Seeks, 1);
+            }
+            Kind::Open => {
+                let own = self.own.get((event.process, file));
+                own.opens += 1;
+                let again = u64::from(own.opens > 1);
+                facts.opens += 1;
+                facts.redundant_opens += again;
+                self.case(event, file, member, Rule::RedundantOpens, again);
+                let is_posix = matches!(event.layer, Some(Layer::Posix));
+                let empties = is_posix && event.arg.is_some_and(|flags| flags & TRUNCATES != 0);
+                if !event.failed() && empties {
+                    self.replaced(file);
+                }
+            }
+            Kind::Stat => {
+                let own = self.own.get((event.process, file));
+                own.stats += 1;
+                let again = u64::from(own.stats > 1);
+                facts.stats += 1;
+                facts.redundant_stats += again;
+                self.case(event, file, member, Rule::RedundantStats, again);
+            }
+            Kind::Replace | Kind::Truncate if !event.failed() => {
+                self.replaced(file);
+                event.file2.into_iter().for_each(|other| self.replaced(other));
+            }
+            _ => {}
+        }
+        self.case(event, file, member, Rule::MetadataStorm, 1);
+    }
+
+    /// Whatever was read or written of a file is not in it any more.
+    fn replaced(&mut self, file: u64) {
+        let version = self.versions.get(file);
+        version.contents = version.contents.wrapping_add(1);
+    }
+
+    /// What the rules find.
+    #[must_use]
+    pub fn finish(self, paths: &FileNames) -> Findings {
+        let mut programs: Vec<(usize, ProgramFacts)> = self.by_program.into_iter().collect();
+        programs.sort_by_key(|(number, facts)| (std::cmp::Reverse(facts.io_time()), *number));
+        let mut files: HashMap<usize, Vec<(u64, FileFacts)>> = HashMap::new();
+        for ((program, file), facts) in self.files {
+            files.entry(program).or_default().push((file, facts));
+        }
+        let judged = programs.len() as u64;
+        let mut findings = Vec::new();
+        for (number, mut facts) in programs {
+            let files = files.remove(&number).unwrap_or_default();
+            let program = self.programs.get(number);
+            if program.ranks {
+                // Ranks without any request to these files are members as well.
+                for rank in 0..program.members.min(1 << 20) {
+                    let _: &mut MemberFacts = facts.members.entry(rank).or_default();
+                }
+            }
+            findings.extend(rules::judge(program, &facts, &files, paths));
+        }
+        Findings {
+            findings,
+            programs: judged,
+            files_left_out: self.files_left_out,
+            system_files_left_out: self.system_files.left_out,
+        }
+    }
+}

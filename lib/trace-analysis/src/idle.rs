@@ -1,0 +1,239 @@
+//! Idle periods (Carns et al. 2011, section IV, table III), by three definitions:
+//!
+//! - consecutive intervals with a throughput below 5 % of the peak (theirs);
+//! - consecutive intervals without any request under way (theirs, the strict one);
+//! - time without any request under way, to the nanosecond: they ask for "tools with smaller granularity" there.
+//!
+//! Intervals are those of [`crate::bursts`]. Requests of any kind count as activity, those that move no data as well;
+//! only outermost ones, see [`miot_trace_events::Outermost`].
+
+use crate::bursts::{Bursts, Interval};
+use arrow_array::RecordBatch;
+use miot_proto::op::Layer;
+use miot_trace_events::Event;
+use miot_trace_events::outermost::{OutermostEvents, each_outermost};
+use serde::Serialize;
+
+/// Below so much of the peak an interval is idle, in percent (Carns et al., section IV).
+pub const PERCENT_OF_PEAK: u64 = 5;
+/// Shortest time without any request that is a period, nanoseconds: 1 ms. What is shorter lies between two requests of
+/// a program that is busy with its I/O.
+pub const SHORTEST: u64 = 1_000_000;
+/// Periods that are kept; if there are more, those below twice the shortest are left out, and so on. 4 MB.
+const MOST: usize = 1 << 18;
+
+const SECOND: u64 = 1_000_000_000;
+const HOUR: u64 = 3600 * SECOND;
+/// Lengths of which it is told how many periods are at least as long, nanoseconds.
+pub const LENGTHS: [u64; 18] = [
+    SECOND / 1000,
+    SECOND / 100,
+    SECOND / 10,
+    SECOND,
+    10 * SECOND,
+    60 * SECOND,
+    120 * SECOND,
+    300 * SECOND,
+    600 * SECOND,
+    1800 * SECOND,
+    HOUR,
+    2 * HOUR,
+    4 * HOUR,
+    8 * HOUR,
+    16 * HOUR,
+    24 * HOUR,
+    72 * HOUR,
+    168 * HOUR,
+];
+
+/// What is an idle period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Definition {
+    /// Consecutive intervals with less than [`PERCENT_OF_PEAK`] of the throughput of the busiest one.
+    BelowPeak,
+    /// Consecutive intervals in which no request was under way.
+    NoRequestInInterval,
+    /// Time in which no request was under way.
+    NoRequest,
+}
+
+/// Idle periods by all definitions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Idle {
+    /// By definition, in the order of [`Definition`].
+    pub definitions: Vec<Periods>,
+}
+
+/// Idle periods by one definition. Times are nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Periods {
+    /// Which.
+    pub definition: Definition,
+    /// Shortest period that is seen: the interval, or the shortest time.
+    pub shortest: u64,
+    /// Throughput below which an interval is idle, bytes per second; `None` where that is not the definition.
+    pub threshold: Option<f64>,
+    /// Time that was looked at.
+    pub total: u64,
+    /// Time in idle periods.
+    pub idle: u64,
+    /// How many periods.
+    pub count: u64,
+    /// The first of the longest.
+    pub longest: Option<Period>,
+    /// By [`LENGTHS`], as far as there are periods of such a length.
+    pub at_least: Vec<AtLeast>,
+}
+
+/// One idle period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Period {
+    /// Nanoseconds since 1970.
+    pub begin: i64,
+    /// Nanoseconds.
+    pub length: u64,
+}
+
+/// The periods of some length and longer.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct AtLeast {
+    /// Nanoseconds.
+    pub length: u64,
+    /// How many periods.
+    pub count: u64,
+    /// Time in them, nanoseconds.
+    pub time: u64,
+    /// Share of the time that was looked at.
+    pub share: f64,
+}
+
+/// Finds the times without requests.
+#[derive(Debug)]
+pub struct Silence {
+    events: OutermostEvents,
+    shortest: u64,
+    most: usize,
+    /// Times with requests, apart and in order, at least `shortest` between them.
+    busy: Vec<(i64, i64)>,
+}
+
+impl Default for Silence {
+    fn default() -> Silence {
+        Silence::bounded(SHORTEST, MOST)
+    }
+}
+
+impl Silence {
+    pub(crate) fn bounded(shortest: u64, most: usize) -> Silence {
+        let (events, busy) = (OutermostEvents::default(), Vec::new());
+        Silence { events, shortest: shortest.max(1), most: most.max(2), busy }
+    }
+
+    /// Takes in events, in order. A batch without [`miot_trace_events::events::COLUMNS`] adds nothing.
+    pub fn add(&mut self, batch: &RecordBatch) {
+        each_outermost(self, |analysis| &mut analysis.events, batch, Self::request);
+    }
+
+    /// Takes in an outermost request.
+    pub fn request(&mut self, event: &Event) {
+        if event.layer != Some(Layer::App) {
+            self.put(event.begin, event.end);
+        }
+    }
+
+    pub(crate) fn put(&mut self, begin: i64, end: i64) {
+        let near = |one: i64, other: i64| one >= other || other.abs_diff(one) < self.shortest;
+        // Most requests are the last so far, and begin not before the one before.
+        let after = self.busy.iter().rev().take_while(|(from, _)| !near(end, *from)).count();
+        let after = self.busy.len() - after;
+        let joined = self.busy[..after].iter().rev().take_while(|(_, to)| near(*to, begin)).count();
+        let first = after - joined;
+        if joined == 0 {
+            self.busy.insert(first, (begin, end));
+        } else {
+            let all = (self.busy[first].0.min(begin), self.busy[after - 1].1.max(end));
+            self.busy[first] = all;
+            self.busy.drain(first + 1..after);
+        }
+        while self.busy.len() > self.most {
+            self.shortest = self.shortest.saturating_mul(2);
+            let shortest = self.shortest;
+            self.busy.dedup_by(|later, earlier| {
+                let join = later.0.abs_diff(earlier.1) < shortest;
+                if join {
+                    earlier.1 = later.1;
+                }
+                join
+            });
+        }
+    }
+
+    /// The idle periods of a trace, with those of its intervals.
+    #[must_use]
+    pub fn finish(self, bursts: &Bursts) -> Idle {
+        let gaps = self
+            .busy
+            .windows(2)
+            .map(|pair| Period { begin: pair[0].1, length: pair[1].0.abs_diff(pair[0].1) });
+        let total =
+            self.busy.first().zip(self.busy.last()).map_or(0, |(first, last)| last.1.abs_diff(first.0));
+        let none = Periods::of(Definition::NoRequest, self.shortest, None, total, gaps);
+        let peak = bursts.series.iter().map(Interval::bytes).max().unwrap_or(0);
+        let is_calm = |interval: &Interval| {
+            let bytes = u128::from(interval.bytes());
+            bytes == 0 || bytes * 100 < u128::from(PERCENT_OF_PEAK) * u128::from(peak)
+        };
+        let threshold = bursts.total.peak * PERCENT_OF_PEAK as f64 / 100.0;
+        let step = bursts.interval;
+        let total = step.saturating_mul(bursts.intervals);
+        let calm = runs(bursts, is_calm).into_iter();
+        let silent = runs(bursts, |_| false).into_iter();
+        let definitions = vec![
+            Periods::of(Definition::BelowPeak, step, Some(threshold), total, calm),
+            Periods::of(Definition::NoRequestInInterval, step, None, total, silent),
+            none,
+        ];
+        Idle { definitions }
+    }
+}
+
+/// Consecutive intervals that are idle, or in which nothing was.
+fn runs(bursts: &Bursts, is_idle: impl Fn(&Interval) -> bool) -> Vec<Period> {
+    let step = bursts.interval;
+    let busy: Vec<i64> = bursts.series.iter().filter(|one| !is_idle(one)).map(|one| one.begin).collect();
+    let Some((first, last)) = bursts.series.first().zip(bursts.series.last()) else { return Vec::new() };
+    // What lies between the ends of the trace and its busy intervals is idle as well.
+    let begins =
+        std::iter::once(first.begin).chain(busy.iter().map(|begin| begin.saturating_add_unsigned(step)));
+    let ends = busy.iter().copied().chain(std::iter::once(last.begin.saturating_add_unsigned(step)));
+    let periods = begins.zip(ends).filter(|(begin, end)| end > begin);
+    periods.map(|(begin, end)| Period { begin, length: end.abs_diff(begin) }).collect()
+}
+
+impl Periods {
+    fn of(
+        definition: Definition,
+        shortest: u64,
+        threshold: Option<f64>,
+        total: u64,
+        periods: impl Iterator<Item = Period>,
+    ) -> Periods {
+        let mut at_least = LENGTHS.map(|length| AtLeast { length, count: 0, time: 0, share: 0.0 });
+        let (mut count, mut idle, mut longest) = (0, 0u64, None::<Period>);
+        for period in periods {
+            count += 1;
+            idle = idle.saturating_add(period.length);
+            if longest.is_none_or(|longest| period.length > longest.length) {
+                longest = Some(period);
+            }
+            for row in at_least.iter_mut().filter(|row| row.length <= period.length) {
+                row.count += 1;
+                row.time += period.length;
+                row.share = row.time as f64 / total.max(1) as f64;
+            }
+        }
+        let told = at_least.into_iter().filter(|row| row.count > 0 && row.length >= shortest);
+        Periods { definition, shortest, threshold, total, idle, count, longest, at_least: told.collect() }
+    }
+}

@@ -1,0 +1,71 @@
+//! The requests of MPI-IO for which requests were made whose encloser does not come: the begin of a split collective, which
+//! is over when what it has submitted ends, and a request that another thread has ended, under a number of its own.
+
+use miot_trace_events::Request;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+
+/// Requests of a process that are remembered.
+const REMEMBERED: usize = 4096;
+
+/// A request that a thread has ended.
+#[derive(Debug)]
+struct Ended {
+    tid: u32,
+    time: Range<i64>,
+    operation: usize,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    /// Begins of split collectives, by thread and number.
+    begins: HashMap<(u32, u32), usize>,
+    order: VecDeque<(u32, u32)>,
+    ended: VecDeque<Ended>,
+    /// Any operation of MPI-IO.
+    last: Option<usize>,
+}
+
+/// By node and process.
+#[derive(Debug, Default)]
+pub(super) struct Parents(HashMap<(u32, u64), Process>);
+
+impl Parents {
+    /// Takes in a request of MPI-IO.
+    pub(super) fn add(&mut self, request: &Request, operation: usize, begins_split: bool) {
+        let process = self.0.entry((request.node, request.process)).or_default();
+        process.last = Some(operation);
+        if begins_split {
+            let key = (request.tid, request.number);
+            process.begins.insert(key, operation);
+            process.order.push_back(key);
+            if process.order.len() > REMEMBERED
+                && let Some(oldest) = process.order.pop_front()
+            {
+                process.begins.remove(&oldest);
+            }
+        }
+        if request.is_async {
+            let (tid, time) = (request.tid, request.time.clone());
+            process.ended.push_back(Ended { tid, time, operation });
+            if process.ended.len() > REMEMBERED {
+                process.ended.pop_front();
+            }
+        }
+    }
+
+    /// The operation for which a request was made that has no encloser among those that came.
+    pub(super) fn of(&self, request: &Request) -> Option<usize> {
+        let process = self.0.get(&(request.node, request.process))?;
+        let Some(enclosing) = request.enclosing else {
+            // MPI has made it for another thread or later.
+            return process.last.filter(|_| request.caller.is_some() && !request.is_mpi);
+        };
+        let covers = |ended: &&Ended| {
+            let time = &ended.time;
+            ended.tid != request.tid && time.start <= request.time.start && request.time.end <= time.end
+        };
+        let begin = process.begins.get(&(request.tid, enclosing)).copied();
+        begin.or_else(|| process.ended.iter().find(covers).map(|ended| ended.operation))
+    }
+}

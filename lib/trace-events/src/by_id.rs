@@ -1,0 +1,55 @@
+//! Values by id, for ids that are dense from 1 apart from strays.
+
+use std::collections::HashMap;
+
+/// How far an id may be ahead of the ids so far and still be kept in the array.
+const STRIDE: usize = 1 << 12;
+
+/// Values by id: in an array for dense ids, in a map for the others.
+#[derive(Clone, Debug, Default)]
+pub struct ById<T> {
+    dense: Vec<T>,
+    sparse: HashMap<u64, T>,
+}
+
+impl<T: Default> ById<T> {
+    /// The value of an id, the default if it is new.
+    pub fn get(&mut self, id: u64) -> &mut T {
+        match usize::try_from(id) {
+            Ok(index) if index < self.dense.len() => &mut self.dense[index],
+            Ok(index) if index < 2 * self.dense.len() + STRIDE => {
+                let before = self.dense.len() as u64;
+                self.dense.resize_with(index + 1, T::default);
+                for (id, value) in self.sparse.extract_if(|strayed, _| (before..=id).contains(strayed)) {
+                    self.dense[id as usize] = value;
+                }
+                &mut self.dense[index]
+            }
+            _ => self.sparse.entry(id).or_default(),
+        }
+    }
+
+    /// Ids and values in order of id, including default values of ids below those that were used.
+    pub fn into_sorted(self) -> impl Iterator<Item = (u64, T)> {
+        let mut sparse: Vec<(u64, T)> = self.sparse.into_iter().collect();
+        sparse.sort_by_key(|(id, _)| *id);
+        self.dense.into_iter().enumerate().map(|(id, value)| (id as u64, value)).chain(sparse)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ById, STRIDE};
+
+    #[test]
+    fn strays_join_the_others_when_these_reach_them() {
+        let mut values = ById::<u64>::default();
+        let stray = STRIDE as u64 + 10;
+        for id in [1, stray, u64::MAX, 100, STRIDE as u64, stray, 1] {
+            *values.get(id) += 1;
+        }
+        assert_eq!(values.sparse.len(), 1);
+        let found: Vec<_> = values.into_sorted().filter(|(_, n)| *n > 0).collect();
+        assert_eq!(found, [(1, 2), (100, 1), (STRIDE as u64, 1), (stray, 2), (u64::MAX, 1)]);
+    }
+}

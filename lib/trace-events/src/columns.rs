@@ -1,0 +1,260 @@
+//! The columns of a batch of events, by row: the one place that knows their names and types.
+//!
+//! A batch has the columns of the table `events` or those of `miot_trace_store::schema::rows`, which adds `path`, `path2`
+//! and `comm`; or some of them, as an analysis selected them. Each reader names the columns that it requires; of the
+//! others, those that a batch does not have are empty.
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{
+    ArrowDictionaryKeyType, Int64Type, TimestampNanosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{Array as _, ArrowPrimitiveType, RecordBatch, StringArray};
+use arrow_buffer::NullBuffer;
+
+/// A batch of events does not have a column that is required, or has it with another type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the trace has no column {name} of the expected type: is it of another version?")]
+pub struct MissingColumn {
+    /// Name of the column.
+    pub name: &'static str,
+}
+
+impl From<MissingColumn> for std::io::Error {
+    fn from(error: MissingColumn) -> std::io::Error {
+        std::io::Error::new(std::io::ErrorKind::InvalidData, error)
+    }
+}
+
+/// A column of numbers.
+#[derive(Debug)]
+pub struct NumberColumn<'a, T: ArrowPrimitiveType> {
+    /// Empty if the batch does not have the column.
+    values: &'a [T::Native],
+    nulls: Option<&'a NullBuffer>,
+}
+
+impl<'a, T: ArrowPrimitiveType> NumberColumn<'a, T> {
+    fn find(batch: &'a RecordBatch, name: &str) -> Option<NumberColumn<'a, T>> {
+        let array = batch.column_by_name(name)?.as_primitive_opt::<T>()?;
+        Some(NumberColumn {
+            values: array.values(),
+            nulls: array.nulls().filter(|nulls| nulls.null_count() > 0),
+        })
+    }
+
+    fn empty() -> NumberColumn<'a, T> {
+        NumberColumn { values: &[], nulls: None }
+    }
+
+    /// Value of a row; `None` if it is null, or the batch does not have the row or the column.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, row: usize) -> Option<T::Native> {
+        let value = *self.values.get(row)?;
+        self.nulls.is_none_or(|nulls| nulls.is_valid(row)).then_some(value)
+    }
+
+    /// Value of a row of a column that has no nulls; 0 if the batch does not have the row or the column.
+    #[inline]
+    #[must_use]
+    pub fn value(&self, row: usize) -> T::Native {
+        self.values.get(row).copied().unwrap_or_default()
+    }
+
+    /// Values of all rows, those of null rows undefined; empty if the batch does not have the column.
+    #[must_use]
+    pub fn values(&self) -> &'a [T::Native] {
+        self.values
+    }
+}
+
+/// A column of strings, plain or by dictionary.
+#[derive(Clone, Copy, Debug)]
+pub struct TextColumn<'a> {
+    keys: Keys<'a>,
+    nulls: Option<&'a NullBuffer>,
+    /// The strings of the rows, or those of the dictionary; `None`: the batch does not have the column.
+    values: Option<&'a StringArray>,
+}
+
+/// Where the string of a row is among the values of a column.
+#[derive(Clone, Copy, Debug)]
+enum Keys<'a> {
+    /// At the number of the row.
+    Rows,
+    U8(&'a [u8]),
+    U16(&'a [u16]),
+    U32(&'a [u32]),
+}
+
+impl<'a> TextColumn<'a> {
+    fn find(batch: &'a RecordBatch, name: &str) -> Option<TextColumn<'a>> {
+        let column = batch.column_by_name(name)?;
+        if let Some(values) = column.as_string_opt::<i32>() {
+            return Some(TextColumn { keys: Keys::Rows, nulls: None, values: Some(values) });
+        }
+        fn keys<'a, K: ArrowDictionaryKeyType>(
+            column: &'a dyn arrow_array::Array,
+        ) -> Option<(&'a [K::Native], Option<&'a NullBuffer>)> {
+            let keys = column.as_dictionary_opt::<K>()?.keys();
+            Some((keys.values(), keys.nulls()))
+        }
+        let narrow = || keys::<UInt8Type>(column).map(|(keys, nulls)| (Keys::U8(keys), nulls));
+        let middle = || keys::<UInt16Type>(column).map(|(keys, nulls)| (Keys::U16(keys), nulls));
+        let wide = keys::<UInt32Type>(column).map(|(keys, nulls)| (Keys::U32(keys), nulls));
+        let (keys, nulls) = wide.or_else(middle).or_else(narrow)?;
+        let values = column.as_any_dictionary_opt()?.values().as_string_opt::<i32>()?;
+        Some(TextColumn { keys, nulls, values: Some(values) })
+    }
+
+    fn empty() -> TextColumn<'a> {
+        TextColumn { keys: Keys::Rows, nulls: None, values: None }
+    }
+
+    /// String of a row; `None` if it is null, or the batch does not have the row or the column.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, row: usize) -> Option<&'a str> {
+        let values = self.values?;
+        if self.nulls.is_some_and(|nulls| row >= nulls.len() || nulls.is_null(row)) {
+            return None;
+        }
+        let at = match self.keys {
+            Keys::Rows => row,
+            Keys::U8(keys) => usize::from(*keys.get(row)?),
+            Keys::U16(keys) => usize::from(*keys.get(row)?),
+            Keys::U32(keys) => *keys.get(row)? as usize,
+        };
+        (at < values.len() && values.is_valid(at)).then(|| values.value(at))
+    }
+
+    /// String of a row of a column that has no nulls; empty where [`TextColumn::get`] is `None`.
+    #[inline]
+    #[must_use]
+    pub fn value(&self, row: usize) -> &'a str {
+        self.get(row).unwrap_or("")
+    }
+}
+
+macro_rules! event_columns {
+    (
+        numbers { $($number:ident: $arrow:ty, $number_doc:literal;)* }
+        texts { $($text:ident, $text_doc:literal;)* }
+    ) => {
+        /// The columns of a batch of events.
+        #[derive(Debug)]
+        pub struct EventColumns<'a> {
+            rows: usize,
+            $(#[doc = $number_doc] pub $number: NumberColumn<'a, $arrow>,)*
+            $(#[doc = $text_doc] pub $text: TextColumn<'a>,)*
+        }
+
+        impl<'a> EventColumns<'a> {
+            /// Finds the columns of a batch. `time` and the `required` columns must exist; others are empty if they do not.
+            ///
+            /// # Errors
+            /// [`MissingColumn`] if the batch does not have a required column with its type.
+            pub fn of(batch: &'a RecordBatch, required: &[&str]) -> Result<EventColumns<'a>, MissingColumn> {
+                fn found<T>(column: Option<T>, name: &'static str, required: &[&str], empty: T) -> Result<T, MissingColumn> {
+                    match column {
+                        Some(column) => Ok(column),
+                        None if name == "time" || required.contains(&name) => Err(MissingColumn { name }),
+                        None => Ok(empty),
+                    }
+                }
+                Ok(EventColumns {
+                    rows: batch.num_rows(),
+                    $($number: {
+                        const NAME: &str = stringify!($number);
+                        found(NumberColumn::find(batch, NAME), NAME, required, NumberColumn::empty())?
+                    },)*
+                    $($text: {
+                        const NAME: &str = stringify!($text);
+                        found(TextColumn::find(batch, NAME), NAME, required, TextColumn::empty())?
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+event_columns! {
+    numbers {
+        time: TimestampNanosecondType, "Completion, nanoseconds since 1970.";
+        duration: Int64Type, "Nanoseconds from begin to completion.";
+        process: UInt64Type, "Process of the trace.";
+        pid: UInt32Type, "Process id on its node.";
+        tid: UInt32Type, "Thread id on its node.";
+        file: UInt64Type, "File of the trace; null if none or unknown.";
+        file2: UInt64Type, "The other file: source of a copy, new name of a rename; null if none.";
+        handle: UInt64Type, "Number of the open file in its process; null if none.";
+        offset: Int64Type, "Byte offset in the file; null if none or unknown.";
+        offset2: Int64Type, "Byte offset in the other file; null if none.";
+        length: Int64Type, "Bytes requested; null if none.";
+        arg: Int64Type, "Argument of the operation (flags of open, mode of chmod, whence of seek); null if none.";
+        result: Int64Type, "Bytes moved or another value; negative: −errno.";
+        flags: UInt16Type, "Bits of [`miot_proto::event::flag`].";
+        stream: UInt64Type, "Stream of the trace.";
+        seq: UInt64Type, "Attempt number in the stream.";
+        request: UInt32Type, "Number of the request in its stream.";
+        enclosing: UInt32Type, "Number of the parent request in the same stream; null if none.";
+        cpu_time: Int64Type, "CPU time of the thread at completion, nanoseconds; null if not recorded.";
+        caller_tid: UInt32Type, "Thread on the same node that the request was served for; null if unknown.";
+        caller_uid: UInt32Type, "User that the request was served for; null if unknown.";
+        mpi_rank: UInt32Type, "Rank in the communicator of an MPI file; null if none.";
+        mpi_size: UInt32Type, "Size of that communicator; null if none.";
+        etypes: Int64Type, "Offset in elementary types of the view (MPI-IO); null if none.";
+        type_size: Int64Type, "Bytes of the datatype of one element (MPI-IO); null if none.";
+        type_extent: Int64Type, "Extent of that datatype, or of the file type of a view that is set; null if none.";
+    }
+    texts {
+        node, "Name of the node.";
+        layer, "Name of the layer.";
+        op, "Name of the operation.";
+        path, "Path of the file; null if none or unknown. Not in the table `events`.";
+        path2, "Path of the other file; null if none. Not in the table `events`.";
+        comm, "Name of the thread. Not in the table `events`.";
+    }
+}
+
+impl EventColumns<'_> {
+    /// Number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{batch, row};
+    use arrow_array::{ArrayRef, DictionaryArray, TimestampNanosecondArray};
+    use std::sync::Arc;
+
+    #[test]
+    fn only_required_columns_must_exist() {
+        let events = batch(&[row("read", 7, 512, 1, 2)]);
+        let columns = EventColumns::of(&events, &["time", "node"]).unwrap();
+        assert_eq!((columns.rows(), columns.time.value(0), columns.file.get(0)), (1, 3, Some(7)));
+        assert_eq!((columns.node.get(0), columns.path.get(0), columns.comm.value(0)), (Some("n1"), None, ""));
+        assert_eq!((columns.time.get(1), columns.time.value(1)), (None, 0));
+        let error = EventColumns::of(&events, &["path"]).unwrap_err();
+        assert_eq!(error, MissingColumn { name: "path" });
+    }
+
+    #[test]
+    fn names_may_have_keys_of_any_width() {
+        let narrow: DictionaryArray<UInt8Type> = ["b", "a", "b"].into_iter().collect();
+        let wide: DictionaryArray<UInt16Type> = [Some("b"), None, Some("a")].into_iter().collect();
+        let time = TimestampNanosecondArray::from(vec![1, 2, 3]);
+        let columns: [(&str, ArrayRef); 3] =
+            [("time", Arc::new(time)), ("op", Arc::new(narrow)), ("node", Arc::new(wide))];
+        let events =
+            RecordBatch::try_from_iter_with_nullable(columns.map(|(name, array)| (name, array, true)));
+        let events = events.unwrap();
+        let columns = EventColumns::of(&events, &["op", "node"]).unwrap();
+        assert_eq!([0, 1, 2, 3].map(|row| columns.op.get(row)), [Some("b"), Some("a"), Some("b"), None]);
+        assert_eq!([0, 1, 2, 3].map(|row| columns.node.get(row)), [Some("b"), None, Some("a"), None]);
+    }
+}

@@ -1,0 +1,42 @@
+//! Events of a trace by row: the one place that knows the columns of a batch of events, and how an event is printed.
+//!
+//! | module | role |
+//! |---|---|
+//! | [`columns`] | the columns of a batch of events, by row |
+//! | [`events`] | an event as analyses read it: numbers, with layer and operation resolved |
+//! | [`row`] | an event as people and programs read it: with the names of its node, files and thread |
+//! | [`operations`], [`nodes`] | numbers for the layers, operations and nodes of a trace |
+//! | [`link`] | trees of requests: which request was made during which |
+//! | [`outermost`] | requests that a program made itself, not during another request |
+//! | [`message`] | text of a message of a debug log |
+//! | [`format`] | the output formats that commands have in common |
+//! | [`text`] | times, durations, lines and tables for people |
+//! | [`print`] | rows as text, JSON lines or CSV |
+//! | [`by_id`] | values by dense id |
+//! | [`testing`] | events and batches for tests (feature `testing`) |
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+pub mod by_id;
+pub mod columns;
+pub mod events;
+pub mod format;
+pub mod link;
+pub mod message;
+pub mod nodes;
+pub mod operations;
+pub mod outermost;
+pub mod print;
+pub mod row;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod text;
+
+pub use by_id::ById;
+pub use columns::{EventColumns, MissingColumn};
+pub use events::{Event, EventNames, Events};
+pub use format::{Format, TextOrJson};
+pub use link::{Linker, Request, Tree};
+pub use nodes::{NodeColumn, NodeNumbers};
+pub use outermost::{Outermost, each_outermost};
+pub use print::RowPrinter;
+pub use row::{Column, Row};

@@ -1,0 +1,66 @@
+//! Requests that a program made itself, not during another request.
+
+use crate::by_id::ById;
+use crate::events::{Event, EventNames, Events};
+use arrow_array::RecordBatch;
+use std::collections::HashSet;
+
+/// Distinguishes outermost requests from those that were made during them: in the same thread, or by a file-system client
+/// that serves a traced thread. Each byte that a program requested is in exactly one outermost request.
+#[derive(Debug, Default)]
+pub struct Outermost {
+    /// Streams seen, so that the set below is changed once per stream.
+    streams: ById<bool>,
+    /// Node and thread.
+    traced: HashSet<(u32, u32)>,
+}
+
+impl Outermost {
+    /// True if `event` is an outermost request. Events must come in the order of the trace.
+    pub fn is(&mut self, event: &Event) -> bool {
+        if !std::mem::replace(self.streams.get(event.stream), true) {
+            self.traced.insert((event.node, event.tid));
+        }
+        let is_served = || event.caller.is_some_and(|caller| self.traced.contains(&(event.node, caller)));
+        event.enclosing.is_none() && !is_served()
+    }
+}
+
+/// The state that an analysis of outermost requests keeps between batches.
+#[derive(Debug, Default)]
+pub struct OutermostEvents {
+    /// Names of the numbers of the events so far.
+    pub names: EventNames,
+    outermost: Outermost,
+}
+
+/// Calls `f` with the analysis, each event of a batch and whether the event is an outermost request. `state` is where the
+/// analysis keeps the state between batches; it is taken away while `f` runs. Batches must come in the order of the trace;
+/// one without [`crate::events::COLUMNS`] has no events.
+pub fn each_event<A>(
+    analysis: &mut A,
+    state: fn(&mut A) -> &mut OutermostEvents,
+    batch: &RecordBatch,
+    mut f: impl FnMut(&mut A, &Event, bool),
+) {
+    let OutermostEvents { mut names, mut outermost } = std::mem::take(state(analysis));
+    for event in Events::of(batch, &mut names).into_iter().flatten() {
+        let is_outermost = outermost.is(&event);
+        f(analysis, &event, is_outermost);
+    }
+    *state(analysis) = OutermostEvents { names, outermost };
+}
+
+/// Calls `f` with the analysis and each outermost request of a batch; see [`each_event`].
+pub fn each_outermost<A>(
+    analysis: &mut A,
+    state: fn(&mut A) -> &mut OutermostEvents,
+    batch: &RecordBatch,
+    mut f: impl FnMut(&mut A, &Event),
+) {
+    each_event(analysis, state, batch, |analysis, event, is_outermost| {
+        if is_outermost {
+            f(analysis, event);
+        }
+    });
+}

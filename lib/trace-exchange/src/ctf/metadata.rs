@@ -1,0 +1,133 @@
+//! The description of a trace, in CTF's own language (TSDL).
+
+use miot_trace_events::row::{Column, ColumnType};
+use std::fmt::Write as _;
+
+/// A bit of [`EventType::there`]: the event has its time as a field too, since a clock cannot say it.
+pub(super) const BEFORE_1970: u64 = 1 << 63;
+
+/// A type of events.
+#[derive(Debug)]
+pub(super) struct EventType {
+    pub(super) name: String,
+    /// A bit per field, in their order.
+    pub(super) there: u64,
+}
+
+/// The description of a trace whose events have `context` in common, and of `fields` those of their type.
+pub(super) fn text(
+    uuid: &[u8; 16],
+    tracer: &str,
+    context: &[&'static Column],
+    fields: &[&'static Column],
+    types: &[EventType],
+) -> String {
+    let uuid = format!("{:032x}", u128::from_be_bytes(*uuid));
+    let uuid = [&uuid[..8], &uuid[8..12], &uuid[12..16], &uuid[16..20], &uuid[20..]].join("-");
+    let [major, minor, patch] =
+        [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"), env!("CARGO_PKG_VERSION_PATCH")];
+    let tracer = escaped(tracer);
+    let fields_of = |columns: &mut dyn Iterator<Item = &'static Column>| {
+        columns.fold(String::new(), |text, column| {
+            text + &format!("\t\t{} _{};\n", type_name(column.column_type), column.name)
+        })
+    };
+    let context = fields_of(&mut context.iter().copied());
+    let mut text = format!(
+        r#"/* CTF 1.8 */
+
+typealias integer {{ size = 8; align = 8; signed = false; }} := uint8_t;
+typealias integer {{ size = 16; align = 8; signed = false; }} := uint16_t;
+typealias integer {{ size = 32; align = 8; signed = false; }} := uint32_t;
+typealias integer {{ size = 64; align = 8; signed = false; }} := uint64_t;
+typealias integer {{ size = 64; align = 8; signed = true; }} := int64_t;
+
+trace {{
+	major = 1;
+	minor = 8;
+	uuid = "{uuid}";
+	byte_order = le;
+	packet.header := struct {{
+		uint32_t magic;
+		uint8_t uuid[16];
+		uint32_t stream_id;
+		uint64_t stream_instance_id;
+	}};
+}};
+
+env {{
+	domain = "io";
+	tracer_name = "miot";
+	tracer_major = {major};
+	tracer_minor = {minor};
+	tracer_patch = {patch};
+	recorded_by = "{tracer}";
+}};
+
+clock {{
+	name = "trace";
+	description = "nanoseconds since 1970, UTC, in the log-server's clock";
+	freq = 1000000000;
+	offset_s = 0;
+	offset = 0;
+	absolute = TRUE;
+}};
+
+typealias integer {{ size = 64; align = 8; signed = false; map = clock.trace.value; }} := time_t;
+
+stream {{
+	id = 0;
+	event.header := struct {{
+		uint32_t id;
+		time_t timestamp;
+	}};
+	packet.context := struct {{
+		time_t timestamp_begin;
+		time_t timestamp_end;
+		uint64_t content_size;
+		uint64_t packet_size;
+		uint64_t packet_seq_num;
+		uint64_t events_discarded;
+	}};
+	event.context := struct {{
+{context}	}};
+}};
+"#
+    );
+    for (number, of) in types.iter().enumerate() {
+        let there = fields.iter().enumerate().filter(|(bit, _)| of.there & 1 << bit != 0);
+        let mut fields = fields_of(&mut there.map(|(_, column)| *column));
+        if of.there & BEFORE_1970 != 0 {
+            fields += "\t\tint64_t _time;\n";
+        }
+        let name = escaped(&of.name);
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "\nevent {{\n\tid = {number};\n\tname = \"{name}\";\n\tstream_id = 0;\n\tfields := struct {{\n{fields}\t}};\n}};\n"
+        );
+    }
+    text
+}
+
+fn type_name(column_type: ColumnType) -> &'static str {
+    match column_type {
+        ColumnType::Time | ColumnType::Signed => "int64_t",
+        ColumnType::Unsigned(16) => "uint16_t",
+        ColumnType::Unsigned(32) => "uint32_t",
+        ColumnType::Unsigned(_) => "uint64_t",
+        ColumnType::Text => "string",
+    }
+}
+
+/// In a string of the language.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if matches!(c, '"' | '\\') {
+            out.push('\\');
+        }
+        out.push(if c.is_control() { '?' } else { c });
+    }
+    out
+}

@@ -1,0 +1,60 @@
+//! Events as comma-separated values or JSON lines, with a choice of columns.
+
+use arrow_array::RecordBatch;
+use miot_trace_events::row::{COLUMNS, Column};
+use miot_trace_events::{Format, RowPrinter};
+use std::io::{self, Write};
+
+/// There is no column of this name.
+#[derive(Debug, thiserror::Error)]
+#[error("no such column; there are {}", all_columns())]
+pub struct UnknownColumn;
+
+fn all_columns() -> String {
+    COLUMNS.iter().map(|column| column.name).collect::<Vec<_>>().join(", ")
+}
+
+/// The column of this name.
+///
+/// # Errors
+/// [`UnknownColumn`], with the names of all columns.
+pub fn column(name: &str) -> Result<&'static Column, UnknownColumn> {
+    Column::named(name).ok_or(UnknownColumn)
+}
+
+/// Writes events, one per line.
+#[derive(Debug)]
+pub struct Lines<W: Write> {
+    printer: RowPrinter<W>,
+}
+
+impl<W: Write> Lines<W> {
+    /// Starts the output. `columns`: those to write, in this order; all if it is empty.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn new(to: W, format: Format, columns: Vec<&'static Column>) -> io::Result<Lines<W>> {
+        let mut printer = RowPrinter::new(to, format, None);
+        if !columns.is_empty() {
+            printer = printer.with_columns(columns);
+        }
+        printer.header()?;
+        Ok(Lines { printer })
+    }
+
+    /// Writes events in the schema of [`miot_trace_store::schema::rows`].
+    ///
+    /// # Errors
+    /// Those of writing; if columns are missing.
+    pub fn add(&mut self, batch: &RecordBatch) -> io::Result<()> {
+        self.printer.print(batch, u64::MAX, |_, _| true).map(drop)
+    }
+
+    /// Writes everything out.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.printer.flush()
+    }
+}

@@ -1,0 +1,415 @@
+//! MIOT's events as records.
+//!
+//! Logical records are the requests that read and write data of files, as programs made them: those within other requests are
+//! left out, since a byte that an MPI-IO call reads would be counted again for the POSIX call below it. Requests of the layer
+//! `block` are physical records. What the format cannot carry, [`Left`] counts.
+//!
+//! A trace is in the order of completion, the format in that of starts. So records wait until [`WAITING`] others do, and leave
+//! by their start: a request is in its place if fewer requests than that completed while it was under way. One that comes too
+//! late is written with the start of the record before it, after a comment that says how much earlier it was.
+
+use super::{BLOCK, Record, RecordType, TICK, Writer, comment};
+use crate::numbers::Numbers;
+use arrow_array::RecordBatch;
+use arrow_array::types::{TimestampNanosecondType, UInt64Type};
+use miot_proto::event::flag;
+use miot_proto::op::{ArgMeaning, Layer, OpClass};
+use miot_trace_events::{Event, EventNames, Events, Outermost};
+use miot_trace_store::FileNames;
+use miot_trace_store::schema::{column, text};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::io::{self, Write};
+
+/// Records that wait for one that started earlier: some 30 MB.
+pub const WAITING: usize = 1 << 18;
+
+/// Files whose names were told; then they are told again.
+const TOLD: usize = 1 << 18;
+
+/// Bit of the `arg` of an imported request: its record type says nothing about the cache.
+pub(super) const NO_CACHE_FLAGS: i64 = 0x100;
+
+/// What is not in the records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Requests that failed, and moved nothing.
+    pub failed: u64,
+    /// Requests of pipes, sockets and terminals: without an offset or an open file.
+    pub without_offset: u64,
+    /// Requests that copy from file to file.
+    pub copies: u64,
+    /// Requests that moved less than they asked for, with their whole length in the record.
+    pub short: u64,
+    /// Bytes that these did not move.
+    pub short_bytes: u64,
+    /// Requests that began earlier than their record says; a comment before it tells by how much.
+    pub moved: u64,
+}
+
+/// A record that waits.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Pending {
+    /// Nanoseconds since 1970, as the end.
+    begin: i64,
+    process: u32,
+    arrival: u64,
+    end: i64,
+    bits: u8,
+    cache_flags: bool,
+    offset: u64,
+    length: u64,
+    operation: u64,
+    handle: u64,
+    file: Option<u64>,
+    /// Process and thread id: a thread whose lane grows has several streams.
+    thread: (u64, u32),
+    /// CPU time of the thread so far, or what takes its place, nanoseconds; `None`: not recorded.
+    cpu: Option<i64>,
+}
+
+#[derive(Debug)]
+struct Process {
+    number: u32,
+    /// The CPU time was recorded; false: time without I/O takes its place; `None`: no request of a program yet.
+    has_cpu: Option<bool>,
+    /// CPU time that its threads had spent at the records that are written, nanoseconds.
+    cpu: u64,
+    told: bool,
+}
+
+/// Nanoseconds.
+#[derive(Debug, Default)]
+struct Thread {
+    /// Where no CPU time was recorded: when its last request left the processor to it, and its time between requests.
+    free_from: Option<i64>,
+    between: i64,
+    /// CPU time at the last of its records.
+    said: i64,
+}
+
+/// What the table `processes` says.
+#[derive(Debug)]
+struct Facts {
+    program: String,
+    node: String,
+    started: i64,
+}
+
+/// Writes the events of a trace. Memory grows with the number of processes, threads and paths, not of events.
+#[derive(Debug)]
+pub struct Export<'a, W: Write> {
+    to: Writer<W>,
+    files: &'a FileNames,
+    tracer: String,
+    lost: u64,
+    every_layer: bool,
+    names: EventNames,
+    outermost: Outermost,
+    facts: HashMap<u64, Facts>,
+    numbers: Numbers,
+    processes: HashMap<u64, Process>,
+    /// By number: the process.
+    numbered: HashMap<u32, u64>,
+    /// By process and thread id.
+    threads: HashMap<(u64, u32), Thread>,
+    told: HashSet<(u32, bool, u64)>,
+    waiting: BinaryHeap<Reverse<Pending>>,
+    most: usize,
+    arrivals: u64,
+    /// Ticks since 1970 at tick 0; `None`: nothing is written.
+    origin: Option<i64>,
+    last: u64,
+    left: Left,
+}
+
+impl<'a, W: Write> Export<'a, W> {
+    /// `tracer`: name and version of what recorded the trace, as the trace says; `lost`: events that it lost. `every_layer`:
+    /// also requests within other requests, because the caller has chosen a layer.
+    pub fn new(to: W, files: &'a FileNames, tracer: &str, lost: u64, every_layer: bool) -> Export<'a, W> {
+        Export {
+            to: Writer::new(to),
+            files,
+            tracer: tracer.to_owned(),
+            lost,
+            every_layer,
+            names: EventNames::default(),
+            outermost: Outermost::default(),
+            facts: HashMap::new(),
+            numbers: Numbers::default(),
+            processes: HashMap::new(),
+            numbered: HashMap::new(),
+            threads: HashMap::new(),
+            told: HashSet::new(),
+            waiting: BinaryHeap::new(),
+            most: WAITING,
+            arrivals: 0,
+            origin: None,
+            last: 0,
+            left: Left::default(),
+        }
+    }
+
+    /// Fewer records may wait than [`WAITING`].
+    #[must_use]
+    pub fn with_waiting(self, most: usize) -> Self {
+        Export { most, ..self }
+    }
+
+    /// Takes in rows of the table `processes`, before the events.
+    pub fn processes(&mut self, batch: &RecordBatch) {
+        let columns = (
+            column::<UInt64Type>(batch, "process"),
+            text(batch, "exe"),
+            text(batch, "node"),
+            column::<TimestampNanosecondType>(batch, "started"),
+        );
+        let (Some(ids), Some(programs), Some(nodes), Some(started)) = columns else { return };
+        for row in 0..batch.num_rows() {
+            let facts = Facts {
+                program: programs.value(row).to_owned(),
+                node: nodes.value(row).to_owned(),
+                started: started.value(row),
+            };
+            self.facts.insert(ids.value(row), facts);
+        }
+    }
+
+    /// Takes in events, in the order of the trace.
+    ///
+    /// # Errors
+    /// Those of writing; if columns are missing.
+    pub fn add(&mut self, batch: &RecordBatch) -> io::Result<()> {
+        let mut names = std::mem::take(&mut self.names);
+        let events = Events::of(batch, &mut names).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the trace lacks columns of events: is it of another version?",
+            )
+        })?;
+        for event in events {
+            // Asked of every event, so that all threads are known.
+            let is_outermost = self.outermost.is(&event);
+            let is_physical = event.layer == Some(Layer::Block);
+            if !(is_outermost || is_physical || self.every_layer) {
+                continue;
+            }
+            let (process, cpu) = self.cpu(&event, is_physical);
+            if event.class().is_data() {
+                self.take(&event, process, cpu, is_physical);
+                if self.waiting.len() > self.most {
+                    self.write_one()?;
+                }
+            }
+        }
+        self.names = names;
+        Ok(())
+    }
+
+    fn take(&mut self, event: &Event, process: u32, cpu: Option<i64>, is_physical: bool) {
+        if event.class() == OpClass::Copy {
+            self.left.copies += 1;
+            return;
+        }
+        if event.failed() {
+            self.left.failed += 1;
+            return;
+        }
+        let length = event.length.map_or(event.moved(), |length| u64::try_from(length).unwrap_or(0));
+        let offset = event.offset.and_then(|offset| u64::try_from(offset).ok());
+        let (Some(offset), Some(handle)) = (offset, event.handle) else {
+            self.left.without_offset += 1;
+            return;
+        };
+        if event.moved() < length {
+            self.left.short += 1;
+            self.left.short_bytes = self.left.short_bytes.saturating_add(length - event.moved());
+        }
+        let set = |is: bool, bit: u8| if is { bit } else { 0 };
+        let mut bits = set(!is_physical, RecordType::LOGICAL)
+            | set(event.class() == OpClass::Write, RecordType::WRITE)
+            | set(event.flags & flag::ASYNC != 0, RecordType::ASYNC);
+        // Requests with a range have no argument of their own; see the import.
+        let imported = event.arg.filter(|_| event.info.is_some_and(|info| info.args == ArgMeaning::Range));
+        if let Some(arg) = imported {
+            bits |= arg as u8 & (RecordType::DATA | RecordType::CACHE_MISS | RecordType::READ_AHEAD_HIT);
+        }
+        let operation = match (imported, is_physical) {
+            (None, _) => 0,
+            (Some(_), true) => event.enclosing.unwrap_or(0).into(),
+            (Some(_), false) => event.request.into(),
+        };
+        let unit = if is_physical { BLOCK } else { 1 };
+        self.arrivals += 1;
+        self.waiting.push(Reverse(Pending {
+            begin: event.begin,
+            process,
+            arrival: self.arrivals,
+            end: event.end,
+            bits,
+            cache_flags: imported.is_some_and(|arg| arg & NO_CACHE_FLAGS == 0),
+            offset: offset / unit,
+            length: length.div_ceil(unit),
+            operation,
+            handle,
+            file: event.file,
+            thread: (event.process, event.tid),
+            cpu,
+        }));
+    }
+
+    /// Number of the process, and the CPU time of the thread so far: as recorded, or the time between its requests.
+    fn cpu(&mut self, event: &Event, is_physical: bool) -> (u32, Option<i64>) {
+        let (numbers, numbered) = (&mut self.numbers, &mut self.numbered);
+        let process = self.processes.entry(event.process).or_insert_with(|| {
+            let number = numbers.give(event.pid);
+            numbered.insert(number, event.process);
+            Process { number, has_cpu: None, cpu: 0, told: false }
+        });
+        if is_physical {
+            return (process.number, None);
+        }
+        let is_first = process.has_cpu.is_none();
+        if *process.has_cpu.get_or_insert(event.cpu_time.is_some()) {
+            return (process.number, event.cpu_time);
+        }
+        let thread = self.threads.entry((event.process, event.tid)).or_default();
+        let free_from = if event.flags & flag::ASYNC != 0 { event.begin } else { event.end };
+        let before = thread.free_from.replace(free_from);
+        // Of the first request of a process: since the process began, as far as that is known.
+        let began = self.facts.get(&event.process).map(|facts| facts.started).filter(|_| is_first);
+        let between = event.begin.saturating_sub(before.or(began).unwrap_or(event.begin));
+        thread.between = thread.between.saturating_add(between.max(0));
+        (process.number, Some(thread.between))
+    }
+
+    /// Ticks of CPU time of a process since its record before.
+    fn process_time(&mut self, of: &Pending) -> u64 {
+        let Some(cpu) = of.cpu else { return 0 };
+        let process = self.numbered.get(&of.process).and_then(|process| self.processes.get_mut(process));
+        let Some(process) = process else { return 0 };
+        let thread = self.threads.entry(of.thread).or_default();
+        let spent = u64::try_from(cpu.saturating_sub(thread.said)).unwrap_or(0);
+        thread.said = thread.said.max(cpu);
+        let before = process.cpu / TICK;
+        process.cpu = process.cpu.saturating_add(spent);
+        process.cpu / TICK - before
+    }
+
+    fn write_one(&mut self) -> io::Result<()> {
+        let Some(Reverse(next)) = self.waiting.pop() else { return Ok(()) };
+        let ticks = |time: i64| time.div_euclid(TICK as i64);
+        let origin = match self.origin {
+            Some(origin) => origin,
+            None => {
+                self.header(ticks(next.begin), next.cache_flags)?;
+                ticks(next.begin)
+            }
+        };
+        let is_physical = next.bits & RecordType::LOGICAL == 0;
+        self.tell(&next, is_physical)?;
+        let begin = ticks(next.begin);
+        let start = u64::try_from(begin.saturating_sub(origin)).unwrap_or(0).max(self.last);
+        let from = origin.saturating_add_unsigned(start);
+        if from > begin {
+            self.left.moved += 1;
+            self.say(&[(comment::EARLIER, &from.abs_diff(begin).to_string())])?;
+        }
+        let process_time = self.process_time(&next);
+        self.last = start;
+        let Some(kind) = RecordType::from_bits(next.bits) else { return Ok(()) };
+        self.to.record(&Record {
+            kind,
+            offset: next.offset,
+            length: next.length,
+            start,
+            took: u64::try_from(ticks(next.end).saturating_sub(from)).unwrap_or(0),
+            operation: next.operation,
+            file: next.handle,
+            process: next.process.into(),
+            process_time,
+        })
+    }
+
+    fn header(&mut self, origin: i64, cache_flags: bool) -> io::Result<()> {
+        self.origin = Some(origin);
+        let tracer = self.tracer.clone();
+        let epoch = origin.saturating_mul(TICK as i64).to_string();
+        let cache = if cache_flags { "recorded" } else { "absent" };
+        self.to.comment(comment::SIGNATURE.as_bytes())?;
+        self.say(&[
+            (comment::EPOCH, &epoch),
+            (comment::CACHE_FLAGS, cache),
+            ("recorded_by", &tracer),
+            ("lost_events", &self.lost.to_string()),
+        ])
+    }
+
+    /// Names the process and the file of a record, the first time.
+    fn tell(&mut self, next: &Pending, is_physical: bool) -> io::Result<()> {
+        let id = format!("{:X}", next.process);
+        let process = self.numbered.get(&next.process).copied();
+        if let Some(of) = process.and_then(|process| self.processes.get_mut(&process))
+            && !std::mem::replace(&mut of.told, true)
+        {
+            let source = of.has_cpu.map(|has_cpu| if has_cpu { "cpu" } else { "between_requests" });
+            let mut text = String::new();
+            comment::word(&mut text, comment::PROCESS, &id);
+            if let Some(facts) = process.and_then(|process| self.facts.get(&process)) {
+                comment::word(&mut text, "node", &facts.node);
+                comment::word(&mut text, "program", &facts.program);
+            }
+            source.iter().for_each(|source| comment::word(&mut text, "processtime", source));
+            self.to.comment(text.as_bytes())?;
+        }
+        if self.told.len() >= TOLD {
+            self.told.clear();
+        }
+        if self.told.insert((next.process, is_physical, next.handle))
+            && let Some(path) = next.file.and_then(|file| self.files.get(file))
+        {
+            let mut text = String::new();
+            comment::word(&mut text, comment::FILE, &format!("{:X}", next.handle));
+            comment::word(&mut text, comment::PROCESS, &id);
+            if is_physical {
+                comment::word(&mut text, "physical", "yes");
+            }
+            comment::word(&mut text, "path", path);
+            self.to.comment(text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, words: &[(&str, &str)]) -> io::Result<()> {
+        let mut text = String::new();
+        words.iter().for_each(|(key, value)| comment::word(&mut text, key, value));
+        self.to.comment(text.as_bytes())
+    }
+
+    /// Writes what waits. Returns what is not in the records, and how many there are.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn finish(mut self) -> io::Result<(Left, u64)> {
+        while !self.waiting.is_empty() {
+            self.write_one()?;
+        }
+        if self.origin.is_none() {
+            self.header(0, false)?;
+        }
+        let Left { failed, without_offset, copies, short, short_bytes, moved } = self.left;
+        let counts = [
+            ("records", self.to.records()),
+            ("left_out_failed", failed),
+            ("left_out_without_offset", without_offset),
+            ("left_out_copies", copies),
+            ("short", short),
+            ("short_bytes", short_bytes),
+            ("start_moved", moved),
+        ];
+        let counts = counts.map(|(key, count)| (key, count.to_string()));
+        self.say(&counts.each_ref().map(|(key, count)| (*key, count.as_str())))?;
+        self.to.flush()?;
+        Ok((self.left, self.to.records()))
+    }
+}

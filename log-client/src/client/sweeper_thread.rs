@@ -1,0 +1,165 @@
+//! The sweeper's thread: start, stop request, result.
+
+use crate::clock::{Calibration, NodeClock};
+use crate::config::Config;
+use crate::directory::MiotDirectory;
+use crate::error::Error;
+use crate::facts::{ShippedTotals, Sink as _};
+use crate::spool::Outbox;
+use crate::survey::Survey;
+use crate::sweeper::{Predecessor, SweepTotals, Sweeper};
+use miot_daemon::Liveness;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Totals of the sweeper and of its outbox, or the reason why sweeping could not start.
+type SweepResult = Result<(SweepTotals, ShippedTotals), Error>;
+
+/// Stop request to the sweeper, with a deadline.
+#[derive(Debug, Default)]
+struct StopRequest {
+    wanted: AtomicBool,
+    /// The run has ended; the sweeper must return as soon as possible.
+    abandoned: AtomicBool,
+    /// The remaining records are left to the next log-client.
+    handed_over: AtomicBool,
+    until: OnceLock<Instant>,
+}
+
+impl StopRequest {
+    fn is_over(&self) -> bool {
+        self.abandoned.load(Relaxed) || self.until.get().is_some_and(|until| Instant::now() >= *until)
+    }
+}
+
+/// What a clean stop does with the remaining records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StopMode {
+    /// End recording, and deliver all committed records.
+    Deliver,
+    /// Leave them to the next log-client.
+    HandOver,
+}
+
+/// Everything a [`Sweeper`] is made from. It is made in its own thread, because finishing the
+/// calibration may take 20 ms.
+#[derive(Debug)]
+pub(super) struct SweeperSetup {
+    pub(super) directory: MiotDirectory,
+    pub(super) calibration: Calibration,
+    pub(super) boot: u128,
+    pub(super) config: Config,
+    pub(super) predecessor: Predecessor,
+    pub(super) survey: Arc<Mutex<Survey>>,
+}
+
+impl SweeperSetup {
+    fn build(self) -> Result<(Sweeper, NodeClock), Error> {
+        let SweeperSetup { directory, calibration, boot, config, predecessor, survey } = self;
+        let clocks = calibration.finish();
+        let clock = clocks.shared();
+        directory.control().publish_tsc_hz(clocks.tsc_hz());
+        let sweeper = Sweeper::new(directory, clocks, boot, &config, predecessor, survey)?;
+        Ok((sweeper, clock))
+    }
+}
+
+/// Handle of the thread. Dropping it stops the thread without waiting for it.
+#[derive(Debug)]
+pub(super) struct SweeperThread {
+    stop: Arc<StopRequest>,
+    /// Completes when the clocks are calibrated; fails if sweeping cannot start.
+    clock: Option<oneshot::Receiver<NodeClock>>,
+    result: oneshot::Receiver<SweepResult>,
+}
+
+impl SweeperThread {
+    pub(super) fn start(
+        setup: SweeperSetup,
+        outbox: Outbox,
+        liveness: Liveness,
+    ) -> Result<SweeperThread, Error> {
+        let stop = Arc::new(StopRequest::default());
+        let (send_clock, clock) = oneshot::channel();
+        let (send_result, result) = oneshot::channel();
+        let thread_stop = Arc::clone(&stop);
+        std::thread::Builder::new()
+            .name("miot-sweeper".into())
+            .spawn(move || {
+                let result = setup.build().map(|(sweeper, clock)| {
+                    let _ = send_clock.send(clock);
+                    sweep(sweeper, outbox, &thread_stop, &liveness)
+                });
+                let _ = send_result.send(result);
+            })
+            .map_err(|error| Error::system("cannot start the sweeper's thread", error))?;
+        Ok(SweeperThread { stop, clock: Some(clock), result })
+    }
+
+    /// Waits until the sweeper is set up, and returns the node's clock.
+    ///
+    /// # Errors
+    /// Those of setting it up.
+    pub(super) async fn clock(&mut self) -> Result<NodeClock, Error> {
+        let clock = match self.clock.take() {
+            Some(clock) => clock.await.ok(),
+            None => None,
+        };
+        match clock {
+            Some(clock) => Ok(clock),
+            None => Err(self.result().await.err().unwrap_or_else(thread_died)),
+        }
+    }
+
+    /// Requests a stop that takes at most `at_most`.
+    pub(super) fn stop(&self, at_most: Duration, mode: StopMode) {
+        self.stop.handed_over.store(mode == StopMode::HandOver, Relaxed);
+        let _ = self.stop.until.set(Instant::now() + at_most);
+        self.stop.wanted.store(true, Relaxed);
+    }
+
+    /// Requests an immediate stop: nothing waits for the remaining records any more.
+    pub(super) fn abandon(&self) {
+        self.stop.abandoned.store(true, Relaxed);
+        self.stop.wanted.store(true, Relaxed);
+    }
+
+    /// Waits for the end of the thread.
+    pub(super) async fn result(&mut self) -> SweepResult {
+        (&mut self.result).await.unwrap_or_else(|_| Err(thread_died()))
+    }
+}
+
+impl Drop for SweeperThread {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+/// Body of the thread.
+fn sweep(
+    mut sweeper: Sweeper,
+    mut outbox: Outbox,
+    stop: &StopRequest,
+    liveness: &Liveness,
+) -> (SweepTotals, ShippedTotals) {
+    // Called once per sweep.
+    let wanted = || {
+        liveness.beat();
+        stop.wanted.load(Relaxed)
+    };
+    sweeper.run(&mut outbox, &wanted);
+    if stop.handed_over.load(Relaxed) {
+        // Records that were taken are in the spool; all others are still in the lanes.
+        return (sweeper.totals(), outbox.shipped());
+    }
+    let totals = sweeper.finish(&mut outbox, &|| stop.is_over());
+    outbox.end();
+    (totals, outbox.shipped())
+}
+
+fn thread_died() -> Error {
+    Error::system("the sweeper's thread", std::io::Error::other("it panicked"))
+}

@@ -1,0 +1,78 @@
+//! Backoff between connection attempts.
+
+use crate::random::Random;
+use std::time::Duration;
+
+/// Waits between two attempts: doubled from the first to the last.
+const FIRST: Duration = Duration::from_millis(50);
+const LAST: Duration = Duration::from_secs(10);
+
+/// Exponential backoff. Each wait is shortened at random by up to a half, so that the nodes of a
+/// cluster do not reconnect all at once.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    wait: Duration,
+    random: Random,
+}
+
+impl Backoff {
+    /// Equal seeds give equal waits.
+    pub(super) fn new(seed: u64) -> Backoff {
+        Backoff { wait: FIRST, random: Random::new(seed) }
+    }
+
+    /// Restarts at the first wait, after a good connection.
+    pub(super) fn reset(&mut self) {
+        self.wait = FIRST;
+    }
+
+    pub(super) fn next(&mut self) -> Duration {
+        let share = 512 + self.random.below(512) as u32;
+        let wait = self.wait * share / 1024;
+        self.wait = (self.wait * 2).min(LAST);
+        wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_up_to_a_bound() {
+        let mut retry = Backoff::new(42);
+        let waits: Vec<_> = (0..40).map(|_| retry.next()).collect();
+        assert!(waits.iter().all(|wait| (FIRST / 2..=LAST).contains(wait)));
+        assert!(waits[30..].iter().all(|wait| *wait >= LAST / 2));
+        retry.reset();
+        assert!(retry.next() <= FIRST);
+    }
+
+    /// However often the nodes of a cluster have tried (a server that is down for a minute, or
+    /// restarts repeatedly), their attempts are spread over the whole of the last wait.
+    #[test]
+    fn reconnects_of_a_cluster_are_spread() {
+        const NODES: usize = 500;
+        const SLOTS: usize = 50;
+        for attempts in [1, 3, 8, 20] {
+            // Sessions are random numbers; consecutive seeds are spread as well.
+            for seed in [|node: u64| node, |node: u64| node.wrapping_mul(0x9e37_79b9_7f4a_7c15)] {
+                let mut nodes: Vec<_> = (1..=NODES as u64).map(|node| Backoff::new(seed(node))).collect();
+                let waits: Vec<Duration> = nodes
+                    .iter_mut()
+                    .map(|retry| (0..attempts).map(|_| retry.next()).last().unwrap_or_default())
+                    .collect();
+                let (least, most) = (waits.iter().min().unwrap(), waits.iter().max().unwrap());
+                assert!(*most >= *least * 3 / 2, "from {least:?} to {most:?} after {attempts}");
+                let mut slots = [0; SLOTS];
+                for wait in &waits {
+                    let at = (*wait - *least).as_nanos() * SLOTS as u128 / ((*most - *least).as_nanos() + 1);
+                    slots[at as usize] += 1;
+                }
+                // Ten per slot on average.
+                let crowd = *slots.iter().max().unwrap();
+                assert!(crowd <= 40, "{crowd} of {NODES} in a fiftieth of the wait after {attempts}");
+            }
+        }
+    }
+}

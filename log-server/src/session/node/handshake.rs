@@ -1,0 +1,164 @@
+//! Introduction of a node to the store, the task that writes to the node, and the end of the
+//! session.
+
+use super::clock::{ClockSync, NOT_SENT};
+use super::limits::{DEAD_AFTER, OpenDefinitions};
+use super::{ReadEnd, Session};
+use crate::clock::NodeClock;
+use crate::ids::{ConnId, Seq};
+use crate::net::frames::Frames;
+use crate::net::limits::NodePermit;
+use crate::now;
+use crate::session::{FINAL_MESSAGE_WITHIN, SessionEnd, Shutdown, final_message};
+use crate::shared::Shared;
+use crate::store::input::{ConnectRequest, InputKind, NodeInput};
+use crate::store::watermarks::FlowControl;
+use miot_proto::wire::{Message, VERSION, Version};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+
+/// A node after its greeting.
+#[derive(Debug)]
+pub(in crate::session) struct Introduction {
+    pub(in crate::session) node: String,
+    /// Random number of the log-client process.
+    pub(in crate::session) session: u64,
+    pub(in crate::session) permit: NodePermit,
+    pub(in crate::session) address: SocketAddr,
+    pub(in crate::session) version: Version,
+}
+
+/// The task that writes to the node.
+pub(super) type WriterTask = tokio::task::JoinHandle<std::io::Result<()>>;
+
+/// Serves a node to the end of its connection.
+pub(in crate::session) async fn serve<R, W>(
+    mut frames: Frames<R>,
+    writer: W,
+    conn: ConnId,
+    Introduction { node, session, permit, address, version }: Introduction,
+    shared: Arc<Shared>,
+    shutdown: Shutdown,
+) -> Result<(), SessionEnd>
+where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let flow = Arc::new(FlowControl { memory: Some(Arc::clone(permit.memory())), ..FlowControl::default() });
+    let (acks_in, acks) = watch::channel(Seq(0));
+    let (out, out_queue) = mpsc::unbounded_channel();
+    let (reply, connected) = oneshot::channel();
+    let name = node.clone();
+    let request =
+        ConnectRequest { node, session, flow: Arc::clone(&flow), acks: acks_in, out: out.clone(), reply };
+    let request = shared.input(conn, InputKind::Connect(request));
+    shared.store.send(request).map_err(|_| SessionEnd::Closed)?;
+    let ping_sent = Arc::new(AtomicI64::new(NOT_SENT));
+    let mut writing = tokio::spawn(write(writer, acks, out_queue, Arc::clone(&ping_sent)));
+    let Ok(connected) = connected.await else {
+        // The store refused the node, and has sent the reason.
+        drop(out);
+        let _ = timeout(FINAL_MESSAGE_WITHIN, writing).await;
+        return Err(SessionEnd::Closed);
+    };
+    let _ = out.send(Message::Welcome { version: VERSION, through: connected.through.0 });
+    let traffic = shared.monitor.connected(&name, conn, address);
+    shared.steering.connected(&name, conn, version, out.clone());
+    let mut session = Session {
+        conn,
+        node: name,
+        traffic,
+        shared: Arc::clone(&shared),
+        out,
+        definitions: OpenDefinitions::new(shared.config.node_streams),
+        permit,
+        flow,
+        readable_at: None,
+        clock: ClockSync::new(NodeClock::new(&connected.corrections, connected.reached), ping_sent),
+        held: Vec::new(),
+        held_bytes: 0,
+        warned: false,
+        future_events: 0,
+    };
+    let result = session.run(&mut frames, shutdown.stop, &mut writing).await;
+    session.finish(&result);
+    let patience = match result {
+        Ok(ReadEnd::Stopping) => DEAD_AFTER,
+        _ => {
+            let _ = shared.store.send(shared.input(conn, InputKind::Node(NodeInput::Closed)));
+            FINAL_MESSAGE_WITHIN
+        }
+    };
+    drop(shutdown.reading);
+    // The task ends when the store has nothing more to acknowledge: when the server stops, once
+    // everything is durable.
+    let closed_by_store = matches!(result, Err(SessionEnd::Closed));
+    if !closed_by_store && timeout(patience, &mut writing).await.is_err() {
+        writing.abort();
+    }
+    result.map(|_| ())
+}
+
+impl Session {
+    /// Ends the session: forwards the messages held back, and sends the final message.
+    fn finish(mut self, result: &Result<ReadEnd, SessionEnd>) {
+        self.shared.monitor.disconnected(&self.node, self.conn);
+        self.shared.steering.disconnected(&self.node, self.conn);
+        // Messages held back count as received.
+        if !self.clock.known {
+            let _ = self.clock_known();
+        }
+        if let Err(Some(message)) = result.as_ref().map_err(final_message) {
+            let _ = self.out.send(message);
+        }
+        if self.future_events > 0 {
+            tracing::warn!(node = self.node, events = self.future_events, "node sent times in the future");
+        }
+    }
+}
+
+/// Sends acknowledgments and other messages, until neither the store nor the session has more.
+async fn write<W>(
+    mut writer: W,
+    mut acks: watch::Receiver<Seq>,
+    mut queue: mpsc::UnboundedReceiver<Message>,
+    ping_sent: Arc<AtomicI64>,
+) -> std::io::Result<()>
+where
+    W: AsyncWrite + Unpin,
+{
+    let (mut more_messages, mut more_acks, mut frame) = (true, true, Vec::new());
+    while more_messages || more_acks {
+        frame.clear();
+        tokio::select! {
+            biased;
+            message = queue.recv(), if more_messages => match message {
+                Some(mut message) => {
+                    if let Message::Ping { sent: at } = &mut message {
+                        *at = now();
+                        ping_sent.store(*at, Ordering::Relaxed);
+                    }
+                    message.append_frame(&mut frame);
+                    if matches!(message, Message::Refused { .. }) {
+                        (more_messages, more_acks) = (false, false);
+                    }
+                }
+                None => more_messages = false,
+            },
+            changed = acks.changed(), if more_acks => match changed {
+                Ok(()) => {
+                    let Seq(through) = *acks.borrow_and_update();
+                    Message::Ack { through }.append_frame(&mut frame);
+                }
+                Err(_) => more_acks = false,
+            },
+        }
+        writer.write_all(&frame).await?;
+        writer.flush().await?;
+    }
+    writer.shutdown().await
+}

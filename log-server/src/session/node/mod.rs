@@ -1,0 +1,271 @@
+//! The session of a log-client.
+//!
+//! | module | role |
+//! |---|---|
+//! | `handshake` | introduction to the store, the task that writes, the end of the session |
+//! | `clock` | exchanges that measure the node's clock |
+//! | `limits` | limits and rules of the protocol |
+
+mod clock;
+mod handshake;
+mod limits;
+
+pub(super) use handshake::{Introduction, serve};
+
+use super::SessionEnd;
+use crate::error::Refusal;
+use crate::ids::{ConnId, Seq};
+use crate::monitor::Traffic;
+use crate::net::frames::Frames;
+use crate::net::limits::NodePermit;
+use crate::now;
+use crate::shared::Shared;
+use crate::store::budget::Charge;
+use crate::store::input::{Input, InputKind, NodeInput};
+use crate::store::merge::GivenUp;
+use crate::store::watermarks::FlowControl;
+use clock::ClockSync;
+use handshake::WriterTask;
+use limits::{BASE_SIZE, DEAD_AFTER, DRAIN, MAX_AHEAD_NS, MAX_HELD, OpenDefinitions, QUIET, memory_size};
+use miot_proto::batch::Columns;
+use miot_proto::control::MAX_EXCEPTIONS;
+use miot_proto::status::{MAX_IN_FLIGHT, MAX_REPORT, NodeReport};
+use miot_proto::wire::{MAX_FRAME, Message};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::io::AsyncRead;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+/// Regular end of reading.
+enum ReadEnd {
+    /// The node closed the connection.
+    Closed,
+    /// The server stops.
+    Stopping,
+}
+
+struct Session {
+    conn: ConnId,
+    /// Name of the node.
+    node: String,
+    traffic: Arc<Traffic>,
+    shared: Arc<Shared>,
+    out: mpsc::UnboundedSender<Message>,
+    definitions: OpenDefinitions,
+    permit: NodePermit,
+    flow: Arc<FlowControl>,
+    /// Time until which the node must not be read, if its rate is limited.
+    readable_at: Option<Instant>,
+    clock: ClockSync,
+    /// Messages that arrived before the clock was known.
+    held: Vec<DecodedMessage>,
+    held_bytes: usize,
+    /// A time in the future was logged.
+    warned: bool,
+    /// Number of events with times in the future.
+    future_events: u64,
+}
+
+/// A checked message, the rows of a batch, and its memory.
+struct DecodedMessage {
+    message: Message,
+    rows: Option<Columns>,
+    charge: Charge,
+}
+
+impl Session {
+    /// Reads messages until the connection or the server ends.
+    async fn run<R: AsyncRead + Unpin>(
+        &mut self,
+        frames: &mut Frames<R>,
+        mut stop: watch::Receiver<bool>,
+        writing: &mut WriterTask,
+    ) -> Result<ReadEnd, SessionEnd> {
+        self.ping();
+        let (mut draining, mut heard) = (None, Instant::now());
+        loop {
+            // Only whole messages of the node count, not questions of the server.
+            let quiet = heard + if draining.is_some() { QUIET } else { DEAD_AFTER };
+            let until = draining.map_or(quiet, |end: Instant| end.min(quiet));
+            let (shared, memory) = (Arc::clone(&self.shared), Arc::clone(self.permit.memory()));
+            let (flow, readable_at) = (Arc::clone(&self.flow), self.readable_at);
+            let next = async {
+                if let Some(at) = readable_at {
+                    tokio::time::sleep_until(at).await;
+                }
+                shared.queue.below_limit().await;
+                frames.next(MAX_FRAME, &memory, &flow).await
+            };
+            let (message, charge) = tokio::select! {
+                biased;
+                // The store has sent its final message to this node.
+                _ = &mut *writing => return Err(SessionEnd::Closed),
+                _ = stop.wait_for(|stop| *stop), if draining.is_none() => {
+                    heard = Instant::now();
+                    draining = Some(heard + DRAIN);
+                    continue;
+                }
+                () = tokio::time::sleep_until(self.clock.due) => {
+                    self.clock_due()?;
+                    continue;
+                }
+                message = next => match message? {
+                    Some(message) => message,
+                    None => return Ok(ReadEnd::Closed),
+                },
+                () = tokio::time::sleep_until(until) => match draining {
+                    Some(_) => return Ok(ReadEnd::Stopping),
+                    // A node that is not read is not silent.
+                    None if self.is_waiting() => {
+                        heard = Instant::now();
+                        continue;
+                    }
+                    None => return Err(SessionEnd::Silent(DEAD_AFTER)),
+                },
+            };
+            heard = Instant::now();
+            self.readable_at = self.permit.sent(frames.last_size());
+            self.traffic.heard(frames.last_size());
+            self.message(message, charge)?;
+        }
+    }
+
+    /// True while the session does not read, for lack of memory or because of a rate limit.
+    fn is_waiting(&self) -> bool {
+        self.flow.is_waiting() || self.readable_at.is_some_and(|at| at > Instant::now())
+    }
+
+    fn send_to_store(&self, input: Input) -> Result<(), SessionEnd> {
+        self.flow.sent.fetch_add(1, Ordering::AcqRel);
+        self.shared.store.send(input).map_err(|_| SessionEnd::Closed)
+    }
+
+    /// Handles a message, or checks and forwards it.
+    fn message(&mut self, mut message: Message, mut charge: Charge) -> Result<(), SessionEnd> {
+        match message {
+            Message::Pong { sent, received, answered } => return self.pong(sent, (received, answered)),
+            Message::Report { status } => return self.report(&status),
+            Message::Outcome { id, outcome } => {
+                if outcome.len() > MAX_REPORT {
+                    return Err(Refusal::Rule("an outcome of more than 64 KiB").into());
+                }
+                self.shared.steering.outcome(&self.node, self.conn, id, &outcome);
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.definitions.check(&message)?;
+        let rows = match &mut message {
+            Message::Batch { columns, .. } => {
+                Some(Columns::decode(&std::mem::take(columns)).map_err(Refusal::Batch)?)
+            }
+            _ => None,
+        };
+        match (&message, &rows) {
+            (_, Some(rows)) => {
+                charge.set(memory_size(rows));
+                self.traffic.events(rows.len());
+            }
+            (Message::GivenUp { ranges, .. }, _) => charge.set(BASE_SIZE + size_of_val(ranges.as_slice())),
+            (Message::Devices { sample, .. }, _) => {
+                let names = sample.devices.iter().map(|device| device.name.len() + device.mount.len());
+                let names = names.sum::<usize>();
+                charge.set(BASE_SIZE + size_of_val(sample.devices.as_slice()) + names);
+            }
+            _ => {}
+        }
+        let message = DecodedMessage { message, rows, charge };
+        if self.clock.known {
+            return self.forward(message);
+        }
+        self.held_bytes += message.charge.bytes();
+        self.held.push(message);
+        if self.held_bytes > MAX_HELD { self.clock_known() } else { Ok(()) }
+    }
+
+    /// Stores a status report of the node. An unreadable report is ignored: it is only displayed.
+    fn report(&mut self, status: &[u8]) -> Result<(), SessionEnd> {
+        if status.len() > MAX_REPORT {
+            return Err(Refusal::Rule("a report of more than 64 KiB").into());
+        }
+        match serde_json::from_slice::<NodeReport>(status) {
+            Ok(mut report) => {
+                // Nearly empty elements take much more memory than bytes of JSON.
+                report.oldest.truncate(MAX_IN_FLIGHT);
+                report.exceptions.truncate(MAX_EXCEPTIONS);
+                self.shared.monitor.node_reported(&self.node, report);
+            }
+            Err(error) => tracing::debug!(node = self.node, %error, "cannot parse a status report"),
+        }
+        Ok(())
+    }
+
+    /// Forwards the messages that were held back.
+    fn release(&mut self) -> Result<(), SessionEnd> {
+        self.held_bytes = 0;
+        for message in std::mem::take(&mut self.held) {
+            self.forward(message)?;
+        }
+        Ok(())
+    }
+
+    /// Converts the times of a message and sends it to the store.
+    fn forward(&mut self, message: DecodedMessage) -> Result<(), SessionEnd> {
+        let DecodedMessage { message, rows, charge } = message;
+        let latest = now().saturating_add(MAX_AHEAD_NS);
+        let clock = &mut self.clock.node;
+        let mut merged = |time: i64| clock.time(time, latest);
+        let input = match message {
+            Message::Process { seq, mut process } => {
+                process.started = merged(process.started);
+                NodeInput::Process { seq: Seq(seq), process }
+            }
+            Message::Stream { seq, stream } => NodeInput::Stream { seq: Seq(seq), stream },
+            Message::Batch { seq, stream: number, after, .. } => {
+                let mut columns = rows.unwrap_or_default();
+                let future = clock.convert(&mut columns, latest);
+                if future > 0 {
+                    self.count_future_events(future);
+                }
+                NodeInput::Batch { seq: Seq(seq), number, after, columns }
+            }
+            Message::GivenUp { seq, stream: number, after, ranges, time } => {
+                let given_up = GivenUp { after, ranges, time: merged(time) };
+                NodeInput::GivenUp { seq: Seq(seq), number, given_up }
+            }
+            Message::StreamEnd { seq, mut end } => {
+                end.time = merged(end.time);
+                NodeInput::StreamEnd { seq: Seq(seq), end }
+            }
+            Message::ProcessEnd { seq, key, time, lost } => {
+                NodeInput::ProcessEnd { seq: Seq(seq), key, time: merged(time), lost }
+            }
+            Message::Devices { seq, mut sample } => {
+                sample.time = merged(sample.time);
+                NodeInput::Devices { seq: Seq(seq), sample }
+            }
+            Message::Heartbeat { watermark } => NodeInput::Heartbeat { watermark: merged(watermark) },
+            Message::SuspendWatermark => NodeInput::Aside,
+            Message::Bye => NodeInput::Bye,
+            _ => return Ok(()),
+        };
+        let queued = match &input {
+            NodeInput::Batch { columns, .. } => self.shared.queue.charge(memory_size(columns)),
+            _ => Charge::none(&self.shared.queue),
+        };
+        self.send_to_store(Input { conn: self.conn, charge, queued, kind: InputKind::Node(input) })
+    }
+
+    /// Counts events with impossible times. Their times were cut and they were marked, because
+    /// their order is meaningless.
+    fn count_future_events(&mut self, events: usize) {
+        self.future_events += events as u64;
+        if !std::mem::replace(&mut self.warned, true) {
+            tracing::warn!(
+                "events are more than {} s in the future: their times are cut to that, and they are marked late",
+                MAX_AHEAD_NS / 1_000_000_000
+            );
+        }
+    }
+}

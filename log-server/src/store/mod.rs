@@ -1,0 +1,368 @@
+//! The thread that owns the trace. It merges the inputs of sessions, writes them, and acknowledges
+//! them once they are durable.
+//!
+//! ```text
+//! sessions ──Input──► catalog (ids) ► merge (order) ► resolve (files) ► events ► sink ──commit──► acks
+//!                                                                       └─► tail
+//! ```
+//!
+//! A message is acknowledged when everything in it is durable: a definition at the next commit, a
+//! batch or an end at the commit after its last row was merged. While the directory cannot be
+//! written, nothing is merged, so memory fills up to its limit and sessions stop reading.
+//!
+//! | module | role |
+//! |---|---|
+//! | [`budget`], [`watermarks`] | back-pressure, and the nodes that hold back the merge |
+//! | `input` | messages from sessions to the store |
+//! | `intake` | handling of each input |
+//! | [`merge`] | the order of the trace; drops repeated rows, finds gaps |
+//! | `merging` | when and how far to merge, and writing the result |
+//! | [`sink`] | the writer of the trace directory, with retries |
+//! | [`acks`], `sessions` | connections, sessions, acknowledgments |
+//! | `clocks`, `losses`, `processes`, `samples` | state that waits to be written, by table |
+//! | `reporting` | status for HTTP pages and operators |
+
+pub mod acks;
+pub mod budget;
+mod clocks;
+pub(crate) mod input;
+mod intake;
+mod losses;
+pub mod merge;
+mod merging;
+mod processes;
+mod reporting;
+mod samples;
+mod sessions;
+pub mod sink;
+pub mod watermarks;
+
+use crate::columns::ops::Ops;
+use crate::columns::side_tables::{self, ProcessRow, ThreadRow};
+use crate::error::Error;
+use crate::ids::catalog::Catalog;
+use crate::ids::history::History;
+use crate::live::activity::LiveActivity;
+use crate::live::tail::Tail;
+use crate::settings::config::Config;
+use crate::settings::tuning::Tuning;
+use crate::shared::Shared;
+use arrow_array::RecordBatch;
+use budget::Budget;
+use clocks::AppliedClocks;
+use crossbeam::channel::{Receiver, RecvTimeoutError};
+use input::Input;
+use losses::Losses;
+use merge::Merge;
+pub(crate) use merging::Extent;
+use miot_daemon::Liveness;
+use miot_trace_store::{Recovered, Table, Writer};
+use processes::Processes;
+use reporting::Reporting;
+use samples::DeviceSamples;
+use sessions::{Sessions, Ticket};
+use sink::Sink;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use watermarks::Watermarks;
+
+/// Rows merged in one step: enough for efficient columns, few enough that their batches stay in the
+/// cache.
+const STEP_ROWS: usize = 1 << 14;
+/// When [`STEP_ROWS`] rows wait, they are merged earlier than configured, but not more often than
+/// this.
+const FULL_STEP_EVERY: Duration = Duration::from_millis(1);
+/// Maximum number of inputs between two looks at the clock.
+const INPUTS: usize = 1024;
+/// Maximum time between two rounds: an idle store checks whether a part is due to be sealed.
+const IDLE: Duration = Duration::from_millis(500);
+
+/// Summary of one run of a log-server.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RunSummary {
+    /// Events written.
+    pub events: u64,
+    /// Bytes of the sealed parts.
+    pub bytes: u64,
+    /// Number of sealed parts.
+    pub parts: u64,
+    /// Lost events: reported by nodes, or found as gaps.
+    pub losses: u64,
+    /// Duration of the run.
+    pub seconds: f64,
+}
+
+/// The store, see the module.
+#[derive(Debug)]
+pub(crate) struct Store {
+    started: Instant,
+    settings: Settings,
+    clock: MonotonicClock,
+    inputs: Receiver<Input>,
+    /// Memory of everything that is not durable.
+    budget: Arc<Budget>,
+    /// Memory of inputs that the store has not taken.
+    queue: Arc<Budget>,
+    catalog: Catalog,
+    ops: Ops,
+    merge: Merge<Option<Ticket>>,
+    watermarks: Watermarks,
+    sessions: Sessions,
+    clocks: AppliedClocks,
+    processes: Processes,
+    definitions: NewDefinitions,
+    losses: Losses,
+    samples: DeviceSamples<Ticket>,
+    sink: Sink,
+    tail: Tail,
+    activity: LiveActivity,
+    /// Tickets of inputs that the next commit makes durable.
+    uncommitted: Vec<Ticket>,
+    /// The store merges without waiting for slow nodes, and has logged it.
+    forced: bool,
+    reporting: Reporting,
+}
+
+/// The settings of the current round.
+#[derive(Debug)]
+struct Settings {
+    config: Arc<Config>,
+    tuning: Arc<Tuning>,
+    /// Number of changes included in `config`.
+    changes: u64,
+}
+
+impl Settings {
+    fn new(tuning: Arc<Tuning>) -> Settings {
+        Settings { config: tuning.get(), changes: tuning.changes(), tuning }
+    }
+
+    /// Reads changed settings. Returns true if there were any.
+    fn refresh(&mut self) -> bool {
+        let changes = self.tuning.changes();
+        let is_changed = std::mem::replace(&mut self.changes, changes) != changes;
+        if is_changed {
+            self.config = self.tuning.get();
+        }
+        is_changed
+    }
+}
+
+/// Rows of new processes and threads that were not written yet.
+#[derive(Debug, Default)]
+struct NewDefinitions {
+    processes: Vec<ProcessRow>,
+    threads: Vec<ThreadRow>,
+}
+
+/// The server's clock without backward steps.
+#[derive(Debug)]
+struct MonotonicClock {
+    latest: i64,
+    at: Instant,
+}
+
+impl MonotonicClock {
+    fn new() -> MonotonicClock {
+        MonotonicClock { latest: crate::now(), at: Instant::now() }
+    }
+
+    /// Nanoseconds since 1970 at `now`.
+    fn at(&mut self, now: Instant) -> i64 {
+        let passed = i64::try_from(now.saturating_duration_since(self.at).as_nanos()).unwrap_or(i64::MAX);
+        self.latest = self.latest.saturating_add(passed).max(crate::now());
+        self.at = self.at.max(now);
+        self.latest
+    }
+}
+
+impl Store {
+    /// Creates the store of a server. It continues where the trace ends.
+    pub(crate) fn new(
+        shared: &Shared,
+        writer: Writer,
+        recovered: Option<&Recovered>,
+        inputs: Receiver<Input>,
+    ) -> Result<Store, Error> {
+        let now = Instant::now();
+        let settings = Settings::new(Arc::clone(&shared.tuning));
+        let config = &settings.config;
+        let mut catalog = Catalog::new(recovered);
+        catalog.set_limit(config.node_streams);
+        let history = match recovered {
+            Some(recovered) => History::read(&config.trace, recovered, &mut catalog)?,
+            None => History::default(),
+        };
+        let last_time = history.last.map(|last| last.time);
+        let clocks = AppliedClocks::new(history.corrections, last_time, &history.samples, &mut catalog);
+        let mut watermarks = Watermarks::default();
+        // Nodes of the existing trace will reconnect soon: they hold back the merge like nodes that
+        // have just disconnected.
+        for _ in &catalog.nodes {
+            watermarks.add(last_time.unwrap_or(i64::MIN), now);
+        }
+        Ok(Store {
+            started: now,
+            clock: MonotonicClock::new(),
+            inputs,
+            budget: Arc::clone(&shared.budget),
+            queue: Arc::clone(&shared.queue),
+            catalog,
+            ops: Ops::default(),
+            merge: Merge::new(history.last),
+            watermarks,
+            sessions: Sessions::default(),
+            clocks,
+            processes: Processes::default(),
+            definitions: NewDefinitions::default(),
+            losses: Losses::default(),
+            samples: DeviceSamples::new(history.samples),
+            sink: Sink::new(writer),
+            tail: Tail::new(config),
+            activity: shared.activity.clone(),
+            uncommitted: Vec::new(),
+            forced: false,
+            reporting: Reporting::new(Arc::clone(&shared.monitor), now),
+            settings,
+        })
+    }
+
+    /// Sets the liveness signal, which the store renews in each round.
+    pub(crate) fn set_liveness(&mut self, liveness: Liveness) {
+        self.reporting.liveness = liveness;
+    }
+
+    /// Runs until [`input::InputKind::Finish`].
+    pub(crate) fn run(mut self) -> Result<RunSummary, Error> {
+        let (mut last_merge, mut last_commit) = (Instant::now(), Instant::now());
+        loop {
+            self.reporting.liveness.beat();
+            if self.settings.refresh() {
+                self.sink.set_options(self.settings.config.store_options());
+            }
+            let due = self.next_due(last_merge, last_commit);
+            match self.inputs.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                Ok(first) => {
+                    let more: Vec<Input> = self.inputs.try_iter().take(INPUTS).collect();
+                    for input in std::iter::once(first).chain(more) {
+                        if self.take(input)?.is_break() {
+                            return self.finish();
+                        }
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                // The server was dropped. As after a crash, only committed events are kept.
+                Err(RecvTimeoutError::Disconnected) => return Err(Error::Thread("was abandoned")),
+            }
+            let now = Instant::now();
+            if self.sink.retry_due(now) {
+                self.commit()?;
+            }
+            // Inputs free their memory wherever they end, without waking waiting reservations.
+            self.budget.wake();
+            self.queue.wake();
+            let is_full = self.merge.rows() >= STEP_ROWS && now >= last_merge + FULL_STEP_EVERY;
+            if is_full || now >= last_merge + self.settings.config.merge_every {
+                self.merge_now(now, Extent::Due)?;
+                last_merge = now;
+            }
+            let commit_at = last_commit + self.settings.config.commit_every;
+            if self.is_dirty() && !self.sink.is_failing() && now >= commit_at {
+                self.commit()?;
+                last_commit = Instant::now();
+            }
+            self.sink.seal_if_due(|| self.catalog.live_ids());
+            self.sink.retain_if_due();
+            self.sink.sync_ledger_if_due();
+            self.report_if_due();
+        }
+    }
+
+    /// Takes all waiting inputs, merges and commits.
+    #[cfg(feature = "testing")]
+    pub(crate) fn run_once(&mut self, extent: Extent) -> Result<(), Error> {
+        for input in self.inputs.try_iter().collect::<Vec<_>>() {
+            let _ = self.take(input)?;
+        }
+        self.budget.wake();
+        self.queue.wake();
+        self.merge_now(Instant::now(), extent)?;
+        if self.is_dirty() { self.commit() } else { Ok(()) }
+    }
+
+    fn next_due(&self, last_merge: Instant, last_commit: Instant) -> Instant {
+        let config = &self.settings.config;
+        let mut due = Instant::now() + IDLE;
+        if !self.merge.is_idle() || self.processes.has_endings() || !self.samples.is_empty() {
+            due = due.min(last_merge + config.merge_every);
+        }
+        if self.is_dirty() && !self.sink.is_failing() {
+            due = due.min(last_commit + config.commit_every);
+        }
+        due
+    }
+
+    /// True if there is something to commit.
+    fn is_dirty(&self) -> bool {
+        !self.uncommitted.is_empty()
+            || self.sink.uncommitted() > 0
+            || self.clocks.is_uncommitted()
+            || !self.definitions.processes.is_empty()
+            || !self.definitions.threads.is_empty()
+            || self.losses.has_rows()
+    }
+
+    fn write_definitions(&mut self) -> Result<(), Error> {
+        let NewDefinitions { processes, threads } = std::mem::take(&mut self.definitions);
+        if !processes.is_empty() {
+            self.append(Table::Processes, side_tables::processes(&processes)?)?;
+        }
+        if !threads.is_empty() {
+            self.append(Table::Threads, side_tables::threads(&threads)?)?;
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, table: Table, batch: RecordBatch) -> Result<(), Error> {
+        self.tail.publish(table, &batch);
+        self.activity.publish(table, &batch);
+        Ok(self.sink.append(table, batch)?)
+    }
+
+    /// Makes everything durable that was written, and acknowledges it.
+    fn commit(&mut self) -> Result<(), Error> {
+        self.write_definitions()?;
+        self.write_losses()?;
+        if !self.sink.commit()? {
+            return Ok(());
+        }
+        self.clocks.committed();
+        self.sessions.acknowledge(self.uncommitted.drain(..));
+        self.budget.wake();
+        Ok(())
+    }
+
+    /// Writes everything to the trace and seals it, after the sessions have stopped reading.
+    fn finish(mut self) -> Result<RunSummary, Error> {
+        self.merge_now(Instant::now(), Extent::All)?;
+        self.commit()?;
+        // Sessions end once their channels are dropped, after they have sent the last acknowledgment.
+        self.sessions = Sessions::default();
+        self.tail.end();
+        let summary = RunSummary {
+            events: self.sink.committed(),
+            losses: self.losses.total(),
+            ..RunSummary::default()
+        };
+        if self.sink.is_failing() {
+            let events = self.sink.uncommitted() + self.merge.rows() as u64;
+            return match self.sink.into_failure() {
+                Some(source) => Err(Error::NotStored { events, source: Box::new(source) }),
+                None => Ok(summary),
+            };
+        }
+        let sealed = self.sink.finish()?;
+        let seconds = self.started.elapsed().as_secs_f64();
+        Ok(RunSummary { bytes: sealed.bytes, parts: sealed.parts, seconds, ..summary })
+    }
+}

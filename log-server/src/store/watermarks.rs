@@ -1,0 +1,557 @@
+//! Watermarks of the nodes, and the nodes that hold back the merge. Pure: the caller passes the
+//! time.
+//!
+//! A connected node holds back the merge at its watermark, from the moment it connects: its first
+//! heartbeat may be earlier than all events seen so far. It stops holding back
+//!
+//! * when it sends a goodbye;
+//! * when its connection has been gone for `silent_after`, or at once if it never sent a heartbeat;
+//! * when it is connected and has been silent for `silent_after`. Batches prove that a node is
+//!   alive, but only heartbeats advance the merge: a node that sends batches and no heartbeat gets
+//!   [`HEARTBEAT_FACTOR`] times as long;
+//! * when its watermark has fallen back by [`STALL_FACTOR`] times `silent_after` against the clock,
+//!   compared with its best position on this connection: a watermark that hardly advances is as
+//!   good as silence. A node with a backlog advances faster than the clock and does not time out. A
+//!   reconnection does not restart the measurement;
+//! * when it asks not to hold back the merge, until its watermark advances again: a flight
+//!   recorder;
+//! * when its events fill its own memory (`node_memory`) and all of them wait for its next
+//!   heartbeat, for which there is no capacity ([`Watermarks::bound_without_full`]).
+//!
+//! Nodes that never sent a heartbeat hold back the others for at most `silent_after` at a stretch,
+//! no matter how many of them connect one after the other.
+
+use crate::ids::NodeId;
+use crate::store::budget::Budget;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// A node that sends batches may go without a heartbeat for `silent_after` times this.
+const HEARTBEAT_FACTOR: u32 = 6;
+/// A node may fall back by `silent_after` times this. A log-client itself waits for a stopped
+/// thread, with an unchanged watermark, for as long as `silent_after` is by default; so this is
+/// more than 1.
+const STALL_FACTOR: u32 = 2;
+
+/// Time up to which the merge may proceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MergeBound {
+    /// No node holds it back.
+    Unbounded,
+    /// All times before this one, nanoseconds since 1970.
+    Before(i64),
+}
+
+/// Treatment of nodes whose memory is full.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FullNodes {
+    Wait,
+    Skip,
+}
+
+/// Back-pressure state that the store and the session of a node share.
+#[derive(Debug, Default)]
+pub struct FlowControl {
+    /// The node holds back the merge: it is read even if memory is short, because only its
+    /// watermark can free memory.
+    pub behind: AtomicBool,
+    /// The session does not read because the server's memory is short: silence of the node means
+    /// nothing then.
+    pub paused: AtomicBool,
+    /// The session does not read because the node's memory is full: size of the reservation that
+    /// does not fit, bytes; 0 otherwise.
+    pub full: AtomicUsize,
+    /// Memory budget of the node.
+    pub memory: Option<Arc<Budget>>,
+    /// Number of inputs that the session has sent to the store.
+    pub sent: AtomicU64,
+}
+
+impl FlowControl {
+    /// True while the node is not read for lack of memory.
+    pub fn is_waiting(&self) -> bool {
+        self.paused.load(Ordering::Relaxed) || self.full.load(Ordering::Relaxed) > 0
+    }
+
+    /// True if the node's memory is full and stays full without a merge: the store has taken all
+    /// `input_taken` inputs that the session sent.
+    fn is_stuck(&self, input_taken: u64) -> bool {
+        let full = self.full.load(Ordering::Acquire);
+        let fits = self.memory.as_ref().is_none_or(|memory| memory.fits(full));
+        full > 0 && !fits && self.sent.load(Ordering::Acquire) == input_taken
+    }
+}
+
+/// Connection state of a node.
+#[derive(Debug)]
+enum Presence {
+    /// `input_taken`: inputs that the store has taken; `batch`: last sign of life; `heartbeat`: last
+    /// heartbeat; `exempt`: the node asked not to hold back the merge.
+    Connected {
+        flow: Arc<FlowControl>,
+        input_taken: u64,
+        batch: Instant,
+        heartbeat: Instant,
+        exempt: bool,
+    },
+    Disconnected {
+        since: Instant,
+    },
+    SaidGoodbye,
+}
+
+/// Progress of a watermark against the clock.
+#[derive(Debug)]
+struct Progress {
+    /// Reference position: the watermark at the time `at`. `at` advances while the node is not
+    /// read.
+    watermark: i64,
+    at: Instant,
+    /// Time of the last check.
+    seen: Instant,
+    /// The most that the watermark gained on the clock since `at`, nanoseconds.
+    best: i64,
+}
+
+/// State of one node.
+#[derive(Debug)]
+struct NodeState {
+    watermark: i64,
+    presence: Presence,
+    /// Exists from the first heartbeat on.
+    progress: Option<Progress>,
+}
+
+/// State of all nodes, by number.
+#[derive(Debug, Default)]
+pub struct Watermarks {
+    nodes: Vec<NodeState>,
+    /// Since when nodes without a heartbeat hold back the merge.
+    newcomers: Option<Instant>,
+}
+
+impl Watermarks {
+    /// Adds the next node: it is not connected, and was last seen at `now` with this watermark.
+    pub fn add(&mut self, watermark: i64, now: Instant) -> NodeId {
+        self.nodes.push(NodeState {
+            watermark,
+            presence: Presence::Disconnected { since: now },
+            progress: None,
+        });
+        NodeId(self.nodes.len() - 1)
+    }
+
+    /// Number of nodes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// True if there is no node.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Marks the node as connected. If it has not timed out meanwhile, it continues as if it had
+    /// never been disconnected.
+    pub fn connected(&mut self, node: NodeId, flow: Arc<FlowControl>, now: Instant, silent_after: Duration) {
+        if let Some(node) = self.nodes.get_mut(node.0) {
+            let given_up = match node.presence {
+                Presence::Connected { .. } => false,
+                Presence::Disconnected { since } => now.saturating_duration_since(since) >= silent_after,
+                Presence::SaidGoodbye => true,
+            };
+            if given_up {
+                node.progress = None;
+            }
+            node.presence =
+                Presence::Connected { flow, input_taken: 0, batch: now, heartbeat: now, exempt: false };
+        }
+    }
+
+    /// Marks the node as disconnected.
+    pub fn disconnected(&mut self, node: NodeId, now: Instant) {
+        if let Some(NodeState { presence: presence @ Presence::Connected { .. }, .. }) =
+            self.nodes.get_mut(node.0)
+        {
+            *presence = Presence::Disconnected { since: now };
+        }
+    }
+
+    /// Records the goodbye of the node.
+    pub fn said_goodbye(&mut self, node: NodeId) {
+        if let Some(node) = self.nodes.get_mut(node.0) {
+            node.presence = Presence::SaidGoodbye;
+        }
+    }
+
+    /// Counts an input of the node that the store took.
+    pub fn input_taken(&mut self, node: NodeId) {
+        if let Some(NodeState { presence: Presence::Connected { input_taken, .. }, .. }) =
+            self.nodes.get_mut(node.0)
+        {
+            *input_taken += 1;
+        }
+    }
+
+    /// Records that the node sent rows.
+    pub fn rows_received(&mut self, node: NodeId, now: Instant) {
+        if let Some(NodeState { presence: Presence::Connected { batch, .. }, .. }) =
+            self.nodes.get_mut(node.0)
+        {
+            *batch = now;
+        }
+    }
+
+    /// Records that the node is alive and asks not to hold back the merge.
+    pub fn exempt(&mut self, node: NodeId, now: Instant) {
+        if let Some(NodeState { presence: Presence::Connected { batch, exempt, .. }, .. }) =
+            self.nodes.get_mut(node.0)
+        {
+            (*batch, *exempt) = (now, true);
+        }
+    }
+
+    /// Restarts all timeouts: nothing could be merged until now, so no node was slow.
+    pub fn reset_timeouts(&mut self, now: Instant) {
+        for node in &mut self.nodes {
+            if let Presence::Connected { batch, heartbeat, .. } = &mut node.presence {
+                (*batch, *heartbeat) = (now, now);
+                node.progress = None;
+            }
+        }
+    }
+
+    /// Records a heartbeat: the node has sent all events before `watermark`. A watermark never
+    /// falls.
+    pub fn heartbeat(&mut self, node: NodeId, watermark: i64, now: Instant) {
+        if let Some(node) = self.nodes.get_mut(node.0) {
+            let further = watermark > node.watermark;
+            node.watermark = node.watermark.max(watermark);
+            let watermark = node.watermark;
+            let fresh = || Progress { watermark, at: now, seen: now, best: 0 };
+            node.progress.get_or_insert_with(fresh).gain(watermark, now);
+            if let Presence::Connected { batch, heartbeat, exempt, .. } = &mut node.presence {
+                (*batch, *heartbeat) = (now, now);
+                *exempt &= !further;
+            }
+        }
+    }
+
+    /// Watermark of a node; `None` before its first heartbeat.
+    #[must_use]
+    pub fn watermark(&self, node: NodeId) -> Option<i64> {
+        self.nodes.get(node.0).map(|node| node.watermark).filter(|watermark| *watermark > i64::MIN)
+    }
+
+    /// Time up to which the merge may proceed at `now`.
+    #[must_use]
+    pub fn bound(&mut self, now: Instant, silent_after: Duration) -> MergeBound {
+        self.least_watermark(now, silent_after, FullNodes::Wait)
+    }
+
+    /// Time up to which the merge may proceed without the nodes whose memory is full and can be
+    /// freed only by a merge. `None` if there is no such node.
+    #[must_use]
+    pub fn bound_without_full(&mut self, now: Instant, silent_after: Duration) -> Option<MergeBound> {
+        let stuck = self.nodes.iter().any(NodeState::is_stuck);
+        stuck.then(|| self.least_watermark(now, silent_after, FullNodes::Skip))
+    }
+
+    fn least_watermark(&mut self, now: Instant, silent_after: Duration, full_nodes: FullNodes) -> MergeBound {
+        let (mut least, mut newcomers) = (None, false);
+        for node in &mut self.nodes {
+            if node.holds(now, silent_after) && !(full_nodes == FullNodes::Skip && node.is_stuck()) {
+                match node.watermark {
+                    i64::MIN => newcomers = true,
+                    watermark => least = Some(least.map_or(watermark, |least: i64| least.min(watermark))),
+                }
+            }
+        }
+        let since = newcomers.then(|| *self.newcomers.get_or_insert(now));
+        match since {
+            Some(since) if now.saturating_duration_since(since) < silent_after => {
+                MergeBound::Before(i64::MIN)
+            }
+            _ => {
+                self.newcomers = None;
+                least.map_or(MergeBound::Unbounded, MergeBound::Before)
+            }
+        }
+    }
+
+    /// Tells the sessions of the connected nodes whether their node holds back the merge at
+    /// `bound`.
+    pub fn mark_nodes_behind(&self, bound: MergeBound) {
+        for node in &self.nodes {
+            if let Presence::Connected { flow, .. } = &node.presence {
+                let behind = match bound {
+                    MergeBound::Unbounded => true,
+                    MergeBound::Before(time) => node.watermark <= time,
+                };
+                flow.behind.store(behind, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Progress {
+    /// Records the current watermark. Returns how far it has fallen back since its best,
+    /// nanoseconds.
+    fn gain(&mut self, watermark: i64, now: Instant) -> i64 {
+        let passed = now.saturating_duration_since(self.at).as_nanos();
+        let gained = watermark.saturating_sub(self.watermark);
+        let gained = gained.saturating_sub(i64::try_from(passed).unwrap_or(i64::MAX));
+        self.best = self.best.max(gained);
+        self.best.saturating_sub(gained)
+    }
+}
+
+impl NodeState {
+    fn is_stuck(&self) -> bool {
+        matches!(&self.presence, Presence::Connected { flow, input_taken, .. } if flow.is_stuck(*input_taken))
+    }
+
+    fn holds(&mut self, now: Instant, silent_after: Duration) -> bool {
+        let within = |since: Instant, limit: Duration| now.saturating_duration_since(since) < limit;
+        let paused = matches!(&self.presence, Presence::Connected { flow, .. } if flow.is_waiting());
+        let stalled = self.progress.as_mut().is_some_and(|progress| {
+            if paused {
+                progress.at += now.saturating_duration_since(progress.seen);
+            }
+            progress.seen = progress.seen.max(now);
+            let back = progress.gain(self.watermark, now);
+            back >= i64::try_from(silent_after.saturating_mul(STALL_FACTOR).as_nanos()).unwrap_or(i64::MAX)
+        });
+        match &self.presence {
+            Presence::Connected { exempt: true, .. } => false,
+            Presence::Connected { batch, heartbeat, .. } => {
+                // Without a heartbeat it must fall back; missing heartbeats have a limit of their
+                // own.
+                let stalled = stalled && within(*heartbeat, silent_after);
+                paused
+                    || !stalled
+                        && within(*batch, silent_after)
+                        && within(*heartbeat, silent_after.saturating_mul(HEARTBEAT_FACTOR))
+            }
+            // A peer that left without a single heartbeat was hardly a log-client, and has no
+            // watermark.
+            Presence::Disconnected { since } => {
+                self.watermark > i64::MIN && within(*since, silent_after) && !stalled
+            }
+            Presence::SaidGoodbye => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SILENT: Duration = Duration::from_secs(5);
+
+    fn second(start: Instant, n: u64) -> Instant {
+        start + Duration::from_secs(n)
+    }
+
+    #[test]
+    fn slowest_node_that_is_not_silent_decides() {
+        const S: i64 = 1_000_000_000;
+        let (start, mut nodes) = (Instant::now(), Watermarks::default());
+        assert_eq!(nodes.bound(start, SILENT), MergeBound::Unbounded);
+        let a = nodes.add(i64::MIN, start);
+        let b = nodes.add(i64::MIN, start);
+        nodes.connected(a, Arc::default(), start, SILENT);
+        nodes.connected(b, Arc::default(), start, SILENT);
+        nodes.heartbeat(a, 100 * S, start);
+        assert_eq!(
+            nodes.bound(start, SILENT),
+            MergeBound::Before(i64::MIN),
+            "b has not sent a heartbeat yet"
+        );
+        nodes.heartbeat(b, 70 * S, second(start, 1));
+        assert_eq!(nodes.bound(second(start, 1), SILENT), MergeBound::Before(70 * S));
+        assert_eq!(
+            nodes.bound(second(start, 5), SILENT),
+            MergeBound::Before(70 * S),
+            "a has been silent for 5 s"
+        );
+        nodes.heartbeat(a, 200 * S, second(start, 6));
+        assert_eq!(nodes.bound(second(start, 6), SILENT), MergeBound::Before(200 * S), "now b has");
+        nodes.heartbeat(b, 50 * S, second(start, 7));
+        assert_eq!(
+            nodes.bound(second(start, 7), SILENT),
+            MergeBound::Before(70 * S),
+            "a watermark never falls"
+        );
+        nodes.said_goodbye(b);
+        assert_eq!(nodes.bound(second(start, 7), SILENT), MergeBound::Before(200 * S));
+        nodes.disconnected(a, second(start, 8));
+        assert_eq!(nodes.bound(second(start, 12), SILENT), MergeBound::Before(200 * S));
+        assert_eq!(nodes.bound(second(start, 13), SILENT), MergeBound::Unbounded);
+    }
+
+    #[test]
+    fn node_that_only_connected_does_not_hold_back() {
+        let (start, mut nodes) = (Instant::now(), Watermarks::default());
+        let a = nodes.add(i64::MIN, start);
+        nodes.connected(a, Arc::default(), start, SILENT);
+        assert_eq!(nodes.bound(start, SILENT), MergeBound::Before(i64::MIN));
+        nodes.disconnected(a, start);
+        assert_eq!(nodes.bound(start, SILENT), MergeBound::Unbounded);
+    }
+
+    #[test]
+    fn batches_without_heartbeats_time_out() {
+        let (start, mut nodes) = (Instant::now(), Watermarks::default());
+        let a = nodes.add(7, start);
+        nodes.connected(a, Arc::default(), start, SILENT);
+        for n in 0..29 {
+            nodes.rows_received(a, second(start, n));
+            assert_eq!(nodes.bound(second(start, n), SILENT), MergeBound::Before(7));
+        }
+        nodes.rows_received(a, second(start, 30));
+        assert_eq!(nodes.bound(second(start, 30), SILENT), MergeBound::Unbounded);
+    }
+
+    #[test]
+    fn exempt_node_holds_back_once_it_advances() {
+        let (start, mut nodes) = (Instant::now(), Watermarks::default());
+        let a = nodes.add(i64::MIN, start);
+        nodes.connected(a, Arc::default(), start, SILENT);
+        nodes.heartbeat(a, 7, start);
+        nodes.exempt(a, start);
+        assert_eq!(nodes.bound(start, SILENT), MergeBound::Unbounded);
+        nodes.rows_received(a, start);
+        nodes.heartbeat(a, 7, start);
+        assert_eq!(nodes.bound(start, SILENT), MergeBound::Unbounded);
+        nodes.heartbeat(a, 9, start);
+        assert_eq!(nodes.bound(start, SILENT), MergeBound::Before(9));
+        nodes.exempt(a, start);
+        nodes.disconnected(a, start);
+        nodes.connected(a, Arc::default(), start, SILENT);
+        assert_eq!(
+            nodes.bound(start, SILENT),
+            MergeBound::Before(9),
+            "until it asks for the exemption again"
+        );
+    }
+
+    #[test]
+    fn no_node_times_out_while_nothing_can_be_merged() {
+        let (start, mut nodes) = (Instant::now(), Watermarks::default());
+        let a = nodes.add(i64::MIN, start);
+        nodes.connected(a, Arc::default(), start, SILENT);
+        nodes.heartbeat(a, 7, start);
+        for n in 0..60 {
+            nodes.heartbeat(a, 7, second(start, n));
+            nodes.reset_timeouts(second(start, n));
+        }
+        assert_eq!(nodes.bound(second(start, 60), SILENT), MergeBound::Before(7));
+        assert_eq!(nodes.bound(second(start, 70), SILENT), MergeBound::Unbounded);
+    }
+
+    #[test]
+    fn node_that_is_not_read_is_not_silent() {
+        let (start, mut nodes) = (Instant::now(), Watermarks::default());
+        let (pace_a, pace_b) = (Arc::new(FlowControl::default()), Arc::new(FlowControl::default()));
+        let a = nodes.add(10, start);
+        let b = nodes.add(20, start);
+        nodes.connected(a, Arc::clone(&pace_a), start, SILENT);
+        nodes.connected(b, Arc::clone(&pace_b), start, SILENT);
+        pace_a.paused.store(true, Ordering::Relaxed);
+        let bound = nodes.bound(second(start, 60), SILENT);
+        assert_eq!(bound, MergeBound::Before(10));
+        nodes.mark_nodes_behind(bound);
+        assert!(pace_a.behind.load(Ordering::Relaxed) && !pace_b.behind.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn watermark_that_hardly_advances_times_out() {
+        let (start, mut nodes) = (Instant::now(), Watermarks::default());
+        let a = nodes.add(i64::MIN, start);
+        let b = nodes.add(i64::MIN, start);
+        nodes.connected(a, Arc::default(), start, SILENT);
+        nodes.connected(b, Arc::default(), start, SILENT);
+        let time = |n: u64| i64::try_from(n * 1_000_000_000).unwrap_or(0);
+        for n in 0..60 {
+            // a keeps up; b has caught up with an hour, and from then on repeats its watermark, or
+            // hardly advances it.
+            nodes.heartbeat(a, time(10_000 + n), second(start, n));
+            nodes.heartbeat(
+                b,
+                if n < 30 { time(100 + 120 * n) } else { time(3580) + n as i64 },
+                second(start, n),
+            );
+            let expected = if n < 40 { 100 + 120 * n.min(29) } else { 10_000 + n };
+            match nodes.bound(second(start, n), SILENT) {
+                MergeBound::Before(bound) => {
+                    assert_eq!(bound / 1_000_000_000, time(expected) / 1_000_000_000, "{n}")
+                }
+                MergeBound::Unbounded => panic!("a is here"),
+            }
+            if n == 50 {
+                nodes.disconnected(b, second(start, n));
+                nodes.connected(b, Arc::default(), second(start, n), SILENT);
+            }
+        }
+        // It keeps up again, and holds back the merge once it has caught up.
+        nodes.heartbeat(a, time(10_060), second(start, 60));
+        nodes.heartbeat(b, time(10_050), second(start, 60));
+        assert_eq!(nodes.bound(second(start, 60), SILENT), MergeBound::Before(time(10_050)));
+    }
+
+    #[test]
+    fn reconnecting_does_not_restart_the_timeout() {
+        let (start, mut nodes) = (Instant::now(), Watermarks::default());
+        let a = nodes.add(i64::MIN, start);
+        let mut open = Vec::new();
+        for n in 0..30 {
+            nodes.connected(a, Arc::default(), second(start, n), SILENT);
+            nodes.heartbeat(a, 7, second(start, n));
+            nodes.disconnected(a, second(start, n));
+            if nodes.bound(second(start, n), SILENT) == MergeBound::Unbounded {
+                open.push(n);
+            }
+        }
+        assert_eq!(open, (10..30).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn successive_unknown_nodes_do_not_stop_the_merge() {
+        let (start, mut nodes) = (Instant::now(), Watermarks::default());
+        let honest = nodes.add(i64::MIN, start);
+        nodes.connected(honest, Arc::default(), start, SILENT);
+        let mut went_on = Vec::new();
+        for n in 0..20 {
+            let stranger = nodes.add(i64::MIN, second(start, n));
+            nodes.connected(stranger, Arc::default(), second(start, n), SILENT);
+            let watermark = n as i64 * 1_000_000_000;
+            nodes.heartbeat(honest, watermark, second(start, n));
+            if nodes.bound(second(start, n), SILENT) == MergeBound::Before(watermark) {
+                went_on.push(n);
+            }
+        }
+        assert_eq!(went_on, [5, 11, 17]);
+    }
+
+    #[test]
+    fn node_that_fills_its_memory_does_not_hold_back() {
+        let (start, mut nodes) = (Instant::now(), Watermarks::default());
+        let memory = Budget::new(1 << 30).child(100);
+        let flow = Arc::new(FlowControl { memory: Some(Arc::clone(&memory)), ..FlowControl::default() });
+        let a = nodes.add(10, start);
+        nodes.connected(a, Arc::clone(&flow), start, SILENT);
+        let charge = memory.charge(90);
+        flow.full.store(20, Ordering::Relaxed);
+        flow.sent.store(1, Ordering::Relaxed);
+        assert_eq!(nodes.bound_without_full(start, SILENT), None, "the store has not taken its input yet");
+        nodes.input_taken(a);
+        assert_eq!(nodes.bound_without_full(start, SILENT), Some(MergeBound::Unbounded));
+        assert_eq!(nodes.bound(start, SILENT), MergeBound::Before(10));
+        drop(charge);
+        assert_eq!(nodes.bound_without_full(start, SILENT), None, "there is capacity again");
+    }
+}

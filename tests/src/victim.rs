@@ -1,0 +1,64 @@
+//! Events of the program `victim`, which is killed at any moment. Every request identifies itself,
+//! so that a lost, repeated, torn or invented one is detected.
+
+/// Lives (threads, one after the other in each place) a victim has at most.
+pub const LIVES: u64 = 256;
+/// Words of a life in the progress file: requests made, and requests that could not begin.
+pub const WORDS: usize = 2;
+/// In the first word of a life: the thread came to its end, and made as many attempts as the rest
+/// says.
+pub const DONE: u64 = 1 << 63;
+
+/// Names a thread of a victim for ever.
+#[must_use]
+pub fn tag(victim: u64, life: u64) -> u64 {
+    victim * LIVES + life
+}
+
+/// Handle of all requests of a thread.
+#[must_use]
+pub fn handle(tag: u64) -> u64 {
+    1 << 40 | tag
+}
+
+/// Offset of request `number` of a thread; its length is the tag, its result the number.
+#[must_use]
+pub fn offset(tag: u64, number: u64) -> u64 {
+    mix(tag << 32 | number) >> 1
+}
+
+/// What [`NOISE`] is made of.
+const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// Instead of a number of paths: each is to be another one, of which hardly a byte can be packed
+/// away.
+pub const NOISE: u64 = u64::MAX;
+
+/// The path of every fifth request; none for the others. `paths`: 0 or [`NOISE`], if each is to be
+/// another one, long enough for up to twenty slots; else one of so many, which all threads share.
+#[must_use]
+pub fn path(tag: u64, number: u64, paths: u64) -> Option<String> {
+    let random = mix(!(tag << 32 | number));
+    if !random.is_multiple_of(5) {
+        return None;
+    }
+    if paths > 0 && paths != NOISE {
+        return Some(format!("/shared/{}", (random >> 8) % paths));
+    }
+    let length = (random >> 8) as usize % 1200;
+    let rest = match paths {
+        NOISE => (0..length as u64).map(|at| char::from(LETTERS[(mix(random ^ at) % 64) as usize])).collect(),
+        _ => "x".repeat(length),
+    };
+    Some(format!("/{tag}/{number}/{random:016x}{rest}"))
+}
+
+/// SplitMix64's finalizer (Steele, Lea and Flood 2014): every bit of the input changes half of the
+/// output.
+#[must_use]
+pub fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}

@@ -1,7 +1,7 @@
 //! Each byte counts once, in each table, in whichever form of MPI-IO it was asked for, and
 //! whichever thread and call carried it out.
 
-use crate::test_dir;
+use crate::place;
 use miot_tests::built::built;
 use miot_tests::mpi::Mpi;
 use miot_tests::process::run;

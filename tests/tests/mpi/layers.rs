@@ -1,7 +1,7 @@
 //! What ROMIO makes of requests: data sieving and two-phase collective writes, seen as
 //! amplification.
 
-use crate::test_dir;
+use crate::place;
 use miot_tests::built::built;
 use miot_tests::mpi::{compile, traced};
 use miot_tests::process::run;

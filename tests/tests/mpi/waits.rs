@@ -1,6 +1,6 @@
 //! Non-blocking requests end when the program learns of their end, in whichever way.
 
-use crate::test_dir;
+use crate::place;
 use miot_proto::event::flag;
 use miot_tests::mpi::{compile, traced};
 use miot_tests::trace::Row;

@@ -5,7 +5,9 @@
 use crate::Seed;
 use miot_log_client::testing::{Reader, SegmentBytes, Sweep};
 use miot_proto::control::WhenFull;
-use miot_tracer::steps::{Filter, SimulatedProcess, Step, Subject, THREADS, StreamOutput, run_steps, records};
+use miot_tracer::steps::{
+    Filter, SimulatedProcess, Step, StreamOutput, Subject, THREADS, records, run_steps,
+};
 use std::cell::RefCell;
 
 /// Steps of a program: what comes behind them is not done.

@@ -20,8 +20,8 @@ use miot_proto::batch::Columns;
 use miot_proto::event::{Event, Ext, RecordKind, flag};
 use miot_proto::op::posix;
 use miot_proto::wire::{
-    DeviceCounters, Device, DeviceKind, GREETING, Message, Process, ProcessKey, ProcessLoss, Role, DeviceSample, Stream,
-    StreamEnd, StreamKey, VERSION, frame_header_of,
+    Device, DeviceCounters, DeviceKind, DeviceSample, GREETING, Message, Process, ProcessKey, ProcessLoss,
+    Role, Stream, StreamEnd, StreamKey, VERSION, frame_header_of,
 };
 use miot_tls::Certificate;
 use miot_trace_store::fsck;
@@ -203,10 +203,12 @@ impl<'a> Play<'a> {
             }
         }
         for (number, questions) in &mut self.others {
-            questions.extend(self.stage.take_messages(*number).into_iter().filter_map(|message| match message {
-                Message::Ping { sent } => Some(sent),
-                _ => None,
-            }));
+            questions.extend(self.stage.take_messages(*number).into_iter().filter_map(
+                |message| match message {
+                    Message::Ping { sent } => Some(sent),
+                    _ => None,
+                },
+            ));
         }
         let most = MEMORY / 4 * 5 + (PEERS + 2) * DECODED;
         assert!(self.stage.memory() <= most, "{} bytes reserved", self.stage.memory());
@@ -325,7 +327,10 @@ fn process_of(key: ProcessKey, started: i64, text: Vec<u8>) -> Process {
 /// A process and its stream, with number 0.
 fn definitions(key: ProcessKey, number: u32, started: i64) -> [Message; 2] {
     let process = process_of(key, started, Vec::new());
-    [Message::Process { seq: 0, process }, Message::Stream { seq: 0, stream: samples::stream(number, key, 0) }]
+    [
+        Message::Process { seq: 0, process },
+        Message::Stream { seq: 0, stream: samples::stream(number, key, 0) },
+    ]
 }
 
 fn row(columns: &mut Columns, attempt: u64, time: i64, handle: u64, path: &[u8]) {
@@ -392,7 +397,11 @@ fn any_sample(input: &mut Input<'_>) -> DeviceSample {
         kind: DeviceKind::Block,
         name: vec![b'd'; number(input).min(2000) as usize],
         mount: Vec::new(),
-        counters: DeviceCounters { reads: Some(number(input)), busy: Some(number(input)), ..DeviceCounters::default() },
+        counters: DeviceCounters {
+            reads: Some(number(input)),
+            busy: Some(number(input)),
+            ..DeviceCounters::default()
+        },
     };
     let devices = (0..input.byte() % 4).map(|_| device(input)).collect();
     let (uptime, interval) = (number(input), number(input));

@@ -12,8 +12,11 @@ use crate::error::Error;
 use crate::ids::ConnId;
 use crate::{lock, now};
 use globset::{Glob, GlobMatcher, GlobSet};
-use miot_proto::command::{Action, SettingsUpdate, NodeCommand, MAX_JOB_ID, MAX_COMMAND, StandingCommand, CommandOutcome, OperatorReply, Scope};
-use miot_proto::wire::{Message, COMMANDS_SINCE_MINOR, Version};
+use miot_proto::command::{
+    Action, CommandOutcome, MAX_COMMAND, MAX_JOB_ID, NodeCommand, OperatorReply, Scope, SettingsUpdate,
+    StandingCommand,
+};
+use miot_proto::wire::{COMMANDS_SINCE_MINOR, Message, Version};
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -299,7 +302,11 @@ fn validate(command: &NodeCommand) -> Result<(), CommandError> {
 }
 
 /// Returns the list with one more command; `None` if the command is not stored.
-fn with_command(orders: &[StandingCommand], nodes: &str, command: &NodeCommand) -> Option<Vec<StandingCommand>> {
+fn with_command(
+    orders: &[StandingCommand],
+    nodes: &str,
+    command: &NodeCommand,
+) -> Option<Vec<StandingCommand>> {
     let NodeCommand { scope, action } = command;
     if matches!(scope, Scope::Pid(_)) {
         return None;
@@ -309,17 +316,21 @@ fn with_command(orders: &[StandingCommand], nodes: &str, command: &NodeCommand) 
         Action::Reset => (true, SettingsUpdate::default()),
         Action::Set(change) => (false, change.clone()),
     };
-    let overridden = |order: &StandingCommand| order.scope == *scope && (order.nodes == nodes || nodes == "*");
+    let overridden =
+        |order: &StandingCommand| order.scope == *scope && (order.nodes == nodes || nodes == "*");
     let mut list = orders.to_vec();
     if reset {
         list.retain(|order| !overridden(order));
     } else {
-        list.iter_mut().filter(|order| overridden(order)).for_each(|order| order.change.remove_overridden(&change));
+        list.iter_mut()
+            .filter(|order| overridden(order))
+            .for_each(|order| order.change.remove_overridden(&change));
         list.retain(|order| order.reset || order.change != SettingsUpdate::default());
     }
     let since = now();
     list.retain(|order| {
-        let over = order.reset && order.change == SettingsUpdate::default() && matches!(order.scope, Scope::Job(_));
+        let over =
+            order.reset && order.change == SettingsUpdate::default() && matches!(order.scope, Scope::Job(_));
         !over || since.saturating_sub(order.since) < KEEP_JOB_RESET_NS
     });
     match list.last_mut().filter(|last| last.scope == *scope && last.nodes == nodes) {
@@ -328,7 +339,9 @@ fn with_command(orders: &[StandingCommand], nodes: &str, command: &NodeCommand) 
             last.change.merge(&change);
             last.since = since;
         }
-        None => list.push(StandingCommand { nodes: nodes.to_owned(), scope: scope.clone(), reset, change, since }),
+        None => {
+            list.push(StandingCommand { nodes: nodes.to_owned(), scope: scope.clone(), reset, change, since })
+        }
     }
     Some(list)
 }
@@ -357,7 +370,10 @@ mod tests {
         let steering = Steering::open(dir.path()).unwrap();
         let reply = steer(&steering, "*", set(&Scope::Node, on(false))).unwrap();
         let absent = |name: &str| (name.to_owned(), CommandOutcome::Absent);
-        assert_eq!(reply, OperatorReply::Steered { nodes: vec![absent("n1"), absent("n2")], remembered: true });
+        assert_eq!(
+            reply,
+            OperatorReply::Steered { nodes: vec![absent("n1"), absent("n2")], remembered: true }
+        );
         let reply = steer(&steering, "n1", set(&Scope::Pid(7), on(true))).unwrap();
         assert!(matches!(reply, OperatorReply::Steered { remembered: false, .. }));
         assert!(steer(&steering, "[", set(&Scope::Node, on(false))).is_err());

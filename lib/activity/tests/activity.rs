@@ -4,8 +4,8 @@
 use arrow_array::{
     ArrayRef, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray, UInt32Array, UInt64Array,
 };
-use miot_activity::{Activity, ActivityGroup, ActivityWindow, PLACES};
 use miot_activity::ActivitySnapshot;
+use miot_activity::{Activity, ActivityGroup, ActivityWindow, PLACES};
 use miot_trace_analysis::Summary;
 use miot_trace_events::testing::{EventValues, batch, row};
 use miot_trace_store::{FileNames, Table, schema};

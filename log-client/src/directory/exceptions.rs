@@ -7,10 +7,10 @@
 use super::control::{Control, SettingsLock};
 use super::error::{ControlError, ExceptionError};
 use crate::config::recording::SettingsChange;
+use miot_proto::command::Scope;
 use miot_proto::control::{
     EXCEPTION_BYTES, ExceptionKind, MAX_EXCEPTIONS, Settings, exception, job_key, word,
 };
-use miot_proto::command::Scope;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 

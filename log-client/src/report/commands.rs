@@ -4,7 +4,7 @@ use super::lock;
 use crate::config::recording::{ChoiceError, SettingsChange, parse_when_full, settings_summary};
 use crate::directory::{Control, ControlError, ExceptionError};
 use crate::survey::Survey;
-use miot_proto::command::{self, Action, NodeCommand, CommandOutcome, Scope};
+use miot_proto::command::{self, Action, CommandOutcome, NodeCommand, Scope};
 use miot_proto::wire::Message;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
@@ -57,7 +57,9 @@ impl CommandHandler {
             // Execution waits for locks, and a snapshot for the sweeper.
             let execution = tokio::task::spawn_blocking(move || match parsed {
                 Ok(command) => handler.run(&command),
-                Err(error) => CommandOutcome::Failed(format!("this log-client does not know the command: {error}")),
+                Err(error) => {
+                    CommandOutcome::Failed(format!("this log-client does not know the command: {error}"))
+                }
             });
             let outcome = execution.await.unwrap_or_else(|error| CommandOutcome::Failed(error.to_string()));
             if let Ok(outcome) = serde_json::to_vec(&outcome) {

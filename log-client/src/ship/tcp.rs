@@ -3,7 +3,9 @@
 use super::Peer;
 use super::stream::{FromServer, ToServer, both_ways};
 use super::transport::{ConnectOutcome, Receiver, Sender, ServerMessage, Transport};
-use miot_proto::wire::{FRAME_HEADER, GREETING, MAX_HELLO, Message, Role, COMMANDS_SINCE_MINOR, VERSION, frame_header};
+use miot_proto::wire::{
+    COMMANDS_SINCE_MINOR, FRAME_HEADER, GREETING, MAX_HELLO, Message, Role, VERSION, frame_header,
+};
 use miot_tls::failure::refusal;
 use rustix::net::sockopt;
 use std::io;

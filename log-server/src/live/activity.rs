@@ -10,8 +10,8 @@
 use crate::settings::config::Config;
 use arrow_array::RecordBatch;
 use crossbeam::channel::{Receiver, Sender, bounded, select};
-use miot_proto::activity::{ActivityHistory, ActivitySnapshot, ActivityWindow};
 use miot_activity::Activity;
+use miot_proto::activity::{ActivityHistory, ActivitySnapshot, ActivityWindow};
 use miot_trace_store::{Reader, Table};
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -114,7 +114,9 @@ async fn answer(request: &[u8], name: &str, rights: Rights, shared: &Arc<Shared>
             let busy = || OperatorReply::Refused("too many concurrent requests, try again".to_owned());
             return activity.map_or_else(busy, |activity| OperatorReply::Watched(Box::new(activity)));
         }
-        (Ok(OperatorRequest::Steer { .. }), Rights::ReadOnly(reason)) => return OperatorReply::Refused(reason.to_owned()),
+        (Ok(OperatorRequest::Steer { .. }), Rights::ReadOnly(reason)) => {
+            return OperatorReply::Refused(reason.to_owned());
+        }
         (Ok(OperatorRequest::Steer { nodes, command, timeout_ms }), Rights::Control) => {
             (nodes, command, Duration::from_millis(timeout_ms).min(MAX_WAIT))
         }

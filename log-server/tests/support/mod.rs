@@ -9,10 +9,10 @@ use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt64T
 use arrow_array::{Array, RecordBatch};
 use miot_log_server::{Config, Error, LogServer, RunSummary};
 use miot_proto::batch::Columns;
-use miot_proto::event::{Event, Ext, RecordKind, NONE};
+use miot_proto::command::{OperatorReply, OperatorRequest};
+use miot_proto::event::{Event, Ext, NONE, RecordKind};
 use miot_proto::op::{Op, posix};
 use miot_proto::status::ClusterStatus;
-use miot_proto::command::{OperatorReply, OperatorRequest};
 use miot_proto::wire::{
     self, FRAME_HEADER, GREETING, MAX_FRAME, Message, Process, ProcessKey, ProcessLoss, Role, Stream,
     StreamEnd, StreamKey, VERSION,

@@ -24,8 +24,10 @@ pub(super) fn examine(config: &Config, report: &mut Report) -> Option<TlsClient>
                 let found = format!(
                     "none: nothing that is sent to {host} is encrypted, and nobody proves who they are"
                 );
-                let mend =
-                    format!("miot pki init pki && miot pki node pki {} (docs/guide/security.md)", config.node);
+                let mend = format!(
+                    "miot pki init pki && miot pki node pki {} (docs/guide/security.md)",
+                    config.node
+                );
                 report.warning(AREA, "files", found, mend);
             }
             return None;

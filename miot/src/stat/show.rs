@@ -23,29 +23,29 @@ use std::process::ExitCode;
 
 #[derive(Args, Debug)]
 pub(super) struct Options {
-    /// Instead: the answer to one question
+    /// Print one analysis instead of the summary
     #[arg(long = "show", value_enum, value_name = "WHAT", conflicts_with_all = ["by", "view", "layer", "job", "path", "sort", "depth"])]
     pub(super) what: Option<What>,
-    /// Length of an interval of `bursts` and `idle`, e.g. 1s, 100ms, 10min
+    /// Length of the intervals of `bursts` and `idle`, e.g. 1s, 100ms, 10min
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = interval)]
     interval: u64,
-    /// Of `findings` and `patterns`: also files of the operating system and its programs (/etc, /usr, /bin, /lib, /sbin,
-    /// /boot, /dev, /proc, /sys; of /dev/shm what MPI communicates through), which are left out and counted otherwise
+    /// With `findings` and `patterns`: include files of the operating system and its programs (/etc, /usr, /bin, /lib, /sbin,
+    /// /boot, /dev, /proc, /sys, and files in /dev/shm through which MPI communicates), which are otherwise only counted
     #[arg(long, requires = "what")]
     system_files: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum What {
-    /// Throughput per interval, its distribution, and how long it was below a fraction of its peak; csv: each interval
+    /// Throughput per interval, its distribution, and the time below a fraction of its peak; csv: one row per interval
     Bursts,
-    /// Idle periods by three definitions, and how long they were
+    /// Idle periods by three definitions, and their lengths
     Idle,
-    /// Periods with which the data rate of processes repeats
+    /// Periods of the data rates of processes
     Cycles,
-    /// How the ranks of programs share files (N:N, N:1, N:M, one rank), and in what order files are accessed; csv: each file
+    /// File sharing between ranks (N:N, N:1, N:M, one rank) and order of accesses; csv: one row per file
     Patterns,
-    /// What is worth changing: small, misaligned, repeated or lonely I/O, by rules that are told with their evidence
+    /// Inefficient I/O, such as small, misaligned or repeated requests, by documented rules, with evidence
     Findings,
 }
 

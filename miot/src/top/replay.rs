@@ -206,7 +206,7 @@ impl Replay {
     /// Takes in what is known of processes, and the losses that are new.
     fn read_side(&mut self) -> anyhow::Result<()> {
         self.side_read = Some(Instant::now());
-        let reader = unread::open(&self.dir).context("its processes cannot be read")?;
+        let reader = unread::open(&self.dir).context("cannot read its processes")?;
         for batch in reader.table(Table::Processes)? {
             self.activity.add(Table::Processes, &batch);
         }

@@ -35,7 +35,7 @@ fn repair(dir: &Path, json: bool) -> anyhow::Result<ExitCode> {
     if json {
         println!("{}", serde_json::to_string_pretty(&repaired)?);
     } else {
-        for mended in &repaired.mended {
+        for mended in &repaired.repaired {
             match mended.part {
                 Some(part) => println!("mended: part {part}: {}", mended.text),
                 None => println!("mended: {}", mended.text),

@@ -64,7 +64,8 @@ fn local(
 ) -> anyhow::Result<ExitCode> {
     // Following starts before the last lines are read, so that nothing falls between the two; what both
     // see is printed once, by position.
-    let mut follower = if arguments.follow { Some(unread::follow(dir, follow::From::Start)?) } else { None };
+    let mut follower =
+        if arguments.follow { Some(unread::follow(dir, follow::FollowFrom::Start)?) } else { None };
     if let Some(follower) = &mut follower {
         let mut last = Last::new(arguments.lines);
         loop {

@@ -13,7 +13,7 @@ use miot_proto::units::parse_bytes;
 use miot_trace_analysis::Missing;
 use miot_trace_analysis::characterize::{By, COLUMNS, Characterization, Characterize, Group, Row, Settings};
 use miot_trace_events::Format;
-use miot_trace_store::{Reader, Table, Unread};
+use miot_trace_store::{Reader, Table, UnreadItem};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
@@ -184,7 +184,7 @@ struct Header<'a> {
     end: Option<i64>,
     missing: Missing,
     lower_bounds: bool,
-    unread: Vec<Unread>,
+    unread: Vec<UnreadItem>,
     block_size_assumed: bool,
     overwriting_incomplete: bool,
     views_unknown: u64,
@@ -215,7 +215,7 @@ pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow:
                     "alignment of some files is assumed to be 4096 bytes, as the trace does not tell it: --block-size"
                 )?;
             }
-            super::tell_unread(&reader.notes().all(), &mut out)?;
+            super::tell_unread(&reader.unread().all(), &mut out)?;
             notes(&mut out, &found, missing)?;
             if let Some(removed) = summary::removed(&source.dir)? {
                 writeln!(out, "{removed}")?;
@@ -228,8 +228,8 @@ pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow:
                 begin: (!found.span.is_empty()).then_some(found.span.begin),
                 end: (!found.span.is_empty()).then_some(found.span.end),
                 missing,
-                lower_bounds: missing.lost > 0 || !reader.notes().is_empty(),
-                unread: reader.notes().all(),
+                lower_bounds: missing.lost > 0 || !reader.unread().is_empty(),
+                unread: reader.unread().all(),
                 block_size_assumed: found.is_block_assumed,
                 overwriting_incomplete: found.is_overwriting_incomplete,
                 views_unknown: found.views_unknown,

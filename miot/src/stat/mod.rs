@@ -12,7 +12,7 @@ use crate::summary;
 use clap::Args;
 use miot_trace_analysis::Report;
 use miot_trace_events::Format;
-use miot_trace_store::Unread;
+use miot_trace_store::UnreadItem;
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
@@ -50,11 +50,11 @@ pub(crate) struct Arguments {
 struct Told<'a> {
     #[serde(flatten)]
     report: &'a Report,
-    unread: &'a [Unread],
+    unread: &'a [UnreadItem],
 }
 
 /// That figures are lower bounds, if something could not be read.
-fn tell_unread(unread: &[Unread], out: &mut impl Write) -> std::io::Result<()> {
+fn tell_unread(unread: &[UnreadItem], out: &mut impl Write) -> std::io::Result<()> {
     unread.iter().try_for_each(|unread| writeln!(out, "not read: {unread}: figures are lower bounds"))
 }
 

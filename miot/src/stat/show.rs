@@ -16,7 +16,7 @@ use miot_trace_analysis::Missing;
 use miot_trace_analysis::programs::LeftOut;
 use miot_trace_events::Format;
 use miot_trace_events::events;
-use miot_trace_store::{Reader, Table, Unread};
+use miot_trace_store::{Reader, Table, UnreadItem};
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
@@ -117,18 +117,18 @@ impl Asked<'_> {
         #[derive(Serialize)]
         struct Told<'a, T> {
             missing: Missing,
-            unread: Vec<Unread>,
+            unread: Vec<UnreadItem>,
             #[serde(flatten)]
             result: &'a T,
         }
-        let unread = self.reader.notes().all();
+        let unread = self.reader.unread().all();
         serde_json::to_writer_pretty(&mut *out, &Told { missing: self.missing, unread, result })?;
         Ok(writeln!(out)?)
     }
 
     /// That figures are lower bounds, if they are.
     fn tell_missing(&self, out: &mut impl Write) -> std::io::Result<()> {
-        super::tell_unread(&self.reader.notes().all(), out)?;
+        super::tell_unread(&self.reader.unread().all(), out)?;
         if self.missing.lost > 0 {
             writeln!(
                 out,

@@ -1,7 +1,8 @@
 //! The columns of a batch.
 //!
-//! The first byte says whether the rest is a packed batch as it comes over the wire, or a plain one that is packed
-//! here: LZ4 seldom survives a mutation. Whatever decodes must encode to something that decodes to the same.
+//! The first byte selects whether the rest is a compressed batch as on the wire, or an uncompressed
+//! one that the target compresses: a mutation usually breaks LZ4. A batch that decodes must encode
+//! to bytes that decode to the same batch.
 
 use crate::Seed;
 use miot_proto::batch::{Columns, MAX_ROWS, MAX_TEXT};
@@ -26,23 +27,23 @@ pub fn run(bytes: &[u8]) {
         columns.length.len(),
         columns.result.len(),
     ];
-    assert!(lengths.iter().all(|length| *length == columns.len()), "columns of one length: {lengths:?}");
+    assert!(lengths.iter().all(|length| *length == columns.len()), "columns have equal lengths: {lengths:?}");
     assert!(columns.len() <= MAX_ROWS && columns.text.len() <= MAX_TEXT);
     let mut text = 0;
     for ext in &columns.ext {
         let (path1, path2) = columns.paths(ext);
         assert_eq!((path1.len(), path2.len()), (usize::from(ext.len1), usize::from(ext.len2)));
-        assert_eq!(ext.text as usize, text, "paths follow each other");
+        assert_eq!(ext.text as usize, text, "paths are contiguous");
         assert!((ext.row as usize) < columns.len());
         text += path1.len() + path2.len();
     }
     assert_eq!(text, columns.text.len());
     let (mut scratch, mut again) = (Vec::new(), Vec::new());
     columns.encode(&mut scratch, &mut again);
-    assert_eq!(Columns::decode(&again).as_ref(), Ok(&columns), "what was decoded survives encoding");
+    assert_eq!(Columns::decode(&again).as_ref(), Ok(&columns), "a decoded batch round-trips");
 }
 
-/// Plain bytes as `Columns::encode` packs them, all as literals.
+/// Compresses like `Columns::encode`, but into literals only.
 fn pack(plain: &[u8]) -> Vec<u8> {
     let mut packed = (plain.len() as u32).to_le_bytes().to_vec();
     packed.push(plain.len().min(15) as u8 * 16);
@@ -57,7 +58,7 @@ fn pack(plain: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// Small batches, both ways.
+/// Returns small batches, compressed and uncompressed.
 pub fn seeds() -> Vec<Seed> {
     let (mut packed, mut plain) = (vec![0], Vec::new());
     sample().encode(&mut plain, &mut packed);

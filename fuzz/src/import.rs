@@ -1,6 +1,6 @@
-//! Text that `miot import` reads: what strace and darshan-dxt-parser print.
+//! Text that `miot import` reads: output of strace and darshan-dxt-parser.
 //!
-//! Whatever the bytes: an import ends, what it leaves is a sound trace, and it tells of every line that it did not take.
+//! For all bytes, an import ends, its trace is valid, and its report counts every line.
 
 use crate::Seed;
 use crate::scratch::Scratch;
@@ -8,50 +8,52 @@ use miot_trace_exchange::import::OnError;
 use miot_trace_exchange::{TraceBuilder, dxt, strace};
 use miot_trace_store::{Reader, fsck};
 
-/// Runs the target `strace`: each thread of a file of `-ff` if the first byte is odd.
+/// Runs the target `strace`. If the first byte is odd, the lines belong to several threads, as with
+/// `-ff`.
 pub fn strace(bytes: &[u8]) {
     let Some((mode, text)) = bytes.split_first() else { return };
-    whole(|builder| {
+    checked(|builder| {
         let mut import = strace::Import::new(builder, "n", OnError::Skip);
         let mut lines = 0;
         for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
             let tid = (mode & 1 == 1).then_some(number as u32 % 3 + 1);
             if import.line("fuzz", tid, number as u64, line).is_err() {
-                panic!("lines that are not understood are left out");
+                panic!("invalid lines are skipped");
             }
             lines += 1;
         }
-        let Ok(report) = import.finish() else { panic!("an import ends") };
+        let Ok(report) = import.finish() else { panic!("an import finishes") };
         assert_eq!(report.lines, lines);
     });
 }
 
 /// Runs the target `dxt`.
 pub fn dxt(text: &[u8]) {
-    whole(|builder| {
+    checked(|builder| {
         let mut import = dxt::Import::new(builder, OnError::Skip);
         for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
             if import.line("fuzz", number as u64, line).is_err() {
-                panic!("lines that are not understood are left out");
+                panic!("invalid lines are skipped");
             }
         }
         let _ = import.finish();
     });
 }
 
-fn whole(import: impl FnOnce(&mut TraceBuilder)) {
+/// Runs an import into a new trace and checks the trace.
+fn checked(import: impl FnOnce(&mut TraceBuilder)) {
     let scratch = Scratch::new("import");
     let dir = scratch.path();
     let Ok(mut builder) = TraceBuilder::create(dir) else {
-        panic!("a trace can be made in {}", dir.display())
+        panic!("no trace can be created in {}", dir.display())
     };
     import(&mut builder);
     let events = builder.events();
-    let Ok(summary) = builder.finish(|_| ()) else { panic!("a trace can be finished") };
+    let Ok(summary) = builder.finish(|_| ()) else { panic!("the trace cannot be finished") };
     assert_eq!(summary.events, events);
     let report = fsck::check(dir);
     assert!(report.is_good(), "{report}");
-    let Ok(reader) = Reader::open(dir) else { panic!("a trace can be read") };
+    let Ok(reader) = Reader::open(dir) else { panic!("the trace cannot be read") };
     let rows = reader.events().map(|batch| batch.map_or(0, |batch| batch.num_rows() as u64));
     assert_eq!(rows.sum::<u64>(), events);
 }
@@ -83,13 +85,13 @@ const DXT: &str = "# darshan log version: 3.21\n# exe: /home/u/ior -a\n# uid: 10
  X_POSIX       0  write        0               0       262144      0.0029      0.0032  [  3]\n
  X_MPIIO       0   read        0              -1          100      1.0000      1.5000\n";
 
-/// For each kind of text, all that the documentation shows.
+/// Returns all kinds of lines of strace that the documentation shows.
 pub fn strace_seeds() -> Vec<Seed> {
     let with = |mode: u8| [&[mode], STRACE.as_bytes()].concat();
     vec![("one", with(0)), ("threads", with(1))]
 }
 
-/// The same.
+/// Returns all kinds of lines of darshan-dxt-parser that the documentation shows.
 pub fn dxt_seeds() -> Vec<Seed> {
     vec![("both", DXT.as_bytes().to_vec())]
 }

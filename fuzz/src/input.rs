@@ -1,5 +1,6 @@
-//! Taking numbers off the front of a target's bytes. Past the end there are zeros.
+//! Decoder of numbers from the bytes of a target. After the end it returns zeros.
 
+/// The remaining bytes.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -7,14 +8,14 @@ impl<'a> Input<'a> {
         self.0.is_empty()
     }
 
-    /// At most `n` bytes.
+    /// Removes and returns at most `n` bytes.
     pub(crate) fn bytes(&mut self, n: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(n.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// A number of `n` bytes, at most 8.
+    /// Removes and returns a little-endian number of `n` bytes, at most 8.
     pub(crate) fn number(&mut self, n: usize) -> u64 {
         let mut number = [0; 8];
         let taken = self.bytes(n.min(8));

@@ -1,6 +1,7 @@
-//! The producer's own lanes, and the log-client's own reader, one step at a time.
+//! Lanes of the producer and reader of the log-client, one step at a time.
 //!
-//! The bytes are steps ([`miot_tracer::steps`]); the oracle says what must be told of them.
+//! The bytes are steps ([`miot_tracer::steps`]). The oracle computes the expected output of the
+//! reader.
 
 use crate::Seed;
 use miot_log_client::testing::{Reader, SegmentBytes, Sweep};
@@ -10,32 +11,32 @@ use miot_tracer::steps::{
 };
 use std::cell::RefCell;
 
-/// Steps of a program: what comes behind them is not done.
+/// Maximum number of steps; further ones are ignored.
 const STEPS: usize = 1_000;
 
 /// Runs the target.
 pub fn run(bytes: &[u8]) {
-    let shared = Shared(RefCell::new(SimulatedProcess::default()));
-    let Some(mut reader) = Reader::attach(&shared) else { panic!("the header is sound") };
+    let shared = SharedProcess(RefCell::new(SimulatedProcess::default()));
+    let Some(mut reader) = Reader::attach(&shared) else { panic!("the header is invalid") };
     reader.overwrites();
-    let mut both = Both { shared: &shared, reader };
-    run_steps(Step::decode_all(bytes).take(STEPS), &mut both);
+    let mut subject = SweptProcess { shared: &shared, reader };
+    run_steps(Step::decode_all(bytes).take(STEPS), &mut subject);
 }
 
-struct Shared(RefCell<SimulatedProcess>);
+struct SharedProcess(RefCell<SimulatedProcess>);
 
-impl SegmentBytes for Shared {
-    fn read(&self, at: u64, buffer: &mut [u8]) -> Option<()> {
-        let stage = self.0.borrow();
+impl SegmentBytes for SharedProcess {
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Option<()> {
+        let process = self.0.borrow();
         for (index, part) in buffer.chunks_mut(8).enumerate() {
-            let word = stage.word(usize::try_from(at).ok()? + 8 * index)?;
+            let word = process.word(usize::try_from(offset).ok()? + 8 * index)?;
             part.copy_from_slice(word.to_le_bytes().get(..part.len())?);
         }
         Some(())
     }
 
-    fn write_word(&self, at: u64, value: u64) -> Option<()> {
-        self.0.borrow().store(usize::try_from(at).ok()?, value)
+    fn write_word(&self, offset: u64, value: u64) -> Option<()> {
+        self.0.borrow().store(usize::try_from(offset).ok()?, value)
     }
 
     fn size(&self) -> u64 {
@@ -43,42 +44,42 @@ impl SegmentBytes for Shared {
     }
 }
 
-/// Threads in memory, and a reader of their segment.
-struct Both<'a> {
-    shared: &'a Shared,
+/// Simulated process, and a reader of its segment.
+struct SweptProcess<'a> {
+    shared: &'a SharedProcess,
     reader: Reader<'a>,
 }
 
-impl Both<'_> {
+impl SweptProcess<'_> {
     fn sweep(&mut self, dead: bool) {
         loop {
             let t0 = self.shared.0.borrow().now();
-            let found = self.reader.sweep(Sweep { t0, dead, max_batches: usize::MAX });
-            assert_eq!((found.violations, found.clamped), (0, 0), "{found:?}");
-            if !found.unfinished {
+            let counts = self.reader.sweep(Sweep { t0, dead, max_batches: usize::MAX });
+            assert_eq!((counts.violations, counts.clamped), (0, 0), "{counts:?}");
+            if !counts.unfinished {
                 break;
             }
         }
     }
 
-    /// Does what may have to wait, with a sweep before the second try.
-    fn served(&mut self, act: impl Fn(&mut SimulatedProcess) -> Option<bool>) -> bool {
-        let kept = act(&mut self.shared.0.borrow_mut());
+    /// Runs an action that may have to wait; in that case it sweeps and runs the action again.
+    fn run_with_sweep(&mut self, action: impl Fn(&mut SimulatedProcess) -> Option<bool>) -> bool {
+        let kept = action(&mut self.shared.0.borrow_mut());
         kept.unwrap_or_else(|| {
             self.sweep(false);
-            let kept = act(&mut self.shared.0.borrow_mut());
-            kept.unwrap_or_else(|| panic!("an empty lane has room"))
+            let kept = action(&mut self.shared.0.borrow_mut());
+            kept.unwrap_or_else(|| panic!("an empty lane has no space"))
         })
     }
 }
 
-impl Subject for Both<'_> {
+impl Subject for SweptProcess<'_> {
     fn begin(&mut self, thread: usize, encloses: bool, tag: u64) {
         self.shared.0.borrow_mut().begin(thread, encloses, tag);
     }
 
     fn end(&mut self, thread: usize, slots: u64, tag: u64) -> bool {
-        self.served(|stage| stage.end(thread, slots, tag).ok())
+        self.run_with_sweep(|process| process.end(thread, slots, tag).ok())
     }
 
     fn cancel(&mut self, thread: usize) {
@@ -86,7 +87,7 @@ impl Subject for Both<'_> {
     }
 
     fn file(&mut self, thread: usize, slots: u64, tag: u64) -> bool {
-        self.served(|stage| stage.file(thread, slots, tag).ok())
+        self.run_with_sweep(|process| process.file(thread, slots, tag).ok())
     }
 
     fn exit(&mut self, thread: usize) {
@@ -97,7 +98,7 @@ impl Subject for Both<'_> {
         self.shared.0.borrow_mut().set(when_full, filter);
     }
 
-    fn drain(&mut self, _most: usize) {
+    fn drain(&mut self, _limit: usize) {
         self.sweep(false);
     }
 
@@ -108,14 +109,14 @@ impl Subject for Both<'_> {
     }
 
     fn take_output(&mut self) -> Vec<StreamOutput> {
-        let told = self.reader.take_facts();
-        let records = told.batches.iter().flat_map(|(stream, columns)| records(*stream, columns));
-        let streams = told.streams.iter().map(StreamOutput::from);
-        streams.chain(records).chain(told.ends.iter().map(StreamOutput::from)).collect()
+        let facts = self.reader.take_facts();
+        let records = facts.batches.iter().flat_map(|(stream, columns)| records(*stream, columns));
+        let streams = facts.streams.iter().map(StreamOutput::from);
+        streams.chain(records).chain(facts.ends.iter().map(StreamOutput::from)).collect()
     }
 }
 
-/// Each policy, filters, and lives of threads.
+/// Returns sequences for each policy, filters, and starts and ends of threads.
 pub fn seeds() -> Vec<Seed> {
     const BEGIN: u8 = 0;
     const END: u8 = 22;

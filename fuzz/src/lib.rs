@@ -1,20 +1,20 @@
-//! The fuzz targets of MIOT, as functions of bytes, and the seeds they start from.
+//! Fuzz targets of MIOT, as functions of bytes, and their seeds.
 //!
-//! | target | what the bytes are |
+//! | target | meaning of the bytes |
 //! |---|---|
-//! | [`lane`] | what threads do with their lanes, and when a sound consumer reads |
-//! | [`segment`] | what a hostile or broken producer does to its segment between sweeps |
+//! | [`lane`] | operations of threads on their lanes, and sweeps of a correct consumer |
+//! | [`segment`] | writes of a hostile or faulty producer to its segment between sweeps |
 //! | [`wire`] | frames and messages |
-//! | [`batch`] | the columns of a batch, packed or plain |
-//! | [`trace`] | what follows the whole messages of a live stream |
+//! | [`batch`] | columns of a batch, compressed or uncompressed |
+//! | [`trace`] | bytes after the complete messages of a live stream |
 //! | [`miller`] | a trace in Miller's format |
-//! | [`control`] | the words of a control page |
-//! | [`session`] | what hostile peers say to a log-server, beside an honest node |
+//! | [`control`] | words of a control page |
+//! | [`session`] | messages of hostile peers to a log-server that also serves an honest node |
 //! | [`import`] | text that `miot import` reads: targets `strace` and `dxt` |
-//! | [`spool`] | lives of log-clients, and what happens to the files of their spool |
+//! | [`spool`] | runs of log-clients, and damage to their spool files |
 //!
-//! A target must return for all bytes; what it checks beside that stands with it. `tests/fuzz.sh` builds and runs
-//! them; `targets/` is how libFuzzer gets at them.
+//! A target must return for all bytes; its module lists its other checks. `tests/fuzz.sh` builds
+//! and runs the targets; `targets/` contains their entry points for libFuzzer.
 
 pub mod batch;
 pub mod control;
@@ -29,10 +29,10 @@ pub mod spool;
 pub mod trace;
 pub mod wire;
 
-/// Bytes to start from: a file name and its contents.
+/// Seed: a file name and the bytes.
 pub type Seed = (&'static str, Vec<u8>);
 
-/// A target's name, its seeds, and what runs them.
+/// Name of a target, its seeds, and the function that runs it.
 pub type Target = (&'static str, fn() -> Vec<Seed>, fn(&[u8]));
 
 /// All targets.

@@ -1,7 +1,8 @@
-//! Text as a trace in Miller's format.
+//! Text in Miller's trace format.
 //!
-//! The first byte chooses base and mode, the second the compression with which what was read is written again. Whatever
-//! follows: reading ends, each line is at most one record, comment or damage, and what was read is read from what was written.
+//! The first byte selects base and mode, the second the compression with which the records are
+//! written again. For all further bytes, reading ends, each line results in at most one record,
+//! comment or error, and the written records read back equal.
 
 use crate::Seed;
 use miot_trace_exchange::miller::{Base, Item, Mode, ReadError, Reader, RecordType, Writer};
@@ -16,7 +17,7 @@ pub fn run(bytes: &[u8]) {
     let mut damaged = 0;
     for item in reader.by_ref() {
         match item {
-            // A bit without a meaning is read and not written.
+            // The reader accepts reserved bits, and the writer omits them.
             Ok(Item::Record(mut record)) => {
                 let kind = RecordType::from_bits(record.kind.bits() & !RecordType::RESERVED);
                 record.kind = kind.unwrap_or(record.kind);
@@ -27,7 +28,7 @@ pub fn run(bytes: &[u8]) {
                 assert!(line > 0 && !damage.to_string().is_empty());
                 damaged += 1;
             }
-            Err(ReadError::Io(error)) => panic!("bytes can be read: {error}"),
+            Err(ReadError::Io(error)) => panic!("reading from memory fails: {error}"),
         }
     }
     assert!(items.len() + damaged <= reader.line() as usize);
@@ -37,14 +38,14 @@ pub fn run(bytes: &[u8]) {
             Item::Record(record) => writer.record(record),
             Item::Comment(text) => writer.comment(text),
         };
-        assert!(written.is_ok(), "records that were read are in order");
+        assert!(written.is_ok(), "records that were read can be written");
     }
     let written = writer.into_inner();
     let again: Result<Vec<_>, _> = Reader::new(&written[..], Base::Hexadecimal, Mode::Strict).collect();
     assert!(again.is_ok_and(|again| again == items), "{}", written.escape_ascii());
 }
 
-/// Texts to start from.
+/// Returns texts for each base and mode.
 pub fn seeds() -> Vec<Seed> {
     let text = "FF miller-1990\nFF epoch_ns=1795384070461290000 cacheflags=absent\nFF file=1 process=5E27 path=/tmp/f\n\
         C0 22 0 8 0 1 1 5E27 E\nC0 EC 1 1 0\n80 23 2 1 5 10 3 4D2 FF\n60 8 400 8000 0 10 0 1 FF\n80 A8 7 1 1 10 3\n";

@@ -1,17 +1,18 @@
-//! An empty place for the files of one run.
+//! Temporary directory for the files of one run.
 
 use std::path::{Path, PathBuf};
 
-/// Removed with all that is in it when it is dropped. Nothing is there until somebody makes it.
+/// Path of a directory that does not exist yet. Dropping it removes the directory with its
+/// contents.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// The place of this target in this thread.
+    /// Returns the path for this target in this thread.
     pub(crate) fn new(target: &str) -> Scratch {
         let thread = format!("{:?}", std::thread::current().id());
-        let place = std::env::temp_dir().join(format!("miot-{target}-{}-{thread}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&place);
-        Scratch(place)
+        let path = std::env::temp_dir().join(format!("miot-{target}-{}-{thread}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Scratch(path)
     }
 
     pub(crate) fn path(&self) -> &Path {

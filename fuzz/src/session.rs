@@ -1,10 +1,12 @@
-//! Sessions of hostile peers beside those of an honest node, with the server's own store behind them.
+//! Sessions of hostile peers and of an honest node, with the store of the log-server.
 //!
-//! The bytes are what the hostile do: connect, with a certificate of their own; send anything, in whole frames with
-//! checksums that fit, in well-formed messages with odd numbers, or as it comes; answer questions for the time, or lie;
-//! go away. The honest node goes on sending. Whatever the others do, its events are in the trace, each once, in order,
-//! in its one stream and none of them late; nothing else is under its name; the trace is sound; memory is
-//! bounded, and given back.
+//! The bytes are actions of the hostile peers: connect with a certificate of their own; send
+//! arbitrary bytes, frames with correct checksums, or well-formed messages with unusual numbers;
+//! reply to `Ping` with correct or false times; disconnect. The honest node sends all the time.
+//!
+//! Checks: the events of the honest node are in the trace, each once, in order, in its one stream
+//! and none of them late; no other event is in its stream; the trace is valid; memory is bounded
+//! and freed.
 
 use crate::Seed;
 use crate::input::Input;
@@ -29,18 +31,19 @@ use miot_trace_store::reader::Reader;
 use miot_trace_store::schema::NameKey;
 use std::path::Path;
 
-/// Steps that are done.
+/// Maximum number of steps; further ones are ignored.
 const STEPS: usize = 120;
-/// Hostile connections at a time.
+/// Maximum number of hostile connections at a time.
 const PEERS: usize = 4;
-/// What the server may use, and what it cannot know before a batch is decoded.
+/// Memory limit of the server, bytes.
 const MEMORY: usize = 64 << 20;
+/// Maximum size of a decoded batch, which the server cannot know before decoding, bytes.
 const DECODED: usize = 24 << 20;
 
 /// Runs the target.
 pub fn run(bytes: &[u8]) {
     let dir = Scratch::new("session");
-    Play::new(dir.path()).run(&mut Input(bytes));
+    Scenario::new(dir.path()).run(&mut Input(bytes));
 }
 
 fn certificate(name: &str, role: miot_tls::Role) -> Certificate {
@@ -57,35 +60,35 @@ fn certificate(name: &str, role: miot_tls::Role) -> Certificate {
     }
 }
 
-struct Play<'a> {
+struct Scenario<'a> {
     dir: &'a Path,
     stage: TestServer,
     honest: usize,
-    /// Numbers of the honest node's messages.
+    /// Last sequence number of the honest node.
     seq: u64,
-    /// Completion times of its events; the attempt numbers are those from 0.
+    /// Completion times of its events, indexed by attempt number.
     times: Vec<i64>,
     acknowledged: u64,
-    /// Connections of others, and the questions that each was asked.
-    others: Vec<(usize, Vec<i64>)>,
+    /// Hostile connections with the `sent` times of their unanswered `Ping` messages.
+    hostile: Vec<(usize, Vec<i64>)>,
 }
 
-impl<'a> Play<'a> {
-    fn new(dir: &'a Path) -> Play<'a> {
+impl<'a> Scenario<'a> {
+    fn new(dir: &'a Path) -> Scenario<'a> {
         let config = Config {
             trace: dir.to_owned(),
             memory: MEMORY as u64,
             node_streams: 20,
-            // Nobody is to be taken for silent because this machine is slow.
+            // No node may be treated as silent because this machine is slow.
             silent_after: std::time::Duration::from_secs(3600),
             ..Config::default()
         };
         let mut stage = TestServer::new(config).unwrap_or_else(|error| panic!("{error}"));
         let honest = stage.connect(Some(certificate("honest", miot_tls::Role::Node)));
-        let mut play =
-            Play { dir, stage, honest, seq: 0, times: Vec::new(), acknowledged: 0, others: Vec::new() };
-        play.honest_begins();
-        play
+        let mut scenario =
+            Scenario { dir, stage, honest, seq: 0, times: Vec::new(), acknowledged: 0, hostile: Vec::new() };
+        scenario.connect_honest();
+        scenario
     }
 
     fn run(mut self, input: &mut Input<'_>) {
@@ -94,68 +97,68 @@ impl<'a> Play<'a> {
                 break;
             }
             let step = input.byte();
-            let which = usize::from(step >> 4);
+            let peer = usize::from(step >> 4);
             match step & 15 {
                 0 => self.connect(input),
                 1 => {
                     let length = input.number(2) as usize;
                     let bytes = input.bytes(length % 4096).to_vec();
-                    self.send(which, &bytes);
+                    self.send(peer, &bytes);
                 }
                 2 => {
                     let length = input.number(2) as usize;
                     let payload = input.bytes(length % 4096);
                     let frame = [&frame_header_of(payload)[..], payload].concat();
-                    self.send(which, &frame);
+                    self.send(peer, &frame);
                 }
                 3..=9 => {
                     let frame = message(input).frame();
-                    self.send(which, &frame);
+                    self.send(peer, &frame);
                 }
-                // Half of a message.
+                // Part of a message.
                 10 => {
                     let frame = message(input).frame();
                     let half = frame.len() * usize::from(input.byte()) / 256;
-                    self.send(which, &frame[..half]);
+                    self.send(peer, &frame[..half]);
                 }
-                11 => self.answer(which, input.byte(), input.number(4)),
+                11 => self.reply_pings(peer, input.byte(), input.number(4)),
                 12 => {
-                    if let Some(at) = which.checked_rem(self.others.len()) {
-                        let (number, _) = self.others.remove(at);
+                    if let Some(at) = peer.checked_rem(self.hostile.len()) {
+                        let (number, _) = self.hostile.remove(at);
                         self.stage.close(number);
                     }
                 }
                 13 => self.settle(),
-                14 => self.honest_begins(),
-                _ => self.honest_goes_on(u64::from(step >> 4) + 1),
+                14 => self.connect_honest(),
+                _ => self.send_honest_batch(u64::from(step >> 4) + 1),
             }
         }
-        self.judge();
+        self.check_trace();
     }
 
     fn connect(&mut self, input: &mut Input<'_>) {
-        let how = input.byte();
-        if self.others.len() == PEERS {
-            let (number, _) = self.others.remove(0);
+        let mode = input.byte();
+        if self.hostile.len() == PEERS {
+            let (number, _) = self.hostile.remove(0);
             self.stage.close(number);
         }
-        let (own, role) = if how & 1 == 0 {
+        let (own, role) = if mode & 1 == 0 {
             (miot_tls::Role::Node, Role::Node)
         } else {
             (miot_tls::Role::Reader, Role::Tail)
         };
         let number = self.stage.connect(Some(certificate("liar", own)));
-        self.others.push((number, Vec::new()));
+        self.hostile.push((number, Vec::new()));
         let hello = |role, node: &str| Message::Hello {
             greeting: GREETING,
             version: VERSION,
             role,
             node: node.into(),
-            session: u64::from(how >> 5),
+            session: u64::from(mode >> 5),
         };
-        let greeting = match how >> 1 & 15 {
+        let greeting = match mode >> 1 & 15 {
             0 => return,
-            // Somebody else's name, or role: refused.
+            // Name or role of another peer: refused.
             1 => hello(role, "honest"),
             2 => hello(Role::Node, "liar"),
             _ => hello(role, "liar"),
@@ -164,23 +167,23 @@ impl<'a> Play<'a> {
         self.settle();
     }
 
-    fn send(&mut self, which: usize, bytes: &[u8]) {
-        if let Some(which) = which.checked_rem(self.others.len()) {
-            self.stage.send(self.others[which].0, bytes);
+    fn send(&mut self, peer: usize, bytes: &[u8]) {
+        if let Some(peer) = peer.checked_rem(self.hostile.len()) {
+            self.stage.send(self.hostile[peer].0, bytes);
         }
     }
 
-    /// Answers what the server asked, truly or not.
-    fn answer(&mut self, which: usize, how: u8, off: u64) {
-        let Some(which) = which.checked_rem(self.others.len()) else { return };
-        let number = self.others[which].0;
-        // As many questions as come before a clock is known.
+    /// Replies to the server's `Ping` messages, with correct or false times.
+    fn reply_pings(&mut self, peer: usize, mode: u8, offset: u64) {
+        let Some(peer) = peer.checked_rem(self.hostile.len()) else { return };
+        let number = self.hostile[peer].0;
+        // At least as many as the server sends before it knows a clock.
         for _ in 0..10 {
-            for sent in std::mem::take(&mut self.others[which].1) {
-                let answered = match how % 4 {
+            for sent in std::mem::take(&mut self.hostile[peer].1) {
+                let answered = match mode % 4 {
                     0 | 1 => now(),
-                    2 => now().wrapping_add(off as i64 * 1000),
-                    _ => time(how, off),
+                    2 => now().wrapping_add(offset as i64 * 1000),
+                    _ => time(mode, offset),
                 };
                 self.stage.send(number, &pong(sent, answered).frame());
             }
@@ -190,7 +193,7 @@ impl<'a> Play<'a> {
 
     fn settle(&mut self) {
         if let Err(error) = self.stage.run_until_idle() {
-            panic!("the server ends: {error}");
+            panic!("the server fails: {error}");
         }
         for message in self.stage.take_messages(self.honest) {
             match message {
@@ -202,22 +205,20 @@ impl<'a> Play<'a> {
                 _ => {}
             }
         }
-        for (number, questions) in &mut self.others {
-            questions.extend(self.stage.take_messages(*number).into_iter().filter_map(
-                |message| match message {
-                    Message::Ping { sent } => Some(sent),
-                    _ => None,
-                },
-            ));
+        for (number, pings) in &mut self.hostile {
+            pings.extend(self.stage.take_messages(*number).into_iter().filter_map(|message| match message {
+                Message::Ping { sent } => Some(sent),
+                _ => None,
+            }));
         }
-        let most = MEMORY / 4 * 5 + (PEERS + 2) * DECODED;
-        assert!(self.stage.memory() <= most, "{} bytes reserved", self.stage.memory());
+        let limit = MEMORY / 4 * 5 + (PEERS + 2) * DECODED;
+        assert!(self.stage.memory() <= limit, "{} bytes reserved", self.stage.memory());
     }
 
-    /// The honest node comes, or comes back on another connection.
-    fn honest_begins(&mut self) {
+    /// Connects the honest node, or reconnects it.
+    fn connect_honest(&mut self) {
         if self.seq > 0 {
-            // All that it sent was read: nothing of it has to be sent again.
+            // The server has read everything that it sent: nothing must be sent again.
             self.settle();
             self.stage.close(self.honest);
             self.settle();
@@ -230,8 +231,8 @@ impl<'a> Play<'a> {
             node: "honest".into(),
             session: 1,
         };
-        self.say(&hello);
-        // Its clock is asked for eight times.
+        self.send_honest(&hello);
+        // The server sends eight `Ping` messages.
         for _ in 0..10 {
             self.settle();
         }
@@ -245,15 +246,15 @@ impl<'a> Play<'a> {
                     *seq = self.seq;
                 }
             }
-            self.say(&message);
+            self.send_honest(&message);
         }
     }
 
-    fn say(&mut self, message: &Message) {
+    fn send_honest(&mut self, message: &Message) {
         self.stage.send(self.honest, &message.frame());
     }
 
-    fn honest_goes_on(&mut self, rows: u64) {
+    fn send_honest_batch(&mut self, rows: u64) {
         let first = self.times.len() as u64;
         let mut columns = Columns::default();
         for attempt in first..first + rows {
@@ -265,18 +266,18 @@ impl<'a> Play<'a> {
         self.seq += 1;
         let message =
             Message::Batch { seq: self.seq, stream: 0, after: first, columns: samples::packed(&columns) };
-        self.say(&message);
+        self.send_honest(&message);
         let watermark = self.times.last().map_or(0, |time| time + 1);
-        self.say(&Message::Heartbeat { watermark });
+        self.send_honest(&Message::Heartbeat { watermark });
         self.settle();
     }
 
-    fn judge(mut self) {
-        self.honest_goes_on(1);
+    fn check_trace(mut self) {
+        self.send_honest_batch(1);
         self.settle();
         let (dir, times) = (self.dir, std::mem::take(&mut self.times));
-        let left = self.stage.finish().unwrap_or_else(|error| panic!("the server ends: {error}"));
-        assert_eq!(left, 0, "memory is given back");
+        let left = self.stage.finish().unwrap_or_else(|error| panic!("the server fails: {error}"));
+        assert_eq!(left, 0, "memory is freed");
         let report = fsck::check(dir);
         assert!(report.is_good(), "{report:?}");
         let reader = Reader::open(dir).unwrap_or_else(|error| panic!("{error}"));
@@ -297,19 +298,22 @@ impl<'a> Play<'a> {
                     found.push((times.value(row), seqs.value(row)));
                     streams.push(ids.value(row));
                 } else {
-                    assert!(!streams.contains(&ids.value(row)), "in the honest node's stream");
+                    assert!(
+                        !streams.contains(&ids.value(row)),
+                        "a foreign event is in the honest node's stream"
+                    );
                 }
             }
         }
         streams.dedup();
-        assert_eq!(streams.len(), 1, "one stream of its own");
+        assert_eq!(streams.len(), 1, "the honest node has one stream");
         let expected: Vec<_> = times.into_iter().zip(0..).collect();
-        assert_eq!(found, expected, "what the honest node sent");
+        assert_eq!(found, expected, "the trace has the events of the honest node");
     }
 }
 
 fn column<'a>(batch: &'a RecordBatch, name: &str) -> &'a ArrayRef {
-    batch.column_by_name(name).unwrap_or_else(|| panic!("there is a column {name}"))
+    batch.column_by_name(name).unwrap_or_else(|| panic!("column {name} is missing"))
 }
 
 fn pong(sent: i64, answered: i64) -> Message {
@@ -324,7 +328,7 @@ fn process_of(key: ProcessKey, started: i64, text: Vec<u8>) -> Process {
     Process { started, cmdline: text, ..samples::process(key) }
 }
 
-/// A process and its stream, with number 0.
+/// Returns the definitions of a process and of its stream, with sequence number 0.
 fn definitions(key: ProcessKey, number: u32, started: i64) -> [Message; 2] {
     let process = process_of(key, started, Vec::new());
     [
@@ -341,7 +345,7 @@ fn row(columns: &mut Columns, attempt: u64, time: i64, handle: u64, path: &[u8])
     columns.push(RecordKind::Request as u8, attempt, time, 1, &event, ext);
 }
 
-/// A small number, or one at the edge of something.
+/// Reads a number: mostly a small one, otherwise a limit of a type or any.
 fn number(input: &mut Input<'_>) -> u64 {
     let byte = input.byte();
     match byte {
@@ -354,13 +358,13 @@ fn number(input: &mut Input<'_>) -> u64 {
     }
 }
 
-/// A time near the present, or at the edge of something.
-fn time(how: u8, off: u64) -> i64 {
-    match how % 8 {
-        0..=3 => now().wrapping_add((off as i64).wrapping_sub(1 << 20).wrapping_mul(1000)),
+/// Returns a time near the present, or an extreme one.
+fn time(mode: u8, offset: u64) -> i64 {
+    match mode % 8 {
+        0..=3 => now().wrapping_add((offset as i64).wrapping_sub(1 << 20).wrapping_mul(1000)),
         4 => i64::MIN,
         5 => i64::MAX,
-        6 => off as i64,
+        6 => offset as i64,
         _ => now().wrapping_add(3_600_000_000_000),
     }
 }
@@ -377,16 +381,16 @@ fn any_key(input: &mut Input<'_>) -> ProcessKey {
 }
 
 fn any_batch(input: &mut Input<'_>) -> Vec<u8> {
-    let how = input.byte();
-    if how & 0xf0 == 0xf0 {
+    let mode = input.byte();
+    if mode & 0xf0 == 0xf0 {
         let length = input.number(2) as usize;
         return input.bytes(length % 4096).to_vec();
     }
-    let (mut columns, mut attempt, step) = (Columns::default(), number(input), u64::from(how >> 4));
-    let (kind, off) = (input.byte(), input.number(3));
-    for n in 0..u64::from(how & 15) {
+    let (mut columns, mut attempt, step) = (Columns::default(), number(input), u64::from(mode >> 4));
+    let (kind, offset) = (input.byte(), input.number(3));
+    for n in 0..u64::from(mode & 15) {
         let path: &[u8] = if n % 3 == 2 { b"/liar" } else { b"" };
-        row(&mut columns, attempt, time(kind, off.wrapping_add(n)), n, path);
+        row(&mut columns, attempt, time(kind, offset.wrapping_add(n)), n, path);
         attempt = attempt.wrapping_add(step);
     }
     samples::packed(&columns)
@@ -408,7 +412,7 @@ fn any_sample(input: &mut Input<'_>) -> DeviceSample {
     DeviceSample { boot: u128::from(input.byte()), uptime, time: any_time(input), interval, devices }
 }
 
-/// An object with one number, or no JSON at all.
+/// Returns a JSON object with one number, or arbitrary bytes.
 fn any_json(input: &mut Input<'_>) -> Vec<u8> {
     match input.byte() % 2 {
         0 => format!("{{\"uptime_s\":{}}}", number(input)).into_bytes(),
@@ -419,7 +423,7 @@ fn any_json(input: &mut Input<'_>) -> Vec<u8> {
     }
 }
 
-/// A message of any kind that a peer may send, with any numbers.
+/// Returns a message of any kind that a peer may send, with arbitrary numbers.
 fn message(input: &mut Input<'_>) -> Message {
     let (kind, seq) = (input.byte(), number(input));
     let stream = u32::from(input.byte() % 32);
@@ -485,7 +489,7 @@ fn message(input: &mut Input<'_>) -> Message {
     }
 }
 
-/// A liar who plays by the rules and then not, and readers.
+/// Returns sessions of a hostile node that follows the protocol at first, and of readers.
 pub fn seeds() -> Vec<Seed> {
     const CONNECT: u8 = 0;
     const MESSAGE: u8 = 3;

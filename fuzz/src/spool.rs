@@ -1,15 +1,17 @@
-//! The spool of a log-client that is killed, starts again, and finds its files damaged.
+//! Spool of a log-client that is killed and restarted, and whose files are damaged.
 //!
-//! The bytes are steps: a log-client writes what it has, connects, hears acknowledgements, is killed; a file is cut, gets
-//! other bytes, or vanishes. Whatever was done to the files,
+//! The bytes are steps: a log-client writes messages, connects, receives acknowledgments, is
+//! killed; a file is truncated, overwritten or removed. Checks for any damage:
 //!
-//! * nothing goes out that was not written, or under another stream, or twice on one connection;
-//! * what stands before the damage of its file, or in a file without any, goes out;
-//! * what is missing is counted: the ends of all streams that are still there go out, and say how many attempts there
-//!   were;
-//! * the log-client can end.
+//! * the log-client sends only messages that were written, under their own stream, and once per
+//!   connection;
+//! * it sends every batch before the damage of its file, and all batches of an undamaged file;
+//! * missing events are counted: it sends the end of every remaining stream, which contains the
+//!   number of attempts;
+//! * the log-client can shut down.
 //!
-//! If the first byte says so the rest are the frames of a file, with checksums that fit: then nothing but panics counts.
+//! If the first byte is odd, the rest are the frames of a file, with correct checksums. The only
+//! check is then that nothing panics.
 
 use crate::Seed;
 use crate::input::Input;
@@ -27,11 +29,11 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Small files, so that there are some.
+/// Limit of the spool, bytes: small, so that there are several files.
 const LIMIT: u64 = 4 << 20;
-/// Steps that are done.
+/// Maximum number of steps; further ones are ignored.
 const STEPS: usize = 200;
-/// Bytes of a spool file before its first frame.
+/// Size of a spool file's header, bytes.
 const HEADER: usize = 72;
 
 /// Runs the target.
@@ -39,62 +41,63 @@ pub fn run(bytes: &[u8]) {
     let Some((mode, bytes)) = bytes.split_first() else { return };
     let dir = Scratch::new("spool");
     if mode & 1 == 0 {
-        Play::new(dir.path(), mode & 2 != 0).run(&mut Input(bytes));
+        Scenario::new(dir.path(), mode & 2 != 0).run(&mut Input(bytes));
     } else {
-        forged(dir.path(), &mut Input(bytes));
+        open_forged(dir.path(), &mut Input(bytes));
     }
 }
 
-/// The one process.
+/// Identity of the only process.
 const KEY: ProcessKey = ProcessKey { boot: 1, nonce: 7, pid: 3 };
 
-/// What is known of a lane.
+/// Expected state of a lane.
 #[derive(Default)]
 struct Lane {
-    /// Its number as a stream of this log-client.
+    /// Number of its stream in this run of the log-client.
     stream: Option<u32>,
     attempts: u64,
     ended: bool,
 }
 
-/// A batch that was written.
+/// Batch that was written.
 #[derive(Clone, Copy)]
 struct Batch {
     lane: u32,
     first: u64,
     last: u64,
-    place: Option<FilePosition>,
+    position: Option<FilePosition>,
 }
 
-struct Play<'a> {
+struct Scenario<'a> {
     dir: &'a Path,
     keeps_newest: bool,
     boot: u128,
-    /// Whether the process is defined by this log-client.
+    /// Whether this run of the log-client has defined the process.
     defined: bool,
     next_stream: u32,
     lanes: Vec<Lane>,
-    /// As bytes of their frames, with number 0.
+    /// Frames of all written messages, with sequence number 0.
     written: HashSet<Vec<u8>>,
     batches: Vec<Batch>,
-    /// Up to which byte a file is as it was written; no entry: all of it.
-    sound: HashMap<u64, u64>,
-    /// Where the last message that ever was sent ends.
+    /// End of the undamaged part of each file, bytes; a file without an entry is undamaged.
+    undamaged: HashMap<u64, u64>,
+    /// End of the last message that was ever sent.
     sent_end: FilePosition,
-    /// Something was cut off that had been sent, which no one can notice: numbers are given twice.
-    unnoticed: bool,
-    /// What the server has acknowledged, by session.
+    /// Sent messages were removed from the end of the spool. The log-client cannot detect this and
+    /// assigns sequence numbers twice.
+    undetectable: bool,
+    /// Last acknowledged sequence number, by session.
     through: HashMap<u64, u64>,
-    /// Attempts that the server has, by lane.
-    has: BTreeMap<u32, BTreeSet<u64>>,
+    /// Attempt numbers that the server has received, by lane.
+    received: BTreeMap<u32, BTreeSet<u64>>,
     given_up: BTreeMap<u32, BTreeSet<u64>>,
     ends: HashSet<u32>,
-    chance: u64,
+    random: u64,
 }
 
-impl<'a> Play<'a> {
-    fn new(dir: &'a Path, keeps_newest: bool) -> Play<'a> {
-        Play {
+impl<'a> Scenario<'a> {
+    fn new(dir: &'a Path, keeps_newest: bool) -> Scenario<'a> {
+        Scenario {
             dir,
             keeps_newest,
             boot: 1,
@@ -103,14 +106,14 @@ impl<'a> Play<'a> {
             lanes: Vec::new(),
             written: HashSet::new(),
             batches: Vec::new(),
-            sound: HashMap::new(),
+            undamaged: HashMap::new(),
             sent_end: FilePosition { file: 0, end: 0 },
-            unnoticed: false,
+            undetectable: false,
             through: HashMap::new(),
-            has: BTreeMap::new(),
+            received: BTreeMap::new(),
             given_up: BTreeMap::new(),
             ends: HashSet::new(),
-            chance: 0x9e37_79b9_7f4a_7c15,
+            random: 0x9e37_79b9_7f4a_7c15,
         }
     }
 
@@ -134,10 +137,10 @@ impl<'a> Play<'a> {
                     drop(spooled);
                     spooled = self.open();
                 }
-                // Killed, and then something happens to the files.
+                // Killed, and then a file is damaged.
                 12 | 13 => {
                     drop(spooled);
-                    self.harm(input);
+                    self.damage_file(input);
                     spooled = self.open();
                 }
                 14 => {
@@ -145,7 +148,7 @@ impl<'a> Play<'a> {
                     self.boot += 1;
                     spooled = self.open();
                 }
-                _ => self.harm(input),
+                _ => self.damage_file(input),
             }
         }
         self.close(spooled);
@@ -153,8 +156,8 @@ impl<'a> Play<'a> {
 
     fn open(&mut self) -> Spooled {
         let spooled = Spooled::open(self.dir, LIMIT, self.keeps_newest, self.boot);
-        let spooled = spooled.unwrap_or_else(|error| panic!("whatever is in the files: {error}"));
-        // It finds the same process and the same lanes again.
+        let spooled = spooled.unwrap_or_else(|error| panic!("the spool does not open: {error}"));
+        // It discovers the same process and the same lanes again.
         self.defined = false;
         self.next_stream = spooled.recovered().next_stream;
         self.lanes.iter_mut().for_each(|lane| lane.stream = None);
@@ -173,7 +176,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// The number of a lane's stream, which is defined if it was not.
+    /// Returns the number of a lane's stream. Defines the stream first if necessary.
     fn stream(&mut self, spooled: &mut Spooled, lane: usize) -> u32 {
         if let Some(stream) = self.lanes[lane].stream {
             return stream;
@@ -196,24 +199,25 @@ impl<'a> Play<'a> {
         let stream = self.stream(spooled, lane);
         let first = self.lanes[lane].attempts;
         self.lanes[lane].attempts += rows;
-        let after = self.taken(lane);
+        let after = self.next_attempt(lane);
         let columns = self.columns(lane, first..first + rows, text);
-        let place = self.write(spooled, Message::Batch { seq: 0, stream, after, columns });
-        self.batches.push(Batch { lane: lane as u32, first, last: first + rows - 1, place });
+        let position = self.write(spooled, Message::Batch { seq: 0, stream, after, columns });
+        self.batches.push(Batch { lane: lane as u32, first, last: first + rows - 1, position });
     }
 
-    /// The attempt number that follows the last record taken from a lane.
-    fn taken(&self, lane: usize) -> u64 {
+    /// Returns the attempt number after the last record that was taken from a lane.
+    fn next_attempt(&self, lane: usize) -> u64 {
         let of_lane = |batch: &&Batch| batch.lane as usize == lane;
         self.batches.iter().rfind(of_lane).map_or(0, |batch| batch.last + 1)
     }
 
-    /// Rows that say whose they are, and text that cannot be packed.
+    /// Returns encoded rows that contain their lane and attempt number, and text that cannot be
+    /// compressed.
     fn columns(&mut self, lane: usize, attempts: std::ops::Range<u64>, text: usize) -> Vec<u8> {
         let mut columns = Columns::default();
         for attempt in attempts {
-            let event = Event { offset: mark_of(lane as u32, attempt), ..samples::read(attempt) };
-            let path: Vec<u8> = (0..text.min(4000)).map(|_| self.draw()).collect();
+            let event = Event { offset: event_id(lane as u32, attempt), ..samples::read(attempt) };
+            let path: Vec<u8> = (0..text.min(4000)).map(|_| self.random_byte()).collect();
             let ext = Ext { path1: &path, ..Ext::default() };
             let ext = (text > 0).then_some(&ext);
             columns.push(RecordKind::Request as u8, attempt, attempt as i64, 1, &event, ext);
@@ -221,11 +225,11 @@ impl<'a> Play<'a> {
         samples::packed(&columns)
     }
 
-    fn draw(&mut self) -> u8 {
-        self.chance ^= self.chance << 13;
-        self.chance ^= self.chance >> 7;
-        self.chance ^= self.chance << 17;
-        (self.chance >> 32) as u8
+    fn random_byte(&mut self) -> u8 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 32) as u8
     }
 
     fn lost_in_lane(&mut self, lane: u8) {
@@ -239,17 +243,17 @@ impl<'a> Play<'a> {
             return;
         }
         let stream = self.stream(spooled, lane);
-        let (attempts, after) = (self.lanes[lane].attempts, self.taken(lane));
+        let (attempts, after) = (self.lanes[lane].attempts, self.next_attempt(lane));
         self.write(spooled, Message::StreamEnd { seq: 0, end: samples::stream_end(stream, attempts, after) });
         self.lanes[lane].ended = true;
     }
 
-    /// A connection takes everything; the server acknowledges so many eighths of it.
+    /// Sends everything on one connection. The server acknowledges this many eighths of it.
     fn connect(&mut self, spooled: &mut Spooled, eighths: u8) {
         let through = self.through.get(&spooled.session()).copied().unwrap_or(0);
         let Some(bytes) = spooled.connect(through) else { return };
-        let last = self.judge(&bytes);
-        if let Some(end) = self.batches.iter().rev().find_map(|batch| batch.place) {
+        let last = self.check_sent(&bytes);
+        if let Some(end) = self.batches.iter().rev().find_map(|batch| batch.position) {
             self.sent_end = end;
         }
         self.sent_end = self.newest().map_or(self.sent_end, |(file, end)| FilePosition { file, end });
@@ -261,21 +265,26 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// What a connection was sent, by the rules of the protocol. The last number.
-    fn judge(&mut self, mut bytes: &[u8]) -> u64 {
-        let (mut streams, mut here, mut last) = (HashMap::new(), HashSet::new(), 0);
+    /// Checks the bytes of a connection against the protocol. Returns the last sequence number.
+    fn check_sent(&mut self, mut bytes: &[u8]) -> u64 {
+        let (mut streams, mut seen, mut last) = (HashMap::new(), HashSet::new(), 0);
         let mut processes = HashSet::new();
         while let Some((header, rest)) = bytes.split_first_chunk::<FRAME_HEADER>() {
             let Ok((length, crc)) = frame_header(*header, MAX_FRAME) else { panic!("a damaged frame") };
             let (payload, rest) = rest.split_at(length);
             bytes = rest;
-            let Ok(mut message) = Message::from_payload(payload, crc) else { panic!("no message") };
+            let Ok(mut message) = Message::from_payload(payload, crc) else {
+                panic!("the payload is not a message")
+            };
             let number = take_number(&mut message);
             assert!(number == 0 || number > last, "{number} after {last}");
             last = last.max(number);
             let is_given_up = matches!(message, Message::GivenUp { .. });
             if !matches!(message, Message::Heartbeat { .. } | Message::SuspendWatermark) && !is_given_up {
-                assert!(self.written.contains(&message.frame()), "invented: {message:?}");
+                assert!(
+                    self.written.contains(&message.frame()),
+                    "the message was never written: {message:?}"
+                );
             }
             match message {
                 Message::Process { process, .. } => {
@@ -287,19 +296,19 @@ impl<'a> Play<'a> {
                 }
                 Message::Batch { stream, columns, .. } => {
                     let Some(lane) = streams.get(&stream) else { panic!("a batch before its stream") };
-                    let Ok(columns) = Columns::decode(&columns) else { panic!("a batch as it was") };
+                    let Ok(columns) = Columns::decode(&columns) else { panic!("a batch does not decode") };
                     for (attempt, offset) in columns.attempt.iter().zip(&columns.offset) {
-                        assert_eq!(*offset, mark_of(*lane, *attempt), "an event of another stream");
-                        assert!(here.insert(*offset), "twice on one connection");
-                        self.has.entry(*lane).or_default().insert(*attempt);
+                        assert_eq!(*offset, event_id(*lane, *attempt), "an event of another stream");
+                        assert!(seen.insert(*offset), "sent twice on one connection");
+                        self.received.entry(*lane).or_default().insert(*attempt);
                     }
                 }
                 Message::GivenUp { stream, ranges, .. } => {
                     let Some(lane) = streams.get(&stream) else { panic!("given up before its stream") };
-                    assert!(self.keeps_newest || ranges.is_empty(), "nothing is given up");
+                    assert!(self.keeps_newest || ranges.is_empty(), "no record may be given up");
                     let attempts = self.lanes[*lane as usize].attempts;
                     for (first, last) in ranges {
-                        assert!(first <= last && last < attempts, "given up and never made");
+                        assert!(first <= last && last < attempts, "given up but never recorded");
                         self.given_up.entry(*lane).or_default().extend(first..=last);
                     }
                 }
@@ -322,42 +331,42 @@ impl<'a> Play<'a> {
         files
     }
 
-    /// The file that is or was written last, and its length.
+    /// Returns number and length of the last file, bytes.
     fn newest(&self) -> Option<(u64, u64)> {
         let (file, path) = self.files().pop()?;
         Some((file, std::fs::metadata(path).ok()?.len()))
     }
 
-    /// Something happens to a file.
-    fn harm(&mut self, input: &mut Input<'_>) {
-        let (how, which, at) = (input.byte(), input.byte(), input.number(4));
+    /// Damages a file.
+    fn damage_file(&mut self, input: &mut Input<'_>) {
+        let (mode, index, at) = (input.byte(), input.byte(), input.number(4));
         let mut files = self.files();
-        let Some(which) = usize::from(which).checked_rem(files.len()) else { return };
-        let is_newest = which + 1 == files.len();
-        let (number, path) = files.swap_remove(which);
+        let Some(index) = usize::from(index).checked_rem(files.len()) else { return };
+        let is_newest = index + 1 == files.len();
+        let (number, path) = files.swap_remove(index);
         let Ok(file) = OpenOptions::new().read(true).write(true).open(&path) else { return };
         let length = file.metadata().map_or(0, |metadata| metadata.len());
         let at = at % (length + 1);
-        let from = match how % 4 {
+        let from = match mode % 4 {
             0 => {
                 assert!(file.set_len(at).is_ok());
-                // Cut off before it was sent it is the end of what was written.
+                // An end that was not sent yet counts as not written.
                 let was_sent = (number, at) < (self.sent_end.file, self.sent_end.end);
-                self.unnoticed |= is_newest && was_sent;
+                self.undetectable |= is_newest && was_sent;
                 at
             }
             1 => {
                 assert!(std::fs::remove_file(&path).is_ok());
-                self.unnoticed |= is_newest;
+                self.undetectable |= is_newest;
                 0
             }
             _ => overwrite(&file, at, length, input),
         };
-        let sound = self.sound.entry(number).or_insert(u64::MAX);
-        *sound = (*sound).min(from);
+        let undamaged = self.undamaged.entry(number).or_insert(u64::MAX);
+        *undamaged = (*undamaged).min(from);
     }
 
-    /// The log-client ends in good order, and all that can be there is there.
+    /// Shuts the log-client down and checks that everything undamaged has been sent.
     fn close(mut self, mut spooled: Spooled) {
         drop(spooled);
         spooled = self.open();
@@ -377,32 +386,37 @@ impl<'a> Play<'a> {
         for _ in 0..4 {
             self.connect(&mut spooled, 8);
         }
-        assert!(spooled.is_done(), "a log-client can end whatever was damaged");
-        if self.unnoticed {
+        assert!(spooled.is_done(), "a log-client shuts down with any damage");
+        if self.undetectable {
             return;
         }
         for lane in alive {
-            assert!(self.ends.contains(&lane), "the end of stream {lane} is missing, and with it the count");
+            assert!(
+                self.ends.contains(&lane),
+                "the end of stream {lane} is missing, and the number of its attempts"
+            );
         }
         for batch in &self.batches {
-            let Some(place) = batch.place else { continue };
-            let sound = self.sound.get(&place.file).is_none_or(|sound| place.end <= *sound);
+            let Some(position) = batch.position else { continue };
+            let undamaged =
+                self.undamaged.get(&position.file).is_none_or(|undamaged| position.end <= *undamaged);
             let has = |sets: &BTreeMap<u32, BTreeSet<u64>>, attempt: u64| {
                 sets.get(&batch.lane).is_some_and(|set| set.contains(&attempt))
             };
             let missing = (batch.first..=batch.last)
-                .find(|attempt| !has(&self.has, *attempt) && !has(&self.given_up, *attempt));
-            // Where files are written anew nobody here knows what stood where.
+                .find(|attempt| !has(&self.received, *attempt) && !has(&self.given_up, *attempt));
+            // With `keeps_newest`, files are rewritten, and the positions of batches are unknown.
             assert!(
-                !sound || self.keeps_newest || missing.is_none(),
-                "attempt {missing:?} of lane {} was before all damage",
+                !undamaged || self.keeps_newest || missing.is_none(),
+                "attempt {missing:?} of lane {} is missing, but was before all damage",
                 batch.lane
             );
         }
     }
 }
 
-/// Other bytes in a file, not beyond its end. From where.
+/// Overwrites bytes in a file, not beyond its end. Returns the position of the first one,
+/// `u64::MAX` if there is none.
 fn overwrite(file: &File, at: u64, length: u64, input: &mut Input<'_>) -> u64 {
     let most = (length - at).min(300) as usize;
     let kind = input.byte();
@@ -422,31 +436,31 @@ fn overwrite(file: &File, at: u64, length: u64, input: &mut Input<'_>) -> u64 {
     at
 }
 
-/// Says whose an event is.
-fn mark_of(lane: u32, attempt: u64) -> u64 {
+/// Returns a number that identifies an event.
+fn event_id(lane: u32, attempt: u64) -> u64 {
     u64::from(lane) << 32 | attempt
 }
 
-/// The number of a message, which is 0 after that.
+/// Returns the sequence number of a message and sets it to 0.
 fn take_number(message: &mut Message) -> u64 {
     message.seq_mut().map_or(0, std::mem::take)
 }
 
-/// A file of frames that nobody wrote, with checksums that fit.
-fn forged(dir: &Path, input: &mut Input<'_>) {
+/// Opens spool files of arbitrary frames with correct checksums.
+fn open_forged(dir: &Path, input: &mut Input<'_>) {
     let mut files: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-    let mut file = head(1);
+    let mut file = file_header(1);
     for _ in 0..STEPS {
         let length = input.number(2) as usize;
         if input.is_empty() {
             break;
         }
         match length {
-            // Another file.
+            // Start of another file.
             0xffff => {
                 let first = input.word();
                 let next = files.len() as u64 + 1;
-                files.insert(next, std::mem::replace(&mut file, head(first)));
+                files.insert(next, std::mem::replace(&mut file, file_header(first)));
             }
             0xfffe => file.extend_from_slice(input.bytes(100)),
             _ => {
@@ -461,7 +475,7 @@ fn forged(dir: &Path, input: &mut Input<'_>) {
     for (number, bytes) in files {
         assert!(std::fs::write(dir.join(format!("{number:020}.spool")), bytes).is_ok());
     }
-    // Another node's name, say: it will not start.
+    // The log-client may refuse to start, e.g. because of the name of another node.
     let Ok(mut spooled) = Spooled::open(dir, LIMIT, true, 1) else { return };
     let _ = spooled.connect(0);
     spooled.has_space();
@@ -471,15 +485,15 @@ fn forged(dir: &Path, input: &mut Input<'_>) {
     let _ = spooled.connect(0);
 }
 
-/// The beginning of a spool file, and a greeting.
-fn head(first: u64) -> Vec<u8> {
-    let mut head = vec![0xff; HEADER];
-    head[..8].copy_from_slice(b"MIOTSPL3");
-    head[8..24].copy_from_slice(&1u128.to_le_bytes());
-    head[24..32].copy_from_slice(&first.to_le_bytes());
-    head[32..48].fill(0x5a);
-    let sum = u64::from(crc32c::crc32c(&head[..48]));
-    head[48..56].copy_from_slice(&sum.to_le_bytes());
+/// Returns the header of a spool file, and a `Hello`.
+fn file_header(first: u64) -> Vec<u8> {
+    let mut header = vec![0xff; HEADER];
+    header[..8].copy_from_slice(b"MIOTSPL3");
+    header[8..24].copy_from_slice(&1u128.to_le_bytes());
+    header[24..32].copy_from_slice(&first.to_le_bytes());
+    header[32..48].fill(0x5a);
+    let sum = u64::from(crc32c::crc32c(&header[..48]));
+    header[48..56].copy_from_slice(&sum.to_le_bytes());
     let hello = Message::Hello {
         greeting: GREETING,
         version: VERSION,
@@ -487,35 +501,35 @@ fn head(first: u64) -> Vec<u8> {
         node: "fuzz".into(),
         session: 9,
     };
-    hello.append_frame(&mut head);
-    head
+    hello.append_frame(&mut header);
+    header
 }
 
-/// Lives of log-clients, with each kind of damage, and forged files.
+/// Returns runs of log-clients with each kind of damage, and forged files.
 pub fn seeds() -> Vec<Seed> {
     const LANE: u8 = 0;
     const BATCH: u8 = 1;
     const CONNECT: u8 = 9;
     const KILL: u8 = 11;
-    const HARM: u8 = 12;
-    const HARM_LIVE: u8 = 15;
+    const DAMAGE: u8 = 12;
+    const DAMAGE_LIVE: u8 = 15;
     let batches: Vec<u8> = (0..6u8).flat_map(|n| [BATCH, n, n, n, 0]).collect();
     let large: Vec<u8> = (0..20u8).flat_map(|n| [BATCH, n, 7, 0xff, 0xff]).collect();
     let some = [&[LANE, LANE, LANE], &batches[..], &[6, 1, CONNECT, 4]].concat();
-    let harm = |step: u8, how: u8, at: u32| {
-        [&[step, how, 0], &at.to_le_bytes()[..], &[8, 4], &batches[..], &[CONNECT, 8]].concat()
+    let damage_file = |step: u8, mode: u8, at: u32| {
+        [&[step, mode, 0], &at.to_le_bytes()[..], &[8, 4], &batches[..], &[CONNECT, 8]].concat()
     };
     let mut seeds = vec![
         ("killed", [&[0], &some[..], &[KILL], &batches, &[7, 0, KILL, 14], &batches].concat()),
         ("large", [&[0], &some[..], &large, &[KILL, CONNECT, 4], &large].concat()),
         ("newest", [&[2], &some[..], &large, &large, &[KILL, CONNECT, 2], &large, &large].concat()),
     ];
-    for (name, how, at) in
+    for (name, mode, at) in
         [("cut", 0, 700), ("removed", 1, 0), ("bit", 2, 300), ("zeros", 2, 500), ("head", 2, 30)]
     {
-        seeds.push((name, [&[0], &some[..], &harm(HARM, how, at), &large].concat()));
+        seeds.push((name, [&[0], &some[..], &damage_file(DAMAGE, mode, at), &large].concat()));
     }
-    seeds.push(("live", [&[0], &some[..], &harm(HARM_LIVE, 2, 400), &large].concat()));
+    seeds.push(("live", [&[0], &some[..], &damage_file(DAMAGE_LIVE, 2, 400), &large].concat()));
     let messages = crate::wire::messages();
     let payloads = messages.iter().flat_map(|(_, message)| {
         let frame = message.frame();

@@ -1,8 +1,9 @@
-//! The reader of a live stream, and what a writer cuts off when it goes on after a crash.
+//! Reader of a live stream, and truncation by a writer that continues it after a crash.
 //!
-//! The first byte chooses the table, what stands before the rest (nothing, the schema, or the schema and a batch),
-//! and whether the rest gets the frame and the checksum of a message. Whatever follows: what was whole before is
-//! read, reading ends, and a stream that was cut has nothing left to cut.
+//! The first byte selects the table, the prefix (nothing, the schema, or the schema and a batch),
+//! and whether the rest gets the frame and checksum of a message. For all further bytes, the
+//! complete messages of the prefix are read, reading ends, and reader and writer agree on the end
+//! of the valid part.
 
 use crate::Seed;
 use crate::input::Input;
@@ -20,6 +21,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+/// Rows of a batch.
 const ROWS: usize = 5;
 
 /// Runs the target.
@@ -27,22 +29,22 @@ pub fn run(bytes: &[u8]) {
     let Some((mode, tail)) = bytes.split_first() else { return };
     let table = Table::ALL[usize::from(mode & 7) % Table::ALL.len()];
     let whole = &streams()[table as usize];
-    let (before, rows) = match mode >> 3 & 3 {
+    let (prefix, rows) = match mode >> 3 & 3 {
         0 => (&[][..], 0),
         1 => (&whole.bytes[..whole.schema], 0),
         _ => (&whole.bytes[..], ROWS),
     };
     let tail = if mode >> 5 & 1 == 0 { tail.to_vec() } else { framed(tail) };
-    let (file, path) = file(&[before, &tail].concat());
-    let Ok(Some(mut reader)) = LiveReader::open(table, &path) else { panic!("the file is there") };
+    let (file, path) = file(&[prefix, &tail].concat());
+    let Ok(Some(mut reader)) = LiveReader::open(table, &path) else { panic!("the file does not exist") };
     let (mut read, mut last) = (0, reader.position());
     while let Ok(Some(batch)) = reader.next_batch() {
         assert!(batch.num_columns() == schema::of(table).fields().len());
-        assert!(reader.position() > last, "every message is some bytes");
+        assert!(reader.position() > last, "a message has at least one byte");
         (read, last) = (read + batch.num_rows(), reader.position());
     }
     assert!(read >= rows, "{read} of {rows} rows");
-    assert!(reader.position() >= before.len() as u64);
+    assert!(reader.position() >= prefix.len() as u64);
     let mut seen = 0;
     let recovered = LiveWriter::recover(table, &path, |batch| {
         seen += batch.num_rows();
@@ -50,18 +52,19 @@ pub fn run(bytes: &[u8]) {
     });
     if let Ok((writer, _)) = recovered {
         drop(writer);
-        assert_eq!(seen, read, "reader and writer see the same");
+        assert_eq!(seen, read, "reader and writer find equal rows");
         assert_eq!(file.metadata().map(|meta| meta.len()).ok(), Some(last.max(reader.position())));
     }
 }
 
+/// Bytes of a live stream.
 struct Stream {
     bytes: Vec<u8>,
-    /// Bytes of the schema message.
+    /// Size of the schema message, bytes.
     schema: usize,
 }
 
-/// One stream with a batch per table, as the writer writes it.
+/// Returns one stream with a batch per table, as the writer writes it.
 fn streams() -> &'static [Stream] {
     static STREAMS: OnceLock<Vec<Stream>> = OnceLock::new();
     STREAMS.get_or_init(|| {
@@ -99,16 +102,17 @@ fn column(data_type: &DataType) -> ArrayRef {
     }
 }
 
-/// A file in memory that can be opened by its path.
+/// Creates a file in memory that can be opened by its path.
 fn file(bytes: &[u8]) -> (File, PathBuf) {
     let made = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).map(File::from);
-    let Ok(mut file) = made else { panic!("files in memory are to be had") };
+    let Ok(mut file) = made else { panic!("memfd_create fails") };
     assert!(file.write_all(bytes).is_ok());
     let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
     (file, path)
 }
 
-/// A message of the live stream: `u16` length of the flatbuffer, flatbuffer, body.
+/// Returns a message of the live stream. The bytes are the `u16` length of the flatbuffer, the
+/// flatbuffer, and the body.
 fn framed(bytes: &[u8]) -> Vec<u8> {
     let mut input = Input(bytes);
     let length = input.number(2) as usize;
@@ -124,7 +128,7 @@ fn framed(bytes: &[u8]) -> Vec<u8> {
     message
 }
 
-/// For each table, its messages again after what stands before.
+/// Returns per table the schema, followed by its batch, and special cases.
 pub fn seeds() -> Vec<Seed> {
     let mut seeds = vec![("torn", vec![8, 0xff, 0xff, 0xff])];
     for table in Table::ALL {
@@ -133,7 +137,7 @@ pub fn seeds() -> Vec<Seed> {
     }
     let losses = &streams()[Table::Losses as usize];
     let message = &losses.bytes[losses.schema..];
-    // Flatbuffer and body of the one message, without frame and checksum.
+    // The message without frame and checksum: flatbuffer and body.
     let size = message[4..8].iter().rev().fold(0, |n, b| n << 8 | usize::from(*b));
     let flat = &message[8..size];
     let mut checked = vec![Table::Losses as u8 | 1 << 3 | 1 << 5];

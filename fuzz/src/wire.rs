@@ -1,7 +1,8 @@
 //! Frames and messages.
 //!
-//! The first byte says how much is put right before the frame is read: nothing, or length and checksum, so that
-//! mutations get to the message. A message that is read must survive its own frame.
+//! The first byte selects the limit of the frame and whether the checksum of the payload is
+//! corrected, so that mutations reach the decoder of messages. A decoded message must round-trip
+//! through its frame.
 
 use crate::Seed;
 use miot_proto::batch::Columns;
@@ -26,17 +27,22 @@ pub fn run(bytes: &[u8]) {
     let Ok(message) = message else { return };
     let frame = message.frame();
     let Some((header, payload)) = frame.split_first_chunk::<FRAME_HEADER>() else {
-        panic!("a frame has a header");
+        panic!("the frame has no header");
     };
     assert_eq!(frame_header(*header, frame.len()).map(|(length, _)| length), Ok(payload.len()));
     let crc = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
-    assert_eq!(Message::from_payload(payload, crc), Ok(message.clone()), "a message survives its frame");
+    assert_eq!(
+        Message::from_payload(payload, crc),
+        Ok(message.clone()),
+        "a message round-trips through its frame"
+    );
     if let Message::Batch { columns, .. } = message {
         let _ = Columns::decode(&columns);
     }
 }
 
-/// One frame of every kind, as it is and with its checksum to be put right.
+/// Returns one frame of every message, to be read with a corrected checksum, and `hello` also
+/// unchanged.
 pub fn seeds() -> Vec<Seed> {
     let messages = messages();
     let mut seeds = Vec::new();
@@ -50,6 +56,7 @@ pub fn seeds() -> Vec<Seed> {
     seeds
 }
 
+/// Returns one message of every kind, with its name.
 pub(crate) fn messages() -> Vec<(&'static str, Message)> {
     let key = ProcessKey { boot: 1 << 100, nonce: 2, pid: 3 };
     let (mut scratch, mut columns) = (Vec::new(), Vec::new());
@@ -67,51 +74,10 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ),
         ("welcome", Message::Welcome { version: VERSION, through: 77 }),
         ("refused", Message::Refused { reason: "no".into(), transient: true }),
-        (
-            "process",
-            Message::Process {
-                seq: 1,
-                process: Process {
-                    key,
-                    ppid: 1,
-                    uid: 1000,
-                    started: -5,
-                    rank: Some(4),
-                    exe: b"/bin/a".to_vec(),
-                    cmdline: b"a\0b".to_vec(),
-                    job: vec![],
-                    cwd: b"/".to_vec(),
-                },
-            },
-        ),
-        (
-            "stream",
-            Message::Stream {
-                seq: 2,
-                stream: Stream {
-                    number: 0,
-                    key: StreamKey { process: key, lane: 1, incarnation: 2 },
-                    tid: 3,
-                    comm: b"main".to_vec(),
-                },
-            },
-        ),
+        ("process", Message::Process { seq: 1, process: process(key) }),
+        ("stream", Message::Stream { seq: 2, stream: stream(key) }),
         ("batch", Message::Batch { seq: 3, stream: 0, after: 1, columns }),
-        (
-            "stream-end",
-            Message::StreamEnd {
-                seq: 4,
-                end: StreamEnd {
-                    stream: 0,
-                    attempts: 9,
-                    after: 1,
-                    lost_full: 1,
-                    lost_nested: 2,
-                    filtered: 3,
-                    time: 5,
-                },
-            },
-        ),
+        ("stream-end", Message::StreamEnd { seq: 4, end: stream_end() }),
         (
             "process-end",
             Message::ProcessEnd { seq: 5, key, time: 6, lost: ProcessLoss { no_lane: 1, abi_violations: 2 } },
@@ -141,23 +107,43 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("outcome", Message::Outcome { id: 1, outcome: b"{}".to_vec() }),
         ("ask", Message::Request { request: b"{}".to_vec() }),
         ("answer", Message::Reply { reply: b"{}".to_vec() }),
-        (
-            "devices",
-            Message::Devices {
-                seq: 7,
-                sample: DeviceSample {
-                    boot: 1,
-                    uptime: 2,
-                    time: 3,
-                    interval: 4,
-                    devices: vec![Device {
-                        kind: DeviceKind::Nfs,
-                        name: b"n1:/home".to_vec(),
-                        mount: b"/home".to_vec(),
-                        counters: DeviceCounters { reads: Some(5), ..DeviceCounters::default() },
-                    }],
-                },
-            },
-        ),
+        ("devices", Message::Devices { seq: 7, sample: device_sample() }),
     ]
+}
+
+fn process(key: ProcessKey) -> Process {
+    Process {
+        key,
+        ppid: 1,
+        uid: 1000,
+        started: -5,
+        rank: Some(4),
+        exe: b"/bin/a".to_vec(),
+        cmdline: b"a\0b".to_vec(),
+        job: vec![],
+        cwd: b"/".to_vec(),
+    }
+}
+
+fn stream(process: ProcessKey) -> Stream {
+    Stream { number: 0, key: StreamKey { process, lane: 1, incarnation: 2 }, tid: 3, comm: b"main".to_vec() }
+}
+
+fn stream_end() -> StreamEnd {
+    StreamEnd { stream: 0, attempts: 9, after: 1, lost_full: 1, lost_nested: 2, filtered: 3, time: 5 }
+}
+
+fn device_sample() -> DeviceSample {
+    DeviceSample {
+        boot: 1,
+        uptime: 2,
+        time: 3,
+        interval: 4,
+        devices: vec![Device {
+            kind: DeviceKind::Nfs,
+            name: b"n1:/home".to_vec(),
+            mount: b"/home".to_vec(),
+            counters: DeviceCounters { reads: Some(5), ..DeviceCounters::default() },
+        }],
+    }
 }

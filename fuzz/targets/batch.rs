@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`miot_fuzz::batch`].
+//! libFuzzer entry point of [`miot_fuzz::batch`].
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`miot_fuzz::control`].
+//! libFuzzer entry point of [`miot_fuzz::control`].
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`miot_fuzz::import::dxt`].
+//! libFuzzer entry point of [`miot_fuzz::import::dxt`].
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`miot_fuzz::lane`].
+//! libFuzzer entry point of [`miot_fuzz::lane`].
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`miot_fuzz::miller`].
+//! libFuzzer entry point of [`miot_fuzz::miller`].
 
 #![no_main]
 

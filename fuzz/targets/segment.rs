@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`miot_fuzz::segment`].
+//! libFuzzer entry point of [`miot_fuzz::segment`].
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`miot_fuzz::session`].
+//! libFuzzer entry point of [`miot_fuzz::session`].
 
 #![no_main]
 

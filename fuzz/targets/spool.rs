@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`miot_fuzz::spool`].
+//! libFuzzer entry point of [`miot_fuzz::spool`].
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`miot_fuzz::import::strace`].
+//! libFuzzer entry point of [`miot_fuzz::import::strace`].
 
 #![no_main]
 

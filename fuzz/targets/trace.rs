@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`miot_fuzz::trace`].
+//! libFuzzer entry point of [`miot_fuzz::trace`].
 
 #![no_main]
 

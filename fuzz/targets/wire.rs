@@ -1,4 +1,4 @@
-//! libFuzzer's way into [`miot_fuzz::wire`].
+//! libFuzzer entry point of [`miot_fuzz::wire`].
 
 #![no_main]
 

@@ -70,7 +70,7 @@ impl Error {
     /// True if the trace, or a file of it that was being written, was deleted, renamed or replaced.
     #[must_use]
     pub fn is_trace_gone(&self) -> bool {
-        matches!(self, Error::Trace(store::Error::Gone { .. }))
+        matches!(self, Error::Trace(store::Error::Replaced { .. }))
     }
 }
 

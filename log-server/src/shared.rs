@@ -14,7 +14,7 @@ use crate::store::input::{Input, InputKind};
 use crossbeam::channel::Sender;
 use miot_proto::status::ClusterStatus;
 use miot_tls::TlsServer;
-use miot_trace_store::{Error as StoreError, Recovered, Writer};
+use miot_trace_store::{Error as StoreError, RecoveredTrace, Writer};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -94,7 +94,7 @@ impl Shared {
 }
 
 /// Creates the trace, or continues it.
-fn open(config: &Config) -> Result<(Writer, Option<Recovered>), Error> {
+fn open(config: &Config) -> Result<(Writer, Option<RecoveredTrace>), Error> {
     match Writer::create(&config.trace, config.store_options()) {
         Ok(writer) => Ok((writer, None)),
         Err(StoreError::NotEmpty { .. }) => {

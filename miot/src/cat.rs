@@ -19,32 +19,32 @@ use std::process::ExitCode;
 /// Print the events of a trace, in the order in which they completed
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot cat miot-trace --op read,pread --path '/data/**'\n  miot cat miot-trace --layer stdio --format json | jq .path\n  miot cat miot-trace --node n17 --node-time\n  miot cat miot-trace --job 4711 --op write\n  miot cat miot-trace --tree --layer mpi-io\n\nA text line: time, node, pid/tid, layer, operation, length@offset, = result, duration, path. Of a message of a debug log (miot_debug): [kind mask] and what it says."
+    after_help = "Examples:\n  miot cat miot-trace --op read,pread --path '/data/**'\n  miot cat miot-trace --layer stdio --format json | jq .path\n  miot cat miot-trace --node n17 --node-time\n  miot cat miot-trace --job 4711 --op write\n  miot cat miot-trace --tree --layer mpi-io\n\nA text line: time, node, pid/tid, layer, operation, length@offset, = result, duration, path. A message of a debug log (miot_debug) ends with [kind mask] and its text."
 )]
 pub(crate) struct Arguments {
-    /// The trace directory
+    /// Trace directory
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     #[command(flatten)]
     filter: Filter,
-    /// Only this job of a batch system (column `job` of `processes`)
+    /// Only events of this job (column `job` of `processes`)
     #[arg(long, value_delimiter = ',', value_name = "ID")]
     job: Vec<String>,
     /// Print at most this many events
     #[arg(short = 'n', long, value_name = "N")]
     limit: Option<u64>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Print each event's time by its node's own clock, to the nanosecond, instead of the log-server's. The order stays
-    /// that of the trace, --since and --until its times
+    /// Print the time of each event by the clock of its node, in nanoseconds, instead of the log-server's. The order, --since
+    /// and --until still use the times of the trace
     #[arg(long)]
     node_time: bool,
-    /// Print each request with those made within it below: of the same thread, and those that file-system clients on the
-    /// same node served for it. Shows every tree with an event that the other options choose; -n counts trees
+    /// Print the requests made during each request below it: those of the same thread, and those that file-system clients on
+    /// the same node served for it. Prints every tree with an event that the other options select; -n counts trees
     #[arg(long)]
     tree: bool,
-    /// Print nothing; check the trace as `miot fsck` does
+    /// Print no events; check the trace like `miot fsck`
     #[arg(long)]
     check: bool,
 }

@@ -1,4 +1,4 @@
-//! `miot fsck`: is a trace directory what it should be?
+//! `miot fsck`: checks and repairs a trace directory.
 
 use clap::Args;
 use miot_trace_events::TextOrJson;
@@ -8,21 +8,21 @@ use std::process::ExitCode;
 /// Check a trace: order, numbering, references, losses, files
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot fsck miot-trace && echo every event is there, once, in order\n  miot fsck --repair /var/lib/miot/trace      while no log-server writes to it\n\nThe rows are compared with the ledger of the trace (docs/reference/trace.md): rows that are gone are found also at the end of a stream. A trace that an\nearlier version wrote has none: `completeness unknown`, which is no problem.\n\n--repair removes what broken-off steps left, cuts torn ends, and puts what can be read of a damaged file in its place; the damaged\nfile is moved to DIR/damaged. A file that is what was written stays, even if this version cannot decode it. Nothing is invented: numbers\nof events that are lost get a row in `losses`, place `damaged`, and a check says from then on how many they are.\n\nExit codes: 0 nothing wrong, or all repaired; 1 problems found (with --repair: left): rows missing, files damaged, altered or missing,\nor no ledger to prove that none is; not a trace, or in use; 2 wrong usage; 3 with --repair: repaired, but events or other rows are lost."
+    after_help = "Examples:\n  miot fsck miot-trace && echo complete, in order, no duplicates\n  miot fsck --repair /var/lib/miot/trace      while no log-server writes to it\n\nfsck compares the rows with the ledger of the trace (docs/reference/trace.md), so that it also detects rows that are missing at the end of a stream.\nA trace of an earlier version has no ledger: fsck then reports `completeness unknown`, which is not a problem.\n\n--repair removes leftovers of interrupted operations, truncates torn tails, and replaces a damaged file by its readable part; the\ndamaged file is moved to DIR/damaged. An undamaged file stays, even if this version cannot decode it. Lost events are not invented:\ntheir attempt numbers get a row in `losses` with place `damaged`, and later checks report their number.\n\nExit codes: 0 no problems, or all repaired; 1 problems found (with --repair: remaining): rows missing, files damaged, altered or missing,\nno ledger to prove that nothing is missing, not a trace, or in use; 2 wrong usage; 3 with --repair: repaired, but rows are lost."
 )]
 pub(crate) struct Arguments {
-    /// The trace directory
+    /// Trace directory
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Repair what can be repaired, then check
+    /// Repair the trace, then check it
     #[arg(long)]
     repair: bool,
-    /// How to print the report
+    /// Output format of the report
     #[arg(long, value_enum, default_value_t)]
     format: TextOrJson,
 }
 
-/// Everything is mended, but not everything is there.
+/// The trace was repaired, but rows are lost.
 const EXIT_LOST: u8 = 3;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -35,7 +35,7 @@ fn repair(dir: &Path, json: bool) -> anyhow::Result<ExitCode> {
     if json {
         println!("{}", serde_json::to_string_pretty(&repaired)?);
     } else {
-        for mended in &repaired.mended {
+        for mended in &repaired.repaired {
             match mended.part {
                 Some(part) => println!("mended: part {part}: {}", mended.text),
                 None => println!("mended: {}", mended.text),

@@ -23,26 +23,26 @@ use std::process::ExitCode;
 #[command(after_help = "\
 Examples:
   miot devices /var/lib/miot/trace                       totals of each device
-  miot devices miot-trace --device 'sda' --intervals     one line for each interval
+  miot devices miot-trace --device 'sda' --intervals     one row per interval
   miot devices miot-trace --format csv --intervals > devices.csv
 
-Columns: util: share of the time in which a request was under way; await: mean time of a request, waiting included; queue: mean number \
-of requests under way; peak: bytes per second of the busiest interval; idle: share of the intervals with less than 5 % of that. \
-docs/guide/devices.md has the formulas.")]
+Columns: util: share of the time with a request in progress; await: mean time of a request, including waiting; queue: mean number \
+of requests in progress; peak: bytes per second of the busiest interval; idle: share of the intervals with less than 5 % of that. \
+Formulas: docs/guide/devices.md.")]
 pub(crate) struct Arguments {
-    /// The trace directory
+    /// Trace directory
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// Only this node
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     node: Vec<String>,
-    /// Only this device, or what is mounted there
+    /// Only this device or mount
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     device: Vec<String>,
-    /// Each interval by itself
+    /// Print one row per interval
     #[arg(long)]
     intervals: bool,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

@@ -23,16 +23,16 @@ use std::process::ExitCode;
 /// Estimate how long an application's I/O takes on other storage, by running only its phases there
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot estimate solver.toml                       the IOR command that mimics each phase\n  miot estimate solver.toml --run nvme=/scratch --run nfs=/home/me\n  miot estimate solver.toml --mpi --run nfs=/home/me\n  miot estimate solver.toml --bandwidth reached.csv\n  miot estimate solver.toml --bandwidth reached.csv --measured nfs=trace-on-nfs\n\n\
-FILE is CSV with a header: configuration,phase,operation,mib_per_second. A phase is any number of its family; operation counts from 1 \
-and may be empty; several lines for the same one count by their mean. \
-Time = weight / bandwidth, summed up over the phases; error = |estimated - measured bandwidth| / measured bandwidth (Mendez et al. 2012)."
+    after_help = "Examples:\n  miot estimate solver.toml                       IOR command that reproduces each phase\n  miot estimate solver.toml --run nvme=/scratch --run nfs=/home/me\n  miot estimate solver.toml --mpi --run nfs=/home/me\n  miot estimate solver.toml --bandwidth reached.csv\n  miot estimate solver.toml --bandwidth reached.csv --measured nfs=trace-on-nfs\n\n\
+FILE is CSV with a header: configuration,phase,operation,mib_per_second. A phase is any number of its family. Operations are numbered \
+from 1 and may be empty. The mean of several lines for one operation is used. \
+Time = weight / bandwidth, summed over the phases; error = |estimated - measured bandwidth| / measured bandwidth (Mendez et al. 2012)."
 )]
 pub(crate) struct Arguments {
-    /// The model, or a trace
+    /// Model or trace
     #[arg(value_name = "MODEL|DIR")]
     model: PathBuf,
-    /// Bandwidths that a benchmark of the phases has reached
+    /// Bandwidths measured by a benchmark of the phases
     #[arg(long, value_name = "FILE")]
     bandwidth: Vec<PathBuf>,
     /// Measure the phases in this directory now, with the processes of `miot bench`
@@ -41,25 +41,25 @@ pub(crate) struct Arguments {
     /// With --run: keep the page cache, drop it before the clock runs, or bypass it (direct)
     #[arg(long, value_name = "HOW", value_parser = chosen::named::<Cache>, default_value = "keep")]
     cache: Cache,
-    /// With --run: make data durable never, at the end of a phase, or with each request
+    /// With --run: sync data never, at the end of a phase, or with each request
     #[arg(long, value_name = "WHEN", value_parser = chosen::named::<Sync>, default_value = "never")]
     sync: Sync,
-    /// With --run: measure what was seen in MPI-IO in MPI-IO, with processes that this command starts, such as mpiexec
+    /// With --run: measure phases of MPI-IO through MPI-IO, with processes started by this command, e.g. mpiexec
     #[arg(long, value_name = "COMMAND", num_args = 0..=1, default_missing_value = "mpiexec")]
     mpi: Option<String>,
-    /// With --run: repetitions of each measurement at most
+    /// With --run: maximum number of repetitions per measurement
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     repetitions: u16,
-    /// What the application itself did on a configuration, to tell the error of the estimate
+    /// Model or trace of the application on a configuration, to compute the error of the estimate
     #[arg(long, value_name = "NAME=MODEL|DIR", value_parser = named)]
     measured: Vec<(String, PathBuf)>,
     /// Leave out phases that took less than 1 % of the time, as the paper does
     #[arg(long)]
     relevant: bool,
-    /// Where the benchmark is to put its file
+    /// Path of the file of the benchmark
     #[arg(long, value_name = "PATH", default_value = "FILE")]
     target: String,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -77,12 +77,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         model.phases.retain(Phase::is_relevant);
     }
     anyhow::ensure!(!model.phases.is_empty(), "{} has no phases", arguments.model.display());
-    model.placed().context("cannot be estimated")?;
+    model.placed().context("cannot estimate the model")?;
     let mut out = Out::new(arguments.format == Format::Json);
     if arguments.bandwidth.is_empty() && arguments.run.is_empty() {
         anyhow::ensure!(
             arguments.measured.is_empty(),
-            "--measured tells the error of an estimate, which needs bandwidths: add --bandwidth FILE or --run NAME=DIR"
+            "--measured requires bandwidths: add --bandwidth FILE or --run NAME=DIR"
         );
         commands(&model, arguments, &mut out)?;
         return Ok(ExitCode::SUCCESS);
@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     for (name, directory) in &arguments.run {
         anyhow::ensure!(
             !reached.iter().any(|row: &Bandwidth| row.configuration == *name),
-            "--run {name}: there are bandwidths of a configuration of that name already"
+            "--run {name}: this configuration already has bandwidths"
         );
         reached.extend(measure::measure(&model, name, directory, options)?);
     }
@@ -108,7 +108,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     for (name, path) in &arguments.measured {
         anyhow::ensure!(
             reached.iter().any(|row| row.configuration == *name),
-            "--measured {name}: no bandwidth is of a configuration of that name"
+            "--measured {name}: this configuration has no bandwidths"
         );
         measured.insert(name, read(path)?);
     }

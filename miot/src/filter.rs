@@ -11,25 +11,25 @@ use std::collections::HashSet;
 /// do; different options must all agree.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Filter {
-    /// Only this operation, e.g. `read` or `openat`.
+    /// Only events of this operation, e.g. `read` or `openat`.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub(crate) op: Vec<String>,
-    /// Only this layer: app, mpi-io, stdio, posix, fuse, client, block.
+    /// Only events of this layer: app, mpi-io, stdio, posix, fuse, client, block.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub(crate) layer: Vec<String>,
-    /// Only files whose path (or second path) matches this glob; `*` does not cross a `/`, `**` does.
+    /// Only events of files whose path (or second path) matches this glob; `*` does not match `/`, `**` does.
     #[arg(long, value_name = "GLOB")]
     pub(crate) path: Vec<String>,
-    /// Only this process id.
+    /// Only events of this process id.
     #[arg(long, value_delimiter = ',', value_name = "PID")]
     pub(crate) pid: Vec<u32>,
-    /// Only this node.
+    /// Only events of this node.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub(crate) node: Vec<String>,
-    /// Only events completed at or after this time, e.g. 2026-11-21T12:00:00Z, or so long ago: 10m, 90s, 2h, 1d.
+    /// Only events completed at or after this time, e.g. 2026-11-21T12:00:00Z, or an age such as 10m, 90s, 2h, 1d.
     #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
     pub(crate) since: Option<Timestamp>,
-    /// Only events completed before this time, written in the same ways.
+    /// Only events completed before this time or age.
     #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
     pub(crate) until: Option<Timestamp>,
 }
@@ -43,7 +43,7 @@ pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     let minutes = text.strip_suffix('m').map(|number| format!("{number}min"));
     let ago = miot_proto::units::parse_duration(minutes.as_deref().unwrap_or(text));
     let ago =
-        ago.map_err(|_| "expected a time such as 2026-11-21T12:00:00Z, or how long ago: 10m, 90s, 2h, 1d")?;
+        ago.map_err(|_| "expected a time such as 2026-11-21T12:00:00Z, or an age such as 10m, 90s, 2h, 1d")?;
     Timestamp::now().checked_sub(ago).map_err(|error| error.to_string())
 }
 

@@ -15,19 +15,19 @@ use std::process::ExitCode;
 /// Generate the trace of a model of one of the programs that Miller traced in 1990
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The traces of 1990 are not public. These are models: the number of requests, bytes, processor time, data and shares of reads\nare those of Miller's Tables 1 and 2, cycles and asynchronous requests those of his text; names of files, pauses within\na cycle and the rate of bursts are ours. See docs/guide/simulate.md.\n\nExamples:\n  miot generate --like venus -o venus-trace\n  miot generate --like les,venus --seconds 60 -o two        two processes\n  miot generate --list\n  miot simulate venus-trace --cache 4M..512M"
+    after_help = "The traces of 1990 are not public. These are models: the number of requests, bytes, processor time, data and shares of reads\nare those of Miller's Tables 1 and 2, cycles and asynchronous requests those of his text; names of files, pauses within\na cycle and the rate of bursts are assumptions of MIOT. See docs/guide/simulate.md.\n\nExamples:\n  miot generate --like venus -o venus-trace\n  miot generate --like les,venus --seconds 60 -o two        two processes\n  miot generate --list\n  miot simulate venus-trace --cache 4M..512M"
 )]
 pub(crate) struct Arguments {
-    /// Which programs: bvi, ccm, forma, gcm, les, upw, venus; each becomes a process
+    /// Programs: bvi, ccm, forma, gcm, les, upw, venus; each becomes a process
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',', value_parser = model, required_unless_present = "list")]
     like: Vec<String>,
     /// Directory of the new trace
     #[arg(short, long, value_name = "DIR", required_unless_present = "list")]
     output: Option<PathBuf>,
-    /// Only the first so many seconds of processor time
+    /// Limit to this number of seconds of processor time
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Another one varies the computing between requests, and which blocks of sparse matrices are used
+    /// Seed of the computing times between requests and of the blocks of sparse matrices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print the models and their parameters
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     let Some(dir) = &arguments.output else { return Ok(ExitCode::SUCCESS) };
     let mut builder =
-        TraceBuilder::create(dir).with_context(|| format!("cannot make a trace in {}", dir.display()))?;
+        TraceBuilder::create(dir).with_context(|| format!("cannot create a trace in {}", dir.display()))?;
     for (nth, name) in arguments.like.iter().enumerate() {
         let model = generate::named(name).context("the name was checked")?;
         let made = generate::generate(model, arguments.seconds, arguments.seed.wrapping_add(nth as u64));

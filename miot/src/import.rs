@@ -18,43 +18,43 @@ use std::process::ExitCode;
 /// Make a trace of what another tool recorded: strace, Darshan DXT, Miller's format
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  strace -f -ttt -T -y -o log ./program; miot import log -o trace\n  strace -ff -ttt -T -y -o log ./program; miot import log.* -o trace\n  darshan-dxt-parser job.darshan > job.txt; miot import job.txt -o trace\n  miot import --format miller venus.miller -o venus\n\nAll files together become one trace. What is in it and what is not: docs/guide/import.md."
+    after_help = "Examples:\n  strace -f -ttt -T -y -o log ./program; miot import log -o trace\n  strace -ff -ttt -T -y -o log ./program; miot import log.* -o trace\n  darshan-dxt-parser job.darshan > job.txt; miot import job.txt -o trace\n  miot import --format miller venus.miller -o venus\n\nAll files become one trace. Imported and ignored data: docs/guide/import.md."
 )]
 pub(crate) struct Arguments {
-    /// What the other tool printed
+    /// Output of the other tool
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// The new trace directory
+    /// New trace directory
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// What the files are [default: what they look like]
+    /// Format of the files [default: detected]
     #[arg(long, value_enum)]
     format: Option<ImportFormat>,
-    /// What to do with lines that are not understood
+    /// Handling of lines that cannot be parsed
     #[arg(long, value_enum, value_name = "WHAT", default_value = "skip")]
     on_error: Choice,
-    /// strace: where the first process was [default: what its first call says that names its directory]
+    /// strace: working directory of the first process [default: from its first call that names it]
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// Name of the node, where the files do not say
+    /// Name of the node, if the files do not contain it
     #[arg(long, value_name = "NAME", default_value = "imported")]
     node: String,
-    /// miller: when the trace began, if no comment of it says so
+    /// miller: start of the trace, if no comment contains it
     #[arg(long, value_name = "TIME", default_value = "1970-01-01T00:00:00Z")]
     epoch: jiff::Timestamp,
     /// miller: numbers are decimal, not hexadecimal
     #[arg(long)]
     decimal: bool,
-    /// miller: pass over bits without a meaning and flags that contradict each other
+    /// miller: ignore undefined bits and contradictory flags
     #[arg(long)]
     lenient: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ImportFormat {
-    /// What `strace -f -ttt -T -y` prints.
+    /// Output of `strace -f -ttt -T -y`.
     Strace,
-    /// What `darshan-dxt-parser` prints.
+    /// Output of `darshan-dxt-parser`.
     Dxt,
     /// The ASCII trace format of Miller (1990), one file: docs/reference/miller.md.
     Miller,
@@ -62,7 +62,7 @@ enum ImportFormat {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Choice {
-    /// Leave them out, and tell.
+    /// Skip and report them.
     Skip,
     /// Refuse the files.
     Stop,
@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     for path in &arguments.files {
         let found = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
         if found.is_dir() {
-            bail!("{} is a directory: name the files in it", path.display());
+            bail!("{} is a directory: name its files", path.display());
         }
         total += found.len();
     }
@@ -110,7 +110,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     if builder.events() == 0 && report.skipped > 0 {
         tell(&report, &mut stdout().lock())?;
-        bail!("nothing could be imported: no trace is left in {}", arguments.output.display());
+        bail!("no event could be imported; the trace in {} was removed", arguments.output.display());
     }
     let (events, processes, files) = (builder.events(), builder.processes(), builder.files());
     {
@@ -143,7 +143,7 @@ fn detected(files: &[PathBuf]) -> anyhow::Result<ImportFormat> {
         Ok(Some(begin))
     };
     let Some(begin) = read().with_context(|| format!("cannot read {}", path.display()))? else {
-        bail!("{} is no regular file: say with --format what it is", path.display());
+        bail!("{} is not a regular file: name its format with --format", path.display());
     };
     if begin.starts_with(b"FF miller-1990\n") {
         Ok(ImportFormat::Miller)
@@ -153,7 +153,7 @@ fn detected(files: &[PathBuf]) -> anyhow::Result<ImportFormat> {
         Ok(ImportFormat::Strace)
     } else {
         bail!(
-            "{} looks like output neither of strace nor of darshan-dxt-parser nor of `miot export --format miller`: say with --format what it is",
+            "the format of {} is neither that of strace nor of darshan-dxt-parser nor of `miot export --format miller`: name it with --format",
             path.display()
         )
     }

@@ -20,7 +20,7 @@ const EXIT_DIFFERENT: u8 = 3;
 /// The I/O of an application as a model that says nothing of the machine: save, compare, explain
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot model save trace -o solver.toml\n  miot model explain solver.toml\n  miot model compare solver.toml other-trace\n\nA model is a TOML file that people may edit; docs/guide/model.md describes it. Wherever a model is asked for, a trace directory will do."
+    after_help = "Examples:\n  miot model save trace -o solver.toml\n  miot model explain solver.toml\n  miot model compare solver.toml other-trace\n\nA model is an editable TOML file, see docs/guide/model.md. A trace directory is accepted wherever a model is expected."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -69,9 +69,9 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Model> {
         return phases::model(&Source::whole(path), &Choice::default());
     }
     let text = std::fs::read_to_string(path).with_context(|| {
-        format!("cannot read {} as a model: `miot model save DIR -o FILE` makes one", path.display())
+        format!("cannot read {} as a model: create one with `miot model save DIR -o FILE`", path.display())
     })?;
-    Model::from_toml(&text).with_context(|| format!("{} is no model", path.display()))
+    Model::from_toml(&text).with_context(|| format!("{} is not a model", path.display()))
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {

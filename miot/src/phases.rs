@@ -26,21 +26,21 @@ use std::time::Duration;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  miot run --communication -o trace -- mpiexec -n 16 ./solver\n  miot phases trace\n  miot phases trace --all --format csv > phases.csv\n  miot phases trace --plot phases.svg\n\n\
-rs: bytes of a request; rep: requests of a process in a phase; weight: bytes of a phase, over all processes; offset: where the first request \
-of a process begins, p: its place among the processes, ph: number of the phase; docs/guide/phases.md has the rules."
+Columns: rs: bytes of a request; rep: requests of a process in a phase; weight: bytes of a phase over all processes; offset: first \
+request of a process, where p is the position among the processes and ph the number of the phase. Rules: docs/guide/phases.md."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
     source: Source,
     #[command(flatten)]
     choice: Choice,
-    /// Also phases that took less than 1 % of the application's time
+    /// Also print phases that took less than 1 % of the application's time
     #[arg(long)]
     all: bool,
-    /// Draw the phases over logical time and file offset into this file (SVG)
+    /// Write a plot of the phases over logical time and file offset (SVG)
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -48,13 +48,13 @@ pub(crate) struct Arguments {
 /// Which requests phases are made of.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Choice {
-    /// Requests of this layer: mpi-io, posix, stdio, fuse, client [default: mpi-io if there is any, else posix, else stdio]
+    /// Layer of the requests: mpi-io, posix, stdio, fuse, client [default: mpi-io if there is any, else posix, else stdio]
     #[arg(long, value_name = "NAME")]
     layer: Option<String>,
-    /// Only files whose path matches this glob; `*` does not cross a `/`, `**` does
+    /// Only files whose path matches this glob; `*` does not match `/`, `**` does
     #[arg(long, value_name = "GLOB")]
     path: Option<String>,
-    /// A process that makes no request for so long has ended a phase, e.g. 100ms; for traces without communication
+    /// Time without requests that ends a phase of a process, e.g. 100ms; for traces without communication
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     gap: Option<Duration>,
 }

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Arguments {
-    /// What `miot-query` takes
+    /// Arguments of `miot-query`
     #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }
@@ -27,6 +27,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
     }
     bail!(
-        "{name} is neither beside miot nor in PATH: install the package {name}, or build it: cargo build --release -p {name}"
+        "{name} is neither in the directory of miot nor in PATH: install the package {name}, or build it: cargo build --release -p {name}"
     )
 }

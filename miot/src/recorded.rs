@@ -8,24 +8,24 @@ use std::time::Duration;
 
 /// What to record, and what to do when there is no room for it.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "What is recorded")]
+#[command(next_help_heading = "Recording")]
 pub(crate) struct Recorded {
-    /// Layers: `posix,stdio` only these, `-stdio` all but this, `all`
+    /// Layers: `posix,stdio` only these, `-stdio` all except this, `all`
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub(crate) layers: Option<Layers>,
-    /// Operations: `posix.read,posix.write` only these, `-posix.lseek` all but this, `posix.*`, `all`
+    /// Operations: `posix.read,posix.write` only these, `-posix.lseek` all except this, `posix.*`, `all`
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub(crate) ops: Option<Ops>,
-    /// Leave out requests that take less, such as 100us; 0 keeps all
+    /// Skip requests shorter than this, e.g. 100us; 0 keeps all
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) min_duration: Option<Duration>,
-    /// Keep one request in a power of two, by lot, such as 1/16; 1 keeps all
+    /// Keep a random sample of one request in a power of two, e.g. 1/16; 1 keeps all
     #[arg(long, value_name = "1/N")]
     pub(crate) sample: Option<SampleRate>,
-    /// When a thread's lane is full: drop-newest, overwrite-oldest, or wait (slows the program down)
+    /// Policy for a full lane: drop-newest, overwrite-oldest, or wait (slows the program down)
     #[arg(long, value_name = "POLICY", value_parser = parse_when_full)]
     pub(crate) when_full: Option<WhenFull>,
-    /// Longest time that `wait` holds the program up for one record, such as 2s
+    /// Maximum time that `wait` delays the program per record, e.g. 2s
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) wait: Option<Duration>,
 }

@@ -22,15 +22,15 @@ pub(crate) fn address(source: &str) -> Option<&str> {
 
 /// How somebody proves who they are; see `miot pki`.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Encrypted, all three together")]
+#[command(next_help_heading = "TLS (all three or none)")]
 pub(crate) struct Tls {
     /// Your certificate, a PEM file made by `miot pki reader` or `miot pki operator`
     #[arg(long, value_name = "FILE", env = "MIOT_TLS_CERTIFICATE", global = true)]
     pub(crate) tls_certificate: Option<PathBuf>,
-    /// Its private key, a PEM file
+    /// Private key of the certificate, a PEM file
     #[arg(long, value_name = "FILE", env = "MIOT_TLS_KEY", global = true)]
     pub(crate) tls_key: Option<PathBuf>,
-    /// The authority that signed the log-server's certificate, a PEM file
+    /// Certificate of the authority that signed the log-server's certificate, a PEM file
     #[arg(long, value_name = "FILE", env = "MIOT_TLS_AUTHORITY", global = true)]
     pub(crate) tls_authority: Option<PathBuf>,
 }
@@ -51,15 +51,14 @@ pub(crate) fn connect(
     let tls = files.map(own).transpose()?;
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     anyhow::ensure!(port.is_some(), "`{address}` is not of the form HOST:PORT, such as localhost:4747");
-    let stream =
-        TcpStream::connect(address).with_context(|| format!("no log-server answers at {address}"))?;
+    let stream = TcpStream::connect(address)
+        .with_context(|| format!("cannot connect to a log-server at {address}"))?;
     stream.set_read_timeout(patience)?;
     let mut stream: Box<dyn Stream + Send> = match tls {
         None => Box::new(stream),
-        Some(tls) => Box::new(
-            tls.connect_blocking(address, stream)
-                .with_context(|| format!("no encrypted connection with the log-server at {address}"))?,
-        ),
+        Some(tls) => Box::new(tls.connect_blocking(address, stream).with_context(|| {
+            format!("cannot open an encrypted connection to the log-server at {address}")
+        })?),
     };
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     say(
@@ -104,7 +103,7 @@ pub(crate) fn ask(stream: &mut dyn Stream, request: &OperatorRequest) -> anyhow:
 
 /// Who is there says something else than is due.
 pub(crate) fn strange() -> anyhow::Error {
-    anyhow::anyhow!("what is there does not answer like a log-server")
+    anyhow::anyhow!("the peer is not a MIOT log-server")
 }
 
 /// Sends a message.
@@ -126,10 +125,10 @@ pub(crate) fn receive(stream: &mut dyn Stream) -> anyhow::Result<Message> {
 /// Why nothing more comes.
 fn broken(error: Error) -> anyhow::Error {
     match (refusal(&error), error.kind()) {
-        (Some((reason, _)), _) => anyhow::anyhow!("the log-server refuses you: {reason}"),
+        (Some((reason, _)), _) => anyhow::anyhow!("the log-server refused this client: {reason}"),
         (None, ErrorKind::UnexpectedEof) => anyhow::anyhow!("the log-server closed the connection"),
         // A read that has waited for as long as it may.
         (None, ErrorKind::WouldBlock) => anyhow::anyhow!("the log-server does not answer"),
-        _ => anyhow::Error::new(error).context("the connection with the log-server broke"),
+        _ => anyhow::Error::new(error).context("lost the connection to the log-server"),
     }
 }

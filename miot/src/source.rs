@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 /// A trace, and a time.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Source {
-    /// The trace directory
+    /// Trace directory
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// Only events completed at or after this time, e.g. 2026-11-21T12:00:00Z, or so long ago: 10m, 90s, 2h, 1d
+    /// Only events completed at or after this time, e.g. 2026-11-21T12:00:00Z, or an age such as 10m, 90s, 2h, 1d
     #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
     pub(crate) since: Option<Timestamp>,
-    /// Only events completed before this time, written in the same ways
+    /// Only events completed before this time or age
     #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
     pub(crate) until: Option<Timestamp>,
 }

@@ -5,7 +5,7 @@ use crate::unread;
 use miot_proto::units;
 use miot_trace_analysis::{Report, Summary};
 use miot_trace_events::text::{duration, printable};
-use miot_trace_store::{Removed, Table, Unread, schema::FILTERED};
+use miot_trace_store::{RemovedParts, Table, UnreadItem, schema::FILTERED};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -16,7 +16,7 @@ const ROWS: usize = 12;
 const PATH_COLUMNS: usize = 60;
 
 /// Reads a whole trace into a report with the `files` slowest files, and what of the trace could not be read.
-pub(crate) fn report(source: &Source, files: usize) -> anyhow::Result<(Report, Vec<Unread>)> {
+pub(crate) fn report(source: &Source, files: usize) -> anyhow::Result<(Report, Vec<UnreadItem>)> {
     let reader = source.open()?;
     let mut summary = Summary::new();
     for batch in source.scan(&reader, miot_trace_analysis::summary::COLUMNS)? {
@@ -26,11 +26,11 @@ pub(crate) fn report(source: &Source, files: usize) -> anyhow::Result<(Report, V
         summary.add_losses(&losses);
     }
     let report = summary.finish(&reader.files()?, &reader.table(Table::Processes)?, files);
-    Ok((report, reader.notes().all()))
+    Ok((report, reader.unread().all()))
 }
 
 /// What retention removed and the report does not cover; nothing if it covers everything.
-pub(crate) fn removed(dir: &Path) -> anyhow::Result<Option<Removed>> {
+pub(crate) fn removed(dir: &Path) -> anyhow::Result<Option<RemovedParts>> {
     Ok(unread::open(dir)?.removed().ok().filter(|removed| removed.parts > 0))
 }
 

@@ -20,23 +20,23 @@ const POLL: Duration = Duration::from_millis(50);
 /// Print the last events of a trace, or follow it as it grows
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot tail miot-trace                    the last ten events\n  miot tail -f /var/lib/miot/trace        what is written from now on\n  miot tail -f server:4747 --op open      what the cluster opens, as it happens\n  miot tail -f --since 10m server:4747    what the cluster did in the last ten minutes, and what it does\n  miot tail -f server:4747 --tls-certificate alice.pem --tls-key alice.key --tls-authority ca.pem"
+    after_help = "Examples:\n  miot tail miot-trace                    the last ten events\n  miot tail -f /var/lib/miot/trace        the last ten events, then new ones\n  miot tail -f server:4747 --op open      opens of the whole cluster as they complete\n  miot tail -f --since 10m server:4747    events of the last ten minutes, then new ones\n  miot tail -f server:4747 --tls-certificate alice.pem --tls-key alice.key --tls-authority ca.pem"
 )]
 pub(crate) struct Arguments {
-    /// A trace directory, or the host:port of a log-server (with -f)
+    /// Trace directory, or host:port of a log-server (with -f)
     #[arg(value_name = "DIR|HOST:PORT", default_value = ".")]
     source: String,
-    /// Wait for more
+    /// Print further events as they arrive
     #[arg(short, long)]
     follow: bool,
-    /// How many of the last events to print first
+    /// Number of existing events to print first
     #[arg(short = 'n', long, default_value_t = 10)]
     lines: usize,
     #[command(flatten)]
     filter: Filter,
     #[command(flatten)]
     tls: Tls,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Some(address) => {
             anyhow::ensure!(
                 arguments.follow,
-                "a log-server shows what comes, and with --since what was: add -f, or read its trace directory"
+                "a log-server can only be followed: add -f, or read its trace directory"
             );
             remote(address, arguments, &matcher, &mut printer)
         }
@@ -64,7 +64,8 @@ fn local(
 ) -> anyhow::Result<ExitCode> {
     // Following starts before the last lines are read, so that nothing falls between the two; what both
     // see is printed once, by position.
-    let mut follower = if arguments.follow { Some(unread::follow(dir, follow::From::Start)?) } else { None };
+    let mut follower =
+        if arguments.follow { Some(unread::follow(dir, follow::FollowFrom::Start)?) } else { None };
     if let Some(follower) = &mut follower {
         let mut last = Last::new(arguments.lines);
         loop {

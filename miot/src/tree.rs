@@ -44,7 +44,7 @@ impl<W: Write> Trees<W> {
     ) -> anyhow::Result<Trees<W>> {
         anyhow::ensure!(
             format != Format::Csv,
-            "--tree: CSV has lines of one kind only; use --format json, where `children` holds the requests made within one"
+            "--tree: CSV cannot represent trees; use --format json, where `children` holds the requests made during a request"
         );
         Ok(Trees {
             out,

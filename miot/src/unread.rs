@@ -1,7 +1,7 @@
 //! What could not be read of the traces that a command reads. Every command opens traces here, so that all say the same at
 //! their end, with the same exit code.
 
-use miot_trace_store::{Follow, Notes, Reader, follow};
+use miot_trace_store::{Follow, Reader, UnreadLog, follow};
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,25 +17,25 @@ static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 
 struct Opened {
     dir: PathBuf,
-    notes: Notes,
+    notes: UnreadLog,
     told: BTreeSet<String>,
 }
 
 /// Opens a trace: what is damaged or missing is passed over, and said by [`tell`].
 pub(crate) fn open(dir: &Path) -> anyhow::Result<Reader> {
     let reader = Reader::tolerant(dir)?;
-    watch(dir, reader.notes());
+    watch(dir, reader.unread());
     Ok(reader)
 }
 
 /// Follows a trace in the same way.
-pub(crate) fn follow(dir: &Path, from: follow::From) -> anyhow::Result<Follow> {
+pub(crate) fn follow(dir: &Path, from: follow::FollowFrom) -> anyhow::Result<Follow> {
     let follow = Follow::tolerant(dir, from)?;
-    watch(dir, follow.notes());
+    watch(dir, follow.unread());
     Ok(follow)
 }
 
-fn watch(dir: &Path, notes: Notes) {
+fn watch(dir: &Path, notes: UnreadLog) {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     opened.push(Opened { dir: dir.to_owned(), notes, told: BTreeSet::new() });
 }

@@ -1,15 +1,18 @@
 //! The control page, through which the log-client of a node controls its producers.
 //!
 //! **Do not add, remove or reorder fields: this layout is fixed for
-//! [`segment::MAJOR`](crate::segment::MAJOR).** The log-client creates the file [`FILE`] in the
-//! MIOT directory (one page, mode 0644) and writes it. Every producer maps it read-only. If the
-//! file does not exist, no log-client runs and producers stay dormant. A log-client that finds the
-//! page of a predecessor reuses it in place, so that running producers, which have mapped it, see
-//! the new log-client. Doorbell: a producer whose lane is more than half full while
-//! [`word::SLEEPING`] is 1 calls `FUTEX_WAKE` on that word. It repeats the call with each request
-//! until the log-client has woken and cleared the word, so that a wake before the log-client's
-//! `FUTEX_WAIT` is not missed. Only the log-client can write or truncate the page. It is the only
-//! shared memory that a producer reads and did not create itself.
+//! [`segment::MAJOR`](crate::segment::MAJOR).**
+//!
+//! The log-client creates the file [`FILE`] in the MIOT directory (one page, mode 0644) and writes
+//! it. Every producer maps it read-only. If the file does not exist, no log-client runs and
+//! producers stay dormant. A log-client that finds the page of a predecessor reuses it in place, so
+//! that running producers, which have mapped it, see the new log-client.
+//!
+//! Doorbell: a producer whose lane is more than half full while [`word::SLEEPING`] is 1 calls
+//! `FUTEX_WAKE` on that word. It repeats the call with each request until the log-client has woken
+//! and cleared the word, so that a wake before the log-client's `FUTEX_WAIT` is not missed. Only
+//! the log-client can write or truncate the page. It is the only shared memory that a producer
+//! reads and did not create itself.
 
 use crate::op::Op;
 

@@ -1,8 +1,10 @@
 //! The 64-byte event record.
 //!
 //! **Do not add, remove or reorder fields: this layout is fixed for the major version of the
-//! segment.** A record is one slot of eight little-endian `u64` words, followed by the continuation
-//! slots of its extension, if it has one. All slots of a record become visible with one store.
+//! segment.**
+//!
+//! A record is one slot of eight little-endian `u64` words, followed by the continuation slots of
+//! its extension, if it has one. All slots of a record become visible with one store.
 //!
 //! ```text
 //! word 0   bits 0-7 kind · 8-15 slots of the record (1..=MAX_SLOTS) · 16-23 layer · 24-31 operation

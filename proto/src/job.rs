@@ -1,8 +1,10 @@
 //! Origin of a process: the job of a batch system and its step, the user, the control group, the
-//! mounts it sees. It is encoded as one byte string: texts separated by NUL, in the order of the
-//! fields of [`Job`], without empty ones at the end. The producer writes the first three fields,
-//! from its environment, to the header of its segment. The log-client adds those that it gets from
-//! the in_kernel. A string without NUL is an id only, as older versions wrote it.
+//! mounts it sees.
+//!
+//! It is encoded as one byte string: texts separated by NUL, in the order of the fields of [`Job`],
+//! without empty ones at the end. The producer writes the first three fields, from its environment,
+//! to the header of its segment. The log-client adds those that it gets from the kernel. A string
+//! without NUL is an id only, as older versions wrote it.
 
 /// Origin of a process, see the module. An empty field is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,8 +49,10 @@ impl<'a> Job<'a> {
     }
 
     /// Returns job and step in the path of a control group: those of Slurm (`…/job_17/step_0/…`, in
-    /// version 1 and 2 of control groups), otherwise the innermost unit of systemd. The path comes
-    /// from the kernel, unlike the environment, which a program inherits and may change.
+    /// version 1 and 2 of control groups), otherwise the innermost unit of systemd.
+    ///
+    /// The path comes from the kernel, unlike the environment, which a program inherits and may
+    /// change.
     #[must_use]
     pub fn from_cgroup(path: &'a [u8]) -> Job<'a> {
         let names = || path.split(|byte| *byte == b'/');

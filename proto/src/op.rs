@@ -1,6 +1,8 @@
 //! Layers and operations: their numbers, their names, and the meaning of the fields of their
-//! events. Numbers are append-only: a number is never reused or changed. An unknown number is shown
-//! as `layer:number` and never refused, so that old tools can read new traces.
+//! events.
+//!
+//! Numbers are append-only: a number is never reused or changed. An unknown number is shown as
+//! `layer:number` and never refused, so that old tools can read new traces.
 
 /// The layer of the I/O stack at which a request was recorded, from the application downwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

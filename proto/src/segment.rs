@@ -1,14 +1,17 @@
 //! The segment: shared memory of one traced process.
 //!
-//! **Do not add, remove or reorder fields: this layout is fixed for [`MAJOR`].** A segment is one
-//! file in the node's MIOT directory (by default `/dev/shm/miot`), named `<pid>-<nonce>.seg`. All
-//! words are little-endian `u64` at multiples of 8 unless stated otherwise.
+//! **Do not add, remove or reorder fields: this layout is fixed for [`MAJOR`].**
+//!
+//! A segment is one file in the node's MIOT directory (by default `/dev/shm/miot`), named
+//! `<pid>-<nonce>.seg`. All words are little-endian `u64` at multiples of 8 unless stated
+//! otherwise.
 //!
 //! ```text
 //! 0      header        HEADER_BYTES   written once, before the magic; the producer updates counters
 //! 4096   lane table    LANE_BYTES per lane, dense; lane i at 4096 + i × LANE_BYTES
 //! 266240 slots         the slots of each lane at the offset in its table entry
 //! ```
+//!
 //! Every word has exactly one writer. The log-client writes [`lane::HEAD`], [`lane::DRAINED`] and
 //! [`lane::NEXT`], with `pwrite`; the producer writes all others. The file grows as lanes are
 //! claimed and never shrinks.
@@ -145,6 +148,7 @@ pub const IN_FLIGHT_BYTES: usize = 40;
 /// 16  file handle, 0 if none or not known yet
 /// 24  requested offset, 32 requested length; meaningless without a handle
 /// ```
+///
 /// The commit of a request and the end of its flight are the same store: a stamped request is in
 /// flight only while `TAIL` equals its stamp. A request that is the parent of others has no stamp
 /// until it completes, because their commits advance `TAIL`.

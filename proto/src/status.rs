@@ -1,4 +1,5 @@
 //! State of a cluster as the log-server sees it, and the reports of nodes about themselves.
+//!
 //! Processes exchange these types as JSON: in [`Message::Report`](crate::wire::Message::Report), in
 //! the replies to `miot ctl --server`, at `/api/status`. Any version may add JSON keys, and none
 //! may rename them: a missing key is read as its default, an unknown one is ignored. Times are

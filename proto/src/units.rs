@@ -4,6 +4,7 @@
 //! |---|---|
 //! | sizes | none or `B`; `KiB` `MiB` `GiB` `TiB` (also `K` `M` `G` `T`): powers of 1024; `KB` `MB` `GB` `TB`: powers of 1000 |
 //! | durations | `ns` `us` `ms` `s` `min` `h` `d`; a bare `0` |
+//!
 //! Case does not matter. A space before the unit and a decimal fraction (`1.5 GiB`) are allowed.
 //! [`bytes`] and [`duration`] are for serde's `with`.
 

@@ -1,8 +1,9 @@
-//! Golden bytes: layouts and numbers on which other processes, nodes and releases rely. Each test
-//! compares the output of this version with a file in `tests/golden/`. A changed line means that
-//! this version is incompatible with existing producers, nodes or traces: raise the major version,
-//! or do not make the change. A new line (a new operation or message) is fine: run the test once
-//! with `MIOT_BLESS=1`, and review the diff.
+//! Golden bytes: layouts and numbers on which other processes, nodes and releases rely.
+//!
+//! Each test compares the output of this version with a file in `tests/golden/`. A changed line
+//! means that this version is incompatible with existing producers, nodes or traces: raise the
+//! major version, or do not make the change. A new line (a new operation or message) is fine: run
+//! the test once with `MIOT_BLESS=1`, and review the diff.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -387,7 +387,7 @@ fn what_cannot_be_measured_is_said_and_nothing_stays() {
         (&["--pattern", "strided", "--stride", "1K"], "stride"),
         (&["--pattern", "segmented", "--block", "100", "--cache", "direct"], "4096"),
         (&["--pattern", "segmented", "--cache", "direct", "--unaligned"], "begins at a page"),
-        (&["--pattern", "segmented", "--phases", "0"], "`phases` is at least 1"),
+        (&["--pattern", "segmented", "--phases", "0"], "`phases` must be at least 1"),
         (&["--pattern", "segmented", "--phases", "9", "--advance", "2097152TiB"], "longer than 8 EiB"),
         (&["--pattern", "segmented", "--cache", "direct", "--phases", "2", "--advance", "1000"], "4096"),
         (&["none.toml"], "none.toml"),

@@ -177,7 +177,7 @@ fn what_is_broken_is_named() {
     // Disk: a spool that cannot be.
     fs::write(node.place.join("file"), "").unwrap();
     node.configure(&format!("spool_dir = {:?}\n", node.place.join("file")));
-    node.expect(&mut doctor(), "disk: spool", "problem", "no folder");
+    node.expect(&mut doctor(), "disk: spool", "problem", "not a directory");
     node.configure("spool_dir = \"/proc/spool\"\n");
     node.expect(&mut doctor(), "disk: spool", "problem", "/proc");
 
@@ -294,7 +294,7 @@ fn what_is_of_another_version_is_named() {
         install("", 0o644);
         node.expect(&mut doctor(), check, "problem", "chmod 755");
         install(&format!("echo {program} {}", env!("CARGO_PKG_VERSION")), 0o755);
-        node.expect(&mut doctor(), check, "ok", "as this tool");
+        node.expect(&mut doctor(), check, "ok", "same as this tool");
     }
 
     // An upgrade replaced the file of the log-client that is at work.

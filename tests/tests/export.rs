@@ -142,7 +142,7 @@ fn known_requests_are_known_records() {
     let out = place.join("trace.miller");
     let only = ["--path", "**/work/*"];
     let said = export(&trace, "miller", &out, &only).success().stderr;
-    assert!(said.contains("16 records; left out: 0 requests that failed"), "{said}");
+    assert!(said.contains("16 records; skipped: 0 failed requests"), "{said}");
     let text = fs::read_to_string(&out).unwrap();
     // Type, compression, and the words that are there of offset and length.
     let shown: Vec<String> = text
@@ -277,14 +277,14 @@ fn an_export_is_there_whole_or_not_at_all() {
     let path = |name: &str| place.join(name).to_str().unwrap().to_owned();
     fs::write(place.join("there"), "mine").unwrap();
     for format in ["csv", "ctf", "perfetto"] {
-        refused(&["--format", format, "-o", &path("there")], "is there already");
+        refused(&["--format", format, "-o", &path("there")], "exists; remove it");
     }
     assert_eq!(fs::read_to_string(place.join("there")).unwrap(), "mine");
     fs::write(place.join("other.partial"), "half").unwrap();
-    refused(&["--format", "csv", "-o", &path("other")], "other.partial is there already");
+    refused(&["--format", "csv", "-o", &path("other")], "other.partial exists");
     assert_eq!(fs::read_to_string(place.join("other.partial")).unwrap(), "half");
     refused(&["--format", "ctf", "-o", "-"], "a directory");
-    refused(&["--format", "csv", "-o", &path("none/x")], "cannot make");
+    refused(&["--format", "csv", "-o", &path("none/x")], "cannot create");
     refused(&["--format", "csv", "--columns", "tme", "-o", "-"], "no such column; there are time, duration");
     refused(&["--format", "ctf", "--columns", "time", "-o", &path("x")], "only csv and jsonl");
     let ended = export(&place, "csv", &place.join("x"), &[]);

@@ -138,7 +138,7 @@ fn a_trace_that_is_taken_away_is_begun_again_and_nothing_is_acknowledged_into_th
         assert_eq!(writes(&trace, "after"), 3000, "{what}: {printed}");
         let report = fsck::check(&trace);
         assert_eq!(
-            report.count(fsck::Kind::Gap) + report.count(fsck::Kind::Incomplete),
+            report.count(fsck::ProblemKind::Gap) + report.count(fsck::ProblemKind::Incomplete),
             0,
             "{what}: {report}"
         );

@@ -468,7 +468,7 @@ fn what_cannot_be_replayed_is_said_and_nothing_is_touched() {
         miot.arg("replay").arg(dir.join("A")).arg("--into").arg(target);
         miot
     };
-    fails(&mut into(&dir.join("none")), &["none", "make an empty directory"]);
+    fails(&mut into(&dir.join("none")), &["none", "create an empty directory"]);
     fails(&mut into(&dir.join("work/before")), &["no directory"]);
     fails(&mut into(&dir.join("work")), &["not empty", "--force"]);
     assert_eq!(fs::read(dir.join("work/before")).unwrap(), vec![b'b'; 10_000]);

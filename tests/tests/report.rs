@@ -320,7 +320,7 @@ fn where_nothing_can_be_written_it_says_so_at_once() {
     };
     let plots = place.join("plots");
     fails(&["--plots", plots.to_str().unwrap(), "--plot-format", "png"], "librsvg2-bin");
-    fails(&["--plots", "/proc/plots"], "cannot make /proc/plots");
+    fails(&["--plots", "/proc/plots"], "cannot create /proc/plots");
     let ended = miot(&["report", "-o", place.join("none/page.html").to_str().unwrap()], &trace);
     assert!(ended.stderr.contains("cannot write into") && ended.stderr.contains("none"), "{}", ended.stderr);
     fails(&[], "damaged");

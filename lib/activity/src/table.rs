@@ -238,12 +238,8 @@ mod tests {
 
     /// A few keys have most of the requests, many have few: key k about 1/(k+1).
     fn skewed(requests: usize, seed: u64) -> impl Iterator<Item = u64> {
-        let mut state = seed;
-        (0..requests).map(move |_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let share = (state >> 40) as f64 / (1u64 << 24) as f64;
-            (5_000f64.powf(share) - 1.0) as u64
-        })
+        let mut random = fastrand::Rng::with_seed(seed);
+        (0..requests).map(move |_| (5_000f64.powf(random.f64()) - 1.0) as u64)
     }
 
     fn check(finished: &super::Finished, truth: &HashMap<u64, u64>, places: u64) {

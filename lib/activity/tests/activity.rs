@@ -16,13 +16,10 @@ const SECOND: i64 = 1_000_000_000;
 /// Begin of the trace, in the middle of a second.
 const BEGIN: i64 = 1_700_000_000 * SECOND + SECOND / 2;
 
-/// Requests of two nodes over some seconds, as a simple generator draws them.
+/// Random requests of two nodes over some seconds, the same in each run.
 fn many(count: usize) -> Vec<EventValues> {
-    let mut state = 42u64;
-    let mut draw = |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % below
-    };
+    let mut random = fastrand::Rng::with_seed(42);
+    let mut draw = |below: u64| random.u64(..below);
     let mut rows: Vec<EventValues> = (0..count)
         .map(|_| {
             let op = ["read", "write", "openat", "copy_file_range", "fsync"][draw(5) as usize];

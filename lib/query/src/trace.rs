@@ -11,7 +11,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
 use datafusion::error::Result;
 use datafusion::prelude::SessionContext;
-use miot_trace_store::{Missing, Table};
+use miot_trace_store::{MissingParts, Table};
 use object_store::path::Path as Key;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Trace {
     /// The name of its directory.
     pub(crate) name: String,
     /// Parts that should be there, of a trace that is not in a directory.
-    missing: Missing,
+    missing: MissingParts,
     place: Place,
 }
 
@@ -84,7 +84,7 @@ impl Trace {
         verify: bool,
     ) -> anyhow::Result<Trace> {
         let (place, missing) = match location {
-            Location::Dir(dir) => (Place::Local(local::Local::open(dir, verify)?), Missing::default()),
+            Location::Dir(dir) => (Place::Local(local::Local::open(dir, verify)?), MissingParts::default()),
             #[cfg(feature = "remote")]
             Location::Remote(url) => {
                 let (remote, missing) = remote::Remote::open(context, url).await?;
@@ -98,7 +98,7 @@ impl Trace {
 
     /// What could not be read so far: said with the figures, which are without it.
     pub(crate) fn unread(&self) -> Vec<String> {
-        let mut all: Vec<String> = self.missing.said().into_iter().collect();
+        let mut all: Vec<String> = self.missing.message().into_iter().collect();
         match &self.place {
             Place::Local(local) => all.extend(local.unread().iter().map(ToString::to_string)),
             #[cfg(feature = "remote")]

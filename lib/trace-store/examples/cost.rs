@@ -1,10 +1,11 @@
-//! What it costs to store events: CPU per event to append and commit, to seal and to read; bytes per event; what commits
-//! cost; how long a writer takes to continue after a crash.
+//! Cost of storing events: CPU time per event to append and commit, to seal and to read; bytes per
+//! event; cost of commits; time of a writer to continue after a crash.
 //!
-//! `cargo run --release -p miot-trace-store --example cost [directory [millions of events [MiB unsealed]]]`
+//! `cargo run --release -p miot-trace-store --example cost [directory [millions of events [MiB
+//! unsealed]]]`
 //!
-//! The events are like those of fio with four threads: 4 KiB requests, each thread in its own file, taking
-//! turns at random. CPU time is that of the whole process, in steps of 10 ms.
+//! The events are like those of fio with four threads: 4 KiB requests, each thread in its own file,
+//! in random order. CPU time is that of the whole process, in steps of 10 ms.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use arrow_array::{
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long each way to commit is measured.
+/// Duration of the measurement of each way to commit.
 const COMMITS_FOR: Duration = Duration::from_secs(3);
 
 const THREADS: u64 = 4;
@@ -33,7 +34,7 @@ impl Random {
     }
 }
 
-/// fio-like events, batch after batch.
+/// Generator of batches of fio-like events.
 struct Load {
     random: Random,
     sequential: bool,
@@ -51,7 +52,7 @@ impl Load {
             random: Random(1),
             sequential,
             time: 1_763_700_000_000_000_000,
-            // The threads did not begin with the same number of requests.
+            // The threads begin with different numbers of requests.
             seq: [40, 1000, 7, 333],
             node: names(&["node-17"]),
             layer: names(&["posix"]),
@@ -116,7 +117,7 @@ impl Load {
     }
 }
 
-/// CPU time of this process so far, nanoseconds.
+/// Returns the CPU time of this process so far, nanoseconds.
 fn cpu() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -154,7 +155,7 @@ fn measure(dir: &Path, sequential: bool, rows: usize, events: usize) {
     let read: usize = reader.events().map(|b| b.unwrap().num_rows()).sum();
     assert_eq!(read as f64, events);
     let read = (cpu() - start) as f64 / events;
-    // Readers do this before they decode; here it is done once more, alone.
+    // Readers verify before they decode; here it is measured separately.
     let start = cpu();
     for (part, _) in reader.sealed() {
         assert!(reader.is_whole(part).unwrap());
@@ -167,13 +168,13 @@ fn measure(dir: &Path, sequential: bool, rows: usize, events: usize) {
     );
 }
 
-/// Longest time of the best `percent` of `times`, microseconds.
+/// Returns the longest of the shortest `percent` of `times`, microseconds.
 fn percentile(times: &mut [f64], percent: usize) -> f64 {
     times.sort_by(f64::total_cmp);
     times[(times.len() - 1) * percent / 100] * 1e6
 }
 
-/// What it takes to make one block durable, and how many events are when commits wait for each other's company.
+/// Measures the sync of one block, and commits of batches of different sizes.
 fn commits(dir: &Path) {
     std::fs::create_dir_all(dir).unwrap();
     let file = File::create(dir.join("block")).unwrap();
@@ -215,7 +216,7 @@ fn commits(dir: &Path) {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// From the start of a writer to the first row it could take, with so much unsealed.
+/// Measures the time from the start of a writer to its first row, with this many unsealed bytes.
 fn recovery(dir: &Path, bytes: u64) {
     let options = Options { seal_rows: u64::MAX, seal_bytes: u64::MAX, ..Options::default() };
     let mut writer = Writer::create(dir, options.clone()).unwrap();

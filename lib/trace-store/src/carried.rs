@@ -1,11 +1,12 @@
-//! What is left of parts that were removed: the rows that later parts need, and how much it was.
+//! Carried files: the rows of removed parts that later parts need, and the size of what was
+//! removed.
 //!
-//! `TABLE/carried-N.parquet` holds the rows of a side table that stood in parts before N and that events from part N
-//! on, or a writer that goes on, may need. The file of `threads` is renamed into place last: from then on the parts
-//! before N are removed, whatever is still there of them. Its metadata says what they held ([`Removed`]) and how far
-//! their streams got.
+//! `TABLE/carried-N.parquet` contains the rows of a side table from parts before N that events from
+//! part N on, or a restarted writer, may need. The file of `threads` is renamed into place last:
+//! from then on the parts before N are removed, even if some of their files still exist. Its
+//! metadata contains [`RemovedParts`] and the ends of the streams.
 
-use crate::checksum::{Checksums, Summed};
+use crate::checksum::{ChecksumWriter, Checksums};
 use crate::error::Error;
 use crate::fsck::counted;
 use crate::layout::{Layout, make_folder, tmp};
@@ -21,54 +22,54 @@ use std::fmt;
 use std::fs::{self, File};
 use std::path::Path;
 
-/// Key of [`Removed`], as JSON, in the metadata of the carried threads.
+/// Key of [`RemovedParts`], as JSON, in the metadata of the carried threads.
 pub(crate) const REMOVED_KEY: &str = "miot.removed";
 
-/// What retention has removed since the trace was begun.
+/// What retention has removed since the trace was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Removed {
-    /// How many parts: the oldest part that is there has this number.
+pub struct RemovedParts {
+    /// Number of removed parts, which is the number of the oldest remaining part.
     pub parts: u64,
-    /// Their events.
+    /// Events in these parts.
     pub events: u64,
-    /// Bytes of their files.
+    /// Bytes of the files of these parts.
     pub bytes: u64,
-    /// Time of the latest of these events, nanoseconds since 1970; 0 if there was none.
+    /// Time of the latest removed event, nanoseconds since 1970; 0 without events.
     pub until: i64,
-    /// Events that the removed rows of `losses` told as lost.
+    /// Lost events that the removed rows of `losses` counted.
     pub lost: u64,
-    /// Requests that they told as left out on purpose.
+    /// Filtered requests that the removed rows of `losses` counted.
     pub filtered: u64,
     pub(crate) next_process: u64,
     pub(crate) next_stream: u64,
     pub(crate) next_file: u64,
 }
 
-impl Removed {
-    /// What was removed before part `first`; nothing if that is 0.
-    pub(crate) fn read(layout: &Layout, first: u64) -> Result<Removed, Error> {
+impl RemovedParts {
+    /// Reads what was removed before part `first`; nothing if `first` is 0.
+    pub(crate) fn read(layout: &Layout, first: u64) -> Result<RemovedParts, Error> {
         if first == 0 {
-            return Ok(Removed::default());
+            return Ok(RemovedParts::default());
         }
         let path = layout.carried(Table::Threads, first);
         let builder = parquet_file::open(Table::Threads, &path)?;
-        Removed::of(builder.metadata())
-            .ok_or_else(|| Error::damaged(&path, format!("it does not say what was removed ({REMOVED_KEY})")))
+        RemovedParts::of(builder.metadata())
+            .ok_or_else(|| Error::damaged(&path, format!("its metadata has no valid {REMOVED_KEY}")))
     }
 
-    pub(crate) fn of(metadata: &ParquetMetaData) -> Option<Removed> {
+    pub(crate) fn of(metadata: &ParquetMetaData) -> Option<RemovedParts> {
         serde_json::from_str(value(metadata, REMOVED_KEY)?).ok()
     }
 
-    /// As metadata of the carried threads, with the ends of their streams.
+    /// Returns the metadata of the carried threads, with the ends of their streams.
     pub(crate) fn metadata(&self, stream_ends: String) -> Vec<KeyValue> {
         let text = serde_json::to_string(self).unwrap_or_default();
         vec![KeyValue::new(REMOVED_KEY.to_owned(), text), KeyValue::new(STREAMS_KEY.to_owned(), stream_ends)]
     }
 }
 
-/// The rows of a side table that were carried over to part `first`; none if that is 0.
+/// Reads the rows of a side table that were carried over to part `first`; none if `first` is 0.
 pub(crate) fn read(layout: &Layout, table: Table, first: u64) -> Result<Vec<RecordBatch>, Error> {
     match first {
         0 => Ok(Vec::new()),
@@ -76,20 +77,20 @@ pub(crate) fn read(layout: &Layout, table: Table, first: u64) -> Result<Vec<Reco
     }
 }
 
-/// How far the streams among these had got.
+/// Reads the ends of the carried streams.
 pub(crate) fn ends(layout: &Layout, first: u64) -> Result<StreamEnds, Error> {
     let mut ends = StreamEnds::default();
     if first > 0 {
         let path = layout.carried(Table::Threads, first);
         let threads = parquet_file::open(Table::Threads, &path)?;
-        if !value(threads.metadata(), STREAMS_KEY).is_some_and(|text| ends.put_text(text)) {
-            return Err(Error::damaged(&path, "it does not say how far its streams got"));
+        if !value(threads.metadata(), STREAMS_KEY).is_some_and(|text| ends.add_text(text)) {
+            return Err(Error::damaged(&path, "its metadata has no valid ends of streams"));
         }
     }
     Ok(ends)
 }
 
-impl fmt::Display for Removed {
+impl fmt::Display for RemovedParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (parts, events) = (counted(self.parts, "part"), counted(self.events, "event"));
         write!(f, "retention removed {parts} with {events}")?;
@@ -100,13 +101,14 @@ impl fmt::Display for Removed {
     }
 }
 
-/// A value of a file's metadata.
+/// Returns a value of the metadata of a file.
 pub(crate) fn value<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
     let pairs = metadata.file_metadata().key_value_metadata()?;
     pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
 }
 
-/// Writes a whole table to `path`, durable but for the name of the file; replaces what is there.
+/// Writes a whole table to `path` and replaces an existing file. The content is durable, the name
+/// is not.
 pub(crate) fn write(
     table: Table,
     path: &Path,
@@ -134,8 +136,8 @@ fn try_write(
     let failed = |e: ParquetError| Error::io("write to", path)(parquet_file::to_io(e));
     let file = File::create(path).map_err(Error::io("create", path))?;
     let properties = parquet_file::properties(table);
-    let mut writer =
-        ArrowWriter::try_new(Summed::new(file), schema::of(table), Some(properties)).map_err(failed)?;
+    let mut writer = ArrowWriter::try_new(ChecksumWriter::new(file), schema::of(table), Some(properties))
+        .map_err(failed)?;
     let mut checksums = Checksums::default();
     for batch in batches {
         checksums.write(&mut writer, batch).map_err(failed)?;

@@ -1,9 +1,13 @@
-//! Checksums of sealed files: a changed bit could pass as another value.
+//! Checksums of sealed files, because Parquet readers do not detect all changed bits.
 //!
-//! The metadata of a sealed file holds, for each row group, the byte after it and the CRC-32C of its bytes (for
-//! the first: from the start of the file): `1200:89abcdef 4711:00c0ffee`; and a second list of two CRC-32C of what the metadata
-//! itself says of each row group: of its rows and places, and of the statistics by which readers pass over row groups. What
-//! else follows the last row group has a structure of its own that a reader checks.
+//! The metadata of a sealed file has two lists:
+//!
+//! - for each row group the offset after it and the CRC-32C of its bytes (for the first one: from
+//!   the start of the file): `1200:89abcdef 4711:00c0ffee`;
+//! - for each row group two CRC-32C of its metadata: of its rows and offsets, and of the statistics
+//!   by which readers skip row groups.
+//!
+//! The rest of the file after the last row group has a structure that readers check.
 
 use crate::carried::value;
 use crate::error::Error;
@@ -21,26 +25,29 @@ use std::path::Path;
 
 /// Key of the checksums in the metadata of a sealed file.
 const CHECKSUMS_KEY: &str = "miot.checksums";
-/// Key of those of the metadata.
+/// Key of the checksums of the metadata.
 const GROUPS_KEY: &str = "miot.groups";
+/// Bytes read at a time.
 const BUFFER: usize = 256 << 10;
 
-/// A file that is written from its start, and what was written since the last mark.
+/// Writer of a file from its start, with checksums of the whole file and of the bytes since the
+/// last row group.
 #[derive(Debug)]
-pub(crate) struct Summed {
+pub(crate) struct ChecksumWriter {
     file: File,
     bytes: u64,
+    /// CRC-32C of the bytes since the last row group.
     crc: u32,
-    /// Of all bytes.
+    /// CRC-32C of all bytes.
     whole: u32,
 }
 
-impl Summed {
-    pub(crate) fn new(file: File) -> Summed {
-        Summed { file, bytes: 0, crc: 0, whole: 0 }
+impl ChecksumWriter {
+    pub(crate) fn new(file: File) -> ChecksumWriter {
+        ChecksumWriter { file, bytes: 0, crc: 0, whole: 0 }
     }
 
-    /// Bytes written, and their CRC-32C.
+    /// Returns the number of written bytes and their CRC-32C.
     pub(crate) fn sum(&self) -> (u64, u32) {
         (self.bytes, self.whole)
     }
@@ -50,7 +57,7 @@ impl Summed {
     }
 }
 
-impl Write for Summed {
+impl Write for ChecksumWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
         self.crc = crc32c::crc32c_append(self.crc, &bytes[..written]);
@@ -64,21 +71,21 @@ impl Write for Summed {
     }
 }
 
-/// A writer of a Parquet file.
+/// A writer of row groups of a Parquet file.
 pub(crate) trait RowGroups {
     /// Adds rows.
     fn add(&mut self, rows: &RecordBatch) -> Result<(), ParquetError>;
-    /// Row groups that have ended.
+    /// Returns the finished row groups.
     fn ended(&self) -> &[RowGroupMetaData];
-    /// Ends the last row group.
+    /// Finishes the last row group.
     fn end(&mut self) -> Result<(), ParquetError>;
-    /// The file, with all that was written of these.
-    fn written(&mut self) -> Result<&mut Summed, ParquetError>;
+    /// Returns the file, after all finished row groups were written to it.
+    fn written(&mut self) -> Result<&mut ChecksumWriter, ParquetError>;
     /// Adds an entry to the metadata of the file.
     fn append_key_value_metadata(&mut self, entry: KeyValue);
 }
 
-impl RowGroups for ArrowWriter<Summed> {
+impl RowGroups for ArrowWriter<ChecksumWriter> {
     fn add(&mut self, rows: &RecordBatch) -> Result<(), ParquetError> {
         self.write(rows)
     }
@@ -91,7 +98,7 @@ impl RowGroups for ArrowWriter<Summed> {
         self.flush()
     }
 
-    fn written(&mut self) -> Result<&mut Summed, ParquetError> {
+    fn written(&mut self) -> Result<&mut ChecksumWriter, ParquetError> {
         self.sync()?;
         Ok(self.inner_mut())
     }
@@ -101,7 +108,7 @@ impl RowGroups for ArrowWriter<Summed> {
     }
 }
 
-/// The checksums of a file that is being written.
+/// Collects the checksums while a file is written.
 #[derive(Debug, Default)]
 pub(crate) struct Checksums {
     groups: usize,
@@ -109,7 +116,8 @@ pub(crate) struct Checksums {
 }
 
 impl Checksums {
-    /// Writes rows, in pieces that end one row group at most: each has a checksum of its own.
+    /// Writes rows in slices that finish at most one row group, so that each row group has its
+    /// checksum.
     pub(crate) fn write(
         &mut self,
         writer: &mut impl RowGroups,
@@ -117,13 +125,13 @@ impl Checksums {
     ) -> Result<(), ParquetError> {
         for start in (0..rows.num_rows()).step_by(PAGE_ROWS) {
             writer.add(&rows.slice(start, PAGE_ROWS.min(rows.num_rows() - start)))?;
-            self.note(writer)?;
+            self.add_finished(writer)?;
         }
         Ok(())
     }
 
-    /// Notes the row group that has ended, if one has.
-    fn note(&mut self, writer: &mut impl RowGroups) -> Result<(), ParquetError> {
+    /// Adds the checksum of a row group that was finished.
+    fn add_finished(&mut self, writer: &mut impl RowGroups) -> Result<(), ParquetError> {
         if writer.ended().len() == self.groups {
             return Ok(());
         }
@@ -136,25 +144,26 @@ impl Checksums {
         Ok(())
     }
 
-    /// Ends the last row group, and puts the checksums into the metadata.
+    /// Finishes the last row group and adds the checksums to the metadata.
     pub(crate) fn finish(mut self, writer: &mut impl RowGroups) -> Result<(), ParquetError> {
         writer.end()?;
-        self.note(writer)?;
+        self.add_finished(writer)?;
         writer.append_key_value_metadata(KeyValue::new(CHECKSUMS_KEY.to_owned(), self.text));
-        let said: Vec<String> =
-            writer.ended().iter().map(|g| format!("{:08x}:{:08x}", places(g), ranges(g))).collect();
-        writer.append_key_value_metadata(KeyValue::new(GROUPS_KEY.to_owned(), said.join(" ")));
+        let sums: Vec<String> =
+            writer.ended().iter().map(|g| format!("{:08x}:{:08x}", offsets_sum(g), ranges_sum(g))).collect();
+        writer.append_key_value_metadata(KeyValue::new(GROUPS_KEY.to_owned(), sums.join(" ")));
         Ok(())
     }
 }
 
-/// True if a file has checksums.
-pub(crate) fn are_there(metadata: &ParquetMetaData) -> bool {
+/// Returns true if a file has checksums.
+pub(crate) fn exist(metadata: &ParquetMetaData) -> bool {
     value(metadata, CHECKSUMS_KEY).is_some()
 }
 
-/// What the metadata says of the rows of a row group, and of where they are.
-fn places(group: &RowGroupMetaData) -> u32 {
+/// Returns the CRC-32C of the number of rows and the offsets and sizes in the metadata of a row
+/// group.
+fn offsets_sum(group: &RowGroupMetaData) -> u32 {
     let mut crc = crc32c::crc32c(&group.num_rows().to_le_bytes());
     for column in group.columns() {
         let numbers = [
@@ -166,20 +175,21 @@ fn places(group: &RowGroupMetaData) -> u32 {
         ];
         crc = numbers.iter().fold(crc, |crc, number| crc32c::crc32c_append(crc, &number.to_le_bytes()));
         let codec = format!("{:?}", column.compression());
-        // The level is not in the file.
+        // Without the level, which is not in the file.
         crc = crc32c::crc32c_append(crc, codec.split('(').next().unwrap_or_default().as_bytes());
     }
     crc
 }
 
-/// The least and greatest values that the metadata has of a row group, in columns of wide numbers.
-fn ranges(group: &RowGroupMetaData) -> u32 {
+/// Returns the CRC-32C of the least and greatest values in the metadata of a row group, of columns
+/// with 64 bits.
+fn ranges_sum(group: &RowGroupMetaData) -> u32 {
     let mut crc = 0;
-    for (place, column) in group.columns().iter().enumerate() {
+    for (index, column) in group.columns().iter().enumerate() {
         if let Some(Statistics::Int64(found)) = column.statistics() {
             for bound in [found.min_opt(), found.max_opt()] {
                 let (is_known, bound) = (u8::from(bound.is_some()), bound.copied().unwrap_or(0));
-                crc = crc32c::crc32c_append(crc, &(place as u64).to_le_bytes());
+                crc = crc32c::crc32c_append(crc, &(index as u64).to_le_bytes());
                 crc = crc32c::crc32c_append(crc, &[is_known]);
                 crc = crc32c::crc32c_append(crc, &bound.to_le_bytes());
             }
@@ -188,27 +198,30 @@ fn ranges(group: &RowGroupMetaData) -> u32 {
     crc
 }
 
-/// What a row group has to be.
+/// Checksum of a row group, and whether its metadata is intact.
 #[derive(Clone, Copy, Debug)]
-struct Group {
+struct GroupSums {
+    /// Begin, end and CRC-32C of its bytes; `None` without checksums.
     bytes: Option<(u64, u64, u32)>,
-    /// What the metadata says of it is what was written.
-    has_places: bool,
+    /// Rows and offsets in the metadata are those that were written.
+    has_offsets: bool,
+    /// Statistics are those that were written.
     has_ranges: bool,
 }
 
-/// The checksums of a sealed file, as they are read.
+/// The checksums of a sealed file.
 #[derive(Clone, Debug)]
-pub(crate) struct Sums {
-    groups: Vec<Group>,
+pub(crate) struct FileChecksums {
+    groups: Vec<GroupSums>,
 }
 
-impl Sums {
-    /// Those of a file with this metadata; files that an earlier version wrote have none, and are taken at their word.
-    pub(crate) fn of(path: &Path, metadata: &ParquetMetaData) -> Result<Sums, Error> {
+impl FileChecksums {
+    /// Parses the checksums in the metadata of a file. Files of an earlier version have none and
+    /// count as intact.
+    pub(crate) fn of(path: &Path, metadata: &ParquetMetaData) -> Result<FileChecksums, Error> {
         let mut groups =
-            vec![Group { bytes: None, has_places: true, has_ranges: true }; metadata.num_row_groups()];
-        let unreadable = |key| Error::damaged(path, format!("its checksums cannot be read ({key})"));
+            vec![GroupSums { bytes: None, has_offsets: true, has_ranges: true }; metadata.num_row_groups()];
+        let unreadable = |key| Error::damaged(path, format!("its checksums are invalid ({key})"));
         if let Some(text) = value(metadata, CHECKSUMS_KEY) {
             let mut pairs = text.split(' ').filter(|pair| !pair.is_empty());
             let mut from = 0;
@@ -228,29 +241,29 @@ impl Sums {
             }
         }
         if let Some(text) = value(metadata, GROUPS_KEY) {
-            let said: Vec<&str> = text.split(' ').filter(|pair| !pair.is_empty()).collect();
-            if said.len() != groups.len() {
+            let sums: Vec<&str> = text.split(' ').filter(|pair| !pair.is_empty()).collect();
+            if sums.len() != groups.len() {
                 return Err(unreadable(GROUPS_KEY));
             }
-            for ((group, said), found) in groups.iter_mut().zip(said).zip(metadata.row_groups()) {
-                let (at, values) = said.split_once(':').ok_or_else(|| unreadable(GROUPS_KEY))?;
-                let is = |said: &str, found: u32| u32::from_str_radix(said, 16) == Ok(found);
-                group.has_places = is(at, places(found));
-                group.has_ranges = is(values, ranges(found));
+            for ((group, sums), found) in groups.iter_mut().zip(sums).zip(metadata.row_groups()) {
+                let (offsets, values) = sums.split_once(':').ok_or_else(|| unreadable(GROUPS_KEY))?;
+                let is = |recorded: &str, found: u32| u32::from_str_radix(recorded, 16) == Ok(found);
+                group.has_offsets = is(offsets, offsets_sum(found));
+                group.has_ranges = is(values, ranges_sum(found));
             }
         }
-        Ok(Sums { groups })
+        Ok(FileChecksums { groups })
     }
 
-    /// The statistics of a row group are those that were written.
-    pub(crate) fn knows_ranges(&self, group: usize) -> bool {
+    /// Returns true if the statistics of a row group are those that were written.
+    pub(crate) fn has_ranges(&self, group: usize) -> bool {
         self.groups.get(group).is_some_and(|group| group.has_ranges)
     }
 
-    /// A row group is as it was written, and where the metadata says.
+    /// Returns true if a row group has the bytes that were written, at the offsets of the metadata.
     pub(crate) fn is_good(&self, path: &Path, file: &File, group: usize) -> Result<bool, Error> {
         let Some(group) = self.groups.get(group) else { return Ok(false) };
-        if !group.has_places {
+        if !group.has_offsets {
             return Ok(false);
         }
         let Some((from, end, expected)) = group.bytes else { return Ok(true) };
@@ -269,9 +282,9 @@ impl Sums {
     }
 }
 
-/// For each row group, whether it is what was written.
+/// Returns for each row group whether it has the bytes that were written.
 pub(crate) fn verify(path: &Path, metadata: &ParquetMetaData) -> Result<Vec<bool>, Error> {
-    let sums = Sums::of(path, metadata)?;
+    let sums = FileChecksums::of(path, metadata)?;
     let file = File::open(path).map_err(Error::io("open", path))?;
     (0..metadata.num_row_groups()).map(|group| sums.is_good(path, &file, group)).collect()
 }
@@ -288,13 +301,13 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn each_row_group_of_one_large_batch_has_its_checksum() {
+    fn row_groups_of_one_large_batch_have_checksums() {
         let rows = 2 * ROW_GROUP_ROWS as u64 + 5;
         let column: ArrayRef = Arc::new(UInt64Array::from_iter_values(0..rows));
         let batch = RecordBatch::try_from_iter([("n", column)]).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
-        let file = Summed::new(File::create(&path).unwrap());
+        let file = ChecksumWriter::new(File::create(&path).unwrap());
         let properties = Some(parquet_file::properties(Table::Losses));
         let mut writer = ArrowWriter::try_new(file, batch.schema(), properties).unwrap();
         let mut checksums = Checksums::default();

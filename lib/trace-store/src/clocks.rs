@@ -1,18 +1,19 @@
-//! From a node's own time to the time of the trace, and back, to the nanosecond.
+//! Conversion between the time of a node and the time of the trace, exact to the nanosecond.
 //!
-//! The log-server converts the times of each node with a line made of straight pieces, and writes each piece
-//! as one row of `clocks`. A piece holds from the merged time `time` on, until the next one of its node:
+//! The log-server converts the times of each node by a line of linear pieces, and writes each piece
+//! as one row of `clocks`. A piece applies from the merged time `time` on, until the next one of
+//! its node:
 //!
 //! ```text
-//! start  = time − offset                                     the node's own time at which the piece begins
+//! start  = time − offset                                     node time at which the piece begins
 //! merged = time + floor((node − start) · (10⁹ + drift) / 10⁹)
 //! node   = start + ceil((merged − time) · 10⁹ / (10⁹ + drift)) + tie
 //! ```
 //!
-//! Where a node's clock is faster than the server's (`drift < 0`), now and then two of its nanoseconds fall on
-//! one of the trace. `tie` is 1 for the later of the two, else 0; the log-server keeps it in bit 15 of the event's
-//! `flags` ([`flag::TIE`]). Floor and ceil are towards −∞ and +∞. Before the first piece of a node the
-//! first one holds.
+//! If the clock of a node is faster than that of the server (`drift < 0`), sometimes two of its
+//! nanoseconds have the same merged time. `tie` is 1 for the later one, else 0; the log-server
+//! stores it in bit 15 of the `flags` of an event ([`flag::TIE`]). Floor and ceil round towards −∞
+//! and +∞. The first piece of a node also applies before its begin.
 
 use crate::error::Error;
 use crate::reader::Reader;
@@ -23,37 +24,38 @@ use arrow_array::{Array as _, RecordBatch};
 use miot_proto::event::flag;
 use std::collections::HashMap;
 
-/// A second, and so the unit of [`Piece::drift`]: parts in a billion.
+/// Nanoseconds per second: the unit of [`ClockPiece::drift`] is parts per billion.
 const BILLION: i64 = 1_000_000_000;
 
-/// Largest drift of a piece, in either direction: 1 ‰ and what a slew adds to it, with room.
+/// Largest drift of a piece, in either direction, parts per billion: 1 ‰, plus a margin for
+/// slewing.
 pub const MAX_DRIFT: i64 = 10_000_000;
 
-/// One straight piece of the line from a node's time to merged time.
+/// One linear piece of the conversion from node time to merged time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Piece {
-    /// The merged time from which it holds, nanoseconds since 1970.
+pub struct ClockPiece {
+    /// Merged time from which it applies, nanoseconds since 1970.
     pub time: i64,
-    /// What is added to the node's time there, nanoseconds.
+    /// Difference between merged time and node time at that point, nanoseconds.
     pub offset: i64,
-    /// What the offset gains, nanoseconds per second of the node's time; within ±[`MAX_DRIFT`].
+    /// Change of the offset, nanoseconds per second of node time; within ±[`MAX_DRIFT`].
     pub drift: i64,
 }
 
-impl Piece {
-    /// The node's time at which it begins.
+impl ClockPiece {
+    /// Returns the node time at which the piece begins.
     #[must_use]
     pub fn start(&self) -> i64 {
         self.time.saturating_sub(self.offset)
     }
 
-    /// The merged time of a node's time, and whether that is a tie: whether the node's nanosecond before has the
-    /// same merged time.
+    /// Returns the merged time of a node time, and whether that is a tie: whether the previous
+    /// nanosecond of the node has the same merged time.
     #[inline]
     #[must_use]
     pub fn merged(&self, node: i64) -> (i64, bool) {
         let span = node.saturating_sub(self.start());
-        // Whole seconds and the rest apart: so no product overflows.
+        // Whole seconds and the remainder are computed separately, so that no product overflows.
         let (seconds, rest) = (span.div_euclid(BILLION), span.rem_euclid(BILLION));
         let gained = rest * self.drift;
         let gain = seconds * self.drift + gained.div_euclid(BILLION);
@@ -61,7 +63,7 @@ impl Piece {
         (self.time.saturating_add(span).saturating_add(gain), tie)
     }
 
-    /// The node's time of a merged time: of two the earlier, or with `tie` the later.
+    /// Returns the node time of a merged time: the earlier one of two, or with `tie` the later one.
     #[must_use]
     pub fn node(&self, merged: i64, tie: bool) -> i64 {
         let (span, billion) = (i128::from(merged) - i128::from(self.time), i128::from(BILLION));
@@ -71,20 +73,20 @@ impl Piece {
     }
 }
 
-/// How wrong merged times may be while a piece holds, nanoseconds.
+/// Error of merged times while a piece applies, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeError {
-    /// At most so much. `i64::MAX`: nothing is known.
+    /// Maximum error. `i64::MAX`: unknown.
     pub uncertainty: i64,
-    /// The standard error, if the fastest way there takes as long as the fastest way back. `None` in a trace of a version that
-    /// did not estimate it.
+    /// Standard error, assuming that the fastest messages take equally long in both directions.
+    /// `None` in a trace of a version that did not estimate it.
     pub estimated: Option<i64>,
 }
 
-/// What was applied to the times of all nodes of a trace.
+/// Clock pieces of all nodes of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Corrections {
-    nodes: HashMap<String, Vec<(Piece, TimeError)>>,
+    nodes: HashMap<String, Vec<(ClockPiece, TimeError)>>,
 }
 
 impl Corrections {
@@ -95,56 +97,57 @@ impl Corrections {
     pub fn read(reader: &Reader) -> Result<Corrections, Error> {
         let mut corrections = Corrections::default();
         for batch in reader.batches(Table::Clocks) {
-            corrections.see(&batch?);
+            corrections.add_batch(&batch?);
         }
         Ok(corrections)
     }
 
-    /// Takes in rows of `clocks`, in the order in which they were written.
-    pub fn see(&mut self, batch: &RecordBatch) {
+    /// Adds rows of `clocks`, in the order in which they were written.
+    pub fn add_batch(&mut self, batch: &RecordBatch) {
         let names = batch.column_by_name("node").and_then(|names| names.as_string_opt::<i32>());
         for (row, (piece, error)) in pieces(batch).into_iter().zip(errors(batch)).enumerate() {
             if let Some(names) = names
                 && !names.is_null(row)
             {
                 let pieces = self.nodes.entry(names.value(row).to_owned()).or_default();
-                // In order of time, unless a clock was found to be ahead and set back: then the later row counts.
+                // In order of time, unless a clock was found to be ahead and set back: then the
+                // later row counts.
                 pieces.truncate(pieces.partition_point(|(before, _)| before.time <= piece.time));
                 pieces.push((piece, error));
             }
         }
     }
 
-    /// The node's own time of an event: of its merged `time` and its `flags`. `None` if nothing was written about
-    /// the node.
+    /// The node's own time of an event: of its merged `time` and its `flags`. `None` if nothing was
+    /// written about the node.
     #[must_use]
     pub fn node_time(&self, node: &str, time: i64, flags: u16) -> Option<i64> {
         let (piece, _) = self.at(node, time)?;
         Some(piece.node(time, flags & flag::TIE != 0))
     }
 
-    /// How wrong a merged time of a node may be. `None` if nothing was written about the node.
+    /// Returns the error of a merged time of a node. `None` if the node has no rows.
     #[must_use]
     pub fn error(&self, node: &str, time: i64) -> Option<TimeError> {
         self.at(node, time).map(|(_, error)| *error)
     }
 
-    fn at(&self, node: &str, time: i64) -> Option<&(Piece, TimeError)> {
+    fn at(&self, node: &str, time: i64) -> Option<&(ClockPiece, TimeError)> {
         let pieces = self.nodes.get(node)?;
         pieces.get(pieces.partition_point(|(piece, _)| piece.time <= time).saturating_sub(1))
     }
 }
 
-/// The pieces of a batch of `clocks`, one per row; none if the columns are not there.
+/// Returns the pieces of a batch of `clocks`, one per row; none if the columns are missing.
 #[must_use]
-pub fn pieces(batch: &RecordBatch) -> Vec<Piece> {
+pub fn pieces(batch: &RecordBatch) -> Vec<ClockPiece> {
     let (Some(times), Some(offsets)) =
         (column::<TimestampNanosecondType>(batch, "time"), column::<Int64Type>(batch, "offset"))
     else {
         return Vec::new();
     };
     let drifts = column::<Int64Type>(batch, "drift");
-    let piece = |row: usize| Piece {
+    let piece = |row: usize| ClockPiece {
         time: times.value(row),
         offset: offsets.value(row),
         drift: drifts.map_or(0, |drifts| drifts.value(row).clamp(-MAX_DRIFT, MAX_DRIFT)),
@@ -152,12 +155,13 @@ pub fn pieces(batch: &RecordBatch) -> Vec<Piece> {
     (0..batch.num_rows()).map(piece).collect()
 }
 
-/// How wrong times may be while these pieces hold, one per row of a batch of `clocks`.
+/// Returns the errors of times while the pieces apply, one per row of a batch of `clocks`.
 #[must_use]
 pub fn errors(batch: &RecordBatch) -> Vec<TimeError> {
-    let [most, estimated] = ["uncertainty", "estimated_error"].map(|name| column::<Int64Type>(batch, name));
+    let [uncertainties, estimated] =
+        ["uncertainty", "estimated_error"].map(|name| column::<Int64Type>(batch, name));
     let error = |row: usize| TimeError {
-        uncertainty: most.map_or(i64::MAX, |most| most.value(row)),
+        uncertainty: uncertainties.map_or(i64::MAX, |column| column.value(row)),
         estimated: estimated.filter(|column| column.is_valid(row)).map(|column| column.value(row)),
     };
     (0..batch.num_rows()).map(error).collect()
@@ -172,15 +176,15 @@ mod tests {
 
     const START: i64 = 1_700_000_000 * BILLION;
 
-    fn piece() -> impl Strategy<Value = Piece> {
+    fn piece() -> impl Strategy<Value = ClockPiece> {
         let drift = prop_oneof![-MAX_DRIFT..=MAX_DRIFT, -200_000i64..200_000, Just(0)];
         (START - BILLION..START + BILLION, -10 * BILLION..10 * BILLION, drift)
-            .prop_map(|(time, offset, drift)| Piece { time, offset, drift })
+            .prop_map(|(time, offset, drift)| ClockPiece { time, offset, drift })
     }
 
     proptest! {
         #[test]
-        fn the_way_back_is_exact(piece in piece(), spans in prop::collection::vec(-3600 * BILLION..86_400 * BILLION, 1..50)) {
+        fn conversion_back_is_exact(piece in piece(), spans in prop::collection::vec(-3600 * BILLION..86_400 * BILLION, 1..50)) {
             for node in spans.iter().map(|span| piece.start() + span) {
                 // Neighbours too: ties are rare.
                 for node in node - 3..=node + 3 {
@@ -193,15 +197,15 @@ mod tests {
         }
 
         #[test]
-        fn the_formula_is_the_documented_one(piece in piece(), span in -3600 * BILLION..86_400 * BILLION) {
+        fn conversion_matches_the_documented_formula(piece in piece(), span in -3600 * BILLION..86_400 * BILLION) {
             let exact = i128::from(span) * i128::from(BILLION + piece.drift);
             let exact = i128::from(piece.time) + exact.div_euclid(i128::from(BILLION));
             prop_assert_eq!(i128::from(piece.merged(piece.start() + span).0), exact);
         }
 
         #[test]
-        fn any_number_has_a_time(time: i64, offset: i64, drift in -MAX_DRIFT..=MAX_DRIFT, at: i64, tie: bool) {
-            let piece = Piece { time, offset, drift };
+        fn conversion_accepts_any_number(time: i64, offset: i64, drift in -MAX_DRIFT..=MAX_DRIFT, at: i64, tie: bool) {
+            let piece = ClockPiece { time, offset, drift };
             let _ = (piece.merged(at), piece.node(at, tie));
         }
     }
@@ -209,8 +213,8 @@ mod tests {
     #[test]
     fn the_piece_in_force_counts() {
         let mut corrections = Corrections::default();
-        let early = Piece { time: 1000, offset: 10, drift: 0 };
-        let late = Piece { time: 2000, offset: -10, drift: 0 };
+        let early = ClockPiece { time: 1000, offset: 10, drift: 0 };
+        let late = ClockPiece { time: 2000, offset: -10, drift: 0 };
         let error = |uncertainty| TimeError { uncertainty, estimated: Some(uncertainty / 4) };
         corrections.nodes.insert("a".into(), vec![(early, error(40)), (late, error(20))]);
         for (time, expected) in [(500, 40), (1999, 40), (2000, 20)] {
@@ -223,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_of_before_has_no_estimate() -> Result<(), arrow_schema::ArrowError> {
+    fn trace_of_an_earlier_version_has_no_estimate() -> Result<(), arrow_schema::ArrowError> {
         let (node, time) = (StringArray::from(vec!["a"]), TimestampNanosecondArray::from(vec![1000]));
         let columns: [(&str, ArrayRef); 6] = [
             ("time", Arc::new(time.with_timezone("UTC"))),
@@ -235,7 +239,7 @@ mod tests {
         ];
         let old = RecordBatch::try_from_iter(columns)?;
         let mut corrections = Corrections::default();
-        corrections.see(&old);
+        corrections.add_batch(&old);
         assert_eq!(corrections.node_time("a", 1500, 0), Some(1490));
         assert_eq!(corrections.error("a", 1500), Some(TimeError { uncertainty: 7, estimated: None }));
         Ok(())

@@ -1,42 +1,43 @@
-//! What can go wrong, and what to do about it.
+//! The error type of the crate.
 
 use crate::schema::Table;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a trace directory could not be read or written. The text says what was found and what to do.
+/// Why a trace directory could not be read or written. The text contains what was found and what to
+/// do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A new trace was to be made in a directory that holds something.
+    /// A new trace cannot be created, because the directory is not empty.
     #[error("{} is not empty ({found}): a new trace needs an empty directory or a new name", dir.display())]
     NotEmpty {
         /// The directory.
         dir: PathBuf,
-        /// What is in it.
+        /// Description of its content.
         found: String,
     },
-    /// The directory cannot be made or written.
+    /// The directory cannot be created or written.
     #[error(
         "cannot write to {}: {source}; {}",
         dir.display(),
         match source.kind() {
             io::ErrorKind::ReadOnlyFilesystem => "mount its file system for writing, or choose another directory",
-            _ => "choose another directory or ask for the right to write there",
+            _ => "choose another directory or get write permission for it",
         }
     )]
     NotWritable {
         /// The directory.
         dir: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
-    /// There is no trace at this place.
+    /// The directory is not a trace.
     #[error("{} is not a MIOT trace: {found}", dir.display())]
     NotATrace {
         /// The directory.
         dir: PathBuf,
-        /// What was found instead.
+        /// Description of what was found.
         found: String,
     },
     /// The trace was written by a later version of MIOT.
@@ -49,40 +50,41 @@ pub enum Error {
         dir: PathBuf,
         /// Version in the manifest.
         found: u32,
-        /// Latest version this program knows.
+        /// Latest version that this program reads.
         supported: u32,
     },
     /// Another process writes to this directory.
-    #[error("{} is being written by another process: stop that one first, or choose another directory", dir.display())]
+    #[error("{} is being written by another process: stop that process first, or choose another directory", dir.display())]
     InUse {
         /// The directory.
         dir: PathBuf,
     },
-    /// A file is cut short or holds something else than it should.
-    #[error("{} is damaged: {reason}; `miot fsck` says what else is wrong", path.display())]
+    /// A file is truncated or its content is wrong.
+    #[error("{} is damaged: {reason}; `miot fsck` lists all damage", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the file.
         reason: String,
     },
-    /// A file that is being written was deleted, renamed, replaced or cut by somebody else. What was committed since the
-    /// last [commit](crate::Writer::commit) that succeeded is not in the trace.
-    #[error("{} is not the file any more that is being written: {what}", path.display())]
-    Gone {
+    /// Another process deleted, renamed, replaced or truncated a file that is being written. Rows
+    /// that were appended after the last successful [commit](crate::Writer::commit) are not in the
+    /// trace.
+    #[error("{} is no longer the file that is being written: {what}", path.display())]
+    Replaced {
         /// The file.
         path: PathBuf,
         /// What happened to it.
         what: String,
     },
-    /// The system refused a file operation.
+    /// A file operation failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// A batch does not have the columns of the table.
@@ -98,27 +100,29 @@ pub enum Error {
     Encode {
         /// The table.
         table: Table,
-        /// What Arrow says.
+        /// Error of Arrow.
         reason: String,
     },
-    /// The oldest parts could not be removed. Nothing is lost, and it is tried again.
-    #[error("the oldest parts could not be removed, they stay until the next attempt: {source}")]
+    /// The oldest parts could not be removed. No data is lost, and the next
+    /// [`crate::Writer::retain`] tries again.
+    #[error("the oldest parts could not be removed and are kept until the next attempt: {source}")]
     Retain {
-        /// Why.
+        /// The cause.
         source: Box<Error>,
     },
-    /// Sealing a part failed. Nothing is lost: the part stays live and the next seal tries again.
-    #[error("part {part} could not be sealed, it stays as it is until the next attempt: {source}")]
+    /// A part could not be sealed. No data is lost: the part stays live, and the next seal tries
+    /// again.
+    #[error("part {part} could not be sealed and stays live until the next attempt: {source}")]
     Seal {
-        /// The part's number.
+        /// Number of the part.
         part: u64,
-        /// Why.
+        /// The cause.
         source: Box<Error>,
     },
 }
 
 impl Error {
-    /// True if the file system (or the quota) was full: free some space and call again.
+    /// Returns true if the file system or the quota was full: free space and call again.
     #[must_use]
     pub fn is_disk_full(&self) -> bool {
         match self {
@@ -130,7 +134,7 @@ impl Error {
         }
     }
 
-    /// True if a file is not there.
+    /// Returns true if a file does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }

@@ -1,10 +1,11 @@
-//! Paths are bytes; columns of text are UTF-8. What does not fit is shown escaped and kept raw beside it.
+//! Paths as UTF-8. Paths are bytes, and text columns are UTF-8: other bytes are escaped, and the
+//! raw path is kept in another column.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The path as text, and the raw bytes if they are not UTF-8. In the text each byte that is not part of
-/// valid UTF-8 stands as `\xHH`; everything else, a backslash too, stands as it is.
+/// Returns the path as text, and the raw bytes if they are not UTF-8. Each byte that is not part of
+/// valid UTF-8 becomes `\xHH`; everything else, also a backslash, is unchanged.
 ///
 /// ```
 /// use miot_trace_store::escape;
@@ -32,7 +33,7 @@ mod tests {
     use super::path;
 
     #[test]
-    fn only_bad_bytes_are_escaped() {
+    fn only_invalid_bytes_are_escaped() {
         assert_eq!(path("/ä\\x".as_bytes()), ("/ä\\x".into(), None));
         let bytes = b"a\xc3\xa4\xc3(\xf0\x9f";
         assert_eq!(path(bytes), (r"aä\xc3(\xf0\x9f".into(), Some(&bytes[..])));

@@ -1,30 +1,31 @@
-//! The sealed file of events: batches become pages at once, and pages a Parquet file.
+//! Encoder of the sealed file of events: converts each batch directly to Parquet pages.
 //!
-//! [`parquet::arrow::ArrowWriter`] does the same for any table, value by value, and takes several times as long as
-//! all the rest of a log-server. What is known of events makes the difference: all columns are numbers or names
-//! out of a dictionary, most of them are the same for long stretches or have few values, batches are large, and pages may be
-//! cut where batches end. So a column of a batch is looked at as a whole: one value, few values, or differences.
-//! File, row groups, metadata and page headers are those of the crate, and readers see nothing unusual.
+//! [`parquet::arrow::ArrowWriter`] does the same for any table, value by value, and takes several
+//! times as long as all other work of a log-server. This encoder uses properties of events: all
+//! columns are numbers or names from a dictionary, most have long runs of one value or few values,
+//! batches are large, and pages may end where batches end. So it encodes a column of a batch as a
+//! whole: one value, few values, or differences. File, row groups, metadata and page headers are
+//! written by the crate `parquet`, and the file is a normal Parquet file.
 //!
 //! | module | role |
 //! |---|---|
-//! | `chunk` | pages of one column in one row group |
-//! | `dictionary` | numbers of few distinct values |
+//! | `column_chunk` | pages of one column in one row group |
+//! | `dictionary` | dictionary of a column with few distinct numbers |
 //! | `delta` | `DELTA_BINARY_PACKED` |
-//! | `hybrid` | `RLE`: runs and packed groups, for nulls and for dictionary indices |
+//! | `hybrid` | `RLE`: runs and packed groups, for nulls and dictionary indices |
 
-mod chunk;
+mod column_chunk;
 mod delta;
 mod dictionary;
 mod hybrid;
 #[cfg(test)]
 mod tests;
 
-use crate::checksum::{RowGroups, Summed};
+use crate::checksum::{ChecksumWriter, RowGroups};
 use crate::parquet_file::{self, ROW_GROUP_ROWS};
 use crate::schema::{self, Table};
 use arrow_array::{ArrayRef, RecordBatch};
-use chunk::{Chunk, Finished, Scratch};
+use column_chunk::{Chunk, Finished, Scratch};
 use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
 use parquet::errors::Result;
 use parquet::file::metadata::{KeyValue, ParquetMetaData, RowGroupMetaData};
@@ -32,20 +33,21 @@ use parquet::file::writer::SerializedFileWriter;
 use std::io::Write;
 use std::sync::Arc;
 
-/// Rows of a page at most: the grain in which a reader skips.
+/// Maximum rows of a page, which is the unit that readers skip.
 pub(crate) const PAGE_ROWS: usize = 1 << 16;
 
-/// Writes the events of a part. Like [`parquet::arrow::ArrowWriter`].
+/// Writer of the events of a part, with the interface of [`parquet::arrow::ArrowWriter`].
 pub(crate) struct EventWriter<W: Write + Send> {
     file: SerializedFileWriter<W>,
     chunks: Vec<Chunk>,
     scratch: Scratch,
-    /// Rows in the row group being made, and at most.
+    /// Rows of the present row group.
     rows: usize,
-    most: usize,
+    /// Maximum rows of a row group.
+    max_rows: usize,
 }
 
-impl RowGroups for EventWriter<Summed> {
+impl RowGroups for EventWriter<ChecksumWriter> {
     fn add(&mut self, rows: &RecordBatch) -> Result<()> {
         self.write(rows)
     }
@@ -58,7 +60,7 @@ impl RowGroups for EventWriter<Summed> {
         if self.rows > 0 { self.end_row_group() } else { Ok(()) }
     }
 
-    fn written(&mut self) -> Result<&mut Summed> {
+    fn written(&mut self) -> Result<&mut ChecksumWriter> {
         self.file.flush()?;
         Ok(self.file.inner_mut())
     }
@@ -69,7 +71,7 @@ impl RowGroups for EventWriter<Summed> {
 }
 
 impl<W: Write + Send> EventWriter<W> {
-    /// Begins a file.
+    /// Creates a writer of a new file.
     pub(crate) fn new(out: W) -> Result<EventWriter<W>> {
         let schema = schema::of(Table::Events);
         let mut properties = parquet_file::properties(Table::Events);
@@ -82,17 +84,17 @@ impl<W: Write + Send> EventWriter<W> {
             file,
             scratch: Scratch::new()?,
             rows: 0,
-            most: ROW_GROUP_ROWS,
+            max_rows: ROW_GROUP_ROWS,
         })
     }
 
-    /// Adds rows, which must have the columns of `events`.
+    /// Appends rows, which must have the columns of `events`.
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let mut start = 0;
         while start < batch.num_rows() {
-            let rows = (batch.num_rows() - start).min(PAGE_ROWS).min(self.most - self.rows);
+            let rows = (batch.num_rows() - start).min(PAGE_ROWS).min(self.max_rows - self.rows);
             let columns: Vec<ArrayRef> = batch.columns().iter().map(|c| c.slice(start, rows)).collect();
-            if !self.chunks.iter().zip(&columns).all(|(chunk, column)| chunk.has_room(column)) {
+            if !self.chunks.iter().zip(&columns).all(|(chunk, column)| chunk.fits(column)) {
                 self.end_row_group()?;
                 continue;
             }
@@ -101,14 +103,14 @@ impl<W: Write + Send> EventWriter<W> {
             }
             start += rows;
             self.rows += rows;
-            if self.rows == self.most {
+            if self.rows == self.max_rows {
                 self.end_row_group()?;
             }
         }
         Ok(())
     }
 
-    /// Writes what is left, and the footer.
+    /// Writes the last row group and the footer.
     pub(crate) fn finish(&mut self) -> Result<ParquetMetaData> {
         if self.rows > 0 {
             self.end_row_group()?;
@@ -116,7 +118,7 @@ impl<W: Write + Send> EventWriter<W> {
         self.file.finish()
     }
 
-    /// What it writes to.
+    /// Returns the underlying writer.
     pub(crate) fn inner(&self) -> &W {
         self.file.inner()
     }

@@ -1,4 +1,4 @@
-//! Names of the files of a trace directory, and which of them are there.
+//! Names of the files of a trace directory, and the list of existing parts.
 
 use crate::error::Error;
 use crate::schema::Table;
@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 pub(crate) const LIVE: &str = "live";
 /// Folder of the ledger.
 pub(crate) const LEDGER: &str = "ledger";
-/// Ending of a file that is being written and means nothing yet.
+/// Suffix of a file that is being written and not valid yet.
 const TMP: &str = ".tmp";
 
-/// The table whose carried file is renamed into place last: from then on the parts before it are removed.
-pub(crate) const COMMITS: Table = Table::Threads;
+/// The table whose carried file is renamed into place last: that removes the parts before it.
+pub(crate) const COMMIT_TABLE: Table = Table::Threads;
 
-/// Where things are.
+/// Paths of a trace directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     root: PathBuf,
@@ -31,50 +31,50 @@ pub(crate) struct Parts {
     pub(crate) sealed: BTreeSet<u64>,
     /// Parts that have live files and are not sealed.
     pub(crate) live: BTreeSet<u64>,
-    /// Parts that have a sealed side table, whether or not they are sealed.
+    /// Parts that have a sealed side table, also if the part is not sealed.
     pub(crate) sides: BTreeSet<u64>,
-    /// The first part that was not removed by retention: what the parts before it left is carried over. 0: all are
-    /// there.
+    /// The first part that retention has not removed. Rows kept from the parts before it are in
+    /// carried files. 0: no part was removed.
     pub(crate) first: u64,
-    /// Live files of sealed parts, what is left of removed ones, and files that were being written: for the writer
-    /// to remove.
+    /// Files that a writer removes: live files of sealed parts, files of removed parts, and files
+    /// of interrupted writes.
     pub(crate) leftovers: Vec<PathBuf>,
 }
 
 impl Parts {
-    /// All parts, in order.
+    /// Returns all parts, in order.
     pub(crate) fn all(&self) -> BTreeSet<u64> {
         self.sealed.union(&self.live).copied().collect()
     }
 }
 
-/// How many parts a trace has.
+/// Number of parts of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartCounts {
-    /// Being appended to, or being sealed.
+    /// Parts that are being appended to or being sealed.
     pub live: u64,
-    /// In Parquet.
+    /// Sealed parts.
     pub sealed: u64,
 }
 
-/// What a file in the folder of a table holds.
+/// Content of a Parquet file in the folder of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
-    /// The rows of this sealed part.
+pub enum TableFile {
+    /// Rows of this sealed part.
     Part(u64),
-    /// Of a side table: what the parts from this one on need of those before, which were removed.
+    /// Rows of a side table that the parts from this one on need from removed parts.
     Carried(u64),
 }
 
-impl Holds {
-    /// By its name; `None` if it is not one of ours.
+impl TableFile {
+    /// Parses the name of a file; `None` if it is not a file of a trace.
     #[must_use]
-    pub fn of(name: &str) -> Option<Holds> {
-        sealed_part(name).map(Holds::Part).or_else(|| carried_first(name).map(Holds::Carried))
+    pub fn from_name(name: &str) -> Option<TableFile> {
+        sealed_part(name).map(TableFile::Part).or_else(|| carried_first(name).map(TableFile::Carried))
     }
 }
 
-/// Counts the parts of a trace directory, also of one that is being written.
+/// Counts the parts of a trace directory, also while it is written.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -101,17 +101,17 @@ impl Layout {
         self.root.join(LEDGER)
     }
 
-    /// What the ledger says of a live part.
+    /// Ledger file of a live part.
     pub(crate) fn ledger_live(&self, part: u64) -> PathBuf {
         self.ledger_folder().join(format!("part-{part:06}.live"))
     }
 
-    /// What the ledger says of a sealed part.
+    /// Ledger file of a sealed part.
     pub(crate) fn ledger_sealed(&self, part: u64) -> PathBuf {
         self.ledger_folder().join(format!("part-{part:06}.sealed"))
     }
 
-    /// The parts of which the ledger has a live file, and those of which it has a sealed one.
+    /// Returns the parts with a live ledger file and those with a sealed one.
     pub(crate) fn ledger_parts(&self) -> Result<(BTreeSet<u64>, BTreeSet<u64>), Error> {
         let names = names(&self.ledger_folder())?;
         let parts = |ending: &str| -> BTreeSet<u64> {
@@ -123,7 +123,8 @@ impl Layout {
         Ok((parts(".live"), parts(".sealed")))
     }
 
-    /// Asks whether everything may be written here, which otherwise only shows when there is something to write.
+    /// Checks write permission for all folders, so that a missing one is reported before there are
+    /// rows.
     ///
     /// # Errors
     /// [`Error::NotWritable`].
@@ -153,7 +154,7 @@ impl Layout {
         tmp(&self.sealed(table, part))
     }
 
-    /// What the parts from `first` on need of those before.
+    /// File with the rows that the parts from `first` on need from removed parts.
     pub(crate) fn carried(&self, table: Table, first: u64) -> PathBuf {
         self.folder(table).join(format!("carried-{first:06}.parquet"))
     }
@@ -162,15 +163,15 @@ impl Layout {
         self.live_folder().join(format!("part-{part:06}.{}.arrows", table.name()))
     }
 
-    /// The first part that was not removed.
+    /// Returns the first part that was not removed.
     pub(crate) fn first(&self) -> Result<u64, Error> {
-        let names = names(&self.folder(COMMITS))?;
+        let names = names(&self.folder(COMMIT_TABLE))?;
         Ok(names.iter().filter_map(|name| carried_first(name)).max().unwrap_or(0))
     }
 
-    /// What is there now. Live folders are read before sealed ones: a part that is sealed meanwhile is
-    /// found in both or in the sealed one, never in none. And events before threads: a part that is removed meanwhile
-    /// is known to be removed.
+    /// Lists the existing parts. The live folder is read before the sealed ones: a part that is
+    /// sealed in between is found in both or as sealed, never in neither. The folder of events is
+    /// read before that of threads: a part that is removed in between is recognized as removed.
     pub(crate) fn parts(&self) -> Result<Parts, Error> {
         let (mut live, mut carried) = (Vec::new(), Vec::new());
         for name in names(&self.live_folder())? {
@@ -188,7 +189,7 @@ impl Layout {
                 } else if let Some(part) = sealed_part(&name) {
                     files.push((table, part, path));
                 } else if let Some(first) = carried_first(&name) {
-                    if table == COMMITS {
+                    if table == COMMIT_TABLE {
                         parts.first = parts.first.max(first);
                     }
                     carried.push((first, path));
@@ -204,11 +205,11 @@ impl Layout {
                 parts.sides.insert(part);
             }
         }
-        // What was carried over for a later part is left over if parts before that are there. If none is, it is all
-        // that is left of them, and the file that says so is missing.
+        // A carried file of a later part is a leftover if earlier parts exist. If none exists, the
+        // file holds all that remains of them, and the carried file of threads is missing.
         let begin = parts.sealed.iter().chain(live.iter().map(|(part, _)| part)).min().copied();
-        let left_over = |first: u64| first < parts.first || begin.is_some_and(|begin| begin < first);
-        let carried = carried.into_iter().filter(|(first, _)| *first != parts.first && left_over(*first));
+        let is_leftover = |first: u64| first < parts.first || begin.is_some_and(|begin| begin < first);
+        let carried = carried.into_iter().filter(|(first, _)| *first != parts.first && is_leftover(*first));
         parts.leftovers.extend(carried.map(|(_, path)| path));
         for (part, path) in live {
             if part < parts.first || parts.sealed.contains(&part) {
@@ -232,14 +233,14 @@ impl Layout {
     }
 }
 
-/// Where a file stands while it is being written.
+/// Path of a file while it is being written.
 pub(crate) fn tmp(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(TMP);
     name.into()
 }
 
-/// Makes a folder, and those above it that are missing, so that their names are durable.
+/// Creates a folder and its missing parents, and makes their names durable.
 pub(crate) fn make_folder(folder: &Path) -> Result<(), Error> {
     let parent = folder.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
     match (fs::create_dir(folder), parent) {
@@ -248,7 +249,7 @@ pub(crate) fn make_folder(folder: &Path) -> Result<(), Error> {
             make_folder(parent)?;
             fs::create_dir(folder).map_err(Error::io("create", folder))?;
         }
-        (made, _) => made.map_err(Error::io("create", folder))?,
+        (created, _) => created.map_err(Error::io("create", folder))?,
     }
     parent.map_or(Ok(()), sync_folder)
 }
@@ -258,7 +259,8 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<(), Error> {
     File::open(folder).and_then(|f| f.sync_all()).map_err(Error::io("sync the folder", folder))
 }
 
-/// Names in a folder; none if there is no such folder. Names that are not UTF-8 are not ours.
+/// Lists the names in a folder; none if the folder does not exist. Names that are not UTF-8 are
+/// skipped: they are not files of a trace.
 fn names(folder: &Path) -> Result<Vec<String>, Error> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -296,7 +298,7 @@ mod tests {
     use super::{live_part, sealed_part};
 
     #[test]
-    fn only_our_names_are_parts() {
+    fn only_names_of_a_trace_are_parts() {
         assert_eq!(sealed_part("part-000012.parquet"), Some(12));
         assert_eq!(sealed_part("part-1234567.parquet"), Some(1_234_567));
         for name in

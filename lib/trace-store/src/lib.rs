@@ -1,66 +1,70 @@
 //! Reading and writing a trace directory.
 //!
 //! ```text
-//! DIR/miot-trace.json                        manifest: format, schema version, when, by whom
-//! DIR/events/part-000000.parquet             sealed parts; the same part number in every table's folder
+//! DIR/miot-trace.json                        manifest: format, schema version, creation time, writer
+//! DIR/events/part-000000.parquet             sealed parts; each part has one number in the folders of all tables
 //! DIR/{processes,threads,files,losses,clocks,devices}/part-000000.parquet
-//! DIR/{processes,threads,files,losses,clocks,devices}/carried-000007.parquet   rows of parts that retention removed
-//! DIR/live/part-000001.events.arrows         Arrow IPC streams of the part being written,
-//! DIR/live/part-000001.files.arrows  …       one per table that has rows
-//! DIR/ledger/part-000000.{live,sealed}       how many rows there were, and how far each stream got
+//! DIR/{processes,threads,files,losses,clocks,devices}/carried-000007.parquet   rows kept from removed parts
+//! DIR/live/part-000001.events.arrows         Arrow IPC streams of the live part, one per table with rows
+//! DIR/live/part-000001.files.arrows  …
+//! DIR/ledger/part-000000.{live,sealed}       number of rows, and the last attempt number of each stream
 //! ```
 //!
-//! Rules that every reader and writer keeps:
+//! Rules that every reader and writer follows:
 //!
-//! - A part is sealed if and only if `events/part-N.parquet` exists. It is renamed into place last, after
-//!   the side tables of the part; from then on the live files of part N are ignored, and removed.
-//! - The side-table rows that the events of part N need stand in parts up to N. In the live part they are
-//!   durable before the first byte of these events is written.
-//! - Parts below N are removed if and only if `threads/carried-N.parquet` exists. What later parts need of them stands
-//!   in `carried-N.parquet` of each side table, which are renamed into place before that one; whatever is left of these
-//!   parts is ignored, and removed.
-//! - Each message of a live stream carries a checksum ([`live`]). A live stream is read up to the last
-//!   message that is whole, so a crash at any instant leaves a readable directory.
-//! - One process writes to a directory: it holds a lock on the manifest.
+//! - A part is sealed if and only if `events/part-N.parquet` exists. This file is renamed into
+//!   place last, after the side tables of the part. From then on the live files of part N are
+//!   ignored, and removed.
+//! - The side-table rows that the events of part N need are in parts up to N. In the live part they
+//!   are durable before the first byte of these events is written.
+//! - Parts below N are removed if and only if `threads/carried-N.parquet` exists. Their rows that
+//!   later parts need are in `carried-N.parquet` of each side table; those files are renamed into
+//!   place before that of `threads`. Remaining files of removed parts are ignored, and removed.
+//! - Each message of a live stream has a checksum ([`live`]). A live stream is read up to its last
+//!   whole message, so a crash at any time leaves a readable directory.
+//! - One process at a time writes to a directory: it holds a lock on the manifest.
 //!
 //! | module | role |
 //! |---|---|
 //! | [`schema`] | the columns of every table |
-//! | [`clocks`] | from merged time back to a node's own time |
+//! | [`clocks`] | conversion between merged time and the time of a node |
 //! | [`escape`] | paths that are not UTF-8 |
-//! | `layout`, `manifest` | names of files, and what makes a directory a trace |
-//! | [`live`] | one Arrow IPC stream: appending, cutting a torn tail, reading |
-//! | `seal`, `sealer` | a live part becomes Parquet; the thread that does it |
+//! | `layout`, `manifest` | names of files; the file that identifies a trace |
+//! | [`live`] | one Arrow IPC stream: appending, truncating a torn tail, reading |
+//! | `seal`, `sealer` | conversion of a live part to Parquet; the thread that does it |
 //! | `event_file` | the Parquet file of events, page by page |
-//! | `ledger`, `linked` | how many rows there were, apart from them; files that vanish under their writer |
-//! | `losses`, `ranges` | rows that tell of what is gone |
-//! | `retain`, `carried` | the oldest parts go; what is left of them |
-//! | [`writer`], `recover` | appending to a trace; what a restarted writer must know |
-//! | [`reader`], `scan`, [`rows`], [`follow`] | reading: each event once, some columns of some time, with names, and as they come |
-//! | `defined` | whether side tables define what the events of a live part use |
-//! | `live_rows` | the rows of a live stream, as far as it is whole |
-//! | `unread` | what a reader could not read |
-//! | [`fsck`], [`repair`] | is this directory what it should be, and making it so |
+//! | `ledger` | row counts, apart from the rows, to detect lost rows |
+//! | `file_identity` | detects files that are deleted or replaced while they are written |
+//! | `losses`, `ranges` | rows of `losses` for damaged data; ranges of attempt numbers |
+//! | `retain`, `carried` | removal of the oldest parts; the rows of them that are kept |
+//! | [`writer`], `recover` | appending to a trace; the state that a restarted writer needs |
+//! | [`reader`] | a snapshot of the trace: each row once |
+//! | `scan`, [`rows`], [`follow`] | selected columns and times; joins with names; new rows as they are written |
+//! | `handles`, `samples` | what a restarted log-server reads: open handles, last device samples |
+//! | `used_ids` | detects ids in events of a live part that no side table defines |
+//! | `live_rows` | rows of a live stream up to its last whole message |
+//! | `unread_log` | what a reader could not read |
+//! | `checksum`, `parquet_file` | checksums of sealed files; opening and reading them |
+//! | [`fsck`], [`repair`], `quarantine` | check of a directory; its repair; the folder of damaged files |
 
 mod carried;
 mod checksum;
 pub mod clocks;
-mod damaged;
-mod defined;
 mod error;
 pub mod escape;
 mod event_file;
+mod file_identity;
 pub mod follow;
 pub mod fsck;
 mod layout;
 mod ledger;
-mod linked;
 pub mod live;
 mod live_rows;
 mod losses;
 mod manifest;
-mod missing;
+mod missing_parts;
 mod parquet_file;
+mod quarantine;
 mod ranges;
 pub mod reader;
 mod recover;
@@ -71,21 +75,22 @@ mod scan;
 pub mod schema;
 mod seal;
 mod sealer;
-mod unread;
+mod unread_log;
+mod used_ids;
 pub mod writer;
 
-pub use carried::Removed;
-pub use clocks::{Corrections, Piece, TimeError};
+pub use carried::RemovedParts;
+pub use clocks::{ClockPiece, Corrections, TimeError};
 pub use error::Error;
-pub use follow::{Follow, Place};
-pub use layout::{Holds, PartCounts, count_parts};
+pub use follow::{Follow, TracePosition};
+pub use layout::{PartCounts, TableFile, count_parts};
 pub use manifest::{MANIFEST, Manifest};
-pub use missing::Missing;
+pub use missing_parts::MissingParts;
 pub use reader::{LastSamples, Reader, SAMPLED_BOOTS};
-pub use recover::{Cut, DamagedPart, Recovered, RecoveredProcess, RecoveredStream};
-pub use retain::Known;
+pub use recover::{DamagedPart, RecoveredProcess, RecoveredStream, RecoveredTrace, TornTail};
+pub use retain::KnownIds;
 pub use rows::{FileNames, Names};
 pub use scan::{Scan, Select};
 pub use schema::Table;
-pub use unread::{Notes, Unread};
+pub use unread_log::{UnreadItem, UnreadLog};
 pub use writer::{Options, Summary, Writer};

@@ -1,33 +1,35 @@
-//! One live stream: an Arrow IPC stream that grows, without an end marker.
+//! One live stream: a growing Arrow IPC stream without an end marker.
 //!
-//! Any Arrow reader can read it. Each message is as the format defines it; the padding between its
-//! metadata and its body, which the format leaves to the writer, carries a checksum:
+//! Any Arrow reader can read it. The messages conform to the format; the padding between metadata
+//! and body, whose content the format does not define, contains a checksum:
 //!
 //! ```text
 //! u32 ffffffff · u32 size of the rest up to the body · flatbuffer · zeros · "MCRC" · u32 CRC-32C · body
 //! ```
 //!
-//! The checksum covers flatbuffer, zeros and body. All messages are a multiple of 8 bytes. Buffers whose values
-//! are all the same (columns of nulls, of one process, of one size) are compressed, the others stand as they
-//! are: a live part is short-lived, and compressing it whole costs more than sealing it. Dictionaries are
-//! replaced when a batch brings other ones, which the stream format allows.
+//! The checksum covers flatbuffer, zeros and body. The length of a message is a multiple of 8
+//! bytes. Buffers with one repeated value (columns of nulls, of one process, of one size) are
+//! compressed, others are not: a live part is short-lived, and compressing all of it costs more
+//! than sealing it. A dictionary is replaced when a batch has another one, which the stream format
+//! allows.
 //!
-//! [`LiveWriter::append`] encodes into memory, [`LiveWriter::write_out`] puts what was encoded at the end of
-//! the file, [`LiveWriter::sync`] makes it durable. If writing fails the file is cut back to the last whole
-//! message and what was encoded is kept, so that the call can be repeated once there is space.
+//! [`LiveWriter::append`] encodes into memory, [`LiveWriter::write_out`] appends the encoded bytes
+//! to the file, [`LiveWriter::sync`] makes them durable. If a write fails, the file is truncated to
+//! the last whole message and the encoded bytes are kept, so that the call can be repeated when
+//! there is space.
 
 mod encode;
 mod read;
-mod repeated;
+mod repeated_value;
 
-pub use read::{LiveReader, Stop};
+pub use read::{LiveReader, StopReason};
 
 use encode::Encoder;
 
-use crate::damaged;
 use crate::error::Error;
+use crate::file_identity;
 use crate::layout;
-use crate::linked;
+use crate::quarantine;
 use crate::schema::{self, Table};
 use arrow_array::RecordBatch;
 use arrow_ipc::MetadataVersion;
@@ -37,16 +39,16 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Stands before the checksum.
+/// Tag before the checksum.
 const CHECK_TAG: [u8; 4] = *b"MCRC";
 /// First four bytes of a message.
 const CONTINUATION: [u8; 4] = [0xff; 4];
-/// Bytes before the flatbuffer.
+/// Bytes before the flatbuffer: continuation and size.
 const PREFIX: usize = 8;
 /// Bytes of tag and checksum.
 const CHECK: usize = 8;
-/// Messages and buffers start at multiples of this: the least the format allows, because most messages
-/// are small while a trace is watched live.
+/// Alignment of messages and buffers, bytes: the minimum of the format, because most messages are
+/// small while a trace is followed.
 const ALIGNMENT: usize = 8;
 
 /// Appends to one live stream.
@@ -60,12 +62,12 @@ pub struct LiveWriter {
     context: IpcWriteContext,
     encoder: Encoder,
     file: Option<File>,
-    /// Bytes of the file that are durable, all whole messages.
+    /// Durable bytes of the file, all whole messages.
     synced: u64,
-    /// What follows them. Kept until it is durable: if the system could not sync it, it is written again,
-    /// because the failed pages may be gone.
+    /// Encoded messages after these. They are kept until they are durable: after a failed sync they
+    /// are written again, because the kernel may have dropped the pages.
     encoded: Vec<u8>,
-    /// How much of `encoded` is in the file.
+    /// Bytes of `encoded` that are in the file.
     written: usize,
     rows: u64,
 }
@@ -80,10 +82,10 @@ impl std::fmt::Debug for LiveWriter {
 }
 
 impl LiveWriter {
-    /// A stream that does not exist yet; its file is made when there is something to write.
+    /// Creates a writer of a new stream. The file is created with the first write.
     ///
     /// # Errors
-    /// None in practice: the options are constants.
+    /// Never: the options are valid constants.
     pub fn new(table: Table, path: PathBuf) -> Result<LiveWriter, Error> {
         let encode = |e: ArrowError| Error::Encode { table, reason: e.to_string() };
         let options = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5).map_err(encode)?;
@@ -102,7 +104,8 @@ impl LiveWriter {
             written: 0,
             rows: 0,
         };
-        // Numbers the dictionaries in the tracker, also where the schema is in the file already.
+        // Assigns numbers to the dictionaries in the tracker, also if the file already has the
+        // schema.
         let message = writer.generator.schema_to_bytes_with_dictionary_tracker(
             &writer.schema,
             &mut writer.tracker,
@@ -112,16 +115,17 @@ impl LiveWriter {
         Ok(writer)
     }
 
-    /// Continues an existing stream: cuts it after its last whole message, after showing every batch to `see`.
-    /// Returns the writer and how many bytes were cut. If whole messages are among them they are kept in the folder
-    /// `damaged` beside that of the stream.
+    /// Continues an existing stream: passes every batch to `on_batch` and truncates the file after
+    /// its last whole message. Returns the writer and the number of truncated bytes. If these
+    /// contain whole messages, they are kept in the folder `damaged` of the trace.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Damaged`] if the stream does not have the columns of the table; what `see` returns.
+    /// [`Error::Io`]; [`Error::Damaged`] if the stream does not have the columns of the table;
+    /// errors of `on_batch`.
     pub fn recover(
         table: Table,
         path: &Path,
-        mut see: impl FnMut(&RecordBatch) -> Result<(), Error>,
+        mut on_batch: impl FnMut(&RecordBatch) -> Result<(), Error>,
     ) -> Result<(LiveWriter, u64), Error> {
         let mut writer = LiveWriter::new(table, path.to_owned())?;
         let Some(mut reader) = LiveReader::open(table, path)? else {
@@ -129,20 +133,21 @@ impl LiveWriter {
         };
         while let Some(batch) = reader.next_batch()? {
             writer.rows += batch.num_rows() as u64;
-            see(&batch)?;
+            on_batch(&batch)?;
         }
         let good = reader.position();
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(Error::io("open", path))?;
         let length = file.metadata().map_err(Error::io("read the size of", path))?.len();
         if length > good {
-            if reader.stop() == Stop::Bad && reader.goes_on()? {
-                let aside = damaged::aside(path)?;
-                damaged::keep_tail(path, good, &aside)?;
-                tracing::warn!(from = %path.display(), to = %aside.display(), "a damaged message, and what follows it, was moved aside");
+            if reader.stop() == StopReason::Damaged && reader.has_later_message()? {
+                let kept = quarantine::unused_path(path)?;
+                quarantine::keep_tail(path, good, &kept)?;
+                tracing::warn!(from = %path.display(), to = %kept.display(), "damaged message, its stream is truncated and the rest kept");
             }
-            file.set_len(good).map_err(Error::io("cut the torn end of", path))?;
+            file.set_len(good).map_err(Error::io("truncate", path))?;
         }
-        // A writer that was killed may not have synced what can be read here, and it counts as durable from now on.
+        // The readable bytes count as durable from now on, but a killed writer may not have synced
+        // them.
         file.sync_all().map_err(Error::io("sync", path))?;
         if good > 0 {
             writer.encoded.clear();
@@ -155,12 +160,12 @@ impl LiveWriter {
         Ok((writer, length.saturating_sub(good)))
     }
 
-    /// Writes a stream anew with the columns of this version; whatever happens meanwhile, it is there as one or the
-    /// other.
+    /// Rewrites a stream with the columns of this version. A crash leaves either the old or the new
+    /// file.
     fn rewrite(table: Table, path: &Path, old: &LiveReader) -> Result<LiveWriter, Error> {
         let tmp = layout::tmp(path);
         let mut writer = LiveWriter::new(table, tmp.clone())?;
-        let mut reader = old.again();
+        let mut reader = old.reopened();
         while let Some(batch) = reader.next_batch()? {
             writer.append(&batch)?;
         }
@@ -188,11 +193,11 @@ impl LiveWriter {
             return Ok(());
         }
         let failed = |e: ArrowError| Error::Encode { table: self.table, reason: e.to_string() };
-        // Of no rows: for the dictionaries, if they are new.
-        let none = batch.slice(0, 0);
+        // An empty slice encodes only the dictionaries, if they are new.
+        let empty = batch.slice(0, 0);
         let (dictionaries, _) = self
             .generator
-            .encode(&none, &mut self.tracker, &self.options, &mut self.context)
+            .encode(&empty, &mut self.tracker, &self.options, &mut self.context)
             .map_err(failed)?;
         for dictionary in &dictionaries {
             frame(dictionary, &mut self.encoded);
@@ -202,15 +207,17 @@ impl LiveWriter {
         Ok(())
     }
 
-    /// Puts what was encoded at the end of the file, if there are rows. Returns true if this made the file.
+    /// Appends the encoded bytes to the file, if there are rows. Returns true if this created the
+    /// file.
     ///
     /// # Errors
-    /// [`Error::Io`]: the file ends where it ended before, and what was encoded is kept for the next call.
+    /// [`Error::Io`]: the file is truncated to its previous length, and the encoded bytes are kept
+    /// for the next call.
     pub fn write_out(&mut self) -> Result<bool, Error> {
         if self.rows == 0 || self.written == self.encoded.len() {
             return Ok(false);
         }
-        let (file, made) = match &self.file {
+        let (file, is_new) = match &self.file {
             Some(file) => (file, false),
             None => {
                 let file =
@@ -220,18 +227,19 @@ impl LiveWriter {
         };
         let end = self.synced + self.written as u64;
         if let Err(e) = file.write_all_at(&self.encoded[self.written..], end) {
-            // Readers would see a torn end until the next write; and it gives space back.
+            // Otherwise readers see a torn tail until the next write. It also frees the space.
             let _ = file.set_len(end);
             return Err(Error::io("write to", &self.path)(e));
         }
         self.written = self.encoded.len();
-        Ok(made)
+        Ok(is_new)
     }
 
-    /// Makes what was written durable.
+    /// Makes the written bytes durable.
     ///
     /// # Errors
-    /// [`Error::Io`]: what is not durable is written again by the next [`LiveWriter::write_out`].
+    /// [`Error::Io`]: bytes that are not durable are written again by the next
+    /// [`LiveWriter::write_out`].
     pub fn sync(&mut self) -> Result<(), Error> {
         let Some(file) = self.file.as_ref().filter(|_| self.written > 0) else { return Ok(()) };
         let written = std::mem::take(&mut self.written);
@@ -241,28 +249,28 @@ impl LiveWriter {
         Ok(())
     }
 
-    /// The file is still in its place, and as long as it was written.
+    /// Checks that the file is still at its path and has all written bytes.
     ///
     /// # Errors
-    /// [`Error::Gone`], [`Error::Io`].
+    /// [`Error::Replaced`], [`Error::Io`].
     pub(crate) fn check_linked(&self) -> Result<(), Error> {
         let bytes = self.synced + self.written as u64;
-        self.file.as_ref().map_or(Ok(()), |file| linked::check(file, &self.path, bytes))
+        self.file.as_ref().map_or(Ok(()), |file| file_identity::check(file, &self.path, bytes))
     }
 
-    /// Rows appended so far, written or not.
+    /// Number of appended rows, written or not.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Bytes in the file and waiting for it.
+    /// Bytes in the file and in memory.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.synced + self.encoded.len() as u64
     }
 
-    /// Bytes in memory, waiting for [`LiveWriter::sync`].
+    /// Bytes in memory that wait for [`LiveWriter::sync`].
     #[must_use]
     pub fn waiting(&self) -> usize {
         if self.rows == 0 { 0 } else { self.encoded.len() }

@@ -1,21 +1,22 @@
-//! The rows of a live stream, for those who read a trace: as far as it is whole.
+//! The rows of a live stream for readers of a trace, up to the last whole message.
 
-use crate::defined::Used;
 use crate::error::Error;
 use crate::layout::Layout;
-use crate::live::{LiveReader, Stop};
+use crate::live::{LiveReader, StopReason};
 use crate::schema::Table;
-use crate::unread::{OnDamage, Unread};
+use crate::unread_log::{OnDamage, UnreadItem};
+use crate::used_ids::UsedIds;
 use arrow_array::RecordBatch;
 
-/// Batches of a live stream; ends after an error. Where a message is damaged, the stream ends and that is noted, if it is to be: what
-/// comes after may mean something else without it. A last message that is not all there is no damage: its writer is at work, or died.
+/// Batches of a live stream; ends after an error. At a damaged message the stream ends, and the
+/// damage is logged if the reader is tolerant: later messages may depend on the damaged one. An
+/// incomplete last message is not damage: its writer is running, or was killed.
 #[derive(Debug)]
 pub(crate) struct LiveRows {
     reader: LiveReader,
     layout: Layout,
     on_damage: OnDamage,
-    used: Used,
+    used: UsedIds,
     ended: bool,
 }
 
@@ -25,24 +26,25 @@ impl LiveRows {
             reader,
             layout: layout.clone(),
             on_damage: on_damage.clone(),
-            used: Used::default(),
+            used: UsedIds::default(),
             ended: false,
         }
     }
 
+    /// Logs damage at the end of the stream.
     fn end(&mut self) -> Result<(), Error> {
-        let Some(notes) = self.on_damage.notes() else { return Ok(()) };
+        let Some(unread) = self.on_damage.unread_log() else { return Ok(()) };
         let is_damaged = match self.reader.stop() {
-            Stop::End => false,
-            Stop::Bad => true,
-            Stop::Partial => self.reader.goes_on()?,
+            StopReason::End => false,
+            StopReason::Damaged => true,
+            StopReason::Partial => self.reader.has_later_message()?,
         };
         if is_damaged {
             let reason = format!("the message at byte {} is damaged", self.reader.position());
-            let unread = Unread::new(&self.layout, self.reader.path(), reason);
-            notes.add(unread.bytes(self.reader.left()?));
+            let item = UnreadItem::new(&self.layout, self.reader.path(), reason);
+            unread.add(item.with_bytes(self.reader.remaining()?));
         }
-        self.used.check(&self.layout, self.reader.path(), notes)
+        self.used.check(&self.layout, self.reader.path(), unread)
     }
 }
 
@@ -55,8 +57,8 @@ impl Iterator for LiveRows {
         }
         match self.reader.next_batch() {
             Ok(Some(batch)) => {
-                if self.reader.table() == Table::Events && self.on_damage.notes().is_some() {
-                    self.used.see(&batch);
+                if self.reader.table() == Table::Events && self.on_damage.unread_log().is_some() {
+                    self.used.add_batch(&batch);
                 }
                 Some(Ok(batch))
             }
@@ -66,10 +68,10 @@ impl Iterator for LiveRows {
             }
             Err(error) => {
                 self.ended = true;
-                let left = self.reader.left().unwrap_or(0);
+                let remaining = self.reader.remaining().unwrap_or(0);
                 let path = self.reader.path();
                 self.on_damage
-                    .pass_over_with(&self.layout, path, error, |unread| unread.bytes(left))
+                    .skip_with(&self.layout, path, error, |item| item.with_bytes(remaining))
                     .err()
                     .map(Err)
             }

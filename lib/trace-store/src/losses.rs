@@ -1,13 +1,13 @@
-//! Rows of `losses` for what was in the trace and is gone.
+//! Rows of `losses` for rows that damage removed from the trace.
 
 use crate::error::Error;
 use crate::schema::{self, DAMAGED, Table};
 use arrow_array::{ArrayRef, RecordBatch, StringArray, TimestampNanosecondArray, UInt64Array};
 use std::sync::Arc;
 
-/// One row.
+/// One row of `losses`.
 #[derive(Clone, Debug)]
-pub(crate) struct Loss {
+pub(crate) struct LossRow {
     node: String,
     process: Option<u64>,
     stream: Option<u64>,
@@ -16,10 +16,10 @@ pub(crate) struct Loss {
     range: Option<(u64, u64)>,
 }
 
-impl Loss {
-    /// Numbers of a stream, with its process and node if these are known.
-    pub(crate) fn of_stream(stream: u64, owner: Option<(u64, &str)>, (first, last): (u64, u64)) -> Loss {
-        Loss {
+impl LossRow {
+    /// A range of attempt numbers of a stream. `owner`: its process and node, if they are known.
+    pub(crate) fn of_stream(stream: u64, owner: Option<(u64, &str)>, (first, last): (u64, u64)) -> LossRow {
+        LossRow {
             node: owner.map_or("", |(_, node)| node).to_owned(),
             process: owner.map(|(process, _)| process),
             stream: Some(stream),
@@ -29,17 +29,17 @@ impl Loss {
         }
     }
 
-    /// So many of nobody knows which streams; `None` if there are none.
-    pub(crate) fn unranged(place: &'static str, count: u64) -> Option<Loss> {
-        let loss = Loss { node: String::new(), process: None, stream: None, place, count, range: None };
+    /// A number of events of unknown streams; `None` if it is 0.
+    pub(crate) fn unranged(place: &'static str, count: u64) -> Option<LossRow> {
+        let loss = LossRow { node: String::new(), process: None, stream: None, place, count, range: None };
         (count > 0).then_some(loss)
     }
 }
 
-/// The rows, with this machine's time.
-pub(crate) fn batch(rows: &[Loss]) -> Result<RecordBatch, Error> {
+/// Returns the rows as a batch, with the time of this machine.
+pub(crate) fn batch(rows: &[LossRow]) -> Result<RecordBatch, Error> {
     let now = i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
-    let numbers = |value: fn(&Loss) -> Option<u64>| -> ArrayRef {
+    let numbers = |value: fn(&LossRow) -> Option<u64>| -> ArrayRef {
         Arc::new(UInt64Array::from_iter(rows.iter().map(value)))
     };
     let columns: Vec<ArrayRef> = vec![

@@ -1,4 +1,4 @@
-//! The manifest: what makes a directory a trace.
+//! The manifest: the file that identifies a directory as a trace.
 
 use crate::error::Error;
 use crate::layout::{LEDGER, LIVE, sync_folder};
@@ -14,37 +14,38 @@ pub const MANIFEST: &str = "miot-trace.json";
 const FORMAT: &str = "miot-trace";
 /// The first schema version with a ledger.
 pub(crate) const LEDGER_SCHEMA: u32 = 2;
-/// A manifest is a few lines; whatever is larger is something else.
+/// Largest manifest, bytes. A manifest has a few lines, so a larger file is something else.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// From which part on the ledger counts everything, so that it can be proven that the trace is complete.
+/// The parts that the ledger counts completely. Only for these can completeness be proven.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counted {
-    /// The part.
+pub struct LedgerCoverage {
+    /// First part that the ledger counts completely.
     pub from: u64,
-    /// Why not before: `before schema 2`, or what has become of the ledger.
-    pub because: String,
+    /// Why it does not count earlier parts: `before schema 2`, or what happened to the ledger.
+    #[serde(rename = "because")]
+    pub reason: String,
 }
 
-/// Why what an earlier version wrote is not counted.
+/// Why the ledger does not count parts of an earlier version.
 pub(crate) fn before_ledger() -> String {
     format!("before schema {LEDGER_SCHEMA}")
 }
 
-/// Contents of the manifest.
+/// Content of the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Always `miot-trace`.
     pub format: String,
     /// Version of the columns: [`schema::VERSION`] of the writer.
     pub schema: u32,
-    /// When the trace was begun, RFC 3339.
+    /// Creation time of the trace, RFC 3339.
     pub created: String,
-    /// Program that began it.
+    /// Program that created the trace.
     pub writer: String,
-    /// See [`Counted`]; `None`: schema 1, which had no ledger.
+    /// See [`LedgerCoverage`]; `None`: schema 1, which has no ledger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counted: Option<Counted>,
+    pub counted: Option<LedgerCoverage>,
 }
 
 impl Manifest {
@@ -54,20 +55,21 @@ impl Manifest {
             schema: schema::VERSION,
             created: jiff::Timestamp::now().to_string(),
             writer: concat!("miot ", env!("CARGO_PKG_VERSION")).to_owned(),
-            counted: Some(Counted { from: 0, because: before_ledger() }),
+            counted: Some(LedgerCoverage { from: 0, reason: before_ledger() }),
         }
     }
 
-    /// Says from which part on the ledger counts everything. The lock goes over to the new file.
+    /// Writes a manifest in which the ledger counts the parts from `from` on. The lock moves to the
+    /// new file.
     pub(crate) fn count_from(
         &mut self,
         dir: &Path,
         from: u64,
-        because: String,
+        reason: String,
         lock: &mut File,
     ) -> Result<(), Error> {
         self.schema = schema::VERSION;
-        self.counted = Some(Counted { from, because });
+        self.counted = Some(LedgerCoverage { from, reason });
         *lock = self.replace(dir)?;
         Ok(())
     }
@@ -76,7 +78,7 @@ impl Manifest {
         self.replace(dir).map(drop)
     }
 
-    /// Writes it, and returns the file, which is locked.
+    /// Writes the manifest and returns the file, locked.
     fn replace(&self, dir: &Path) -> Result<File, Error> {
         let (path, tmp) = (dir.join(MANIFEST), dir.join(format!("{MANIFEST}.tmp")));
         let text = serde_json::to_string(self).map_err(|e| Error::damaged(&path, e))?;
@@ -106,7 +108,7 @@ impl Manifest {
         match fs::metadata(&path) {
             Ok(meta) if meta.len() > MAX_BYTES => {
                 return Err(not_a_trace(format!(
-                    "its {MANIFEST} has {} bytes, a manifest is short",
+                    "its {MANIFEST} has {} bytes, a manifest has at most {MAX_BYTES}",
                     meta.len()
                 )));
             }
@@ -117,7 +119,8 @@ impl Manifest {
         Manifest::parse(dir, &fs::read(&path).map_err(Error::io("read", &path))?)
     }
 
-    /// Checks the text of the manifest of the trace at `dir`, which may be no directory of this machine.
+    /// Parses and checks the text of the manifest of the trace at `dir`, which may be on another
+    /// machine.
     ///
     /// # Errors
     /// [`Error::NotATrace`], [`Error::NewerSchema`].
@@ -127,7 +130,7 @@ impl Manifest {
         let value: serde_json::Value = serde_json::from_slice(text)
             .map_err(|e| not_a_trace(format!("its {MANIFEST} is not JSON ({e})")))?;
         if value.get("format").and_then(|v| v.as_str()) != Some(FORMAT) {
-            return Err(not_a_trace(format!("its {MANIFEST} does not say \"format\":\"{FORMAT}\"")));
+            return Err(not_a_trace(format!("its {MANIFEST} does not contain \"format\":\"{FORMAT}\"")));
         }
         let Some(found) = value.get("schema").and_then(serde_json::Value::as_u64) else {
             return Err(not_a_trace(format!("its {MANIFEST} has no schema version")));
@@ -140,7 +143,8 @@ impl Manifest {
     }
 }
 
-/// True if nothing is in a directory but what a writer makes before it has made the manifest.
+/// Returns true if a directory is empty, or contains only what a writer creates before the
+/// manifest.
 pub(crate) fn is_free(dir: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -154,7 +158,7 @@ pub(crate) fn is_free(dir: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// What is at this path, for people who expected a trace there.
+/// Describes what is at a path that is not a trace, for error messages.
 pub(crate) fn describe(dir: &Path) -> String {
     match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => "there is no such directory".to_owned(),
@@ -168,9 +172,13 @@ pub(crate) fn describe(dir: &Path) -> String {
             names.sort();
             match names.len() {
                 0 => "the directory is empty".to_owned(),
-                n @ 1..=3 => format!("the directory holds {n} other: {}", names.join(", ")),
+                n @ 1..=3 => format!("the directory contains {n} other files: {}", names.join(", ")),
                 n => {
-                    format!("the directory holds {} and {} more, no {MANIFEST}", names[..2].join(", "), n - 2)
+                    format!(
+                        "the directory contains {} and {} more, but no {MANIFEST}",
+                        names[..2].join(", "),
+                        n - 2
+                    )
                 }
             }
         }
@@ -183,25 +191,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_a_trace_is_told_apart() {
+    fn errors_describe_what_is_not_a_trace() {
         let dir = tempfile::tempdir().unwrap();
-        let said = |dir: &Path| Manifest::read(dir).unwrap_err().to_string();
-        assert!(said(&dir.path().join("no")).contains("no such directory"));
-        assert!(said(dir.path()).contains("empty"));
-        let put = |text: &str| fs::write(dir.path().join(MANIFEST), text).unwrap();
+        let error = |dir: &Path| Manifest::read(dir).unwrap_err().to_string();
+        assert!(error(&dir.path().join("no")).contains("no such directory"));
+        assert!(error(dir.path()).contains("empty"));
+        let write = |text: &str| fs::write(dir.path().join(MANIFEST), text).unwrap();
         fs::write(dir.path().join("notes.txt"), "").unwrap();
-        assert!(said(dir.path()).contains("notes.txt"));
-        assert!(said(&dir.path().join("notes.txt")).contains("a trace is a directory"));
-        put("hello");
-        assert!(said(dir.path()).contains("not JSON"));
-        put(r#"{"format":"other"}"#);
-        assert!(said(dir.path()).contains("does not say"));
-        put(r#"{"format":"miot-trace","schema":7,"shape":"new"}"#);
+        assert!(error(dir.path()).contains("notes.txt"));
+        assert!(error(&dir.path().join("notes.txt")).contains("a trace is a directory"));
+        write("hello");
+        assert!(error(dir.path()).contains("not JSON"));
+        write(r#"{"format":"other"}"#);
+        assert!(error(dir.path()).contains("does not contain"));
+        write(r#"{"format":"miot-trace","schema":7,"shape":"new"}"#);
         let newer = Manifest::read(dir.path()).unwrap_err();
         assert!(matches!(newer, Error::NewerSchema { found: 7, supported: 2, .. }));
         assert!(newer.to_string().contains("upgrade"));
-        put(r#"{"format":"miot-trace","schema":1}"#);
-        assert!(said(dir.path()).contains("incomplete"));
+        write(r#"{"format":"miot-trace","schema":1}"#);
+        assert!(error(dir.path()).contains("incomplete"));
         let manifest = Manifest::new();
         manifest.write(dir.path()).unwrap();
         assert_eq!(Manifest::read(dir.path()).unwrap(), manifest);

@@ -1,10 +1,10 @@
-//! Sealed files: how they are written, and opening them.
+//! Sealed files: their properties, and reading them.
 
-use crate::checksum::{self, Sums};
+use crate::checksum::{self, FileChecksums};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::schema::{self, Table};
-use crate::unread::OnDamage;
+use crate::unread_log::OnDamage;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use parquet::arrow::ProjectionMask;
@@ -19,14 +19,16 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Rows in a row group at most: what a reader holds at once per column, and the grain of its statistics.
+/// Maximum rows of a row group: a reader holds a column of one at once, and statistics exist per
+/// row group.
 pub(crate) const ROW_GROUP_ROWS: usize = 1 << 20;
-/// Rows read at a time.
+/// Rows of a batch that is read.
 pub(crate) const BATCH_ROWS: usize = 1 << 16;
-/// Key of the schema version in the file's metadata.
+/// Key of the schema version in the metadata of a file.
 pub(crate) const SCHEMA_KEY: &str = "miot.schema";
 
-/// How a table is written; the columns of events are [encoded elsewhere](crate::event_file).
+/// Returns the properties of the files of a table. The columns of events are [encoded
+/// elsewhere](crate::event_file).
 pub(crate) fn properties(table: Table) -> WriterProperties {
     // Level 1: higher levels cost more than they save.
     let level = ZstdLevel::try_new(1).unwrap_or_default();
@@ -46,7 +48,8 @@ pub(crate) fn properties(table: Table) -> WriterProperties {
     .build()
 }
 
-/// Opens a sealed file and checks that it is one of this table. Its rows have the types that the table has now.
+/// Opens a sealed file and checks that it is one of this table. Its rows have the column types of
+/// this version.
 pub(crate) fn open(table: Table, path: &Path) -> Result<ParquetRecordBatchReaderBuilder<File>, Error> {
     let file = File::open(path).map_err(Error::io("open", path))?;
     let metadata = metadata(table, path, &file)?;
@@ -54,11 +57,11 @@ pub(crate) fn open(table: Table, path: &Path) -> Result<ParquetRecordBatchReader
 }
 
 fn metadata(table: Table, path: &Path, file: &File) -> Result<ArrowReaderMetadata, Error> {
-    let bytes = file.metadata().map_err(Error::io("look at", path))?.len();
+    let bytes = file.metadata().map_err(Error::io("read the size of", path))?.len();
     let not_whole = |e: ParquetError| Error::damaged(path, format!("not a whole Parquet file ({e})"));
     let found = ArrowReaderMetadata::load(file, ArrowReaderOptions::new()).map_err(not_whole)?;
     if !columns_are_within(found.metadata(), bytes) {
-        return Err(Error::damaged(path, "a column does not lie in the file"));
+        return Err(Error::damaged(path, "a column is outside of the file"));
     }
     let columns = found.schema().fields();
     if !schema::fits(table, columns) {
@@ -67,13 +70,14 @@ fn metadata(table: Table, path: &Path, file: &File) -> Result<ArrowReaderMetadat
     if schema::is_present(table, columns) {
         return Ok(found);
     }
-    // Written by an earlier version, with narrower keys or fewer columns.
+    // A file of an earlier version, with narrower keys or fewer columns.
     let now = schema::of(table).fields().iter().take(columns.len()).cloned().collect::<Vec<_>>();
     let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(now)));
     ArrowReaderMetadata::try_new(Arc::clone(found.metadata()), options).map_err(not_whole)
 }
 
-/// Every column is said to be where the file has bytes. The reader takes that for granted.
+/// Returns true if the offsets of all columns are within the file. The Parquet reader does not
+/// check that.
 fn columns_are_within(metadata: &ParquetMetaData, bytes: u64) -> bool {
     metadata.row_groups().iter().flat_map(|group| group.columns()).all(|column| {
         let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
@@ -83,27 +87,27 @@ fn columns_are_within(metadata: &ParquetMetaData, bytes: u64) -> bool {
     })
 }
 
-/// Which row groups of a sealed file are as they were written, and the metadata of the file. Files without checksums
-/// are taken at their word.
+/// Returns which row groups of a sealed file are intact, and the metadata of the file. Files
+/// without checksums count as intact.
 pub(crate) fn verify(table: Table, path: &Path) -> Result<(Vec<bool>, Arc<ParquetMetaData>), Error> {
     let builder = open(table, path)?;
     Ok((checksum::verify(path, builder.metadata())?, Arc::clone(builder.metadata())))
 }
 
-/// Batches of a sealed file, row group by row group. A row group is compared with its checksum before it is decoded; ends after an
-/// error.
+/// Batches of a sealed file, row group by row group. The checksum of a row group is verified before
+/// it is decoded. Ends after an error.
 #[derive(Debug)]
 pub(crate) struct Batches {
     table: Table,
-    /// All columns are asked for, and those that the file does not have are null.
-    is_whole: bool,
+    /// True if all columns are read. Columns that the file does not have are null.
+    has_all_columns: bool,
     file: File,
     path: PathBuf,
     metadata: ArrowReaderMetadata,
-    sums: Sums,
+    sums: FileChecksums,
     mask: ProjectionMask,
     groups: std::vec::IntoIter<usize>,
-    /// The row group being read, and how many of its rows are still to come.
+    /// The row group being read, and the number of its remaining rows.
     reader: Option<(ParquetRecordBatchReader, u64)>,
     tolerant: Option<(Layout, OnDamage)>,
 }
@@ -112,13 +116,13 @@ impl Batches {
     fn new(table: Table, path: &Path) -> Result<Batches, Error> {
         let file = File::open(path).map_err(Error::io("open", path))?;
         let metadata = metadata(table, path, &file)?;
-        let sums = Sums::of(path, metadata.metadata())?;
+        let sums = FileChecksums::of(path, metadata.metadata())?;
         let groups = (0..metadata.metadata().num_row_groups()).collect::<Vec<_>>().into_iter();
         let path = path.to_owned();
         let mask = ProjectionMask::all();
         Ok(Batches {
             table,
-            is_whole: true,
+            has_all_columns: true,
             file,
             path,
             metadata,
@@ -130,17 +134,18 @@ impl Batches {
         })
     }
 
-    /// All columns of all rows.
+    /// Reads all columns of all rows.
     pub(crate) fn all(table: Table, path: &Path) -> Result<Batches, Error> {
         Batches::new(table, path)
     }
 
-    /// All columns of one row group.
+    /// Reads all columns of one row group.
     pub(crate) fn group(table: Table, path: &Path, group: usize) -> Result<Batches, Error> {
         Ok(Batches { groups: vec![group].into_iter(), ..Batches::new(table, path)? })
     }
 
-    /// Some columns of the row groups that `keep` wants, which is not asked about those whose statistics are damaged.
+    /// Reads some columns of the row groups for which `keep` returns true, and of those with
+    /// damaged statistics.
     pub(crate) fn some(
         table: Table,
         path: &Path,
@@ -150,17 +155,17 @@ impl Batches {
         let all = Batches::new(table, path)?;
         let parquet = all.metadata.metadata();
         let mask = ProjectionMask::columns(parquet.file_metadata().schema_descr(), columns.iter().copied());
-        let wanted = |group: &usize| !all.sums.knows_ranges(*group) || keep(parquet.row_group(*group));
+        let wanted = |group: &usize| !all.sums.has_ranges(*group) || keep(parquet.row_group(*group));
         let groups = (0..parquet.num_row_groups()).filter(wanted).collect::<Vec<_>>().into_iter();
-        Ok(Batches { is_whole: false, mask, groups, ..all })
+        Ok(Batches { has_all_columns: false, mask, groups, ..all })
     }
 
-    /// Passes over row groups that are damaged, and notes them.
+    /// Skips and logs damaged row groups.
     pub(crate) fn tolerant(self, layout: &Layout, on_damage: &OnDamage) -> Batches {
         Batches { tolerant: Some((layout.clone(), on_damage.clone())), ..self }
     }
 
-    /// Rows of the row groups that were not begun yet.
+    /// Number of rows of the row groups that were not started yet.
     pub(crate) fn rows(&self) -> u64 {
         self.groups.as_slice().iter().map(|group| self.rows_of(*group)).sum()
     }
@@ -188,7 +193,7 @@ impl Batches {
         loop {
             if let Some((reader, left)) = &mut self.reader {
                 let next = reader.next().map(|batch| match batch {
-                    Ok(batch) if self.is_whole => schema::complete(self.table, batch),
+                    Ok(batch) if self.has_all_columns => schema::complete(self.table, batch),
                     batch => batch,
                 });
                 match next {
@@ -202,7 +207,7 @@ impl Batches {
                         self.reader = None;
                         let reason = match wrong {
                             Some(Err(error)) => error.to_string(),
-                            _ => "a row group does not have the rows that it should have".to_owned(),
+                            _ => "a row group has another number of rows than its metadata".to_owned(),
                         };
                         return Err((Error::damaged(&self.path, reason), left));
                     }
@@ -225,13 +230,13 @@ impl Iterator for Batches {
                 Ok(batch) => return batch.map(Ok),
                 Err(failed) => failed,
             };
-            let passed = match &self.tolerant {
+            let skipped = match &self.tolerant {
                 Some((layout, on_damage)) => {
-                    on_damage.pass_over_with(layout, &self.path, error, |unread| unread.rows(rows))
+                    on_damage.skip_with(layout, &self.path, error, |item| item.with_rows(rows))
                 }
                 None => Err(error),
             };
-            if let Err(error) = passed {
+            if let Err(error) = skipped {
                 self.groups = Vec::new().into_iter();
                 return Some(Err(error));
             }
@@ -239,11 +244,13 @@ impl Iterator for Batches {
     }
 }
 
-/// Key of the side tables that a part has, in the metadata of its events: `processes:3 threads:8`.
+/// Key of the rows of the side tables of a part, in the metadata of its events: `processes:3
+/// threads:8`.
 const SIDES_KEY: &str = "miot.sides";
 
-/// What the metadata of the events of a part says of its side tables, which are sealed by then.
-pub(crate) fn sides(layout: &Layout, part: u64) -> Result<KeyValue, Error> {
+/// Returns the entry with the side tables of a part for the metadata of its events. The side tables
+/// must be sealed.
+pub(crate) fn side_tables(layout: &Layout, part: u64) -> Result<KeyValue, Error> {
     let mut text = Vec::new();
     for table in Table::SIDE {
         match open(table, &layout.sealed(table, part)) {
@@ -255,7 +262,8 @@ pub(crate) fn sides(layout: &Layout, part: u64) -> Result<KeyValue, Error> {
     Ok(KeyValue::new(SIDES_KEY.to_owned(), text.join(" ")))
 }
 
-/// Rows of a side table that a sealed part has, as its events say; `None` if they do not say that it has any.
+/// Returns the number of rows of a side table of a sealed part, by the metadata of its events;
+/// `None` if these have no entry for the table.
 pub(crate) fn side_rows(layout: &Layout, part: u64, table: Table) -> Option<u64> {
     let events = open(Table::Events, &layout.sealed(Table::Events, part)).ok()?;
     let text = crate::carried::value(events.metadata(), SIDES_KEY)?;
@@ -263,7 +271,7 @@ pub(crate) fn side_rows(layout: &Layout, part: u64, table: Table) -> Option<u64>
     sides.find(|(name, _)| *name == table.name())?.1.parse().ok()
 }
 
-/// The system's error inside a Parquet one, so that a full disk is known as such.
+/// Returns the system error inside a Parquet error, so that a full disk is recognized.
 pub(crate) fn to_io(error: ParquetError) -> std::io::Error {
     match error {
         ParquetError::External(inner) => match inner.downcast::<std::io::Error>() {
@@ -283,7 +291,8 @@ mod tests {
     use parquet::file::metadata::ParquetMetaData;
     use std::sync::Arc;
 
-    /// A file of one column of numbers, with other words of where that begins and how long it is.
+    /// Returns the metadata of a file with one column of numbers, whose offset and length are
+    /// changed.
     fn with_column_at(start: impl Fn(i64) -> i64, length: impl Fn(i64) -> i64) -> (ParquetMetaData, u64) {
         let numbers: arrow_array::ArrayRef = Arc::new(arrow_array::UInt64Array::from_iter_values(0..9));
         let batch = arrow_array::RecordBatch::try_from_iter([("n", numbers)]).unwrap();
@@ -293,11 +302,11 @@ mod tests {
         let metadata = writer.close().unwrap();
         let group = metadata.row_group(0).clone();
         let column = group.column(0).clone();
-        let said = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+        let offset = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
         let bytes = column.compressed_size();
         let column = column
             .into_builder()
-            .set_dictionary_page_offset(Some(start(said)))
+            .set_dictionary_page_offset(Some(start(offset)))
             .set_total_compressed_size(length(bytes))
             .build()
             .unwrap();
@@ -306,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_is_said_to_lie_elsewhere_is_not_within() {
+    fn columns_outside_of_the_file_are_detected() {
         let is_within = |start: fn(i64) -> i64, length: fn(i64) -> i64| {
             let (metadata, bytes) = with_column_at(start, length);
             columns_are_within(&metadata, bytes)

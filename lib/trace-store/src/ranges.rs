@@ -1,9 +1,9 @@
-//! Ranges of numbers.
+//! Sets of numbers as sorted ranges.
 
 /// First and last number, both included.
 pub(crate) type Range = (u64, u64);
 
-/// Sorted, overlapping and touching ranges joined.
+/// Returns the ranges sorted, with overlapping and adjacent ones joined.
 pub(crate) fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
     ranges.sort_unstable();
     let mut out: Vec<Range> = Vec::with_capacity(ranges.len());
@@ -16,7 +16,8 @@ pub(crate) fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
     out
 }
 
-/// What is in `ranges` and not in `others`; both sorted and without overlap.
+/// Returns the numbers in `ranges` that are not in `others`. Both must be sorted and without
+/// overlap.
 pub(crate) fn without(ranges: &[Range], others: &[Range]) -> Vec<Range> {
     let mut out = Vec::new();
     let mut skip = 0;
@@ -53,7 +54,7 @@ mod tests {
     use super::{merged, without};
 
     #[test]
-    fn ranges_are_joined_and_taken_away() {
+    fn ranges_are_joined_and_subtracted() {
         assert_eq!(merged(vec![(5, 6), (0, 1), (2, 3), (5, 9)]), [(0, 3), (5, 9)]);
         assert_eq!(without(&[(0, 9), (20, 29)], &[]), [(0, 9), (20, 29)]);
         assert_eq!(without(&[(0, 9), (20, 29)], &[(0, 9), (20, 40)]), []);

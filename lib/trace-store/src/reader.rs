@@ -1,37 +1,39 @@
-//! Reading a trace: a snapshot of what is there when it is opened.
+//! Reader of a trace: a snapshot of the rows that exist when it is opened.
 
-use crate::carried::{self, Removed};
+mod handles;
+mod samples;
+
+pub use samples::{LastSamples, SAMPLED_BOOTS};
+
+use crate::carried::{self, RemovedParts};
 use crate::error::Error;
 use crate::layout::{Layout, Parts};
-use crate::live::{LiveReader, Stop};
+use crate::live::{LiveReader, StopReason};
 use crate::live_rows::LiveRows;
 use crate::manifest::Manifest;
-use crate::missing::Missing;
+use crate::missing_parts::MissingParts;
 use crate::parquet_file::{self, Batches};
-use crate::recover::{Cut, StreamEnds};
+use crate::recover::{StreamEnds, TornTail};
 use crate::rows::{FileNames, Joiner};
-use crate::scan::{self, Piece, Scan, Select};
-use crate::schema::{TABLES, Table, column, text};
-use crate::unread::{Notes, OnDamage, Unread};
-use arrow_array::cast::AsArray as _;
-use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt64Type};
-use arrow_array::{Array as _, PrimitiveArray, RecordBatch};
-use parquet::file::statistics::Statistics;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use crate::scan::{self, Scan, ScanPart, Select};
+use crate::schema::{TABLES, Table};
+use crate::unread_log::{OnDamage, UnreadItem, UnreadLog};
+use arrow_array::RecordBatch;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Reads a trace directory as it was when it was opened, whatever its writer does meanwhile: each row once,
-/// be its part live, being sealed or sealed. Only parts that retention removes before they are read are missing, see
-/// [`Reader::missed`].
+/// Reads a trace directory as it was when it was opened, also while it is written: each row once,
+/// whether its part is live, being sealed or sealed. Only parts that retention removes before they
+/// are read are missing, see [`Reader::missed`].
 #[derive(Debug)]
 pub struct Reader {
     layout: Layout,
     manifest: Manifest,
     /// The first part that was not removed when the reader was opened.
     first: u64,
-    /// The last part that had a sealed side table by then.
+    /// The last part that had a sealed side table at that time.
     last_side: Option<u64>,
     parts: Vec<Part>,
     missed: Arc<AtomicU64>,
@@ -41,35 +43,26 @@ pub struct Reader {
 #[derive(Debug)]
 struct Part {
     number: u64,
-    /// Its live streams up to where they reached at opening, by table, kept open because the writer removes
-    /// the files when the part is sealed; `None`: the part was sealed already.
+    /// By table: its live streams, limited to their length at opening. They stay open because the
+    /// writer removes the files when the part is sealed. `None`: the part was sealed already.
     live: Option<[Option<LiveReader>; TABLES]>,
 }
 
-/// Boots of one node whose last sample of devices is kept and remembered: a spool on a disk may bring those of earlier ones.
-pub const SAMPLED_BOOTS: usize = 16;
-
-/// See [`Reader::last_samples`].
-pub type LastSamples = HashMap<(String, String), (u64, i64)>;
-
-/// Samples of one node and boot that follow each other.
-type Run<'a> = ((&'a str, &'a str), (u64, i64));
-
-/// Where the rows of one table of one part come from.
-enum Source {
+/// The rows of one table of one part.
+enum PartRows {
     Sealed(Batches),
     Live(LiveRows),
     Nothing,
 }
 
-impl Iterator for Source {
+impl Iterator for PartRows {
     type Item = Result<RecordBatch, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self {
-            Source::Sealed(batches) => batches.next(),
-            Source::Live(rows) => rows.next(),
-            Source::Nothing => None,
+            PartRows::Sealed(batches) => batches.next(),
+            PartRows::Live(rows) => rows.next(),
+            PartRows::Nothing => None,
         }
     }
 }
@@ -100,56 +93,62 @@ impl Reader {
         })
     }
 
-    /// Opens a trace to read of it what can be read: what is damaged or missing is passed over and noted, see [`Reader::notes`].
-    /// Rows are given only if they are as they were written.
+    /// Opens a trace and skips damaged and missing data, which it logs, see [`Reader::unread`]. It
+    /// returns only rows that are as they were written.
     ///
     /// # Errors
     /// As [`Reader::open`].
     pub fn tolerant(dir: impl AsRef<Path>) -> Result<Reader, Error> {
         let reader = Reader::open(dir)?;
-        let notes = Notes::default();
-        if let Some(said) = reader.missing_parts()?.said() {
+        let log = UnreadLog::default();
+        if let Some(message) = reader.missing_parts()?.message() {
             let events = reader.layout.folder(Table::Events);
-            notes.add(Unread::new(&reader.layout, &events, said));
+            log.add(UnreadItem::new(&reader.layout, &events, message));
         }
-        Ok(Reader { on_damage: OnDamage::Note(notes), ..reader })
+        Ok(Reader { on_damage: OnDamage::Log(log), ..reader })
     }
 
-    /// What could not be read so far; nothing of a reader that is not [tolerant](Reader::tolerant).
+    /// Returns the data that was skipped so far; none if the reader is not
+    /// [tolerant](Reader::tolerant).
     #[must_use]
-    pub fn notes(&self) -> Notes {
-        self.on_damage.notes().cloned().unwrap_or_default()
+    pub fn unread(&self) -> UnreadLog {
+        self.on_damage.unread_log().cloned().unwrap_or_default()
     }
 
-    /// What retention had removed when the reader was opened.
+    /// Returns what retention had removed when the reader was opened.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`].
-    pub fn removed(&self) -> Result<Removed, Error> {
-        match Removed::read(&self.layout, self.first) {
-            // Removed once more since then.
-            Err(error) if error.is_not_found() => Removed::read(&self.layout, self.layout.first()?),
+    pub fn removed(&self) -> Result<RemovedParts, Error> {
+        match RemovedParts::read(&self.layout, self.first) {
+            // More was removed since then.
+            Err(error) if error.is_not_found() => RemovedParts::read(&self.layout, self.layout.first()?),
             read => read,
         }
     }
 
-    /// Parts whose events were asked for and that retention had removed by then: their events were passed over.
+    /// Number of parts that retention removed before their events were read: their events were
+    /// skipped.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 
-    /// Parts that ought to be there: of each there are later parts, or its side tables. Their events are in no figure.
+    /// Returns the missing parts: later parts or their own side tables exist. Their events are not
+    /// read.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn missing_parts(&self) -> Result<Missing, Error> {
+    pub fn missing_parts(&self) -> Result<MissingParts, Error> {
         let now = self.layout.parts()?;
-        // Parts that retention removed since the trace was opened are not missing, nor is one that is being sealed: side tables seen
-        // only now may be of a part that was not live yet when live files were listed.
-        let there: BTreeSet<u64> = self.parts().map(|(part, _)| part).chain(now.all()).collect();
-        let Some(last) = there.last().copied().max(self.last_side) else { return Ok(Missing::default()) };
-        Ok(Missing::between(now.first, last, &there))
+        // Parts that retention removed since the trace was opened are not missing. Nor is a part
+        // that is being sealed: its side tables may belong to a part that was not live yet when the
+        // live files were listed.
+        let existing: BTreeSet<u64> = self.parts().map(|(part, _)| part).chain(now.all()).collect();
+        let Some(last) = existing.last().copied().max(self.last_side) else {
+            return Ok(MissingParts::default());
+        };
+        Ok(MissingParts::between(now.first, last, &existing))
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -166,22 +165,24 @@ impl Reader {
         &self.manifest
     }
 
-    /// Numbers of the parts, in order, and whether each was sealed when the reader was opened.
+    /// Returns the numbers of the parts, in order, and whether each was sealed when the reader was
+    /// opened.
     pub fn parts(&self) -> impl Iterator<Item = (u64, bool)> + '_ {
         self.parts.iter().map(|p| (p.number, p.live.is_none()))
     }
 
-    /// The Parquet files of the events that were sealed when the reader was opened, by part, for other readers.
+    /// Returns the Parquet files of the events that were sealed when the reader was opened, by
+    /// part, for other readers.
     pub fn sealed(&self) -> impl Iterator<Item = (u64, PathBuf)> + '_ {
         let sealed = self.parts.iter().filter(|part| part.live.is_none());
         sealed.map(|part| (part.number, self.layout.sealed(Table::Events, part.number)))
     }
 
-    /// True if the Parquet file of the events of a part is all as it was written, by its checksums. Of another one [`Reader::scan`]
-    /// gives what is.
+    /// Returns true if the Parquet file of the events of a part is intact, by its checksums. Of a
+    /// damaged file [`Reader::scan`] returns the intact rows.
     ///
     /// # Errors
-    /// [`Error::Io`], but for what is damage.
+    /// [`Error::Io`], except for damage.
     pub fn is_whole(&self, part: u64) -> Result<bool, Error> {
         match parquet_file::verify(Table::Events, &self.layout.sealed(Table::Events, part)) {
             Ok((good, _)) => Ok(good.iter().all(|good| *good)),
@@ -191,7 +192,8 @@ impl Reader {
         }
     }
 
-    /// All rows of a table. For events see [`Reader::events`], which does not hold them all in memory.
+    /// Returns all rows of a table. For events see [`Reader::events`], which does not hold all of
+    /// them in memory.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`].
@@ -199,64 +201,66 @@ impl Reader {
         self.batches(table).collect()
     }
 
-    /// All events, in order, each once.
+    /// Returns all events, in order, each once.
     pub fn events(&self) -> impl Iterator<Item = Result<RecordBatch, Error>> + '_ {
         self.batches(Table::Events)
     }
 
-    /// Some columns of the events of some time, in order, each once; decoded by a thread of its own, ahead of the caller.
+    /// Returns selected columns of the events of a time range, in order, each once. Another thread
+    /// decodes them ahead of the caller.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Damaged`], also for a column that events do not have; the items too.
+    /// [`Error::Io`], [`Error::Damaged`], also for a column that events do not have. The items can
+    /// have the same errors.
     pub fn scan(&self, select: &Select) -> Result<Scan, Error> {
-        let pieces = self.parts.iter().filter_map(|part| match &part.live {
-            None => select.wants_sealed(part.number).then_some(Piece::Sealed(part.number)),
-            Some(live) => live[Table::Events as usize].as_ref().map(|live| Piece::Live(live.again())),
+        let parts = self.parts.iter().filter_map(|part| match &part.live {
+            None => select.wants_sealed(part.number).then_some(ScanPart::Sealed(part.number)),
+            Some(live) => live[Table::Events as usize].as_ref().map(|live| ScanPart::Live(live.reopened())),
         });
-        scan::start(&self.layout, pieces.collect(), select, &self.missed, &self.on_damage)
+        scan::start(&self.layout, parts.collect(), select, &self.missed, &self.on_damage)
     }
 
-    /// The rows of a table, in the order in which they were written; ends after an error. Those of a side table are
-    /// read at once, with what was carried over from parts that were removed.
+    /// Returns the rows of a table, in the order in which they were written; ends after an error.
+    /// The rows of a side table are read at once, with those carried over from removed parts.
     pub fn batches(&self, table: Table) -> impl Iterator<Item = Result<RecordBatch, Error>> + '_ {
         let (side, parts) = if table == Table::Events {
             (None, self.parts.as_slice())
         } else {
-            (Some(self.side(table)), &[][..])
+            (Some(self.side_rows(table)), &[][..])
         };
         let (side, side_error) = match side {
             Some(Ok(batches)) => (batches, None),
             Some(Err(error)) => (Vec::new(), Some(Err(error))),
             None => (Vec::new(), None),
         };
-        let (mut failed, mut is_given) = (false, false);
-        let mut events = parts.iter().map(move |part| self.source(part, table)).flat_map(|source| {
+        let (mut failed, mut has_started) = (false, false);
+        let mut events = parts.iter().map(move |part| self.part_rows(part, table)).flat_map(|source| {
             let (source, error) = match source {
                 Ok(source) => (source, None),
-                Err(error) => (Source::Nothing, Some(Err(error))),
+                Err(error) => (PartRows::Nothing, Some(Err(error))),
             };
             error.into_iter().chain(source)
         });
         let events = std::iter::from_fn(move || {
             let next = events.next();
-            if next.is_none() && !is_given && table == Table::Events {
-                is_given = true;
-                // Nothing of what there should be is no result.
+            if next.is_none() && !has_started && table == Table::Events {
+                has_started = true;
+                // No event at all because of damage is an error.
                 return self.on_damage.nothing_read(&self.layout).map(Err);
             }
-            is_given = true;
+            has_started = true;
             next
         });
         let all = side_error.into_iter().chain(side.into_iter().map(Ok)).chain(events);
         all.take_while(move |batch| !std::mem::replace(&mut failed, batch.is_err()))
     }
 
-    /// All rows of a side table. Parts that are removed meanwhile leave what is needed of them in the carried rows,
-    /// so then it is read anew.
-    fn side(&self, table: Table) -> Result<Vec<RecordBatch>, Error> {
+    /// Returns all rows of a side table. If parts are removed in between, their needed rows move to
+    /// the carried file, so the table is read again.
+    fn side_rows(&self, table: Table) -> Result<Vec<RecordBatch>, Error> {
         let mut first = self.first;
         loop {
-            let read = self.side_from(table, first);
+            let read = self.side_rows_from(table, first);
             let now = self.layout.first()?;
             if now == first {
                 return read;
@@ -265,7 +269,7 @@ impl Reader {
         }
     }
 
-    fn carried_from(&self, table: Table, first: u64) -> Result<Vec<RecordBatch>, Error> {
+    fn carried_rows(&self, table: Table, first: u64) -> Result<Vec<RecordBatch>, Error> {
         if first == 0 {
             return Ok(Vec::new());
         }
@@ -273,107 +277,56 @@ impl Reader {
         let read = Batches::all(table, &path)
             .and_then(|batches| batches.tolerant(&self.layout, &self.on_damage).collect());
         match read {
-            // Removed once more since then: the caller looks.
+            // More parts were removed since then: the caller handles it.
             Err(error) if error.is_not_found() && self.layout.first()? != first => Err(error),
-            Err(error) => self.on_damage.pass_over(&self.layout, &path, error).map(|()| Vec::new()),
+            Err(error) => self.on_damage.skip(&self.layout, &path, error).map(|()| Vec::new()),
             read => read,
         }
     }
 
-    /// Rows of a side table that were carried over from parts that were removed.
+    /// Returns the rows of a side table that were carried over from removed parts.
     pub(crate) fn carried(&self, table: Table) -> Result<impl Iterator<Item = RecordBatch>, Error> {
         carried::read(&self.layout, table, self.first).map(Vec::into_iter)
     }
 
-    /// How far the streams of these rows had got in those parts.
+    /// Returns the ends of the streams in removed parts.
     pub(crate) fn carried_ends(&self) -> Result<StreamEnds, Error> {
         carried::ends(&self.layout, self.first)
     }
 
-    fn side_from(&self, table: Table, first: u64) -> Result<Vec<RecordBatch>, Error> {
-        let mut all = self.carried_from(table, first)?;
+    fn side_rows_from(&self, table: Table, first: u64) -> Result<Vec<RecordBatch>, Error> {
+        let mut all = self.carried_rows(table, first)?;
         for part in self.parts.iter().filter(|part| part.number >= first) {
-            for batch in self.source(part, table)? {
+            for batch in self.part_rows(part, table)? {
                 all.push(batch?);
             }
         }
         Ok(all)
     }
 
-    /// The last sample in `devices` of each node and boot: its `uptime`, and the latest `time`. Of sealed parts only what that takes is read.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Damaged`].
-    pub fn last_samples(&self) -> Result<LastSamples, Error> {
-        let mut last = LastSamples::new();
-        let mut see = |batch: &RecordBatch| {
-            let (nodes, boots) = (text(batch, "node"), text(batch, "boot"));
-            let (uptimes, times) =
-                (column::<UInt64Type>(batch, "uptime"), column::<TimestampNanosecondType>(batch, "time"));
-            let (Some(nodes), Some(boots), Some(uptimes), Some(times)) = (nodes, boots, uptimes, times)
-            else {
-                return;
-            };
-            let mut run: Option<Run<'_>> = None;
-            let mut put = |((node, boot), (uptime, time)): Run<'_>| {
-                let last = last.entry((node.to_owned(), boot.to_owned())).or_insert((uptime, time));
-                *last = (last.0.max(uptime), last.1.max(time));
-            };
-            for row in 0..batch.num_rows() {
-                let (uptime, time) = (uptimes.value(row), times.value(row));
-                let key = (nodes.value(row), boots.value(row));
-                match &mut run {
-                    Some((of, latest)) if *of == key => {
-                        *latest = (latest.0.max(uptime), latest.1.max(time));
-                    }
-                    _ => {
-                        run.replace((key, (uptime, time))).into_iter().for_each(&mut put);
-                    }
-                }
-            }
-            run.into_iter().for_each(&mut put);
-        };
-        carried::read(&self.layout, Table::Devices, self.first)?.iter().for_each(&mut see);
-        for part in &self.parts {
-            let path = self.layout.sealed(Table::Devices, part.number);
-            if part.live.is_some() {
-                for batch in self.source(part, Table::Devices)? {
-                    see(&batch?);
-                }
-            } else if path.exists() {
-                for batch in
-                    Batches::some(Table::Devices, &path, &["time", "node", "boot", "uptime"], |_| true)?
-                {
-                    see(&batch?);
-                }
-            }
-        }
-        Ok(last)
-    }
-
-    /// Paths by file id.
+    /// Returns paths by file id.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`].
     pub fn files(&self) -> Result<FileNames, Error> {
         let mut joiner = Joiner::default();
-        self.batches(Table::Files).try_for_each(|batch| batch.map(|b| joiner.see(Table::Files, &b)))?;
+        self.batches(Table::Files).try_for_each(|batch| batch.map(|b| joiner.add_batch(Table::Files, &b)))?;
         Ok(joiner.files)
     }
 
-    /// Names of files and threads.
+    /// Returns a joiner with the names of all files and threads.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`].
     pub fn joiner(&self) -> Result<Joiner, Error> {
         let mut joiner = Joiner::default();
         for table in [Table::Files, Table::Threads] {
-            self.batches(table).try_for_each(|batch| batch.map(|b| joiner.see(table, &b)))?;
+            self.batches(table).try_for_each(|batch| batch.map(|b| joiner.add_batch(table, &b)))?;
         }
         Ok(joiner)
     }
 
-    /// Events with `path`, `path2` and `comm`, in order.
+    /// Returns events with `path`, `path2` and `comm`, in order.
     ///
     /// # Errors
     /// As [`Reader::joiner`]; the items as [`Reader::events`].
@@ -385,92 +338,25 @@ impl Reader {
         }))
     }
 
-    /// Which file each handle of these processes stands for, by process and handle, as far as records and events
-    /// of operations that `opens` (layer, operation) say; others may be about a file that is not the handle's. For a
-    /// writer that continues a trace whose processes still run: of sealed parts only row groups that may hold one of
-    /// the processes are read.
+    /// Returns the torn tails of live streams, with the reason: the bytes after the last whole
+    /// message. Their writer is running, or was killed.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`].
-    pub fn handles(
-        &self,
-        processes: &HashSet<u64>,
-        opens: impl Fn(&str, &str) -> bool,
-    ) -> Result<HashMap<(u64, u64), u64>, Error> {
-        let mut handles = HashMap::new();
-        let mut streams = HashMap::new();
-        for batch in self.batches(Table::Threads) {
-            let batch = batch?;
-            if let (Some(ids), Some(of)) =
-                (column::<UInt64Type>(&batch, "stream"), column::<UInt64Type>(&batch, "process"))
-            {
-                let wanted = ids.values().iter().zip(of.values()).filter(|(_, p)| processes.contains(p));
-                streams.extend(wanted.map(|(stream, process)| (*stream, *process)));
-            }
-        }
-        for batch in self.batches(Table::Files) {
-            see_handles(&batch?, "stream", |_, stream| streams.get(&stream).copied(), &mut handles);
-        }
-        let mut see_events = |batch: &RecordBatch| {
-            let Some(opened) = Opened::of(batch, &opens) else { return };
-            let wanted = |row, process| (processes.contains(&process) && opened.is(row)).then_some(process);
-            see_handles(batch, "process", wanted, &mut handles);
-        };
-        for part in &self.parts {
-            let path = self.layout.sealed(Table::Events, part.number);
-            match self.source(part, Table::Events)? {
-                Source::Sealed(_) => {
-                    let columns = ["process", "layer", "op", "file", "handle", "result"];
-                    let batches = Batches::some(Table::Events, &path, &columns, |group| {
-                        // Column 3 is `process`; see the schema.
-                        match group.column(3).statistics() {
-                            Some(Statistics::Int64(s)) => {
-                                let min = s.min_opt().map_or(0, |v| *v as u64);
-                                let max = s.max_opt().map_or(u64::MAX, |v| *v as u64);
-                                processes.iter().any(|process| (min..=max).contains(process))
-                            }
-                            _ => true,
-                        }
-                    });
-                    match batches {
-                        // Removed since the line above.
-                        Err(error) if error.is_not_found() && self.layout.first()? > part.number => {}
-                        batches => {
-                            for batch in batches? {
-                                see_events(&batch?);
-                            }
-                        }
-                    }
-                }
-                source => {
-                    for batch in source {
-                        see_events(&batch?);
-                    }
-                }
-            }
-        }
-        Ok(handles)
-    }
-
-    /// Live streams that do not end with a whole message: their writer is at work, or died. Each is read up to
-    /// its last whole message; this is what comes after.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Damaged`].
-    pub fn torn(&self) -> Result<Vec<(Cut, Stop)>, Error> {
+    pub fn torn(&self) -> Result<Vec<(TornTail, StopReason)>, Error> {
         let mut torn = Vec::new();
         for live in self.parts.iter().flat_map(|p| &p.live).flatten().flatten() {
-            let mut reader = live.again();
+            let mut reader = live.reopened();
             while reader.next_batch()?.is_some() {}
-            let bytes = reader.left()?;
+            let bytes = reader.remaining()?;
             if bytes > 0 {
-                torn.push((Cut { path: reader.path().to_owned(), bytes }, reader.stop()));
+                torn.push((TornTail { path: reader.path().to_owned(), bytes }, reader.stop()));
             }
         }
         Ok(torn)
     }
 
-    /// Rows of a table by part number.
+    /// Returns the number of rows of a table by part.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`].
@@ -478,7 +364,7 @@ impl Reader {
         let mut counts = BTreeMap::new();
         for part in &self.parts {
             let mut rows = 0;
-            for batch in self.source(part, table)? {
+            for batch in self.part_rows(part, table)? {
                 rows += batch?.num_rows() as u64;
             }
             counts.insert(part.number, rows);
@@ -486,7 +372,8 @@ impl Reader {
         Ok(counts)
     }
 
-    /// The rows of a table in one part; none if the reader knows no such part.
+    /// Returns the rows of a table in one part; none if the part did not exist when the reader was
+    /// opened.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`].
@@ -496,46 +383,47 @@ impl Reader {
         table: Table,
     ) -> Result<impl Iterator<Item = Result<RecordBatch, Error>> + use<>, Error> {
         match self.parts.iter().find(|p| p.number == part) {
-            Some(part) => self.source(part, table),
-            None => Ok(Source::Nothing),
+            Some(part) => self.part_rows(part, table),
+            None => Ok(PartRows::Nothing),
         }
     }
 
-    fn source(&self, part: &Part, table: Table) -> Result<Source, Error> {
+    fn part_rows(&self, part: &Part, table: Table) -> Result<PartRows, Error> {
         if let Some(live) = &part.live {
-            let rows = |live: &LiveReader| LiveRows::new(live.again(), &self.layout, &self.on_damage);
-            return Ok(live[table as usize].as_ref().map_or(Source::Nothing, |l| Source::Live(rows(l))));
+            let rows = |live: &LiveReader| LiveRows::new(live.reopened(), &self.layout, &self.on_damage);
+            return Ok(live[table as usize].as_ref().map_or(PartRows::Nothing, |l| PartRows::Live(rows(l))));
         }
         let path = self.layout.sealed(table, part.number);
         if table != Table::Events && !path.exists() {
-            return self.without_side(part.number, table, &path);
+            return self.without_side_table(part.number, table, &path);
         }
         match Batches::all(table, &path) {
-            Ok(batches) => Ok(Source::Sealed(batches.tolerant(&self.layout, &self.on_damage))),
+            Ok(batches) => Ok(PartRows::Sealed(batches.tolerant(&self.layout, &self.on_damage))),
             Err(error) if error.is_not_found() && self.layout.first()? > part.number => {
                 self.missed.fetch_add(1, Ordering::Relaxed);
-                Ok(Source::Nothing)
+                Ok(PartRows::Nothing)
             }
-            Err(error) => self.on_damage.pass_over(&self.layout, &path, error).map(|()| Source::Nothing),
+            Err(error) => self.on_damage.skip(&self.layout, &path, error).map(|()| PartRows::Nothing),
         }
     }
 
-    /// A part has no file of a side table: it had no rows for it, or the file is missing.
-    fn without_side(&self, part: u64, table: Table, path: &Path) -> Result<Source, Error> {
+    /// Handles a part without a file of a side table: it has no rows for it, or the file is
+    /// missing.
+    fn without_side_table(&self, part: u64, table: Table, path: &Path) -> Result<PartRows, Error> {
         let Some(rows) = parquet_file::side_rows(&self.layout, part, table) else {
-            return Ok(Source::Nothing);
+            return Ok(PartRows::Nothing);
         };
         if self.layout.first()? > part {
-            return Ok(Source::Nothing);
+            return Ok(PartRows::Nothing);
         }
         let missing = Error::io("open", path)(std::io::ErrorKind::NotFound.into());
-        let noted = self.on_damage.pass_over_with(&self.layout, path, missing, |unread| unread.rows(rows));
-        noted.map(|()| Source::Nothing)
+        let skipped = self.on_damage.skip_with(&self.layout, path, missing, |item| item.with_rows(rows));
+        skipped.map(|()| PartRows::Nothing)
     }
 }
 
-/// The live streams of a part; `None` if it has been sealed meanwhile. Events first, so that the side tables
-/// hold what these events need.
+/// Opens the live streams of a part; returns `None` if it was sealed in between. Opens events
+/// first, so that the side tables contain the rows that these events need.
 fn open_live(layout: &Layout, part: u64) -> Result<Option<[Option<LiveReader>; TABLES]>, Error> {
     let mut live = Table::ALL.map(|_| None);
     for table in Table::ALL {
@@ -544,58 +432,7 @@ fn open_live(layout: &Layout, part: u64) -> Result<Option<[Option<LiveReader>; T
             live[table as usize] = Some(reader);
         }
     }
-    // Live files are removed only after this file is there, so none was missed if it is not.
+    // Live files are removed only after this file exists. So if it does not exist, all live files
+    // were opened.
     Ok((!layout.sealed(Table::Events, part).exists()).then_some(live))
-}
-
-/// Which rows of a batch of events opened their handle.
-struct Opened<'a> {
-    layers: Vec<usize>,
-    ops: Vec<usize>,
-    /// By layer, then by operation.
-    opens: Vec<Vec<bool>>,
-    results: &'a PrimitiveArray<Int64Type>,
-}
-
-impl<'a> Opened<'a> {
-    fn of(batch: &'a RecordBatch, opens: &impl Fn(&str, &str) -> bool) -> Option<Opened<'a>> {
-        let names = |name| {
-            let column = batch.column_by_name(name)?.as_any_dictionary_opt()?;
-            Some((column.normalized_keys(), column.values().as_string_opt::<i32>()?))
-        };
-        let ((layers, layer_names), (ops, op_names)) = (names("layer")?, names("op")?);
-        let of_layer =
-            |layer: &str| op_names.iter().map(|op| op.is_some_and(|op| opens(layer, op))).collect();
-        let opens = layer_names.iter().map(|layer| of_layer(layer.unwrap_or(""))).collect();
-        Some(Opened { layers, ops, opens, results: column::<Int64Type>(batch, "result")? })
-    }
-
-    fn is(&self, row: usize) -> bool {
-        self.opens[self.layers[row]][self.ops[row]] && self.results.value(row) >= 0
-    }
-}
-
-/// Handles are not used twice, so the first row counts.
-fn see_handles(
-    batch: &RecordBatch,
-    by: &str,
-    process_of: impl Fn(usize, u64) -> Option<u64>,
-    handles: &mut HashMap<(u64, u64), u64>,
-) {
-    let (Some(owner), Some(handle), Some(file)) = (
-        column::<UInt64Type>(batch, by),
-        column::<UInt64Type>(batch, "handle"),
-        column::<UInt64Type>(batch, "file"),
-    ) else {
-        return;
-    };
-    for row in 0..batch.num_rows() {
-        if owner.is_valid(row)
-            && handle.is_valid(row)
-            && file.is_valid(row)
-            && let Some(process) = process_of(row, owner.value(row))
-        {
-            handles.entry((process, handle.value(row))).or_insert(file.value(row));
-        }
-    }
 }

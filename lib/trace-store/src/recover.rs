@@ -1,10 +1,10 @@
-//! What a writer must know to continue a trace: the next ids, and how far each stream got.
+//! The state that a writer needs to continue a trace: the next ids, and the end of each stream.
 
-use crate::carried::{self, Removed, value};
+use crate::carried::{self, RemovedParts, value};
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::ledger::Counts;
-use crate::losses::{self, Loss};
+use crate::losses::{self, LossRow};
 use crate::parquet_file::{self, Batches};
 use crate::ranges;
 use crate::schema::{DAMAGED, FILTERED, Table, column, text};
@@ -18,43 +18,45 @@ use std::path::PathBuf;
 
 /// Key of [`StreamEnds::to_text`] in the metadata of a sealed events file.
 pub(crate) const STREAMS_KEY: &str = "miot.streams";
-/// Streams below this number are kept in a plain array (8 MiB at most), which is faster per row.
+/// Streams below this number are kept in an array (at most 8 MiB), which is faster per row than a
+/// map.
 const DENSE: u64 = 1 << 20;
 
-/// Found by [`crate::Writer::open`].
+/// State of a trace that a writer continues; returned by [`crate::Writer::open`].
 #[derive(Clone, Debug, Default)]
-pub struct Recovered {
-    /// The first process id not in use.
+pub struct RecoveredTrace {
+    /// The first unused process id.
     pub next_process: u64,
-    /// The first stream id not in use.
+    /// The first unused stream id.
     pub next_stream: u64,
-    /// The first file id not in use.
+    /// The first unused file id.
     pub next_file: u64,
     /// Every process of the trace, by id.
     pub processes: Vec<RecoveredProcess>,
     /// Every stream of the trace, by id.
     pub streams: Vec<RecoveredStream>,
-    /// Latest time of an event, nanoseconds since 1970; 0 if there is none.
+    /// Time of the latest event, nanoseconds since 1970; 0 without events.
     pub last_time: i64,
-    /// Torn ends that were cut off. What was committed is never among them.
-    pub cut: Vec<Cut>,
-    /// Events that the live parts had and have no more, as the ledger tells; they have rows in `losses` now.
+    /// Torn tails that were truncated. They contain no committed rows.
+    pub cut: Vec<TornTail>,
+    /// Events that the ledger counts in live parts and that are missing. They have rows in `losses`
+    /// now.
     pub lost: u64,
-    /// Parts that were waiting to be sealed; this goes on now.
+    /// Parts that were not sealed yet; their sealing continues.
     pub unsealed: Vec<u64>,
-    /// Sealed parts whose events cannot be read. The ledger tells how far their streams got, so the trace goes on; what can be
-    /// saved of them, and the losses, are for a repair.
+    /// Sealed parts whose events cannot be read. The ledger has the ends of their streams, so the
+    /// trace continues. A repair recovers their readable rows and records the losses.
     pub damaged: Vec<DamagedPart>,
-    /// What retention had removed.
-    pub removed: Removed,
+    /// What retention has removed.
+    pub removed: RemovedParts,
 }
 
 /// A sealed part whose events cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct DamagedPart {
-    /// Its number.
+    /// Number of the part.
     pub part: u64,
-    /// What is wrong with its file.
+    /// What is wrong with its file of events.
     pub error: String,
 }
 
@@ -80,7 +82,7 @@ pub struct RecoveredProcess {
 pub struct RecoveredStream {
     /// Its id.
     pub stream: u64,
-    /// The process's id.
+    /// Id of the process.
     pub process: u64,
     /// Name of the node.
     pub node: String,
@@ -92,24 +94,23 @@ pub struct RecoveredStream {
     pub lane: u32,
     /// Incarnation of the lane.
     pub incarnation: u32,
-    /// The first attempt number that the trace does not account for, by an event, a loss or a record that
-    /// named a handle.
+    /// The first attempt number for which the trace has no event, loss or handle record.
     pub next_seq: u64,
-    /// First and last numbers of losses and records beyond that. Side tables become durable before events, so
-    /// a crash may leave them without the events before them.
+    /// First and last attempt numbers of losses and handle records beyond `next_seq`. Side tables
+    /// become durable before events, so after a crash the events before them may be missing.
     pub beyond: Vec<(u64, u64)>,
 }
 
-/// A torn end that was cut off.
+/// A torn tail of a live stream: bytes after the last whole message.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Cut {
+pub struct TornTail {
     /// The live stream.
     pub path: PathBuf,
-    /// Bytes cut.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// For each stream the number after its last one.
+/// For each stream the attempt number after its last one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamEnds {
     dense: Vec<u64>,
@@ -117,7 +118,8 @@ pub(crate) struct StreamEnds {
 }
 
 impl StreamEnds {
-    pub(crate) fn put(&mut self, stream: u64, next: u64) {
+    /// Raises the end of a stream to `next`.
+    pub(crate) fn raise(&mut self, stream: u64, next: u64) {
         let end = if stream < DENSE {
             let index = stream as usize;
             if index >= self.dense.len() {
@@ -130,7 +132,7 @@ impl StreamEnds {
         *end = next.max(*end);
     }
 
-    /// The streams that have an end.
+    /// Returns the streams that have an end.
     pub(crate) fn streams(&self) -> impl Iterator<Item = u64> {
         let dense = self.dense.iter().enumerate().filter(|(_, next)| **next > 0).map(|(id, _)| id as u64);
         dense.chain(self.sparse.keys().copied())
@@ -143,8 +145,8 @@ impl StreamEnds {
         }
     }
 
-    /// Takes in the rows of a batch that has `stream` and `seq`.
-    pub(crate) fn see(&mut self, batch: &RecordBatch) {
+    /// Adds the rows of a batch with `stream` and `seq`.
+    pub(crate) fn add_batch(&mut self, batch: &RecordBatch) {
         let (Some(streams), Some(seqs)) =
             (column::<UInt64Type>(batch, "stream"), column::<UInt64Type>(batch, "seq"))
         else {
@@ -152,12 +154,13 @@ impl StreamEnds {
         };
         for row in 0..batch.num_rows() {
             if streams.is_valid(row) && seqs.is_valid(row) {
-                self.put(streams.value(row), seqs.value(row).saturating_add(1));
+                self.raise(streams.value(row), seqs.value(row).saturating_add(1));
             }
         }
     }
 
-    /// `stream:next` in order of stream, the streams as differences: `1:500 1:730 4:12` are 1, 2 and 6.
+    /// Returns `stream:next` in order of stream, the streams as differences: `1:500 1:730 4:12` are
+    /// streams 1, 2 and 6.
     pub(crate) fn to_text(&self) -> String {
         let dense = self.dense.iter().enumerate().map(|(s, n)| (s as u64, *n));
         let mut all: Vec<_> =
@@ -173,56 +176,57 @@ impl StreamEnds {
         text
     }
 
-    /// Takes in what [`StreamEnds::to_text`] wrote; false if it is something else.
-    pub(crate) fn put_text(&mut self, text: &str) -> bool {
+    /// Adds the ends of a text of [`StreamEnds::to_text`]. Returns false if it is invalid.
+    pub(crate) fn add_text(&mut self, text: &str) -> bool {
         let mut stream = 0u64;
         for pair in text.split(' ').filter(|p| !p.is_empty()) {
             let parsed = pair.split_once(':').and_then(|(s, n)| Some((s.parse().ok()?, n.parse().ok()?)));
             let Some((more, next)) = parsed else { return false };
             let Some(sum) = stream.checked_add(more) else { return false };
             stream = sum;
-            self.put(stream, next);
+            self.raise(stream, next);
         }
         true
     }
 }
 
-/// Collects what is [`Recovered`] from all tables.
+/// Collects a [`RecoveredTrace`] from all tables.
 #[derive(Debug, Default)]
 pub(crate) struct Recovery {
-    pub(crate) found: Recovered,
-    /// What the events say.
+    pub(crate) found: RecoveredTrace,
+    /// Ends of the streams by their events.
     ends: StreamEnds,
     /// Stream, first and last number of each loss and record.
     accounted: Vec<(u64, u64, u64)>,
-    /// Between the events of the live part that is taken in.
+    /// Stream, first and last number of each gap between the events of the live part that is being
+    /// read.
     gaps: Vec<(u64, u64, u64)>,
-    /// The ids after the largest that the ledger knows of: of a process, a stream, a file.
+    /// Process, stream and file id after the largest one in the ledger.
     ids: [u64; 3],
     max_file: u64,
 }
 
 impl Recovery {
-    /// Takes in what is left of the parts before `first`.
+    /// Adds the rows carried over from the parts before `first`.
     pub(crate) fn carried(&mut self, layout: &Layout, first: u64) -> Result<(), Error> {
         if first == 0 {
             return Ok(());
         }
-        self.found.removed = Removed::read(layout, first)?;
+        self.found.removed = RemovedParts::read(layout, first)?;
         self.found.last_time = self.found.removed.until;
         for table in [Table::Processes, Table::Threads, Table::Files, Table::Losses] {
-            carried::read(layout, table, first)?.iter().for_each(|batch| self.see(table, batch));
+            carried::read(layout, table, first)?.iter().for_each(|batch| self.add_batch(table, batch));
         }
         self.ends = carried::ends(layout, first)?;
         Ok(())
     }
 
-    /// Takes in a sealed part. Where its events cannot be read, what the ledger knows of it counts.
+    /// Adds a sealed part. If its events cannot be read, the counts of the ledger are used.
     pub(crate) fn sealed(&mut self, layout: &Layout, part: u64, known: Option<&Counts>) -> Result<(), Error> {
         self.sealed_sides(layout, part)?;
         match (self.sealed_events(layout, part), known) {
             (Err(error @ Error::Damaged { .. }), Some(known)) => {
-                self.known(known);
+                self.add_counts(known);
                 self.found.damaged.push(DamagedPart { part, error: error.to_string() });
                 Ok(())
             }
@@ -230,13 +234,13 @@ impl Recovery {
         }
     }
 
-    /// Takes in the side tables of a sealed part.
+    /// Adds the side tables of a sealed part.
     pub(crate) fn sealed_sides(&mut self, layout: &Layout, part: u64) -> Result<(), Error> {
         for table in Table::SIDE {
             let path = layout.sealed(table, part);
             if !matches!(table, Table::Clocks | Table::Devices) && path.exists() {
                 for batch in Batches::all(table, &path)? {
-                    self.see(table, &batch?);
+                    self.add_batch(table, &batch?);
                 }
             }
         }
@@ -253,42 +257,42 @@ impl Recovery {
             }
         }
         let ends = value(metadata, STREAMS_KEY);
-        if !ends.is_some_and(|text| self.ends.put_text(text)) {
+        if !ends.is_some_and(|text| self.ends.add_text(text)) {
             for batch in Batches::some(Table::Events, &path, &["stream", "seq"], |_| true)? {
-                self.ends.see(&batch?);
+                self.ends.add_batch(&batch?);
             }
         }
         Ok(())
     }
 
-    /// Takes in a batch of a live part, or of a side table.
-    pub(crate) fn see(&mut self, table: Table, batch: &RecordBatch) {
+    /// Adds a batch of a live part or of a side table.
+    pub(crate) fn add_batch(&mut self, table: Table, batch: &RecordBatch) {
         match table {
             Table::Events => {
-                self.ends.see(batch);
+                self.ends.add_batch(batch);
                 let times = batch.column(0).as_primitive_opt::<TimestampNanosecondType>();
                 let latest = times.and_then(|t| t.values().iter().max().copied());
                 self.found.last_time = self.found.last_time.max(latest.unwrap_or(0));
             }
             Table::Files => {
-                self.see_accounted(batch, "seq", "seq");
+                self.add_accounted(batch, "seq", "seq");
                 let files = column::<UInt64Type>(batch, "file");
                 let max = files.and_then(|f| f.values().iter().max().copied());
                 self.max_file = self.max_file.max(max.unwrap_or(0));
             }
-            Table::Losses => self.see_accounted(batch, "first_seq", "last_seq"),
+            Table::Losses => self.add_accounted(batch, "first_seq", "last_seq"),
             Table::Processes => {
-                let _ = self.see_processes(batch);
+                let _ = self.add_processes(batch);
             }
             Table::Threads => {
-                let _ = self.see_threads(batch);
+                let _ = self.add_threads(batch);
             }
             Table::Clocks | Table::Devices => {}
         }
     }
 
-    /// Takes in a batch of a live part.
-    pub(crate) fn see_live(&mut self, table: Table, batch: &RecordBatch) {
+    /// Adds a batch of a live part and collects gaps between its events.
+    pub(crate) fn add_live_batch(&mut self, table: Table, batch: &RecordBatch) {
         if table == Table::Events
             && let (Some(streams), Some(seqs)) =
                 (column::<UInt64Type>(batch, "stream"), column::<UInt64Type>(batch, "seq"))
@@ -298,30 +302,32 @@ impl Recovery {
                 if next < *seq {
                     self.gaps.push((*stream, next, seq - 1));
                 }
-                self.ends.put(*stream, seq.saturating_add(1));
+                self.ends.raise(*stream, seq.saturating_add(1));
             }
         }
-        self.see(table, batch);
+        self.add_batch(table, batch);
     }
 
-    /// Takes in what the ledger says of a part that has been taken in, or that is not there.
-    pub(crate) fn known(&mut self, counts: &Counts) {
-        counts.streams.iter().for_each(|(stream, span)| self.ends.put(*stream, span.next));
-        self.known_ids(counts.ids);
+    /// Adds the ledger's counts of a part that was added or is missing.
+    pub(crate) fn add_counts(&mut self, counts: &Counts) {
+        counts.streams.iter().for_each(|(stream, span)| self.ends.raise(*stream, span.next));
+        self.raise_ids(counts.ids);
     }
 
-    pub(crate) fn known_ids(&mut self, ids: [u64; 3]) {
+    /// Raises the ids to those of the ledger.
+    pub(crate) fn raise_ids(&mut self, ids: [u64; 3]) {
         self.ids.iter_mut().zip(ids).for_each(|(id, known)| *id = known.max(*id));
     }
 
-    /// A live part has been taken in.
+    /// Must be called after the last batch of a live part.
     pub(crate) fn end_of_part(&mut self) {
         self.gaps.clear();
     }
 
-    /// Takes out of the counts of a live part what stands beyond an event that is not durable yet: side tables become
-    /// durable before events.
-    pub(crate) fn cap(&mut self, counts: &mut Counts) {
+    /// Limits the counts of a live part to the attempt numbers before the first missing event. Side
+    /// tables become durable before events, so the numbers beyond may be of events that were never
+    /// written.
+    pub(crate) fn limit_to_contiguous(&mut self, counts: &mut Counts) {
         self.accounted.sort_unstable();
         counts.streams.retain(|stream, span| {
             let mut next = self.ends.get(*stream);
@@ -337,8 +343,13 @@ impl Recovery {
         });
     }
 
-    /// Rows of `losses` for what the ledger knows of a live part and is not there; `None` if that is nothing.
-    pub(crate) fn gone(&mut self, known: &Counts, counts: &Counts) -> Result<Option<RecordBatch>, Error> {
+    /// Returns rows of `losses` for what the ledger counts in a live part and is missing; `None` if
+    /// nothing is.
+    pub(crate) fn losses_of(
+        &mut self,
+        known: &Counts,
+        counts: &Counts,
+    ) -> Result<Option<RecordBatch>, Error> {
         let mut gaps: Vec<(u64, u64, u64)> = Vec::new();
         for (stream, first, last) in &self.gaps {
             if let Some(span) = known.streams.get(stream) {
@@ -374,10 +385,10 @@ impl Recovery {
             let owner = owners.get(stream).copied();
             let missing =
                 ranges::without(&ranges::merged(gaps.clone()), accounted.get(stream).map_or(&[], |r| r));
-            rows.extend(missing.into_iter().map(|range| Loss::of_stream(*stream, owner, range)));
+            rows.extend(missing.into_iter().map(|range| LossRow::of_stream(*stream, owner, range)));
         }
-        rows.extend(Loss::unranged(DAMAGED, known.unranged.saturating_sub(counts.unranged)));
-        rows.extend(Loss::unranged(FILTERED, known.filtered.saturating_sub(counts.filtered)));
+        rows.extend(LossRow::unranged(DAMAGED, known.unranged.saturating_sub(counts.unranged)));
+        rows.extend(LossRow::unranged(FILTERED, known.filtered.saturating_sub(counts.filtered)));
         if rows.is_empty() {
             return Ok(None);
         }
@@ -386,7 +397,7 @@ impl Recovery {
         losses::batch(&rows).map(Some)
     }
 
-    fn see_accounted(&mut self, batch: &RecordBatch, first: &str, last: &str) {
+    fn add_accounted(&mut self, batch: &RecordBatch, first: &str, last: &str) {
         let [streams, firsts, lasts] = ["stream", first, last].map(|name| column::<UInt64Type>(batch, name));
         let (Some(streams), Some(firsts), Some(lasts)) = (streams, firsts, lasts) else { return };
         for ((stream, first), last) in streams.iter().zip(firsts).zip(lasts) {
@@ -396,7 +407,7 @@ impl Recovery {
         }
     }
 
-    fn see_processes(&mut self, batch: &RecordBatch) -> Option<()> {
+    fn add_processes(&mut self, batch: &RecordBatch) -> Option<()> {
         let (ids, nonces) = (column::<UInt64Type>(batch, "process")?, column::<UInt64Type>(batch, "nonce")?);
         let pids = column::<UInt32Type>(batch, "pid")?;
         let started = column::<TimestampNanosecondType>(batch, "started")?;
@@ -412,7 +423,7 @@ impl Recovery {
         Some(())
     }
 
-    fn see_threads(&mut self, batch: &RecordBatch) -> Option<()> {
+    fn add_threads(&mut self, batch: &RecordBatch) -> Option<()> {
         let (ids, processes) =
             (column::<UInt64Type>(batch, "stream")?, column::<UInt64Type>(batch, "process")?);
         let [pids, tids, lanes, incarnations] =
@@ -433,8 +444,8 @@ impl Recovery {
         Some(())
     }
 
-    /// Everything was taken in.
-    pub(crate) fn finish(mut self) -> Recovered {
+    /// Returns the state, after all parts were added.
+    pub(crate) fn finish(mut self) -> RecoveredTrace {
         self.found.streams.sort_by_key(|s| s.stream);
         self.accounted.sort_unstable();
         for stream in &mut self.found.streams {
@@ -453,7 +464,7 @@ impl Recovery {
         self.found.processes.sort_by_key(|p| p.process);
         let removed = self.found.removed;
         let (process, stream) = (self.found.processes.last(), self.found.streams.last());
-        // The rows of some may be gone whose ids are still named.
+        // Rows with larger ids may be lost although other rows still use these ids.
         let [next_process, next_stream, next_file] = self.ids;
         self.found.next_process =
             process.map_or(1, |p| p.process + 1).max(removed.next_process).max(next_process);
@@ -468,10 +479,10 @@ mod tests {
     use super::{DENSE, RecoveredStream, Recovery, StreamEnds};
 
     #[test]
-    fn what_comes_after_a_missing_event_is_not_the_end_of_a_stream() {
+    fn numbers_after_a_missing_event_do_not_extend_a_stream() {
         let mut recovery = Recovery::default();
         for (stream, events) in [(1, 5), (2, 3), (3, 0)] {
-            recovery.ends.put(stream, events);
+            recovery.ends.raise(stream, events);
             recovery.found.streams.push(RecoveredStream {
                 stream,
                 process: 1,
@@ -492,19 +503,19 @@ mod tests {
     }
 
     #[test]
-    fn stream_ends_survive_their_text() {
+    fn stream_ends_survive_conversion_to_text() {
         let mut ends = StreamEnds::default();
         for (stream, next) in [(1, 500), (2, 730), (DENSE + 7, u64::MAX), (6, 12), (2, 5)] {
-            ends.put(stream, next);
+            ends.raise(stream, next);
         }
         let text = ends.to_text();
         assert!(text.starts_with("1:500 1:730 4:12 "), "{text}");
         let mut again = StreamEnds::default();
-        assert!(again.put_text(&text));
+        assert!(again.add_text(&text));
         for stream in [0, 1, 2, 3, 6, DENSE, DENSE + 7] {
             assert_eq!(again.get(stream), ends.get(stream), "{stream}");
         }
         assert_eq!(again.get(2), 730);
-        assert!(!StreamEnds::default().put_text("1:2 x"));
+        assert!(!StreamEnds::default().add_text("1:2 x"));
     }
 }

@@ -1,4 +1,4 @@
-//! Events with the names of their files and threads.
+//! Joins events with the names of their files and threads.
 
 use crate::schema::{self, Table, column, text};
 use arrow_array::builder::StringBuilder;
@@ -8,11 +8,11 @@ use arrow_schema::ArrowError;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Texts by id. Ids are dense, so this is an array; a stray large id does not blow it up.
+/// Texts by id. Ids are dense, so most texts are in an array; a stray large id does not enlarge it.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     text: String,
-    /// Start and length in `text`; length `u32::MAX` = no such id.
+    /// Start and length in `text`; length `u32::MAX`: no text.
     dense: Vec<(usize, u32)>,
     sparse: HashMap<u64, (usize, u32)>,
 }
@@ -21,8 +21,8 @@ pub struct Names {
 pub type FileNames = Names;
 
 const ABSENT: (usize, u32) = (0, u32::MAX);
-/// How far an id may be ahead of the ids so far and still be kept in the array.
-const STRIDE: usize = 1 << 16;
+/// How far an id may exceed the ids so far to be added to the array.
+const MAX_GAP: usize = 1 << 16;
 
 impl Names {
     /// Adds or replaces the text of an id.
@@ -30,22 +30,22 @@ impl Names {
         if self.get(id) == Some(name) {
             return;
         }
-        let place = (self.text.len(), name.len().min(u32::MAX as usize - 1) as u32);
+        let range = (self.text.len(), name.len().min(u32::MAX as usize - 1) as u32);
         self.text.push_str(name);
         match usize::try_from(id) {
-            Ok(index) if index < self.dense.len() + STRIDE => {
+            Ok(index) if index < self.dense.len() + MAX_GAP => {
                 if index >= self.dense.len() {
                     self.dense.resize(index + 1, ABSENT);
                 }
-                self.dense[index] = place;
+                self.dense[index] = range;
             }
             _ => {
-                self.sparse.insert(id, place);
+                self.sparse.insert(id, range);
             }
         }
     }
 
-    /// The text of an id.
+    /// Returns the text of an id.
     #[must_use]
     pub fn get(&self, id: u64) -> Option<&str> {
         let dense = usize::try_from(id).ok().and_then(|i| self.dense.get(i)).filter(|p| p.1 != u32::MAX);
@@ -53,19 +53,19 @@ impl Names {
         self.text.get(*start..*start + *length as usize)
     }
 
-    /// Ids and their texts, in order of id apart from stray ones.
+    /// Returns ids and their texts, in order of id except stray ones.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &str)> {
         let dense = (0..self.dense.len() as u64).filter(|id| self.dense[*id as usize].1 != u32::MAX);
         dense.chain(self.sparse.keys().copied()).filter_map(|id| Some((id, self.get(id)?)))
     }
 
-    /// How many ids have a text.
+    /// Number of ids with a text.
     #[must_use]
     pub fn len(&self) -> usize {
         self.dense.iter().filter(|p| p.1 != u32::MAX).count() + self.sparse.len()
     }
 
-    /// True if no id has a text.
+    /// Returns true if no id has a text.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.dense.is_empty() && self.sparse.is_empty()
@@ -82,8 +82,8 @@ pub struct Joiner {
 }
 
 impl Joiner {
-    /// Takes in rows of the side tables; those of other tables than `files` and `threads` are passed over.
-    pub fn see(&mut self, table: Table, batch: &RecordBatch) {
+    /// Adds rows of a side table. Tables other than `files` and `threads` are ignored.
+    pub fn add_batch(&mut self, table: Table, batch: &RecordBatch) {
         let (names, id, name) = match table {
             Table::Files => (&mut self.files, "file", "path"),
             Table::Threads => (&mut self.threads, "stream", "comm"),
@@ -96,7 +96,7 @@ impl Joiner {
         }
     }
 
-    /// Events with `path`, `path2` and `comm`: see [`schema::rows`].
+    /// Returns events with `path`, `path2` and `comm`: see [`schema::rows`].
     ///
     /// # Errors
     /// If the batch does not have the columns of events.
@@ -128,17 +128,17 @@ impl Joiner {
 
 #[cfg(test)]
 mod tests {
-    use super::{Names, STRIDE};
+    use super::{MAX_GAP, Names};
 
     #[test]
     fn names_are_found_by_any_id() {
         let mut names = Names::default();
         let far = u64::MAX;
-        for (id, name) in [(1, "a"), (3, ""), (far, "z"), (STRIDE as u64 + 2, "b"), (1, "c")] {
+        for (id, name) in [(1, "a"), (3, ""), (far, "z"), (MAX_GAP as u64 + 2, "b"), (1, "c")] {
             names.put(id, name);
         }
         assert_eq!([0, 1, 2, 3, 4].map(|id| names.get(id)), [None, Some("c"), None, Some(""), None]);
-        assert_eq!((names.get(far), names.get(STRIDE as u64 + 2)), (Some("z"), Some("b")));
+        assert_eq!((names.get(far), names.get(MAX_GAP as u64 + 2)), (Some("z"), Some("b")));
         assert_eq!(names.len(), 4);
         assert_eq!(names.iter().count(), 4);
     }

@@ -1,7 +1,7 @@
-//! Reading some columns of the events of a time: what analyses of long traces use.
+//! Scan of selected columns of the events of a time range, for analyses of long traces.
 //!
-//! A thread of its own reads and decodes while the caller works on the batch before. Memory holds a few batches, however
-//! long the trace is.
+//! Another thread reads and decodes while the caller processes the previous batch. Memory use is a
+//! few batches, independent of the length of the trace.
 
 use crate::error::Error;
 use crate::layout::Layout;
@@ -9,7 +9,7 @@ use crate::live::LiveReader;
 use crate::live_rows::LiveRows;
 use crate::parquet_file::Batches;
 use crate::schema::{self, Table, column};
-use crate::unread::OnDamage;
+use crate::unread_log::OnDamage;
 use arrow_array::types::TimestampNanosecondType;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
@@ -24,45 +24,46 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-/// Batches that may be ready before they are asked for.
+/// Decoded batches that may wait for the caller.
 const AHEAD: usize = 4;
 
-/// Which events to read, and what of them.
+/// Selection of events and columns.
 #[derive(Clone, Debug)]
 pub struct Select {
     columns: Vec<&'static str>,
     times: Range<i64>,
-    /// Of the sealed parts only these.
+    /// Sealed parts to read; `None`: all.
     sealed: Option<BTreeSet<u64>>,
 }
 
 impl Select {
-    /// These columns of all events; `time` is always among them.
+    /// Selects columns of all events. `time` is always included.
     #[must_use]
     pub fn columns(columns: &[&'static str]) -> Select {
         Select { columns: columns.to_vec(), times: i64::MIN..i64::MAX, sealed: None }
     }
 
-    /// All columns of all events.
+    /// Selects all columns of all events.
     #[must_use]
     pub fn all() -> Select {
         let columns = schema::event_columns().collect::<Vec<_>>();
         Select::columns(&columns)
     }
 
-    /// Only those that completed at such a time, nanoseconds since 1970.
+    /// Limits the events to those completed within `times`, nanoseconds since 1970.
     #[must_use]
     pub fn between(self, times: Range<i64>) -> Select {
         Select { times, ..self }
     }
 
-    /// Only those of parts that were not sealed when the reader was opened: for those who read sealed files otherwise.
+    /// Limits the events to parts that were not sealed when the reader was opened, for callers that
+    /// read sealed files otherwise.
     #[must_use]
     pub fn live(self) -> Select {
         self.sealed(BTreeSet::new())
     }
 
-    /// Of the parts that were sealed when the reader was opened, only these.
+    /// Limits the parts that were sealed when the reader was opened to these.
     #[must_use]
     pub fn sealed(self, parts: BTreeSet<u64>) -> Select {
         Select { sealed: Some(parts), ..self }
@@ -83,7 +84,7 @@ impl Select {
         }
     }
 
-    /// Without the rows of other times.
+    /// Removes the rows of other times.
     fn within(&self, batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
         if self.times == (i64::MIN..i64::MAX) {
             return Ok(batch);
@@ -108,7 +109,7 @@ impl Select {
     }
 }
 
-/// What [`crate::Reader::scan`] gives: batches of events in order; ends after an error.
+/// Batches of events in order, from [`crate::Reader::scan`]; ends after an error.
 #[derive(Debug)]
 pub struct Scan {
     batches: Receiver<Result<RecordBatch, Error>>,
@@ -116,8 +117,8 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Rows that the sealed parts may give, for showing progress; those of the live part are not counted before they are
-    /// read.
+    /// Maximum number of rows of the sealed parts, to show progress. Rows of live parts are not
+    /// included.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
@@ -132,9 +133,9 @@ impl Iterator for Scan {
     }
 }
 
-/// A part to be read.
-pub(crate) enum Piece {
-    /// Opened when its turn comes: a trace may have more parts than a process may open files.
+/// A part to read.
+pub(crate) enum ScanPart {
+    /// Opened when it is read, because a trace may have more parts than a process may open files.
     Sealed(u64),
     Live(LiveReader),
 }
@@ -146,10 +147,10 @@ fn open_sealed(path: &Path, select: &Select) -> Result<Batches, Error> {
     Batches::some(Table::Events, path, &columns, |group| select.wants(group))
 }
 
-/// Begins to read. Parts that retention removes before their turn are counted in `missed`.
+/// Starts the scan. Parts that retention removes before they are read are counted in `missed`.
 pub(crate) fn start(
     layout: &Layout,
-    pieces: Vec<Piece>,
+    parts: Vec<ScanPart>,
     select: &Select,
     missed: &Arc<AtomicU64>,
     on_damage: &OnDamage,
@@ -157,54 +158,55 @@ pub(crate) fn start(
     let failed = |source| Error::Io { action: "read events of", path: layout.root().to_owned(), source };
     let schema = select.schema().map_err(|error| failed(std::io::Error::other(error)))?;
     let mut rows = 0;
-    for piece in &pieces {
-        if let Piece::Sealed(part) = piece {
+    for part in &parts {
+        if let ScanPart::Sealed(part) = part {
             match open_sealed(&layout.sealed(Table::Events, *part), select) {
-                // The thread says what of it.
-                Err(error) if error.is_not_found() || on_damage.notes().is_some() => {}
+                // The thread counts or logs it.
+                Err(error) if error.is_not_found() || on_damage.unread_log().is_some() => {}
                 opened => rows += opened?.rows(),
             }
         }
     }
     let (sender, batches) = sync_channel(AHEAD);
-    let work = Work {
+    let scan = ScanThread {
         layout: layout.clone(),
         select: select.clone(),
         schema,
         missed: Arc::clone(missed),
         on_damage: on_damage.clone(),
-        given: Cell::new(false),
+        has_sent: Cell::new(false),
         to: sender,
     };
     let read = move || {
-        for piece in pieces {
-            if !work.piece(piece) {
+        for part in parts {
+            if !scan.read(part) {
                 return;
             }
         }
-        work.end();
+        scan.end();
     };
     thread::Builder::new().name("miot-scan".into()).spawn(read).map_err(failed)?;
     Ok(Scan { batches, rows })
 }
 
-/// What the thread works with.
-struct Work {
+/// The thread that reads and decodes.
+struct ScanThread {
     layout: Layout,
     select: Select,
     schema: SchemaRef,
     missed: Arc<AtomicU64>,
     on_damage: OnDamage,
-    /// A batch was given out.
-    given: Cell<bool>,
+    /// True if a batch was sent.
+    has_sent: Cell<bool>,
     to: SyncSender<Result<RecordBatch, Error>>,
 }
 
-impl Work {
-    /// Gives out a part. False if there is nothing more to do: an error was sent, or nobody listens.
-    fn piece(&self, piece: Piece) -> bool {
-        match piece {
-            Piece::Sealed(part) => {
+impl ScanThread {
+    /// Sends the rows of a part. Returns false if the scan ends: an error was sent, or the receiver
+    /// was dropped.
+    fn read(&self, part: ScanPart) -> bool {
+        match part {
+            ScanPart::Sealed(part) => {
                 let path = self.layout.sealed(Table::Events, part);
                 match open_sealed(&path, &self.select) {
                     Ok(batches) => self.send(&path, batches.tolerant(&self.layout, &self.on_damage)),
@@ -214,7 +216,7 @@ impl Work {
                         self.missed.fetch_add(1, Ordering::Relaxed);
                         true
                     }
-                    Err(error) => match self.on_damage.pass_over(&self.layout, &path, error) {
+                    Err(error) => match self.on_damage.skip(&self.layout, &path, error) {
                         Ok(()) => true,
                         Err(error) => {
                             let _ = self.to.send(Err(error));
@@ -223,16 +225,17 @@ impl Work {
                     },
                 }
             }
-            Piece::Live(live) => {
+            ScanPart::Live(live) => {
                 let path = live.path().to_owned();
                 self.send(&path, LiveRows::new(live, &self.layout, &self.on_damage))
             }
         }
     }
 
-    /// Nothing of what there should be is no result, unless others read the rest.
+    /// Sends an error if damage left no event at all, unless the caller reads sealed parts
+    /// otherwise.
     fn end(&self) {
-        if !self.given.get()
+        if !self.has_sent.get()
             && self.select.sealed.is_none()
             && let Some(error) = self.on_damage.nothing_read(&self.layout)
         {
@@ -250,7 +253,7 @@ impl Work {
             if batch.as_ref().is_ok_and(|batch| batch.num_rows() == 0) {
                 continue;
             }
-            self.given.set(true);
+            self.has_sent.set(true);
             if self.to.send(batch).is_err() || failed {
                 return false;
             }

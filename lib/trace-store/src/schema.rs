@@ -1,8 +1,8 @@
 //! The columns of every table of a trace.
 //!
-//! Ids (`process`, `stream`, `file`) are given by the log-server, count from 1 and are unique in a trace
-//! directory. Times are nanoseconds since 1970, UTC, in the server's clock. A column may be null only
-//! where it says so. Columns are append-only within a schema version.
+//! The log-server assigns ids (`process`, `stream`, `file`), which count from 1 and are unique in a
+//! trace directory. Times are nanoseconds since 1970, UTC, by the clock of the server. A column is
+//! null only where its description allows it. Columns are append-only within a schema version.
 //!
 //! **events**: one row per completed request, ordered by time.
 //!
@@ -19,17 +19,17 @@
 //! | `handle` | number of the open file in its process, a new one per open; null if none |
 //! | `offset` | byte offset in the file; null if none or unknown |
 //! | `offset2` | byte offset in the other file; null if none |
-//! | `length` | bytes asked for; null if none |
+//! | `length` | requested bytes; null if none |
 //! | `arg` | the operation's own argument (flags of open, mode of chmod, whence of seek); null if none |
 //! | `result` | bytes moved or another value; negative = −errno |
 //! | `flags` | bits of `miot_proto::event::flag` |
 //! | `stream` | see `threads` |
 //! | `seq` | attempt number in the stream: strictly increasing; a gap is a row in `losses`, or the record of a row in `files` |
-//! | `request` | number of the request in its stream, given at its begin |
-//! | `enclosing` | `request` of the request of the same thread within which this one ran; null if none |
+//! | `request` | number of the request in its stream, assigned at its begin |
+//! | `enclosing` | `request` of the parent: the request of the same thread during which this one was made; null if none |
 //! | `cpu_time` | CPU time of the thread at completion, nanoseconds; null if not recorded |
-//! | `caller_tid`, `caller_uid` | thread (as the kernel tells it) and user on whose behalf a file-system client served the request; null if unknown |
-//! | `mpi_rank`, `mpi_size` | rank in the communicator that the file was opened with, and its size; null where there is none |
+//! | `caller_tid`, `caller_uid` | thread (by the kernel) and user for which a file-system client served the request; null if unknown |
+//! | `mpi_rank`, `mpi_size` | rank in the communicator that opened the file, and its size; null if none |
 //! | `etypes` | MPI-IO: the offset as the program gave it, in elementary types of the view; null if none |
 //! | `type_size`, `type_extent` | MPI-IO: bytes and extent of the datatype of one element, of the file type where a view is set; null if none |
 //!
@@ -38,78 +38,80 @@
 //! | column | meaning |
 //! |---|---|
 //! | `process` | id |
-//! | `node`, `pid`, `ppid`, `uid` | where and whose |
+//! | `node`, `pid`, `ppid`, `uid` | node, process id, parent process id, user id |
 //! | `rank` | MPI rank; null if none was found |
-//! | `job` | id of the job, of the batch system or of what `job_system` says; null if none was found |
+//! | `job` | id of the job in the system `job_system`; null if none was found |
 //! | `exe`, `cmdline`, `cwd` | executable, arguments (joined by a space, quoted for the shell where needed), working directory |
 //! | `started` | time of the first traced request |
-//! | `boot`, `nonce` | with `pid` the identity of the process image for ever: boot id of the node (32 hexadecimal digits) and a number of its own; null if the process was imported |
-//! | `job_system` | whose id `job` is: `slurm`, `pbs`, `flux`, `lsf`, `sge`, `cobalt`; `systemd`: a unit, where there is no batch system; `miot`: `MIOT_JOB`; `darshan`: imported, as Darshan tells it; null without a job |
+//! | `boot`, `nonce` | with `pid` the permanent identity of the process image: boot id of the node (32 hexadecimal digits) and a unique number; null if the process was imported |
+//! | `job_system` | system of the id `job`: `slurm`, `pbs`, `flux`, `lsf`, `sge`, `cobalt`; `systemd`: a unit, without a batch system; `miot`: `MIOT_JOB`; `darshan`: imported from Darshan; null without a job |
 //! | `job_step` | step of the job (Slurm), or the name that the launcher of a parallel program gives its run (`PMIX_NAMESPACE`, `PALS_APID`); null if none was found |
-//! | `user` | name of the user `uid`, as the node knows it; null if it does not, or did not say within 20 ms |
-//! | `cgroup` | path of the control group when the process was found; null if it had ended by then, or is in another process id namespace |
-//! | `block_sizes` | block sizes of the file systems that the process saw: lines of bytes, a space and where it is mounted; a path has that of the longest place it is in. Of a process that had ended by then it is what its parent sees, or the log-client; null if it is in another process id namespace, or a server did not answer |
+//! | `user` | name of the user `uid` on the node; null if it has none, or if the look-up took more than 20 ms |
+//! | `cgroup` | path of the control group when the process was found; null if it had ended before, or is in another process id namespace |
+//! | `block_sizes` | block sizes of the file systems of the process: lines of bytes, a space and the mount point; a path has the block size of its longest mount point. For a process that had ended before, those of its parent or the log-client; null if it is in another process id namespace, or a server did not answer |
 //!
 //! **threads**: one row per stream: a thread, or the part of its life in which it used one lane.
 //!
 //! | column | meaning |
 //! |---|---|
 //! | `stream` | id |
-//! | `process`, `node`, `pid`, `tid` | whose |
-//! | `lane`, `incarnation` | which lane of the segment, and how often it had been claimed, from 1 |
+//! | `process`, `node`, `pid`, `tid` | process, node, process id and thread id |
+//! | `lane`, `incarnation` | number of the lane in the segment, and its incarnation, from 1 |
 //! | `comm` | thread name |
 //!
-//! **files**: one row per path and node; and one more for each record (not an event) that says that a
-//! handle stands for a path, so that its number in the stream is accounted for. Rows of the same `file`
+//! **files**: one row per path and node; and one row for each handle record (not an event), which
+//! assigns a path to a handle and takes an attempt number of the stream. Rows of the same `file`
 //! have the same path.
 //!
 //! | column | meaning |
 //! |---|---|
 //! | `file` | id |
-//! | `node` | where |
-//! | `path` | absolute path; each byte that is not UTF-8 stands as `\xHH` |
-//! | `path_raw` | the bytes of the path; null if `path` says it all |
+//! | `node` | name of the node |
+//! | `path` | absolute path; each byte that is not UTF-8 is `\xHH` |
+//! | `path_raw` | the bytes of the path; null if `path` is exact |
 //! | `stream`, `seq`, `handle` | the record that named the handle; null if an event did |
 //!
-//! **losses**: one row per place and time at which events were lost, or left out by the filter.
+//! **losses**: one row per place and time at which events were lost or filtered out.
 //!
 //! | column | meaning |
 //! |---|---|
-//! | `time` | when it was noticed |
-//! | `node`, `process`, `stream` | whose; process and stream are null if unknown |
-//! | `place` | `lane_full`, `spool_full`, `spool_damaged`, `nested`, `no_lane`, `abi_violation`; [`FILTERED`], which is no loss |
-//! | `count` | how many |
-//! | `first_seq`, `last_seq` | the gap in the stream; null if the loss left none |
+//! | `time` | when the loss was detected |
+//! | `node`, `process`, `stream` | source of the events; process and stream are null if unknown |
+//! | `place` | `lane_full`, `spool_full`, `spool_damaged`, `nested`, `no_lane`, `abi_violation`; [`FILTERED`], which is not a loss |
+//! | `count` | number of events |
+//! | `first_seq`, `last_seq` | the gap in the stream; null if the loss left no gap |
 //!
-//! **clocks**: what was applied to the times of a node, one row per straight piece of it; see [`crate::clocks`].
-//!
-//! | column | meaning |
-//! |---|---|
-//! | `time`, `node` | from when on, in merged time, and whose |
-//! | `offset` | nanoseconds added to the node's time at that moment |
-//! | `uncertainty` | nanoseconds: while the piece holds, merged times are at most this wrong |
-//! | `round_trip` | nanoseconds: the shortest exchange that the piece rests on |
-//! | `drift` | nanoseconds that the offset gains per second of the node's time |
-//! | `reason` | why a new piece was begun: `first`, `exchange`, `gap`, `step` |
-//! | `estimated_error` | nanoseconds: while the piece holds, the standard error of merged times, if the fastest way there takes as long as the fastest way back; null in parts that an earlier version wrote |
-//!
-//! **devices**: what the block devices and the mounted network file systems of a node did in an interval, by the counters of its
-//! kernel; one row per device and interval. A counter is null where the kernel does not offer it. See `docs/guide/devices.md`.
+//! **clocks**: the conversion of the times of a node, one row per linear piece; see
+//! [`crate::clocks`].
 //!
 //! | column | meaning |
 //! |---|---|
-//! | `time`, `node` | end of the interval, in merged time, and whose |
-//! | `interval` | nanoseconds that the counters are about |
+//! | `time`, `node` | merged time from which the piece applies; name of the node |
+//! | `offset` | difference between merged time and node time at that point, nanoseconds |
+//! | `uncertainty` | maximum error of merged times while the piece applies, nanoseconds |
+//! | `round_trip` | shortest exchange on which the piece is based, nanoseconds |
+//! | `drift` | change of the offset, nanoseconds per second of node time |
+//! | `reason` | why the piece began: `first`, `exchange`, `gap`, `step` |
+//! | `estimated_error` | standard error of merged times while the piece applies, nanoseconds, assuming that the fastest messages take equally long in both directions; null in parts of an earlier version |
+//!
+//! **devices**: activity of the block devices and mounted network file systems of a node, by the
+//! counters of its kernel; one row per device and interval. A counter is null if the kernel does
+//! not have it. See `docs/guide/devices.md`.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `time`, `node` | end of the interval, in merged time; name of the node |
+//! | `interval` | length of the interval, nanoseconds |
 //! | `kind` | `block`; `nfs`, `lustre`, `fuse`: a mounted file system of that kind |
-//! | `device` | name of the block device, or of what is mounted |
-//! | `mount` | where it is mounted; null for a block device |
+//! | `device` | name of the block device, or source of the mount |
+//! | `mount` | mount point; null for a block device |
 //! | `reads`, `writes`, `others` | requests completed; others: discards and flushes, or requests that move no data |
 //! | `read_bytes`, `write_bytes` | bytes moved |
-//! | `read_time`, `write_time`, `other_time` | nanoseconds that these requests took, summed up |
-//! | `reads_merged`, `writes_merged` | requests that were joined with others before they were served |
-//! | `busy` | nanoseconds in which at least one request was under way |
-//! | `queue_time` | integral of the number of requests under way over time, nanoseconds |
-//! | `in_flight` | requests under way at `time` |
+//! | `read_time`, `write_time`, `other_time` | sum of the durations of these requests, nanoseconds |
+//! | `reads_merged`, `writes_merged` | requests that were merged with others before they were served |
+//! | `busy` | time with at least one request in flight, nanoseconds |
+//! | `queue_time` | integral of the number of requests in flight over time, nanoseconds |
+//! | `in_flight` | requests in flight at `time` |
 //! | `retransmits` | requests that were sent again |
 //! | `boot`, `uptime` | identity of the sample: boot id of the node, and nanoseconds since that boot at `time` |
 
@@ -122,17 +124,17 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema, Schema
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// Place of the rows of `losses` that count requests which were left out on purpose: too short, or not in the sample.
+/// Place of the rows of `losses` that count filtered requests: too short, or not in the sample.
 pub const FILTERED: &str = "filtered";
 
-/// Place of the rows of `losses` that [`crate::repair`] adds: numbers that stood in files that were damaged.
+/// Place of the rows of `losses` that [`crate::repair`] adds: events that were in damaged files.
 pub const DAMAGED: &str = "damaged";
 
-/// Version of the trace directory, in the manifest and in every sealed file. 2: there is a ledger; the columns are those
-/// of 1.
+/// Version of the trace directory, in the manifest and in every sealed file. Version 2 adds the
+/// ledger; it has the columns of version 1.
 pub const VERSION: u32 = 2;
 
-/// How many tables there are.
+/// Number of tables.
 pub(crate) const TABLES: usize = 7;
 
 /// The tables of a trace.
@@ -147,7 +149,7 @@ pub enum Table {
     Threads,
     /// Paths.
     Files,
-    /// What is missing.
+    /// Lost events.
     Losses,
     /// Clock corrections.
     Clocks,
@@ -156,7 +158,7 @@ pub enum Table {
 }
 
 impl Table {
-    /// All of them, events first.
+    /// All tables, events first.
     pub const ALL: [Table; TABLES] = [
         Table::Events,
         Table::Processes,
@@ -166,11 +168,11 @@ impl Table {
         Table::Clocks,
         Table::Devices,
     ];
-    /// All but events: what events refer to, written before them.
+    /// All tables except events: events refer to their rows, which are written before them.
     pub const SIDE: [Table; TABLES - 1] =
         [Table::Processes, Table::Threads, Table::Files, Table::Losses, Table::Clocks, Table::Devices];
 
-    /// The name of its folder.
+    /// Returns the name of its folder.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -184,7 +186,7 @@ impl Table {
         }
     }
 
-    /// The table of this name.
+    /// Returns the table of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Table> {
         Table::ALL.into_iter().find(|t| t.name() == name)
@@ -197,17 +199,18 @@ impl fmt::Display for Table {
     }
 }
 
-/// Type of every time column.
+/// Returns the type of all time columns.
 #[must_use]
 pub fn time_type() -> DataType {
     DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into()))
 }
 
-/// Keys of the columns of names: `node`, `layer`, `op`. Wide enough for as many names as there may be events in memory; earlier
-/// versions had narrower keys, and a part with more names than these could be read by nobody.
+/// Keys of the columns of names: `node`, `layer`, `op`. They are wide enough for as many names as
+/// events fit in memory. Earlier versions had narrower keys, and a part with more names could not
+/// be read.
 pub type NameKey = UInt32Type;
 
-/// Columns of a table.
+/// Returns the columns of a table.
 #[must_use]
 pub fn of(table: Table) -> SchemaRef {
     Arc::clone(&all()[table as usize])
@@ -221,12 +224,12 @@ fn all() -> &'static [SchemaRef; TABLES] {
     })
 }
 
-/// Names of the columns of events.
+/// Returns the names of the columns of events.
 pub(crate) fn event_columns() -> impl Iterator<Item = &'static str> {
     all()[Table::Events as usize].fields().iter().map(|field| field.name().as_str())
 }
 
-/// A column of numbers, if the batch has it.
+/// Returns a column of numbers, if the batch has it.
 #[must_use]
 pub fn column<'a, T: ArrowPrimitiveType>(
     batch: &'a RecordBatch,
@@ -235,13 +238,14 @@ pub fn column<'a, T: ArrowPrimitiveType>(
     batch.column_by_name(name)?.as_primitive_opt::<T>()
 }
 
-/// A column of text, if the batch has it.
+/// Returns a column of text, if the batch has it.
 #[must_use]
 pub fn text<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringArray> {
     batch.column_by_name(name)?.as_string_opt::<i32>()
 }
 
-/// Columns of `events`, then `path`, `path2` (null where the event has no such file) and `comm`.
+/// Returns the columns of `events`, then `path`, `path2` (null if the event has no such file) and
+/// `comm`.
 #[must_use]
 pub fn rows() -> SchemaRef {
     Arc::clone(all_rows())
@@ -256,7 +260,7 @@ fn all_rows() -> &'static SchemaRef {
     })
 }
 
-/// Names and types of the columns of [`rows`].
+/// Returns the names and types of the columns of [`rows`].
 pub fn row_columns() -> impl Iterator<Item = (&'static str, &'static DataType)> {
     all_rows().fields().iter().map(|field| (field.name().as_str(), field.data_type()))
 }
@@ -410,8 +414,8 @@ fn devices() -> Vec<Field> {
     ]
 }
 
-/// True if a table with these columns is one of this version, or of an earlier one that had fewer: columns are only
-/// appended, and those that are missing may be null.
+/// Returns true if the columns are those of this version or of an earlier one with fewer columns:
+/// columns are only appended, and missing ones must be nullable.
 pub(crate) fn fits(table: Table, found: &Fields) -> bool {
     let all = of(table);
     let columns = all.fields().iter();
@@ -427,20 +431,20 @@ pub(crate) fn fits(table: Table, found: &Fields) -> bool {
         })
 }
 
-/// True if the columns are those of this version, in all that [`complete`] would change.
+/// Returns true if the columns are those of this version, so that [`complete`] changes nothing.
 pub(crate) fn is_present(table: Table, found: &Fields) -> bool {
     let all = of(table);
     let same = |(found, column): (&FieldRef, &FieldRef)| found.data_type() == column.data_type();
     found.len() == all.fields().len() && found.iter().zip(all.fields()).all(same)
 }
 
-/// Names out of a dictionary, whatever its keys.
+/// Returns true for a column of names with keys of any width.
 fn is_name(found: &DataType) -> bool {
     let is_key = |key: &DataType| matches!(key, DataType::UInt8 | UInt16 | UInt32);
     matches!(found, DataType::Dictionary(key, value) if is_key(key) && **value == Utf8)
 }
 
-/// A column of names with keys as wide as they are now; any other column as it is.
+/// Returns a column of names with keys of [`NameKey`]; other columns unchanged.
 fn widened(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     fn keys<K: ArrowDictionaryKeyType>(column: &ArrayRef) -> Option<Result<ArrayRef, ArrowError>>
     where
@@ -456,7 +460,8 @@ fn widened(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     keys::<UInt8Type>(column).or_else(|| keys::<UInt16Type>(column)).unwrap_or_else(|| Ok(Arc::clone(column)))
 }
 
-/// Rows of a table with the columns that this version has: those that are missing are null, keys of names are as wide as now.
+/// Returns rows of a table with the columns of this version: missing ones are null, keys of names
+/// are widened.
 pub(crate) fn complete(table: Table, batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
     let all = of(table);
     let rows = batch.num_rows();
@@ -466,7 +471,7 @@ pub(crate) fn complete(table: Table, batch: RecordBatch) -> Result<RecordBatch, 
     RecordBatch::try_new(all, columns)
 }
 
-/// These columns of a batch; those that it does not have are null.
+/// Returns these columns of a batch; missing ones are null.
 pub(crate) fn project(to: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let columns = to.fields().iter().map(|field| match batch.column_by_name(field.name()) {
         Some(column) => Arc::clone(column),
@@ -483,7 +488,7 @@ mod tests {
     use arrow_array::{ArrayRef, DictionaryArray, UInt64Array};
 
     #[test]
-    fn tables_are_found_by_name_and_number() {
+    fn tables_are_found_by_name_and_index() {
         for table in Table::ALL {
             assert_eq!(Table::from_name(table.name()), Some(table));
             assert_eq!(Table::ALL[table as usize], table);
@@ -495,7 +500,7 @@ mod tests {
 
     /// Earlier versions had keys of 8 and 16 bits.
     #[test]
-    fn names_with_narrower_keys_are_names() {
+    fn names_with_narrower_keys_are_accepted() {
         let narrow = |name: &str| match name {
             "layer" => DataType::Dictionary(Box::new(DataType::UInt8), Box::new(Utf8)),
             _ => DataType::Dictionary(Box::new(UInt16), Box::new(Utf8)),

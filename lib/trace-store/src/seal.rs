@@ -1,27 +1,28 @@
-//! A live part becomes Parquet.
+//! Sealing: converts a live part to Parquet.
 //!
-//! Order, so that a crash between any two steps leaves the part readable and the next writer finishes it:
+//! The order of the steps ensures that a crash between any two leaves the part readable, and that
+//! the next writer completes it:
 //!
 //! 1. each side table: write `.tmp`, sync, rename; then sync the folders
 //! 2. events: write `.tmp`, sync
-//! 3. read all of these back, and compare them with what was in the live files, and with the ledger
+//! 3. read all of these back, and compare them with the live files and the ledger
 //! 4. the ledger's entry of the part: write, sync, rename, sync the folder
 //! 5. events: rename, sync the folder: now the part is sealed
 //! 6. remove the live files
 //!
 //! Until step 5 the live files are the part, afterwards the sealed ones are.
 //!
-//! Events in a sealed part are ordered by time. In the live part they are too, apart from late ones (see
-//! `miot_proto::event::flag::LATE`); these are put where they belong.
+//! Events in a sealed part are ordered by time. In the live part they are too, except late ones
+//! (see `miot_proto::event::flag::LATE`), which sealing moves to their place.
 
-pub(crate) mod files;
+pub(crate) mod foreign_files;
 
-use crate::checksum::{Checksums, RowGroups, Summed};
+use crate::checksum::{ChecksumWriter, Checksums, RowGroups};
 use crate::error::Error;
 use crate::event_file::EventWriter;
 use crate::layout::{Layout, make_folder, sync_folder};
-use crate::ledger::{self, Counts, Entry, FileEntry, Ledger};
-use crate::live::{LiveReader, Stop};
+use crate::ledger::{self, Counts, FileEntry, Ledger, SealedEntry};
+use crate::live::{LiveReader, StopReason};
 use crate::parquet_file::{self, Batches};
 use crate::recover::{STREAMS_KEY, StreamEnds};
 use crate::schema::{self, Table};
@@ -30,7 +31,7 @@ use arrow_array::types::TimestampNanosecondType;
 use arrow_array::{RecordBatch, UInt32Array};
 use arrow_schema::ArrowError;
 use arrow_select::concat::concat_batches;
-use files::{FILES_KEY, ForeignFiles};
+use foreign_files::{FILES_KEY, ForeignFiles};
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, RowGroupMetaData};
@@ -40,14 +41,15 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Smaller batches are joined before they are encoded: a call per column costs as much as thousands of rows.
+/// Rows up to which batches are joined before they are encoded: a call per column costs as much as
+/// thousands of rows.
 const JOIN_ROWS: usize = 8192;
 
-/// Columns of events that are decoded when they are read back: which events these are, and those whose encoding
-/// depends on what other rows hold.
+/// Columns of events that are decoded when they are read back: those that identify the events, and
+/// those whose encoding depends on other rows.
 const READ_BACK: [&str; 6] = ["time", "node", "layer", "op", "stream", "seq"];
 
-/// What a sealed part holds.
+/// Size of a sealed part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sealed {
     pub(crate) events: u64,
@@ -55,45 +57,50 @@ pub(crate) struct Sealed {
     pub(crate) bytes: u64,
 }
 
-/// What is to be sealed.
+/// Request to seal a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Order {
+pub(crate) struct SealRequest {
     pub(crate) part: u64,
-    /// Some events are earlier than one before them.
+    /// Some events are earlier than an event before them.
     pub(crate) late: bool,
 }
 
-/// Seals a live part. In part 0 empty side tables get a file too (so that a
-/// pattern like `losses/*.parquet` always finds one).
+/// Seals a live part. In part 0 empty side tables get a file too, so that a pattern like
+/// `losses/*.parquet` always matches one.
 ///
-/// `stop` ends it early: the part stays live. Returns `None` then.
-pub(crate) fn seal(layout: &Layout, order: Order, stop: &AtomicBool) -> Result<Option<Sealed>, Error> {
-    let part = order.part;
+/// If `stop` is set, it ends early and returns `None`; the part stays live.
+pub(crate) fn seal(
+    layout: &Layout,
+    request: SealRequest,
+    stop: &AtomicBool,
+) -> Result<Option<Sealed>, Error> {
+    let part = request.part;
     let mut sealed = Sealed::default();
-    let mut made = Vec::new();
+    let mut written_tables = Vec::new();
     let mut counts = Counts::default();
     let mut files = BTreeMap::new();
+    let when_empty = if part == 0 { WhenEmpty::Write } else { WhenEmpty::Skip };
     for table in Table::SIDE {
-        let written = write_table(layout, table, order, part == 0, &mut counts, stop)?;
+        let written = write_table(layout, table, request, when_empty, &mut counts, stop)?;
         let Some(written) = written else { return Ok(None) };
         if written.bytes > 0 {
-            made.push(table);
+            written_tables.push(table);
             files.insert(table, written);
             sealed.bytes += written.bytes;
         }
     }
-    for table in &made {
+    for table in &written_tables {
         rename(layout, *table, part)?;
     }
-    for table in &made {
+    for table in &written_tables {
         sync_folder(&layout.folder(*table))?;
     }
-    let written = write_table(layout, Table::Events, order, true, &mut counts, stop)?;
+    let written = write_table(layout, Table::Events, request, WhenEmpty::Write, &mut counts, stop)?;
     let Some(written) = written else { return Ok(None) };
     sealed.bytes += written.bytes;
     sealed.events = written.rows;
     files.insert(Table::Events, written);
-    let Some(entry) = verified(layout, part, files, counts, stop)? else { return Ok(None) };
+    let Some(entry) = read_back(layout, part, files, counts, stop)? else { return Ok(None) };
     entry.write(layout, part)?;
     rename(layout, Table::Events, part)?;
     sync_folder(&layout.folder(Table::Events))?;
@@ -104,14 +111,15 @@ pub(crate) fn seal(layout: &Layout, order: Order, stop: &AtomicBool) -> Result<O
     Ok(Some(sealed))
 }
 
-/// Reads back what was written. Whatever is not in it is still in the live files, which stay then.
-fn verified(
+/// Reads the written files back, compares them with `counts` and the ledger, and returns the
+/// ledger's entry. After an error the live files stay, so no row is lost.
+fn read_back(
     layout: &Layout,
     part: u64,
     files: BTreeMap<Table, FileEntry>,
     mut counts: Counts,
     stop: &AtomicBool,
-) -> Result<Option<Entry>, Error> {
+) -> Result<Option<SealedEntry>, Error> {
     let mut found = Counts::default();
     for (table, written) in &files {
         let path = match table {
@@ -120,7 +128,7 @@ fn verified(
         };
         let (bytes, crc32c) = ledger::sum_of(&path)?;
         if (bytes, crc32c) != (written.bytes, written.crc32c) {
-            return Err(Error::damaged(&path, "what was read back is not what was written"));
+            return Err(Error::damaged(&path, "the bytes read back are not those that were written"));
         }
         let batches = match table {
             Table::Events => Batches::some(*table, &path, &READ_BACK, |_| true)?,
@@ -130,32 +138,29 @@ fn verified(
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            found.see(*table, &batch?);
+            found.add_batch(*table, &batch?);
         }
         if found.rows[*table as usize] != written.rows {
             let rows = found.rows[*table as usize];
-            return Err(Error::damaged(&path, format!("{rows} rows were read back of {}", written.rows)));
+            return Err(Error::damaged(&path, format!("{rows} of {} rows were read back", written.rows)));
         }
     }
     if found != counts {
-        let lacks = found.lacks(&counts).unwrap_or_else(|| "other numbers of streams".to_owned());
+        let lacks = found.lacks(&counts).unwrap_or_else(|| "other attempt numbers".to_owned());
         let path = layout.sealed_tmp(Table::Events, part);
-        return Err(Error::damaged(&path, format!("what was read back has {lacks}")));
+        return Err(Error::damaged(&path, format!("the rows read back have {lacks}")));
     }
     if let Some(known) = Ledger::live(layout, part)? {
         if let Some(lacks) = counts.lacks(&known) {
             let path = layout.live(Table::Events, part);
-            return Err(Error::damaged(
-                &path,
-                format!("with its side tables it has {lacks}, as the ledger tells"),
-            ));
+            return Err(Error::damaged(&path, format!("with its side tables it has {lacks}, by the ledger")));
         }
-        counts.limit(&known);
+        counts.limit_to(&known);
     }
-    Ok(Some(Entry { counts, files }))
+    Ok(Some(SealedEntry { counts, files }))
 }
 
-/// Removes a file that may not be there.
+/// Removes a file if it exists.
 pub(crate) fn remove(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path)(e)),
@@ -168,20 +173,26 @@ fn rename(layout: &Layout, table: Table, part: u64) -> Result<(), Error> {
     fs::rename(&from, &to).map_err(Error::io("rename to", &to))
 }
 
-/// Writes the `.tmp` file of a table, and counts its rows. Nothing is written for a table without rows unless
-/// `empty_too`.
+/// Whether a table without rows gets a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WhenEmpty {
+    Write,
+    Skip,
+}
+
+/// Writes the `.tmp` file of a table and counts its rows. Returns `None` if `stop` is set.
 fn write_table(
     layout: &Layout,
     table: Table,
-    order: Order,
-    empty_too: bool,
+    request: SealRequest,
+    when_empty: WhenEmpty,
     counts: &mut Counts,
     stop: &AtomicBool,
 ) -> Result<Option<FileEntry>, Error> {
-    let path = layout.sealed_tmp(table, order.part);
-    let written = try_write_table(layout, table, order, empty_too, counts, stop, &path);
+    let path = layout.sealed_tmp(table, request.part);
+    let written = try_write_table(layout, table, request, when_empty, counts, stop, &path);
     if !matches!(written, Ok(Some(_))) {
-        // Gives the space back; what remains is removed by the next writer.
+        // Frees the space. If this fails, the next writer removes the file.
         let _ = fs::remove_file(&path);
     }
     written
@@ -190,39 +201,39 @@ fn write_table(
 fn try_write_table(
     layout: &Layout,
     table: Table,
-    order: Order,
-    empty_too: bool,
+    request: SealRequest,
+    when_empty: WhenEmpty,
     counts: &mut Counts,
     stop: &AtomicBool,
     path: &Path,
 ) -> Result<Option<FileEntry>, Error> {
-    let source = layout.live(table, order.part);
-    let late = if table == Table::Events && order.late { late_rows(&source, stop)? } else { None };
-    let mut source = Source { reader: LiveReader::open(table, &source)?, waiting: None, table };
+    let source = layout.live(table, request.part);
+    let late = if table == Table::Events && request.late { late_rows(&source, stop)? } else { None };
+    let mut source = LiveBatches { reader: LiveReader::open(table, &source)?, waiting: None, table };
     let first = source.next()?;
-    if first.is_none() && !empty_too {
+    if first.is_none() && when_empty == WhenEmpty::Skip {
         return Ok(Some(FileEntry::default()));
     }
     make_folder(&layout.folder(table))?;
     let file = File::create(path).map_err(Error::io("create", path))?;
     let failed = |e: ParquetError| Error::io("write to", path)(parquet_file::to_io(e));
-    let mut writer = TableWriter::new(table, Summed::new(file)).map_err(failed)?;
+    let mut writer = TableWriter::new(table, ChecksumWriter::new(file)).map_err(failed)?;
     let mut checksums = Checksums::default();
     let mut ends = StreamEnds::default();
     let mut foreign = ForeignFiles::default();
     if table == Table::Events {
-        foreign.defined_in(&layout.live(Table::Files, order.part))?;
+        foreign.defined_in(&layout.live(Table::Files, request.part))?;
     }
-    let mut late = late.map(Late::new);
+    let mut late = late.map(LateRows::new);
     let mut next = first;
     while let Some(batch) = next {
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        counts.see(table, &batch);
+        counts.add_batch(table, &batch);
         if table == Table::Events {
-            ends.see(&batch);
-            foreign.see(&batch);
+            ends.add_batch(&batch);
+            foreign.add_batch(&batch);
         }
         match &mut late {
             None => checksums.write(&mut writer, &batch).map_err(failed)?,
@@ -238,7 +249,7 @@ fn try_write_table(
     if table == Table::Events {
         writer.append_key_value_metadata(KeyValue::new(STREAMS_KEY.to_owned(), ends.to_text()));
         writer.append_key_value_metadata(KeyValue::new(FILES_KEY.to_owned(), foreign.to_text()));
-        writer.append_key_value_metadata(parquet_file::sides(layout, order.part)?);
+        writer.append_key_value_metadata(parquet_file::side_tables(layout, request.part)?);
     }
     let rows = writer.finish().map_err(failed)?;
     let summed = writer.summed();
@@ -247,14 +258,14 @@ fn try_write_table(
     Ok(Some(FileEntry { rows, bytes, crc32c }))
 }
 
-/// Writes a Parquet file: of events in a way of its own.
+/// Writer of a Parquet file; events have their own encoder.
 enum TableWriter {
-    Events(EventWriter<Summed>),
-    Side(ArrowWriter<Summed>),
+    Events(EventWriter<ChecksumWriter>),
+    Side(ArrowWriter<ChecksumWriter>),
 }
 
 impl TableWriter {
-    fn new(table: Table, file: Summed) -> Result<TableWriter, ParquetError> {
+    fn new(table: Table, file: ChecksumWriter) -> Result<TableWriter, ParquetError> {
         Ok(match table {
             Table::Events => TableWriter::Events(EventWriter::new(file)?),
             _ => TableWriter::Side(ArrowWriter::try_new(
@@ -265,7 +276,7 @@ impl TableWriter {
         })
     }
 
-    /// Rows written.
+    /// Finishes the file and returns the number of its rows.
     fn finish(&mut self) -> Result<u64, ParquetError> {
         let metadata = match self {
             TableWriter::Events(writer) => writer.finish()?,
@@ -274,7 +285,7 @@ impl TableWriter {
         Ok(metadata.file_metadata().num_rows() as u64)
     }
 
-    fn summed(&self) -> &Summed {
+    fn summed(&self) -> &ChecksumWriter {
         match self {
             TableWriter::Events(writer) => writer.inner(),
             TableWriter::Side(writer) => writer.inner(),
@@ -304,7 +315,7 @@ impl RowGroups for TableWriter {
         }
     }
 
-    fn written(&mut self) -> Result<&mut Summed, ParquetError> {
+    fn written(&mut self) -> Result<&mut ChecksumWriter, ParquetError> {
         match self {
             TableWriter::Events(writer) => writer.written(),
             TableWriter::Side(writer) => writer.written(),
@@ -319,14 +330,14 @@ impl RowGroups for TableWriter {
     }
 }
 
-/// Batches of a live stream, small ones joined.
-struct Source {
+/// Batches of a live stream; small ones are joined.
+struct LiveBatches {
     reader: Option<LiveReader>,
     waiting: Option<RecordBatch>,
     table: Table,
 }
 
-impl Source {
+impl LiveBatches {
     fn next(&mut self) -> Result<Option<RecordBatch>, Error> {
         let mut parts: Vec<RecordBatch> = self.waiting.take().into_iter().collect();
         let mut rows: usize = parts.iter().map(RecordBatch::num_rows).sum();
@@ -340,9 +351,9 @@ impl Source {
             rows += batch.num_rows();
             parts.push(batch);
         }
-        // The writer left whole messages only, so whatever else is here must not be thrown away with the file.
-        if rows < JOIN_ROWS && self.waiting.is_none() && reader.stop() != Stop::End {
-            return Err(reader.damaged_here());
+        // The writer leaves whole messages only. Other bytes must not be deleted with the file.
+        if rows < JOIN_ROWS && self.waiting.is_none() && reader.stop() != StopReason::End {
+            return Err(reader.damaged_message());
         }
         match parts.len() {
             0 | 1 => Ok(parts.pop()),
@@ -357,7 +368,8 @@ fn times(batch: &RecordBatch) -> &[i64] {
     batch.column(0).as_primitive::<TimestampNanosecondType>().values()
 }
 
-/// The rows that are earlier than a row before them, in order of time; `None` if there are none.
+/// Returns the rows that are earlier than a row before them, ordered by time; `None` if there are
+/// none.
 fn late_rows(source: &Path, stop: &AtomicBool) -> Result<Option<RecordBatch>, Error> {
     let Some(mut reader) = LiveReader::open(Table::Events, source)? else { return Ok(None) };
     let failed = |e: ArrowError| Error::Encode { table: Table::Events, reason: e.to_string() };
@@ -383,7 +395,8 @@ fn late_rows(source: &Path, stop: &AtomicBool) -> Result<Option<RecordBatch>, Er
     arrow_select::take::take_record_batch(&all, &UInt32Array::from(order)).map(Some).map_err(failed)
 }
 
-/// True if all rows are in order of time and none is before `latest`, which becomes the latest of them.
+/// Returns true if all rows are ordered by time and none is before `latest`. Raises `latest` to the
+/// latest row.
 pub(crate) fn in_order(events: &RecordBatch, latest: &mut i64) -> bool {
     let times = times(events);
     let sorted = times.is_sorted() && times.first().is_none_or(|first| first >= latest);
@@ -391,7 +404,7 @@ pub(crate) fn in_order(events: &RecordBatch, latest: &mut i64) -> bool {
     sorted
 }
 
-/// Row numbers whose time is below the latest so far.
+/// Returns the rows that are earlier than the latest row before them.
 fn late_in(times: &[i64], latest: &mut i64) -> Vec<u32> {
     let mut rows = Vec::new();
     for (row, time) in times.iter().enumerate() {
@@ -404,25 +417,25 @@ fn late_in(times: &[i64], latest: &mut i64) -> Vec<u32> {
     rows
 }
 
-/// Puts late rows back in order while the others pass by.
-struct Late {
+/// Merges late rows into the rows that are in order.
+struct LateRows {
     rows: RecordBatch,
     next: usize,
     latest: i64,
 }
 
-impl Late {
-    fn new(rows: RecordBatch) -> Late {
-        Late { rows, next: 0, latest: i64::MIN }
+impl LateRows {
+    fn new(rows: RecordBatch) -> LateRows {
+        LateRows { rows, next: 0, latest: i64::MIN }
     }
 
-    /// The rows of `batch` that are in order, merged with the late rows that belong before or among them.
-    /// A late row follows the others of its own time. Every late row is earlier than some row that passes, so
-    /// none is left over.
+    /// Returns the rows of `batch` that are in order, merged with the late rows that belong before
+    /// or among them. A late row follows other rows of the same time. Every late row is earlier
+    /// than some row in order, so all are merged at the end.
     fn merge(&mut self, batch: &RecordBatch) -> Result<Option<RecordBatch>, ArrowError> {
-        let (passing, late) = (times(batch), times(&self.rows));
-        let mut order: Vec<(usize, usize)> = Vec::with_capacity(passing.len());
-        for (row, time) in passing.iter().enumerate() {
+        let (in_order, late) = (times(batch), times(&self.rows));
+        let mut order: Vec<(usize, usize)> = Vec::with_capacity(in_order.len());
+        for (row, time) in in_order.iter().enumerate() {
             if *time < self.latest {
                 continue;
             }

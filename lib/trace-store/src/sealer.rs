@@ -1,10 +1,10 @@
-//! The thread that seals parts, and removes those that are not to be kept, while the writer goes on.
+//! The thread that seals and removes parts while the writer continues.
 
-use crate::carried::Removed;
+use crate::carried::RemovedParts;
 use crate::error::Error;
 use crate::layout::Layout;
-use crate::retain::{Retain, retain};
-use crate::seal::{Order, Sealed, seal};
+use crate::retain::{RetainRequest, retain};
+use crate::seal::{SealRequest, Sealed, seal};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,45 +12,45 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a part that could not be sealed waits for the next attempt.
+/// Time until a part that could not be sealed is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 enum Work {
-    Seal(Order),
-    Retain(Retain),
+    Seal(SealRequest),
+    Retain(RetainRequest),
 }
 
 #[derive(Debug)]
 enum Outcome {
-    Seal(Order, Result<Option<Sealed>, Error>),
-    Retain(Result<Option<Removed>, Error>),
+    Seal(SealRequest, Result<Option<Sealed>, Error>),
+    Retain(Result<Option<RemovedParts>, Error>),
 }
 
 impl Work {
     fn run(self, layout: &Layout, stop: &AtomicBool) -> Outcome {
         match self {
-            Work::Seal(order) => Outcome::Seal(order, seal(layout, order, stop)),
-            Work::Retain(order) => Outcome::Retain(retain(layout, &order, stop)),
+            Work::Seal(request) => Outcome::Seal(request, seal(layout, request, stop)),
+            Work::Retain(request) => Outcome::Retain(retain(layout, &request, stop)),
         }
     }
 }
 
-/// Seals parts in the order they are given, on one thread.
+/// Seals parts in order of the requests, in one thread.
 #[derive(Debug)]
 pub(crate) struct Sealer {
     layout: Layout,
     stop: Arc<AtomicBool>,
     worker: Option<Worker>,
-    underway: BTreeMap<u64, Order>,
-    failed: BTreeMap<u64, Order>,
+    underway: BTreeMap<u64, SealRequest>,
+    failed: BTreeMap<u64, SealRequest>,
     failed_at: Option<Instant>,
     error: Option<Error>,
     total: Sealed,
     parts: u64,
     retaining: bool,
     retain_error: Option<Error>,
-    removed: Option<Removed>,
+    removed: Option<RemovedParts>,
 }
 
 #[derive(Debug)]
@@ -78,28 +78,28 @@ impl Sealer {
         }
     }
 
-    /// Begins to seal a part. If no thread can be started the part waits like a failed one.
-    pub(crate) fn give(&mut self, order: Order) {
+    /// Starts to seal a part. If the thread cannot be started, the part waits for a retry.
+    pub(crate) fn seal(&mut self, request: SealRequest) {
         if self.worker.is_none() {
             match self.start() {
                 Ok(worker) => self.worker = Some(worker),
-                Err(error) => return self.fail(order, error),
+                Err(error) => return self.fail(request, error),
             }
         }
-        // A thread that is gone (it panicked) takes no work: then this thread does it.
-        let sent = self.worker.as_ref().is_some_and(|w| w.work.send(Work::Seal(order)).is_ok());
+        // If the thread has panicked, this thread does the work.
+        let sent = self.worker.as_ref().is_some_and(|w| w.work.send(Work::Seal(request)).is_ok());
         if sent {
-            self.underway.insert(order.part, order);
+            self.underway.insert(request.part, request);
         } else {
             self.worker = None;
-            let outcome = Work::Seal(order).run(&self.layout, &self.stop);
-            self.take(outcome);
+            let outcome = Work::Seal(request).run(&self.layout, &self.stop);
+            self.record(outcome);
         }
     }
 
-    /// Begins to remove what is not to be kept, after the parts given so far are sealed; unless that is under
-    /// way: then it returns false.
-    pub(crate) fn retain(&mut self, order: Retain) -> bool {
+    /// Starts to remove parts beyond the limits, after the parts requested so far are sealed.
+    /// Returns false if an earlier removal is still under way.
+    pub(crate) fn retain(&mut self, request: RetainRequest) -> bool {
         self.collect();
         if self.retaining {
             return false;
@@ -108,58 +108,58 @@ impl Sealer {
             match self.start() {
                 Ok(worker) => self.worker = Some(worker),
                 Err(error) => {
-                    self.take(Outcome::Retain(Err(error)));
+                    self.record(Outcome::Retain(Err(error)));
                     return true;
                 }
             }
         }
-        self.retaining = self.worker.as_ref().is_some_and(|w| w.work.send(Work::Retain(order)).is_ok());
+        self.retaining = self.worker.as_ref().is_some_and(|w| w.work.send(Work::Retain(request)).is_ok());
         true
     }
 
-    /// What went wrong with it since the last call.
+    /// Returns the error of a removal since the last call.
     pub(crate) fn retain_error(&mut self) -> Option<Error> {
         self.retain_error.take()
     }
 
-    /// What was removed, if anything was since the last call.
-    pub(crate) fn removed(&mut self) -> Option<Removed> {
+    /// Returns what was removed in total, if parts were removed since the last call.
+    pub(crate) fn removed(&mut self) -> Option<RemovedParts> {
         self.collect();
         self.removed.take()
     }
 
     fn collect(&mut self) {
         while let Some(outcome) = self.worker.as_ref().and_then(|w| w.done.try_recv().ok()) {
-            self.take(outcome);
+            self.record(outcome);
         }
     }
 
-    /// Gives the parts that failed to the thread again. Returns false if there are none.
+    /// Retries the parts that failed. Returns false if there are none.
     pub(crate) fn retry(&mut self) -> bool {
         let failed = std::mem::take(&mut self.failed);
         self.failed_at = None;
-        for order in failed.values() {
-            self.give(*order);
+        for request in failed.values() {
+            self.seal(*request);
         }
         !failed.is_empty()
     }
 
-    /// True if a part failed and has waited long enough.
+    /// Returns true if a part failed and has waited long enough.
     pub(crate) fn retry_due(&self) -> bool {
         self.failed_at.is_some_and(|at| at.elapsed() >= RETRY_AFTER)
     }
 
-    /// What went wrong since the last call.
+    /// Returns the last error of a seal since the last call.
     pub(crate) fn error(&mut self) -> Option<Error> {
         self.collect();
         self.error.take()
     }
 
-    /// Waits until every part that was given is sealed or has failed.
+    /// Waits until every requested part is sealed or has failed.
     pub(crate) fn wait(&mut self) {
         while !self.underway.is_empty() {
             match self.worker.as_ref().map(|w| w.done.recv()) {
-                Some(Ok(outcome)) => self.take(outcome),
+                Some(Ok(outcome)) => self.record(outcome),
                 _ => {
                     self.worker = None;
                     self.failed.append(&mut self.underway);
@@ -169,14 +169,15 @@ impl Sealer {
         }
     }
 
-    /// Parts sealed, what they hold.
+    /// Returns the number of sealed parts and their total size.
     pub(crate) fn total(&self) -> (u64, Sealed) {
         (self.parts, self.total)
     }
 
-    fn take(&mut self, outcome: Outcome) {
-        let (order, outcome) = match outcome {
-            Outcome::Seal(order, outcome) => (order, outcome),
+    /// Records the outcome of a request.
+    fn record(&mut self, outcome: Outcome) {
+        let (request, outcome) = match outcome {
+            Outcome::Seal(request, outcome) => (request, outcome),
             Outcome::Retain(outcome) => {
                 self.retaining = false;
                 match outcome {
@@ -186,7 +187,7 @@ impl Sealer {
                 return;
             }
         };
-        self.underway.remove(&order.part);
+        self.underway.remove(&request.part);
         match outcome {
             Ok(Some(sealed)) => {
                 self.parts += 1;
@@ -194,25 +195,25 @@ impl Sealer {
                 self.total.bytes += sealed.bytes;
             }
             Ok(None) => {}
-            Err(error) => self.fail(order, error),
+            Err(error) => self.fail(request, error),
         }
     }
 
-    fn fail(&mut self, order: Order, error: Error) {
-        self.failed.insert(order.part, order);
+    fn fail(&mut self, request: SealRequest, error: Error) {
+        self.failed.insert(request.part, request);
         self.failed_at = Some(Instant::now());
-        self.error = Some(Error::Seal { part: order.part, source: Box::new(error) });
+        self.error = Some(Error::Seal { part: request.part, source: Box::new(error) });
     }
 
     fn start(&self) -> Result<Worker, Error> {
-        let (work, orders) = channel::<Work>();
+        let (work, requests) = channel::<Work>();
         let (report, done) = channel();
         let (layout, stop) = (self.layout.clone(), Arc::clone(&self.stop));
         let thread = Builder::new()
             .name("miot-seal".to_owned())
             .spawn(move || {
-                for order in orders {
-                    if report.send(order.run(&layout, &stop)).is_err() {
+                for request in requests {
+                    if report.send(request.run(&layout, &stop)).is_err() {
                         break;
                     }
                 }
@@ -223,7 +224,7 @@ impl Sealer {
 }
 
 impl Drop for Sealer {
-    /// Leaves a part that is being sealed as it is: live.
+    /// Stops the thread. A part that is being sealed stays live.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(Worker { work, done, thread }) = self.worker.take() {

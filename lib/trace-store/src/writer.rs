@@ -1,16 +1,16 @@
 //! Appending to a trace.
 
-use crate::carried::Removed;
+use crate::carried::RemovedParts;
 use crate::error::Error;
+use crate::file_identity;
 use crate::layout::{Layout, make_folder, sync_folder};
-use crate::ledger::{Counts, Ledger, Log};
-use crate::linked;
+use crate::ledger::{Counts, Ledger, LiveLedger};
 use crate::live::LiveWriter;
 use crate::manifest::{self, MANIFEST, Manifest};
-use crate::recover::{Cut, Recovered, Recovery};
-use crate::retain::{Known, Retain};
+use crate::recover::{RecoveredTrace, Recovery, TornTail};
+use crate::retain::{KnownIds, RetainRequest};
 use crate::schema::{TABLES, Table};
-use crate::seal::{self, Order};
+use crate::seal::{self, SealRequest};
 use crate::sealer::Sealer;
 use arrow_array::RecordBatch;
 use rustix::fs::{FlockOperation, flock};
@@ -21,11 +21,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Encoded bytes that may wait for a commit. More are committed by the next append that does not follow path records or
-/// losses without their events, so that a caller who never commits does not fill the memory.
-const MAX_WAITING: usize = 16 << 20;
+/// Encoded bytes that may wait for a commit, so that a caller that never commits does not fill the
+/// memory. Beyond that, the next append commits, unless path records or losses still wait for their
+/// events.
+const MAX_UNCOMMITTED_BYTES: usize = 16 << 20;
 
-/// When the live part is sealed (whichever bound is met first), and how long sealed parts are kept.
+/// When the live part is sealed (at the first bound that is reached), and how long sealed parts are
+/// kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Events in the live part. Default: 8 Mi.
@@ -34,11 +36,11 @@ pub struct Options {
     pub seal_bytes: u64,
     /// Age of the live part, counted from its first row. Default: 15 minutes.
     pub seal_after: Duration,
-    /// While the sealed parts take more bytes than this, the oldest is removed; the newest always stays. The live
-    /// part, and parts being sealed, come on top. Default: nothing is removed.
+    /// Maximum bytes of the sealed parts: beyond it the oldest are removed, but never the newest.
+    /// The live part and parts being sealed are not included. Default: none, nothing is removed.
     pub keep_bytes: Option<u64>,
-    /// Sealed parts whose last event is older than this, by this machine's clock, are removed. Default: nothing is
-    /// removed.
+    /// Maximum age of the last event of a sealed part, by the clock of this machine: older parts
+    /// are removed. Default: none, nothing is removed.
     pub keep_for: Option<Duration>,
 }
 
@@ -54,26 +56,26 @@ impl Default for Options {
     }
 }
 
-/// Shortest and longest time between two looks for parts that are too old.
+/// Minimum and maximum time between two checks for parts that are too old.
 const RETAIN_EVERY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
-/// What is known for the removal of parts.
+/// State of the removal of parts.
 #[derive(Debug, Default)]
 struct Retention {
-    /// As of the begin of the live part.
-    known: Option<Arc<Known>>,
-    /// As of the begin of the next one.
-    next: Option<Arc<Known>>,
-    /// The live part has no rows of an earlier writer.
+    /// Ids that the owner knew when the live part began.
+    known: Option<Arc<KnownIds>>,
+    /// Ids that the owner knows for the next live part.
+    next: Option<Arc<KnownIds>>,
+    /// True if the live part has no rows of an earlier writer.
     ready: bool,
-    /// When parts were last looked at.
-    looked: Option<Instant>,
+    /// Time of the last check for parts to remove.
+    checked: Option<Instant>,
 }
 
-/// What was written, as [`Writer::finish`] tells.
+/// What a writer has sealed; returned by [`Writer::finish`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Parts this writer sealed.
+    /// Parts that this writer sealed.
     pub parts: u64,
     /// Events in these parts.
     pub events: u64,
@@ -81,35 +83,38 @@ pub struct Summary {
     pub bytes: u64,
 }
 
-/// Writes a trace directory. There is one per directory: it holds a lock.
+/// Writes a trace directory. Only one writer per directory exists at a time: it holds a lock.
 ///
-/// Dropped without [`Writer::finish`] it leaves what was committed, as a crash would.
+/// A drop without [`Writer::finish`] leaves the committed rows, as a crash does.
 #[derive(Debug)]
 pub struct Writer {
     layout: Layout,
     options: Options,
     part: u64,
     live: [LiveWriter; TABLES],
-    /// Time of the latest event in the live part, and whether one was appended after a later one.
+    /// Time of the latest event in the live part.
     latest: i64,
+    /// True if an event was appended after a later one.
     late: bool,
-    /// When the live part got its first row.
+    /// Time of the first row of the live part.
     begun: Option<Instant>,
-    /// Numbers of streams were appended in side tables whose events have not been appended yet. They must not be
-    /// committed alone: the ledger would count the events between as known.
+    /// True if side-table rows with attempt numbers were appended, but not yet their events. They
+    /// must not be committed alone: the ledger would count the events before them as present.
     ahead: bool,
-    /// A live file was made and its name is not durable yet.
+    /// True if a live file was created whose name is not durable yet.
     unsynced_names: bool,
-    ledger: Log,
+    ledger: LiveLedger,
     sealer: Sealer,
     retention: Retention,
-    /// Part 0 is sealed or being sealed, so that a trace without any event has files too.
+    /// True if a part is sealed or being sealed. If not, `finish` seals an empty one, so that a
+    /// trace without events has its files.
     any_part: bool,
     lock: File,
 }
 
 impl Writer {
-    /// Begins a trace in a directory that is absent, empty, or was left by a writer killed at its first step.
+    /// Creates a trace in a directory that does not exist, is empty, or was left by a writer that
+    /// was killed before it wrote the manifest.
     ///
     /// # Errors
     /// [`Error::NotEmpty`], [`Error::NotWritable`], [`Error::Io`].
@@ -119,7 +124,7 @@ impl Writer {
             Ok(true) => {}
             Ok(false) => {
                 let found = if dir.join(MANIFEST).exists() {
-                    "it holds a MIOT trace already".to_owned()
+                    "it already contains a MIOT trace".to_owned()
                 } else {
                     manifest::describe(dir)
                 };
@@ -144,13 +149,13 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Continues a trace: cuts torn ends of live streams, removes what a broken-off seal left, goes on with
-    /// the live part and seals the ones before it.
+    /// Continues a trace: truncates torn tails of live streams, removes leftovers of an interrupted
+    /// seal, continues the live part, and seals earlier ones.
     ///
     /// # Errors
-    /// [`Error::NotATrace`], [`Error::NewerSchema`], [`Error::NotWritable`], [`Error::InUse`], [`Error::Damaged`],
-    /// [`Error::Io`].
-    pub fn open(dir: &Path, options: Options) -> Result<(Writer, Recovered), Error> {
+    /// [`Error::NotATrace`], [`Error::NewerSchema`], [`Error::NotWritable`], [`Error::InUse`],
+    /// [`Error::Damaged`], [`Error::Io`].
+    pub fn open(dir: &Path, options: Options) -> Result<(Writer, RecoveredTrace), Error> {
         let mut manifest = Manifest::read(dir)?;
         let layout = Layout::new(dir);
         layout.check_writable()?;
@@ -167,7 +172,8 @@ impl Writer {
             let known = ledger.sealed.get(part).filter(|_| !is_whole).map(|entry| &entry.counts);
             recovery.sealed(&layout, *part, known)?;
         }
-        // Of parts whose events are gone: without them, processes and streams would get other ids when they return.
+        // Side tables of parts without events: otherwise processes and streams of these would get
+        // new ids.
         for part in
             parts.sides.iter().filter(|part| !parts.sealed.contains(part) && !parts.live.contains(part))
         {
@@ -175,20 +181,20 @@ impl Writer {
         }
         for (part, entry) in &ledger.sealed {
             if !parts.live.contains(part) {
-                recovery.known(&entry.counts);
+                recovery.add_counts(&entry.counts);
             }
         }
-        // Only now: what takes the place of these files can be read.
+        // Only now, because the files that replace the leftovers were read successfully.
         for leftover in &parts.leftovers {
             seal::remove(leftover)?;
         }
-        // Also those whose live files are gone altogether.
+        // Including parts whose live files are all missing.
         let counted = ledger.live.iter().filter(|(part, counts)| {
             !counts.is_empty() && !parts.sealed.contains(part) && !ledger.sealed.contains_key(part)
         });
         let live: BTreeSet<u64> = parts.live.iter().copied().chain(counted.map(|(part, _)| *part)).collect();
-        // The newest part goes on if it is live. If a later one is sealed, which no crash can bring
-        // about, a new part is begun, and the live one is sealed too.
+        // The newest part is continued if it is live. If a later one is sealed, which no crash can
+        // cause, a new part begins, and the live one is sealed.
         let sealed = parts.sealed.iter().chain(ledger.sealed.keys().filter(|part| !live.contains(part)));
         let newest = live.iter().chain(sealed).max().copied();
         let current = match newest {
@@ -197,7 +203,7 @@ impl Writer {
             None => parts.first,
         };
         if manifest.counted.is_none() {
-            // What an earlier version wrote is not known to be all, and is in this part too.
+            // Rows of an earlier version, which the ledger does not count, are in this part too.
             let from = if newest.is_some() { current + 1 } else { current };
             manifest.count_from(dir, from, manifest::before_ledger(), &mut lock)?;
         }
@@ -205,55 +211,57 @@ impl Writer {
         writer.any_part = current > 0 || live.len() + parts.sealed.len() > 1;
         let mut unsealed = Vec::new();
         for part in &live {
-            let order = writer.recover_part(*part, ledger.counts_of_live(*part), &mut recovery)?;
+            let (request, latest) =
+                writer.recover_part(*part, ledger.counts_of_live(*part), &mut recovery)?;
             if *part == current {
-                writer.latest = order.1;
-                writer.late = order.0.late;
+                writer.latest = latest;
+                writer.late = request.late;
             } else {
-                unsealed.push(order.0);
+                unsealed.push(request);
             }
         }
         writer.begun = writer.live.iter().any(|l| l.rows() > 0).then(Instant::now);
-        // What the rows of an earlier writer refer to is known when they are sealed.
+        // The ids that rows of an earlier writer use are known when these rows are sealed.
         writer.retention.ready = writer.begun.is_none();
-        recovery.found.unsealed = unsealed.iter().map(|order| order.part).collect();
-        for order in unsealed {
-            writer.sealer.give(order);
+        recovery.found.unsealed = unsealed.iter().map(|request| request.part).collect();
+        for request in unsealed {
+            writer.sealer.seal(request);
         }
         Ok((writer, recovery.finish()))
     }
 
-    /// Takes in the live files of a part, tells of what is gone of them as losses, and brings the ledger up to date.
+    /// Reads the live files of a part, records missing rows in `losses`, and updates the ledger.
+    /// Returns the request to seal the part, and the time of its latest event.
     fn recover_part(
         &mut self,
         part: u64,
         known: Option<&Counts>,
         recovery: &mut Recovery,
-    ) -> Result<(Order, i64), Error> {
+    ) -> Result<(SealRequest, i64), Error> {
         let (mut latest, mut late) = (i64::MIN, false);
         let mut counts = Counts::default();
         let mut live = streams(&self.layout, part)?;
         for table in Table::ALL {
             let path = self.layout.live(table, part);
             let (recovered, bytes) = LiveWriter::recover(table, &path, |batch| {
-                counts.see(table, batch);
-                recovery.see_live(table, batch);
+                counts.add_batch(table, batch);
+                recovery.add_live_batch(table, batch);
                 late |= table == Table::Events && !seal::in_order(batch, &mut latest);
                 Ok(())
             })?;
             if bytes > 0 {
-                recovery.found.cut.push(Cut { path, bytes });
+                recovery.found.cut.push(TornTail { path, bytes });
             }
             live[table as usize] = recovered;
         }
-        recovery.cap(&mut counts);
+        recovery.limit_to_contiguous(&mut counts);
         if let Some(known) = known {
             counts.gone = known.gone;
-            counts.lose(known);
-            recovery.known_ids(known.ids);
-            if let Some(losses) = recovery.gone(known, &counts)? {
-                counts.see(Table::Losses, &losses);
-                recovery.see(Table::Losses, &losses);
+            counts.add_missing_rows(known);
+            recovery.raise_ids(known.ids);
+            if let Some(losses) = recovery.losses_of(known, &counts)? {
+                counts.add_batch(Table::Losses, &losses);
+                recovery.add_batch(Table::Losses, &losses);
                 let live = &mut live[Table::Losses as usize];
                 live.append(&losses)?;
                 live.write_out()?;
@@ -262,17 +270,17 @@ impl Writer {
         }
         recovery.end_of_part();
         sync_folder(&self.layout.live_folder())?;
-        let mut log = Log::with(&self.layout, part, counts);
+        let mut log = LiveLedger::with(&self.layout, part, counts);
         if live.iter().any(|live| live.rows() > 0) {
             log.rewrite()?;
         }
         if part == self.part {
             (self.live, self.ledger) = (live, log);
         }
-        Ok((Order { part, late }, latest))
+        Ok((SealRequest { part, late }, latest))
     }
 
-    /// When parts are sealed and removed, from now on.
+    /// Changes when parts are sealed and removed.
     pub fn set_options(&mut self, options: Options) {
         self.options = options;
     }
@@ -280,7 +288,7 @@ impl Writer {
     fn start(layout: Layout, options: Options, lock: File, part: u64) -> Result<Writer, Error> {
         Ok(Writer {
             live: streams(&layout, part)?,
-            ledger: Log::new(&layout, part),
+            ledger: LiveLedger::new(&layout, part),
             sealer: Sealer::new(layout.clone()),
             retention: Retention { ready: true, ..Retention::default() },
             layout,
@@ -296,14 +304,16 @@ impl Writer {
         })
     }
 
-    /// Takes rows of a table. They are in memory, invisible and not durable, until the next [`Writer::commit`].
-    /// Side-table rows may be given before or after the events that need them, within one commit.
+    /// Appends rows of a table. They stay in memory, invisible to readers and not durable, until
+    /// the next [`Writer::commit`]. Side-table rows may come before or after the events that need
+    /// them, within one commit.
     ///
     /// # Errors
-    /// [`Error::Schema`] or [`Error::Encode`]: the batch is refused. [`Error::Io`]: too much was waiting for a
-    /// commit and could not be written; the batch is not taken, give it again when the cause is gone.
+    /// [`Error::Schema`] or [`Error::Encode`]: the batch is refused. [`Error::Io`]: too many bytes
+    /// waited for a commit and could not be written; the batch is not appended. Append it again
+    /// when the cause is removed.
     pub fn append(&mut self, table: Table, batch: &RecordBatch) -> Result<(), Error> {
-        if !self.ahead && self.live.iter().map(LiveWriter::waiting).sum::<usize>() > MAX_WAITING {
+        if !self.ahead && self.live.iter().map(LiveWriter::waiting).sum::<usize>() > MAX_UNCOMMITTED_BYTES {
             self.commit()?;
         }
         self.live[table as usize].append(batch)?;
@@ -312,7 +322,7 @@ impl Writer {
             Table::Files | Table::Losses => self.ahead = true,
             _ => {}
         }
-        self.ledger.see(table, batch);
+        self.ledger.add_batch(table, batch);
         if table == Table::Events {
             self.late |= !seal::in_order(batch, &mut self.latest);
         }
@@ -322,12 +332,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes durable what was appended: when it returns, it survives SIGKILL and power loss. Touches only
-    /// files that have something new.
+    /// Makes the appended rows durable: they survive SIGKILL and power loss. Writes only files with
+    /// new rows.
     ///
     /// # Errors
-    /// [`Error::Io`] (see [`Error::is_disk_full`]): what was committed before stands, what was appended since
-    /// is kept in memory; call again when the cause is gone. [`Error::Gone`]: only another writer can go on.
+    /// [`Error::Io`] (see [`Error::is_disk_full`]): earlier commits stay durable, and the rows
+    /// appended since stay in memory; call again when the cause is removed. [`Error::Replaced`]:
+    /// only another writer can continue.
     pub fn commit(&mut self) -> Result<(), Error> {
         self.check_linked()?;
         self.ledger.begin()?;
@@ -347,14 +358,14 @@ impl Writer {
         self.ledger.commit()
     }
 
-    /// Rows are durable only in files that have a name in the trace.
+    /// Checks that the files are still in the trace. Rows in other files would not be durable.
     fn check_linked(&self) -> Result<(), Error> {
-        linked::check(&self.lock, &self.layout.root().join(MANIFEST), 1)?;
+        file_identity::check(&self.lock, &self.layout.root().join(MANIFEST), 1)?;
         self.live.iter().try_for_each(LiveWriter::check_linked)?;
         self.ledger.check_linked()
     }
 
-    /// Makes durable what the ledger has, if that has been put off long enough: to be called now and then while there is
+    /// Syncs the ledger if its last sync is long enough ago. Call this regularly while there is
     /// nothing to commit.
     ///
     /// # Errors
@@ -371,8 +382,8 @@ impl Writer {
         Ok(())
     }
 
-    /// True if [`Writer::seal`] should be called: a bound of the [`Options`] is met, or a part that could not
-    /// be sealed has waited long enough.
+    /// Returns true if [`Writer::seal`] should be called: a bound of the [`Options`] is reached, or
+    /// a part that could not be sealed has waited long enough for a retry.
     #[must_use]
     pub fn seal_due(&self) -> bool {
         self.part_due() || self.sealer.retry_due()
@@ -384,90 +395,94 @@ impl Writer {
             || self.begun.is_some_and(|at| at.elapsed() >= self.options.seal_after)
     }
 
-    /// Commits, begins a new live part and seals the old one on a thread of its own. Does nothing if the live
-    /// part has no rows. If only a retry is due, only that is done.
+    /// Commits, begins a new live part, and seals the old one in another thread. If the live part
+    /// has no rows, it only commits. If only a retry is due, it only retries.
     ///
     /// # Errors
-    /// [`Error::Io`] from the commit: nothing was done. [`Error::Seal`] about a part given to the thread
-    /// earlier: it stays live and readable, is tried again, and the present call was carried out.
+    /// [`Error::Io`] of the commit: no part was sealed. [`Error::Seal`]: a part of an earlier call
+    /// could not be sealed; it stays live and readable and is retried. The present call succeeded.
     pub fn seal(&mut self) -> Result<(), Error> {
         self.commit()?;
         let failed = self.sealer.error();
         let retried = self.sealer.retry();
         if self.part_due() || !retried {
-            self.rotate(false)?;
+            self.rotate(WhenEmpty::Keep)?;
         }
         failed.map_or(Ok(()), Err)
     }
 
-    fn rotate(&mut self, even_empty: bool) -> Result<(), Error> {
-        if self.begun.is_none() && !even_empty {
+    /// Begins a new live part and gives the old one to the sealer.
+    fn rotate(&mut self, when_empty: WhenEmpty) -> Result<(), Error> {
+        if self.begun.is_none() && when_empty == WhenEmpty::Keep {
             return Ok(());
         }
         self.live = streams(&self.layout, self.part + 1)?;
-        self.sealer.give(Order { part: self.part, late: self.late });
+        self.sealer.seal(SealRequest { part: self.part, late: self.late });
         self.part += 1;
-        self.ledger = Log::new(&self.layout, self.part);
+        self.ledger = LiveLedger::new(&self.layout, self.part);
         self.retention.known = self.retention.next.take();
-        (self.retention.ready, self.retention.looked) = (true, None);
+        (self.retention.ready, self.retention.checked) = (true, None);
         (self.latest, self.late) = (i64::MIN, false);
         self.begun = None;
         self.any_part = true;
         Ok(())
     }
 
-    /// Says what the caller knows, to be called before a [`Writer::seal`] that begins a new part if anything is to be
-    /// removed. Without it every process, stream and file that was ever defined is carried over.
-    pub fn know(&mut self, known: Known) {
+    /// Sets the ids that the caller knows, for the removal of parts. Call it before a
+    /// [`Writer::seal`] that begins a new part. Without it every process, stream and file that was
+    /// ever defined is carried over.
+    pub fn set_known_ids(&mut self, known: KnownIds) {
         self.retention.next = Some(Arc::new(known));
     }
 
-    /// True if parts are removed some day: [`Writer::know`] and [`Writer::retain`] are wanted.
+    /// Returns true if parts are removed at some time. Then [`Writer::set_known_ids`] and
+    /// [`Writer::retain`] must be called.
     #[must_use]
     pub fn retains(&self) -> bool {
         self.options.keep_bytes.is_some() || self.options.keep_for.is_some()
     }
 
-    /// True if [`Writer::retain`] should be called.
+    /// Returns true if [`Writer::retain`] should be called.
     #[must_use]
     pub fn retain_due(&self) -> bool {
         let every = self.options.keep_for.map_or(RETAIN_EVERY.1, |keep| keep / 16);
         let every = every.clamp(RETAIN_EVERY.0, RETAIN_EVERY.1);
         self.retains()
             && self.retention.ready
-            && self.retention.looked.is_none_or(|looked| looked.elapsed() >= every)
+            && self.retention.checked.is_none_or(|checked| checked.elapsed() >= every)
     }
 
-    /// Has the thread that seals look for parts that are not to be kept any longer, and remove them.
+    /// Starts the removal of parts beyond the limits, in the thread that seals.
     ///
     /// # Errors
-    /// [`Error::Retain`] about an earlier call: what was to be removed stays, and is tried again.
+    /// [`Error::Retain`]: an earlier call failed; its parts stay, and their removal is retried.
     pub fn retain(&mut self) -> Result<(), Error> {
         let Options { keep_bytes, keep_for, .. } = self.options;
         let known = self.retention.known.clone();
-        if self.sealer.retain(Retain { keep_bytes, keep_for, live: self.part, known }) {
-            self.retention.looked = Some(Instant::now());
+        if self.sealer.retain(RetainRequest { keep_bytes, keep_for, live: self.part, known }) {
+            self.retention.checked = Some(Instant::now());
         }
         self.sealer.retain_error().map_or(Ok(()), Err)
     }
 
-    /// What was removed since this was last asked, in all since the trace was begun.
-    pub fn removed(&mut self) -> Option<Removed> {
+    /// Returns what was removed since the trace was created, if parts were removed since the last
+    /// call.
+    pub fn removed(&mut self) -> Option<RemovedParts> {
         self.sealer.removed()
     }
 
-    /// Seals everything and waits for it. A trace without events gets its empty tables.
+    /// Seals all parts and waits for the end. A trace without events gets empty tables.
     ///
     /// # Errors
-    /// [`Error::Io`] or [`Error::Seal`]: what was committed is in the directory, and [`Writer::open`] goes on
-    /// from there.
+    /// [`Error::Io`] or [`Error::Seal`]: the committed rows are in the directory, and
+    /// [`Writer::open`] continues there.
     pub fn finish(mut self) -> Result<Summary, Error> {
         self.commit()?;
-        // What failed before now gets another attempt, so that space freed just before the call counts.
+        // Failed parts are retried, because space may have been freed before the call.
         self.sealer.wait();
         drop(self.sealer.error());
         self.sealer.retry();
-        self.rotate(!self.any_part)?;
+        self.rotate(if self.any_part { WhenEmpty::Keep } else { WhenEmpty::Seal })?;
         self.sealer.wait();
         if let Some(error) = self.sealer.error() {
             return Err(error);
@@ -476,17 +491,25 @@ impl Writer {
         Ok(Summary { parts, events: sealed.events, bytes: sealed.bytes })
     }
 
-    /// Number of the live part.
+    /// Returns the number of the live part.
     #[must_use]
     pub fn part(&self) -> u64 {
         self.part
     }
 
-    /// Events in the live part, and bytes of all its streams; committed or not.
+    /// Returns the number of events in the live part and the bytes of its streams, committed or
+    /// not.
     #[must_use]
     pub fn live_size(&self) -> (u64, u64) {
         (self.live[Table::Events as usize].rows(), self.live.iter().map(LiveWriter::bytes).sum())
     }
+}
+
+/// What to do with a live part without rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WhenEmpty {
+    Keep,
+    Seal,
 }
 
 fn streams(layout: &Layout, part: u64) -> Result<[LiveWriter; TABLES], Error> {
@@ -494,7 +517,7 @@ fn streams(layout: &Layout, part: u64) -> Result<[LiveWriter; TABLES], Error> {
     Ok([a?, b?, c?, d?, e?, f?, g?])
 }
 
-/// Locks a trace, for as long as the file is open.
+/// Locks a trace, until the returned file is closed.
 pub(crate) fn lock(dir: &Path) -> Result<File, Error> {
     let path = dir.join(MANIFEST);
     let file = File::open(&path).map_err(Error::io("open", &path))?;

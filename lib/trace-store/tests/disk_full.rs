@@ -1,4 +1,4 @@
-//! A full disk loses nothing that was committed, and the same call succeeds once there is space.
+//! A full disk costs no committed row, and the failed call succeeds when there is space again.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -8,14 +8,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A file system of 1 MiB, unmounted when dropped.
+/// A mounted file system of 1 MiB; a drop unmounts it.
 struct Small {
     _temp: tempfile::TempDir,
     root: PathBuf,
 }
 
 impl Small {
-    /// `None`, and a loud word, if it cannot be mounted here.
+    /// Returns `None` and prints a message if it cannot be mounted.
     fn mount() -> Option<Small> {
         let temp = tempfile::tempdir().unwrap();
         let root = temp.path().join("small");
@@ -31,7 +31,7 @@ impl Small {
         Some(Small { _temp: temp, root })
     }
 
-    /// Takes all space but `left` bytes.
+    /// Fills all space except `left` bytes.
     fn fill(&self, left: usize) -> PathBuf {
         let ballast = self.root.join("ballast");
         let mut size = 1 << 20;
@@ -49,14 +49,14 @@ impl Drop for Small {
     }
 }
 
-fn no_torn_end(dir: &Path) {
+fn assert_no_torn_tail(dir: &Path) {
     assert!(Reader::open(dir).unwrap().torn().unwrap().is_empty());
     let report = fsck::check(dir);
     assert!(report.is_good(), "{report}");
 }
 
 #[test]
-fn a_commit_that_found_no_space_can_be_repeated() {
+fn commit_can_be_repeated_after_a_full_disk() {
     let Some(small) = Small::mount() else { return };
     let dir = small.root.join("trace");
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
@@ -76,19 +76,19 @@ fn a_commit_that_found_no_space_can_be_repeated() {
     assert!(error.is_disk_full(), "{error}");
     assert!(error.to_string().contains("part-000000.events.arrows"), "{error}");
     assert_eq!(read_all(&dir), turn(0, committed));
-    no_torn_end(&dir);
+    assert_no_torn_tail(&dir);
     assert!(writer.commit().unwrap_err().is_disk_full());
     writer.append(Table::Events, &events(&turn(next, next + 30))).unwrap();
     fs::remove_file(ballast).unwrap();
     writer.commit().unwrap();
     assert_eq!(read_all(&dir), turn(0, next + 30));
-    no_torn_end(&dir);
+    assert_no_torn_tail(&dir);
     writer.finish().unwrap();
     assert_eq!(read_all(&dir), turn(0, next + 30));
 }
 
 #[test]
-fn a_seal_that_found_no_space_is_tried_again() {
+fn seal_is_retried_after_a_full_disk() {
     let Some(small) = Small::mount() else { return };
     let dir = small.root.join("trace");
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
@@ -106,17 +106,17 @@ fn a_seal_that_found_no_space_is_tried_again() {
     assert!(error.is_disk_full(), "{error}");
     assert!(error.to_string().contains("part 0"), "{error}");
     assert_eq!(read_all(&dir), turn(0, 3000));
-    no_torn_end(&dir);
+    assert_no_torn_tail(&dir);
     fs::remove_file(&ballast).unwrap();
     writer.append(Table::Events, &events(&turn(3000, 3030))).unwrap();
     let summary = writer.finish().unwrap();
     assert_eq!((summary.parts, summary.events), (2, 3030));
     assert_eq!(read_all(&dir), turn(0, 3030));
-    no_torn_end(&dir);
+    assert_no_torn_tail(&dir);
 }
 
 #[test]
-fn a_finish_that_found_no_space_leaves_a_readable_trace() {
+fn finish_on_a_full_disk_leaves_a_readable_trace() {
     let Some(small) = Small::mount() else { return };
     let dir = small.root.join("trace");
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
@@ -132,11 +132,11 @@ fn a_finish_that_found_no_space_leaves_a_readable_trace() {
     assert_eq!(recovered.next_stream, 4);
     writer.finish().unwrap();
     assert_eq!(read_all(&dir), turn(0, 3000));
-    no_torn_end(&dir);
+    assert_no_torn_tail(&dir);
 }
 
 #[test]
-fn a_retention_that_found_no_space_is_tried_again() {
+fn retention_is_retried_after_a_full_disk() {
     let Some(small) = Small::mount() else { return };
     let dir = small.root.join("trace");
     let options = Options { keep_bytes: Some(1), ..Options::default() };
@@ -157,10 +157,10 @@ fn a_retention_that_found_no_space_is_tried_again() {
     };
     assert!(error.is_disk_full(), "{error}");
     assert_eq!(read_all(&dir), turn(0, 900));
-    no_torn_end(&dir);
+    assert_no_torn_tail(&dir);
     fs::remove_file(ballast).unwrap();
     let removed = loop {
-        // What failed before may be told once more.
+        // The earlier error may be reported again.
         let _ = writer.retain();
         if let Some(removed) = writer.removed() {
             break removed;
@@ -169,5 +169,5 @@ fn a_retention_that_found_no_space_is_tried_again() {
     };
     assert_eq!((removed.parts, removed.events), (2, 600));
     assert_eq!(read_all(&dir), turn(600, 900));
-    no_torn_end(&dir);
+    assert_no_torn_tail(&dir);
 }

@@ -1,19 +1,19 @@
-//! Each thing that can be wrong with a trace is found, and a good one is good.
+//! The check detects each kind of problem and accepts valid traces; the repair restores them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 use common::*;
-use miot_trace_store::fsck::{Kind, Report, check};
-use miot_trace_store::repair::{Repaired, repair};
+use miot_trace_store::fsck::{CheckReport, ProblemKind, check};
+use miot_trace_store::repair::{RepairOutcome, repair};
 use miot_trace_store::{Error, Options, Reader, Table, Writer};
 use std::path::{Path, PathBuf};
 
-/// Writes events in two parts and checks.
+/// Writes events in two parts and checks the trace.
 fn checked(
     first: &[Ev],
     second: &[Ev],
     more: impl FnOnce(&mut Writer),
-) -> (tempfile::TempDir, PathBuf, Report) {
+) -> (tempfile::TempDir, PathBuf, CheckReport) {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("trace");
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
@@ -27,16 +27,16 @@ fn checked(
     (temp, dir, report)
 }
 
-/// The report has problems of this kind only.
+/// Asserts that the report has problems of this kind only.
 #[track_caller]
-fn only(report: &Report, kind: Kind, count: u64) {
+fn only(report: &CheckReport, kind: ProblemKind, count: u64) {
     assert!(report.problems.iter().all(|p| p.kind == kind), "{report}");
     assert_eq!(report.count(kind), count, "{report}");
     assert!(!report.is_good());
 }
 
 #[test]
-fn a_good_trace_is_good() {
+fn valid_trace_has_no_problems() {
     let (_temp, dir, report) = checked(&turn(0, 60), &turn(60, 90), |_| {});
     assert!(report.is_good(), "{report}");
     assert_eq!((report.events, report.parts, report.streams), (90, 2, 3));
@@ -50,14 +50,14 @@ fn a_good_trace_is_good() {
 }
 
 #[test]
-fn disorder_is_found() {
-    // Within a part sealing puts it right, so across parts.
+fn disorder_is_detected() {
+    // Across parts, because sealing orders the events within a part.
     let (.., report) = checked(&turn(0, 60), &[vec![ev(1_000_500, 2, 20)], turn(61, 66)].concat(), |_| {});
-    assert!(report.count(Kind::Disorder) >= 1, "{report}");
+    assert!(report.count(ProblemKind::Disorder) >= 1, "{report}");
     let mut early = ev(1_000_595, 1, 20);
     early.flags = miot_proto::event::flag::LATE;
     let (.., report) = checked(&turn(0, 61), &[early], |_| {});
-    only(&report, Kind::Duplicate, 1);
+    only(&report, ProblemKind::Duplicate, 1);
     early.seq = 21;
     early.time = 1_000_600;
     let (.., report) = checked(&[turn(0, 61), vec![ev(1_000_900, 2, 20)]].concat(), &[early], |_| {});
@@ -66,20 +66,20 @@ fn disorder_is_found() {
 }
 
 #[test]
-fn a_duplicate_is_found() {
+fn duplicate_is_detected() {
     let (.., report) = checked(&turn(0, 60), &turn(59, 66), |_| {});
-    only(&report, Kind::Duplicate, 1);
+    only(&report, ProblemKind::Duplicate, 1);
 }
 
 #[test]
-fn a_gap_is_found_unless_a_loss_or_a_record_accounts_for_it() {
-    // Stream 1 misses 5 and 6 (events 15 and 18), stream 2 misses 5 (event 16).
+fn gap_without_loss_or_record_is_detected() {
+    // Missing: 5 and 6 of stream 1 (events 15 and 18), 5 of stream 2 (event 16).
     let missing: Vec<_> =
         turn(0, 60).into_iter().enumerate().filter(|(i, _)| ![15, 16, 18].contains(i)).map(|e| e.1).collect();
     let (.., report) = checked(&missing, &turn(60, 90), |_| {});
-    only(&report, Kind::Gap, 2);
+    only(&report, ProblemKind::Gap, 2);
     let (.., report) = checked(&missing, &turn(60, 90), |w| w.append(Table::Losses, &loss(1, 5, 6)).unwrap());
-    only(&report, Kind::Gap, 1);
+    only(&report, ProblemKind::Gap, 1);
     let (.., report) = checked(&missing, &turn(60, 90), |w| {
         w.append(Table::Losses, &loss(1, 5, 6)).unwrap();
         w.append(Table::Files, &files(&[(1, Some((2, 5)))])).unwrap();
@@ -87,36 +87,36 @@ fn a_gap_is_found_unless_a_loss_or_a_record_accounts_for_it() {
     assert!(report.is_good(), "{report}");
     assert_eq!(report.lost, 2);
     let (.., report) = checked(&turn(3, 60), &[], |_| {});
-    only(&report, Kind::Gap, 3);
+    only(&report, ProblemKind::Gap, 3);
 }
 
 #[test]
-fn a_loss_of_what_is_there_is_found() {
+fn loss_of_existing_events_is_detected() {
     let (.., report) = checked(&turn(0, 60), &[], |w| w.append(Table::Losses, &loss(1, 5, 6)).unwrap());
-    only(&report, Kind::Loss, 1);
+    only(&report, ProblemKind::Loss, 1);
     let (.., report) = checked(&turn(0, 60), &[], |w| w.append(Table::Losses, &loss(1, 20, 26)).unwrap());
     assert!(report.is_good(), "after the last event: {report}");
 }
 
 #[test]
-fn what_refers_to_nothing_is_found() {
+fn undefined_ids_are_detected() {
     let mut rows = turn(0, 60);
     rows[7].file = Some(99);
     let (.., report) = checked(&rows, &[], |_| {});
-    only(&report, Kind::Dangling, 1);
+    only(&report, ProblemKind::Dangling, 1);
     let (.., report) = checked(&[ev(1, 9, 0)], &[], |_| {});
-    only(&report, Kind::Dangling, 1);
+    only(&report, ProblemKind::Dangling, 1);
 }
 
 #[test]
-fn damaged_and_missing_files_are_found() {
+fn damaged_and_missing_files_are_detected() {
     let (_temp, dir, _) = checked(&turn(0, 60), &turn(60, 90), |_| {});
     let part = dir.join("events/part-000000.parquet");
     let bytes = std::fs::read(&part).unwrap();
     for length in [0, 1, bytes.len() / 2, bytes.len() - 1] {
         std::fs::write(&part, &bytes[..length]).unwrap();
         let report = check(&dir);
-        assert_eq!(report.count(Kind::Unreadable), 1, "{report}");
+        assert_eq!(report.count(ProblemKind::Unreadable), 1, "{report}");
         assert!(
             report.problems.iter().any(|p| p.part == Some(0) && p.text.contains("part-000000.parquet")),
             "{report}"
@@ -125,24 +125,24 @@ fn damaged_and_missing_files_are_found() {
     std::fs::write(&part, &bytes).unwrap();
     std::fs::copy(dir.join("events/part-000001.parquet"), dir.join("events/part-000003.parquet")).unwrap();
     let report = check(&dir);
-    assert_eq!(report.count(Kind::MissingPart), 1, "{report}");
-    assert_eq!(report.count(Kind::Duplicate), 30, "{report}");
-    assert_eq!(report.count(Kind::Ledger), 1, "a part that nobody has sealed: {report}");
-    assert_eq!(report.problems.iter().filter(|p| p.kind == Kind::Duplicate).count(), 20);
-    assert!(check(dir.join("events")).count(Kind::Unreadable) == 1);
-    // A wrong name, not a million million lost parts.
+    assert_eq!(report.count(ProblemKind::MissingPart), 1, "{report}");
+    assert_eq!(report.count(ProblemKind::Duplicate), 30, "{report}");
+    assert_eq!(report.count(ProblemKind::Ledger), 1, "the ledger has no entry of the part: {report}");
+    assert_eq!(report.problems.iter().filter(|p| p.kind == ProblemKind::Duplicate).count(), 20);
+    assert!(check(dir.join("events")).count(ProblemKind::Unreadable) == 1);
+    // A file with a wrong name is one problem, not 10¹² missing parts.
     std::fs::rename(dir.join("events/part-000003.parquet"), dir.join("events/part-999999999999.parquet"))
         .unwrap();
     let report = check(&dir);
-    assert_eq!(report.count(Kind::MissingPart), 1, "{report}");
-    assert!(report.to_string().contains("part 2: and all to 999999999998"), "{report}");
+    assert_eq!(report.count(ProblemKind::MissingPart), 1, "{report}");
+    assert!(report.to_string().contains("part 2: and all up to 999999999998"), "{report}");
     let refused = miot_trace_store::repair::repair(&dir).unwrap_err().to_string();
     assert!(refused.contains("999999999997 parts of the trace, from 2 on, are missing"), "{refused}");
     assert!(refused.contains("move it out of the trace"), "{refused}");
 }
 
 #[test]
-fn a_damaged_message_of_the_live_part_is_found() {
+fn damaged_message_of_the_live_part_is_detected() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("trace");
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
@@ -155,9 +155,13 @@ fn a_damaged_message_of_the_live_part_is_found() {
     bytes[last] ^= 1;
     std::fs::write(&live, &bytes).unwrap();
     let report = check(&dir);
-    assert_eq!((report.count(Kind::Unreadable), report.count(Kind::Incomplete)), (1, 1), "{report}");
-    assert_eq!(report.count(Kind::Gap), 3, "the tail of each stream: {report}");
-    // Whole messages follow, so they are kept although the stream ends before.
+    assert_eq!(
+        (report.count(ProblemKind::Unreadable), report.count(ProblemKind::Incomplete)),
+        (1, 1),
+        "{report}"
+    );
+    assert_eq!(report.count(ProblemKind::Gap), 3, "the tail of each stream: {report}");
+    // Whole messages follow, so they are kept although the stream is truncated before them.
     writer.append(Table::Events, &events(&turn(60, 66))).unwrap();
     writer.commit().unwrap();
     drop(writer);
@@ -172,13 +176,13 @@ fn a_damaged_message_of_the_live_part_is_found() {
     assert!(report.is_good(), "{report}");
     assert_eq!((report.events, report.lost, report.damaged), (0, 66, 66), "{report}");
     assert!(!report.to_string().contains("complete,"), "{report}");
-    // What was committed is not a torn end.
+    // Committed rows are not a torn tail.
     std::fs::write(&live, &bytes[..last]).unwrap();
     let report = check(&dir);
-    assert!(report.unfinished.len() == 1 && report.count(Kind::Incomplete) == 1, "{report}");
+    assert!(report.unfinished.len() == 1 && report.count(ProblemKind::Incomplete) == 1, "{report}");
 }
 
-/// Three parts of thirty events, three streams each, and a live part of nine.
+/// Writes three sealed parts of thirty events with three streams each, and a live part of nine.
 fn damageable(dir: &Path) {
     let mut writer = Writer::create(dir, Options::default()).unwrap();
     sides(&mut writer);
@@ -207,9 +211,10 @@ fn all_files(dir: &Path) -> Vec<PathBuf> {
     out
 }
 
-/// Repairs, and expects a good trace that has at least the rows that could be read before, to which a writer can add.
+/// Repairs a trace. Asserts that it is valid, has at least the rows that were readable before, and
+/// that a writer can continue it.
 #[track_caller]
-fn mended(dir: &Path, what: &str) -> Repaired {
+fn repaired_trace(dir: &Path, what: &str) -> RepairOutcome {
     let readable: Vec<Ev> = match Reader::open(dir) {
         Ok(reader) => reader
             .parts()
@@ -222,10 +227,10 @@ fn mended(dir: &Path, what: &str) -> Repaired {
             .collect(),
         Err(_) => Vec::new(),
     };
-    let damaged = check(dir).problems.iter().any(|p| p.kind == Kind::Unreadable);
+    let damaged = check(dir).problems.iter().any(|p| p.kind == ProblemKind::Unreadable);
     let repaired = repair(dir).unwrap();
     let left = read_all(dir);
-    // A row of a damaged group can be read and be wrong.
+    // A row of a damaged row group may be readable and wrong.
     if !damaged {
         assert!(readable.iter().all(|row| left.contains(row)), "{what}: rows were lost by the repair");
     }
@@ -234,7 +239,7 @@ fn mended(dir: &Path, what: &str) -> Repaired {
         "{what}: a row is invented"
     );
     let again = repair(dir).unwrap();
-    assert!(again.mended.is_empty(), "{what}: {:?}", again.mended);
+    assert!(again.repaired.is_empty(), "{what}: {:?}", again.repaired);
     let (mut writer, _) = Writer::open(dir, Options::default()).unwrap();
     writer.append(Table::Events, &events(&turn(99, 102))).unwrap();
     writer.finish().unwrap();
@@ -242,20 +247,20 @@ fn mended(dir: &Path, what: &str) -> Repaired {
 }
 
 #[test]
-fn a_good_trace_needs_no_repair_and_one_in_use_gets_none() {
+fn valid_trace_and_trace_in_use_are_not_repaired() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("trace");
     damageable(&dir);
     let before: Vec<_> = all_files(&dir).iter().map(|file| std::fs::read(file).unwrap()).collect();
     let repaired = repair(&dir).unwrap();
-    assert!(repaired.mended.is_empty() && repaired.report.is_good());
+    assert!(repaired.repaired.is_empty() && repaired.report.is_good());
     assert!(before == all_files(&dir).iter().map(|file| std::fs::read(file).unwrap()).collect::<Vec<_>>());
     let (_writer, _) = Writer::open(&dir, Options::default()).unwrap();
     assert!(matches!(repair(&dir), Err(Error::InUse { .. })));
 }
 
 #[test]
-fn damaged_events_are_told_as_losses_and_the_rest_is_kept() {
+fn damaged_events_become_losses_and_the_rest_is_kept() {
     let temp = tempfile::tempdir().unwrap();
     let (good, dir) = (temp.path().join("good"), temp.path().join("trace"));
     damageable(&good);
@@ -273,7 +278,7 @@ fn damaged_events_are_told_as_losses_and_the_rest_is_kept() {
             None => std::fs::remove_file(dir.join(name)).unwrap(),
         }
         assert!(!check(&dir).is_good(), "{what}");
-        let repaired = mended(&dir, what);
+        let repaired = repaired_trace(&dir, what);
         assert!(repaired.has_lost());
         assert!(repaired.report.is_good(), "{what}: {}", repaired.report);
         assert_eq!((repaired.report.events, repaired.report.lost), (69, 30), "{what}");
@@ -283,7 +288,7 @@ fn damaged_events_are_told_as_losses_and_the_rest_is_kept() {
 }
 
 #[test]
-fn a_damaged_part_whose_live_files_are_there_is_whole_again() {
+fn damaged_part_is_restored_from_its_live_files() {
     let temp = tempfile::tempdir().unwrap();
     let (live, dir) = (temp.path().join("live"), temp.path().join("trace"));
     let mut writer = Writer::create(&live, Options::default()).unwrap();
@@ -296,7 +301,7 @@ fn a_damaged_part_whose_live_files_are_there_is_whole_again() {
     copy(&live.join("live"), &dir.join("live"));
     let part = dir.join("events/part-000000.parquet");
     std::fs::write(&part, &std::fs::read(&part).unwrap()[..100]).unwrap();
-    // The writer does not remove what it might need.
+    // The writer does not remove files that it may need.
     assert!(Writer::open(&dir, Options::default()).is_err());
     let repaired = repair(&dir).unwrap();
     assert!(!repaired.has_lost() && repaired.report.is_good(), "{}", repaired.report);
@@ -304,7 +309,7 @@ fn a_damaged_part_whose_live_files_are_there_is_whole_again() {
 }
 
 #[test]
-fn a_manifest_is_made_anew_only_for_a_trace() {
+fn manifest_is_rewritten_only_for_a_trace() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("trace");
     damageable(&dir);
@@ -315,7 +320,7 @@ fn a_manifest_is_made_anew_only_for_a_trace() {
             std::fs::write(&manifest, text).unwrap();
         }
         let repaired = repair(&dir).unwrap();
-        assert_eq!(repaired.mended.len(), 1);
+        assert_eq!(repaired.repaired.len(), 1);
         assert!(repaired.report.is_good() && !repaired.has_lost(), "{}", repaired.report);
     }
     std::fs::remove_file(&manifest).unwrap();
@@ -326,7 +331,7 @@ fn a_manifest_is_made_anew_only_for_a_trace() {
 }
 
 #[test]
-fn whatever_is_damaged_no_readable_row_is_lost() {
+fn repair_keeps_every_readable_row() {
     let seed = std::env::var("MIOT_SEED").map_or(u64::from(std::process::id()), |seed| seed.parse().unwrap());
     eprintln!("MIOT_SEED={seed}");
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -363,16 +368,16 @@ fn whatever_is_damaged_no_readable_row_is_lost() {
                 format!("{}: bit {bit} of byte {at} changed", file.display())
             }
         };
-        // A schema version that is none is none of ours.
+        // A manifest with an invalid schema version is not one of a trace.
         let Err(Error::NewerSchema { .. }) = repair_of_copy(&dir) else {
-            mended(&dir, &what);
+            repaired_trace(&dir, &what);
             continue;
         };
     }
 }
 
-/// What a repair says, without doing it.
-fn repair_of_copy(dir: &Path) -> Result<Repaired, Error> {
+/// Repairs a copy of a trace.
+fn repair_of_copy(dir: &Path) -> Result<RepairOutcome, Error> {
     let temp = tempfile::tempdir().unwrap();
     copy(dir, &temp.path().join("copy"));
     repair(temp.path().join("copy"))

@@ -1,4 +1,4 @@
-//! What was in a trace once is there, or told of as lost, whatever happens to its files.
+//! Each row that was in a trace exists or is recorded as lost, for any damage of the files.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -6,7 +6,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt64Array};
 use common::*;
-use miot_trace_store::fsck::{Kind, check};
+use miot_trace_store::fsck::{ProblemKind, check};
 use miot_trace_store::repair::repair;
 use miot_trace_store::{Error, Options, Reader, Table, Writer, schema};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Events of the trace below, by part: three streams in each, and stream 4 in part 1 only, which no other part knows.
+/// Events of the trace, by part: three streams in each, and stream 4 in part 1 only.
 fn known() -> Vec<Vec<Ev>> {
     (0..4u64)
         .map(|part| {
@@ -23,7 +23,8 @@ fn known() -> Vec<Vec<Ev>> {
                 let last = rows.last().unwrap().time;
                 rows.extend((0..7).map(|seq| ev(last + 1, 4, seq)));
             }
-            // Numbers 12 of stream 1 and 22 of stream 2 were lost in their lanes; 31 of stream 3 is a record.
+            // Numbers 12 of stream 1 and 22 of stream 2 were lost in their lanes; 31 of stream 3 is
+            // a record.
             let other = [(1, 12), (2, 22), (3, 31)];
             rows.retain(|row| !other.contains(&(row.stream, row.seq)));
             rows
@@ -31,7 +32,7 @@ fn known() -> Vec<Vec<Ev>> {
         .collect()
 }
 
-/// Without a range.
+/// A loss without a range.
 fn nested(count: u64) -> RecordBatch {
     let one = |v: u64| -> ArrayRef { Arc::new(UInt64Array::from(vec![v])) };
     let none = || -> ArrayRef { Arc::new(UInt64Array::from(vec![None::<u64>])) };
@@ -40,7 +41,7 @@ fn nested(count: u64) -> RecordBatch {
     RecordBatch::try_new(schema::of(Table::Losses), columns).unwrap()
 }
 
-/// Three sealed parts and a live one of two commits.
+/// Writes three sealed parts and a live one with two commits.
 fn write(dir: &Path) {
     let mut writer = Writer::create(dir, Options::default()).unwrap();
     writer.append(Table::Processes, &processes(&[1])).unwrap();
@@ -74,7 +75,7 @@ fn write(dir: &Path) {
     }
 }
 
-/// Numbers of each stream that `losses` tells of, by place; and what it counts without a range.
+/// Returns the places of `losses` by stream and number, and the count of losses without a range.
 fn told(dir: &Path) -> (BTreeMap<(u64, u64), Vec<String>>, u64) {
     let (mut numbers, mut unranged) = (BTreeMap::<_, Vec<String>>::new(), 0);
     for batch in Reader::open(dir).unwrap().table(Table::Losses).unwrap() {
@@ -96,7 +97,8 @@ fn told(dir: &Path) -> (BTreeMap<(u64, u64), Vec<String>>, u64) {
     (numbers, unranged)
 }
 
-/// Each number that was in the trace is an event, a record, or told of as lost, once. Returns how many events are lost.
+/// Asserts that each number that was in the trace is exactly one event, record or loss. Returns the
+/// number of lost events.
 #[track_caller]
 fn conserved(dir: &Path, what: &str) -> u64 {
     let (numbers, unranged) = told(dir);
@@ -115,7 +117,7 @@ fn conserved(dir: &Path, what: &str) -> u64 {
         assert_eq!(numbers.get(&number).map_or(0, Vec::len), 1, "{what}: {number:?}: {numbers:?}");
     }
     let report = check(dir);
-    assert_eq!(report.count(Kind::Gap) + report.count(Kind::Loss), 0, "{what}: {report}");
+    assert_eq!(report.count(ProblemKind::Gap) + report.count(ProblemKind::Loss), 0, "{what}: {report}");
     assert!(lost == 0 || report.damaged >= lost, "{what}: {report}");
     assert!(lost == 0 || !report.to_string().contains(" complete,"), "{what}: {report}");
     lost
@@ -131,38 +133,38 @@ fn fresh() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn any_part_that_is_removed_is_missed_and_told_by_a_repair() {
+fn removed_part_is_detected_and_recorded_by_a_repair() {
     for part in 0..3usize {
         let (_temp, dir) = fresh();
         fs::remove_file(dir.join(format!("events/part-{part:06}.parquet"))).unwrap();
         let report = check(&dir);
-        assert!(!report.is_good() && report.count(Kind::Gap) > 0, "{report}");
+        assert!(!report.is_good() && report.count(ProblemKind::Gap) > 0, "{report}");
         let repaired = repair(&dir).unwrap();
         assert!(repaired.has_lost() && repaired.report.is_good(), "{}", repaired.report);
         assert_eq!(conserved(&dir, "part"), known()[part].len() as u64);
-        assert!(repair(&dir).unwrap().mended.is_empty());
+        assert!(repair(&dir).unwrap().repaired.is_empty());
     }
 }
 
 #[test]
-fn the_last_part_and_all_its_tables_can_vanish() {
+fn missing_last_part_is_detected() {
     let (_temp, dir) = fresh();
-    // Sealed, and nothing comes after it.
+    // The part is sealed and the last one.
     Writer::open(&dir, Options::default()).unwrap().0.finish().unwrap();
     for table in Table::ALL {
         let _ = fs::remove_file(dir.join(format!("{table}/part-000003.parquet")));
     }
     let report = check(&dir);
-    assert!(report.count(Kind::MissingPart) == 1 && report.count(Kind::Gap) == 3, "{report}");
+    assert!(report.count(ProblemKind::MissingPart) == 1 && report.count(ProblemKind::Gap) == 3, "{report}");
     let repaired = repair(&dir).unwrap();
-    // The record of stream 3 is gone too, and nobody knows that it was none.
+    // The record of stream 3 is missing too, and it is unknown that it was not an event.
     assert_eq!(repaired.report.damaged, known()[3].len() as u64 + 1 + 3, "{}", repaired.report);
     assert_eq!(repaired.report.gone.iter().map(|gone| gone.rows).sum::<u64>(), 3, "{}", repaired.report);
     assert_eq!(conserved(&dir, "last part"), known()[3].len() as u64);
 }
 
 #[test]
-fn a_damaged_live_file_is_told_by_the_next_writer() {
+fn next_writer_records_a_damaged_live_file() {
     for table in Table::ALL {
         let (_temp, dir) = fresh();
         let path = dir.join(format!("live/part-000003.{table}.arrows"));
@@ -184,9 +186,13 @@ fn a_damaged_live_file_is_told_by_the_next_writer() {
             assert_eq!(there.contains(&number), !numbers.contains_key(&number), "{table}: {number:?}");
         }
         let report = check(&dir);
-        assert_eq!(report.count(Kind::Gap) + report.count(Kind::Incomplete), 0, "{table}: {report}");
+        assert_eq!(
+            report.count(ProblemKind::Gap) + report.count(ProblemKind::Incomplete),
+            0,
+            "{table}: {report}"
+        );
         assert!(report.damaged > 0 || !report.gone.is_empty(), "{table}: {report}");
-        // Once more it is not told.
+        // It is not recorded again.
         let (writer, recovered) = Writer::open(&dir, Options::default()).unwrap();
         assert_eq!(recovered.lost, 0);
         writer.finish().unwrap();
@@ -195,26 +201,26 @@ fn a_damaged_live_file_is_told_by_the_next_writer() {
 }
 
 #[test]
-fn live_files_that_vanish_while_no_writer_runs_are_told() {
+fn next_writer_records_missing_live_files() {
     let (_temp, dir) = fresh();
     fs::remove_dir_all(dir.join("live")).unwrap();
-    assert!(check(&dir).count(Kind::MissingPart) == 1, "{}", check(&dir));
+    assert!(check(&dir).count(ProblemKind::MissingPart) == 1, "{}", check(&dir));
     let (writer, recovered) = Writer::open(&dir, Options::default()).unwrap();
     assert_eq!(recovered.lost, known()[3].len() as u64 + 1 + 3);
-    assert_eq!(recovered.next_process, 3, "an id that was given is not given again");
+    assert_eq!(recovered.next_process, 3, "an assigned id is not assigned again");
     drop(writer);
     assert_eq!(conserved(&dir, "live"), known()[3].len() as u64);
 }
 
 #[test]
-fn a_writer_goes_on_after_a_damaged_sealed_part() {
+fn writer_continues_after_a_damaged_sealed_part() {
     for length in [0, 4, 100] {
         let (_temp, dir) = fresh();
         let path = dir.join("events/part-000001.parquet");
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length).unwrap();
         let (writer, recovered) = Writer::open(&dir, Options::default()).unwrap();
         assert_eq!(recovered.damaged.iter().map(|damaged| damaged.part).collect::<Vec<_>>(), [1]);
-        // Stream 4 is in that part only.
+        // Stream 4 is only in that part.
         assert_eq!(
             recovered.streams.iter().map(|stream| stream.next_seq).collect::<Vec<_>>(),
             [40, 40, 40, 7]
@@ -227,7 +233,7 @@ fn a_writer_goes_on_after_a_damaged_sealed_part() {
 }
 
 #[test]
-fn a_writer_keeps_the_ids_of_a_part_whose_events_were_removed() {
+fn writer_keeps_the_ids_of_a_part_without_events() {
     let (_temp, dir) = fresh();
     fs::remove_file(dir.join("events/part-000000.parquet")).unwrap();
     let (_writer, recovered) = Writer::open(&dir, Options::default()).unwrap();
@@ -237,9 +243,9 @@ fn a_writer_keeps_the_ids_of_a_part_whose_events_were_removed() {
 }
 
 #[test]
-fn another_file_in_the_place_of_a_sealed_one_is_seen() {
+fn replaced_sealed_file_is_detected() {
     let (temp, dir) = fresh();
-    // As valid as it was: the rows of another trace.
+    // A valid file, with the rows of another trace.
     let other = temp.path().join("other");
     let mut writer = Writer::create(&other, Options::default()).unwrap();
     sides(&mut writer);
@@ -247,17 +253,20 @@ fn another_file_in_the_place_of_a_sealed_one_is_seen() {
     writer.finish().unwrap();
     fs::copy(other.join("events/part-000000.parquet"), dir.join("events/part-000001.parquet")).unwrap();
     let report = check(&dir);
-    assert!(report.count(Kind::Altered) == 1 && report.count(Kind::Incomplete) == 1, "{report}");
+    assert!(
+        report.count(ProblemKind::Altered) == 1 && report.count(ProblemKind::Incomplete) == 1,
+        "{report}"
+    );
     repair(&dir).unwrap();
     assert_eq!(conserved(&dir, "replaced"), known()[1].len() as u64 - 12);
 }
 
 #[test]
-fn without_its_ledger_a_trace_is_not_called_complete() {
+fn trace_without_ledger_is_not_reported_complete() {
     let (_temp, dir) = fresh();
     fs::remove_dir_all(dir.join("ledger")).unwrap();
     let report = check(&dir);
-    assert_eq!(report.count(Kind::Ledger), 4, "{report}");
+    assert_eq!(report.count(ProblemKind::Ledger), 4, "{report}");
     assert!(report.to_string().contains("completeness cannot be proven"), "{report}");
     let repaired = repair(&dir).unwrap();
     assert!(repaired.has_lost() && repaired.report.is_good(), "{}", repaired.report);
@@ -267,7 +276,7 @@ fn without_its_ledger_a_trace_is_not_called_complete() {
         repaired.report
     );
     assert_eq!(read_all(&dir), known().concat());
-    // What comes from now on is counted.
+    // Later parts are counted.
     let (mut writer, _) = Writer::open(&dir, Options::default()).unwrap();
     writer.append(Table::Events, &events(&turn(120, 126))).unwrap();
     writer.finish().unwrap();
@@ -277,7 +286,7 @@ fn without_its_ledger_a_trace_is_not_called_complete() {
 }
 
 #[test]
-fn a_trace_of_an_earlier_version_is_of_unknown_completeness_and_goes_on() {
+fn trace_of_an_earlier_version_has_unknown_completeness() {
     let (_temp, dir) = fresh();
     fs::remove_dir_all(dir.join("ledger")).unwrap();
     let manifest = dir.join("miot-trace.json");
@@ -287,7 +296,10 @@ fn a_trace_of_an_earlier_version_is_of_unknown_completeness_and_goes_on() {
     assert!(report.is_good(), "{report}");
     assert!(report.to_string().contains("completeness unknown before schema 2"), "{report}");
     let (mut writer, _) = Writer::open(&dir, Options::default()).unwrap();
-    assert!(matches!(Writer::open(&dir, Options::default()), Err(Error::InUse { .. })), "the lock went over");
+    assert!(
+        matches!(Writer::open(&dir, Options::default()), Err(Error::InUse { .. })),
+        "the lock moved to the new manifest"
+    );
     writer.seal().unwrap();
     writer.append(Table::Events, &events(&turn(120, 126))).unwrap();
     writer.finish().unwrap();
@@ -295,11 +307,11 @@ fn a_trace_of_an_earlier_version_is_of_unknown_completeness_and_goes_on() {
     assert!(report.is_good(), "{report}");
     assert!(report.to_string().contains("completeness unknown before part 4, before schema 2"), "{report}");
     fs::remove_file(dir.join("events/part-000004.parquet")).unwrap();
-    assert!(check(&dir).count(Kind::MissingPart) == 1);
+    assert!(check(&dir).count(ProblemKind::MissingPart) == 1);
 }
 
 #[test]
-fn a_writer_whose_files_are_taken_away_says_so() {
+fn writer_detects_that_its_files_are_removed() {
     let more = |writer: &mut Writer| {
         writer.append(Table::Events, &events(&turn(120, 126))).unwrap();
         writer.commit()
@@ -322,21 +334,21 @@ fn a_writer_whose_files_are_taken_away_says_so() {
         let (mut writer, _) = Writer::open(&dir, Options::default()).unwrap();
         take(&dir);
         let error = more(&mut writer).unwrap_err();
-        assert!(matches!(error, Error::Gone { .. }), "{what}: {error}");
+        assert!(matches!(error, Error::Replaced { .. }), "{what}: {error}");
         drop(writer);
     }
 }
 
 /// A full buffer is committed by `append`, but not between a path record and the events before it.
 #[test]
-fn the_ledger_does_not_count_events_that_were_not_appended() {
+fn ledger_does_not_count_events_that_were_not_appended() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("trace");
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
     sides(&mut writer);
     writer.append(Table::Events, &events(&turn(0, 3))).unwrap();
     writer.commit().unwrap();
-    // More than what may wait, whatever the compression.
+    // More bytes than may wait, with any compression.
     let records: Vec<_> =
         (0..3_000_000).map(|n: u64| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15), Some((1, n + 9)))).collect();
     writer.append(Table::Files, &files(&records)).unwrap();
@@ -349,7 +361,7 @@ fn the_ledger_does_not_count_events_that_were_not_appended() {
 }
 
 #[test]
-fn the_ledger_stays_small_and_is_brought_up_to_date() {
+fn ledger_stays_small_and_is_updated() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("trace");
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
@@ -363,7 +375,7 @@ fn the_ledger_stays_small_and_is_brought_up_to_date() {
     }
     assert!(largest < 2 << 20, "{largest}");
     drop(writer);
-    // As after a power loss: behind the trace.
+    // As after a power loss: the ledger is behind the trace.
     let text = fs::read_to_string(&live).unwrap();
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     fs::write(&live, lines[..lines.len() / 2].concat()).unwrap();
@@ -385,7 +397,7 @@ fn all_files(dir: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn whatever_is_damaged_the_sum_stays_the_same() {
+fn events_and_losses_add_up_after_any_damage() {
     let seed = std::env::var("MIOT_SEED").map_or(u64::from(std::process::id()), |seed| seed.parse().unwrap());
     eprintln!("MIOT_SEED={seed}");
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -402,7 +414,8 @@ fn whatever_is_damaged_the_sum_stays_the_same() {
     for round in 0..damages {
         let _ = fs::remove_dir_all(&dir);
         copy(&good, &dir);
-        // Ids and paths cannot be made up, so what names them stays in doubt: the tables that are counted.
+        // Ids and paths cannot be recovered, so the check may still report undefined ids. These
+        // tables are counted.
         let files: Vec<PathBuf> = all_files(&dir)
             .into_iter()
             .filter(|file| {
@@ -416,7 +429,7 @@ fn whatever_is_damaged_the_sum_stays_the_same() {
             if bytes.is_empty() {
                 continue;
             }
-            // Both would leave nothing that knows.
+            // Damage of both would leave no record of the part.
             if file.starts_with(dir.join("ledger")) && what.contains(": ") || what.contains("/ledger/") {
                 continue;
             }
@@ -454,7 +467,7 @@ fn whatever_is_damaged_the_sum_stays_the_same() {
         let lost = conserved(&dir, &what);
         assert!(lost == 0 || !before.is_good(), "{what}: {before}");
         let again = repair(&dir).unwrap();
-        assert!(again.mended.is_empty(), "{what}: {:?}", again.mended);
+        assert!(again.repaired.is_empty(), "{what}: {:?}", again.repaired);
         assert_eq!(again.report.damaged, repaired.report.damaged, "{what}");
         assert_eq!(conserved(&dir, &what), lost);
         lossy += u64::from(lost > 0);

@@ -1,4 +1,5 @@
-//! Bits flip, files are cut or removed: a reader gives true rows only, and says whenever some are not among them.
+//! Bits flip, files are truncated or removed: a reader returns true rows only, and reports when
+//! some are missing.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -7,11 +8,11 @@ use arrow_array::types::{Int64Type, TimestampNanosecondType, UInt16Type, UInt32T
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
 use common::*;
-use miot_trace_store::{Error, Follow, Notes, Options, Reader, Select, Table, Writer, follow};
+use miot_trace_store::{Error, Follow, Options, Reader, Select, Table, UnreadLog, Writer, follow};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Numbers out of a seed, which is printed; MIOT_SEED gives another.
+/// Pseudo-random numbers. The seed is printed; MIOT_SEED sets it.
 struct Random(u64);
 
 impl Random {
@@ -30,7 +31,7 @@ impl Random {
     }
 }
 
-/// Two sealed parts and a live one of three messages, with side tables in each.
+/// Writes two sealed parts and a live one of three messages, with side tables in each.
 fn trace(dir: &Path) {
     let mut writer = Writer::create(dir, Options::default()).unwrap();
     sides(&mut writer);
@@ -88,17 +89,17 @@ fn lines(batch: &RecordBatch) -> Vec<String> {
         .collect()
 }
 
-/// What one way of reading gave.
+/// Result of one way of reading.
 struct Given {
     way: String,
     lines: Vec<String>,
-    /// It said that something is wrong.
-    has_said: bool,
+    /// It reported damage.
+    has_reported: bool,
 }
 
 fn given(
     way: &str,
-    opened: Result<Notes, Error>,
+    opened: Result<UnreadLog, Error>,
     batches: impl IntoIterator<Item = Result<RecordBatch, Error>>,
 ) -> Given {
     let (mut all, mut failed) = (Vec::new(), opened.is_err());
@@ -108,11 +109,11 @@ fn given(
             Err(_) => failed = true,
         }
     }
-    let has_said = failed || opened.is_ok_and(|notes| !notes.is_empty());
-    Given { way: way.to_owned(), lines: all, has_said }
+    let has_reported = failed || opened.is_ok_and(|notes| !notes.is_empty());
+    Given { way: way.to_owned(), lines: all, has_reported }
 }
 
-/// Every way in which commands read a trace.
+/// Reads a trace in every way that commands use.
 fn read(dir: &Path) -> Vec<Given> {
     let mut all = Vec::new();
     match Reader::tolerant(dir) {
@@ -121,7 +122,7 @@ fn read(dir: &Path) -> Vec<Given> {
                 Ok(rows) => rows.collect(),
                 Err(error) => vec![Err(error)],
             };
-            all.push(given("rows", Ok(reader.notes()), rows));
+            all.push(given("rows", Ok(reader.unread()), rows));
         }
         Err(error) => all.push(given("rows", Err(error), [])),
     }
@@ -133,24 +134,24 @@ fn read(dir: &Path) -> Vec<Given> {
             Ok(Err(error)) => vec![Err(error)],
             Err(_) => Vec::new(),
         };
-        all.push(given(&format!("scan {number}"), reader.map(|reader| reader.notes()), batches));
+        all.push(given(&format!("scan {number}"), reader.map(|reader| reader.unread()), batches));
     }
     for table in Table::SIDE {
         let reader = Reader::tolerant(dir);
         let batches: Vec<_> =
             reader.as_ref().map_or_else(|_| Vec::new(), |reader| reader.batches(table).collect());
-        all.push(given(table.name(), reader.map(|reader| reader.notes()), batches));
+        all.push(given(table.name(), reader.map(|reader| reader.unread()), batches));
     }
-    let follow = Follow::tolerant(dir, follow::From::Start);
+    let follow = Follow::tolerant(dir, follow::FollowFrom::Start);
     let mut batches = Vec::new();
     let notes = follow.map(|mut follow| {
         loop {
             match follow.poll() {
-                Ok(polled) if polled.is_empty() => break follow.notes(),
+                Ok(polled) if polled.is_empty() => break follow.unread(),
                 Ok(polled) => batches.extend(polled.into_iter().map(Ok)),
                 Err(error) => {
                     batches.push(Err(error));
-                    break follow.notes();
+                    break follow.unread();
                 }
             }
         }
@@ -159,7 +160,7 @@ fn read(dir: &Path) -> Vec<Given> {
     all
 }
 
-/// Each way gives the truth, or part of it and says so. Names may be missing if it says so.
+/// Asserts that each way returns the true rows, or reports that some or their names are missing.
 #[track_caller]
 fn judge(truth: &[Given], found: &[Given], what: &str) {
     for (truth, found) in truth.iter().zip(found) {
@@ -167,8 +168,8 @@ fn judge(truth: &[Given], found: &[Given], what: &str) {
         if found.lines == truth.lines {
             continue;
         }
-        assert!(found.has_said, "{what}: {} is silent about what it does not give", found.way);
-        // Without the names, which may be those that cannot be read.
+        assert!(found.has_reported, "{what}: {} does not report missing rows", found.way);
+        // Without the names, which may be unreadable.
         let has_names = ["rows", "follow"].contains(&found.way.as_str());
         let bare = |line: &String| match has_names {
             true => line.split(' ').take(29).collect::<Vec<_>>().join(" "),
@@ -176,7 +177,7 @@ fn judge(truth: &[Given], found: &[Given], what: &str) {
         };
         let known: BTreeSet<String> = truth.lines.iter().map(bare).collect();
         for line in found.lines.iter().map(bare) {
-            assert!(known.contains(&line), "{what}: {} gives what never was: {line}", found.way);
+            assert!(known.contains(&line), "{what}: {} returns a wrong row: {line}", found.way);
         }
         let distinct: BTreeSet<String> = found.lines.iter().map(bare).collect();
         assert_eq!(distinct.len(), found.lines.len().min(known.len()), "{what}: {} repeats rows", found.way);
@@ -184,13 +185,13 @@ fn judge(truth: &[Given], found: &[Given], what: &str) {
 }
 
 #[test]
-fn whatever_is_damaged_rows_are_true_and_what_is_missing_is_told() {
+fn readers_return_true_rows_and_log_the_rest() {
     let mut random = Random::new();
     let temp = tempfile::tempdir().unwrap();
     let (good, dir) = (temp.path().join("good"), temp.path().join("trace"));
     trace(&good);
     let truth = read(&good);
-    assert!(truth.iter().all(|given| !given.has_said));
+    assert!(truth.iter().all(|given| !given.has_reported));
     assert_eq!(truth[0].lines.len(), 138);
     let rounds: usize = std::env::var("MIOT_ROUNDS").map_or(8, |rounds| rounds.parse().unwrap());
     for file in all_files(&good) {
@@ -202,7 +203,8 @@ fn whatever_is_damaged_rows_are_true_and_what_is_missing_is_told() {
             copy(&good, &dir);
             let at = random.below(bytes.len());
             let what = match round {
-                // A file of the live part that is gone may never have been; a cut one may have been that short.
+                // A missing file of the live part may never have existed; a truncated one may have
+                // been that short.
                 0 if !is_live => {
                     std::fs::remove_file(dir.join(file)).unwrap();
                     format!("{}: removed", file.display())
@@ -230,28 +232,28 @@ fn whatever_is_damaged_rows_are_true_and_what_is_missing_is_told() {
     }
 }
 
-/// A live stream ends wherever its writer has come to: that is no damage.
+/// A live stream ends where its writer has stopped writing, which is not damage.
 #[test]
-fn a_live_stream_that_is_cut_anywhere_is_no_damage() {
+fn truncated_live_stream_is_not_damage() {
     let temp = tempfile::tempdir().unwrap();
     let (good, dir) = (temp.path().join("good"), temp.path().join("trace"));
     trace(&good);
     copy(&good, &dir);
     let name = "live/part-000002.events.arrows";
     let bytes = std::fs::read(good.join(name)).unwrap();
-    // Every kind of place: messages and their pieces begin at multiples of eight.
+    // All kinds of positions: messages and their sections begin at multiples of eight.
     for end in (0..bytes.len()).step_by(13) {
         std::fs::write(dir.join(name), &bytes[..end]).unwrap();
         let reader = Reader::tolerant(&dir).unwrap();
         let rows: usize =
             reader.scan(&Select::columns(&[]).live()).unwrap().map(|batch| batch.unwrap().num_rows()).sum();
         assert!(rows <= 18 && rows.is_multiple_of(6), "{rows} rows");
-        assert!(reader.notes().is_empty(), "cut at {end}: {:?}", reader.notes().all());
+        assert!(reader.unread().is_empty(), "cut at {end}: {:?}", reader.unread().all());
     }
 }
 
 #[test]
-fn what_is_not_read_is_told_with_its_rows() {
+fn skipped_data_is_logged_with_its_rows() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("trace");
     trace(&dir);
@@ -269,7 +271,7 @@ fn what_is_not_read_is_told_with_its_rows() {
     let reader = Reader::tolerant(&dir).unwrap();
     let rows: usize = reader.rows().unwrap().map(|batch| batch.unwrap().num_rows()).sum();
     assert_eq!(rows, 60 + 12);
-    let said: Vec<String> = reader.notes().all().iter().map(ToString::to_string).collect();
+    let said: Vec<String> = reader.unread().all().iter().map(ToString::to_string).collect();
     let [events, files, live] = &said[..] else { panic!("{said:?}") };
     assert_eq!(
         events,
@@ -278,15 +280,15 @@ fn what_is_not_read_is_told_with_its_rows() {
     assert_eq!(files, "files/part-000001.parquet: it is missing; 1 row is not read");
     assert!(live.starts_with("live/part-000002.events.arrows: the message at byte "), "{live}");
     assert!(live.ends_with(" bytes are not read"), "{live}");
-    assert_eq!(reader.notes().rows(), 61);
-    // Who does not ask for tolerance gets an error.
+    assert_eq!(reader.unread().rows(), 61);
+    // A reader that is not tolerant returns an error.
     let strict = Reader::open(&dir).unwrap();
     assert!(strict.events().any(|batch| matches!(batch, Err(Error::Damaged { .. }))));
 }
 
-/// Nothing says which files a live part has but the ids that its events use.
+/// Only the ids of its events show which side tables a live part must have.
 #[test]
-fn a_live_side_table_that_is_gone_is_missed() {
+fn missing_live_side_table_is_detected() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("trace");
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
@@ -302,7 +304,7 @@ fn a_live_side_table_that_is_gone_is_missed() {
         let rows: usize =
             reader.scan(&Select::columns(&[])).unwrap().map(|batch| batch.unwrap().num_rows()).sum();
         assert_eq!(rows, 90);
-        reader.notes().all().iter().map(ToString::to_string).collect()
+        reader.unread().all().iter().map(ToString::to_string).collect()
     };
     assert_eq!(said(), [""; 0]);
     std::fs::remove_file(dir.join("live/part-000001.files.arrows")).unwrap();

@@ -1,11 +1,11 @@
-//! A trace is written, sealed, continued, and every row is read once.
+//! Traces are written, sealed and continued, and every row is read once.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampNanosecondType;
 use common::*;
-use miot_trace_store::follow::{Follow, From};
+use miot_trace_store::follow::{Follow, FollowFrom};
 use miot_trace_store::{Error, Options, Reader, Select, Table, Writer, schema};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn dir() -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 #[test]
-fn what_is_committed_is_read_live_and_sealed() {
+fn committed_rows_are_read_live_and_sealed() {
     let (_temp, dir) = dir();
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
     sides(&mut writer);
@@ -42,7 +42,7 @@ fn what_is_committed_is_read_live_and_sealed() {
 }
 
 #[test]
-fn rows_have_names() {
+fn rows_have_names_of_files_and_threads() {
     let (_temp, dir) = dir();
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
     sides(&mut writer);
@@ -60,7 +60,7 @@ fn rows_have_names() {
 }
 
 #[test]
-fn a_scan_gives_some_columns_of_some_time() {
+fn scan_returns_selected_columns_and_times() {
     let (_temp, dir) = dir();
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
     sides(&mut writer);
@@ -94,7 +94,7 @@ fn a_scan_gives_some_columns_of_some_time() {
     }
     let error = reader.scan(&Select::columns(&["sise"])).unwrap_err().to_string();
     assert!(error.contains("`sise`"), "{error}");
-    // What is damaged is an error, named.
+    // Damage is an error that names the file.
     writer.finish().unwrap();
     let reader = Reader::open(&dir).unwrap();
     std::fs::write(dir.join("events/part-000001.parquet"), b"PAR1").unwrap();
@@ -102,7 +102,7 @@ fn a_scan_gives_some_columns_of_some_time() {
 }
 
 #[test]
-fn a_restarted_writer_goes_on_in_the_same_live_part() {
+fn restarted_writer_continues_the_live_part() {
     let (_temp, dir) = dir();
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
     sides(&mut writer);
@@ -133,7 +133,7 @@ fn a_restarted_writer_goes_on_in_the_same_live_part() {
         [((1, 3), 1), ((1, 56), 5)].into()
     );
     let named = Reader::open(&dir).unwrap().handles(&[1].into(), |_, _| false).unwrap();
-    assert_eq!(named, [((1, 56), 5)].into(), "a file of its own does not name the handle");
+    assert_eq!(named, [((1, 56), 5)].into(), "other operations do not define the handle");
     writer.finish().unwrap();
     assert_eq!(read_all(&dir), turn(0, 18));
     let (_, recovered) = Writer::open(&dir, Options::default()).unwrap();
@@ -145,7 +145,7 @@ fn a_restarted_writer_goes_on_in_the_same_live_part() {
 }
 
 #[test]
-fn late_events_are_put_in_order_when_sealed() {
+fn late_events_are_ordered_by_sealing() {
     let (_temp, dir) = dir();
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
     sides(&mut writer);
@@ -162,7 +162,7 @@ fn late_events_are_put_in_order_when_sealed() {
 }
 
 #[test]
-fn a_part_is_due_at_its_bytes_and_not_before() {
+fn seal_is_due_at_the_maximum_size() {
     let (_temp, dir) = dir();
     let mut writer = Writer::create(&dir, Options { seal_bytes: 64 << 10, ..Options::default() }).unwrap();
     sides(&mut writer);
@@ -181,13 +181,13 @@ fn a_part_is_due_at_its_bytes_and_not_before() {
 }
 
 #[test]
-fn a_part_is_due_at_the_age_of_its_first_row_and_not_before() {
+fn seal_is_due_at_the_maximum_age() {
     let (_temp, dir) = dir();
     let age = Duration::from_millis(100);
     let mut writer = Writer::create(&dir, Options { seal_after: age, ..Options::default() }).unwrap();
     for part in 0..2 {
         std::thread::sleep(2 * age);
-        assert!(!writer.seal_due(), "nothing has no age");
+        assert!(!writer.seal_due(), "an empty part has no age");
         let start = Instant::now();
         writer.append(Table::Events, &events(&turn(part * 10, part * 10 + 10))).unwrap();
         while !writer.seal_due() {
@@ -202,7 +202,7 @@ fn a_part_is_due_at_the_age_of_its_first_row_and_not_before() {
 }
 
 #[test]
-fn an_empty_trace_has_its_tables() {
+fn empty_trace_has_its_tables() {
     let (_temp, dir) = dir();
     Writer::create(&dir, Options::default()).unwrap().finish().unwrap();
     assert!(read_all(&dir).is_empty());
@@ -215,7 +215,7 @@ fn an_empty_trace_has_its_tables() {
 }
 
 #[test]
-fn a_reader_keeps_its_snapshot_while_parts_are_sealed() {
+fn reader_keeps_its_snapshot_while_parts_are_sealed() {
     let (_temp, dir) = dir();
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
     sides(&mut writer);
@@ -230,10 +230,10 @@ fn a_reader_keeps_its_snapshot_while_parts_are_sealed() {
 }
 
 #[test]
-fn a_follower_sees_each_row_once_across_seals() {
+fn follower_returns_each_row_once_across_seals() {
     let (_temp, dir) = dir();
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
-    let mut follow = Follow::open(&dir, From::Start).unwrap();
+    let mut follow = Follow::open(&dir, FollowFrom::Start).unwrap();
     assert!(follow.poll().unwrap().is_empty());
     sides(&mut writer);
     let mut seen = Vec::new();
@@ -249,7 +249,7 @@ fn a_follower_sees_each_row_once_across_seals() {
             seen.extend(follow.poll().unwrap());
         }
         if step == 11 {
-            late_comer = Some(Follow::open(&dir, From::End).unwrap());
+            late_comer = Some(Follow::open(&dir, FollowFrom::End).unwrap());
         }
     }
     writer.finish().unwrap();
@@ -258,12 +258,12 @@ fn a_follower_sees_each_row_once_across_seals() {
     assert!(seen.iter().all(|b| b.column_by_name("path").unwrap().null_count() == 0));
     let late: Vec<_> = late_comer.unwrap().poll().unwrap().iter().flat_map(rows_of).collect();
     assert_eq!(late, turn(120, 200));
-    let again: Vec<_> = Follow::open(&dir, From::Start).unwrap().poll().unwrap();
+    let again: Vec<_> = Follow::open(&dir, FollowFrom::Start).unwrap().poll().unwrap();
     assert_eq!(again.iter().flat_map(rows_of).collect::<Vec<_>>(), turn(0, 200));
 }
 
 #[test]
-fn wrong_places_and_rows_are_refused() {
+fn wrong_directories_and_rows_are_refused() {
     let (temp, dir) = dir();
     drop(Writer::create(&dir, Options::default()).unwrap());
     let not_empty = Writer::create(&dir, Options::default()).unwrap_err();
@@ -282,13 +282,13 @@ fn wrong_places_and_rows_are_refused() {
 }
 
 #[test]
-fn readers_at_any_time_see_what_was_committed_before() {
+fn readers_see_all_rows_committed_before() {
     let (_temp, dir) = dir();
     let options = Options { seal_rows: 100, ..Options::default() };
     let mut writer = Writer::create(&dir, options).unwrap();
     sides(&mut writer);
     writer.commit().unwrap();
-    let mut follow = Follow::open(&dir, From::Start).unwrap();
+    let mut follow = Follow::open(&dir, FollowFrom::Start).unwrap();
     let writing = std::thread::spawn(move || {
         for step in 0..150 {
             writer.append(Table::Events, &events(&turn(step * 20, step * 20 + 20))).unwrap();
@@ -318,7 +318,7 @@ fn readers_at_any_time_see_what_was_committed_before() {
 }
 
 #[test]
-fn long_columns_of_one_value_and_sliced_batches_survive() {
+fn long_columns_of_one_value_are_read_back() {
     let (_temp, dir) = dir();
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
     sides(&mut writer);

@@ -1,11 +1,11 @@
 //! Barriers and messages between the processes of a measurement (the ranks) and its coordinator.
 //!
-//! On one host the coordinator is a process of its own. Each rank is connected to it by a socket, the
-//! standard input of the rank. A rank that dies closes its socket: the coordinator notices it
+//! On one host the coordinator is a process of its own. Each rank is connected to it by a socket,
+//! the standard input of the rank. A rank that dies closes its socket: the coordinator notices it
 //! immediately and closes the other sockets, and the other ranks end.
 //!
-//! Under MPI the coordinator is a thread of rank 0. Barriers are those of MPI, and messages pass through
-//! rank 0 (see [`MpiMember`]).
+//! Under MPI the coordinator is a thread of rank 0. Barriers are those of MPI, and messages pass
+//! through rank 0 (see [`MpiMember`]).
 
 use crate::mpi::{CoordinatorSide, Mpi, MpiError, MpiMember};
 use rustix::net::SendFlags;
@@ -43,8 +43,8 @@ enum Link {
     Mpi(MpiMember),
 }
 
-/// Connects the processes that an MPI launcher has started. Returns the connection of this process, and
-/// at rank 0 also those of all ranks, for the coordinator.
+/// Connects the processes that an MPI launcher has started. Returns the connection of this process,
+/// and at rank 0 also those of all ranks, for the coordinator.
 ///
 /// # Errors
 /// [`MpiError`].
@@ -130,8 +130,8 @@ impl Ranks {
         Ranks(Links::Sockets(ranks))
     }
 
-    /// Returns a handle that stops the measurement from any thread. It does nothing under MPI, where the
-    /// launcher stops the processes.
+    /// Returns a handle that stops the measurement from any thread. It does nothing under MPI,
+    /// where the launcher stops the processes.
     ///
     /// # Errors
     /// If the system has no more descriptors.

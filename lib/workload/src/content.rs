@@ -49,8 +49,8 @@ impl Content {
         Content::with_memory(generation, longest, 0)
     }
 
-    /// As [`new`](Self::new), with at least `memory` bytes of buffer, so that little of it stays in the
-    /// processor's cache.
+    /// As [`new`](Self::new), with at least `memory` bytes of buffer, so that little of it stays in
+    /// the processor's cache.
     #[must_use]
     pub fn with_memory(generation: u64, longest: u64, memory: u64) -> Content {
         let rng = PositionRng::new(generation);

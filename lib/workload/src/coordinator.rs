@@ -1,5 +1,5 @@
-//! Coordinator of a suite: starts the ranks, repeats measurements until they are precise, and removes the
-//! files.
+//! Coordinator of a suite: starts the ranks, repeats measurements until they are precise, and
+//! removes the files.
 
 use crate::comm::{ConnectionLost, Ranks, StopHandle};
 use crate::rank::{RankCommand, RankJob, RankReport, StepResult};
@@ -34,9 +34,9 @@ pub struct Repetition {
     pub bandwidth: f64,
 }
 
-/// Returns the bandwidth within T in MiB/s: from the first begin to the last end of an access, as for the
-/// phases of a trace. It is the sum of all bytes divided by the sum of all T, so that the predicted time of
-/// n phases is n times the mean T.
+/// Returns the bandwidth within T in MiB/s: from the first begin to the last end of an access, as
+/// for the phases of a trace. It is the sum of all bytes divided by the sum of all T, so that the
+/// predicted time of n phases is n times the mean T.
 #[must_use]
 pub fn access_bandwidth(repetitions: &[Repetition]) -> f64 {
     let bytes: u64 = repetitions.iter().map(|one| one.read + one.written).sum();
@@ -90,8 +90,8 @@ pub enum BenchError {
     },
 }
 
-/// The processes of a suite and their directory. A drop kills the processes and removes the directory with
-/// its files.
+/// The processes of a suite and their directory. A drop kills the processes and removes the
+/// directory with its files.
 #[derive(Debug)]
 pub struct Coordinator {
     directory: PathBuf,
@@ -101,8 +101,9 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Starts the processes with `command`, which gets the rank. Each process gets a socket as standard
-    /// input and must call [`crate::rank::serve`]. Files are created in a new directory in `target`.
+    /// Starts the processes with `command`, which gets the rank. Each process gets a socket as
+    /// standard input and must call [`crate::rank::serve`]. Files are created in a new directory in
+    /// `target`.
     ///
     /// # Errors
     /// [`BenchError::Io`], [`BenchError::ConnectionLost`].
@@ -158,8 +159,8 @@ impl Coordinator {
         &self.directory
     }
 
-    /// Repeats the run until the mean has the precision of the suite. Calls `on_repetition` after each
-    /// repetition.
+    /// Repeats the run until the mean has the precision of the suite. Calls `on_repetition` after
+    /// each repetition.
     ///
     /// # Errors
     /// [`BenchError`].
@@ -195,9 +196,9 @@ impl Coordinator {
         }
     }
 
-    /// Doubles the number of extents until three consecutive repetitions have a negligible B and the
-    /// precision of the suite. Returns the enlarged run; the largest one with files of at most `max_bytes`
-    /// if none has.
+    /// Doubles the number of extents until three consecutive repetitions have a negligible B and
+    /// the precision of the suite. Returns the enlarged run; the largest one with files of at most
+    /// `max_bytes` if none has.
     ///
     /// # Errors
     /// [`BenchError`].
@@ -277,7 +278,8 @@ impl Coordinator {
         Ok(Ok(Repetition { times, read, written, calls: total(|report| report.calls), bandwidth }))
     }
 
-    /// Receives the result of a step from all ranks. Returns the first error, or lets all ranks continue.
+    /// Receives the result of a step from all ranks. Returns the first error, or lets all ranks
+    /// continue.
     fn agree(&mut self) -> Result<StepResult<()>, ConnectionLost> {
         let results: Vec<StepResult<()>> = self.ranks.receive()?;
         match results.into_iter().find_map(Result::err) {

@@ -1,9 +1,9 @@
-//! Access patterns: which bytes of a file each process accesses, and in which order. These are the spatial
-//! patterns of pio-bench (Shorter).
+//! Access patterns: which bytes of a file each process accesses, and in which order. These are the
+//! spatial patterns of pio-bench (Shorter).
 //!
-//! Where the available texts on pio-bench do not define a pattern, it follows a benchmark that has it: IOR
-//! (segmented), mpi-tile-io (tiled), FLASH-IO (flash). A stride is the distance from the begin of one extent
-//! to the begin of the next. Offsets and lengths are bytes.
+//! Where the available texts on pio-bench do not define a pattern, it follows a benchmark that has
+//! it: IOR (segmented), mpi-tile-io (tiled), FLASH-IO (flash). A stride is the distance from the
+//! begin of one extent to the begin of the next. Offsets and lengths are bytes.
 
 use crate::rng::{PositionRng, permuted};
 use serde::{Deserialize, Serialize};
@@ -68,7 +68,8 @@ fn max_extents_of_request(parts: &[RequestPart], ranks: usize) -> usize {
     (0..ranks).map(of).max().unwrap_or(0)
 }
 
-/// Divides the longest extents until there are `count`, so that all ranks have the same number in a request.
+/// Divides the longest extents until there are `count`, so that all ranks have the same number in a
+/// request.
 fn divide(extents: &mut Vec<Extent>, count: usize) {
     while extents.len() < count {
         let longest = extents.iter().enumerate().max_by_key(|(_, extent)| extent.length);
@@ -116,7 +117,8 @@ fn check_lists(lists: &[Vec<u64>], processes: u64) -> Result<(), PatternError> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "pattern", rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
 pub enum Pattern {
-    /// Every process accesses the whole file, `count` extents of `block` bytes: extent `i` at `i·block`.
+    /// Every process accesses the whole file, `count` extents of `block` bytes: extent `i` at
+    /// `i·block`.
     Sequential {
         /// Bytes of an extent.
         #[serde(with = "bytes")]
@@ -132,8 +134,8 @@ pub enum Pattern {
         /// Extents of each process.
         count: u64,
     },
-    /// The file is divided into strips, and each process has one extent in every strip: extent `i` at
-    /// `i·stride + r·block`.
+    /// The file is divided into strips, and each process has one extent in every strip: extent `i`
+    /// at `i·stride + r·block`.
     Strided {
         /// Bytes of an extent.
         #[serde(with = "bytes")]
@@ -161,8 +163,8 @@ pub enum Pattern {
         #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_bytes")]
         stride: Option<u64>,
     },
-    /// The processes access extents of random length in rounds, like the frames of a film: the extents of
-    /// round 0 by rank, then those of round 1, without gaps.
+    /// The processes access extents of random length in rounds, like the frames of a film: the
+    /// extents of round 0 by rank, then those of round 1, without gaps.
     RandomStrided {
         /// Minimum bytes of an extent.
         #[serde(with = "bytes")]
@@ -176,8 +178,8 @@ pub enum Pattern {
         #[serde(default)]
         seed: u64,
     },
-    /// A matrix in row order, of which each process has one tile, with one extent for each row of it. The
-    /// number of tiles must be that of processes.
+    /// A matrix in row order, of which each process has one tile, with one extent for each row of
+    /// it. The number of tiles must be that of processes.
     Tiled {
         /// Tiles in a row of tiles.
         across: u64,
@@ -197,8 +199,8 @@ pub enum Pattern {
         #[serde(default)]
         overlap_down: u64,
     },
-    /// The vertices of a mesh. Each process has the same number of them, anywhere in the file, in order of
-    /// offset. Adjacent vertices are one extent.
+    /// The vertices of a mesh. Each process has the same number of them, anywhere in the file, in
+    /// order of offset. Adjacent vertices are one extent.
     Unstructured {
         /// Vertices of each process.
         vertices: u64,
@@ -209,8 +211,8 @@ pub enum Pattern {
         #[serde(default)]
         seed: u64,
     },
-    /// The checkpoint of FLASH: `variables` one after the other, each with `blocks` of every process, by
-    /// rank.
+    /// The checkpoint of FLASH: `variables` one after the other, each with `blocks` of every
+    /// process, by rank.
     Flash {
         /// Number of variables.
         variables: u64,
@@ -231,9 +233,9 @@ pub enum Pattern {
         /// Offsets at which each rank begins the loops, in order.
         starts: Vec<Vec<u64>>,
     },
-    /// The pattern of models for requests through a view: each process makes requests in nested loops, from
-    /// its own starts, and each request has the same parts. In a measurement `together` is the number of
-    /// extents of a request.
+    /// The pattern of models for requests through a view: each process makes requests in nested
+    /// loops, from its own starts, and each request has the same parts. In a measurement `together`
+    /// is the number of extents of a request.
     Viewed {
         /// Nested loops, innermost first; none: one request at each start.
         #[serde(default)]
@@ -359,8 +361,8 @@ impl Pattern {
         }
     }
 
-    /// Returns the pattern with `factor` times as many extents; of a matrix, rows. The patterns of models do
-    /// not change.
+    /// Returns the pattern with `factor` times as many extents; of a matrix, rows. The patterns of
+    /// models do not change.
     #[must_use]
     pub fn times(&self, factor: u64) -> Pattern {
         let mut more = self.clone();

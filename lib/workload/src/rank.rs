@@ -1,4 +1,5 @@
-//! One process of a measurement: prepares, waits for the others, accesses, waits again, and verifies.
+//! One process of a measurement: prepares, waits for the others, accesses, waits again, and
+//! verifies.
 
 use crate::bench_file::BenchFile;
 use crate::comm::{ConnectionLost, RankLink};
@@ -130,10 +131,11 @@ struct Measurement<'a> {
     before: Content,
     /// Content that is written.
     after: Content,
-    /// Calls that every rank makes in a collective run: those of the rank with the most extents; else 0.
+    /// Calls that every rank makes in a collective run: those of the rank with the most extents;
+    /// else 0.
     calls: usize,
-    /// If the ranks access every byte of the file once: the range that this rank fills, one of as many equal
-    /// parts as there are ranks.
+    /// If the ranks access every byte of the file once: the range that this rank fills, one of as
+    /// many equal parts as there are ranks.
     part: Option<Range<u64>>,
 }
 
@@ -176,8 +178,8 @@ impl<'a> Measurement<'a> {
         move |source| RankError::Io { rank, action, path, source }
     }
 
-    /// Measures one repetition. The ranks agree on each step that may fail, so that no rank waits for one
-    /// that has failed. [`crate::coordinator`] follows the same protocol.
+    /// Measures one repetition. The ranks agree on each step that may fail, so that no rank waits
+    /// for one that has failed. [`crate::coordinator`] follows the same protocol.
     fn measure(&self, link: &mut RankLink) -> Result<(), RankError> {
         agree(link, self.create())?;
         agree(link, self.fill())?;
@@ -226,9 +228,9 @@ impl<'a> Measurement<'a> {
         Ok(())
     }
 
-    /// Fills the file from front to back, in large writes. Data that is written in the order of the measured
-    /// accesses would be laid out in favor of them on some storage and in memory, and small writes may take
-    /// longer than the measurement.
+    /// Fills the file from front to back, in large writes. Data that is written in the order of the
+    /// measured accesses would be laid out in favor of them on some storage and in memory, and
+    /// small writes may take longer than the measurement.
     fn fill(&self) -> Result<(), RankError> {
         if !self.run.operation.needs_content() || (self.run.pattern.overlaps() && !self.is_owner()) {
             return Ok(());
@@ -243,8 +245,8 @@ impl<'a> Measurement<'a> {
         if self.run.cache == Cache::Keep { Ok(()) } else { file.sync_all().map_err(self.io("sync")) }
     }
 
-    /// Returns the ranges that this rank fills: its part of a file that the ranks access without gaps, else
-    /// its own extents.
+    /// Returns the ranges that this rank fills: its part of a file that the ranks access without
+    /// gaps, else its own extents.
     fn filled_ranges(&self) -> Vec<Range<u64>> {
         if let Some(part) = &self.part {
             return vec![part.clone()];
@@ -268,8 +270,8 @@ impl<'a> Measurement<'a> {
         Ok(File::from(file.map_err(|errno| self.io("open")(errno.into()))?))
     }
 
-    /// Opens the file through MPI-IO, if the run uses it. This is a step of its own because it waits for all
-    /// ranks.
+    /// Opens the file through MPI-IO, if the run uses it. This is a step of its own because it
+    /// waits for all ranks.
     fn open_shared(&self, link: &RankLink, file: File) -> Result<BenchFile, RankError> {
         let (Interface::MpiIo, Some(member)) = (self.run.interface, link.member()) else {
             return Ok(BenchFile::Posix(file));
@@ -287,7 +289,8 @@ impl<'a> Measurement<'a> {
         if self.run.operation == Operation::ReRead {
             self.access(file, &[], buffer)?;
         }
-        // Also for direct I/O: direct writes would have to drop the pages that filling the file has left.
+        // Also for direct I/O: direct writes would have to drop the pages that filling the file has
+        // left.
         if self.run.cache != Cache::Keep {
             let file = File::open(&self.path).map_err(self.io("open"))?;
             let dropped = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
@@ -332,7 +335,8 @@ impl<'a> Measurement<'a> {
         }
     }
 
-    /// Makes all calls. Collective calls continue after an error, because the other ranks wait for them.
+    /// Makes all calls. Collective calls continue after an error, because the other ranks wait for
+    /// them.
     fn access(&self, file: &BenchFile, staged: &[u8], buffer: &mut Buffer) -> Result<Accessed, RankError> {
         let mut accessed = Accessed::default();
         let mut failed = None;
@@ -531,7 +535,8 @@ fn compute(time: Duration) {
     }
 }
 
-/// Offset of unaligned memory from a page, bytes: large arrays from `malloc` begin after its header.
+/// Offset of unaligned memory from a page, bytes: large arrays from `malloc` begin after its
+/// header.
 const UNALIGNED: usize = 16;
 
 /// Memory that reads fill. Its pages are touched before the measurement.

@@ -1,4 +1,5 @@
-//! Pseudo-random numbers that are a function of a seed and a position, so that all processes get the same.
+//! Pseudo-random numbers that are a function of a seed and a position, so that all processes get
+//! the same.
 
 /// A sequence with random access: splitmix64 (Steele, Lea, Flood 2014, figure 17) of the position.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +26,8 @@ impl PositionRng {
     }
 }
 
-/// Returns the numbers from 0 to `count` − 1 in an order that depends on the seed (Fisher-Yates shuffle).
+/// Returns the numbers from 0 to `count` − 1 in an order that depends on the seed (Fisher-Yates
+/// shuffle).
 pub(crate) fn permuted(count: u64, seed: u64) -> Vec<u64> {
     let rng = PositionRng::new(seed);
     let mut numbers: Vec<u64> = (0..count).collect();

@@ -21,8 +21,8 @@ pub struct Sample {
     pub least: f64,
     /// Largest value.
     pub most: f64,
-    /// Half the width of the 95 % confidence interval of the mean (Student's t); `None` for a single
-    /// value.
+    /// Half the width of the 95 % confidence interval of the mean (Student's t); `None` for a
+    /// single value.
     pub half_width: Option<f64>,
 }
 

@@ -97,7 +97,8 @@ pub enum Verify {
     /// measurement.
     #[default]
     Ends,
-    /// All bytes that are read, which takes time within T; all written bytes, after the measurement.
+    /// All bytes that are read, which takes time within T; all written bytes, after the
+    /// measurement.
     All,
 }
 
@@ -143,24 +144,25 @@ pub struct Run {
     /// Extents that one call of MPI-IO accesses, through a file type. Default: 1.
     #[serde(default = "one")]
     pub together: u64,
-    /// Bytes of memory of each process that the calls use in turn, so that little of it stays in the
-    /// processor's cache; at least those of one call, at most 1 TiB. Default: 0.
+    /// Bytes of memory of each process that the calls use in turn, so that little of it stays in
+    /// the processor's cache; at least those of one call, at most 1 TiB. Default: 0.
     #[serde(default, with = "miot_proto::units::bytes")]
     pub memory: u64,
-    /// Reads fill memory that begins at a page, as in most benchmarks and as [`Cache::Direct`] requires.
-    /// Otherwise it begins 16 bytes after a page, as large arrays from `malloc` do, which is faster on some
-    /// processors. Default: true.
+    /// Reads fill memory that begins at a page, as in most benchmarks and as [`Cache::Direct`]
+    /// requires. Otherwise it begins 16 bytes after a page, as large arrays from `malloc` do, which
+    /// is faster on some processors. Default: true.
     #[serde(default = "yes")]
     pub aligned: bool,
-    /// Consecutive repetitions that access one file, as the phases of an application do. Then a new file is
-    /// created. Default: 1.
+    /// Consecutive repetitions that access one file, as the phases of an application do. Then a new
+    /// file is created. Default: 1.
     #[serde(default = "one")]
     pub phases: u64,
-    /// Bytes from the begin of a phase in the file to the begin of the next; `None`: the bytes of a phase.
+    /// Bytes from the begin of a phase in the file to the begin of the next; `None`: the bytes of a
+    /// phase.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_bytes")]
     pub advance: Option<u64>,
-    /// Time that each process, by rank, waits between the first barrier and its first access; processes
-    /// beyond the end of the list do not wait.
+    /// Time that each process, by rank, waits between the first barrier and its first access;
+    /// processes beyond the end of the list do not wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<Pause>,
     /// Time that each process, by rank, waits between its last access and the second barrier.
@@ -186,8 +188,8 @@ pub struct Suite {
     /// Most repetitions of each measurement. Default: 10.
     #[serde(default = "ten")]
     pub repetitions: usize,
-    /// A measurement is repeated, at least three times, until half of its 95 % confidence interval is at most
-    /// this share of the mean. Default: 0.05.
+    /// A measurement is repeated, at least three times, until half of its 95 % confidence interval
+    /// is at most this share of the mean. Default: 0.05.
     #[serde(default = "five_percent")]
     pub precision: f64,
     /// The measurements.
@@ -311,14 +313,15 @@ impl Run {
         }
     }
 
-    /// Returns the rank and the number of processes with which the pattern is evaluated for a process: its
-    /// own, or 0 of 1 with a file per process.
+    /// Returns the rank and the number of processes with which the pattern is evaluated for a
+    /// process: its own, or 0 of 1 with a file per process.
     #[must_use]
     pub fn pattern_rank(&self, rank: u64, processes: u64) -> (u64, u64) {
         if self.file_per_process { (0, 1) } else { (rank, processes) }
     }
 
-    /// Returns the offset at which a phase, counted from 0, begins in a file that `sharing` processes access.
+    /// Returns the offset at which a phase, counted from 0, begins in a file that `sharing`
+    /// processes access.
     ///
     /// # Errors
     /// [`PatternError`].

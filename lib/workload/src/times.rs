@@ -1,9 +1,9 @@
-//! Times of a measurement between two barriers, as defined by pio-bench: S until the first access of any
-//! process, T until the end of the last access, B until the second barrier.
+//! Times of a measurement between two barriers, as defined by pio-bench: S until the first access
+//! of any process, T until the end of the last access, B until the second barrier.
 //!
-//! The first barrier ends when the first process leaves it, the second when the last process leaves it.
-//! If the first one ended with the last process, then with more processes than processors the time would
-//! not include early accesses of the others, and the bandwidth would be overstated.
+//! The first barrier ends when the first process leaves it, the second when the last process leaves
+//! it. If the first one ended with the last process, then with more processes than processors the
+//! time would not include early accesses of the others, and the bandwidth would be overstated.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +21,8 @@ pub struct RankTimestamps {
 }
 
 impl RankTimestamps {
-    /// Returns the timestamps relative to when the process left the first barrier. For processes without
-    /// a common clock, as if all of them left the barrier at the same time.
+    /// Returns the timestamps relative to when the process left the first barrier. For processes
+    /// without a common clock, as if all of them left the barrier at the same time.
     #[must_use]
     pub fn since_ready(self) -> RankTimestamps {
         let since = |timestamp: u64| timestamp.saturating_sub(self.ready);
@@ -49,8 +49,8 @@ pub struct Times {
 }
 
 impl Times {
-    /// Computes the times from the timestamps of all processes: S = min first − min ready, T = max last − min first, B = max done − max last.
-    /// `None` if no process accessed anything.
+    /// Computes the times from the timestamps of all processes: S = min first − min ready, T = max
+    /// last − min first, B = max done − max last. `None` if no process accessed anything.
     #[must_use]
     pub fn of(timestamps: &[RankTimestamps]) -> Option<Times> {
         let ready = timestamps.iter().map(|m| m.ready).min()?;

@@ -4,7 +4,7 @@
 use super::Correction;
 use miot_proto::batch::Columns;
 use miot_proto::event::flag;
-use miot_trace_store::Piece;
+use miot_trace_store::ClockPiece;
 use std::collections::VecDeque;
 
 /// Maximum number of pieces: older times are converted with the oldest piece.
@@ -14,7 +14,7 @@ pub const MAX_PIECES: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub(super) struct CorrectionLine {
     /// Sorted by start.
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<ClockPiece>,
     /// Latest node's time that was converted.
     reached: i64,
 }
@@ -44,7 +44,7 @@ impl CorrectionLine {
     }
 
     /// Adds a piece that begins after all converted times.
-    pub(super) fn push(&mut self, piece: Piece) {
+    pub(super) fn push(&mut self, piece: ClockPiece) {
         while self.pieces.pop_back_if(|last| last.start() >= piece.start()).is_some() {}
         self.pieces.push_back(piece);
         if self.pieces.len() > MAX_PIECES {
@@ -53,7 +53,7 @@ impl CorrectionLine {
     }
 
     /// Piece of a node's time.
-    pub(super) fn covering(&self, node: i64) -> Piece {
+    pub(super) fn covering(&self, node: i64) -> ClockPiece {
         self.piece_at(node).0
     }
 
@@ -87,7 +87,7 @@ impl CorrectionLine {
     /// and moved. Returns the number of these rows.
     pub(super) fn convert(&mut self, rows: &mut Columns, latest: i64) -> usize {
         let mut cut = 0;
-        let (mut piece, mut from, mut until) = (Piece::default(), i64::MAX, i64::MIN);
+        let (mut piece, mut from, mut until) = (ClockPiece::default(), i64::MAX, i64::MIN);
         for (row, (time, flags)) in rows.time.iter_mut().zip(&mut rows.flags).enumerate() {
             let node = *time;
             // Rows are in order and pieces are long: nearly always the piece of the previous row
@@ -112,13 +112,13 @@ impl CorrectionLine {
     }
 
     /// Piece of a node's time, with its start and end.
-    fn piece_at(&self, node: i64) -> (Piece, i64, i64) {
+    fn piece_at(&self, node: i64) -> (ClockPiece, i64, i64) {
         let after = self.pieces.partition_point(|piece| piece.start() <= node);
-        let until = self.pieces.get(after).map_or(i64::MAX, Piece::start);
+        let until = self.pieces.get(after).map_or(i64::MAX, ClockPiece::start);
         match self.pieces.get(after.saturating_sub(1)) {
             Some(piece) if after > 0 => (*piece, piece.start(), until),
             Some(piece) => (*piece, i64::MIN, until.min(piece.start())),
-            None => (Piece { time: node, ..Piece::default() }, node, node),
+            None => (ClockPiece { time: node, ..ClockPiece::default() }, node, node),
         }
     }
 }

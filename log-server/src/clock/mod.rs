@@ -28,7 +28,7 @@ use error::{ClockErrors, RoundTrips};
 use estimate::{Bounds, ClockEstimate, LIMIT, WANDER};
 use line::CorrectionLine;
 use miot_proto::batch::Columns;
-use miot_trace_store::Piece;
+use miot_trace_store::ClockPiece;
 use std::time::Duration;
 
 /// Shortest and longest time between two exchanges with a node that answers.
@@ -50,7 +50,7 @@ const GAP_NS: i64 = 1_000_000_000;
 const ROUGH_DRIFT: f64 = 50e-6;
 /// Errors before the first exchange.
 const UNKNOWN_ERRORS: ClockErrors = ClockErrors { maximum: i64::MAX, estimated: i64::MAX };
-/// Unit of [`Piece::drift`].
+/// Unit of [`ClockPiece::drift`].
 const BILLION: f64 = 1e9;
 
 /// Reason for a new piece.
@@ -85,7 +85,7 @@ impl Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Correction {
     /// The applied piece, with its start.
-    pub piece: Piece,
+    pub piece: ClockPiece,
     /// Maximum error of merged times while the piece holds, nanoseconds. `i64::MAX`: unknown.
     pub uncertainty: i64,
     /// Standard error of merged times while the piece holds, nanoseconds, if the fastest delays in
@@ -296,7 +296,7 @@ impl NodeClock {
         node: i64,
         rate: f64,
         aim: impl Fn(Bounds<i64>) -> i64,
-    ) -> (Piece, ClockErrors, Reason) {
+    ) -> (ClockPiece, ClockErrors, Reason) {
         let from = self.line.knot(self.line.free_from().max(node));
         let (was, aim) = (self.line.offset(from), aim(estimate.offset_at(from)));
         let missing = aim.saturating_sub(was);
@@ -312,7 +312,7 @@ impl NodeClock {
 
     /// Errors of a piece between a node's time and the exchange after the next: the maximum is at
     /// one of the ends.
-    fn errors(&self, estimate: &ClockEstimate, piece: Piece, node: i64) -> ClockErrors {
+    fn errors(&self, estimate: &ClockEstimate, piece: ClockPiece, node: i64) -> ClockErrors {
         let at = |node: i64| {
             let applied = piece.merged(node).0.saturating_sub(node);
             self.errors_at(estimate, applied, node)
@@ -332,7 +332,7 @@ impl NodeClock {
         }
     }
 
-    fn begin(&mut self, piece: Piece, errors: ClockErrors, reason: Reason) -> Correction {
+    fn begin(&mut self, piece: ClockPiece, errors: ClockErrors, reason: Reason) -> Correction {
         self.line.push(piece);
         let ClockErrors { maximum: uncertainty, estimated: estimated_error } = errors;
         let round_trip = self.round_trip();
@@ -343,6 +343,6 @@ impl NodeClock {
 }
 
 /// Creates a piece that begins at a node's time.
-fn piece(node: i64, offset: i64, drift: f64) -> Piece {
-    Piece { time: node.saturating_add(offset), offset, drift: (drift * BILLION).round() as i64 }
+fn piece(node: i64, offset: i64, drift: f64) -> ClockPiece {
+    ClockPiece { time: node.saturating_add(offset), offset, drift: (drift * BILLION).round() as i64 }
 }

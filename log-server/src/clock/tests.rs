@@ -223,7 +223,7 @@ impl Simulation {
 
     /// All node's times can be restored, as readers of the trace do.
     fn check_inverse(&self) {
-        let mut pieces: Vec<Piece> = self.observed.rows.iter().map(|row| row.piece).collect();
+        let mut pieces: Vec<ClockPiece> = self.observed.rows.iter().map(|row| row.piece).collect();
         pieces.sort_by_key(|piece| piece.time);
         for (node, merged, flags) in &self.observed.events {
             let at = pieces.partition_point(|piece| piece.time <= *merged).saturating_sub(1);

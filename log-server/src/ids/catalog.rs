@@ -12,7 +12,7 @@ use crate::ids::{NodeId, ProcessId, StreamId};
 use crate::store::merge::{EndedStream, Gap};
 use arrow_array::ArrayRef;
 use miot_proto::wire::{self, ProcessKey, ProcessLoss};
-use miot_trace_store::{Known, Recovered};
+use miot_trace_store::{KnownIds, RecoveredTrace};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Number of ended processes that are kept with their streams, a few hundred bytes each.
@@ -178,7 +178,7 @@ pub struct Catalog {
 impl Catalog {
     /// Creates the catalog of a trace; of a new trace if `recovered` is `None`.
     #[must_use]
-    pub fn new(recovered: Option<&Recovered>) -> Catalog {
+    pub fn new(recovered: Option<&RecoveredTrace>) -> Catalog {
         let mut catalog = Catalog {
             nodes: Vec::new(),
             names: NameDictionary::default(),
@@ -199,7 +199,7 @@ impl Catalog {
         catalog
     }
 
-    fn recover(&mut self, recovered: &Recovered) {
+    fn recover(&mut self, recovered: &RecoveredTrace) {
         for row in &recovered.processes {
             let boot = row.boot.as_deref().and_then(|boot| u128::from_str_radix(boot, 16).ok());
             let (Some(boot), Some(nonce), Some(node)) = (boot, row.nonce, self.node(&row.node)) else {
@@ -231,10 +231,10 @@ impl Catalog {
     /// Returns the ids that later events may refer to without a definition, and that nodes may
     /// repeat.
     #[must_use]
-    pub fn live_ids(&self) -> Known {
+    pub fn live_ids(&self) -> KnownIds {
         let handles =
             |process: &Process| (!process.handles_in_trace_only).then(|| process.handles.iter().collect());
-        Known {
+        KnownIds {
             processes: self.processes.values().map(|process| (process.id.0, handles(process))).collect(),
             files: self.nodes.iter().flat_map(|node| node.paths.ids()).collect(),
         }

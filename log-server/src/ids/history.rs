@@ -8,7 +8,7 @@ use crate::store::merge::RowKey;
 use arrow_array::RecordBatch;
 use arrow_array::types::{Int64Type, UInt64Type};
 use miot_trace_store::schema::{column, text};
-use miot_trace_store::{Error, LastSamples, Reader, Recovered, Table, clocks};
+use miot_trace_store::{Error, LastSamples, Reader, RecoveredTrace, Table, clocks};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
 
@@ -28,7 +28,7 @@ impl History {
     ///
     /// # Errors
     /// Those of [`Reader`].
-    pub fn read(trace: &Path, recovered: &Recovered, catalog: &mut Catalog) -> Result<History, Error> {
+    pub fn read(trace: &Path, recovered: &RecoveredTrace, catalog: &mut Catalog) -> Result<History, Error> {
         let reader = Reader::open(trace)?;
         for batch in reader.batches(Table::Losses) {
             read_losses(&batch?, catalog);

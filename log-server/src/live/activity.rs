@@ -186,7 +186,7 @@ impl ActivityThread {
                     self.activity.add(table, &batch?);
                 }
             }
-            for unread in reader.notes().all() {
+            for unread in reader.unread().all() {
                 tracing::warn!(%unread, "some names of processes and files cannot be read, run miot fsck for details");
             }
             Ok(())

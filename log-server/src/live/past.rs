@@ -11,7 +11,7 @@ use crate::live::tail::{RowFilter, Subscription, encode};
 use arrow_schema::ArrowError;
 use bytes::Bytes;
 use crossbeam::channel::Sender;
-use miot_trace_store::{Error, Follow, Place, follow};
+use miot_trace_store::{Error, Follow, TracePosition, follow};
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -25,7 +25,7 @@ pub(crate) struct JoinRequest {
     /// Receives the rows after the position.
     pub(crate) subscription: Box<Subscription>,
     /// Receives the position; or the subscription, if the directory cannot be written or read.
-    pub(crate) reply: Sender<Result<Place, Box<Subscription>>>,
+    pub(crate) reply: Sender<Result<TracePosition, Box<Subscription>>>,
 }
 
 /// Reason why earlier rows cannot be read. The subscriber displays the text.
@@ -53,7 +53,7 @@ pub(crate) fn read(
     ask: impl Fn(JoinRequest) -> Option<()>,
 ) -> Result<(), PastError> {
     let mut subscription = Some(subscription);
-    let mut follow = Follow::open(trace, follow::From::Time(since))?;
+    let mut follow = Follow::open(trace, follow::FollowFrom::Time(since))?;
     let missed = follow.missed();
     loop {
         let batches = follow.poll()?;
@@ -90,7 +90,7 @@ pub(crate) fn read(
 }
 
 enum JoinResult {
-    At(Place),
+    At(TracePosition),
     NotYet(Box<Subscription>),
     /// The server stops.
     Never,

@@ -313,7 +313,7 @@ impl TailThread {
                 TailInput::Rows(Table::Events, batch) => self.events(&batch),
                 TailInput::Rows(table, batch) => {
                     if let Some(joiner) = &mut self.joiner {
-                        joiner.see(table, &batch);
+                        joiner.add_batch(table, &batch);
                     }
                 }
             }
@@ -333,7 +333,7 @@ impl TailThread {
 
     fn subscribe(&mut self, subscription: Subscription) {
         if self.joiner.is_none() {
-            match Reader::tolerant(&self.trace).and_then(|reader| Ok((reader.joiner()?, reader.notes()))) {
+            match Reader::tolerant(&self.trace).and_then(|reader| Ok((reader.joiner()?, reader.unread()))) {
                 Ok((joiner, notes)) => {
                     for unread in notes.all() {
                         tracing::warn!(%unread, "some names are missing for subscribers, run miot fsck for details");

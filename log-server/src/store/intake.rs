@@ -10,7 +10,7 @@ use crate::ids::catalog::LimitReached;
 use crate::ids::{ConnId, NodeId, Seq, StreamId};
 use crate::live::past::JoinRequest;
 use miot_proto::wire::{Message, Process, Stream};
-use miot_trace_store::{Place, Table};
+use miot_trace_store::{Table, TracePosition};
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -42,7 +42,7 @@ impl Store {
         match input {
             ReaderInput::Subscribe(subscription) => self.tail.subscribe(*subscription),
             ReaderInput::Join(JoinRequest { subscription, reply }) => {
-                let end = Place::end(&self.settings.config.trace, self.sink.part());
+                let end = TracePosition::end(&self.settings.config.trace, self.sink.part());
                 let _ = match end {
                     Ok(end) if !self.sink.is_failing() => {
                         self.tail.subscribe(*subscription);

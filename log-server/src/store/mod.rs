@@ -56,7 +56,7 @@ use losses::Losses;
 use merge::Merge;
 pub(crate) use merging::Extent;
 use miot_daemon::Liveness;
-use miot_trace_store::{Recovered, Table, Writer};
+use miot_trace_store::{RecoveredTrace, Table, Writer};
 use processes::Processes;
 use reporting::Reporting;
 use samples::DeviceSamples;
@@ -181,7 +181,7 @@ impl Store {
     pub(crate) fn new(
         shared: &Shared,
         writer: Writer,
-        recovered: Option<&Recovered>,
+        recovered: Option<&RecoveredTrace>,
         inputs: Receiver<Input>,
     ) -> Result<Store, Error> {
         let now = Instant::now();

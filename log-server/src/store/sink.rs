@@ -2,7 +2,7 @@
 //! written again.
 
 use arrow_array::RecordBatch;
-use miot_trace_store::{Error, Known, Options, Summary, Table, Writer};
+use miot_trace_store::{Error, KnownIds, Options, Summary, Table, Writer};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -92,7 +92,7 @@ impl Sink {
     /// Makes all appended rows durable. Returns false if that is not possible at present.
     ///
     /// # Errors
-    /// Those of [`Sink::append`]; [`Error::Gone`] if the trace was deleted, renamed or replaced.
+    /// Those of [`Sink::append`]; [`Error::Replaced`] if the trace was deleted, renamed or replaced.
     pub fn commit(&mut self) -> Result<bool, Error> {
         while let Some((table, batch)) = self.waiting.front() {
             match self.writer.append(*table, batch) {
@@ -109,7 +109,7 @@ impl Sink {
         match self.writer.commit() {
             Ok(()) => {}
             // Only a new writer can continue.
-            Err(error @ Error::Gone { .. }) => return Err(error),
+            Err(error @ Error::Replaced { .. }) => return Err(error),
             Err(error) => {
                 self.fail(error);
                 return Ok(false);
@@ -146,12 +146,12 @@ impl Sink {
 
     /// Seals the live part if it is due. `known` is called only if retention is configured: it
     /// returns the ids that later events may refer to.
-    pub fn seal_if_due(&mut self, known: impl FnOnce() -> Known) {
+    pub fn seal_if_due(&mut self, known: impl FnOnce() -> KnownIds) {
         if self.is_failing() || !self.writer.seal_due() {
             return;
         }
         if self.writer.retains() {
-            self.writer.know(known());
+            self.writer.set_known_ids(known());
         }
         match self.writer.seal() {
             Ok(()) => self.seal_failing = false,

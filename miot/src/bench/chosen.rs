@@ -10,55 +10,55 @@ use std::time::Duration;
 /// One measurement instead of a suite.
 #[derive(Args, Debug)]
 pub(super) struct Chosen {
-    /// Instead of a suite: one measurement with this pattern
+    /// Run one measurement with this pattern instead of a suite
     #[arg(long, value_enum, value_name = "NAME")]
     pattern: Option<Shape>,
-    /// Bytes of a piece, such as 64K or "1 MiB"
+    /// Bytes of a block, e.g. 64K or "1 MiB"
     #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "1 MiB")]
     block: u64,
-    /// Pieces of each process
+    /// Blocks per process
     #[arg(long, value_name = "N", default_value_t = 64)]
     count: u64,
-    /// Bytes from one piece of a process to its next; else as close as can be
+    /// Bytes from one block of a process to its next [default: as small as possible]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     stride: Option<u64>,
-    /// write, re-write, read, re-read, read-modify-write, mixed, or none (the benchmark itself)
+    /// Operation: write, re-write, read, re-read, read-modify-write, mixed, or none (the benchmark itself)
     #[arg(long, value_name = "NAME", value_parser = named::<Operation>, default_value = "write")]
     operation: Operation,
-    /// A file for each process
+    /// Use one file per process
     #[arg(long)]
     file_per_process: bool,
-    /// keep, drop (before the clock runs) or direct (bypass it)
+    /// Page cache: keep, drop (before the measurement) or direct (bypass)
     #[arg(long, value_name = "HOW", value_parser = named::<Cache>, default_value = "keep")]
     cache: Cache,
-    /// Make data durable: never, end or each
+    /// Sync data: never, end or each
     #[arg(long, value_name = "WHEN", value_parser = named::<Sync>, default_value = "never")]
     sync: Sync,
-    /// Compare what is read: none, ends or all
+    /// Verify the data read: none, ends or all
     #[arg(long, value_name = "HOW MUCH", value_parser = named::<Verify>, default_value = "ends")]
     verify: Verify,
-    /// posix or mpi-io
+    /// Interface: posix or mpi-io
     #[arg(long, value_name = "NAME", value_parser = named::<Interface>, default_value = "posix")]
     interface: Interface,
-    /// Collective calls of MPI-IO
+    /// Use collective calls of MPI-IO
     #[arg(long)]
     collective: bool,
-    /// Memory of each process that data come from and go to, in turn; else as little as can be
+    /// Size of the memory of each process that the data cycles through; 0: as small as possible
     #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "0")]
     memory: u64,
-    /// Read into memory as arrays of programs have it, not from a page on
+    /// Use buffers that are not page-aligned, like arrays of programs
     #[arg(long)]
     unaligned: bool,
-    /// Repetitions in a row that access one file, each behind the one before
+    /// Consecutive repetitions that access one file, each after the previous one
     #[arg(long, value_name = "N", default_value_t = 1)]
     phases: u64,
-    /// With --phases: bytes from where one accesses the file to where the next does
+    /// With --phases: bytes between the starts of consecutive repetitions
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     advance: Option<u64>,
-    /// Pieces in a row before the process computes
+    /// Consecutive blocks before the process computes
     #[arg(long, value_name = "N", default_value_t = 0, requires = "compute")]
     burst: u64,
-    /// How long it computes after each burst, such as 10ms
+    /// Computing time after each burst, e.g. 10ms
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "0s")]
     compute: Duration,
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// What is left if a launcher kills all processes, as it does when one of them dies.
 #[derive(Args, Debug)]
 pub(crate) struct Sweep {
-    /// Removed when standard input ends
+    /// Directory to remove when standard input ends
     directory: PathBuf,
 }
 
@@ -54,12 +54,12 @@ struct Sweeper(Child);
 
 impl Sweeper {
     fn of(directory: &Path) -> anyhow::Result<Sweeper> {
-        let program = std::env::current_exe().context("cannot find the program that runs")?;
+        let program = std::env::current_exe().context("cannot determine the path of this program")?;
         let mut command = Command::new(program);
         command.arg("bench-sweep").arg(directory);
         // The launcher waits for the end of output, and kills by group.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        Ok(Sweeper(command.spawn().context("cannot start a process that cleans up")?))
+        Ok(Sweeper(command.spawn().context("cannot start the cleanup process")?))
     }
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn reached(launcher: &str, directory: &Path, suite: &Suite) -> anyhow
     struct Outcome {
         repetitions: Vec<Repetition>,
     }
-    let program = std::env::current_exe().context("cannot find the program that runs")?;
+    let program = std::env::current_exe().context("cannot determine the path of this program")?;
     let mut words = launcher.split_whitespace();
     let mut command = Command::new(words.next().context("the launcher has no name")?);
     command.args(words).arg("-n").arg(suite.processes.to_string()).arg(program);
@@ -84,20 +84,18 @@ pub(crate) fn reached(launcher: &str, directory: &Path, suite: &Suite) -> anyhow
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("cannot start {launcher}"))?;
     if let Some(mut input) = child.stdin.take() {
-        input
-            .write_all(miot_workload::suite::to_toml(suite)?.as_bytes())
-            .context("cannot hand over the suite")?;
+        input.write_all(miot_workload::suite::to_toml(suite)?.as_bytes()).context("cannot send the suite")?;
     }
     let output = child.wait_with_output()?;
-    anyhow::ensure!(output.status.success(), "the benchmark has failed: {launcher}: {}", output.status);
+    anyhow::ensure!(output.status.success(), "the benchmark failed: {launcher}: {}", output.status);
     let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let reached: Vec<f64> = lines
         .map(|line| {
             serde_json::from_slice::<Outcome>(line).map(|outcome| access_bandwidth(&outcome.repetitions))
         })
         .collect::<Result<_, _>>()
-        .context("the benchmark does not say what it found")?;
-    anyhow::ensure!(reached.len() == suite.runs.len(), "the benchmark has left out some phases");
+        .context("the output of the benchmark is not valid")?;
+    anyhow::ensure!(reached.len() == suite.runs.len(), "the benchmark skipped some phases");
     Ok(reached)
 }
 

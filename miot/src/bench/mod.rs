@@ -30,40 +30,40 @@ use std::process::{Command, ExitCode};
 /// last, until all are there. Bandwidth is bytes by that time, in MiB (2^20 bytes) per second.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot bench --dir /mnt/scratch --pattern strided --block 1M --count 256 --operation write\n  miot bench --dir /mnt/scratch --preset classic --processes 8 --format csv\n  miot bench --dir /mnt/scratch --preset classic --plot classic.svg\n  miot bench --dir /mnt/scratch suite.toml\n  miot bench --preset classic --show > suite.toml\n  mpiexec -n 8 miot bench --mpi --dir /mnt/scratch --pattern strided --collective\n\nFiles are made in a new directory in DIR and removed at the end. See docs/guide/bench.md."
+    after_help = "Examples:\n  miot bench --dir /mnt/scratch --pattern strided --block 1M --count 256 --operation write\n  miot bench --dir /mnt/scratch --preset classic --processes 8 --format csv\n  miot bench --dir /mnt/scratch --preset classic --plot classic.svg\n  miot bench --dir /mnt/scratch suite.toml\n  miot bench --preset classic --show > suite.toml\n  mpiexec -n 8 miot bench --mpi --dir /mnt/scratch --pattern strided --collective\n\nFiles are created in a new directory in DIR and removed at the end. See docs/guide/bench.md."
 )]
 pub(crate) struct Arguments {
-    /// Measurements to make, in TOML; `-`: from standard input
+    /// File with the measurements, in TOML; `-`: standard input
     #[arg(value_name = "SUITE", conflicts_with_all = ["pattern", "preset"])]
     suite: Option<PathBuf>,
-    /// Where to make files: a directory on the file system to be measured
+    /// Directory on the file system to measure
     #[arg(long, value_name = "DIR", required_unless_present = "show")]
     dir: Option<PathBuf>,
-    /// Instead of a file: a suite that comes with MIOT
+    /// Run a suite that comes with MIOT instead of a file
     #[arg(long, value_name = "NAME", value_enum, conflicts_with = "pattern")]
     preset: Option<presets::Preset>,
     #[command(flatten)]
     chosen: Chosen,
-    /// Processes that take part; else as the suite says, or 2
+    /// Number of processes [default: that of the suite, or 2]
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     processes: Option<u64>,
-    /// Take part in what an MPI launcher has started: mpiexec -n 4 miot bench --mpi ...
+    /// Run as a rank of an MPI job: mpiexec -n 4 miot bench --mpi ...
     #[arg(long, conflicts_with_all = ["processes", "show"])]
     mpi: bool,
-    /// Repetitions of each measurement at most; else as the suite says, or 10
+    /// Maximum number of repetitions per measurement [default: that of the suite, or 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     repetitions: Option<u64>,
-    /// Double the pieces of each measurement until it is reproducible (B below 1 % of the time, the mean as sure as asked), up to
-    /// files of this many bytes
+    /// Double the blocks of each measurement until it is reproducible (B below 1 % of the time, the mean within the requested
+    /// confidence), up to files of this size
     #[arg(long, value_name = "SIZE", value_parser = chosen::bytes, num_args = 0..=1, default_missing_value = "4 GiB")]
     enlarge: Option<u64>,
-    /// Write a plot: the bandwidth of each measurement, with all its repetitions
+    /// Write a plot of the bandwidth of each measurement, with all repetitions
     #[arg(long, value_name = "FILE.svg", conflicts_with = "show")]
     plot: Option<PathBuf>,
     /// Print the suite and measure nothing
     #[arg(long)]
     show: bool,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     if let Some(run) = suite.runs.iter().find(|run| run.interface == Interface::MpiIo) {
         anyhow::bail!(
-            "run `{}` is MPI-IO, which needs MPI: mpiexec -n {} miot bench --mpi …",
+            "run `{}` uses MPI-IO, which requires MPI: mpiexec -n {} miot bench --mpi …",
             run.name,
             suite.processes
         );
@@ -97,7 +97,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 fn target(arguments: &Arguments) -> anyhow::Result<PathBuf> {
-    let target = arguments.dir.as_deref().context("--dir DIR is missing: where to make files")?;
+    let target =
+        arguments.dir.as_deref().context("--dir DIR is missing: it names the directory for the files")?;
     target.canonicalize().with_context(|| format!("cannot use {}", target.display()))
 }
 
@@ -138,7 +139,7 @@ fn measure(coordinator: &mut Coordinator, suite: &Suite, arguments: &Arguments) 
 
 /// Starts processes that make their files in a new directory in `target`, and stop at signals.
 pub(crate) fn coordinator(target: &Path, processes: u64) -> anyhow::Result<Coordinator> {
-    let program = std::env::current_exe().context("cannot find the program that runs")?;
+    let program = std::env::current_exe().context("cannot determine the path of this program")?;
     let coordinator = Coordinator::start(target, processes, |rank| {
         let mut command = Command::new(&program);
         command.arg("bench-rank").arg(rank.to_string());
@@ -168,7 +169,7 @@ fn suite(arguments: &Arguments) -> anyhow::Result<Suite> {
                 std::fs::read_to_string(path)
             };
             let text = text.with_context(|| format!("cannot read {}", path.display()))?;
-            Suite::parse(&text).with_context(|| format!("{} is no suite", path.display()))?
+            Suite::parse(&text).with_context(|| format!("{} is not a suite", path.display()))?
         }
         (None, Some(preset)) => preset.suite()?,
         (None, None) => arguments.chosen.suite()?,

@@ -6,7 +6,7 @@ use miot_workload::Suite;
 /// Suites by name.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Preset {
-    /// The patterns of pio-bench, small enough for a laptop
+    /// Patterns of pio-bench, small enough for a laptop
     Classic,
 }
 

@@ -27,15 +27,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which log-server, and which programs of which nodes.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "A cluster, from anywhere")]
+#[command(next_help_heading = "Cluster")]
 pub(crate) struct Cluster {
-    /// Ask the log-server, and steer the nodes through it, instead of this node
+    /// Query and control nodes through this log-server, instead of this node
     #[arg(long, value_name = "HOST:PORT", global = true, conflicts_with = "dir")]
     server: Option<String>,
-    /// Only nodes of these names: a glob such as 'rack1-*'
+    /// Only nodes whose name matches this glob, e.g. 'rack1-*'
     #[arg(long, value_name = "GLOB", global = true)]
     node: Option<String>,
-    /// Only the processes of this job, also those that start later
+    /// Only processes of this job, including those that start later
     #[arg(long, value_name = "ID", global = true, conflicts_with = "pid")]
     job: Option<String>,
     /// Only this process
@@ -50,7 +50,7 @@ impl Cluster {
     pub(super) fn server(&self) -> anyhow::Result<Option<&str>> {
         let narrowed = self.node.is_some() || self.job.is_some() || self.pid.is_some();
         if self.server.is_none() && narrowed {
-            bail!("--node, --job and --pid go through the log-server: add --server HOST:PORT");
+            bail!("--node, --job and --pid require a log-server: add --server HOST:PORT");
         }
         Ok(self.server.as_deref())
     }
@@ -111,7 +111,7 @@ impl Cluster {
         }
         if rows.is_empty() {
             let later = if remembered { "; it is remembered for those that come" } else { "" };
-            eprintln!("miot: no node of the log-server is called `{nodes}`{later}");
+            eprintln!("miot: the log-server has no node `{nodes}`{later}");
         }
         let failed = rows.iter().any(|row| row.outcome == "failed" || row.outcome == "absent" && !remembered);
         Ok(ExitCode::from(u8::from(failed || rows.is_empty() && !remembered)))

@@ -26,32 +26,32 @@ use std::time::Duration;
 #[command(after_help = "\
 Examples:
   miot ctl status
-  miot ctl off                       programs go on, at some ns per call
+  miot ctl off                       stop recording; programs continue at a few ns per call
   miot ctl set --ops=-posix.lseek --min-duration 100us
   miot ctl set --layers all --ops all --min-duration 0 --sample 1
-                                     everything again
-  miot ctl set --flight-recorder on  keep the latest in memory ...
+                                     record everything again
+  miot ctl set --flight-recorder on  keep the latest events in memory ...
   miot ctl snapshot                  ... and deliver them now
   miot ctl --server logs:4747 status             all nodes of a log-server
-  miot ctl --server logs:4747 off                ... switched off, also those that come later
-  miot ctl --server logs:4747 --node 'n1*' on    ... some on again
+  miot ctl --server logs:4747 off                ... recording off, also for nodes that connect later
+  miot ctl --server logs:4747 --node 'n1*' on    ... recording on for some
   miot ctl --server logs:4747 --job 4711 set --ops=read,write
   miot ctl --server logs:4747 --node n17 --pid 2039 off
-  miot ctl --server logs:4747 reset              as their configurations have it
+  miot ctl --server logs:4747 reset              restore the configured settings
 
-It steers the log-client of this node, as the user who runs it or root; status is for everybody. Running programs follow with their next \
-call. Changes last until the log-client restarts or reads its configuration again (SIGHUP); permanent \
-changes belong in its configuration file. With --server it needs the certificate of an operator (miot pki operator), and \
-the log-server remembers commands for nodes and jobs, for nodes that connect later. docs/guide/control.md explains the choices.
+Commands other than status must be run as root or as the user of the log-client. Running programs apply a change at their next \
+call. Changes last until the log-client restarts or reloads its configuration (SIGHUP); permanent settings belong \
+in its configuration file. --server requires a certificate of an operator (miot pki operator), and \
+changes also apply to nodes that connect later. See docs/guide/control.md.
 
-Exit codes: 0 done; 1 there is no log-client at work, or the snapshot was not taken in time, with the reason; 2 wrong \
-usage. Settings are changed also while the log-client is dead or stopped, so that no program has to wait for it.")]
+Exit codes: 0 done; 1 no log-client is running, or the snapshot timed out, with the reason; 2 wrong \
+usage. Settings can be changed while no log-client is running, so that no program waits for it.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     node: Node,
     #[command(flatten)]
     cluster: Cluster,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t, global = true)]
     format: Format,
     #[command(subcommand)]
@@ -68,19 +68,19 @@ pub(crate) struct Node {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Print what is recorded, and whether a log-client is at work
+    /// Print the recording settings and the state of the log-client
     Status,
-    /// Record
+    /// Start recording
     On,
-    /// Record nothing; what was recorded is still delivered
+    /// Stop recording; recorded events are still delivered
     Off,
-    /// Choose what is recorded; what is not named stays
+    /// Change recording settings; others stay unchanged
     Set(Box<Set>),
-    /// Record again what the nodes' configurations say (with --server)
+    /// Restore the settings of the nodes' configurations (with --server)
     Reset,
-    /// Deliver what the lanes hold now, and wait until it is read
+    /// Deliver the content of the lanes, and wait until it is read
     Snapshot {
-        /// Longest wait for it
+        /// Maximum wait
         #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
         timeout: Duration,
     },
@@ -90,16 +90,16 @@ enum Command {
 #[command(after_help = "\
 Examples:
   miot ctl set --layers posix,stdio          only these layers
-  miot ctl set --ops=-posix.lseek,-fstat     all operations but these
-  miot ctl set --min-duration 1ms            only what is slow
-  miot ctl set --sample 1/64                 a sample, by lot
-  miot ctl set --when-full wait --wait 2s    complete, at the program's cost
+  miot ctl set --ops=-posix.lseek,-fstat     all operations except these
+  miot ctl set --min-duration 1ms            only slow requests
+  miot ctl set --sample 1/64                 a random sample
+  miot ctl set --when-full wait --wait 2s    complete, but delays the program
 
-What min-duration and sample leave out is counted in the trace, as `filtered`.")]
+Requests skipped by min-duration and sample are counted in the trace as `filtered`.")]
 struct Set {
     #[command(flatten)]
     recorded: Recorded,
-    /// Overwrite, and read lanes only on a snapshot or when their thread or process ends
+    /// Overwrite the oldest events, and read lanes only for a snapshot or when their thread or process ends
     #[arg(long, value_name = "on|off")]
     flight_recorder: Option<Switch>,
 }
@@ -139,8 +139,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Status => return status(&node, format),
         Command::Snapshot { timeout } => return snapshot(&node, timeout),
         Command::Reset => anyhow::bail!(
-            "a log-client of this node reads its configuration again with `systemctl reload miot-log-client`, or SIGHUP; \
-             through a log-server: add --server HOST:PORT"
+            "to reset this node, run `systemctl reload miot-log-client` or send SIGHUP to its log-client; \
+             to reset nodes of a log-server, add --server HOST:PORT"
         ),
         Command::On => SettingsChange { enabled: Some(true), ..SettingsChange::default() },
         Command::Off => SettingsChange { enabled: Some(false), ..SettingsChange::default() },
@@ -152,14 +152,14 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     anyhow::ensure!(
         change != SettingsChange::default(),
-        "nothing to set: name what is to change, for example --ops=-posix.lseek; see miot ctl set --help"
+        "nothing to set: name a setting, e.g. --ops=-posix.lseek; see miot ctl set --help"
     );
     let control = Control::of_node(&node.dir())?;
     let settings = control.change(&change)?;
     // Programs follow the page also while nobody reads what they record. Then more than ever: they may be waiting.
     control
         .check_reader()
-        .context("the settings are changed and programs follow, but nobody reads their records")?;
+        .context("the settings were changed and apply to programs, but no log-client reads their records")?;
     println!("{}: {}", Node::name(Some(&control)), settings_summary(&settings));
     Ok(ExitCode::SUCCESS)
 }
@@ -184,8 +184,8 @@ fn snapshot(node: &Node, timeout: Duration) -> anyhow::Result<ExitCode> {
     let snapshot = control.request_snapshot();
     let done = control.wait_for_snapshot(snapshot, timeout).with_context(|| {
         format!(
-            "snapshot {snapshot} was asked for, but not taken within {}: does the log-server answer, has the \
-             log-client room? It is still to be taken; --timeout waits longer",
+            "snapshot {snapshot} was requested but not taken within {}: check that the log-server answers and that the spool has \
+             space. The request stays pending; use --timeout to wait longer",
             format_duration(timeout)
         )
     })?;

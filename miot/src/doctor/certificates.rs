@@ -1,5 +1,4 @@
-//! Certificates: there, readable by those who need them and nobody else, in pairs, of one authority, not expired, with the
-//! right name.
+//! Certificates: existing, readable only where needed, matching their keys, of one authority, not expired, with the right name.
 
 use super::report::Report;
 use jiff::Timestamp;
@@ -11,7 +10,7 @@ use std::path::Path;
 
 const AREA: &str = "certificates";
 
-/// Returns what a connection needs, if it can be used.
+/// Returns the TLS configuration for a connection, if it is valid.
 pub(super) fn examine(config: &Config, report: &mut Report) -> Option<TlsClient> {
     let (certificate, key) = (config.tls_certificate.as_deref(), config.tls_key.as_deref());
     let files = match Files::new(certificate, key, config.tls_authority.as_deref()) {
@@ -19,16 +18,14 @@ pub(super) fn examine(config: &Config, report: &mut Report) -> Option<TlsClient>
         Ok(None) => {
             let host = config.server.rsplit_once(':').map_or("", |(host, _)| host);
             if is_loopback(host) {
-                report.ok(AREA, "files", "none, and none are needed: the log-server is this machine");
+                report.ok(AREA, "files", "none needed: the log-server is on this machine");
             } else {
-                let found = format!(
-                    "none: nothing that is sent to {host} is encrypted, and nobody proves who they are"
-                );
-                let mend = format!(
+                let found = format!("none: the connection to {host} is neither encrypted nor authenticated");
+                let advice = format!(
                     "miot pki init pki && miot pki node pki {} (docs/guide/security.md)",
                     config.node
                 );
-                report.warning(AREA, "files", found, mend);
+                report.warning(AREA, "files", found, advice);
             }
             return None;
         }
@@ -50,7 +47,7 @@ pub(super) fn examine(config: &Config, report: &mut Report) -> Option<TlsClient>
             return None;
         }
     };
-    report.ok(AREA, "files", "certificate, key and authority are there, and are a pair");
+    report.ok(AREA, "files", "certificate, key and authority exist, and the key matches");
     let own = client.own();
     match own.allows(Role::Node, &config.node) {
         Ok(()) => report.ok(AREA, "name", format!("for the node `{}`", config.node)),
@@ -63,7 +60,7 @@ pub(super) fn examine(config: &Config, report: &mut Report) -> Option<TlsClient>
     Some(client)
 }
 
-/// How long a certificate is valid.
+/// Checks the validity of a certificate.
 pub(super) fn age(check: &'static str, own: &Certificate, renew: String, report: &mut Report) {
     let now = Timestamp::now();
     let days = own.not_after.duration_since(now).as_hours() / 24;
@@ -72,14 +69,14 @@ pub(super) fn age(check: &'static str, own: &Certificate, renew: String, report:
         Age::Soon => report.warning(AREA, check, format!("{days} days left, until {}", own.not_after), renew),
         Age::Expired => report.problem(AREA, check, format!("expired on {}", own.not_after), renew),
         Age::NotYet => {
-            let found = format!("not valid before {}, by this machine's clock", own.not_before);
+            let found = format!("not valid before {} by this machine's clock", own.not_before);
             report.problem(AREA, check, found, "set the clock: chronyc makestep");
         }
     }
 }
 
-/// Whether the own certificate may be one of this authority's, and how long that is valid. A log-server has the same
-/// authority, as a rule.
+/// Checks that the certificate was signed by this authority, and the validity of the authority. A log-server usually has the
+/// same authority.
 pub(super) fn of_authority(own: &Certificate, file: &Path, report: &mut Report) {
     let Ok(authorities) = certificates_of(file) else { return };
     match authorities.iter().find(|authority| authority.subject == own.issuer) {
@@ -93,7 +90,7 @@ pub(super) fn of_authority(own: &Certificate, file: &Path, report: &mut Report) 
         }
         None => {
             let found = format!(
-                "the own certificate was signed by {}, which is not in {}: a log-server with the same `tls_authority` refuses it",
+                "the certificate was signed by {}, which is not in {}: a log-server with the same `tls_authority` refuses it",
                 own.issuer,
                 file.display()
             );
@@ -101,7 +98,7 @@ pub(super) fn of_authority(own: &Certificate, file: &Path, report: &mut Report) 
                 AREA,
                 "authority",
                 found,
-                "take certificate and ca.pem from the same `miot pki` folder",
+                "use certificate and ca.pem of the same `miot pki` directory",
             );
         }
     }

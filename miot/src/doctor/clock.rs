@@ -1,10 +1,10 @@
-//! Clocks: what a request reads, and what the machine's time is worth.
+//! Clocks: the counter that requests read, and the accuracy of the machine's time.
 
 use super::report::Report;
 use miot_trace_events::text::duration;
 
 const AREA: &str = "clock";
-/// Beyond this, certificates and the times of other logs are in doubt. The trace itself is corrected.
+/// Offset above which certificates and the times of other logs may be wrong. Times of the trace are corrected.
 const FAR_OFF_NS: i64 = 1_000_000_000;
 
 /// `offset`: of this machine's clock from the log-server's, and the shortest round trip, nanoseconds.
@@ -12,14 +12,14 @@ pub(super) fn examine(offset: Option<(i64, i64)>, report: &mut Report) {
     counter(report);
     steady(report);
     match offset {
-        None => report.ok(AREA, "offset", "not asked: the log-server was not reached"),
+        None => report.ok(AREA, "offset", "unknown: the log-server was not reached"),
         Some((offset, round_trip)) => {
             let size = duration(offset.saturating_abs());
             let ahead = if offset >= 0 { "ahead of" } else { "behind" };
             let found = format!("{size} {ahead} the log-server's (round trip {})", duration(round_trip));
             if offset.saturating_abs() > FAR_OFF_NS {
                 let found = format!("{found}; times in the trace are corrected, those in other logs are not");
-                report.warning(AREA, "offset", found, "chronyc makestep, on the machine that is wrong");
+                report.warning(AREA, "offset", found, "chronyc makestep, on the machine with the wrong time");
             } else {
                 report.ok(AREA, "offset", found);
             }
@@ -34,7 +34,11 @@ fn counter(report: &mut Report) {
     let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     let source = source.map_or_else(|_| "unknown".to_owned(), |source| source.trim().to_owned());
     if has("constant_tsc") && has("nonstop_tsc") {
-        report.ok(AREA, "counter", format!("the processor's, invariant; the kernel uses {source}"));
+        report.ok(
+            AREA,
+            "counter",
+            format!("time stamp counter of the processor, invariant; the kernel uses {source}"),
+        );
     } else {
         let found = format!(
             "the processor has no invariant time stamp counter (the kernel uses {source}): requests read the kernel's clock, \
@@ -44,25 +48,26 @@ fn counter(report: &mut Report) {
             AREA,
             "counter",
             found,
-            "on a virtual machine: let the host pass on invtsc (-cpu host,+invtsc)",
+            "on a virtual machine: enable invtsc on the host (-cpu host,+invtsc)",
         );
     }
 }
 
-/// Whether somebody keeps the clock in step (adjtimex(2)).
+/// Checks whether the clock is synchronized (adjtimex(2)).
 fn steady(report: &mut Report) {
-    // SAFETY: all zero is a value of this structure of numbers, and asks for nothing to be changed.
+    // SAFETY: `timex` consists of numbers, for which zero is valid; mode 0 changes nothing.
     let mut timex: libc::timex = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel fills in the structure it is given.
+    // SAFETY: the pointer is valid for writes of a `timex`.
     let state = unsafe { libc::adjtimex(&raw mut timex) };
     if state == -1 {
-        return report.ok(AREA, "in step", "the kernel does not say");
+        return report.ok(AREA, "in step", "not reported by the kernel");
     }
     if timex.status & libc::STA_UNSYNC != 0 {
-        let found = "nobody keeps this machine's clock in step: its offset is followed all the same, with less certainty";
+        let found =
+            "this machine's clock is not synchronized: MIOT still tracks its offset, with less accuracy";
         report.warning(AREA, "in step", found, "apt install chrony");
     } else {
         let error = duration(timex.maxerror.saturating_mul(1000));
-        report.ok(AREA, "in step", format!("at most {error} off, says the kernel"));
+        report.ok(AREA, "in step", format!("at most {error} off, according to the kernel"));
     }
 }

@@ -1,4 +1,4 @@
-//! The log-server: its name, the way to it, the handshake, and whether it would serve this node.
+//! The log-server: its name, the connection, the handshake, and whether it would serve this node.
 
 use super::report::Report;
 use crate::chain;
@@ -10,12 +10,12 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, SystemTime};
 
 const AREA: &str = "connection";
-/// Longest wait for anything.
+/// Timeout of each step.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Questions for the time; the quickest answer counts.
+/// Number of time requests; the one with the shortest round trip counts.
 const QUESTIONS: usize = 8;
 
-/// The log-server to be checked is the one to which the log-client that is at work sends, unless another is asked for.
+/// Selects the log-server to check: that of the running log-client, unless an option names another.
 pub(super) fn compare(config: &mut Config, running: String, is_asked_for: bool, report: &mut Report) {
     let addresses =
         |server: &str| server.to_socket_addrs().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
@@ -31,10 +31,10 @@ pub(super) fn compare(config: &mut Config, running: String, is_asked_for: bool, 
         true => (&config.server, "--server"),
         false => (&config.server, "the configuration"),
     };
-    let found = format!("the running log-client sends to {running}, {by} says {wanted}");
-    let mend =
+    let found = format!("the running log-client sends to {running}, {by} has {wanted}");
+    let advice =
         "systemctl restart miot-log-client, if the configuration is right; otherwise set `server` in it";
-    report.warning(AREA, "log-server", found, mend);
+    report.warning(AREA, "log-server", found, advice);
     if !is_asked_for {
         config.server = running;
     }
@@ -64,10 +64,10 @@ pub(super) fn examine(config: &Config, tls: Option<&TlsClient>, report: &mut Rep
     let stream = connected.into_iter().find_map(|stream| stream.map_err(|error| last = Some(error)).ok());
     let Some(stream) = stream else {
         let reason = last.map_or_else(|| "no address".to_owned(), |error| error.to_string());
-        let mend = format!(
+        let advice = format!(
             "on {host}: systemctl status miot-log-server; ss -ltn 'sport = :{port}'; is port {port} open in the firewall?"
         );
-        report.problem(AREA, "reached", format!("{server}: {reason}"), mend);
+        report.problem(AREA, "reached", format!("{server}: {reason}"), advice);
         return None;
     };
     let within = |stream: &TcpStream| {
@@ -82,7 +82,7 @@ pub(super) fn examine(config: &Config, tls: Option<&TlsClient>, report: &mut Rep
         None => Box::new(stream),
         Some(tls) => match tls.connect_blocking(server, stream) {
             Ok(stream) => {
-                report.ok(AREA, "handshake", format!("it has proved that it is {host}"));
+                report.ok(AREA, "handshake", format!("it proved that it is {host}"));
                 Box::new(stream)
             }
             Err(error) => {
@@ -100,7 +100,7 @@ pub(super) fn examine(config: &Config, tls: Option<&TlsClient>, report: &mut Rep
     accepted(config, &mut *stream, tls.is_some(), report).then(|| offset(&mut *stream)).flatten()
 }
 
-/// Whether the log-server would serve this node.
+/// Returns whether the log-server would serve this node.
 fn accepted(config: &Config, stream: &mut dyn Stream, is_tls: bool, report: &mut Report) -> bool {
     let hello = Message::Hello {
         greeting: GREETING,
@@ -110,28 +110,27 @@ fn accepted(config: &Config, stream: &mut dyn Stream, is_tls: bool, report: &mut
         session: 0,
     };
     let said = say(stream, &hello).and_then(|()| receive(stream));
-    let show =
-        "miot pki show CERTIFICATE, and what the log-server's log says (journalctl -u miot-log-server)";
+    let show = "miot pki show CERTIFICATE, and the log of the log-server (journalctl -u miot-log-server)";
     match said {
         Ok(Message::Welcome { version, .. }) => {
             let found = format!(
-                "node `{}` is served; it speaks version {}.{}",
+                "node `{}` is served; protocol version {}.{}",
                 config.node, version.major, version.minor
             );
             report.ok(AREA, "accepted", found);
             return true;
         }
         Ok(Message::Refused { reason, .. }) => {
-            report.problem(AREA, "accepted", format!("it says: {reason}"), show);
+            report.problem(AREA, "accepted", format!("refused: {reason}"), show);
         }
         Ok(_) => {
-            let found = format!("{} does not answer like a log-server", config.server);
-            report.problem(AREA, "accepted", found, "set `server` to where the log-server listens");
+            let found = format!("{} is not a MIOT log-server", config.server);
+            report.problem(AREA, "accepted", found, "set `server` to the address of the log-server");
         }
         Err(error) => {
             let mut found = chain(&error);
             if !is_tls {
-                found += "; has it `tls_certificate`, and this node none?";
+                found += "; check whether it has `tls_certificate` and this node does not";
             }
             report.problem(AREA, "accepted", found, show);
         }
@@ -139,7 +138,7 @@ fn accepted(config: &Config, stream: &mut dyn Stream, is_tls: bool, report: &mut
     false
 }
 
-/// Offset of this machine's clock from the other's, by the exchange with the shortest round trip.
+/// Offset of this machine's clock from that of the log-server, by the exchange with the shortest round trip.
 fn offset(stream: &mut dyn Stream) -> Option<(i64, i64)> {
     let mut best: Option<(i64, i64)> = None;
     for _ in 0..QUESTIONS {

@@ -1,4 +1,4 @@
-//! Room on disks.
+//! Free space on disks.
 
 use super::report::Report;
 use miot_log_client::Config;
@@ -8,17 +8,17 @@ use std::path::Path;
 
 const AREA: &str = "disk";
 
-/// What a file system has.
+/// Space of a file system.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub(super) size: u64,
-    /// For who asks.
+    /// Free space for this user.
     pub(super) free: u64,
-    /// Files that can be made; `None` if the file system does not count them.
+    /// Number of files that can be created; `None` if the file system does not count them.
     pub(super) inodes: Option<u64>,
 }
 
-/// The room where `path` is.
+/// Space of the file system of `path`.
 pub(super) fn room(path: &Path) -> Option<Room> {
     let stat = statvfs(path).ok()?;
     Some(Room {
@@ -36,14 +36,13 @@ pub(super) fn spool(config: &Config, report: &mut Report) {
     }
 }
 
-/// A folder in which a daemon keeps something: that it is there, or can be made, can be written by `user`, and that `wanted`
-/// bytes are free.
+/// Checks a directory of a daemon: it exists or can be created, `user` can write to it, and `wanted` bytes are free.
 pub(super) fn folder(check: &'static str, dir: &Path, user: Option<&str>, wanted: u64, report: &mut Report) {
     let name = dir.display();
     let owner = user.unwrap_or("root");
     let Some(there) = dir.ancestors().find(|path| path.exists()) else { return };
     if !there.is_dir() {
-        let found = format!("{} is in the way: it is no folder", there.display());
+        let found = format!("{} is not a directory", there.display());
         return report.problem(
             AREA,
             check,
@@ -57,16 +56,16 @@ pub(super) fn folder(check: &'static str, dir: &Path, user: Option<&str>, wanted
     }
     if !writable(there, user) {
         let who = user.map_or("you".to_owned(), |user| format!("user {user}"));
-        let (what, mend) = match there == dir {
+        let (what, advice) = match there == dir {
             true => ("cannot be written", format!("chown {owner} {name}")),
-            false => ("is not there and cannot be made", format!("install -d -o {owner} {name}")),
+            false => ("does not exist and cannot be created", format!("install -d -o {owner} {name}")),
         };
-        return report.problem(AREA, check, format!("{name} {what} by {who}"), mend);
+        return report.problem(AREA, check, format!("{name} {what} by {who}"), advice);
     }
     let Some(Room { size, free, inodes }) = room(there) else { return };
     let said = format!("{name}: {} of {} free", format_bytes(free), format_bytes(size));
     if free < wanted / 16 || inodes == Some(0) {
-        let found = format!("{said}; up to {} are wanted", format_bytes(wanted));
+        let found = format!("{said}; up to {} are needed", format_bytes(wanted));
         report.problem(
             AREA,
             check,
@@ -74,14 +73,14 @@ pub(super) fn folder(check: &'static str, dir: &Path, user: Option<&str>, wanted
             format!("free some space: du -xh --max-depth=1 {} | sort -h", there.display()),
         );
     } else if free < wanted {
-        let found = format!("{said}; up to {} are wanted", format_bytes(wanted));
+        let found = format!("{said}; up to {} are needed", format_bytes(wanted));
         report.warning(AREA, check, found, "free some space, or lower the limit in the configuration");
     } else {
         report.ok(AREA, check, said);
     }
 }
 
-/// Whether a daemon could write there: as the user who asks, or, for root, as the user who it becomes.
+/// Returns whether a daemon could write there: as this user, or, for root, as the user that it switches to.
 fn writable(dir: &Path, user: Option<&str>) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     let is_root = rustix::process::geteuid().is_root();

@@ -1,4 +1,4 @@
-//! The library that is preloaded: found, of this machine's kind, loads, and what it records arrives.
+//! The preloaded library: it exists, fits this machine, loads, and its events arrive.
 
 use super::report::Report;
 use crate::run::hook;
@@ -14,15 +14,15 @@ pub(super) fn examine(report: &mut Report) {
     let library = match hook::library("posix") {
         Ok(library) => library,
         Err(error) => {
-            let mend = "apt install miot-client, or: export MIOT_HOOK_DIR=FOLDER";
-            return report.problem(AREA, "found", format!("{error:#}"), mend);
+            let advice = "apt install miot-client, or: export MIOT_HOOK_DIR=DIR";
+            return report.problem(AREA, "found", format!("{error:#}"), advice);
         }
     };
     let name = library.display();
     match library.metadata() {
         Ok(metadata) if metadata.permissions().mode() & 0o004 == 0 => {
             let found = format!(
-                "{name} cannot be read by everybody: programs of others print an error and are not traced"
+                "{name} is not readable for all users: programs of others print an error and are not traced"
             );
             return report.problem(AREA, "found", found, format!("chmod 755 {name}"));
         }
@@ -32,24 +32,26 @@ pub(super) fn examine(report: &mut Report) {
         Ok(()) => report.ok(
             AREA,
             "kind",
-            format!("as this program: {}-bit {}", usize::BITS, std::env::consts::ARCH),
+            format!("like this program: {}-bit {}", usize::BITS, std::env::consts::ARCH),
         ),
         Err(found) => {
-            let mend = "install the package for this machine: dpkg --print-architecture";
-            return report.problem(AREA, "kind", format!("{name}: {found}"), mend);
+            let advice = "install the package for this machine: dpkg --print-architecture";
+            return report.problem(AREA, "kind", format!("{name}: {found}"), advice);
         }
     }
     match loads(&library) {
-        Ok(()) => report.ok(AREA, "loads", "a program with it starts, says nothing of it, and has it mapped"),
+        Ok(()) => report.ok(AREA, "loads", "a program with it starts without messages and has it mapped"),
         Err(found) => {
-            let mend = format!("LD_DEBUG=libs LD_PRELOAD={name} /bin/true");
-            return report.problem(AREA, "loads", found, mend);
+            let advice = format!("LD_DEBUG=libs LD_PRELOAD={name} /bin/true");
+            return report.problem(AREA, "loads", found, advice);
         }
     }
     match records() {
-        Ok(events) => {
-            report.ok(AREA, "records", format!("a small program left {events} events in a trace of its own"))
-        }
+        Ok(events) => report.ok(
+            AREA,
+            "records",
+            format!("a small program recorded {events} events in a separate trace"),
+        ),
         Err(found) => {
             report.problem(AREA, "records", found, "miot run -o /tmp/miot-doctor -- /bin/cat /etc/hostname");
         }
@@ -62,18 +64,18 @@ fn preloaded_by_all(file: &Path, report: &mut Report) {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
     let names = lines.flat_map(|line| line.split([' ', ':', '\t'])).filter(|name| name.contains("libmiot"));
     for name in names {
-        // The loader puts its own folder in the place of $LIB.
+        // The loader replaces $LIB by its own directory.
         if name.contains('$') || Path::new(name).is_file() {
             report.ok(AREA, "for everybody", format!("{} has {name}", file.display()));
         } else {
             let found =
-                format!("{} has {name}, which is not there: every program prints an error", file.display());
+                format!("{} has {name}, which does not exist: every program prints an error", file.display());
             report.problem(AREA, "for everybody", found, format!("sed -i '\\,{name},d' {}", file.display()));
         }
     }
 }
 
-/// Class and machine in the head of an ELF file are those of this program.
+/// Checks that class and machine of an ELF file are those of this program.
 fn machine(library: &Path) -> Result<(), String> {
     let head = |path: &Path| -> std::io::Result<[u8; 20]> {
         use std::io::Read as _;
@@ -84,7 +86,7 @@ fn machine(library: &Path) -> Result<(), String> {
     let theirs = head(library).map_err(|error| format!("cannot be read: {error}"))?;
     let ours = head(Path::new("/proc/self/exe")).map_err(|error| error.to_string())?;
     if theirs[..4] != *b"\x7fELF" {
-        return Err("it is no library (no ELF file)".into());
+        return Err("it is not a library (not an ELF file)".into());
     }
     let kind = |head: &[u8; 20]| (head[4], head[5], head[18], head[19]);
     if kind(&theirs) != kind(&ours) {
@@ -109,13 +111,13 @@ fn loads(library: &Path) -> Result<(), String> {
     let name = library.file_name().unwrap_or_default().to_string_lossy();
     match String::from_utf8_lossy(&output.stdout).contains(&*name) {
         true => Ok(()),
-        false => Err("the loader passed it over without a word".into()),
+        false => Err("the loader ignored it without a message".into()),
     }
 }
 
-/// The whole way, with daemons in one process: `miot run`.
+/// Tests the whole way with `miot run`, which has both daemons in one process.
 fn records() -> Result<u64, String> {
-    let place = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+    let place = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
     let trace = place.path().join("trace");
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut run = Command::new(&own);
@@ -139,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_library_of_another_machine_is_told_from_one_of_this() {
+    fn libraries_of_other_machines_are_detected() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("lib.so");
         assert_eq!(machine(Path::new("/proc/self/exe")), Ok(()));
@@ -148,12 +150,12 @@ mod tests {
         head[18] ^= 0xff;
         std::fs::write(&file, &head).unwrap();
         assert!(machine(&file).unwrap_err().contains("another machine"));
-        std::fs::write(&file, "no library at all, but long enough").unwrap();
+        std::fs::write(&file, "not a library, but long enough").unwrap();
         assert!(machine(&file).unwrap_err().contains("ELF"));
     }
 
     #[test]
-    fn a_preload_file_with_a_library_that_is_gone_is_a_problem() {
+    fn missing_preloaded_library_is_a_problem() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("ld.so.preload");
         let verdict = |text: &str| {

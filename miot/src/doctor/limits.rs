@@ -1,4 +1,4 @@
-//! What the system allows: to the log-client if it is at work, else to who asks.
+//! Limits of the system: of the running log-client, or else of this process.
 
 use super::report::Report;
 use miot_log_client::{Config, ControlView};
@@ -17,7 +17,7 @@ pub(super) fn examine(config: &Config, report: &mut Report) {
     files(config, pid.as_deref(), report);
     file_size(config, report);
     cgroup(config, report);
-    report.ok(AREA, "memlock", "not used: nothing of MIOT locks memory");
+    report.ok(AREA, "memlock", "not used: MIOT does not lock memory");
 }
 
 /// A segment takes two descriptors; the log-client raises its soft limit to the hard one.
@@ -38,7 +38,7 @@ fn files(config: &Config, pid: Option<&str>, report: &mut Report) {
     } else if limit < wanted {
         let programs = (limit - OWN_FILES) / 2;
         let found = format!(
-            "{limit} {who}: room for {programs} processes at a time, `segments` allows {}",
+            "{limit} {who}: enough for {programs} processes at a time, `segments` allows {}",
             config.segments
         );
         report.warning(
@@ -57,7 +57,7 @@ fn file_size(config: &Config, report: &mut Report) {
     match limit("self", "Max file size", 0) {
         Some(limit) if limit < config.process_bytes => {
             let found = format!(
-                "{}, for programs that are started here: their lanes cannot grow to {} (`process_bytes`)",
+                "{} for programs started here: their lanes cannot grow to {} (`process_bytes`)",
                 format_bytes(limit),
                 format_bytes(config.process_bytes)
             );
@@ -68,7 +68,7 @@ fn file_size(config: &Config, report: &mut Report) {
                 "ulimit -f unlimited, or `fsize` in /etc/security/limits.conf",
             );
         }
-        _ => report.ok(AREA, "file size", "no limit that matters"),
+        _ => report.ok(AREA, "file size", "no relevant limit"),
     }
 }
 
@@ -77,16 +77,16 @@ fn cgroup(config: &Config, report: &mut Report) {
     match memory_limit(Path::new("/")) {
         Some((limit, group)) if limit < 2 * config.process_bytes => {
             let found = format!(
-                "{group} may have {}, and shared memory counts: a program that fills its lanes takes {} of it",
+                "{group} may use {}, which includes shared memory: the lanes of a program use up to {}",
                 format_bytes(limit),
                 format_bytes(config.process_bytes)
             );
-            report.warning(AREA, "control group", found, "give it more memory, or lower `process_bytes`");
+            report.warning(AREA, "control group", found, "raise its memory limit, or lower `process_bytes`");
         }
         Some((limit, group)) => {
-            report.ok(AREA, "control group", format!("{group} may have {}", format_bytes(limit)));
+            report.ok(AREA, "control group", format!("{group} may use {}", format_bytes(limit)));
         }
-        None => report.ok(AREA, "control group", "no limit of memory"),
+        None => report.ok(AREA, "control group", "no memory limit"),
     }
 }
 

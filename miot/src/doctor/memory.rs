@@ -1,4 +1,4 @@
-//! The MIOT directory: in memory, large enough, open to those who are to be traced; somebody serves it.
+//! The MIOT directory: in memory, large enough, writable for traced programs, served by a log-client.
 
 use super::disk::{Room, room};
 use super::report::Report;
@@ -9,14 +9,14 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 const AREA: &str = "memory";
-/// Less is used up by a few programs.
+/// Less than this is exhausted by a few programs.
 const LEAST_FREE: u64 = 64 << 20;
-/// Lower numbers of users are of the system and its services.
+/// First user id of people; lower ids belong to the system and its services.
 const FIRST_PERSON: u32 = 1000;
-/// Everybody may make files here, and remove only their own.
+/// Mode of a directory in which all users may create files and remove only their own.
 const SHARED: u32 = 0o1777;
 
-/// Returns the log-server to which the log-client that is at work sends.
+/// Returns the log-server of the running log-client.
 pub(super) fn examine(config: &Config, report: &mut Report) -> Option<String> {
     mounted(config, report);
     open(config, report);
@@ -29,7 +29,7 @@ fn mounted(config: &Config, report: &mut Report) {
     let kind = match statfs(there) {
         Ok(stat) => stat.f_type as u64,
         Err(error) => {
-            let found = format!("{} cannot be examined: {error}", there.display());
+            let found = format!("cannot examine {}: {error}", there.display());
             return report.problem(AREA, "mounted", found, "mount -t tmpfs tmpfs /dev/shm");
         }
     };
@@ -44,7 +44,7 @@ fn mounted(config: &Config, report: &mut Report) {
             AREA,
             "mounted",
             found,
-            "mount -t tmpfs -o mode=1777 tmpfs /dev/shm, and leave `dir` at /dev/shm/miot",
+            "mount -t tmpfs -o mode=1777 tmpfs /dev/shm, and set `dir` to /dev/shm/miot",
         );
     }
     let Some(Room { size, free, inodes }) = room(there) else { return };
@@ -54,7 +54,7 @@ fn mounted(config: &Config, report: &mut Report) {
     let remount = format!("mount -o remount,size={} {}", wanted.max(LEAST_FREE) * 2, mount_point(there));
     if free < LEAST_FREE || inodes == Some(0) {
         let found = format!("{said}: threads get no lanes, and their events are lost as `no_lane`");
-        report.problem(AREA, "size", found, format!("remove what fills it, or: {remount}"));
+        report.problem(AREA, "size", found, format!("free some space, or: {remount}"));
     } else if size < wanted {
         let found = format!("{said}; `node_bytes` and the spool in memory may take {}", format_bytes(wanted));
         report.warning(AREA, "size", found, format!("{remount}, or lower `node_bytes`"));
@@ -73,7 +73,7 @@ fn mount_point(path: &Path) -> String {
 fn open(config: &Config, report: &mut Report) {
     let dir = config.dir.as_path();
     let Ok(metadata) = dir.symlink_metadata() else {
-        let found = format!("{} is not there: a log-client makes it", dir.display());
+        let found = format!("{} does not exist: a log-client creates it", dir.display());
         return report.warning(
             AREA,
             "permissions",
@@ -84,7 +84,7 @@ fn open(config: &Config, report: &mut Report) {
     let mode = metadata.mode() & 0o7777;
     let name = dir.display();
     if !metadata.is_dir() {
-        let found = format!("{name} is no folder");
+        let found = format!("{name} is not a directory");
         report.problem(AREA, "permissions", found, format!("rm {name}, and start the log-client again"));
     } else if mode == SHARED {
         report.ok(AREA, "permissions", format!("{name}: every user's programs can be traced (mode 1777)"));
@@ -114,19 +114,19 @@ fn served(config: &Config, report: &mut Report) -> Option<String> {
     match ControlView::of_node(dir) {
         Ok(mut view) => match view.check_reader() {
             Ok(reader) if view.settings().enabled => {
-                report.ok(AREA, "log-client", format!("at work (process {}), recording is on", reader.pid));
+                report.ok(AREA, "log-client", format!("running (process {}), recording is on", reader.pid));
                 return view.server();
             }
             Ok(_) => {
-                let found = "at work, and recording is switched off";
+                let found = "running, and recording is switched off";
                 report.warning(AREA, "log-client", found, format!("miot ctl --dir {} on", dir.display()));
                 return view.server();
             }
             Err(error) => report.problem(AREA, "log-client", error.to_string(), start),
         },
         Err(error @ ControlError::Version { .. }) => {
-            let mend = "install the same version of all packages, then: systemctl restart miot-log-client";
-            report.problem(AREA, "log-client", error.to_string(), mend);
+            let advice = "install the same version of all packages, then: systemctl restart miot-log-client";
+            report.problem(AREA, "log-client", error.to_string(), advice);
         }
         Err(error) => report.problem(AREA, "log-client", error.to_string(), start),
     }

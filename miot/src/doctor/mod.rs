@@ -1,4 +1,4 @@
-//! `miot doctor`: what is wrong with a set-up, and the command that mends it.
+//! `miot doctor`: checks the setup of a node, and prints a command that fixes each problem.
 
 mod certificates;
 mod clock;
@@ -27,14 +27,14 @@ use std::process::ExitCode;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  miot doctor                          this node, as /etc/miot/log-client.toml has it
+  miot doctor                          check this node with /etc/miot/log-client.toml
   miot doctor --format json | jq 'select(.verdict == \"problem\")'
   miot doctor --config ./log-client.toml --server loghost:4747
-  sudo -u miot miot doctor             what the user who runs the log-client may do
+  sudo -u miot miot doctor             check as the user of the log-client
 
-It changes nothing. With /etc/miot/log-server.toml, or --server-config, the log-server's side is checked as well. Whether the log-server \
-would serve this node is asked over a connection of its own, which disturbs no other. The log-server is the one to which the running \
-log-client sends; where the configuration names another, it says so.
+doctor changes nothing. With /etc/miot/log-server.toml or --server-config it also checks the log-server of this machine. It \
+opens a separate connection to the log-server to check that this node is served. It uses the log-server of the running \
+log-client and reports if the configuration names another one.
 
 Exit codes: 0 no problems (there may be warnings); 1 problems; 2 wrong usage.")]
 pub(crate) struct Arguments {
@@ -47,10 +47,10 @@ pub(crate) struct Arguments {
     /// MIOT directory of this node, instead of the configured one
     #[arg(long, value_name = "DIR", env = DIR_ENV)]
     dir: Option<PathBuf>,
-    /// The log-server, instead of the one the running log-client sends to, or the configured one
+    /// Log-server to check, instead of that of the running log-client or of the configuration
     #[arg(long, value_name = "HOST:PORT")]
     server: Option<String>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -85,7 +85,7 @@ fn examine(arguments: &Arguments) -> Report {
     report
 }
 
-/// The log-client's settings; what cannot be used is a problem, and the defaults stand in for it.
+/// Settings of the log-client. Invalid settings are a problem; the checks continue with defaults.
 fn configuration(arguments: &Arguments, report: &mut Report) -> Config {
     #[derive(serde::Serialize)]
     struct Flags<'a> {
@@ -100,9 +100,9 @@ fn configuration(arguments: &Arguments, report: &mut Report) -> Config {
     match Config::load(file, &flags) {
         Ok(config) => {
             let found = match file.is_some() || std::path::Path::new(DEFAULT_FILE).is_file() {
-                true => format!("{name} can be used: node `{}`, log-server {}", config.node, config.server),
+                true => format!("{name} is valid: node `{}`, log-server {}", config.node, config.server),
                 false => format!(
-                    "there is no {name}; the defaults hold: node `{}`, log-server {}",
+                    "{name} does not exist, defaults are used: node `{}`, log-server {}",
                     config.node, config.server
                 ),
             };
@@ -110,8 +110,8 @@ fn configuration(arguments: &Arguments, report: &mut Report) -> Config {
             config
         }
         Err(error) => {
-            let mend = format!("mend {name}, then: log-client --config {name} --check");
-            report.problem("configuration", "log-client", error.to_string(), mend);
+            let advice = format!("fix {name}, then: log-client --config {name} --check");
+            report.problem("configuration", "log-client", error.to_string(), advice);
             let mut config = Config::default();
             config.dir = arguments.dir.clone().unwrap_or(config.dir);
             config.server = arguments.server.clone().unwrap_or(config.server);

@@ -1,17 +1,17 @@
-//! What was found.
+//! Results of the checks.
 
 use serde::Serialize;
 use std::fmt;
 
-/// How a check came out.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// It works, and might not always.
+    /// Works, but may fail under other conditions.
     Warning,
-    /// It does not work.
+    /// Does not work.
     Problem,
 }
 
@@ -21,10 +21,11 @@ pub(super) struct Finding {
     pub(super) area: &'static str,
     pub(super) check: &'static str,
     pub(super) verdict: Verdict,
-    /// What was expected and what is there.
+    /// Expected and actual state.
     pub(super) found: String,
-    /// The command, or what else is to be done.
-    pub(super) mend: Option<String>,
+    /// Command or other action that fixes it. The JSON key is older than the name of the field.
+    #[serde(rename = "mend")]
+    pub(super) advice: Option<String>,
 }
 
 /// All checks.
@@ -34,9 +35,9 @@ pub(super) struct Report {
 }
 
 impl Report {
-    fn add(&mut self, verdict: Verdict, what: [&'static str; 2], found: String, mend: Option<String>) {
+    fn add(&mut self, verdict: Verdict, what: [&'static str; 2], found: String, advice: Option<String>) {
         let [area, check] = what;
-        self.findings.push(Finding { area, check, verdict, found, mend });
+        self.findings.push(Finding { area, check, verdict, found, advice });
     }
 
     pub(super) fn ok(&mut self, area: &'static str, check: &'static str, found: impl Into<String>) {
@@ -48,9 +49,9 @@ impl Report {
         area: &'static str,
         check: &'static str,
         found: impl Into<String>,
-        mend: impl Into<String>,
+        advice: impl Into<String>,
     ) {
-        self.add(Verdict::Warning, [area, check], found.into(), Some(mend.into()));
+        self.add(Verdict::Warning, [area, check], found.into(), Some(advice.into()));
     }
 
     pub(super) fn problem(
@@ -58,9 +59,9 @@ impl Report {
         area: &'static str,
         check: &'static str,
         found: impl Into<String>,
-        mend: impl Into<String>,
+        advice: impl Into<String>,
     ) {
-        self.add(Verdict::Problem, [area, check], found.into(), Some(mend.into()));
+        self.add(Verdict::Problem, [area, check], found.into(), Some(advice.into()));
     }
 
     pub(super) fn worst(&self) -> Verdict {
@@ -70,15 +71,15 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Finding { area, check, verdict, found, mend } in &self.findings {
+        for Finding { area, check, verdict, found, advice } in &self.findings {
             let verdict = match verdict {
                 Verdict::Ok => "ok",
                 Verdict::Warning => "warning",
                 Verdict::Problem => "PROBLEM",
             };
             writeln!(f, "{verdict:<8} {:<28} {found}", format!("{area}: {check}"))?;
-            if let Some(mend) = mend {
-                writeln!(f, "{:<8} {:<28} -> {mend}", "", "")?;
+            if let Some(advice) = advice {
+                writeln!(f, "{:<8} {:<28} -> {advice}", "", "")?;
             }
         }
         let count = |wanted| self.findings.iter().filter(|finding| finding.verdict == wanted).count();
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_counts_and_each_says_how_it_is_mended() {
+    fn worst_verdict_counts_and_advice_is_printed() {
         let mut report = Report::default();
         assert_eq!(report.worst(), Verdict::Ok);
         report.ok("clock", "tsc", "invariant");

@@ -1,4 +1,4 @@
-//! The log-server's side, where there is one.
+//! The log-server of this machine, if there is one.
 
 use super::certificates::{age, of_authority};
 use super::disk::folder;
@@ -8,7 +8,7 @@ use miot_log_server::config::DEFAULT_FILE;
 use miot_tls::{Files, TlsServer};
 use std::path::Path;
 
-/// Bytes that a trace directory should have room for: a part that is being written, and one that is being sealed.
+/// Number of parts for which a trace directory needs space: the live part, and one that is being sealed.
 const PARTS: u64 = 2;
 
 pub(super) fn examine(file: Option<&Path>, report: &mut Report) {
@@ -19,11 +19,11 @@ pub(super) fn examine(file: Option<&Path>, report: &mut Report) {
     let config = match Config::load(file, serde_json::json!({})) {
         Ok(config) => config,
         Err(error) => {
-            return report.problem("configuration", "log-server", error.to_string(), format!("mend {name}"));
+            return report.problem("configuration", "log-server", error.to_string(), format!("fix {name}"));
         }
     };
     let found =
-        format!("{name} can be used: listens on {}, writes to {}", config.listen, config.trace.display());
+        format!("{name} is valid: listens on {}, writes to {}", config.listen, config.trace.display());
     report.ok("configuration", "log-server", found);
     let wanted = config.seal_bytes.saturating_mul(PARTS);
     folder("trace", &config.trace, config.user.as_deref(), wanted, report);

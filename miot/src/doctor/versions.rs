@@ -1,4 +1,4 @@
-//! That what is installed, and what runs, is of one version.
+//! Versions of the installed and of the running programs.
 
 use super::report::Report;
 use miot_log_client::{Config, ControlView};
@@ -17,7 +17,7 @@ pub(super) fn examine(config: &Config, report: &mut Report) {
     running(config, report);
 }
 
-/// Beside this program, else on the path. Not every machine has both daemons.
+/// Finds a program in the directory of this program or in PATH. Not every machine has both daemons.
 fn find(program: &str) -> Option<PathBuf> {
     let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(program)));
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -32,7 +32,7 @@ fn compare(check: &'static str, path: &Path, report: &mut Report) {
         Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
         Ok(output) => {
             let found = format!("{name} --version ended with {}", output.status);
-            return report.problem(AREA, check, found, "apt install --reinstall the package it belongs to");
+            return report.problem(AREA, check, found, "apt install --reinstall its package");
         }
         Err(error) => {
             return report.problem(AREA, check, format!("{name}: {error}"), format!("chmod 755 {name}"));
@@ -40,22 +40,22 @@ fn compare(check: &'static str, path: &Path, report: &mut Report) {
     };
     let version = theirs.rsplit(' ').next().unwrap_or_default();
     if version == OURS {
-        report.ok(AREA, check, format!("{version}, as this tool"));
+        report.ok(AREA, check, format!("{version}, same as this tool"));
     } else {
         let found = format!("{name} is {version}, this tool is {OURS}");
         report.warning(AREA, check, found, "install the same version of all packages");
     }
 }
 
-/// A daemon that was not restarted after an upgrade runs a file that is gone.
+/// Checks for a daemon that was not restarted after an upgrade: its executable was deleted.
 fn running(config: &Config, report: &mut Report) {
     let Some(reader) = ControlView::of_node(&config.dir).ok().map(|view| view.reader()) else { return };
     let Ok(exe) = std::fs::read_link(format!("/proc/{}/exe", reader.pid)) else { return };
     if exe.to_string_lossy().ends_with(" (deleted)") {
         let found =
-            format!("the log-client that is at work (process {}) was installed before this one", reader.pid);
-        report.warning(AREA, "running", found, "systemctl restart miot-log-client: nothing is lost");
+            format!("the running log-client (process {}) is older than the installed one", reader.pid);
+        report.warning(AREA, "running", found, "systemctl restart miot-log-client (loses no events)");
     } else {
-        report.ok(AREA, "running", format!("the log-client at work is {}", exe.display()));
+        report.ok(AREA, "running", format!("the running log-client is {}", exe.display()));
     }
 }

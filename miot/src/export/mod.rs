@@ -23,33 +23,33 @@ use target::Target;
 /// Write a trace in a format of other tools
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot export miot-trace --format ctf -o ctf && babeltrace2 ctf\n  miot export miot-trace --format perfetto --layer posix -o trace.json\n  miot export miot-trace --format miller -o trace.miller\n  miot export miot-trace --format csv --columns time,op,path,length -o events.csv\n  miot export miot-trace --format jsonl --op read,write -o - | zstd > events.jsonl.zst\n\nThe output has its name when it is whole; until then it is OUT.partial, which is removed if the export fails."
+    after_help = "Examples:\n  miot export miot-trace --format ctf -o ctf && babeltrace2 ctf\n  miot export miot-trace --format perfetto --layer posix -o trace.json\n  miot export miot-trace --format miller -o trace.miller\n  miot export miot-trace --format csv --columns time,op,path,length -o events.csv\n  miot export miot-trace --format jsonl --op read,write -o - | zstd > events.jsonl.zst\n\nThe export writes OUT.partial and renames it to OUT when it is complete. OUT.partial is removed if the export fails."
 )]
 pub(crate) struct Arguments {
-    /// The trace directory
+    /// Trace directory
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// What to write
+    /// Format of the output
     #[arg(long, value_enum)]
     format: ExportFormat,
-    /// Where to write it, something that is not there yet; `-`: to standard output
+    /// New file or directory; `-`: standard output
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
     #[command(flatten)]
     filter: Filter,
-    /// Only this job of a batch system (column `job` of `processes`)
+    /// Only events of this job (column `job` of `processes`)
     #[arg(long, value_delimiter = ',', value_name = "ID")]
     job: Vec<String>,
-    /// csv and jsonl: only these columns, in this order
+    /// With csv and jsonl: only these columns, in this order
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     columns: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ExportFormat {
-    /// Comma-separated values with a header line, as `miot cat --format csv` prints them.
+    /// Comma-separated values with a header line, like `miot cat --format csv`.
     Csv,
-    /// A JSON object per line, as `miot cat --format json` prints them.
+    /// A JSON object per line, like `miot cat --format json`.
     Jsonl,
     /// The Common Trace Format 1.8, a directory: for babeltrace2, Trace Compass.
     Ctf,
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     target.finish()?;
     if lost > 0 {
         eprintln!(
-            "miot: {lost} events of the trace were lost and are not in the export; `miot stat` says where"
+            "miot: {lost} events of the trace were lost and are not in the export; `miot stat` shows where"
         );
     }
     tell_missed(&reader);
@@ -151,13 +151,11 @@ fn miller(
     let (left, records) = export.finish()?;
     let Left { failed, without_offset, copies, short, short_bytes, moved } = left;
     eprintln!(
-        "miot: {records} records; left out: {failed} requests that failed, {without_offset} without an offset, {copies} copies; \
-         {short} with their whole length although they moved {short_bytes} bytes less"
+        "miot: {records} records; skipped: {failed} failed requests, {without_offset} without an offset, {copies} copies; \
+         {short} have their requested length although they moved {short_bytes} bytes less"
     );
     if moved > 0 {
-        eprintln!(
-            "miot: {moved} long requests have a later start than they had, with a comment that says so"
-        );
+        eprintln!("miot: {moved} long requests have a later start than in the trace, with a comment");
     }
     Ok(())
 }

@@ -30,12 +30,12 @@ impl Target {
     /// If something is there already.
     pub(crate) fn new(path: &Path, is_directory: bool) -> anyhow::Result<Target> {
         if path == Path::new("-") {
-            anyhow::ensure!(!is_directory, "-o -: this format is a directory; give the name of a new one");
+            anyhow::ensure!(!is_directory, "-o -: this format writes a directory; name a new one");
             return Ok(Target { place: None });
         }
         anyhow::ensure!(
             path.symlink_metadata().is_err(),
-            "{} is there already; remove it, or choose another name",
+            "{} exists; remove it, or choose another name",
             path.display()
         );
         let mut partial = path.as_os_str().to_owned();
@@ -77,7 +77,7 @@ impl Target {
             }
             renamed => renamed.map_err(io::Error::from),
         };
-        renamed.with_context(|| format!("cannot give the export the name {}", place.path.display()))?;
+        renamed.with_context(|| format!("cannot rename the export to {}", place.path.display()))?;
         place.made = false;
         Ok(())
     }
@@ -88,11 +88,11 @@ impl Place {
         let partial = self.partial.display();
         if error.kind() == io::ErrorKind::AlreadyExists {
             return anyhow::anyhow!(
-                "{partial} is there already: an export to {} is at work or was killed; if none is at work, remove it",
+                "{partial} exists: an export to {} is running or was killed; remove it if none is running",
                 self.path.display()
             );
         }
-        anyhow::Error::new(error).context(format!("cannot make {partial}"))
+        anyhow::Error::new(error).context(format!("cannot create {partial}"))
     }
 }
 

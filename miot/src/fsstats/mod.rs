@@ -24,49 +24,49 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// What a file system holds: distributions of sizes, ages, names, links, directories
+/// Analyze the contents of a file system: distributions of sizes, ages, names, links, directories
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot fsstats /home\n  miot fsstats /home -o march.json              a snapshot, to compare with\n  miot fsstats --compare january.json march.json\n  miot fsstats /lustre --idle --rate 2000 --checkpoint walk.ckpt      and after an interruption the same with --resume\n\nA file with several names is counted once. Symbolic links are not followed, mounts below DIR are left alone\n(--cross: they are not). What cannot be read is counted as such, with reasons, and is no failure.\n\nExit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted (with --checkpoint: to be resumed)."
+    after_help = "Examples:\n  miot fsstats /home\n  miot fsstats /home -o march.json              write a snapshot for --compare\n  miot fsstats --compare january.json march.json\n  miot fsstats /lustre --idle --rate 2000 --checkpoint walk.ckpt      after an interruption: the same command with --resume\n\nA file with several names is counted once. Symbolic links are not followed. Mounts below DIR are not entered\nwithout --cross. Errors of single entries are counted by reason and are not a failure.\n\nExit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted (with --checkpoint it can be resumed)."
 )]
 pub(crate) struct Arguments {
-    /// The directory
+    /// Directory
     #[arg(value_name = "DIR", required_unless_present = "compare")]
     dir: Option<PathBuf>,
-    /// Instead: what changed between two snapshots
+    /// Compare two snapshots instead
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with = "dir")]
     compare: Vec<PathBuf>,
-    /// Write the snapshot to this file as well, as JSON
+    /// Also write the snapshot to this file, as JSON
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Go into other file systems and mounts too; those that the kernel makes up, as /proc, are left alone
+    /// Also enter other file systems and mounts, except those that the kernel generates, e.g. /proc
     #[arg(long)]
     cross: bool,
-    /// Leave out names that match this glob, or with a / in it paths below DIR, and what is below them
+    /// Skip entries whose name matches this glob, or, if it contains a /, whose path below DIR matches
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
-    /// Threads [default: as many as processors, at most 8]
+    /// Number of threads [default: number of processors, at most 8]
     #[arg(long, value_name = "N")]
     threads: Option<NonZero<u16>>,
-    /// At most so many names per second
+    /// Maximum number of names per second
     #[arg(long, value_name = "N", value_parser = rate)]
     rate: Option<f64>,
-    /// Give way to all other programs, for processor and disk
+    /// Use the lowest priority for processor and disk
     #[arg(long)]
     idle: bool,
-    /// Write to this file, from time to time, what is needed to go on after an interruption
+    /// Periodically write the state of the walk to this file, for --resume
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
-    /// How often
+    /// Interval between checkpoints
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = every, requires = "checkpoint")]
     checkpoint_every: Duration,
-    /// Go on from the checkpoint; from the begin if there is none
+    /// Continue from the checkpoint, or start if there is none
     #[arg(long, requires = "checkpoint")]
     resume: bool,
-    /// Count ages to this moment instead of the begin of the walk
+    /// Compute ages relative to this time instead of the start of the walk
     #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
     as_of: Option<Timestamp>,
-    /// How to print; json is the snapshot, csv the distributions
+    /// Output format; json is the snapshot, csv the distributions
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -137,7 +137,7 @@ fn walked(arguments: &Arguments, dir: &Path) -> anyhow::Result<Option<Snapshot>>
     let statfs = fstatfs(&root)?;
     if let Some(kind) = mounts::pseudo(&statfs) {
         eprintln!(
-            "miot: {shown} is a {kind} file system: the kernel makes its files up, their sizes mean little"
+            "miot: {shown} is a {kind} file system: the kernel generates its files, their sizes mean little"
         );
     }
     // Where all of a file system is walked, it says how many files it has.
@@ -187,7 +187,7 @@ fn walked(arguments: &Arguments, dir: &Path) -> anyhow::Result<Option<Snapshot>>
     let ended = watched(&walk, threads, estimate, arguments.checkpoint_every, save)?;
     if !ended {
         match &arguments.checkpoint {
-            Some(path) => eprintln!("miot: interrupted; --resume goes on from {}", path.display()),
+            Some(path) => eprintln!("miot: interrupted; use --resume to continue from {}", path.display()),
             None => eprintln!("miot: interrupted; with --checkpoint FILE it could be resumed"),
         }
         return Ok(None);
@@ -218,12 +218,12 @@ fn to_go_on_from(arguments: &Arguments, identity: &Identity) -> anyhow::Result<O
     let shown = path.display();
     if !arguments.resume {
         if path.exists() {
-            bail!("{shown} exists: add --resume to go on from it, or remove it to begin anew");
+            bail!("{shown} exists: add --resume to continue from it, or remove it to start again");
         }
         return Ok(None);
     }
     let Some(old) = checkpoint::read(path)? else {
-        eprintln!("miot: no checkpoint {shown}: from the begin");
+        eprintln!("miot: no checkpoint {shown}: starting from the beginning");
         return Ok(None);
     };
     if old.identity != *identity {

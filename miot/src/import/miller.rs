@@ -17,7 +17,7 @@ pub(super) fn import(
     progress: impl Fn(u64),
 ) -> anyhow::Result<Report> {
     let [path] = arguments.files.as_slice() else {
-        anyhow::bail!("--format miller: each file is a trace of its own; import one");
+        anyhow::bail!("--format miller: each file is a separate trace; import one file");
     };
     let base = if arguments.decimal { Base::Decimal } else { Base::Hexadecimal };
     let mode = if arguments.lenient { Mode::Lenient } else { Mode::Strict };

@@ -78,7 +78,7 @@ impl Authority {
 
 fn params((first, last): Times) -> anyhow::Result<CertificateParams> {
     let time = |time: Timestamp| {
-        let seconds = u64::try_from(time.as_second()).context("no certificate is valid before 1970")?;
+        let seconds = u64::try_from(time.as_second()).context("a certificate cannot be valid before 1970")?;
         anyhow::Ok(date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds))
     };
     let mut params = CertificateParams::default();
@@ -98,7 +98,7 @@ pub(super) fn check_name(role: Role, name: &str) -> anyhow::Result<()> {
         && !name.ends_with('.');
     ensure!(
         address || named,
-        "`{}` is no name: 1 to {MAX_NAME} letters, digits, `-`, `_` and `.`{}",
+        "`{}` is not a valid name: expected 1 to {MAX_NAME} letters, digits, `-`, `_` and `.`{}",
         name.escape_debug(),
         if role == Role::Server { ", or an IP address" } else { "" }
     );

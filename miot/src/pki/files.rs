@@ -35,14 +35,14 @@ impl Pair {
         let there = self.certificate.exists() || self.key.exists();
         match (there, renew) {
             (true, false) => Err(self.exists()),
-            (false, true) => bail!("{} is not there yet: leave --renew out", self.certificate.display()),
+            (false, true) => bail!("{} does not exist yet: remove --renew", self.certificate.display()),
             _ => Ok(()),
         }
     }
 
     fn exists(&self) -> anyhow::Error {
         anyhow::anyhow!(
-            "{} or its key exists, and nothing is overwritten: renew it with --renew, or move it away",
+            "{} or its key exists: replace both with --renew, or move them away",
             self.certificate.display()
         )
     }

@@ -22,7 +22,7 @@ const DAYS: u32 = 365;
 /// Make the certificates with which log-server, log-clients and readers prove who they are
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Example: a server, two nodes, and somebody who watches\n  miot pki init pki\n  miot pki server pki --name logs.example.org --name 10.0.0.1\n  miot pki node pki node1 node2\n  miot pki reader pki alice\n  miot pki show pki/node/node1.pem\n\nEach command says which files go where. docs/guide/security.md is the guide."
+    after_help = "Example: a server, two nodes and a reader\n  miot pki init pki\n  miot pki server pki --name logs.example.org --name 10.0.0.1\n  miot pki node pki node1 node2\n  miot pki reader pki alice\n  miot pki show pki/node/node1.pem\n\nEach command prints where to install its files. Guide: docs/guide/security.md."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -43,10 +43,10 @@ enum Command {
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  miot pki init pki")]
 struct Init {
-    /// Directory for everything that is made; ca.key in it is the one secret that stays there
+    /// Directory for all certificates and keys; its ca.key must be kept secret
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Whose authority it is, for people [default: the name of this machine]
+    /// Name of the authority, for display [default: name of this machine]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
@@ -57,10 +57,10 @@ struct Init {
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  miot pki server pki --name logs.example.org --name 10.0.0.1")]
 struct Server {
-    /// The directory of `miot pki init`
+    /// Directory of `miot pki init`
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// A host name or an address by which nodes and readers call it; may be repeated
+    /// Host name or address under which nodes and readers connect; may be repeated
     #[arg(long = "name", value_name = "HOST|IP", required = true)]
     names: Vec<String>,
     #[command(flatten)]
@@ -73,11 +73,11 @@ struct Server {
     after_help = "Examples:\n  miot pki node pki node1 node2\n  miot pki node pki node1 --renew\n  miot pki reader pki alice --days 30\n  miot pki operator pki bob"
 )]
 struct Names {
-    /// The directory of `miot pki init`
+    /// Directory of `miot pki init`
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// A node: its name in the trace (`node` in log-client.toml, by default the host name). A reader, an operator: any. For each
-    /// a certificate of its own is made
+    /// Name of a node in the trace (`node` in log-client.toml, by default the host name), or any name of a reader or operator.
+    /// Each gets its own certificate
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
     #[command(flatten)]
@@ -88,7 +88,7 @@ struct Names {
 struct Making {
     #[command(flatten)]
     validity: Validity,
-    /// Replace key and certificate that are there. Otherwise nothing is ever overwritten
+    /// Replace existing keys and certificates, which are otherwise never overwritten
     #[arg(long)]
     renew: bool,
 }

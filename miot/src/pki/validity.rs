@@ -11,10 +11,10 @@ const BEFORE: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Args, Debug)]
 pub(super) struct Validity {
-    /// For how many days it is valid [default: 365, an authority 3650]
+    /// Validity in days [default: 365, for an authority 3650]
     #[arg(long, value_name = "N", conflicts_with = "not_after")]
     days: Option<u32>,
-    /// Until when it is valid: 2027-01-31 or 2027-01-31T12:00:00Z
+    /// Expiry date: 2027-01-31 or 2027-01-31T12:00:00Z
     #[arg(long, value_name = "TIME")]
     not_after: Option<String>,
 }
@@ -27,7 +27,7 @@ impl Validity {
             Some(text) => parse(text)?,
             None => now
                 .checked_add(SignedDuration::from_hours(24 * i64::from(self.days.unwrap_or(default_days))))
-                .context("--days: so far ahead there is no calendar")?,
+                .context("--days is too large: the expiry date is out of range")?,
         };
         Ok((now.min(last).saturating_sub(BEFORE)?, last))
     }
@@ -38,6 +38,6 @@ fn parse(text: &str) -> anyhow::Result<Timestamp> {
         return Ok(time);
     }
     let date: Date =
-        text.parse().with_context(|| format!("--not-after: `{text}` is no time such as 2027-01-31"))?;
+        text.parse().with_context(|| format!("--not-after: `{text}` is not a time such as 2027-01-31"))?;
     Ok(date.to_zoned(TimeZone::UTC)?.timestamp())
 }

@@ -37,32 +37,32 @@ const EXIT_DIFFERENT: u8 = 3;
 /// thread; requests on the same file wait for each other as in the trace. At the end DIR is emptied again.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot replay miot-trace --into /mnt/new\n  miot replay miot-trace --into /mnt/new --pace fast --format json\n  miot replay miot-trace --into /mnt/new --pace 2x --keep\n  miot replay solver.toml --into /mnt/new\n\nExit code: 0; 3 if requests failed that did not fail in the trace; 1 if the replay was given up. See docs/guide/replay.md."
+    after_help = "Examples:\n  miot replay miot-trace --into /mnt/new\n  miot replay miot-trace --into /mnt/new --pace fast --format json\n  miot replay miot-trace --into /mnt/new --pace 2x --keep\n  miot replay solver.toml --into /mnt/new\n\nExit codes: 0 success; 3 requests failed that did not fail in the trace; 1 the replay was aborted. See docs/guide/replay.md."
 )]
 pub(crate) struct Arguments {
-    /// A trace directory, or a model
+    /// Trace directory or model
     #[arg(value_name = "TRACE|MODEL")]
     source: PathBuf,
-    /// Where: an empty directory on the file system to be tried
+    /// Empty directory on the file system to test
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
-    /// When requests begin: `original`: when they began, from the first on; `2x`, `0.5x`: twice as fast, half as fast; `think`: so
-    /// long after the end of the one before in their thread as in the trace; `fast`: at once
+    /// Start times of requests: `original`: relative to the first request, as in the trace; `2x`, `0.5x`: faster or slower by this
+    /// factor; `think`: with the pause after the previous request of the thread as in the trace; `fast`: without pauses
     #[arg(long, value_name = "original|Nx|think|fast", default_value = "original", value_parser = pace)]
     pace: Pace,
-    /// Use DIR even if it is not empty. What is in the way is changed, and nothing is removed at the end
+    /// Use DIR even if it is not empty. Existing files are overwritten, and nothing is removed at the end
     #[arg(long)]
     force: bool,
-    /// Leave in DIR what the replay made
+    /// Keep the files of the replay in DIR
     #[arg(long)]
     keep: bool,
-    /// Only requests completed at or after this time, e.g. 2026-11-21T12:00:00Z, or so long ago: 10m, 90s, 2h, 1d
+    /// Only requests completed at or after this time, e.g. 2026-11-21T12:00:00Z, or an age such as 10m, 90s, 2h, 1d
     #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
     since: Option<Timestamp>,
-    /// Only requests completed before this time, written in the same ways
+    /// Only requests completed before this time or age
     #[arg(long, value_name = "TIME|AGO", value_parser = moment)]
     until: Option<Timestamp>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -72,11 +72,11 @@ pub(crate) struct Arguments {
 pub(crate) struct Process {
     /// Descriptor of the memory that all processes share
     memory: RawFd,
-    /// Where in the plan, the standard input, this process is told what to do
+    /// Position of this process's steps in the plan on standard input
     at: u64,
-    /// In how many bytes
+    /// Length of these steps in bytes
     bytes: u64,
-    /// Number of the process in the trace, for people who look at processes
+    /// Number of the process in the trace, shown in process lists
     #[arg(long)]
     of: u64,
 }
@@ -110,7 +110,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     stop_at_signals(to.clone())?;
     let task = if arguments.source.is_file() {
         if arguments.since.is_some() || arguments.until.is_some() {
-            bail!("--since and --until are about a trace; {} is a model", arguments.source.display());
+            bail!("--since and --until require a trace; {} is a model", arguments.source.display());
         }
         model::task(&crate::model::read(&arguments.source)?)?
     } else {
@@ -122,7 +122,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let made = target.prepare(&needs, &told)?;
     let (processes, threads) = (plan.processes(), plan.threads());
     let recorded_seconds = plan.duration() as f64 / 1e9;
-    let program = std::env::current_exe().context("cannot find the program that runs")?;
+    let program = std::env::current_exe().context("cannot determine the path of this program")?;
     let command = || {
         let mut command = Command::new(&program);
         // Not in the terminal's foreground: who presses Ctrl-C means the replay, which ends its processes.

@@ -37,13 +37,13 @@ impl Target {
     pub(super) fn new(into: &Path, force: bool, keep: bool) -> anyhow::Result<Target> {
         let shown = into.display();
         let root =
-            into.canonicalize().with_context(|| format!("cannot use {shown}: make an empty directory"))?;
-        ensure!(root.is_dir(), "{shown} is no directory: --into takes one");
+            into.canonicalize().with_context(|| format!("cannot use {shown}: create an empty directory"))?;
+        ensure!(root.is_dir(), "{shown} is not a directory: --into requires one");
         let mut entries = fs::read_dir(&root).with_context(|| format!("cannot read {shown}"))?;
         let empty = entries.next().is_none();
         if !empty && !force {
             bail!(
-                "{shown} is not empty: choose an empty directory, or --force, and files in the way are changed"
+                "{shown} is not empty: choose an empty directory, or use --force to overwrite existing files"
             );
         }
         // Said before all else is made, not by each request that fails.
@@ -70,7 +70,7 @@ impl Target {
         let free = system.f_bavail.saturating_mul(system.f_frsize);
         ensure!(
             sum <= free,
-            "the trace reads {} that were there before, which must be made first, and {} has {} free: choose another --into, or less of the trace with --since and --until",
+            "the trace reads {} of existing data, which must be created first, and {} has {} free: choose another --into, or a shorter time with --since and --until",
             human(sum as f64),
             self.root.display(),
             human(free as f64)
@@ -81,9 +81,9 @@ impl Target {
         for (name, size) in before {
             if let Ok(ReplayNotice::Stop(signal)) = told.try_recv() {
                 return Err(ReplayError::Stopped { signal, done: 0, steps: 0 })
-                    .context("while files were made that the trace reads");
+                    .context("while creating the files that the trace reads");
             }
-            let shown = || format!("cannot make {}", self.below.path(&name).display());
+            let shown = || format!("cannot create {}", self.below.path(&name).display());
             let Some(size) = size else {
                 self.below.make_directories(&name).map_err(|errno| anyhow!(errno)).with_context(shown)?;
                 made.directories += 1;
@@ -113,7 +113,7 @@ impl Target {
     /// Removes what the replay has made.
     pub(super) fn clear(mut self) -> anyhow::Result<()> {
         self.try_clear()
-            .with_context(|| format!("cannot remove all that the replay has made in {}", self.root.display()))
+            .with_context(|| format!("cannot remove all files of the replay in {}", self.root.display()))
     }
 
     fn try_clear(&mut self) -> std::io::Result<()> {

@@ -47,7 +47,7 @@ pub(super) fn task(source: &Source) -> anyhow::Result<Task> {
     let plan = planner.finish().context("cannot write the plan")?;
     ensure!(
         plan.steps > 0,
-        "{} has nothing to replay: it has no requests of the layers posix and stdio on files; `miot stat --by layer` says what it has",
+        "{} has nothing to replay: no requests of the layers posix and stdio on files; see `miot stat --by layer`",
         source.dir.display()
     );
     let Steps { not_replayed, made_otherwise, .. } = steps;

@@ -16,10 +16,10 @@ const ZOOM: &str = "2";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum PictureFormat {
-    /// Shapes that can be enlarged and edited
+    /// Vector graphics
     #[default]
     Svg,
-    /// Pictures
+    /// Raster images
     Png,
 }
 
@@ -30,13 +30,13 @@ pub(super) fn prepare(dir: &Path, format: PictureFormat) -> anyhow::Result<()> {
         match found {
             Ok(output) if output.status.success() => {}
             Err(error) if error.kind() == ErrorKind::NotFound => bail!(
-                "PNG takes {RENDERER}, which is not in PATH: install it (Debian: librsvg2-bin, Fedora: librsvg2-tools), or leave --plot-format png away: \
-                 SVG takes nothing, and the page saves each plot as PNG by a click"
+                "PNG requires {RENDERER}, which is not in PATH: install it (Debian: librsvg2-bin, Fedora: librsvg2-tools), or remove --plot-format png: \
+                 SVG requires no other program, and the page can save each plot as PNG"
             ),
             other => bail!("cannot run {RENDERER}: {other:?}"),
         }
     }
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     check_writable(&dir.join("plot.svg"))
 }
 

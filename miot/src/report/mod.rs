@@ -16,37 +16,37 @@ use std::io::{Write as _, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Make one page of a trace, with plots: a file that any browser opens, without a network
+/// Write a report of a trace with plots, as an HTML page that does not need a network
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot report miot-trace                                  writes report.html\n  miot report /data/trace --since 7d -o week.html         a week of a cluster\n  miot report miot-trace --plots plots                    each plot as a file, too\n  miot report miot-trace --format json -o -               the figures of the page, for programs"
+    after_help = "Examples:\n  miot report miot-trace                                  writes report.html\n  miot report /data/trace --since 7d -o week.html         a week of a cluster\n  miot report miot-trace --plots plots                    also write each plot to a file\n  miot report miot-trace --format json -o -               figures of the page as JSON"
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
     source: Source,
-    /// Where to write; - is standard output
+    /// Output file; -: standard output
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
-    /// The page, or the figures behind it
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: PageFormat,
-    /// Write each plot into this directory as well
+    /// Also write each plot to this directory
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
-    /// How plots are written; for PNG rsvg-convert has to be installed
+    /// Format of plot files; PNG requires rsvg-convert
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT", requires = "plots")]
     plot_format: export::PictureFormat,
-    /// Rows of the longer tables
+    /// Maximum number of rows of the longer tables
     #[arg(long, value_name = "N", default_value_t = 50)]
     rows: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum PageFormat {
-    /// A page
+    /// HTML page
     #[default]
     Html,
-    /// What is on it, as one JSON object
+    /// Figures of the page, as one JSON object
     Json,
 }
 

@@ -17,7 +17,7 @@ use miot_trace_analysis::{Place, Places, Programs, Report, Summary};
 use miot_trace_events::events::COLUMNS;
 use miot_trace_events::{Event, EventNames, Events, Outermost};
 use miot_trace_store::clocks::{errors, pieces};
-use miot_trace_store::{FileNames, Missing, Reader, Removed, Table, Unread};
+use miot_trace_store::{FileNames, MissingParts, Reader, RemovedParts, Table, UnreadItem};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -77,9 +77,9 @@ pub(super) struct Model {
     /// Parts of the trace that retention had removed.
     pub(super) removed: Option<String>,
     /// Parts that ought to be there and are not.
-    pub(super) missing_parts: Missing,
+    pub(super) missing_parts: MissingParts,
     /// What could not be read, these parts among it.
-    pub(super) unread: Vec<Unread>,
+    pub(super) unread: Vec<UnreadItem>,
 }
 
 /// Access sizes of a layer that moved bytes, in Darshan's ten bins.
@@ -293,9 +293,13 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
         accesses,
         nodes,
         clocks: clocks(&reader.table(Table::Clocks)?, &times),
-        removed: reader.removed().ok().filter(|removed: &Removed| removed.parts > 0).map(|r| r.to_string()),
+        removed: reader
+            .removed()
+            .ok()
+            .filter(|removed: &RemovedParts| removed.parts > 0)
+            .map(|r| r.to_string()),
         missing_parts: reader.missing_parts()?,
-        unread: reader.notes().all(),
+        unread: reader.unread().all(),
         summary,
     })
 }

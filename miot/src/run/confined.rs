@@ -25,7 +25,7 @@ pub(crate) fn word(hooks: &OsStr) -> Option<&'static str> {
         return Some("record");
     }
     eprintln!(
-        "miot run: a filter of system calls (seccomp) that this shell is under does not allow what the hook does: \
+        "miot run: the system call filter (seccomp) of this shell does not permit the calls of the hook: \
          programs are not recorded"
     );
     None

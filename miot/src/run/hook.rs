@@ -27,7 +27,7 @@ pub(crate) fn libraries(wanted: &[String]) -> anyhow::Result<Vec<PathBuf>> {
 /// the folder that `MIOT_HOOK_DIR` names.
 pub(crate) fn library(hook: &str) -> anyhow::Result<PathBuf> {
     let file = format!("libmiot_{hook}.so");
-    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let program = std::env::current_exe().context("cannot determine the path of this program")?;
     let mut folders = Vec::new();
     if let Some(dir) = std::env::var_os(DIR_ENV) {
         folders.push(PathBuf::from(dir));
@@ -38,7 +38,7 @@ pub(crate) fn library(hook: &str) -> anyhow::Result<PathBuf> {
     let found = found.with_context(|| {
         let looked: Vec<_> = folders.iter().map(|f| f.display().to_string()).collect();
         format!(
-            "{file} is not in {}: build it (cargo build --release), or say where it is in {DIR_ENV}",
+            "{file} is not in {}: build it (cargo build --release), or set {DIR_ENV} to its directory",
             looked.join(" nor in ")
         )
     })?;
@@ -47,7 +47,7 @@ pub(crate) fn library(hook: &str) -> anyhow::Result<PathBuf> {
     let splits = |b: &u8| *b == b':' || b.is_ascii_whitespace();
     anyhow::ensure!(
         !found.as_os_str().as_encoded_bytes().iter().any(splits),
-        "{}: the loader cannot preload a path with spaces or colons; copy it elsewhere and name that folder in {DIR_ENV}",
+        "{}: the loader cannot preload a path with spaces or colons; copy it elsewhere and set {DIR_ENV} to that directory",
         found.display()
     );
     Ok(found)

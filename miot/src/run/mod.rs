@@ -44,9 +44,9 @@ const LEAST_SHARED_BYTES: u64 = 1 << 20;
 /// Run a command and record every I/O call it makes, and those of the programs it starts
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot run -- tar -cf /tmp/docs.tar docs\n  miot run -o build-trace -- make -j2\n  miot run --ops open,openat -- ./configure    only what is opened\n  miot run --min-duration 1ms -- ./my_app      only what is slow\n  miot run --sample 1/64 --when-full drop-newest -- ./busy\n                                               a sample, never slowed down\n\nThe exit code is that of the command, 128 + n if signal n ended it; 127 if it was not found, 126 if it is \
-                  not executable, 125 if miot itself failed or could not store the whole trace. SIGHUP, SIGTERM, SIGUSR1 and SIGUSR2 are passed on to the command, which the terminal interrupts by itself; \
-                  the trace is finished whatever ends it. What is not in the trace yet is kept among temporary files ($TMPDIR, else /tmp), \
+    after_help = "Examples:\n  miot run -- tar -cf /tmp/docs.tar docs\n  miot run -o build-trace -- make -j2\n  miot run --ops open,openat -- ./configure    record only opens\n  miot run --min-duration 1ms -- ./my_app      record only slow requests\n  miot run --sample 1/64 --when-full drop-newest -- ./busy\n                                               record a sample, never slow the program down\n\nThe exit code is that of the command, or 128 + n if signal n ended it; 127 if it was not found, 126 if it is \
+                  not executable, 125 if miot failed or could not store the whole trace. SIGHUP, SIGTERM, SIGUSR1 and SIGUSR2 are forwarded to the command; SIGINT reaches it from the terminal. \
+                  The trace is always finished. Events that are not in the trace yet are kept in temporary files ($TMPDIR, else /tmp), \
                   at most 64 MiB."
 )]
 pub(crate) struct Arguments {
@@ -56,11 +56,11 @@ pub(crate) struct Arguments {
     /// Which calls to record: posix (POSIX and STDIO calls), mpi (MPI-IO calls) [default: both]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     hook: Vec<String>,
-    /// Also record which calls of MPI communicate, so that `miot phases` knows what separates phases
+    /// Also record communication calls of MPI, which separate phases for `miot phases`
     #[arg(long)]
     communication: bool,
-    /// Record the CPU time that the thread has used with each request, which takes a system call more: what `miot simulate`
-    /// and Miller's format take for computing
+    /// Record the CPU time of the thread with each request, at the cost of a system call. `miot simulate` and Miller's format
+    /// use it as computing time
     #[arg(long)]
     cpu_time: bool,
     /// Record files that match this glob although they are excluded; may be repeated
@@ -69,7 +69,7 @@ pub(crate) struct Arguments {
     /// Do not record files that match this glob; may be repeated
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<OsString>,
-    /// Where to put the shared memory
+    /// Directory for shared memory
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     shm_dir: PathBuf,
     #[command(flatten)]
@@ -226,7 +226,7 @@ async fn traced(
     let delivered = delivered.with_context(|| incomplete(output, status))?;
     anyhow::ensure!(
         delivered.undelivered == 0 && !delivered.left_in_lanes,
-        "{}: storing took longer than {} s after its end, a slow disk or a busy machine?",
+        "{}: storing took longer than {} s after its end: the disk is slow or the machine is busy",
         incomplete(output, status),
         LONGEST_STOP.as_secs()
     );

@@ -48,7 +48,7 @@ impl OwnDir {
                 }
             }
         }
-        anyhow::bail!("{}: others remove what is made there; {advice}", parent.display())
+        anyhow::bail!("{}: files there may be removed by others; {advice}", parent.display())
     }
 
     pub(super) fn path(&self) -> &Path {

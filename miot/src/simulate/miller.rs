@@ -22,7 +22,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<(Workload, Vec<String>)> {
     while let Some(item) = reader.next() {
         let item = item.with_context(|| {
             format!(
-                "{} is not a trace directory, nor in Miller's format as far as line {}",
+                "{} is neither a trace directory nor in Miller's format: error in line {}",
                 path.display(),
                 reader.line()
             )
@@ -53,7 +53,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<(Workload, Vec<String>)> {
     }
     ensure!(
         !workload.programs.is_empty(),
-        "{}: no logical record of file data: nothing to simulate",
+        "{}: no logical records of file data, so there is nothing to simulate",
         path.display()
     );
     let mut notes = Vec::new();

@@ -26,67 +26,67 @@ use std::process::ExitCode;
 /// Simulate traced programs on other storage: how much cache, read-ahead and write-behind keeps processors busy
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot simulate miot-trace --storage nvme                       a recorded trace on an NVMe SSD\n  miot simulate --like venus --copies 2 --cache 4M..512M        Miller's figure 8\n  miot simulate miot-trace --storage disk,parallel,nvme --plot storage.svg\n  miot simulate miot-trace --vary disk.devices=1,2,4,8 --plot devices.svg\n  miot simulate miot-trace --set write_behind=false --explain | head -50\n  miot simulate --storage disk --print-config > machine.toml    all parameters, to be changed\n\nStorage:\n  cray           Miller 1990: no queues, up to 15 ms to position, then 9.6 MB/s\n  cray-location  the same read to the letter: completion depends on location alone, at most 15 ms\n  cray-ssd       the first with 32 MW (256 MiB) of SSD at 1 us per KB before it\n  disk           one 7200 rpm disk of today, elevator\n  sata           one SATA SSD\n  nvme           one NVMe SSD\n  parallel       8 servers behind a network of 100 Gbit/s, striped by 1 MiB\n\nWhat is modelled, and how: docs/guide/simulate.md."
+    after_help = "Examples:\n  miot simulate miot-trace --storage nvme                       a recorded trace on an NVMe SSD\n  miot simulate --like venus --copies 2 --cache 4M..512M        Miller's figure 8\n  miot simulate miot-trace --storage disk,parallel,nvme --plot storage.svg\n  miot simulate miot-trace --vary disk.devices=1,2,4,8 --plot devices.svg\n  miot simulate miot-trace --set write_behind=false --explain | head -50\n  miot simulate --storage disk --print-config > machine.toml    print all parameters, to edit them\n\nStorage:\n  cray           Miller 1990: no queues, up to 15 ms to position, then 9.6 MB/s\n  cray-location  Miller 1990 taken literally: completion depends only on the location, at most 15 ms\n  cray-ssd       cray with 32 MW (256 MiB) of SSD before the disks, 1 us per KB\n  disk           one current 7200 rpm disk, elevator\n  sata           one SATA SSD\n  nvme           one NVMe SSD\n  parallel       8 servers behind a network of 100 Gbit/s, striped by 1 MiB\n\nModel: docs/guide/simulate.md."
 )]
 pub(crate) struct Arguments {
-    /// Trace directories, of which each thread becomes a process, or files in Miller's format
+    /// Trace directories, in which each thread becomes a process, or files in Miller's format
     #[arg(value_name = "DIR|FILE")]
     traces: Vec<PathBuf>,
-    /// Also a model of this program of Miller's tables: bvi, ccm, forma, gcm, les, upw, venus
+    /// Also simulate a model of this program of Miller's tables: bvi, ccm, forma, gcm, les, upw, venus
     #[arg(long, value_name = "PROGRAM", value_delimiter = ',', value_parser = model)]
     like: Vec<String>,
-    /// All of it so many times, each with files of its own
+    /// Number of copies of all programs, each with its own files
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     copies: u32,
-    /// All processes start at once, not when they started in the trace
+    /// Start all processes at once instead of at their times in the trace
     #[arg(long)]
     together: bool,
-    /// Machine and storage, see below; several are simulated beside each other
+    /// Machine and storage, see below; one simulation for each
     #[arg(long, value_name = "NAME", default_value = "cray", value_delimiter = ',', value_parser = storage)]
     storage: Vec<String>,
-    /// Parameters that differ from those of the storage, as --print-config has them
+    /// Parameters that override those of the storage, in the format of --print-config
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Main-memory cache: a size, a list, or a range that doubles, e.g. 32M, 8M,64M or 4M..512M
     #[arg(long, value_name = "SIZE")]
     cache: Option<String>,
-    /// SSD before the disks, likewise
+    /// SSD before the disks: a size, a list or a range
     #[arg(long, value_name = "SIZE")]
     ssd: Option<String>,
-    /// What is replaced in the cache: lru, fifo, clock, 2q, or several
+    /// Replacement policy of the cache: lru, fifo, clock, 2q, or a list
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
-    /// Read ahead as much as was just read, when it was sequential: true, false, or true,false
+    /// Read ahead the size of the last read if it was sequential: true, false, or true,false
     #[arg(long, value_name = "BOOL")]
     read_ahead: Option<String>,
-    /// Processes do not wait for their writes: true, false, or true,false
+    /// Processes do not wait for writes: true, false, or true,false
     #[arg(long, value_name = "BOOL")]
     write_behind: Option<String>,
-    /// Processors
+    /// Number of processors
     #[arg(long, value_name = "N")]
     processors: Option<String>,
-    /// Any parameter: one value
+    /// Value of any parameter
     #[arg(long, value_name = "NAME=VALUE", value_parser = Vary::parse)]
     set: Vec<Vary>,
-    /// Any parameter: a list or a range; one simulation for each combination
+    /// List or range of values of any parameter; one simulation for each combination
     #[arg(long, value_name = "NAME=A,B|FROM..TO", value_parser = Vary::parse)]
     vary: Vec<Vary>,
-    /// Simulations at a time [default: one per processor]
+    /// Number of simulations at a time [default: one per processor]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Write a plot: bytes over time, or of several simulations where time went
+    /// Write a plot: bytes over time, or, for several simulations, the shares of time
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// Print the bytes over time, in so many steps; with --format csv only these
+    /// Print the bytes over time in this number of steps; with --format csv nothing else
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..=4096))]
     over_time: Option<u32>,
-    /// Print each step
+    /// Print each step of the simulation
     #[arg(long)]
     explain: bool,
-    /// Print all parameters and do nothing else
+    /// Print all parameters and exit
     #[arg(long)]
     print_config: bool,
-    /// How to print
+    /// Output format; json has all figures and the rates over time, csv one line per simulation
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -141,23 +141,23 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let (machines, vary) = arguments.machines()?;
     let mut out = BufWriter::new(Out::new(arguments.format == Format::Json));
     if arguments.print_config {
-        ensure!(machines.len() == 1, "--print-config is for one storage");
+        ensure!(machines.len() == 1, "--print-config requires a single --storage");
         write!(out, "{}", parameters::toml(&machines[0])?)?;
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
     ensure!(
         !arguments.traces.is_empty() || !arguments.like.is_empty(),
-        "nothing to simulate: give a trace directory, or --like and the name of a model"
+        "nothing to simulate: name a trace directory, or a model with --like"
     );
     let (points, vary) = parameters::points(&arguments.storage, &machines, vary)?;
     let is_single = vary.is_empty();
     for (given, name) in [(arguments.explain, "--explain"), (arguments.over_time.is_some(), "--over-time")] {
-        ensure!(!given || is_single, "{name} is for one simulation: leave out lists and ranges");
+        ensure!(!given || is_single, "{name} requires a single simulation: remove lists and ranges");
     }
     ensure!(
         !arguments.explain || arguments.format == Format::Text,
-        "--explain prints text: leave out --format"
+        "--explain prints only text: remove --format"
     );
     let programs =
         programs::gather(&arguments.traces, &arguments.like, arguments.copies, arguments.together)?;

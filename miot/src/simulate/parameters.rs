@@ -90,7 +90,7 @@ pub(super) fn points(
     let count = vary.iter().map(|vary| vary.values.len()).try_fold(machines.len(), usize::checked_mul);
     ensure!(
         count.is_some_and(|count| count <= MOST),
-        "the parameters have more than {MOST} combinations: leave some out"
+        "the parameters have more than {MOST} combinations: remove some values"
     );
     let storage =
         Vary { key: "storage".to_owned(), values: names.iter().cloned().map(Value::from).collect() };

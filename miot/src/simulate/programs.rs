@@ -69,7 +69,7 @@ fn trace_of(dir: &Path, together: bool) -> anyhow::Result<(Workload, Vec<String>
     });
     ensure!(
         !workload.programs.is_empty(),
-        "{}: no request to simulate: {}",
+        "{}: no requests to simulate: {}",
         dir.display(),
         if notes.without_place > 0 {
             format!("{} requests moved data, but none has both a file and an offset", notes.without_place)

@@ -13,7 +13,7 @@ use miot_proto::units::parse_bytes;
 use miot_trace_analysis::Missing;
 use miot_trace_analysis::characterize::{By, COLUMNS, Characterization, Characterize, Group, Row, Settings};
 use miot_trace_events::Format;
-use miot_trace_store::{Reader, Table, Unread};
+use miot_trace_store::{Reader, Table, UnreadItem};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
@@ -25,39 +25,39 @@ pub(super) const ROWS: usize = 20;
 #[derive(Args, Clone, Debug)]
 #[group(skip)]
 pub(super) struct Options {
-    /// Instead: a table with a row for each of these and each layer. `--by layer` alone tells what each layer of the I/O stack
-    /// made of the requests of the layer above
+    /// Print one row per value and layer instead of the summary. `--by layer` compares the requests of each layer with those of
+    /// the layer above
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<Dimension>,
-    /// Which figures the table has; json and csv always have all
+    /// Columns of the table; json and csv always have all columns
     #[arg(long, value_enum, value_name = "FIGURES", conflicts_with = "what")]
     view: Option<View>,
-    /// Of directories: how many names below the root
+    /// With --by directory: number of path components
     #[arg(long, value_name = "N", default_value_t = 3)]
     depth: usize,
-    /// By which figure the rows are ordered, largest first; any name that json has [default: bytes; of operations: time]
+    /// Column to sort by, largest first; any name in the JSON output [default: bytes; for operations: time]
     #[arg(long, value_name = "FIGURE")]
     sort: Option<String>,
-    /// How many rows; 20 if the table is for people, otherwise all
+    /// Maximum number of rows [default: 20 for text, otherwise all]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// Only this layer: mpi-io, stdio, posix, fuse, client, block
+    /// Only requests of this layer: mpi-io, stdio, posix, fuse, client, block
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     layer: Vec<String>,
-    /// Only this job of a batch system (column `job` of `processes`)
+    /// Only requests of this job (column `job` of `processes`)
     #[arg(long, value_delimiter = ',', value_name = "ID")]
     job: Vec<String>,
-    /// Only files whose path matches this glob; `*` does not cross a `/`, `**` does
+    /// Only files whose path matches this glob; `*` does not match `/`, `**` does
     #[arg(long, value_name = "GLOB")]
     path: Vec<String>,
-    /// Alignment of all files, e.g. 1MiB; otherwise the block size of each file system, or 4096 where the trace does not tell it
+    /// Alignment of all files, e.g. 1MiB [default: block size of each file system, or 4096 if it is unknown]
     #[arg(long, value_name = "BYTES")]
     block_size: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Dimension {
-    /// Job of a batch system; without one, run of a parallel program
+    /// Job of a batch system, or run of a parallel program without one
     Job,
     /// Step of a job
     Step,
@@ -72,7 +72,7 @@ enum Dimension {
     /// Node
     #[value(alias = "host")]
     Node,
-    /// Operation: how often, bytes, durations
+    /// Operation: counts, bytes, durations
     Operation,
     /// Layer of the I/O stack
     Layer,
@@ -184,7 +184,7 @@ struct Header<'a> {
     end: Option<i64>,
     missing: Missing,
     lower_bounds: bool,
-    unread: Vec<Unread>,
+    unread: Vec<UnreadItem>,
     block_size_assumed: bool,
     overwriting_incomplete: bool,
     views_unknown: u64,
@@ -215,7 +215,7 @@ pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow:
                     "alignment of some files is assumed to be 4096 bytes, as the trace does not tell it: --block-size"
                 )?;
             }
-            super::tell_unread(&reader.notes().all(), &mut out)?;
+            super::tell_unread(&reader.unread().all(), &mut out)?;
             notes(&mut out, &found, missing)?;
             if let Some(removed) = summary::removed(&source.dir)? {
                 writeln!(out, "{removed}")?;
@@ -228,8 +228,8 @@ pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow:
                 begin: (!found.span.is_empty()).then_some(found.span.begin),
                 end: (!found.span.is_empty()).then_some(found.span.end),
                 missing,
-                lower_bounds: missing.lost > 0 || !reader.notes().is_empty(),
-                unread: reader.notes().all(),
+                lower_bounds: missing.lost > 0 || !reader.unread().is_empty(),
+                unread: reader.unread().all(),
                 block_size_assumed: found.is_block_assumed,
                 overwriting_incomplete: found.is_overwriting_incomplete,
                 views_unknown: found.views_unknown,
@@ -278,7 +278,7 @@ fn order<'a>(
         } else {
             let fields = found.row(groups, group).fields(found.span.begin);
             let value = fields.get(sort).with_context(|| {
-                format!("--sort {sort}: no such figure; `miot stat DIR --by … --format json` names all")
+                format!("--sort {sort}: no such column; `miot stat DIR --by … --format json` lists all")
             })?;
             value.number().unwrap_or(f64::NEG_INFINITY)
         };

@@ -12,7 +12,7 @@ use crate::summary;
 use clap::Args;
 use miot_trace_analysis::Report;
 use miot_trace_events::Format;
-use miot_trace_store::Unread;
+use miot_trace_store::UnreadItem;
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ fn unknown_views(requests: u64) -> String {
 /// Summarize a trace: operations, bytes, times, slowest files, losses; or tables by job, process, file, directory …
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  miot stat miot-trace\n  miot stat miot-trace --format json | jq .totals\n  miot stat miot-trace --by file --top 10\n  miot stat miot-trace --by process --view darshan --layer posix\n  miot stat miot-trace --by directory --depth 2 --sort overwritten_bytes\n  miot stat miot-trace --by job --view performance --job 4711\n  miot stat miot-trace --by operation --sort p99 --job 4711\n  miot stat miot-trace --by layer\n  miot stat miot-trace --show idle\n  miot stat miot-trace --show bursts --interval 1s --format csv\n\ndocs/guide/stat.md has every figure with its formula."
+    after_help = "Examples:\n  miot stat miot-trace\n  miot stat miot-trace --format json | jq .totals\n  miot stat miot-trace --by file --top 10\n  miot stat miot-trace --by process --view darshan --layer posix\n  miot stat miot-trace --by directory --depth 2 --sort overwritten_bytes\n  miot stat miot-trace --by job --view performance --job 4711\n  miot stat miot-trace --by operation --sort p99 --job 4711\n  miot stat miot-trace --by layer\n  miot stat miot-trace --show idle\n  miot stat miot-trace --show bursts --interval 1s --format csv\n\nAll figures and their formulas: docs/guide/stat.md."
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -37,10 +37,10 @@ pub(crate) struct Arguments {
     by: by::Options,
     #[command(flatten)]
     show: show::Options,
-    /// How many of the slowest files the summary lists
+    /// Number of slowest files in the summary
     #[arg(long, value_name = "N", default_value_t = 10)]
     files: usize,
-    /// How to print; csv of the summary is the table of operations
+    /// Output format; csv of the summary is the table of operations
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -50,11 +50,11 @@ pub(crate) struct Arguments {
 struct Told<'a> {
     #[serde(flatten)]
     report: &'a Report,
-    unread: &'a [Unread],
+    unread: &'a [UnreadItem],
 }
 
 /// That figures are lower bounds, if something could not be read.
-fn tell_unread(unread: &[Unread], out: &mut impl Write) -> std::io::Result<()> {
+fn tell_unread(unread: &[UnreadItem], out: &mut impl Write) -> std::io::Result<()> {
     unread.iter().try_for_each(|unread| writeln!(out, "not read: {unread}: figures are lower bounds"))
 }
 

@@ -18,7 +18,7 @@ use std::io::{Write as _, stdout};
 use std::process::ExitCode;
 
 pub(super) fn run(source: &Source, options: &Options, format: Format) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(!options.has_view(), "--view has no figures of operations: leave it out");
+    anyhow::ensure!(!options.has_view(), "--view does not apply to operations: remove it");
     let layers: Vec<&str> = options.layers()?.into_iter().map(miot_proto::op::Layer::name).collect();
     let reader = source.open()?;
     let names = reader.files()?;

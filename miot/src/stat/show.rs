@@ -16,36 +16,36 @@ use miot_trace_analysis::Missing;
 use miot_trace_analysis::programs::LeftOut;
 use miot_trace_events::Format;
 use miot_trace_events::events;
-use miot_trace_store::{Reader, Table, Unread};
+use miot_trace_store::{Reader, Table, UnreadItem};
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
 
 #[derive(Args, Debug)]
 pub(super) struct Options {
-    /// Instead: the answer to one question
+    /// Print one analysis instead of the summary
     #[arg(long = "show", value_enum, value_name = "WHAT", conflicts_with_all = ["by", "view", "layer", "job", "path", "sort", "depth"])]
     pub(super) what: Option<What>,
-    /// Length of an interval of `bursts` and `idle`, e.g. 1s, 100ms, 10min
+    /// Length of the intervals of `bursts` and `idle`, e.g. 1s, 100ms, 10min
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = interval)]
     interval: u64,
-    /// Of `findings` and `patterns`: also files of the operating system and its programs (/etc, /usr, /bin, /lib, /sbin,
-    /// /boot, /dev, /proc, /sys; of /dev/shm what MPI communicates through), which are left out and counted otherwise
+    /// With `findings` and `patterns`: include files of the operating system and its programs (/etc, /usr, /bin, /lib, /sbin,
+    /// /boot, /dev, /proc, /sys, and files in /dev/shm through which MPI communicates), which are otherwise only counted
     #[arg(long, requires = "what")]
     system_files: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum What {
-    /// Throughput per interval, its distribution, and how long it was below a fraction of its peak; csv: each interval
+    /// Throughput per interval, its distribution, and the time below a fraction of its peak; csv: one row per interval
     Bursts,
-    /// Idle periods by three definitions, and how long they were
+    /// Idle periods by three definitions, and their lengths
     Idle,
-    /// Periods with which the data rate of processes repeats
+    /// Periods of the data rates of processes
     Cycles,
-    /// How the ranks of programs share files (N:N, N:1, N:M, one rank), and in what order files are accessed; csv: each file
+    /// File sharing between ranks (N:N, N:1, N:M, one rank) and order of accesses; csv: one row per file
     Patterns,
-    /// What is worth changing: small, misaligned, repeated or lonely I/O, by rules that are told with their evidence
+    /// Inefficient I/O, such as small, misaligned or repeated requests, by documented rules, with evidence
     Findings,
 }
 
@@ -117,18 +117,18 @@ impl Asked<'_> {
         #[derive(Serialize)]
         struct Told<'a, T> {
             missing: Missing,
-            unread: Vec<Unread>,
+            unread: Vec<UnreadItem>,
             #[serde(flatten)]
             result: &'a T,
         }
-        let unread = self.reader.notes().all();
+        let unread = self.reader.unread().all();
         serde_json::to_writer_pretty(&mut *out, &Told { missing: self.missing, unread, result })?;
         Ok(writeln!(out)?)
     }
 
     /// That figures are lower bounds, if they are.
     fn tell_missing(&self, out: &mut impl Write) -> std::io::Result<()> {
-        super::tell_unread(&self.reader.notes().all(), out)?;
+        super::tell_unread(&self.reader.unread().all(), out)?;
         if self.missing.lost > 0 {
             writeln!(
                 out,

@@ -42,7 +42,7 @@ struct Row<'a> {
 
 pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut reader = InFlightReader::open(&arguments.node.dir())
-        .context("nothing was recorded there: name the directory of a log-client (--dir, MIOT_DIR)")?;
+        .context("no recording found there: name the directory of a log-client (--dir, MIOT_DIR)")?;
     let node = Node::name(Control::of_node(&arguments.node.dir()).ok().as_ref());
     let mut out = stdout().lock();
     let mut is_first = true;
@@ -80,11 +80,11 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 fn say_what_is_missing(listing: &InFlightList) {
     if listing.hidden > 0 {
-        eprintln!("miot: {} processes of other users are not shown: root may see them", listing.hidden);
+        eprintln!("miot: {} processes of other users are not shown: run as root to see them", listing.hidden);
     }
     if listing.unfit > 0 {
         eprintln!(
-            "miot: {} processes are not shown, their segments are of another version or make no sense",
+            "miot: {} processes are not shown, their segments are of another version or invalid",
             listing.unfit
         );
     }

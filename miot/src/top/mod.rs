@@ -44,53 +44,53 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  miot top server:4747                             what the cluster does now, as its log-server sees it
-  miot top /var/lib/miot/trace --since 10m         the last ten minutes, played back, and on
-  miot top miot-trace --speed 10x                  a whole trace, ten times as fast as it was
-  miot top miot-trace --once --view files          a table of it all; --format json|csv for scripts
-  miot top --in-flight --min-age 1s                what hangs on this node
-  miot top --in-flight --interval 2s               again and again, until Ctrl-C
+  miot top server:4747                             current activity of the cluster
+  miot top /var/lib/miot/trace --since 10m         play back the last ten minutes, then follow
+  miot top miot-trace --speed 10x                  play back a whole trace at ten times its speed
+  miot top miot-trace --once --view files          a table of the whole trace; --format json|csv for scripts
+  miot top --in-flight --min-age 1s                requests in progress on this node for more than 1 s
+  miot top --in-flight --interval 2s               print repeatedly until Ctrl-C
   miot top --in-flight --format json | jq -r .file
 
-On the screen ? explains the keys and q quits. Operations, bytes and latencies are of the last ten seconds (w: another \
-window) and of the outermost requests; a request within a request (a write of fwrite) counts in the operations alone. \
-Latencies are right to a sixteenth. docs/guide/watching.md is the guide.
+On the screen, ? lists the keys and q quits. Operations, bytes and latencies are those of the outermost requests of the last ten \
+seconds (w: another window); a request made during another one (a write of fwrite) counts only in the view of operations. \
+Latencies are exact to a sixteenth. Guide: docs/guide/watching.md.
 
---in-flight needs no log-client. It shows the processes of this user, and those of all as root. The file is that of the system \
-call in which the thread is, as /proc shows it to who may trace the process; else it is left empty. In json and csv \
-times and ages are nanoseconds.")]
+--in-flight does not need a log-client. It shows the processes of this user, or of all users as root. The file is that of the \
+current system call of the thread, from /proc; it is empty if this user may not trace the process. In json and csv, \
+times and ages are in nanoseconds.")]
 pub(crate) struct Arguments {
-    /// A trace directory, or the host:port of a log-server
+    /// Trace directory, or host:port of a log-server
     #[arg(value_name = "DIR|HOST:PORT", conflicts_with = "in_flight", required_unless_present = "in_flight")]
     source: Option<String>,
-    /// List the requests of this node that have begun and not ended, instead
+    /// List the requests in progress on this node instead
     #[arg(long)]
     in_flight: bool,
-    /// Print once, no screen: of a trace directory all of it; also with --format json or csv
+    /// Print once instead of a screen, for a trace directory its whole time; implied by --format json or csv
     #[arg(long)]
     once: bool,
-    /// Pause between two updates [default: 1s]; with --in-flight: print again and again
+    /// Interval between updates [default: 1s]; with --in-flight: print repeatedly
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "once")]
     interval: Option<Duration>,
-    /// What to begin with, or to print; csv prints one view, json all
+    /// First view, or view to print; csv prints one view, json all
     #[arg(long, value_enum, default_value_t, conflicts_with = "in_flight")]
     view: View,
-    /// Seconds that the numbers are of, or `all` [default: 10; of a directory with --once: all]
+    /// Length of the window in seconds, or `all` [default: 10; for a directory with --once: all]
     #[arg(long, value_name = "SECONDS|all", value_parser = window, conflicts_with = "in_flight")]
     window: Option<ActivityWindow>,
-    /// How fast a trace is played back, such as 10x or 0.5x
+    /// Speed of the playback of a trace, e.g. 10x or 0.5x
     #[arg(long, value_name = "FACTOR", value_parser = speed, default_value = "1x", conflicts_with = "in_flight")]
     speed: f64,
-    /// Play back from this time on, e.g. 2026-11-21T12:00:00Z, or from so long ago: 10m, 90s, 2h, 1d
+    /// Start of the playback, e.g. 2026-11-21T12:00:00Z, or an age such as 10m, 90s, 2h, 1d
     #[arg(long, value_name = "TIME|AGO", value_parser = crate::filter::moment, conflicts_with = "in_flight")]
     since: Option<Timestamp>,
-    /// No colours; as with the environment variable NO_COLOR
+    /// Print without colors, like with the environment variable NO_COLOR
     #[arg(long, conflicts_with = "in_flight")]
     no_color: bool,
-    /// With --in-flight: only requests that began so long ago
+    /// With --in-flight: only requests that have been in progress for at least this long
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0", requires = "in_flight")]
     min_age: Duration,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[command(flatten)]
@@ -122,7 +122,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     anyhow::ensure!(
         arguments.since.is_none() || address(source).is_none(),
-        "--since plays a trace directory back; a log-server shows what happens now"
+        "--since requires a trace directory; a log-server shows only current activity"
     );
     let since = arguments.since.map(nanoseconds);
     if arguments.once || arguments.format != Format::Text {
@@ -134,7 +134,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     anyhow::ensure!(
         stdout().is_terminal(),
-        "standard output is no terminal: add --once, or --format json or csv"
+        "standard output is not a terminal: add --once, or --format json or csv"
     );
     let interval = arguments.interval.unwrap_or(INTERVAL).max(Duration::from_millis(50));
     let window = arguments.window.unwrap_or(ActivityWindow::Seconds(10));
@@ -156,7 +156,7 @@ enum Source {
 fn once(source: &str, since: Option<i64>, arguments: &Arguments) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(
         arguments.view != View::Requests,
-        "requests in flight are on the screen alone; `miot ctl status --server HOST:PORT --format json` has them too"
+        "requests in flight are shown only on the screen; `miot ctl status --server HOST:PORT --format json` lists them too"
     );
     let print = |snapshot: &ActivitySnapshot, window| {
         print::snapshot(snapshot, window, arguments.view, arguments.format, &mut stdout().lock())

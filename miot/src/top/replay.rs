@@ -42,7 +42,7 @@ pub(crate) struct Replay {
 impl Replay {
     /// From the beginning, or from the events that completed at or after `since`.
     pub(crate) fn open(dir: &Path, since: Option<i64>) -> anyhow::Result<Replay> {
-        let from = since.map_or(follow::From::Start, follow::From::Time);
+        let from = since.map_or(follow::FollowFrom::Start, follow::FollowFrom::Time);
         let mut replay = Replay {
             dir: dir.to_owned(),
             follow: unread::follow(dir, from)?,
@@ -206,7 +206,7 @@ impl Replay {
     /// Takes in what is known of processes, and the losses that are new.
     fn read_side(&mut self) -> anyhow::Result<()> {
         self.side_read = Some(Instant::now());
-        let reader = unread::open(&self.dir).context("its processes cannot be read")?;
+        let reader = unread::open(&self.dir).context("cannot read its processes")?;
         for batch in reader.table(Table::Processes)? {
             self.activity.add(Table::Processes, &batch);
         }

@@ -142,10 +142,8 @@ fn counters() -> DeviceCounters {
     }
 }
 
-/// Returns one of each message.
-pub(crate) fn messages() -> Vec<(&'static str, Message)> {
-    let key = ProcessKey { boot: 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10, nonce: 0xfeed_beef, pid: 4321 };
-    let process = Process {
+fn process(key: ProcessKey) -> Process {
+    Process {
         key,
         ppid: 1,
         uid: 1000,
@@ -155,14 +153,15 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         cmdline: b"dd\0if=\xff".to_vec(),
         job: b"77".to_vec(),
         cwd: b"/home".to_vec(),
-    };
-    let stream = Stream {
-        number: 5,
-        key: StreamKey { process: key, lane: 2, incarnation: 9 },
-        tid: 4322,
-        comm: b"dd".to_vec(),
-    };
-    let end = StreamEnd {
+    }
+}
+
+fn stream(process: ProcessKey) -> Stream {
+    Stream { number: 5, key: StreamKey { process, lane: 2, incarnation: 9 }, tid: 4322, comm: b"dd".to_vec() }
+}
+
+fn stream_end() -> StreamEnd {
+    StreamEnd {
         stream: 5,
         attempts: 1 << 33,
         after: 1 << 32,
@@ -170,7 +169,29 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         lost_nested: 2,
         filtered: 70,
         time: -7,
+    }
+}
+
+fn device_sample(boot: u128) -> DeviceSample {
+    let disk = Device { kind: DeviceKind::Block, name: b"sda".to_vec(), mount: vec![], counters: counters() };
+    let volume = Device {
+        kind: DeviceKind::Fuse,
+        name: b"gluster:/vol".to_vec(),
+        mount: b"/mnt".to_vec(),
+        counters: DeviceCounters { in_flight: Some(3), ..DeviceCounters::default() },
     };
+    DeviceSample {
+        boot,
+        uptime: 1 << 40,
+        time: 1_700_000_000_000_000_000,
+        interval: 10_000_000_000,
+        devices: vec![disk, volume],
+    }
+}
+
+/// Returns one of each message.
+pub(crate) fn messages() -> Vec<(&'static str, Message)> {
+    let key = ProcessKey { boot: 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10, nonce: 0xfeed_beef, pid: 4321 };
     let hello = |role| Message::Hello {
         greeting: GREETING,
         version: VERSION,
@@ -183,10 +204,10 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("hello_tail", hello(Role::Tail)),
         ("welcome", Message::Welcome { version: VERSION, through: 300 }),
         ("refused", Message::Refused { reason: "no".to_owned(), transient: true }),
-        ("process", Message::Process { seq: 1, process }),
-        ("stream", Message::Stream { seq: 2, stream }),
+        ("process", Message::Process { seq: 1, process: process(key) }),
+        ("stream", Message::Stream { seq: 2, stream: stream(key) }),
         ("batch", Message::Batch { seq: 3, stream: 5, after: 129, columns: vec![0, 127, 128, 255] }),
-        ("stream_end", Message::StreamEnd { seq: 4, end }),
+        ("stream_end", Message::StreamEnd { seq: 4, end: stream_end() }),
         (
             "process_end",
             Message::ProcessEnd {
@@ -232,31 +253,6 @@ pub(crate) fn messages() -> Vec<(&'static str, Message)> {
         ("ask", Message::Request { request: br#""status""#.to_vec() }),
         ("answer", Message::Reply { reply: br#"{"refused":"no"}"#.to_vec() }),
         ("hello_probe", hello(Role::Probe)),
-        (
-            "devices",
-            Message::Devices {
-                seq: 7,
-                sample: DeviceSample {
-                    boot: key.boot,
-                    uptime: 1 << 40,
-                    time: 1_700_000_000_000_000_000,
-                    interval: 10_000_000_000,
-                    devices: vec![
-                        Device {
-                            kind: DeviceKind::Block,
-                            name: b"sda".to_vec(),
-                            mount: vec![],
-                            counters: counters(),
-                        },
-                        Device {
-                            kind: DeviceKind::Fuse,
-                            name: b"gluster:/vol".to_vec(),
-                            mount: b"/mnt".to_vec(),
-                            counters: DeviceCounters { in_flight: Some(3), ..DeviceCounters::default() },
-                        },
-                    ],
-                },
-            },
-        ),
+        ("devices", Message::Devices { seq: 7, sample: device_sample(key.boot) }),
     ]
 }

@@ -11,7 +11,7 @@ import notes
 from damage import candidates, damage
 
 # What a daemon says only of faults of its own.
-NONSENSE = ("panicked", "breaks the rules")
+NONSENSE = ("panicked", "quarantined", "too many violations")
 # Longest wait for what must happen: far above what it takes.
 WATCHDOG = 240
 # Milliseconds: how long they live, how long they are dead, how long they stand still.

@@ -15,7 +15,7 @@ fn wrong_names_are_told_with_what_there_is() {
     let trace = place.join("trace");
     let _ = traced(&place, &trace, &["cat", "/etc/passwd"]).success();
     for (options, told) in [
-        (&["--by", "file", "--sort", "nonsense"][..], "--sort nonsense: no such figure"),
+        (&["--by", "file", "--sort", "nonsense"][..], "--sort nonsense: no such column"),
         (&["--by", "file", "--layer", "posx"], "--layer posx: no such layer"),
         (&["--by", "file", "--block-size", "0"], "--block-size 0"),
         (&["--by", "file", "--path", "a["], "--path a["),

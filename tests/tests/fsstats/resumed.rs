@@ -54,7 +54,7 @@ fn an_interrupted_walk_leaves_a_checkpoint() {
     until("a checkpoint", || checkpoint.exists());
     let (status, text) = walk.stop(Signal::INT);
     assert_eq!(status.code(), Some(130), "{text}");
-    assert!(text.contains("--resume goes on from"), "{text}");
+    assert!(text.contains("use --resume to continue from"), "{text}");
     let resumed = snapshot(fsstats(&dir, as_of).args(["--resume", "--checkpoint"]).arg(&checkpoint));
     assert_same(&figures(&resumed), &figures(&expected));
 }

@@ -142,13 +142,13 @@ fn lines_that_are_damaged_are_told_and_left_out_or_refused() {
     let path = file.to_str().unwrap();
     refused(&[path, "--on-error", "stop"], "log, line 2: arguments without an end");
     refused(&["/nowhere/log"], "cannot read /nowhere/log");
-    refused(&[place.to_str().unwrap()], "is a directory: name the files in it");
+    refused(&[place.to_str().unwrap()], "is a directory: name its files");
     fs::write(&file, "what is this\n").unwrap();
-    refused(&[path], "say with --format what it is");
+    refused(&[path], "name its format with --format");
     for day in ["12:34:56.000001", "12:34:56", "     0.000012"] {
         fs::write(&file, good.replace("1700000000.000001", day)).unwrap();
         refused(&[path, "--format", "strace", "--on-error", "stop"], "strace -f -ttt -T -y");
-        refused(&[path, "--format", "strace"], "nothing could be imported");
+        refused(&[path, "--format", "strace"], "no event could be imported");
     }
     let ended = import(&trace, &[path, "--format", "strace"]);
     assert!(ended.stderr.contains("is not empty"), "{}", ended.stderr);

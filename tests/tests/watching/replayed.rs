@@ -201,7 +201,7 @@ fn what_cannot_be_shown_is_said() {
     assert!(in_flight.stderr.contains("miot ctl status --server"), "{}", in_flight.stderr);
     let live = run(Command::new(&built().miot).args(["top", "localhost:1", "--since", "10m"]));
     assert_eq!(live.code(), 1);
-    assert!(live.stderr.contains("a log-server shows what happens now"), "{}", live.stderr);
+    assert!(live.stderr.contains("a log-server shows only current activity"), "{}", live.stderr);
     for wrong in [["--window", "3600"], ["--speed", "0"], ["--view", "moon"]] {
         assert_eq!(
             run(Command::new(&built().miot).arg("top").arg(&trace).args(wrong)).code(),

@@ -8,7 +8,7 @@ use datafusion::catalog::streaming::StreamingTable;
 use datafusion::datasource::MemTable;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::prelude::SessionContext;
-use miot_trace_store::{Error, Reader, Table, Unread};
+use miot_trace_store::{Error, Reader, Table, UnreadItem};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,8 +36,8 @@ impl Local {
     }
 
     /// What could not be read so far.
-    pub(crate) fn unread(&self) -> Vec<Unread> {
-        self.reader.notes().all()
+    pub(crate) fn unread(&self) -> Vec<UnreadItem> {
+        self.reader.unread().all()
     }
 
     pub(crate) fn overtaken(&self) -> bool {

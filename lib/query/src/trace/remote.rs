@@ -7,7 +7,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 use datafusion::prelude::SessionContext;
-use miot_trace_store::{Holds, MANIFEST, Manifest, Missing, Table};
+use miot_trace_store::{MANIFEST, Manifest, MissingParts, Table, TableFile};
 use object_store::aws::AmazonS3Builder;
 use object_store::http::HttpBuilder;
 use object_store::path::Path as Key;
@@ -25,7 +25,7 @@ pub(crate) struct Remote {
 
 impl Remote {
     /// The trace, and which parts of it are missing.
-    pub(crate) async fn open(context: &SessionContext, url: &Url) -> anyhow::Result<(Remote, Missing)> {
+    pub(crate) async fn open(context: &SessionContext, url: &Url) -> anyhow::Result<(Remote, MissingParts)> {
         let store = store(url).with_context(|| format!("{url} cannot be reached"))?;
         let mut root = url.clone();
         root.set_path("");
@@ -87,33 +87,33 @@ fn store(url: &Url) -> Result<Arc<dyn ObjectStore>> {
 }
 
 /// Names in a folder, and what they hold.
-async fn list(store: &dyn ObjectStore, folder: &Key) -> object_store::Result<Vec<(String, Holds)>> {
+async fn list(store: &dyn ObjectStore, folder: &Key) -> object_store::Result<Vec<(String, TableFile)>> {
     let found = match store.list_with_delimiter(Some(folder)).await {
         Err(object_store::Error::NotFound { .. }) => return Ok(Vec::new()),
         found => found?,
     };
     let names = found.objects.iter().filter_map(|object| object.location.filename());
-    Ok(names.filter_map(|name| Some((name.to_owned(), Holds::of(name)?))).collect())
+    Ok(names.filter_map(|name| Some((name.to_owned(), TableFile::from_name(name)?))).collect())
 }
 
 /// The parts that are missing among those sealed, and the files that count: see the rules of `miot_trace_store`.
-fn wanted(holds: &BTreeMap<Table, Vec<(String, Holds)>>) -> (Missing, BTreeMap<Table, Vec<String>>) {
+fn wanted(holds: &BTreeMap<Table, Vec<(String, TableFile)>>) -> (MissingParts, BTreeMap<Table, Vec<String>>) {
     let of = |table: Table| holds.get(&table).into_iter().flatten();
-    let carried = |(_, holds): &(String, Holds)| match holds {
-        Holds::Carried(first) => Some(*first),
-        Holds::Part(_) => None,
+    let carried = |(_, holds): &(String, TableFile)| match holds {
+        TableFile::Carried(first) => Some(*first),
+        TableFile::Part(_) => None,
     };
     let first = of(Table::Threads).filter_map(carried).max().unwrap_or(0);
     let sealed: BTreeSet<u64> = of(Table::Events)
         .filter_map(|(_, holds)| match holds {
-            Holds::Part(part) => Some(*part),
-            Holds::Carried(_) => None,
+            TableFile::Part(part) => Some(*part),
+            TableFile::Carried(_) => None,
         })
         .filter(|part| *part >= first)
         .collect();
-    let counts = |holds: &Holds| match holds {
-        Holds::Part(part) => sealed.contains(part),
-        Holds::Carried(carried) => first > 0 && *carried == first,
+    let counts = |holds: &TableFile| match holds {
+        TableFile::Part(part) => sealed.contains(part),
+        TableFile::Carried(carried) => first > 0 && *carried == first,
     };
     let names = |table| {
         let mut names: Vec<String> =
@@ -122,7 +122,7 @@ fn wanted(holds: &BTreeMap<Table, Vec<(String, Holds)>>) -> (Missing, BTreeMap<T
         names
     };
     let files = Table::ALL.into_iter().map(|table| (table, names(table))).collect();
-    let missing = sealed.last().map(|last| Missing::between(first, *last, &sealed));
+    let missing = sealed.last().map(|last| MissingParts::between(first, *last, &sealed));
     (missing.unwrap_or_default(), files)
 }
 
@@ -133,7 +133,10 @@ mod tests {
     #[test]
     fn removed_and_unsealed_parts_do_not_count() {
         let names = |names: &[&str]| {
-            names.iter().filter_map(|name| Some(((*name).to_owned(), Holds::of(name)?))).collect::<Vec<_>>()
+            names
+                .iter()
+                .filter_map(|name| Some(((*name).to_owned(), TableFile::from_name(name)?)))
+                .collect::<Vec<_>>()
         };
         let all = BTreeMap::from([
             (
@@ -157,8 +160,8 @@ mod tests {
     #[test]
     fn parts_that_are_not_there_and_were_not_removed_are_missing() {
         let missing = |events: &[u64], carried: Option<u64>| {
-            let events = events.iter().map(|part| (String::new(), Holds::Part(*part)));
-            let carried = carried.map(|first| (String::new(), Holds::Carried(first)));
+            let events = events.iter().map(|part| (String::new(), TableFile::Part(*part)));
+            let carried = carried.map(|first| (String::new(), TableFile::Carried(first)));
             let all = [
                 (Table::Events, events.collect::<Vec<_>>()),
                 (Table::Threads, carried.into_iter().collect()),

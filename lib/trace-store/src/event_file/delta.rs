@@ -1,23 +1,25 @@
-//! Parquet's `DELTA_BINARY_PACKED`: differences, of which a block keeps the least apart.
+//! Parquet's `DELTA_BINARY_PACKED` encoding: differences of values, relative to the least one of
+//! their block.
 //!
 //! ```text
 //! varint 128 · varint 4 · varint count · zigzag first value
-//! block:  zigzag least difference · u8 width × 4 · 4 × 32 differences beyond the least, `width` bits each
+//! block:  zigzag least difference · u8 width × 4 · 4 × 32 differences minus the least, `width` bits each
 //! ```
 //!
-//! After Lemire and Boytsov, "Decoding billions of integers per second through vectorization" (2015).
+//! After Lemire and Boytsov, "Decoding billions of integers per second through vectorization"
+//! (2015).
 
 use super::hybrid::put_varint;
 
 /// Differences in a block.
 const BLOCK: usize = 128;
-/// Differences that share a width.
-const MINI: usize = 32;
+/// Differences of a miniblock, which share a width.
+const MINIBLOCK: usize = 32;
 
-/// Appends `values`. `NARROW`: they are of 32 bits, and differences wrap around there.
+/// Appends `values`. `NARROW`: they have 32 bits, at which differences wrap around.
 pub(super) fn put<const NARROW: bool>(out: &mut Vec<u8>, values: &[u64]) {
     put_varint(out, BLOCK as u64);
-    put_varint(out, (BLOCK / MINI) as u64);
+    put_varint(out, (BLOCK / MINIBLOCK) as u64);
     put_varint(out, values.len() as u64);
     let signed = |value: u64| if NARROW { i64::from(value as i32) } else { value as i64 };
     put_varint(out, zigzag(values.first().map_or(0, |first| signed(*first))));
@@ -34,21 +36,21 @@ pub(super) fn put<const NARROW: bool>(out: &mut Vec<u8>, values: &[u64]) {
 
 fn put_block<const NARROW: bool>(out: &mut Vec<u8>, deltas: &mut [i64; BLOCK], count: usize) {
     let least = deltas[..count].iter().copied().min().unwrap_or(0);
-    // What fills a block up is not read.
+    // The padding of the last block is not read.
     deltas[count..].fill(least);
     put_varint(out, zigzag(least));
     let mask = if NARROW { u64::from(u32::MAX) } else { u64::MAX };
-    // Not `map`, which would be a call for each of them.
+    // Not `map`, which compiles to a call per element.
     let mut beyond = [0; BLOCK];
     for (beyond, delta) in beyond.iter_mut().zip(deltas.iter()) {
         *beyond = delta.wrapping_sub(least) as u64 & mask;
     }
-    let (minis, _) = beyond.as_chunks::<MINI>();
+    let (minis, _) = beyond.as_chunks::<MINIBLOCK>();
     let widths = out.len();
-    out.extend_from_slice(&[0; BLOCK / MINI]);
+    out.extend_from_slice(&[0; BLOCK / MINIBLOCK]);
     for (i, mini) in minis.iter().enumerate() {
-        // Miniblocks without any value are left out.
-        if i * MINI >= count {
+        // Miniblocks without values are omitted.
+        if i * MINIBLOCK >= count {
             break;
         }
         let width = u64::BITS - mini.iter().fold(0, |all, value| all | value).leading_zeros();
@@ -57,12 +59,12 @@ fn put_block<const NARROW: bool>(out: &mut Vec<u8>, deltas: &mut [i64; BLOCK], c
     }
 }
 
-/// Appends 32 numbers of `width` bits, from the lowest bit on: `width` × 4 bytes.
-fn pack(out: &mut Vec<u8>, values: &[u64; MINI], width: u32) {
+/// Appends 32 numbers of `width` bits, lowest bit first: `width` × 4 bytes.
+fn pack(out: &mut Vec<u8>, values: &[u64; MINIBLOCK], width: u32) {
     if width == 0 {
         return;
     }
-    let mut packed = [0u64; MINI];
+    let mut packed = [0u64; MINIBLOCK];
     let (mut word, mut filled, mut at) = (0u64, 0, 0);
     for value in values {
         word |= value << filled;
@@ -71,7 +73,7 @@ fn pack(out: &mut Vec<u8>, values: &[u64; MINI], width: u32) {
             packed[at] = word;
             at += 1;
             filled -= u64::BITS;
-            // What did not fit; nothing, if all of it did.
+            // The bits of the value that did not fit.
             word = if filled == 0 { 0 } else { value >> (width - filled) };
         }
     }
@@ -79,10 +81,10 @@ fn pack(out: &mut Vec<u8>, values: &[u64; MINI], width: u32) {
         packed[at] = word;
     }
     let start = out.len();
-    for word in &packed[..(width as usize * MINI).div_ceil(64)] {
+    for word in &packed[..(width as usize * MINIBLOCK).div_ceil(64)] {
         out.extend_from_slice(&word.to_le_bytes());
     }
-    out.truncate(start + width as usize * MINI / 8);
+    out.truncate(start + width as usize * MINIBLOCK / 8);
 }
 
 fn zigzag(value: i64) -> u64 {

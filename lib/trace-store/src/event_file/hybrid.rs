@@ -1,4 +1,4 @@
-//! Parquet's `RLE` encoding of small numbers: runs of one number, and groups of eight that are packed.
+//! Parquet's `RLE` encoding of small numbers: runs of one number, and packed groups of eight.
 //!
 //! ```text
 //! run:    varint count << 1 · the number in whole bytes, little-endian
@@ -17,7 +17,7 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Bits that the numbers up to `greatest` take.
+/// Returns the number of bits of the numbers up to `greatest`.
 pub(super) fn width_of(greatest: usize) -> u32 {
     usize::BITS - greatest.leading_zeros()
 }
@@ -28,7 +28,7 @@ pub(super) fn put_run(out: &mut Vec<u8>, value: u16, count: usize, width: u32) {
     out.extend_from_slice(&value.to_le_bytes()[..width.div_ceil(8) as usize]);
 }
 
-/// Appends numbers that are given as bits, from the lowest bit of the first byte on.
+/// Appends numbers of one bit, given as bits from the lowest one of the first byte on.
 pub(super) fn put_bits(out: &mut Vec<u8>, bits: &[u8], count: usize) {
     let groups = count.div_ceil(GROUP);
     put_varint(out, (groups as u64) << 1 | 1);
@@ -41,13 +41,13 @@ pub(super) fn put(out: &mut Vec<u8>, values: &[u16], width: u32) {
     let mut rest = values;
     while let Some(first) = rest.first() {
         let run = run_length(rest);
-        // Shorter runs are cheaper in a group of their neighbours.
+        // Shorter runs are cheaper as part of a packed group.
         if run >= 2 * GROUP || run == rest.len() {
             put_run(out, *first, run, width);
             rest = &rest[run..];
             continue;
         }
-        // Up to where two groups in a row are one number.
+        // Packs groups until two consecutive ones have one number.
         let groups = rest.chunks(GROUP);
         let mut packed = 0;
         let mut before = false;
@@ -68,7 +68,7 @@ pub(super) fn put(out: &mut Vec<u8>, values: &[u16], width: u32) {
     }
 }
 
-/// How often the first number is repeated.
+/// Returns the length of the run of the first number.
 fn run_length(values: &[u16]) -> usize {
     values.iter().position(|value| *value != values[0]).unwrap_or(values.len())
 }

@@ -1,4 +1,4 @@
-//! What is written is what the crate `parquet` reads, whatever the columns hold.
+//! The crate `parquet` reads the rows that were written, for any content of the columns.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -39,7 +39,7 @@ impl Random {
         self.next() % bound
     }
 
-    /// A column of numbers, of one of the kinds that there are in traces, and of some that there are not.
+    /// Returns numbers with one of several distributions, those of traces and others.
     fn numbers(&mut self, rows: usize) -> Vec<u64> {
         let (base, kind) = (self.next() >> self.below(64), self.below(9));
         let mut last = base;
@@ -111,7 +111,7 @@ impl Random {
 fn written(batches: &[RecordBatch], row_group: usize) -> Bytes {
     let mut bytes = Vec::new();
     let mut writer = EventWriter::new(&mut bytes).unwrap();
-    writer.most = row_group;
+    writer.max_rows = row_group;
     batches.iter().for_each(|batch| writer.write(batch).unwrap());
     let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
     assert_eq!(writer.finish().unwrap().file_metadata().num_rows(), rows as i64);
@@ -119,7 +119,7 @@ fn written(batches: &[RecordBatch], row_group: usize) -> Bytes {
     bytes.into()
 }
 
-/// As numbers and texts: dictionaries may be others.
+/// Returns the values as text, because the dictionaries may differ.
 fn plain(column: &ArrayRef) -> Vec<Option<String>> {
     let valid = |row: usize, value: String| column.is_valid(row).then_some(value);
     let all = |value: &dyn Fn(usize) -> String| (0..column.len()).map(|row| valid(row, value(row))).collect();
@@ -194,7 +194,7 @@ fn check_statistics(statistics: Option<&Statistics>, rows: &[Option<String>], na
 }
 
 #[test]
-fn any_columns_are_read_as_they_were_written() {
+fn any_columns_are_read_back() {
     let mut random = Random::new();
     for _ in 0..12 {
         let batches: Vec<RecordBatch> = (0..1 + random.below(4))
@@ -210,12 +210,12 @@ fn any_columns_are_read_as_they_were_written() {
 }
 
 #[test]
-fn a_file_without_rows_has_the_columns() {
+fn file_without_rows_has_the_columns() {
     check(&[], 100);
 }
 
 #[test]
-fn columns_of_few_values_take_little() {
+fn columns_of_few_values_are_small() {
     let mut random = Random(7);
     let rows = 60_000;
     let mut columns = random.batch(rows).columns().to_vec();
@@ -231,14 +231,15 @@ fn columns_of_few_values_take_little() {
         }
     }
     let batch = RecordBatch::try_new(schema::of(Table::Events), columns).unwrap();
-    // Six columns of four bits a row; the others take some bytes each.
+    // Six columns with four bits per row; each other one has some bytes.
     let bytes = written(&[batch], 1 << 20).len();
     assert!(bytes < 6 * rows / 2 + 20_000, "{bytes} bytes");
 }
 
-/// Three layers times one hundred numbers have broken parts that had keys of eight bits; one row group takes 65,536 names.
+/// Regression test: 300 names exceed the keys of eight bits of an earlier version. A row group has
+/// at most 65,536 names.
 #[test]
-fn any_number_of_names_is_read_as_it_was_written() {
+fn any_number_of_names_is_read_back() {
     let mut random = Random(11);
     let names = |from: usize, count: usize| -> ArrayRef {
         Arc::new(StringArray::from_iter_values((from..from + count).map(|n| format!("name {n}"))))

@@ -1,67 +1,69 @@
-//! What a check found.
+//! Report of a check.
 
-use crate::carried::Removed;
-use crate::recover::Cut;
+use crate::carried::RemovedParts;
+use crate::recover::TornTail;
 use crate::schema::Table;
 use serde::Serialize;
 use std::fmt;
 
-/// Problems told of one kind; the others are counted. One damaged part can make millions.
-const TOLD: u64 = 20;
+/// Problems of one kind that are listed; further ones are only counted. One damaged part can cause
+/// millions.
+const MAX_LISTED: u64 = 20;
 const KINDS: usize = 10;
 
-/// What is wrong.
+/// Kind of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A file cannot be read to its end, or the directory is no trace.
+pub enum ProblemKind {
+    /// A file cannot be read to its end, or the directory is not a trace.
     Unreadable,
-    /// A part's number is missing, or several in a row.
+    /// One part or several consecutive parts are missing.
     MissingPart,
     /// Events are not in order of time.
     Disorder,
-    /// An event, or an id, is there twice; or an event stands before one of its stream with a lower number.
+    /// An event or an id exists twice, or an event comes before one of its stream with a lower
+    /// number.
     Duplicate,
-    /// Events are missing that nothing accounts for.
+    /// Events are missing without rows of `losses` or records.
     Gap,
-    /// A loss that does not add up, or events that are told as lost and are there.
+    /// The count of a loss does not match its range, or events in the range exist.
     Loss,
-    /// Something refers to what is not there.
+    /// A row refers to an id that is not defined.
     Dangling,
-    /// Rows that a part had are not in it, as the ledger tells.
+    /// A part has fewer rows than the ledger counts.
     Incomplete,
     /// A sealed file is not the one that was sealed.
     Altered,
-    /// The ledger is damaged or missing, so that it cannot be proven that nothing else is.
+    /// The ledger is damaged or missing, so completeness cannot be proven.
     Ledger,
 }
 
-impl Kind {
-    const ALL: [Kind; KINDS] = [
-        Kind::Unreadable,
-        Kind::MissingPart,
-        Kind::Disorder,
-        Kind::Duplicate,
-        Kind::Gap,
-        Kind::Loss,
-        Kind::Dangling,
-        Kind::Incomplete,
-        Kind::Altered,
-        Kind::Ledger,
+impl ProblemKind {
+    const ALL: [ProblemKind; KINDS] = [
+        ProblemKind::Unreadable,
+        ProblemKind::MissingPart,
+        ProblemKind::Disorder,
+        ProblemKind::Duplicate,
+        ProblemKind::Gap,
+        ProblemKind::Loss,
+        ProblemKind::Dangling,
+        ProblemKind::Incomplete,
+        ProblemKind::Altered,
+        ProblemKind::Ledger,
     ];
 
     fn name(self) -> &'static str {
         match self {
-            Kind::Unreadable => "unreadable",
-            Kind::MissingPart => "missing part",
-            Kind::Disorder => "disorder",
-            Kind::Duplicate => "duplicate",
-            Kind::Gap => "gap",
-            Kind::Loss => "loss",
-            Kind::Dangling => "dangling",
-            Kind::Incomplete => "incomplete",
-            Kind::Altered => "altered",
-            Kind::Ledger => "ledger",
+            ProblemKind::Unreadable => "unreadable",
+            ProblemKind::MissingPart => "missing part",
+            ProblemKind::Disorder => "disorder",
+            ProblemKind::Duplicate => "duplicate",
+            ProblemKind::Gap => "gap",
+            ProblemKind::Loss => "loss",
+            ProblemKind::Dangling => "dangling",
+            ProblemKind::Incomplete => "incomplete",
+            ProblemKind::Altered => "altered",
+            ProblemKind::Ledger => "ledger",
         }
     }
 }
@@ -69,28 +71,28 @@ impl Kind {
 /// One problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// What is wrong.
-    pub kind: Kind,
-    /// In which part, if in one.
+    /// Kind of the problem.
+    pub kind: ProblemKind,
+    /// Part with the problem, if it is in one.
     pub part: Option<u64>,
-    /// For people.
+    /// Description for people.
     pub text: String,
 }
 
-/// Rows that a part had once, of which a repair, or a writer that went on, has noted that they are gone.
+/// Rows of a part that are lost and that a repair or a restarted writer has recorded as such.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Gone {
+pub struct DamagedRows {
     /// The part.
     pub part: u64,
     /// The table.
     pub table: Table,
-    /// How many rows.
+    /// Number of rows.
     pub rows: u64,
 }
 
-/// What a check found. `Display` is for people, `Serialize` for programs.
+/// Report of a check. `Display` is for people, `Serialize` for programs.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
+pub struct CheckReport {
     /// Events read.
     pub events: u64,
     /// Parts, live and sealed.
@@ -99,56 +101,57 @@ pub struct Report {
     pub sealed_parts: u64,
     /// Streams that have events or losses.
     pub streams: u64,
-    /// Events told as lost.
+    /// Lost events, by `losses`.
     pub lost: u64,
-    /// Of these, events that were in the trace and that damage cost.
+    /// Of these, events that were in the trace and were lost by damage.
     pub damaged: u64,
-    /// Rows of side tables that damage cost.
-    pub gone: Vec<Gone>,
-    /// Why it cannot be known whether the trace is complete, if so.
+    /// Rows of side tables that were lost by damage.
+    pub gone: Vec<DamagedRows>,
+    /// Why completeness is unknown; `None` if it is known.
     pub unproven: Option<String>,
-    /// Requests that were left out on purpose, by duration or sampling.
+    /// Requests that a filter left out, by duration or sampling.
     pub filtered: u64,
     /// Events marked late.
     pub late: u64,
-    /// What retention had removed.
-    pub removed: Removed,
-    /// Live streams whose last message is not all there; normal while they are written, or after a crash.
-    pub unfinished: Vec<Cut>,
+    /// What retention has removed.
+    pub removed: RemovedParts,
+    /// Live streams with an incomplete last message; normal while they are written, and after a
+    /// crash.
+    pub unfinished: Vec<TornTail>,
     /// The first problems of each kind.
     pub problems: Vec<Problem>,
-    /// Stream, first and last number of each gap that nothing accounts for.
+    /// Stream, first and last number of each gap without rows of `losses` or records.
     #[serde(skip)]
     pub(crate) gaps: Vec<(u64, u64, u64)>,
-    /// The ledger knows of some of these.
+    /// True if the ledger has numbers of some of these gaps.
     #[serde(skip)]
     pub(crate) known_gaps: bool,
-    /// How many problems there are, by kind.
+    /// Number of problems by kind.
     counts: [u64; KINDS],
 }
 
-impl Report {
-    /// True if there is no problem.
+impl CheckReport {
+    /// Returns true if there is no problem.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.problems.is_empty()
     }
 
-    /// How many problems of a kind there are, told or not.
+    /// Returns the number of problems of a kind, listed or not.
     #[must_use]
-    pub fn count(&self, kind: Kind) -> u64 {
+    pub fn count(&self, kind: ProblemKind) -> u64 {
         self.counts[kind as usize]
     }
 
-    pub(crate) fn add(&mut self, kind: Kind, part: Option<u64>, text: String) {
+    pub(crate) fn add(&mut self, kind: ProblemKind, part: Option<u64>, text: String) {
         self.counts[kind as usize] += 1;
-        if self.counts[kind as usize] <= TOLD {
+        if self.counts[kind as usize] <= MAX_LISTED {
             self.problems.push(Problem { kind, part, text });
         }
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -168,18 +171,13 @@ impl fmt::Display for Report {
             writeln!(f, "note: {}", self.removed)?;
         }
         for cut in &self.unfinished {
-            writeln!(
-                f,
-                "note: {}: {} bytes of a message that is not all there",
-                cut.path.display(),
-                cut.bytes
-            )?;
+            writeln!(f, "note: {}: {} bytes of an incomplete message", cut.path.display(), cut.bytes)?;
         }
         if self.damaged > 0 {
             let events = counted(self.damaged, "event");
-            writeln!(f, "note: {events} of these were in the trace and are lost by damage")?;
+            writeln!(f, "note: {events} of these were in the trace and were lost by damage")?;
         }
-        for Gone { part, table, rows } in &self.gone {
+        for DamagedRows { part, table, rows } in &self.gone {
             let rows = counted(*rows, "row");
             writeln!(f, "note: part {part}: {rows} of {table} lost by damage")?;
         }
@@ -189,9 +187,9 @@ impl fmt::Display for Report {
                 None => writeln!(f, "{}: {}", problem.kind.name(), problem.text)?,
             }
         }
-        for kind in Kind::ALL {
-            if self.count(kind) > TOLD {
-                writeln!(f, "{}: {} more", kind.name(), self.count(kind) - TOLD)?;
+        for kind in ProblemKind::ALL {
+            if self.count(kind) > MAX_LISTED {
+                writeln!(f, "{}: {} more", kind.name(), self.count(kind) - MAX_LISTED)?;
             }
         }
         match self.counts.iter().sum::<u64>() {
@@ -199,7 +197,7 @@ impl fmt::Display for Report {
                 let complete = match &self.unproven {
                     Some(unproven) => unproven,
                     None if self.damaged > 0 || !self.gone.is_empty() => {
-                        "complete but for what is told as lost"
+                        "complete except for recorded losses"
                     }
                     None => "complete",
                 };
@@ -211,7 +209,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// `1 part`, `2 parts`.
+/// Returns e.g. `1 part`, `2 parts`.
 pub(crate) fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

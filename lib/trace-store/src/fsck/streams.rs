@@ -1,18 +1,18 @@
-//! Numbers of each stream: increasing, and every gap accounted for.
+//! Attempt numbers of each stream: they increase, and every gap has rows of `losses` or records.
 
-use super::report::{Kind, Report};
+use super::report::{CheckReport, ProblemKind};
 use crate::ledger::Span;
 use crate::ranges::{Range, merged, without};
 use std::collections::HashMap;
 
 #[derive(Default)]
 struct Stream {
-    /// Number after the last event; 0: none yet.
+    /// Number after the last event; 0 without events.
     next: u64,
     time: i64,
-    /// What came before stood in parts that were removed.
+    /// Earlier numbers were in parts that were removed.
     begin: u64,
-    /// Numbers that the trace has had, as the ledger tells: from which one on, and the one after.
+    /// Range of numbers that the ledger has: the first one, and the one after the last.
     known: Range,
     gaps: Vec<Range>,
     accounted: Vec<Range>,
@@ -29,24 +29,32 @@ impl Streams {
         self.streams.values().filter(|s| s.next > s.begin || !s.accounted.is_empty()).count()
     }
 
-    /// The events of a stream go on with this number.
-    pub(super) fn begin(&mut self, stream: u64, next: u64) {
+    /// Sets the number with which the events of a stream begin, after removed parts.
+    pub(super) fn set_begin(&mut self, stream: u64, next: u64) {
         let stream = self.streams.entry(stream).or_default();
         (stream.begin, stream.next) = (next, next);
     }
 
-    /// The ledger says that the trace has had these numbers of a stream.
-    pub(super) fn known(&mut self, stream: u64, span: &Span) {
+    /// Adds the range of numbers that the ledger has of a stream.
+    pub(super) fn add_ledger_span(&mut self, stream: u64, span: &Span) {
         let known = &mut self.streams.entry(stream).or_default().known;
         let first = if known.1 == 0 { span.first } else { known.0.min(span.first) };
         *known = (first, known.1.max(span.next));
     }
 
-    /// The next event of a stream, in the order of the trace.
-    pub(super) fn event(&mut self, stream: u64, seq: u64, time: i64) -> Result<(), (Kind, String)> {
+    /// Adds the next event of a stream, in the order of the trace.
+    pub(super) fn add_event(
+        &mut self,
+        stream: u64,
+        seq: u64,
+        time: i64,
+    ) -> Result<(), (ProblemKind, String)> {
         let stream = self.streams.entry(stream).or_default();
         if seq < stream.next {
-            return Err((Kind::Duplicate, format!("number {} of the stream was before it", stream.next - 1)));
+            return Err((
+                ProblemKind::Duplicate,
+                format!("number {} of the stream comes before it", stream.next - 1),
+            ));
         }
         if seq > stream.next {
             stream.gaps.push((stream.next, seq - 1));
@@ -55,21 +63,21 @@ impl Streams {
         let first = std::mem::replace(&mut stream.next, seq.saturating_add(1)) == 0;
         if !first && time < before {
             return Err((
-                Kind::Disorder,
-                format!("{} ns before the event before it in its stream", before - time),
+                ProblemKind::Disorder,
+                format!("{} ns earlier than the previous event of its stream", before - time),
             ));
         }
         Ok(())
     }
 
-    /// Numbers of a stream that are not events: lost, or records.
-    pub(super) fn accounted(&mut self, stream: u64, first: u64, last: u64) {
+    /// Adds numbers of a stream that are not events: losses and records.
+    pub(super) fn add_accounted(&mut self, stream: u64, first: u64, last: u64) {
         self.streams.entry(stream).or_default().accounted.push((first, last));
     }
 
-    /// Reports gaps that nothing accounts for, and what is accounted for and is there.
-    /// `from_start`: it is known with which number each stream begins.
-    pub(super) fn account(&mut self, from_start: bool, report: &mut Report) {
+    /// Reports gaps without losses or records, and losses and records of numbers that are events.
+    /// `from_start`: the first number of each stream is known.
+    pub(super) fn report_gaps(&mut self, from_start: bool, report: &mut CheckReport) {
         let mut ids: Vec<u64> = self.streams.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
@@ -78,8 +86,7 @@ impl Streams {
                 stream.gaps.remove(0);
             }
             let end = stream.next.max(stream.known.0);
-            let behind = end < stream.known.1;
-            if behind {
+            if end < stream.known.1 {
                 stream.gaps.push((end, stream.known.1 - 1));
             }
             let mut accounted = merged(std::mem::take(&mut stream.accounted));
@@ -91,18 +98,18 @@ impl Streams {
                     format!("stream {id}: {} missing, numbers {first} to {last}{known}", last - first + 1);
                 report.known_gaps |= last < stream.known.1;
                 report.gaps.push((id, first, last));
-                report.add(Kind::Gap, None, text);
+                report.add(ProblemKind::Gap, None, text);
             }
             if from_start {
-                // After the last event anything may be lost.
+                // Numbers after the last event may be lost.
                 let end = stream.next;
                 let before_end = accounted.iter().filter(|r| r.0 < end).map(|r| (r.0, r.1.min(end - 1)));
                 let inner: Vec<Range> = before_end.collect();
                 for (first, last) in without(&inner, &stream.gaps) {
                     let text = format!(
-                        "stream {id}: numbers {first} to {last} are told as lost or as records, and are events"
+                        "stream {id}: numbers {first} to {last} are recorded as losses or records, but are events"
                     );
-                    report.add(Kind::Loss, None, text);
+                    report.add(ProblemKind::Loss, None, text);
                 }
             }
         }

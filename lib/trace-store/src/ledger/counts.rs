@@ -1,4 +1,4 @@
-//! What the rows of a part add up to.
+//! Counts of the rows of a part.
 
 use crate::schema::{FILTERED, TABLES, Table, column, text};
 use arrow_array::types::UInt64Type;
@@ -8,17 +8,17 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Numbers of one stream: of its events, of records that named a handle, of losses with a range.
+/// Attempt numbers of one stream: of its events, handle records, and losses with a range.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Span {
-    /// The least of them.
+    /// The least number.
     pub(crate) first: u64,
-    /// The number after the largest.
+    /// The number after the greatest.
     pub(crate) next: u64,
-    /// How many of them are events.
+    /// Number of events.
     pub(crate) events: u64,
-    /// The `next` that the ledger has been given.
-    told: u64,
+    /// The `next` that the file of the ledger has.
+    recorded: u64,
 }
 
 impl PartialEq for Span {
@@ -27,7 +27,7 @@ impl PartialEq for Span {
     }
 }
 
-/// Ids are small numbers that a log-server gives.
+/// Hash for ids, which are small numbers that the log-server assigns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IdHasher(u64);
 
@@ -46,22 +46,22 @@ impl Hasher for IdHasher {
     }
 }
 
-/// See the module.
+/// Counts of the rows of a part.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     /// Rows of each table, in the order of [`Table::ALL`].
     pub(crate) rows: [u64; TABLES],
-    /// Rows that were there once and are gone, of which a repair has told.
+    /// Lost rows of each table that a repair or a restarted writer has recorded.
     pub(crate) gone: [u64; TABLES],
-    /// What losses without a range count, without what was filtered out.
+    /// Lost events of losses without a range.
     pub(crate) unranged: u64,
-    /// The same of what was filtered out.
+    /// Filtered requests of losses without a range.
     pub(crate) filtered: u64,
-    /// The id after the largest: of a process, a stream, a file.
+    /// Process, stream and file id after the greatest one.
     pub(crate) ids: [u64; 3],
     pub(crate) streams: HashMap<u64, Span, BuildHasherDefault<IdHasher>>,
-    /// Streams of which the ledger has not been given everything.
-    news: Vec<u64>,
+    /// Streams with numbers that the file of the ledger does not have yet.
+    unrecorded: Vec<u64>,
 }
 
 impl PartialEq for Counts {
@@ -72,10 +72,10 @@ impl PartialEq for Counts {
     }
 }
 
-/// [`Counts`] as they are written: all, or what is new of the streams.
+/// [`Counts`] in the JSON of a line: with all streams, or with those that have new numbers.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Written {
+pub(super) struct CountsJson {
     rows: Vec<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     gone: Vec<u64>,
@@ -91,29 +91,29 @@ impl Counts {
         self.rows == [0; TABLES]
     }
 
-    /// Takes in rows of a table.
-    pub(crate) fn see(&mut self, table: Table, batch: &RecordBatch) {
+    /// Counts rows of a table.
+    pub(crate) fn add_batch(&mut self, table: Table, batch: &RecordBatch) {
         self.rows[table as usize] += batch.num_rows() as u64;
         match table {
-            Table::Events => self.see_events(batch),
-            Table::Processes => self.see_ids(0, batch, "process"),
-            Table::Threads => self.see_ids(1, batch, "stream"),
+            Table::Events => self.add_events(batch),
+            Table::Processes => self.add_ids(0, batch, "process"),
+            Table::Threads => self.add_ids(1, batch, "stream"),
             Table::Files => {
-                self.see_ids(2, batch, "file");
+                self.add_ids(2, batch, "file");
                 let [streams, seqs] = ["stream", "seq"].map(|name| column::<UInt64Type>(batch, name));
                 let (Some(streams), Some(seqs)) = (streams, seqs) else { return };
                 for (stream, seq) in streams.iter().zip(seqs) {
                     if let (Some(stream), Some(seq)) = (stream, seq) {
-                        self.put(stream, seq, seq, 0);
+                        self.add_span(stream, seq, seq, 0);
                     }
                 }
             }
-            Table::Losses => self.see_losses(batch),
+            Table::Losses => self.add_losses(batch),
             Table::Clocks | Table::Devices => {}
         }
     }
 
-    fn see_events(&mut self, batch: &RecordBatch) {
+    fn add_events(&mut self, batch: &RecordBatch) {
         let [streams, seqs] = ["stream", "seq"].map(|name| column::<UInt64Type>(batch, name));
         let (Some(streams), Some(seqs)) = (streams, seqs) else { return };
         let (streams, seqs) = (streams.values(), seqs.values());
@@ -128,11 +128,11 @@ impl Counts {
                 (first, last) = (first.min(seq), last.max(seq));
                 row += 1;
             }
-            self.put(stream, first, last, (row - start) as u64);
+            self.add_span(stream, first, last, (row - start) as u64);
         }
     }
 
-    fn see_losses(&mut self, batch: &RecordBatch) {
+    fn add_losses(&mut self, batch: &RecordBatch) {
         let [streams, counts, firsts, lasts] =
             ["stream", "count", "first_seq", "last_seq"].map(|name| column::<UInt64Type>(batch, name));
         let (Some(streams), Some(counts), Some(firsts), Some(lasts), Some(places)) =
@@ -142,7 +142,7 @@ impl Counts {
         };
         for row in 0..batch.num_rows() {
             if streams.is_valid(row) && firsts.is_valid(row) && lasts.is_valid(row) {
-                self.put(streams.value(row), firsts.value(row), lasts.value(row), 0);
+                self.add_span(streams.value(row), firsts.value(row), lasts.value(row), 0);
             } else {
                 let total =
                     if places.value(row) == FILTERED { &mut self.filtered } else { &mut self.unranged };
@@ -151,56 +151,57 @@ impl Counts {
         }
     }
 
-    fn see_ids(&mut self, which: usize, batch: &RecordBatch, name: &str) {
+    fn add_ids(&mut self, which: usize, batch: &RecordBatch, name: &str) {
         let ids = column::<UInt64Type>(batch, name);
         let max = ids.and_then(|ids| ids.values().iter().max().copied());
         self.ids[which] = self.ids[which].max(max.map_or(0, |id| id.saturating_add(1)));
     }
 
-    fn put(&mut self, stream: u64, first: u64, last: u64, events: u64) {
+    fn add_span(&mut self, stream: u64, first: u64, last: u64, events: u64) {
         let next = last.saturating_add(1);
         let span = self.streams.entry(stream).or_insert(Span { first, ..Span::default() });
-        if span.next == span.told && next > span.next {
-            self.news.push(stream);
+        if span.next == span.recorded && next > span.next {
+            self.unrecorded.push(stream);
         }
         span.first = span.first.min(first);
         span.next = span.next.max(next);
         span.events += events;
     }
 
-    /// What is new of the streams since the last call, with the totals.
-    pub(super) fn news(&self) -> Written {
-        let mut streams = self.news.clone();
+    /// Returns the totals and the streams with unrecorded numbers.
+    pub(super) fn unrecorded(&self) -> CountsJson {
+        let mut streams = self.unrecorded.clone();
         streams.sort_unstable();
-        self.written(streams)
+        self.to_json(streams)
     }
 
-    /// The ledger has been given everything.
-    pub(super) fn told(&mut self) {
-        for stream in self.news.drain(..) {
+    /// Must be called when the counts are in the file of the ledger.
+    pub(super) fn set_recorded(&mut self) {
+        for stream in self.unrecorded.drain(..) {
             if let Some(span) = self.streams.get_mut(&stream) {
-                span.told = span.next;
+                span.recorded = span.next;
             }
         }
     }
 
-    pub(super) fn all(&self) -> Written {
+    /// Returns the totals and all streams.
+    pub(super) fn all(&self) -> CountsJson {
         let mut streams: Vec<u64> = self.streams.keys().copied().collect();
         streams.sort_unstable();
-        self.written(streams)
+        self.to_json(streams)
     }
 
-    fn written(&self, streams: Vec<u64>) -> Written {
-        let (mut text, mut before) = (String::new(), 0);
+    fn to_json(&self, streams: Vec<u64>) -> CountsJson {
+        let (mut text, mut previous) = (String::new(), 0);
         for stream in streams {
             let Some(span) = self.streams.get(&stream) else { continue };
             let space = if text.is_empty() { "" } else { " " };
             // Writing to a String cannot fail.
-            let _ = write!(text, "{space}{}:{}:{}:{}", stream - before, span.first, span.next, span.events);
-            before = stream;
+            let _ = write!(text, "{space}{}:{}:{}:{}", stream - previous, span.first, span.next, span.events);
+            previous = stream;
         }
         let gone = if self.gone == [0; TABLES] { Vec::new() } else { self.gone.to_vec() };
-        Written {
+        CountsJson {
             rows: self.rows.to_vec(),
             gone,
             unranged: self.unranged,
@@ -210,8 +211,9 @@ impl Counts {
         }
     }
 
-    /// Takes in what was written later than what was taken in before; false if it makes no sense.
-    pub(super) fn take(&mut self, written: &Written) -> bool {
+    /// Replaces the totals and adds the streams of a later line. Returns false if the line is
+    /// invalid.
+    pub(super) fn apply(&mut self, written: &CountsJson) -> bool {
         let mut stream = 0u64;
         for text in written.streams.split(' ').filter(|text| !text.is_empty()) {
             let mut numbers = text.split(':').map(str::parse::<u64>);
@@ -222,7 +224,7 @@ impl Counts {
             };
             let Some(sum) = stream.checked_add(more) else { return false };
             stream = sum;
-            self.streams.insert(stream, Span { first, next, events, told: next });
+            self.streams.insert(stream, Span { first, next, events, recorded: next });
         }
         let fill = |to: &mut [u64], from: &[u64]| to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
         fill(&mut self.rows, &written.rows);
@@ -232,8 +234,8 @@ impl Counts {
         true
     }
 
-    /// Of the numbers of streams only those stay that the ledger has; and what is gone.
-    pub(crate) fn limit(&mut self, ledger: &Counts) {
+    /// Limits the numbers of streams to those of the ledger, and takes over its recorded losses.
+    pub(crate) fn limit_to(&mut self, ledger: &Counts) {
         self.streams.retain(|stream, span| {
             span.next = span.next.min(ledger.streams.get(stream).map_or(0, |known| known.next));
             span.first < span.next
@@ -241,26 +243,26 @@ impl Counts {
         self.gone = ledger.gone;
     }
 
-    /// Notes the rows that are not among these although the ledger has them.
-    pub(crate) fn lose(&mut self, ledger: &Counts) {
-        for ((gone, has), had) in self.gone.iter_mut().zip(self.rows).zip(ledger.rows) {
-            *gone += had.saturating_sub(has);
+    /// Records rows as lost that the ledger counts and that are not in these counts.
+    pub(crate) fn add_missing_rows(&mut self, ledger: &Counts) {
+        for ((gone, found), counted) in self.gone.iter_mut().zip(self.rows).zip(ledger.rows) {
+            *gone += counted.saturating_sub(found);
         }
     }
 
-    /// The first thing that these rows lack of what the ledger counts.
+    /// Describes the first difference by which these counts are less than those of the ledger.
     pub(crate) fn lacks(&self, ledger: &Counts) -> Option<String> {
         for table in Table::ALL {
-            let (has, had) = (self.rows[table as usize], ledger.rows[table as usize]);
-            if has < had {
-                return Some(format!("{has} of {had} rows of {table}"));
+            let (found, counted) = (self.rows[table as usize], ledger.rows[table as usize]);
+            if found < counted {
+                return Some(format!("{found} of {counted} rows of {table}"));
             }
         }
         let mut streams: Vec<_> = ledger.streams.iter().collect();
         streams.sort_unstable_by_key(|(stream, _)| **stream);
-        streams.into_iter().find_map(|(stream, had)| {
-            let next = self.streams.get(stream).map_or(0, |has| has.next);
-            (next < had.next).then(|| format!("stream {stream} up to number {next} of {}", had.next))
+        streams.into_iter().find_map(|(stream, counted)| {
+            let next = self.streams.get(stream).map_or(0, |found| found.next);
+            (next < counted.next).then(|| format!("stream {stream} up to number {next} of {}", counted.next))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Reading a live stream, message by message, while it may still grow.
+//! Reader of a live stream, message by message, also while the stream grows.
 
 use super::{ALIGNMENT, CHECK, CHECK_TAG, CONTINUATION, PREFIX};
 use crate::error::Error;
@@ -15,30 +15,30 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Largest metadata of a message: ours are about 2 KiB.
+/// Largest metadata of a message, bytes. The writer's are about 2 KiB.
 const MAX_META: usize = 1 << 20;
-/// Largest body of a message. Batches have tens of thousands of rows, so a few MiB.
+/// Largest body of a message, bytes. Batches have tens of thousands of rows, so a few MiB.
 const MAX_BODY: u64 = 1 << 31;
 
-/// Why [`LiveReader::next_batch`] gave nothing.
+/// Why [`LiveReader::next_batch`] returned `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopReason {
     /// The stream ends after a whole message.
     End,
-    /// The last message is not all there: it is being written, or its writer died.
+    /// The last message is incomplete: it is being written, or its writer was killed.
     Partial,
-    /// A message is all there and wrong: its checksum or its frame.
-    Bad,
+    /// A complete message has a wrong checksum or frame.
+    Damaged,
 }
 
-/// Reads one live stream. A stream that grew can be read on after it gave `None`.
+/// Reads one live stream. After `None` it can continue, if the stream has grown.
 pub struct LiveReader {
     table: Table,
     path: PathBuf,
     file: Arc<File>,
     limit: u64,
     position: u64,
-    stop: Stop,
+    stop: StopReason,
     schema: Option<SchemaRef>,
     dictionaries: HashMap<i64, ArrayRef>,
 }
@@ -52,14 +52,16 @@ impl std::fmt::Debug for LiveReader {
     }
 }
 
-struct Whole {
+/// A message with a correct checksum.
+struct RawMessage {
     meta: Vec<u8>,
     body: Buffer,
+    /// Offset of the next message.
     next: u64,
 }
 
 impl LiveReader {
-    /// Opens a stream; `None` if there is no such file.
+    /// Opens a stream; `None` if the file does not exist.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -75,13 +77,13 @@ impl LiveReader {
             file: Arc::new(file),
             limit: u64::MAX,
             position: 0,
-            stop: Stop::End,
+            stop: StopReason::End,
             schema: None,
             dictionaries: HashMap::new(),
         }))
     }
 
-    /// Reads no further than the file reaches now.
+    /// Limits reading to the present length of the file.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -90,68 +92,72 @@ impl LiveReader {
         Ok(())
     }
 
-    /// Reads no further than another reader of the same file.
+    /// Limits reading to the limit of another reader of the same file.
     pub fn stop_with(&mut self, other: &LiveReader) {
         self.limit = self.limit.min(other.limit);
     }
 
-    /// Another reader of the same file from its start, up to the same end; also after the file was removed.
+    /// Returns another reader of the same file, from its start and with the same limit. Works also
+    /// after the file was removed.
     #[must_use]
-    pub fn again(&self) -> LiveReader {
+    pub fn reopened(&self) -> LiveReader {
         LiveReader {
             table: self.table,
             path: self.path.clone(),
             file: Arc::clone(&self.file),
             limit: self.limit,
             position: 0,
-            stop: Stop::End,
+            stop: StopReason::End,
             schema: None,
             dictionaries: HashMap::new(),
         }
     }
 
-    /// Bytes that are not part of a whole message that was read, up to the end.
+    /// Returns the number of bytes after the last whole message that was read, up to the limit.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn left(&self) -> Result<u64, Error> {
+    pub fn remaining(&self) -> Result<u64, Error> {
         let length = self.file.metadata().map_err(Error::io("read the size of", &self.path))?.len();
         Ok(length.min(self.limit).saturating_sub(self.position))
     }
 
-    /// What its rows are.
+    /// Table of the rows.
     #[must_use]
     pub fn table(&self) -> Table {
         self.table
     }
 
-    /// The file.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// End of the last whole message that was read.
+    /// Offset after the last whole message that was read, bytes.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Why the last call of [`LiveReader::next_batch`] gave `None`.
+    /// Why the last call of [`LiveReader::next_batch`] returned `None`.
     #[must_use]
-    pub fn stop(&self) -> Stop {
+    pub fn stop(&self) -> StopReason {
         self.stop
     }
 
-    /// True if what was read has fewer columns, or narrower keys of names, than the table has in this version.
+    /// Returns true if the stream has fewer columns, or narrower keys of names, than the table in
+    /// this version.
     pub(crate) fn is_of_earlier_version(&self) -> bool {
         self.schema.as_ref().is_some_and(|found| !schema::is_present(self.table, found.fields()))
     }
 
-    /// The next batch, or `None` if there is no further whole message (see [`LiveReader::stop`]).
+    /// Returns the next batch, or `None` if there is no further whole message (see
+    /// [`LiveReader::stop`]).
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Damaged`] if a message with a good checksum is not what the table needs.
+    /// [`Error::Io`]; [`Error::Damaged`] if a message with a correct checksum is not valid for the
+    /// table.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, Error> {
         loop {
             let whole = match self.message().map_err(Error::io("read", &self.path))? {
@@ -170,10 +176,11 @@ impl LiveReader {
         }
     }
 
-    /// True if a whole message stands somewhere after the place where no whole message is: what is there is damaged, or
-    /// the system wrote later bytes before earlier ones when power was lost.
-    pub(crate) fn goes_on(&self) -> Result<bool, Error> {
-        let mut reader = self.again();
+    /// Returns true if a whole message follows somewhere after the present position. Then the bytes
+    /// at the position are damaged, or the system wrote later bytes before earlier ones when power
+    /// was lost.
+    pub(crate) fn has_later_message(&self) -> Result<bool, Error> {
+        let mut reader = self.reopened();
         let mut chunk = vec![0; 1 << 20];
         let mut from = self.position + ALIGNMENT as u64;
         loop {
@@ -194,17 +201,18 @@ impl LiveReader {
         }
     }
 
-    /// The error that there is no whole message where there should be one.
+    /// Returns the error that there is no whole message at the present position.
     #[must_use]
-    pub fn damaged_here(&self) -> Error {
+    pub fn damaged_message(&self) -> Error {
         Error::damaged(&self.path, format!("no whole message at byte {}", self.position))
     }
 
-    fn message(&self) -> io::Result<Result<Whole, Stop>> {
+    /// Reads the message at the present position and checks it.
+    fn message(&self) -> io::Result<Result<RawMessage, StopReason>> {
         let end = self.file.metadata()?.len().min(self.limit);
         let left = end.saturating_sub(self.position);
         if left == 0 {
-            return Ok(Err(Stop::End));
+            return Ok(Err(StopReason::End));
         }
         if left < PREFIX as u64 {
             return Ok(Err(self.cut_prefix(left)?));
@@ -217,7 +225,7 @@ impl LiveReader {
             || !(CHECK..=MAX_META).contains(&size)
             || !size.is_multiple_of(ALIGNMENT)
         {
-            return Ok(Err(Stop::Bad));
+            return Ok(Err(StopReason::Damaged));
         }
         if left < (PREFIX + size) as u64 {
             return Ok(Err(self.cut_metadata(left)?));
@@ -226,44 +234,46 @@ impl LiveReader {
         self.file.read_exact_at(&mut meta, self.position + PREFIX as u64)?;
         let (flat, check) = meta.split_at(size - CHECK);
         let Ok(message) = arrow_ipc::root_as_message(flat) else {
-            return Ok(Err(Stop::Bad));
+            return Ok(Err(StopReason::Damaged));
         };
         let Some(body_length) = u64::try_from(message.bodyLength()).ok().filter(|l| *l <= MAX_BODY) else {
-            return Ok(Err(Stop::Bad));
+            return Ok(Err(StopReason::Damaged));
         };
         let start = self.position + (PREFIX + size) as u64;
         if end - start < body_length {
-            // Of a message that is being written the beginning is right.
+            // The begin of a message that is being written is valid.
             let is_cut = check[..4] == CHECK_TAG && body_of(&message) == Some(body_length);
-            return Ok(Err(if is_cut { Stop::Partial } else { Stop::Bad }));
+            return Ok(Err(if is_cut { StopReason::Partial } else { StopReason::Damaged }));
         }
         let mut body = MutableBuffer::from_len_zeroed(body_length as usize);
         self.file.read_exact_at(&mut body, start)?;
         let crc = crc32c::crc32c_append(crc32c::crc32c(flat), &body);
         if check[..4] != CHECK_TAG || check[4..] != crc.to_le_bytes() {
-            return Ok(Err(Stop::Bad));
+            return Ok(Err(StopReason::Damaged));
         }
-        Ok(Ok(Whole { meta, body: body.into(), next: start + body_length }))
+        Ok(Ok(RawMessage { meta, body: body.into(), next: start + body_length }))
     }
 
-    /// Why there are fewer bytes than a message begins with.
-    fn cut_prefix(&self, left: u64) -> io::Result<Stop> {
+    /// Returns why there are fewer bytes than a prefix has.
+    fn cut_prefix(&self, left: u64) -> io::Result<StopReason> {
         let mut prefix = [0; PREFIX];
         let prefix = &mut prefix[..left as usize];
         self.file.read_exact_at(prefix, self.position)?;
         let is_begin = prefix.iter().zip(CONTINUATION).all(|(found, expected)| *found == expected);
-        Ok(if is_begin { Stop::Partial } else { Stop::Bad })
+        Ok(if is_begin { StopReason::Partial } else { StopReason::Damaged })
     }
 
-    /// Why there are fewer bytes than the metadata of a message is said to have. If its end is there, they are said wrongly.
-    fn cut_metadata(&self, left: u64) -> io::Result<Stop> {
+    /// Returns why there are fewer bytes than the prefix announces for the metadata. If the end of
+    /// the metadata is there, the prefix is damaged.
+    fn cut_metadata(&self, left: u64) -> io::Result<StopReason> {
         let mut meta = vec![0; left as usize - PREFIX];
         self.file.read_exact_at(&mut meta, self.position + PREFIX as u64)?;
         let has_end = meta.chunks_exact(CHECK).any(|word| word.starts_with(&CHECK_TAG));
-        Ok(if has_end { Stop::Bad } else { Stop::Partial })
+        Ok(if has_end { StopReason::Damaged } else { StopReason::Partial })
     }
 
-    fn decode(&mut self, whole: &Whole) -> Result<Option<RecordBatch>, Error> {
+    /// Decodes a message; `None` for a schema or a dictionary.
+    fn decode(&mut self, whole: &RawMessage) -> Result<Option<RecordBatch>, Error> {
         let damaged =
             |reason: &str| Error::damaged(&self.path, format!("at byte {}: {reason}", self.position));
         let arrow = |e: ArrowError| damaged(&e.to_string());
@@ -296,12 +306,13 @@ impl LiveReader {
                 // The schema of the table, so that batches of all parts share it.
                 schema::complete(self.table, batch).map(Some).map_err(arrow)
             }
-            other => Err(damaged(&format!("a message of kind {other:?}"))),
+            other => Err(damaged(&format!("a message of type {other:?}"))),
         }
     }
 }
 
-/// Bytes of the body by the places of its buffers, which are told apart from the whole.
+/// Returns the length of the body by the ranges of its buffers, which the metadata has apart from
+/// the body length.
 fn body_of(message: &Message<'_>) -> Option<u64> {
     let rows = match message.header_type() {
         MessageHeader::Schema => return Some(0),

@@ -1,7 +1,7 @@
-//! The rows of side tables that stay when their parts go.
+//! Rows of side tables that are kept when their parts are removed.
 
-use super::needs::Needs;
-use crate::carried::Removed;
+use super::needed_ids::NeededIds;
+use crate::carried::RemovedParts;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::parquet_file::Batches;
@@ -16,17 +16,17 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where the rows are: what was carried over before, and the parts that go.
+/// The files with the rows: earlier carried files, and the removed parts.
 pub(super) struct Sources<'a> {
     pub(super) layout: &'a Layout,
     pub(super) first: u64,
-    pub(super) gone: &'a [u64],
+    pub(super) removed: &'a [u64],
 }
 
 impl Sources<'_> {
     fn batches(&self, table: Table) -> Result<Vec<RecordBatch>, Error> {
         let carried = (self.first > 0).then(|| self.layout.carried(table, self.first));
-        let sealed = self.gone.iter().map(|part| self.layout.sealed(table, *part));
+        let sealed = self.removed.iter().map(|part| self.layout.sealed(table, *part));
         let mut all = Vec::new();
         for path in carried.into_iter().chain(sealed).filter(|path| path.exists()) {
             for batch in Batches::all(table, &path)? {
@@ -37,12 +37,12 @@ impl Sources<'_> {
     }
 }
 
-/// The rows of a table that stay; counts the losses that go.
+/// Returns the rows of a table that are kept, and counts the losses that are removed.
 pub(super) fn kept(
     sources: &Sources<'_>,
     table: Table,
-    needs: &Needs,
-    removed: &mut Removed,
+    needs: &NeededIds,
+    removed: &mut RemovedParts,
 ) -> Result<Vec<RecordBatch>, Error> {
     let batches = sources.batches(table)?;
     let path = sources.layout.folder(table);
@@ -71,7 +71,7 @@ fn ids(batch: &RecordBatch, name: &str, keep: impl Fn(u64) -> bool) -> Vec<bool>
     column.map_or_else(Vec::new, |column| column.values().iter().map(|id| keep(*id)).collect())
 }
 
-fn losses(batch: &RecordBatch, needs: &Needs, removed: &mut Removed) -> Vec<bool> {
+fn losses(batch: &RecordBatch, needs: &NeededIds, removed: &mut RemovedParts) -> Vec<bool> {
     let [process, stream, last, count] =
         ["process", "stream", "last_seq", "count"].map(|name| column::<UInt64Type>(batch, name));
     let (Some(process), Some(stream), Some(last), Some(count), Some(places)) =
@@ -92,11 +92,11 @@ fn losses(batch: &RecordBatch, needs: &Needs, removed: &mut Removed) -> Vec<bool
     .collect()
 }
 
-/// Batch and row.
-type Place = (usize, usize);
+/// Index of a batch and a row of it.
+type RowIndex = (usize, usize);
 
-/// Node, time and place of each row.
-fn placed(batches: &[RecordBatch]) -> impl Iterator<Item = (&str, i64, Place)> {
+/// Returns node, time and index of each row.
+fn indexed_rows(batches: &[RecordBatch]) -> impl Iterator<Item = (&str, i64, RowIndex)> {
     batches.iter().enumerate().flat_map(|(index, batch)| {
         let nodes = text(batch, "node");
         let columns = nodes.zip(column::<TimestampNanosecondType>(batch, "time"));
@@ -106,11 +106,12 @@ fn placed(batches: &[RecordBatch]) -> impl Iterator<Item = (&str, i64, Place)> {
     })
 }
 
-/// The rows that hold for what comes after `until`: of each node the last that begins before, and those after it.
+/// Returns the rows that apply after `until`: of each node the last one that begins before, and
+/// those after it.
 fn clocks(batches: &[RecordBatch], until: i64) -> Result<Vec<RecordBatch>, ArrowError> {
-    let mut last: HashMap<&str, (i64, Place)> = HashMap::new();
+    let mut last: HashMap<&str, (i64, RowIndex)> = HashMap::new();
     let mut order = Vec::new();
-    for (node, time, place) in placed(batches) {
+    for (node, time, place) in indexed_rows(batches) {
         if time > until {
             order.push(place);
             continue;
@@ -125,12 +126,12 @@ fn clocks(batches: &[RecordBatch], until: i64) -> Result<Vec<RecordBatch>, Arrow
     pick(batches, &order)
 }
 
-/// The rows of the last sample of each node and boot: by them a sample that is sent again is known, also one that a spool
-/// kept over a reboot.
+/// Returns the rows of the last sample of each node and boot. They identify a sample that is sent
+/// again, also one that a spool kept over a reboot.
 fn devices(batches: &[RecordBatch]) -> Result<Vec<RecordBatch>, ArrowError> {
     let boots: Vec<_> = batches.iter().map(|batch| text(batch, "boot")).collect();
-    let mut last: HashMap<(&str, &str), (i64, Vec<Place>)> = HashMap::new();
-    for (node, time, place) in placed(batches) {
+    let mut last: HashMap<(&str, &str), (i64, Vec<RowIndex>)> = HashMap::new();
+    for (node, time, place) in indexed_rows(batches) {
         let boot = boots[place.0].map_or("", |boots| boots.value(place.1));
         let found = last.entry((node, boot)).or_insert((time, Vec::new()));
         if found.0 < time {
@@ -153,14 +154,14 @@ fn devices(batches: &[RecordBatch]) -> Result<Vec<RecordBatch>, ArrowError> {
     pick(batches, &order)
 }
 
-/// One row for each file that is needed, as if an event had named it, and one for each handle that may be open:
-/// without a number, for that is accounted for.
-fn files(batches: &[RecordBatch], needs: &Needs) -> Result<Vec<RecordBatch>, ArrowError> {
+/// Returns one row for each needed file, as if an event had named it, and one for each handle that
+/// may be open. These have no attempt number, because the end of the stream covers it.
+fn files(batches: &[RecordBatch], needs: &NeededIds) -> Result<Vec<RecordBatch>, ArrowError> {
     let open: Vec<_> = needs.handles().collect();
     let opened: HashSet<u64> = open.iter().map(|(_, _, file)| *file).collect();
-    let mut first: HashMap<u64, Place> = HashMap::new();
+    let mut first: HashMap<u64, RowIndex> = HashMap::new();
     let (mut order, mut streams, mut handles) = (Vec::new(), Vec::new(), Vec::new());
-    let mut put = |place, stream, handle| {
+    let mut push = |place, stream, handle| {
         order.push(place);
         streams.push(stream);
         handles.push(handle);
@@ -176,17 +177,17 @@ fn files(batches: &[RecordBatch], needs: &Needs) -> Result<Vec<RecordBatch>, Arr
             let needed = needs.file(id) || opened.contains(&id) || record.is_some();
             if needed && !first.contains_key(&id) {
                 first.insert(id, (index, row));
-                put((index, row), None, None);
+                push((index, row), None, None);
             }
             if let Some((stream, handle)) = record {
-                put((index, row), Some(stream), Some(handle));
+                push((index, row), Some(stream), Some(handle));
             }
         }
     }
     for (stream, handle, file) in open {
-        // A file that was named in a part that stays needs no help.
+        // Files that are defined in a kept part are not here.
         if let Some(place) = first.get(&file) {
-            put(*place, Some(stream), Some(handle));
+            push(*place, Some(stream), Some(handle));
         }
     }
     let picked = pick(batches, &order)?;
@@ -199,7 +200,7 @@ fn files(batches: &[RecordBatch], needs: &Needs) -> Result<Vec<RecordBatch>, Arr
     RecordBatch::try_new(schema, columns).map(|batch| vec![batch])
 }
 
-fn pick(batches: &[RecordBatch], order: &[Place]) -> Result<Vec<RecordBatch>, ArrowError> {
+fn pick(batches: &[RecordBatch], order: &[RowIndex]) -> Result<Vec<RecordBatch>, ArrowError> {
     if order.is_empty() {
         return Ok(Vec::new());
     }

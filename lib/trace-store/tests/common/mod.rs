@@ -1,4 +1,4 @@
-//! Makes small traces whose every row is known.
+//! Small traces with known rows.
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, unreachable_pub)]
 
 use arrow_array::builder::StringDictionaryBuilder;
@@ -103,7 +103,7 @@ pub fn processes(ids: &[u64]) -> RecordBatch {
         text("0123456789abcdef0123456789abcdef"),
         Arc::new(UInt64Array::from(vec![77; n])),
     ];
-    // What a process belongs to may be unknown.
+    // The job of a process may be unknown.
     let schema = schema::of(Table::Processes);
     let unknown = schema.fields()[columns.len()..].iter();
     columns.extend(unknown.map(|field| new_null_array(field.data_type(), n)));
@@ -126,7 +126,7 @@ pub fn threads(streams: &[u64]) -> RecordBatch {
     RecordBatch::try_new(schema::of(Table::Threads), columns).unwrap()
 }
 
-/// Files, each `/data/<id>`; with the record that named it where there was one.
+/// Returns files with path `/data/<id>`, and the handle record that named each, if any.
 pub fn files(ids: &[(u64, Option<(u64, u64)>)]) -> RecordBatch {
     let n = ids.len();
     let columns: Vec<ArrayRef> = vec![
@@ -141,7 +141,7 @@ pub fn files(ids: &[(u64, Option<(u64, u64)>)]) -> RecordBatch {
     RecordBatch::try_new(schema::of(Table::Files), columns).unwrap()
 }
 
-/// A gap in a stream.
+/// Returns a loss with a gap in a stream.
 pub fn loss(stream: u64, first: u64, last: u64) -> RecordBatch {
     let one = |v: u64| -> ArrayRef { Arc::new(UInt64Array::from(vec![v])) };
     let columns: Vec<ArrayRef> = vec![
@@ -157,12 +157,12 @@ pub fn loss(stream: u64, first: u64, last: u64) -> RecordBatch {
     RecordBatch::try_new(schema::of(Table::Losses), columns).unwrap()
 }
 
-/// A sample of a node at a time: one row for each device, which has the time as its uptime and its writes.
+/// Returns a device sample of a node: one row per device, with the time as `uptime` and `writes`.
 pub fn sample(time: i64, node: &str, devices: &[&str]) -> RecordBatch {
     sample_of_boot(1, time, node, devices)
 }
 
-/// The same, of one of its boots.
+/// As `sample`, of a given boot.
 pub fn sample_of_boot(boot: u128, time: i64, node: &str, devices: &[&str]) -> RecordBatch {
     let n = devices.len();
     let schema = schema::of(Table::Devices);
@@ -182,19 +182,19 @@ pub fn sample_of_boot(boot: u128, time: i64, node: &str, devices: &[&str]) -> Re
     RecordBatch::try_new(schema, columns).unwrap()
 }
 
-/// Process 1 with streams 1 to 3, file 1.
+/// Returns process 1 with streams 1 to 3, and file 1.
 pub fn sides(writer: &mut Writer) {
     writer.append(Table::Processes, &processes(&[1])).unwrap();
     writer.append(Table::Threads, &threads(&[1, 2, 3])).unwrap();
     writer.append(Table::Files, &files(&[(1, None)])).unwrap();
 }
 
-/// Events number `from..to` of three streams that take turns.
+/// Returns the events `from..to` of three streams in turn.
 pub fn turn(from: u64, to: u64) -> Vec<Ev> {
     (from..to).map(|i| ev(1_000_000 + i as i64 * 10, i % 3 + 1, i / 3)).collect()
 }
 
-/// What stands in a batch.
+/// Returns the events of a batch.
 pub fn rows_of(batch: &RecordBatch) -> Vec<Ev> {
     let u64s = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<UInt64Type>().clone();
     let time =

@@ -1,5 +1,5 @@
-//! Whatever instant a writer is killed at, the directory is readable, holds what was committed, and can be
-//! continued so that every event is there once.
+//! A writer is killed at any time: the directory is readable, contains the committed rows, and can
+//! be continued so that it has every event once.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../common/mod.rs"]
@@ -17,12 +17,12 @@ type Lengths = BTreeMap<PathBuf, u64>;
 
 fn live_lengths(dir: &Path) -> Lengths {
     let entries = fs::read_dir(dir.join("live")).unwrap().map(Result::unwrap);
-    // A file may be removed between the listing and the look at it.
+    // A file may be removed after it was listed.
     let lengths = entries.filter_map(|e| Some((e.path(), e.metadata().ok()?.len())));
     lengths.map(|(path, length)| (path.strip_prefix(dir).unwrap().to_owned(), length)).collect()
 }
 
-/// A copy of `dir` in which live files have the given lengths (absent: no such file).
+/// Copies `dir` with live files of the given lengths (absent: no such file).
 fn cut(dir: &Path, to: &Path, lengths: &Lengths) {
     let _ = fs::remove_dir_all(to);
     copy(dir, to);
@@ -39,13 +39,14 @@ fn cut(dir: &Path, to: &Path, lengths: &Lengths) {
 /// The ledger of the live part, which is written after the rows that it counts are durable.
 const LEDGER: &str = "ledger/part-000000.live";
 
-/// Readable, at least `committed` events of [`turn`] and no more than `most`; the rest can be appended.
+/// Asserts that the trace is readable and has at least `committed` and at most `most` events of
+/// [`turn`], and that the others can be appended.
 #[track_caller]
 fn survives(dir: &Path, committed: u64, most: u64, all: u64, go_on: bool) {
     survives_from(dir, 0, committed, most, all, go_on);
 }
 
-/// The same where the events before number `from` were removed.
+/// As [`survives`], for a trace whose events before number `from` were removed.
 #[track_caller]
 fn survives_from(dir: &Path, from: u64, committed: u64, most: u64, all: u64, go_on: bool) {
     let read = read_all(dir);
@@ -82,7 +83,7 @@ fn survives_from(dir: &Path, from: u64, committed: u64, most: u64, all: u64, go_
 }
 
 #[test]
-fn a_live_part_torn_at_any_byte_is_continued() {
+fn live_part_torn_at_any_byte_is_continued() {
     let temp = tempfile::tempdir().unwrap();
     let (dir, torn) = (temp.path().join("trace"), temp.path().join("torn"));
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
@@ -103,7 +104,7 @@ fn a_live_part_torn_at_any_byte_is_continued() {
     let mut states = 0;
     for pair in steps.windows(2) {
         let [(before, committed, ledger), (after, written, _)] = pair else { unreachable!() };
-        // As the writer writes: each side table in turn while the events are as before, then the events.
+        // In the order of the writer: each side table in turn, then the events.
         let mut lengths = before.clone();
         let sides = Table::SIDE.map(|t| PathBuf::from(format!("live/part-000000.{t}.arrows")));
         for name in sides.into_iter().chain([events_file.clone()]) {
@@ -124,8 +125,8 @@ fn a_live_part_torn_at_any_byte_is_continued() {
 }
 
 #[test]
-fn garbage_after_the_last_commit_is_cut() {
-    // After a power loss a file may be longer than its data: zeros, or old contents.
+fn garbage_after_the_last_commit_is_truncated() {
+    // After a power loss a file may be longer than its data, with zeros or old content.
     let temp = tempfile::tempdir().unwrap();
     let (dir, torn) = (temp.path().join("trace"), temp.path().join("torn"));
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
@@ -160,7 +161,7 @@ fn garbage_after_the_last_commit_is_cut() {
 }
 
 #[test]
-fn a_seal_broken_off_between_any_two_steps_is_finished() {
+fn seal_interrupted_between_any_two_steps_is_completed() {
     let temp = tempfile::tempdir().unwrap();
     let (dir, done, state) = (temp.path().join("live"), temp.path().join("done"), temp.path().join("state"));
     let mut writer = Writer::create(&dir, Options::default()).unwrap();
@@ -169,7 +170,7 @@ fn a_seal_broken_off_between_any_two_steps_is_finished() {
     writer.commit().unwrap();
     drop(writer);
     copy(&dir, &done);
-    // The next live part was begun before part 0 was sealed.
+    // The next live part began before part 0 was sealed.
     let (mut writer, _) = Writer::open(&done, Options::default()).unwrap();
     writer.seal().unwrap();
     writer.append(Table::Events, &events(&turn(12, 18))).unwrap();
@@ -200,7 +201,7 @@ fn a_seal_broken_off_between_any_two_steps_is_finished() {
                         put(next, next, 1.0);
                         put("ledger/part-000001.live", "ledger/part-000001.live", 1.0);
                     }
-                    // The ledger's entry comes before the events have their name.
+                    // The entry of the ledger is written before the events are renamed.
                     if renamed + 1 >= tables.len() {
                         put("ledger/part-000000.sealed", "ledger/part-000000.sealed", 1.0);
                     }
@@ -227,7 +228,7 @@ fn a_seal_broken_off_between_any_two_steps_is_finished() {
     }
 }
 
-/// Not a test of its own: the process that the next test kills. Says on its output what it has committed.
+/// Not a test: the process that the next test kills. Prints the number of committed events.
 #[test]
 fn child_that_is_killed() {
     let Ok(dir) = std::env::var("MIOT_TEST_KILLED_WRITER") else { return };
@@ -256,7 +257,7 @@ fn child_that_is_killed() {
 }
 
 #[test]
-fn a_killed_writer_loses_nothing_it_had_committed() {
+fn killed_writer_loses_no_committed_row() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("trace");
     let mut committed = 0;

@@ -1,18 +1,18 @@
-//! The oldest parts go: what is left is whole, whatever instant the writer is killed at.
+//! Retention removes the oldest parts: the rest is valid, also if the writer is killed at any time.
 
 use super::common::*;
 use super::survives_from;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::UInt64Type;
-use miot_trace_store::follow::{Follow, From};
-use miot_trace_store::{Known, Options, Reader, Removed, Table, Writer, fsck};
+use miot_trace_store::follow::{Follow, FollowFrom};
+use miot_trace_store::{KnownIds, Options, Reader, RemovedParts, Table, Writer, fsck};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Parts of ten events of [`turn`], as many as asked for, all sealed.
+/// Writes `count` sealed parts of ten events of [`turn`].
 fn parts(dir: &Path, count: u64, options: Options) -> Writer {
     let mut writer = Writer::create(dir, options).unwrap();
     sides(&mut writer);
@@ -36,7 +36,7 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-fn removed(writer: &mut Writer) -> Removed {
+fn removed(writer: &mut Writer) -> RemovedParts {
     let mut removed = None;
     eventually("parts are removed", || {
         writer.retain().unwrap();
@@ -58,14 +58,14 @@ fn bytes(dir: &Path, part: u64) -> u64 {
     Table::ALL.iter().map(length).sum()
 }
 
-/// Keeps about the last `count` parts.
+/// Returns options that keep about the last `count` parts.
 fn keep(count: u64) -> Options {
-    // Each has but an events file of some 9 KiB, and six carried files come on top.
+    // Each has one file of events of about 9 KiB; six carried files are added.
     Options { keep_bytes: Some(count * 9000), ..Options::default() }
 }
 
 #[test]
-fn the_oldest_parts_go_and_the_rest_is_whole() {
+fn oldest_parts_are_removed_and_the_trace_stays_valid() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("trace");
     let mut writer = parts(&dir, 10, Options::default());
@@ -104,7 +104,7 @@ fn the_oldest_parts_go_and_the_rest_is_whole() {
             assert_eq!(batch.column_by_name(name).unwrap().null_count(), 0, "{name}");
         }
     }
-    // Nothing but the parts and what was carried over is left.
+    // Only the parts and the carried files remain.
     for table in Table::SIDE {
         let names = fs::read_dir(dir.join(table.name())).unwrap().map(|e| e.unwrap().file_name());
         assert_eq!(names.collect::<Vec<_>>(), [format!("carried-{:06}.parquet", last.parts).as_str()]);
@@ -117,13 +117,13 @@ fn the_oldest_parts_go_and_the_rest_is_whole() {
 }
 
 #[test]
-fn the_newest_part_stays_and_old_ones_go_by_age() {
+fn newest_part_is_kept_and_old_ones_are_removed_by_age() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("trace");
     let mut writer = parts(&dir, 3, Options { keep_bytes: Some(1), ..Options::default() });
     assert_eq!(removed(&mut writer).parts, 2);
     drop(writer);
-    // The events are of 1970.
+    // The events have times of 1970.
     let options = Options { keep_for: Some(Duration::from_secs(3600)), ..Options::default() };
     let (mut writer, recovered) = Writer::open(&dir, options).unwrap();
     assert_eq!(recovered.removed.parts, 2);
@@ -142,7 +142,7 @@ fn the_newest_part_stays_and_old_ones_go_by_age() {
 }
 
 #[test]
-fn what_nobody_needs_is_not_carried_over() {
+fn unneeded_rows_are_not_carried_over() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("trace");
     let mut writer = Writer::create(&dir, Options { keep_bytes: Some(1), ..Options::default() }).unwrap();
@@ -157,20 +157,21 @@ fn what_nobody_needs_is_not_carried_over() {
     let mut first = turn(0, 12);
     first[3].file = Some(3);
     writer.append(Table::Events, &events(&first)).unwrap();
-    let known = |files: &[u64]| Known {
+    let known = |files: &[u64]| KnownIds {
         processes: HashMap::from([(1, Some(vec![(54, 2)]))]),
         files: files.iter().copied().collect::<HashSet<_>>(),
     };
-    writer.know(known(&[]));
+    writer.set_known_ids(known(&[]));
     writer.seal().unwrap();
-    // File 4 is named by the part that stays, 2 by an open handle, 1 is known; 3 and process 2 are of no use.
+    // The kept part uses file 4, an open handle file 2, and file 1 is known; file 3 and process 2
+    // are not needed.
     let mut second = turn(15, 30);
     second.iter_mut().for_each(|row| row.file = Some(4));
     writer.append(Table::Events, &events(&second)).unwrap();
     writer.append(Table::Losses, &loss(1, 4, 4)).unwrap();
     writer.append(Table::Losses, &loss(2, 4, 4)).unwrap();
     writer.append(Table::Losses, &loss(3, 4, 4)).unwrap();
-    writer.know(known(&[1]));
+    writer.set_known_ids(known(&[1]));
     writer.seal().unwrap();
     assert_eq!(removed(&mut writer).parts, 1);
     drop(writer);
@@ -209,9 +210,10 @@ fn samples(dir: &Path) -> Vec<(u64, String, String)> {
     batches.iter().flat_map(rows).collect()
 }
 
-/// Whoever sends a sample again must meet it, also when its part is gone, and when that which was carried over goes on.
+/// A sample that is sent again must be recognized, also if its part was removed and its row carried
+/// over repeatedly.
 #[test]
-fn the_last_sample_of_each_node_and_boot_is_carried_over_again_and_again() {
+fn last_device_samples_are_carried_over_repeatedly() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("trace");
     let mut writer = Writer::create(&dir, Options { keep_bytes: Some(1), ..Options::default() }).unwrap();
@@ -236,7 +238,7 @@ fn the_last_sample_of_each_node_and_boot_is_carried_over_again_and_again() {
         samples(&dir),
         [row(10, "n2", "sda"), row(20, "n1", "sda"), row(30, "n1", "sda"), row(30, "n1", "sdb")]
     );
-    // n2 says nothing any more: what was carried over of it is carried over again.
+    // n2 sends no samples any more: its carried rows are carried over again.
     part(&mut writer, 2, &[sample(40, "n1", &["sdc"])]);
     assert_eq!(
         samples(&dir),
@@ -244,7 +246,7 @@ fn the_last_sample_of_each_node_and_boot_is_carried_over_again_and_again() {
     );
     part(&mut writer, 3, &[]);
     assert_eq!(samples(&dir), [row(10, "n2", "sda"), row(40, "n1", "sdc")]);
-    // A spool may outlive a reboot: the last samples of earlier boots stay as well, of 16 boots.
+    // A spool may survive a reboot, so the last samples of 16 boots are kept.
     let rebooted: Vec<_> =
         (2..20).map(|boot| sample_of_boot(boot, 40 + boot as i64, "n1", &["sda"])).collect();
     part(&mut writer, 4, &rebooted);
@@ -263,7 +265,7 @@ fn the_last_sample_of_each_node_and_boot_is_carried_over_again_and_again() {
 }
 
 #[test]
-fn a_retention_broken_off_between_any_two_steps_is_finished_or_undone() {
+fn retention_interrupted_between_any_two_steps_is_consistent() {
     let temp = tempfile::tempdir().unwrap();
     let (before, after, state) =
         (temp.path().join("before"), temp.path().join("after"), temp.path().join("state"));
@@ -328,7 +330,7 @@ fn a_retention_broken_off_between_any_two_steps_is_finished_or_undone() {
 }
 
 #[test]
-fn readers_that_are_overtaken_go_on_with_what_is_left() {
+fn readers_overtaken_by_retention_continue() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("trace");
     drop(parts(&dir, 8, Options::default()));
@@ -336,10 +338,10 @@ fn readers_that_are_overtaken_go_on_with_what_is_left() {
     let names = Reader::open(&dir).unwrap();
     let mut rows = slow.rows().unwrap();
     assert_eq!(rows_of(&rows.next().unwrap().unwrap()), turn(0, 10));
-    let mut behind = Follow::open(&dir, From::Start).unwrap();
+    let mut behind = Follow::open(&dir, FollowFrom::Start).unwrap();
     let (mut writer, _) = Writer::open(&dir, keep(3)).unwrap();
     removed(&mut writer);
-    // Another look at what is too much may be under way by now.
+    // Another removal may be under way.
     drop(writer);
     let (mut writer, recovered) = Writer::open(&dir, Options::default()).unwrap();
     let first = recovered.removed.parts;
@@ -360,7 +362,7 @@ fn readers_that_are_overtaken_go_on_with_what_is_left() {
     };
     assert_eq!(followed(&mut behind), turn(first * 10, 80));
     assert_eq!(behind.missed(), first);
-    let mut present = Follow::open(&dir, From::End).unwrap();
+    let mut present = Follow::open(&dir, FollowFrom::End).unwrap();
     writer.append(Table::Events, &events(&turn(80, 90))).unwrap();
     writer.commit().unwrap();
     for follow in [&mut behind, &mut present] {

@@ -14,7 +14,8 @@ const READ_AND_WRITE: c_int = 8;
 /// A function that moves bytes between an open file, from an offset on, and memory.
 type Transfer<Memory> = unsafe extern "C" fn(Handle, i64, Memory, c_int, Handle, *mut Status) -> c_int;
 
-/// An open file. Only [`close`](SharedFile::close) closes it, not a drop, because closing is collective.
+/// An open file. Only [`close`](SharedFile::close) closes it, not a drop, because closing is
+/// collective.
 pub(crate) struct SharedFile {
     mpi: Arc<Mpi>,
     handle: Handle,
@@ -22,8 +23,8 @@ pub(crate) struct SharedFile {
 }
 
 impl SharedFile {
-    /// Opens an existing file: with all ranks for collective calls, else by this rank alone, so that its
-    /// calls do not wait for others.
+    /// Opens an existing file: with all ranks for collective calls, else by this rank alone, so
+    /// that its calls do not wait for others.
     pub(crate) fn open(mpi: &Arc<Mpi>, path: &Path, is_collective: bool) -> io::Result<SharedFile> {
         let name = CString::new(path.as_os_str().as_bytes())?;
         let comm = if is_collective { mpi.constants.world } else { mpi.constants.own };

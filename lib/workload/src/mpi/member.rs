@@ -1,5 +1,5 @@
-//! A rank of a measurement under MPI. Rank 0 passes on the messages of the coordinator, a thread of the
-//! same process, and collects the answers of all ranks.
+//! A rank of a measurement under MPI. Rank 0 passes on the messages of the coordinator, a thread of
+//! the same process, and collects the answers of all ranks.
 
 use super::{Mpi, MpiError};
 use std::io;
@@ -63,7 +63,8 @@ impl MpiMember {
             Coordinator { commands, answers }
         });
         let mut member = MpiMember { mpi: Arc::clone(mpi), rank, coordinator, shares_clock: true };
-        // The monotonic clock counts from the boot of the machine, so the same boot is the same clock.
+        // The monotonic clock counts from the boot of the machine, so the same boot is the same
+        // clock.
         let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let boots = mpi.gather(&boot, rank == 0)?;
         let mut same = [u8::from(boots.iter().all(|it| *it == boots[0]))];

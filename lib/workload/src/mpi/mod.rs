@@ -1,8 +1,9 @@
 //! MPI, loaded at run time: the library of the launcher. The build of MIOT needs no MPI headers.
 //!
-//! The crate `mpi` has no functions for files; a build with it needs libclang, and the program works with
-//! one MPI only. This module supports the same two binary interfaces as the MPI hook: that of MPICH (also
-//! Intel MPI, MVAPICH, Cray MPICH) and that of Open MPI. Handles are passed unchanged, in whole registers.
+//! The crate `mpi` has no functions for files; a build with it needs libclang, and the program
+//! works with one MPI only. This module supports the same two binary interfaces as the MPI hook:
+//! that of MPICH (also Intel MPI, MVAPICH, Cray MPICH) and that of Open MPI. Handles are passed
+//! unchanged, in whole registers.
 //!
 //! One thread makes all calls.
 
@@ -141,8 +142,8 @@ impl std::fmt::Debug for Mpi {
     }
 }
 
-/// Returns the names of the library in the order in which they are tried, by the environment that the
-/// launcher has set.
+/// Returns the names of the library in the order in which they are tried, by the environment that
+/// the launcher has set.
 fn library_names() -> Vec<String> {
     if let Ok(chosen) = std::env::var(LIBRARY_VARIABLE) {
         return vec![chosen];
@@ -158,8 +159,8 @@ fn library_names() -> Vec<String> {
 }
 
 impl Mpi {
-    /// Loads the library of the launcher and initializes it. [`finalize`](Mpi::finalize) must be called at
-    /// the end.
+    /// Loads the library of the launcher and initializes it. [`finalize`](Mpi::finalize) must be
+    /// called at the end.
     ///
     /// # Errors
     /// [`MpiError`].
@@ -167,8 +168,8 @@ impl Mpi {
         let names = library_names();
         let mut why = String::new();
         let load = |name: &String| {
-            // SAFETY: an MPI library, whose initializers may run. Its symbols are global because its
-            // plug-ins look them up in the program.
+            // SAFETY: an MPI library, whose initializers may run. Its symbols are global because
+            // its plug-ins look them up in the program.
             unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }
                 .map_err(|error| why = error.to_string())
                 .ok()
@@ -176,7 +177,8 @@ impl Mpi {
         let Some(library) = names.iter().find_map(load) else {
             return Err(MpiError::NotFound { tried: names.join(", "), why });
         };
-        // Symbols are found as calls of the program find them: those of a preloaded hook come first.
+        // Symbols are found as calls of the program find them: those of a preloaded hook come
+        // first.
         let program = Library::this();
         let mpi = Mpi {
             functions: Functions::of(&program)?,
@@ -259,7 +261,8 @@ impl Mpi {
         let (byte, world) = (self.constants.byte, self.constants.world);
         let own = count(bytes.len())?;
         let mut lengths: Vec<c_int> = vec![0; if is_root { self.size()? } else { 0 }];
-        // SAFETY: as in `rank`; each rank sends four bytes, and `lengths` at rank 0 holds those of all ranks.
+        // SAFETY: as in `rank`; each rank sends four bytes, and `lengths` at rank 0 holds those of
+        // all ranks.
         self.check("MPI_Gather", unsafe {
             (self.functions.gather)(
                 (&raw const own).cast(),
@@ -279,7 +282,8 @@ impl Mpi {
         };
         let begins: Vec<c_int> = lengths.iter().map(&mut begin).collect();
         let mut all = vec![0u8; end as usize];
-        // SAFETY: as above; each rank sends the length that it has announced, and `all` holds the sum.
+        // SAFETY: as above; each rank sends the length that it has announced, and `all` holds the
+        // sum.
         self.check("MPI_Gatherv", unsafe {
             (self.functions.gatherv)(
                 if bytes.is_empty() { null() } else { bytes.as_ptr().cast() },

@@ -76,9 +76,9 @@ pub struct ReplayOptions<'a> {
     pub root: &'a Path,
     /// When steps begin.
     pub pace: Pace,
-    /// Returns the command of a process, which must call [`super::run_worker`]. The process gets the
-    /// plan as standard input, and as further arguments the descriptor of the shared memory, and the
-    /// offset and the length of its job in the plan.
+    /// Returns the command of a process, which must call [`super::run_worker`]. The process gets
+    /// the plan as standard input, and as further arguments the descriptor of the shared memory,
+    /// and the offset and the length of its job in the plan.
     pub command: &'a dyn Fn() -> Command,
     /// Called with the number of completed steps.
     pub progress: &'a mut dyn FnMut(u64),
@@ -185,8 +185,9 @@ impl Coordinator<'_> {
         Ok(())
     }
 
-    /// Returns whether to start a process now. While there are many, it waits for one to end; but only if
-    /// one of them does not wait for this or any later process, because else none might end.
+    /// Returns whether to start a process now. While there are many, it waits for one to end; but
+    /// only if one of them does not wait for this or any later process, because else none might
+    /// end.
     fn may_start(&self, number: usize, start: Option<i64>) -> bool {
         let process = &self.plan.processes[number];
         let first = process.first;

@@ -53,8 +53,8 @@ pub struct Fidelity {
     pub failed_only_here: u64,
     /// Requests that failed in both or in neither, with different results.
     pub other_result: u64,
-    /// Pairs of concurrent equal requests of two processes with exchanged results: each has the result
-    /// that the other had in the trace.
+    /// Pairs of concurrent equal requests of two processes with exchanged results: each has the
+    /// result that the other had in the trace.
     pub exchanged: u64,
     /// The first differences, as examples.
     pub differences: Vec<Difference>,
@@ -138,9 +138,9 @@ impl Fidelity {
         }
     }
 
-    /// Removes pairs of differences that are not errors: of two concurrent equal requests, such as two
-    /// removals of a file, either one may be the one that succeeds. (Requests that were ordered in the
-    /// trace are ordered in the replay.)
+    /// Removes pairs of differences that are not errors: of two concurrent equal requests, such as
+    /// two removals of a file, either one may be the one that succeeds. (Requests that were ordered
+    /// in the trace are ordered in the replay.)
     pub(super) fn remove_exchanged(&mut self) {
         let mut remaining: Vec<Difference> = Vec::new();
         for one in std::mem::take(&mut self.differences) {

@@ -1,7 +1,8 @@
 //! What must exist before the first step:
 //!
 //! - the files and directories that steps find;
-//! - file sizes for which every read moves the recorded bytes and every append has the recorded offset;
+//! - file sizes for which every read moves the recorded bytes and every append has the recorded
+//!   offset;
 //! - directory entries for which every listing has the recorded length.
 
 use super::{ReplayStep, StepPart};
@@ -207,7 +208,8 @@ impl InitialFiles {
         self.bind(path, None);
     }
 
-    /// The file has at least so many bytes. If no step has created or written them, they are initial.
+    /// The file has at least so many bytes. If no step has created or written them, they are
+    /// initial.
     fn grow(&mut self, id: usize, bytes: u64) {
         let entity = &mut self.entities[id];
         if entity.size < bytes {
@@ -298,7 +300,8 @@ impl InitialFiles {
         if let (1, Some(listed)) = (step.result, self.listed.get_mut(&(process, step.handle))) {
             *listed += 1;
             let entity = &mut self.entities[id];
-            // A directory that a step has created was empty; the trace does not show who created the entry.
+            // A directory that a step has created was empty; the trace does not show who created
+            // the entry.
             if entity.exact {
                 return;
             }
@@ -372,8 +375,9 @@ impl InitialFiles {
         self.entities.len() - 1
     }
 
-    /// Returns what must exist before the first step, by path, directories before their entries: the bytes
-    /// of a file, `None` for a directory. Entries without a path in the trace are empty files.
+    /// Returns what must exist before the first step, by path, directories before their entries:
+    /// the bytes of a file, `None` for a directory. Entries without a path in the trace are empty
+    /// files.
     #[must_use]
     pub fn before_first_step(&self) -> BTreeMap<Vec<u8>, Option<u64>> {
         let initial = || self.entities.iter().filter(|entity| entity.is_initial);

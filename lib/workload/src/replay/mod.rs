@@ -14,8 +14,9 @@
 //! | `fidelity` | differences between the replay and the trace |
 //! | `coordinator` | starts the processes and collects their reports |
 //!
-//! Every process of the trace is a process of the replay, and every thread a thread. Replayed requests
-//! go through libc, so that a hook records them; all other I/O of a replay bypasses the hook.
+//! Every process of the trace is a process of the replay, and every thread a thread. Replayed
+//! requests go through libc, so that a hook records them; all other I/O of a replay bypasses the
+//! hook.
 
 mod calls;
 mod coordinator;

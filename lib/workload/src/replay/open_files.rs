@@ -1,9 +1,9 @@
 //! Open files of a process, by their handles in the trace.
 //!
-//! **Positions.** A hook computes positions itself as long as no other process moves them. Where the
-//! trace shows that another process did (one that shared the descriptor), the position is set past the
-//! hook, through another descriptor of the same open file. The hook has not recorded the open of that
-//! descriptor, so it asks the kernel for the position.
+//! **Positions.** A hook computes positions itself as long as no other process moves them. Where
+//! the trace shows that another process did (one that shared the descriptor), the position is set
+//! past the hook, through another descriptor of the same open file. The hook has not recorded the
+//! open of that descriptor, so it asks the kernel for the position.
 
 use super::ReplayRoot;
 use super::root::UntracedFd;
@@ -15,8 +15,8 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
 use std::ops::RangeInclusive;
 
-/// First number of descriptors that a hook has not seen opened. It is above those of other files, so that
-/// the hook does not confuse them with closed ones.
+/// First number of descriptors that a hook has not seen opened. It is above those of other files,
+/// so that the hook does not confuse them with closed ones.
 const FIRST_UNTRACED: c_int = 512;
 
 /// One open file.
@@ -80,9 +80,9 @@ impl OpenFiles {
         self.open.get(&handle)?.directory
     }
 
-    /// Returns the descriptor for a request. A file that was open before the trace begins, or in the
-    /// process that started this one, is opened by its path, past the hook. If nothing has that path any
-    /// more, an empty unnamed file takes its place.
+    /// Returns the descriptor for a request. A file that was open before the trace begins, or in
+    /// the process that started this one, is opened by its path, past the hook. If nothing has that
+    /// path any more, an empty unnamed file takes its place.
     ///
     /// # Errors
     /// `EBADF` without a path, else as `openat2`(2).
@@ -114,8 +114,8 @@ impl OpenFiles {
         Ok(fd)
     }
 
-    /// Returns a descriptor of the open file of `fd` whose position is `position`. Negative positions
-    /// are not set.
+    /// Returns a descriptor of the open file of `fd` whose position is `position`. Negative
+    /// positions are not set.
     pub(super) fn at_position(&mut self, handle: u64, fd: c_int, position: i64) -> Result<c_int, Errno> {
         let Ok(position) = u64::try_from(position) else { return Ok(fd) };
         if rustix::fs::seek(borrow(fd), SeekFrom::Current(0))? == position {
@@ -133,8 +133,8 @@ impl OpenFiles {
         Ok(other)
     }
 
-    /// Removes and returns the descriptor that `close` must close: the last that belongs to no stream, or
-    /// the last one if there is no such.
+    /// Removes and returns the descriptor that `close` must close: the last that belongs to no
+    /// stream, or the last one if there is no such.
     pub(super) fn remove_for_close(&mut self, handle: u64) -> Option<c_int> {
         let open = self.open.get(&handle)?;
         let owned = [open.stream, open.directory].map(|owner| owner.map(|(_, fd)| fd));
@@ -150,8 +150,8 @@ impl OpenFiles {
         all.into_iter().map(|(handle, fd)| self.remove(handle, fd)).collect()
     }
 
-    /// Removes a descriptor and returns the one to close: the untraced one of the file, if `fd` is its
-    /// last and it has one. Then `fd` is closed here.
+    /// Removes a descriptor and returns the one to close: the untraced one of the file, if `fd` is
+    /// its last and it has one. Then `fd` is closed here.
     pub(super) fn remove(&mut self, handle: u64, fd: c_int) -> c_int {
         self.recorded.retain(|_, (_, other)| *other != fd);
         let Some(open) = self.open.get_mut(&handle) else { return fd };
@@ -207,7 +207,8 @@ impl OpenFiles {
     }
 }
 
-/// Creates an empty unnamed file: in the replay root, or in memory if its file system has no `O_TMPFILE`.
+/// Creates an empty unnamed file: in the replay root, or in memory if its file system has no
+/// `O_TMPFILE`.
 fn unnamed_file(root: &ReplayRoot) -> Result<UntracedFd, Errno> {
     let mode = Mode::RUSR | Mode::WUSR;
     root.open_at(b"", OFlags::TMPFILE | OFlags::RDWR, mode)

@@ -1,9 +1,9 @@
-//! Which steps wait for which steps of other threads: steps on the same file or path keep the order of
-//! the trace. (Ordering by resource as in Weiss et al., *ROOT: Replaying Multithreaded Traces with
-//! Resource-Oriented Ordering*, 2013.)
+//! Which steps wait for which steps of other threads: steps on the same file or path keep the order
+//! of the trace. (Ordering by resource as in Weiss et al., *ROOT: Replaying Multithreaded Traces
+//! with Resource-Oriented Ordering*, 2013.)
 //!
-//! Steps are added in order of completion, and each waits for earlier steps only. So there is always a
-//! step that waits for none.
+//! Steps are added in order of completion, and each waits for earlier steps only. So there is
+//! always a step that waits for none.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,8 @@ pub(super) enum Access {
     Read,
     /// Writes at a given offset.
     Write,
-    /// Creates, removes, renames, truncates, appends or locks it: has an order with all other accesses.
+    /// Creates, removes, renames, truncates, appends or locks it: has an order with all other
+    /// accesses.
     Exclusive,
 }
 
@@ -31,8 +32,8 @@ pub(super) struct StepPosition {
     pub(super) number: u32,
     pub(super) begin: i64,
     pub(super) end: i64,
-    /// It is submitted at its begin, and other steps of its thread follow. So it may wait only for steps
-    /// that had completed by then.
+    /// It is submitted at its begin, and other steps of its thread follow. So it may wait only for
+    /// steps that had completed by then.
     pub(super) asynchronous: bool,
 }
 
@@ -55,7 +56,8 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Adds a step with its accesses. Returns the steps that it must wait for: slot, number of steps.
+    /// Adds a step with its accesses. Returns the steps that it must wait for: slot, number of
+    /// steps.
     pub(super) fn add(&mut self, at: StepPosition, accesses: &[(&[u8], Access)]) -> Vec<(u32, u32)> {
         let mut waits: HashMap<u32, u32> = HashMap::new();
         // Requests that overlapped have no order, unless one of them is exclusive.

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write as _};
 
-/// Steps of a thread that are kept in memory until the older half is written. Submissions are inserted
-/// between them.
+/// Steps of a thread that are kept in memory until the older half is written. Submissions are
+/// inserted between them.
 const MAX_KEPT_STEPS: usize = 1024;
 
 /// Bytes of the largest replayed request. The kernel moves at most twice as many in one call.
@@ -86,8 +86,8 @@ pub(super) struct PlannedProcess {
     open: HashMap<u64, (Vec<u8>, u32)>,
     /// Handles by path.
     by_path: HashMap<Vec<u8>, u64>,
-    /// By handle: the step that opened it, then the last one of each other thread. A step is the slot of
-    /// its thread and its number in the thread.
+    /// By handle: the step that opened it, then the last one of each other thread. A step is the
+    /// slot of its thread and its number in the thread.
     last_uses: HashMap<u64, Vec<(u32, u32)>>,
 }
 
@@ -142,7 +142,8 @@ impl Planner {
         })
     }
 
-    /// Adds the next step, in order of completion. It must contain its path even if it has a handle.
+    /// Adds the next step, in order of completion. It must contain its path even if it has a
+    /// handle.
     ///
     /// # Errors
     /// If the plan cannot be written.
@@ -185,8 +186,8 @@ impl Planner {
         if thread.steps.len() >= MAX_KEPT_STEPS { self.write(slot, MAX_KEPT_STEPS / 2) } else { Ok(()) }
     }
 
-    /// Returns the last step of every thread. A step that waits for all of them comes after all steps that
-    /// were added.
+    /// Returns the last step of every thread. A step that waits for all of them comes after all
+    /// steps that were added.
     pub fn barrier(&self) -> Vec<(u32, u32)> {
         (0..).zip(&self.threads).map(|(slot, thread)| (slot, thread.count)).collect()
     }
@@ -309,14 +310,15 @@ impl Plan {
 }
 
 impl PlannedProcess {
-    /// True if none of its steps waits for a step of `other`, or of a process that is started after `other`.
-    /// That is so if all those steps come later, because a step waits for earlier steps only.
+    /// True if none of its steps waits for a step of `other`, or of a process that is started after
+    /// `other`. That is so if all those steps come later, because a step waits for earlier steps
+    /// only.
     pub(super) fn is_independent_of(&self, other: &PlannedProcess) -> bool {
         self.numbers.1 < other.first_number_from_here
     }
 
-    /// Returns the steps of other threads that a step on an open file waits for: the one that opened the
-    /// file, and all that used it if the step closes it.
+    /// Returns the steps of other threads that a step on an open file waits for: the one that
+    /// opened the file, and all that used it if the step closes it.
     fn use_handle(&mut self, step: &ReplayStep, this: (u32, u32)) -> Vec<(u32, u32)> {
         let Some(info) = step.info().filter(|_| step.handle != 0) else { return Vec::new() };
         let last_uses = self.last_uses.entry(step.handle).or_default();
@@ -334,8 +336,8 @@ impl PlannedProcess {
         waits
     }
 
-    /// Sets the handle of the source of a copy. Removes the path of a step that moves data if the process
-    /// has the file open by then.
+    /// Sets the handle of the source of a copy. Removes the path of a step that moves data if the
+    /// process has the file open by then.
     fn resolve_handles(&mut self, step: &mut ReplayStep) {
         let (Some(info), handle) = (step.info(), step.handle) else { return };
         if info.class == OpClass::Copy
@@ -410,8 +412,8 @@ impl<'a> Accesses<'a> {
     }
 }
 
-/// Returns which paths a step accesses, and how. `is_new`: the step is the first of its process on a file
-/// that another process has opened.
+/// Returns which paths a step accesses, and how. `is_new`: the step is the first of its process on
+/// a file that another process has opened.
 fn accesses(step: &ReplayStep, is_new: bool) -> Vec<(&[u8], Access)> {
     let (Some(info), Some(path)) = (step.info(), step.path.as_deref()) else { return Vec::new() };
     let path2 = step.path2.as_deref();

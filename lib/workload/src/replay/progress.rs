@@ -8,9 +8,10 @@
 //! | 4 + 2·slot | steps that the thread of this slot has completed |
 //! | 5 + 2·slot | number of threads that wait for that thread |
 //!
-//! Only the thread itself writes its first word. A waiter increments the second word and then reads the
-//! first again before it sleeps; the writer reads the second word after it has written the first. So one
-//! of them sees the other, and no wake-up is lost. Only the waiter decrements the second word.
+//! Only the thread itself writes its first word. A waiter increments the second word and then reads
+//! the first again before it sleeps; the writer reads the second word after it has written the
+//! first. So one of them sees the other, and no wake-up is lost. Only the waiter decrements the
+//! second word.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::MemfdFlags;

@@ -95,8 +95,8 @@ impl ReplayRoot {
         }
     }
 
-    /// Checks that a path may be passed to a call: its directory must not lead out of the root, nor the
-    /// path itself if the call follows a symbolic link at its end.
+    /// Checks that a path may be passed to a call: its directory must not lead out of the root, nor
+    /// the path itself if the call follows a symbolic link at its end.
     ///
     /// # Errors
     /// `EXDEV` or `ELOOP` if it leads out.

@@ -106,7 +106,8 @@ struct Process {
 }
 
 impl Process {
-    /// Makes the steps of one thread. Returns its fidelity and the end of its last step, see [`now`].
+    /// Makes the steps of one thread. Returns its fidelity and the end of its last step, see
+    /// [`now`].
     fn replay(&self, plan: &ThreadPlan) -> io::Result<(Fidelity, i64)> {
         let mut thread = Thread {
             fidelity: Fidelity::default(),
@@ -138,8 +139,8 @@ impl Process {
         Ok((thread.fidelity, thread.previous.map_or(0, |(_, ended)| ended)))
     }
 
-    /// Returns when a step is due, see [`now`]; `None`: immediately. `previous`: end of the previous step
-    /// of the thread, in the trace and here.
+    /// Returns when a step is due, see [`now`]; `None`: immediately. `previous`: end of the
+    /// previous step of the thread, in the trace and here.
     fn due(&self, step: &ReplayStep, start: i64, previous: Option<(i64, i64)>) -> Option<i64> {
         match (self.pace, previous) {
             (Pace::Fast, _) => None,
@@ -242,8 +243,8 @@ fn submit(target: &Target, step: &ReplayStep, begun: i64) -> Box<Pending> {
     };
     let block = &raw mut pending.block;
     // SAFETY:
-    // - the control block is boxed, so it stays at its address until the request is collected or the
-    //   process ends;
+    // - the control block is boxed, so it stays at its address until the request is collected or
+    //   the process ends;
     // - the same holds for its memory, which has `aio_nbytes` bytes;
     // - writes only read their memory, and a read has its memory alone.
     let submitted = unsafe {

@@ -64,8 +64,8 @@ impl Target {
         }
     }
 
-    /// Returns a descriptor of the step's open file whose position is the recorded offset. For calls
-    /// that use the position of the descriptor.
+    /// Returns a descriptor of the step's open file whose position is the recorded offset. For
+    /// calls that use the position of the descriptor.
     fn positioned(&self, step: &ReplayStep, fd: c_int) -> Result<c_int> {
         match step.offset {
             Some(position) => self.files().at_position(step.handle, fd, position),

@@ -108,8 +108,8 @@ impl Target {
         }
     }
 
-    /// `dup`, `dup2` or `dup3`. The last two replace the descriptor that stands for the recorded one,
-    /// else a new one.
+    /// `dup`, `dup2` or `dup3`. The last two replace the descriptor that stands for the recorded
+    /// one, else a new one.
     fn duplicate(&self, step: &ReplayStep, fd: c_int) -> Result<i64> {
         if step.operation() == posix::DUP {
             return self.enter_duplicate(step, libc_calls::dup(fd)?);

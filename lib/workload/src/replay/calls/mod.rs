@@ -117,7 +117,8 @@ impl Target {
 }
 
 impl ReplayStep {
-    /// Lower half of the argument: the flags of `open`, the mode of `chmod`, the command of `fcntl`.
+    /// Lower half of the argument: the flags of `open`, the mode of `chmod`, the command of
+    /// `fcntl`.
     fn low_argument(&self) -> c_int {
         self.arg as c_int
     }

@@ -49,8 +49,8 @@ impl Target {
     }
 }
 
-/// Flags of `open`. A named pipe is opened for reading and writing, which does not block: the process
-/// that opens the other end may not be in the trace.
+/// Flags of `open`. A named pipe is opened for reading and writing, which does not block: the
+/// process that opens the other end may not be in the trace.
 fn open_flags(step: &ReplayStep, path: &CStr) -> c_int {
     let flags = step.low_argument();
     if !is_pipe(path) {

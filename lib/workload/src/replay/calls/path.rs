@@ -134,7 +134,8 @@ fn on_attribute(step: &ReplayStep, path: &CStr, memory: &mut [u8]) -> Result<i64
     }
 }
 
-/// Mode for `mknod`. A device becomes a regular file: the trace does not record which device it was.
+/// Mode for `mknod`. A device becomes a regular file: the trace does not record which device it
+/// was.
 fn node_mode(recorded: c_int) -> c_uint {
     let kind = recorded as c_uint & libc::S_IFMT;
     let kind = if matches!(kind, libc::S_IFIFO | libc::S_IFSOCK) { kind } else { libc::S_IFREG };

@@ -84,8 +84,8 @@ impl Target {
         &self.text[..bytes.min(self.text.len())]
     }
 
-    /// Returns the stream of a step's file and its descriptor. For a descriptor of another process the
-    /// stream is created without a record of a hook.
+    /// Returns the stream of a step's file and its descriptor. For a descriptor of another process
+    /// the stream is created without a record of a hook.
     fn stream(&self, step: &ReplayStep) -> Result<(Stream, c_int)> {
         if let Some((address, fd)) = self.files().stream(step.handle) {
             return Ok((Stream::from_address(address), fd));

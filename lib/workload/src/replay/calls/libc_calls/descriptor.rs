@@ -13,7 +13,8 @@ pub(in crate::replay::calls) const KEEP_OWNER: c_uint = c_uint::MAX;
 macro_rules! on_numbers {
     ($($name:ident => $function:path, ($($argument:ident: $type:ty),*);)*) => { $(
         pub(in crate::replay::calls) fn $name($($argument: $type),*) -> Result<i64> {
-            // SAFETY: all arguments are numbers, and the call reads and writes no memory of this process.
+            // SAFETY: all arguments are numbers, and the call reads and writes no memory of this
+            // process.
             returned(unsafe { $function($($argument),*) })
         }
     )* };
@@ -38,7 +39,8 @@ pub(in crate::replay::calls) fn sync() {
     unsafe { libc::sync() };
 }
 
-/// `sync_file_range` with all of its flags: waits for earlier writes, writes, and waits for the end.
+/// `sync_file_range` with all of its flags: waits for earlier writes, writes, and waits for the
+/// end.
 pub(in crate::replay::calls) fn sync_file_range(fd: c_int, offset: i64, length: i64) -> Result<i64> {
     const WRITE_AND_WAIT: c_uint =
         libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
@@ -72,8 +74,8 @@ pub(in crate::replay::calls) fn fcntl_unlock(fd: c_int, command: c_int) -> Resul
         l_len: 0,
         l_pid: 0,
     };
-    // SAFETY: `unlock` is the structure of lock commands, and larger than what other commands use. It
-    // outlives the call.
+    // SAFETY: `unlock` is the structure of lock commands, and larger than what other commands use.
+    // It outlives the call.
     returned(unsafe { libc::fcntl(fd, command, &raw const unlock) })
 }
 
@@ -95,8 +97,8 @@ pub(in crate::replay::calls) fn close(fd: c_int) -> Result<i64> {
     returned(unsafe { libc::close(fd) })
 }
 
-/// `close_range` on numbers so high that no descriptor has them. `is_valid`: the range begins before
-/// it ends; the kernel refuses others.
+/// `close_range` on numbers so high that no descriptor has them. `is_valid`: the range begins
+/// before it ends; the kernel refuses others.
 pub(in crate::replay::calls) fn close_range_of_none(is_valid: bool, flags: c_uint) -> Result<i64> {
     const LAST: c_uint = c_uint::MAX - 1;
     let first = if is_valid { LAST } else { c_uint::MAX };
@@ -186,8 +188,8 @@ pub(in crate::replay::calls) fn fremovexattr(fd: c_int, name: &CStr) -> Result<i
     returned(unsafe { libc::fremovexattr(fd, name.as_ptr()) })
 }
 
-/// Maps `length` bytes of a file at an address that the kernel chooses, which this returns. The mapping
-/// stays until [`munmap`].
+/// Maps `length` bytes of a file at an address that the kernel chooses, which this returns. The
+/// mapping stays until [`munmap`].
 pub(in crate::replay::calls) fn mmap(
     fd: c_int,
     length: usize,

@@ -54,8 +54,8 @@ impl Directory {
     pub(in crate::replay::calls) fn read(self) -> i64 {
         // SAFETY:
         // - the stream is open;
-        // - steps of several threads on one stream have the order of the trace, whose program had to
-        //   synchronize them;
+        // - steps of several threads on one stream have the order of the trace, whose program had
+        //   to synchronize them;
         // - the entry is only compared with null.
         i64::from(!unsafe { libc::readdir64(self.0) }.is_null())
     }

@@ -1,35 +1,35 @@
-//! What of the removed parts is still needed.
+//! Ids of removed parts that are still needed.
 
-use super::Known;
+use super::KnownIds;
 use crate::carried::value;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::parquet_file::{self, Batches};
-use crate::recover::{Recovered, STREAMS_KEY, StreamEnds};
+use crate::recover::{RecoveredTrace, STREAMS_KEY, StreamEnds};
 use crate::schema::{Table, column};
-use crate::seal::files::{FILES_KEY, from_text};
+use crate::seal::foreign_files::{FILES_KEY, from_text};
 use arrow_array::types::UInt64Type;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Ids that parts which stay refer to, and those that the writer's owner knows.
+/// Ids that kept parts use, and those that the owner of the writer knows.
 #[derive(Debug)]
-pub(super) struct Needs {
-    known: Option<Arc<Known>>,
+pub(super) struct NeededIds {
+    known: Option<Arc<KnownIds>>,
     processes: HashSet<u64>,
     streams: HashSet<u64>,
     files: HashSet<u64>,
     /// Process of each stream.
     process_of: HashMap<u64, u64>,
-    /// How far the streams of the removed parts got in these.
+    /// Ends of the streams in the removed parts.
     ends: HashMap<u64, u64>,
-    /// A stream of each process, whichever part it is in.
+    /// One stream of each process.
     stream_of: HashMap<u64, u64>,
 }
 
-impl Needs {
-    pub(super) fn new(known: Option<Arc<Known>>, removed: &Recovered) -> Needs {
-        let mut needs = Needs {
+impl NeededIds {
+    pub(super) fn new(known: Option<Arc<KnownIds>>, removed: &RecoveredTrace) -> NeededIds {
+        let mut needs = NeededIds {
             known,
             processes: HashSet::new(),
             streams: HashSet::new(),
@@ -46,8 +46,8 @@ impl Needs {
         needs
     }
 
-    /// Takes in what a sealed part that stays refers to.
-    pub(super) fn see(&mut self, layout: &Layout, part: u64) -> Result<(), Error> {
+    /// Adds the ids that a kept sealed part uses.
+    pub(super) fn add_part(&mut self, layout: &Layout, part: u64) -> Result<(), Error> {
         for (table, names) in
             [(Table::Threads, ["stream", "process"]), (Table::Losses, ["stream", "process"])]
         {
@@ -72,9 +72,9 @@ impl Needs {
         let path = layout.sealed(Table::Events, part);
         let builder = parquet_file::open(Table::Events, &path)?;
         let mut ends = StreamEnds::default();
-        if !value(builder.metadata(), STREAMS_KEY).is_some_and(|text| ends.put_text(text)) {
+        if !value(builder.metadata(), STREAMS_KEY).is_some_and(|text| ends.add_text(text)) {
             for batch in Batches::some(Table::Events, &path, &["stream", "seq"], |_| true)? {
-                ends.see(&batch?);
+                ends.add_batch(&batch?);
             }
         }
         self.streams.extend(ends.streams());
@@ -93,8 +93,8 @@ impl Needs {
         Ok(())
     }
 
-    /// Every part was taken in.
-    pub(super) fn close(&mut self) {
+    /// Must be called after the last part.
+    pub(super) fn finish(&mut self) {
         self.processes.extend(self.streams.iter().filter_map(|stream| self.process_of.get(stream)));
     }
 
@@ -114,24 +114,26 @@ impl Needs {
         self.files.contains(&file) || self.known.as_ref().is_none_or(|known| known.files.contains(&file))
     }
 
-    /// A row of `losses` that a node may repeat, or that lies beyond what its stream has reached.
+    /// Returns whether to keep a row of `losses`: one that a node may report again, or that lies
+    /// beyond the end of its stream.
     pub(super) fn loss(&self, process: Option<u64>, stream: Option<u64>, last: Option<u64>) -> bool {
         let of_known = stream.map_or_else(
             || process.is_some_and(|process| self.knows(process)),
             |stream| self.process_of.get(&stream).is_some_and(|process| self.knows(*process)),
         );
-        let ahead = || last > stream.and_then(|stream| self.ends.get(&stream).copied());
-        of_known && (last.is_none() || ahead())
+        let is_beyond_end = || last > stream.and_then(|stream| self.ends.get(&stream).copied());
+        of_known && (last.is_none() || is_beyond_end())
     }
 
-    /// The record of a handle of this stream stays: nobody knows whether it is still open.
+    /// Returns whether to keep the handle records of a stream, because it is unknown whether the
+    /// handles are open.
     pub(super) fn record(&self, stream: u64) -> bool {
         let Some(known) = &self.known else { return true };
         let process = self.process_of.get(&stream).and_then(|process| known.processes.get(process));
         process.is_some_and(Option::is_none)
     }
 
-    /// Stream, handle and file of each handle that is open.
+    /// Returns stream, handle and file of each open handle.
     pub(super) fn handles(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         let known = self.known.iter().flat_map(|known| &known.processes);
         known.flat_map(|(process, handles)| {

@@ -1,5 +1,5 @@
-//! Which files the events of a part name that are defined in earlier parts. It stands in the metadata of the sealed
-//! part, so that retention knows what to carry over without reading the events.
+//! Files that the events of a part use and that earlier parts define. The metadata of the sealed
+//! part lists them, so that retention can select the rows to carry over without reading the events.
 
 use crate::error::Error;
 use crate::live::LiveReader;
@@ -13,21 +13,22 @@ use std::path::Path;
 /// Key of [`ForeignFiles::to_text`] in the metadata of a sealed events file.
 pub(crate) const FILES_KEY: &str = "miot.files";
 
-/// Collects them while a part is sealed.
+/// Collects the foreign files while a part is sealed.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignFiles {
-    /// From here to `new_to` every id is defined in this part: ids are given in order, so these are nearly all of the
-    /// part's own, and most rows cost two comparisons.
+    /// Every id from here to `new_to` is defined in this part. Ids are assigned in order, so these
+    /// are nearly all ids of the part, and most rows cost two comparisons.
     new_from: u64,
     new_to: u64,
-    /// Ids below that are defined here once more.
-    again: HashSet<u64>,
+    /// Smaller ids that this part defines again.
+    redefined: HashSet<u64>,
+    /// The last id that was looked up.
     last: u64,
     foreign: HashSet<u64>,
 }
 
 impl ForeignFiles {
-    /// Takes in the part's own files, from its live stream.
+    /// Reads the files that the part defines, from its live stream.
     pub(crate) fn defined_in(&mut self, files: &Path) -> Result<(), Error> {
         let Some(mut reader) = LiveReader::open(Table::Files, files)? else { return Ok(()) };
         let mut own = Vec::new();
@@ -42,12 +43,12 @@ impl ForeignFiles {
             self.new_from -= 1;
             own.pop();
         }
-        self.again = own.into_iter().collect();
+        self.redefined = own.into_iter().collect();
         Ok(())
     }
 
-    /// Takes in a batch of events.
-    pub(crate) fn see(&mut self, events: &RecordBatch) {
+    /// Adds a batch of events.
+    pub(crate) fn add_batch(&mut self, events: &RecordBatch) {
         for name in ["file", "file2"] {
             let Some(files) = column::<UInt64Type>(events, name) else { continue };
             if files.null_count() == files.len() {
@@ -58,7 +59,7 @@ impl ForeignFiles {
                 let new = (self.new_from..self.new_to).contains(file);
                 if !new && *file != self.last && valid.is_none_or(|valid| valid.is_valid(row)) {
                     self.last = *file;
-                    if !self.again.contains(file) {
+                    if !self.redefined.contains(file) {
                         self.foreign.insert(*file);
                     }
                 }
@@ -66,7 +67,7 @@ impl ForeignFiles {
         }
     }
 
-    /// The ids in order, as differences: `3 1 10` are 3, 4 and 14.
+    /// Returns the ids in order, as differences: `3 1 10` are 3, 4 and 14.
     pub(crate) fn to_text(&self) -> String {
         let mut all: Vec<u64> = self.foreign.iter().copied().collect();
         all.sort_unstable();
@@ -81,7 +82,7 @@ impl ForeignFiles {
     }
 }
 
-/// What [`ForeignFiles::to_text`] wrote; `None` if it is something else.
+/// Parses a text of [`ForeignFiles::to_text`]; `None` if it is invalid.
 pub(crate) fn from_text(text: &str) -> Option<Vec<u64>> {
     let mut last = 0u64;
     let words = text.split(' ').filter(|word| !word.is_empty());
@@ -98,7 +99,7 @@ mod tests {
     use super::{ForeignFiles, from_text};
 
     #[test]
-    fn ids_survive_their_text() {
+    fn ids_survive_conversion_to_text() {
         for ids in [vec![], vec![1], vec![3, 4, 14, u64::MAX]] {
             let files = ForeignFiles { foreign: ids.iter().copied().collect(), ..ForeignFiles::default() };
             assert_eq!(from_text(&files.to_text()), Some(ids));

@@ -1,46 +1,49 @@
-//! Whether the ids that the events of a live part use are defined in side tables. Sealed parts say which side tables they have, a
-//! live part cannot: a file of it that is gone shows only by what it defined.
+//! Checks that side tables define the ids that the events of a live part use. A sealed part records
+//! which side tables it has; a live part cannot, so a missing file of it can only be detected by
+//! its undefined ids.
 
-use crate::carried::Removed;
+use crate::carried::RemovedParts;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::live::LiveReader;
 use crate::parquet_file;
 use crate::schema::{Table, column};
-use crate::unread::{Notes, Unread};
+use crate::unread_log::{UnreadItem, UnreadLog};
 use arrow_array::RecordBatch;
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array as _, UInt64Array};
 use parquet::file::statistics::Statistics;
 use std::path::Path;
 
-/// Columns of events, and the tables that define what is in them; the id is the first column of each.
-const USES: [(&str, &str, Table); 3] = [
+/// Column of events, id column and table that defines its ids. The id is the first column of each
+/// table.
+const ID_COLUMNS: [(&str, &str, Table); 3] = [
     ("process", "process", Table::Processes),
     ("stream", "stream", Table::Threads),
     ("file", "file", Table::Files),
 ];
 
-/// The greatest ids that events use: ids are given in order, so it is these that the youngest side tables define.
+/// The greatest ids that events use. Ids are assigned in order, so the newest side tables define
+/// these.
 #[derive(Debug, Default)]
-pub(crate) struct Used([u64; USES.len()]);
+pub(crate) struct UsedIds([u64; ID_COLUMNS.len()]);
 
-impl Used {
-    pub(crate) fn see(&mut self, events: &RecordBatch) {
-        for (greatest, (name, ..)) in self.0.iter_mut().zip(USES) {
+impl UsedIds {
+    pub(crate) fn add_batch(&mut self, events: &RecordBatch) {
+        for (greatest, (name, ..)) in self.0.iter_mut().zip(ID_COLUMNS) {
             *greatest = (*greatest).max(column::<UInt64Type>(events, name).map_or(0, max));
         }
     }
 
-    /// Notes what no side table defines. `events`: the live file that was read.
-    pub(crate) fn check(&self, layout: &Layout, events: &Path, notes: &Notes) -> Result<(), Error> {
-        for (used, (_, id, table)) in self.0.iter().zip(USES) {
+    /// Logs the ids that no side table defines. `events`: the live file that was read.
+    pub(crate) fn check(&self, layout: &Layout, events: &Path, unread: &UnreadLog) -> Result<(), Error> {
+        for (used, (_, id, table)) in self.0.iter().zip(ID_COLUMNS) {
             let defined = defined(layout, table, id, *used)?;
             if defined < *used {
                 let name = events.file_name().unwrap_or_default().to_string_lossy();
                 let side = events.with_file_name(name.replace(Table::Events.name(), table.name()));
                 let reason = format!("rows for {id} {} to {used} are missing", defined + 1);
-                notes.add(Unread::new(layout, &side, reason));
+                unread.add(UnreadItem::new(layout, &side, reason));
             }
         }
         Ok(())
@@ -54,7 +57,8 @@ fn max(ids: &UInt64Array) -> u64 {
     ids.iter().flatten().max().unwrap_or(0)
 }
 
-/// The greatest id that is defined, or one that is not less than `enough`. The youngest side tables first.
+/// Returns the greatest defined id, or one that is at least `enough`. Reads the newest side tables
+/// first.
 fn defined(layout: &Layout, table: Table, id: &str, enough: u64) -> Result<u64, Error> {
     let parts = layout.parts()?;
     let mut greatest = 0;
@@ -75,7 +79,7 @@ fn defined(layout: &Layout, table: Table, id: &str, enough: u64) -> Result<u64, 
         let groups = side.metadata().row_groups().iter();
         let ids = groups.map(|group| match group.column(0).statistics() {
             Some(Statistics::Int64(ids)) => ids.max_opt().map_or(u64::MAX, |id| *id as u64),
-            // It may be any.
+            // Without statistics any id may be defined.
             _ => u64::MAX,
         });
         greatest = ids.fold(greatest, u64::max);
@@ -83,8 +87,8 @@ fn defined(layout: &Layout, table: Table, id: &str, enough: u64) -> Result<u64, 
             return Ok(greatest);
         }
     }
-    // Ids before these were given to rows that retention removed.
-    let removed = Removed::read(layout, parts.first).unwrap_or_default();
+    // Smaller ids belong to rows that retention removed.
+    let removed = RemovedParts::read(layout, parts.first).unwrap_or_default();
     let next = match table {
         Table::Processes => removed.next_process,
         Table::Threads => removed.next_stream,

@@ -1,4 +1,4 @@
-//! Is an open file still the one that its name stands for?
+//! Checks that an open file is still the file at its path.
 
 use crate::error::Error;
 use std::fs::{self, File};
@@ -6,28 +6,29 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Checks that a file is there under its name, and is as long as it was written.
+/// Checks that `path` still names the open file, and that the file has at least `bytes` bytes.
 ///
 /// # Errors
-/// [`Error::Gone`] if it was deleted, renamed, replaced or cut, or a folder above it was; [`Error::Io`].
+/// [`Error::Replaced`] if the file or a folder above it was deleted, renamed or replaced, or the
+/// file was truncated; [`Error::Io`].
 pub(crate) fn check(file: &File, path: &Path, bytes: u64) -> Result<(), Error> {
-    let gone = |what: String| Err(Error::Gone { path: path.to_owned(), what });
-    let open = file.metadata().map_err(Error::io("look at", path))?;
+    let replaced = |what: String| Err(Error::Replaced { path: path.to_owned(), what });
+    let open = file.metadata().map_err(Error::io("read the attributes of", path))?;
     if open.nlink() == 0 {
-        return gone("it was deleted".to_owned());
+        return replaced("it was deleted".to_owned());
     }
     let named = match fs::symlink_metadata(path) {
         Ok(named) => named,
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return gone("it, or a folder above it, was renamed".to_owned());
+            return replaced("it, or a folder above it, was renamed".to_owned());
         }
-        Err(e) => return Err(Error::io("look at", path)(e)),
+        Err(e) => return Err(Error::io("read the attributes of", path)(e)),
     };
     if (named.dev(), named.ino()) != (open.dev(), open.ino()) {
-        return gone("another file has its name".to_owned());
+        return replaced("another file has its name".to_owned());
     }
     if open.len() < bytes {
-        return gone(format!("it has {} of {bytes} bytes", open.len()));
+        return replaced(format!("it has {} of {bytes} bytes", open.len()));
     }
     Ok(())
 }
@@ -39,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happens_to_a_file_under_its_writer_is_seen() {
+    fn deleted_renamed_and_replaced_files_are_detected() {
         let dir = tempfile::tempdir().unwrap();
         let (folder, other) = (dir.path().join("folder"), dir.path().join("other"));
         let path = folder.join("file");
@@ -51,26 +52,26 @@ mod tests {
             check(&file, &path, 5).unwrap();
             file
         };
-        let said = |file: &File| match check(file, &path, 5).unwrap_err() {
-            Error::Gone { what, .. } => what,
+        let reason = |file: &File| match check(file, &path, 5).unwrap_err() {
+            Error::Replaced { what, .. } => what,
             other => panic!("{other}"),
         };
         let file = fresh();
         fs::remove_file(&path).unwrap();
-        assert_eq!(said(&file), "it was deleted");
+        assert_eq!(reason(&file), "it was deleted");
         let file = fresh();
         fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(said(&file), "it was deleted");
+        assert_eq!(reason(&file), "it was deleted");
         let file = fresh();
         fs::rename(&folder, &other).unwrap();
-        assert!(said(&file).contains("renamed"));
+        assert!(reason(&file).contains("renamed"));
         let file = fresh();
         fs::hard_link(&path, folder.join("kept")).unwrap();
         fs::write(folder.join("new"), "12345").unwrap();
         fs::rename(folder.join("new"), &path).unwrap();
-        assert!(said(&file).contains("another file"));
+        assert!(reason(&file).contains("another file"));
         let file = fresh();
         fs::write(&path, "").unwrap();
-        assert_eq!(said(&file), "it has 0 of 5 bytes");
+        assert_eq!(reason(&file), "it has 0 of 5 bytes");
     }
 }

@@ -1,6 +1,6 @@
-//! What the ledger says of a sealed part: one line.
+//! The ledger file of a sealed part: one line.
 
-use super::counts::{Counts, Written};
+use super::counts::{Counts, CountsJson};
 use super::{json, line};
 use crate::error::Error;
 use crate::layout::{Layout, make_folder, sync_folder, tmp};
@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 
+/// Bytes read at a time.
 const BUFFER: usize = 256 << 10;
 
 /// One file of a sealed part.
@@ -22,9 +23,9 @@ pub(crate) struct FileEntry {
     pub(crate) crc32c: u32,
 }
 
-/// A sealed part.
+/// The entry of a sealed part.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Entry {
+pub(crate) struct SealedEntry {
     pub(crate) counts: Counts,
     /// By table; a table without rows may have no file.
     pub(crate) files: BTreeMap<Table, FileEntry>,
@@ -34,20 +35,20 @@ pub(crate) struct Entry {
 struct Json {
     files: BTreeMap<String, FileEntry>,
     #[serde(flatten)]
-    counts: Written,
+    counts: CountsJson,
 }
 
-impl Entry {
-    pub(super) fn parse(bytes: &[u8]) -> Option<Entry> {
+impl SealedEntry {
+    pub(super) fn parse(bytes: &[u8]) -> Option<SealedEntry> {
         let json: Json = serde_json::from_str(json(bytes.strip_suffix(b"\n")?)?).ok()?;
-        let mut entry = Entry::default();
+        let mut entry = SealedEntry::default();
         for (name, file) in &json.files {
             entry.files.insert(Table::from_name(name)?, *file);
         }
-        entry.counts.take(&json.counts).then_some(entry)
+        entry.counts.apply(&json.counts).then_some(entry)
     }
 
-    /// Writes it, durable.
+    /// Writes the entry and makes it durable.
     pub(crate) fn write(&self, layout: &Layout, part: u64) -> Result<(), Error> {
         let path = layout.ledger_sealed(part);
         let files = self.files.iter().map(|(table, file)| (table.name().to_owned(), *file)).collect();
@@ -58,7 +59,7 @@ impl Entry {
     }
 }
 
-/// Puts a durable file in the place of another, or of none.
+/// Writes a file, which replaces an existing one, and makes it durable.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let tmp = tmp(path);
     let written = File::create(&tmp)
@@ -74,7 +75,7 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     path.parent().map_or(Ok(()), sync_folder)
 }
 
-/// Bytes of a file and their CRC-32C.
+/// Returns the length of a file in bytes and its CRC-32C.
 pub(crate) fn sum_of(path: &Path) -> Result<(u64, u32), Error> {
     let mut file = File::open(path).map_err(Error::io("open", path))?;
     let (mut buffer, mut bytes, mut crc) = (vec![0; BUFFER], 0, 0);

@@ -1,15 +1,16 @@
-//! What the ledger says of the live part: a file that grows by a line with each commit.
+//! The ledger file of the live part: it grows by one line with each commit.
 //!
-//! Totals in a line replace earlier ones; of the streams it has those that got further, with all of their numbers. A
-//! line also says how many bytes of the file were synced before it was written: what is damaged behind that may be
-//! what a power loss has left of lines that were being written.
+//! The totals of a line replace earlier ones. It has the streams with new numbers, each with its
+//! whole range. It also has the number of bytes of the file that were synced before: damage after
+//! that position may be the result of a power loss while lines were written, damage before it is
+//! not.
 
-use super::counts::{Counts, Written};
-use super::entry::replace;
+use super::counts::{Counts, CountsJson};
+use super::sealed_entry::replace;
 use super::{json, line};
 use crate::error::Error;
+use crate::file_identity;
 use crate::layout::{Layout, make_folder};
-use crate::linked;
 use crate::schema::Table;
 use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
@@ -18,27 +19,29 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How far the disk may be behind, which matters after a power loss only.
-const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// A file that is larger than this, and so many times as large as it would be if it were written now, is written
-/// from the start.
-const COMPACT: (u64, u64) = (1 << 20, 16);
+/// Interval of syncs. It limits what a power loss costs; a crash of the process costs nothing.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+/// A file above this size, bytes, is rewritten with one line if it has also grown by
+/// [`COMPACT_GROWTH`].
+const COMPACT_BYTES: u64 = 1 << 20;
+/// Growth of a file since it was last rewritten, as a factor.
+const COMPACT_GROWTH: u64 = 16;
 
 #[derive(Default, Serialize, Deserialize)]
 struct Json {
-    /// Bytes of the file that were durable.
+    /// Bytes of the file that were durable before this line.
     synced: u64,
     #[serde(flatten)]
-    counts: Written,
+    counts: CountsJson,
 }
 
-/// What the lines of a file add up to, and what is wrong with it.
+/// Parses a file. Returns its counts and its damage, if it has any.
 pub(super) fn parse(bytes: &[u8]) -> (Counts, Option<String>) {
     let (mut counts, mut at, mut bad, mut synced) = (Counts::default(), 0u64, None, 0);
     for text in bytes.split_inclusive(|byte| *byte == b'\n') {
         let whole = text.strip_suffix(b"\n").and_then(json);
         let parsed = whole.and_then(|json| serde_json::from_str::<Json>(json).ok());
-        match parsed.filter(|json| counts.take(&json.counts)) {
+        match parsed.filter(|json| counts.apply(&json.counts)) {
             Some(json) => synced = synced.max(json.synced),
             None => bad = bad.or(Some(at)),
         }
@@ -47,37 +50,37 @@ pub(super) fn parse(bytes: &[u8]) -> (Counts, Option<String>) {
     let damage = match bad {
         _ if bytes.is_empty() => Some("it is empty".to_owned()),
         Some(bad) if bad < synced || bad == 0 => Some(format!("no whole line at byte {bad}")),
-        _ if at < synced => Some(format!("it has {at} bytes of {synced} at least")),
+        _ if at < synced => Some(format!("it has {at} of at least {synced} bytes")),
         _ => None,
     };
     (counts, damage)
 }
 
-/// The ledger of the part that is being written.
+/// Writer of the ledger file of the live part.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct LiveLedger {
     layout: Layout,
     path: PathBuf,
     counts: Counts,
-    /// `None`: it is to be written from its start.
+    /// `None`: the next commit writes the whole file.
     file: Option<File>,
     bytes: u64,
     synced: u64,
     synced_at: Instant,
-    /// Its size when it was last written from its start.
+    /// Size when the file was last written as a whole, bytes.
     compact: u64,
-    /// Rows were counted that it does not have.
+    /// True if rows were counted that are not in the file.
     dirty: bool,
 }
 
-impl Log {
-    pub(crate) fn new(layout: &Layout, part: u64) -> Log {
-        Log::with(layout, part, Counts::default())
+impl LiveLedger {
+    pub(crate) fn new(layout: &Layout, part: u64) -> LiveLedger {
+        LiveLedger::with(layout, part, Counts::default())
     }
 
-    /// Goes on with these counts, which are to be written.
-    pub(crate) fn with(layout: &Layout, part: u64, counts: Counts) -> Log {
-        Log {
+    /// Continues with these counts, which the next commit writes.
+    pub(crate) fn with(layout: &Layout, part: u64, counts: Counts) -> LiveLedger {
+        LiveLedger {
             layout: layout.clone(),
             path: layout.ledger_live(part),
             dirty: !counts.is_empty(),
@@ -90,51 +93,52 @@ impl Log {
         }
     }
 
-    /// Counts rows that are to be committed.
-    pub(crate) fn see(&mut self, table: Table, batch: &RecordBatch) {
-        self.counts.see(table, batch);
+    /// Counts rows of the next commit.
+    pub(crate) fn add_batch(&mut self, table: Table, batch: &RecordBatch) {
+        self.counts.add_batch(table, batch);
         self.dirty |= batch.num_rows() > 0;
     }
 
-    /// Makes sure that there is a file before there is a row.
+    /// Ensures that the file exists before the first row is written.
     pub(crate) fn begin(&mut self) -> Result<(), Error> {
         if self.file.is_none() && self.dirty && !self.path.exists() { self.create() } else { Ok(()) }
     }
 
-    /// Makes a file that counts nothing yet.
+    /// Creates the file, with counts of zero.
     pub(crate) fn create(&self) -> Result<(), Error> {
         make_folder(&self.layout.ledger_folder())?;
         replace(&self.path, self.text(Counts::default().all())?.as_bytes())
     }
 
-    /// Notes what was counted. To be called when the rows are durable.
+    /// Writes the counts. Call this when the rows are durable.
     pub(crate) fn commit(&mut self) -> Result<(), Error> {
         if !self.dirty {
             return Ok(());
         }
-        if self.file.is_none() || self.bytes > COMPACT.0.max(self.compact.saturating_mul(COMPACT.1)) {
+        if self.file.is_none() || self.bytes > COMPACT_BYTES.max(self.compact.saturating_mul(COMPACT_GROWTH))
+        {
             return self.rewrite();
         }
-        let text = self.text(self.counts.news())?;
+        let text = self.text(self.counts.unrecorded())?;
         let Some(file) = &self.file else { return Ok(()) };
         if let Err(error) = file.write_all_at(text.as_bytes(), self.bytes) {
             let _ = file.set_len(self.bytes);
             return Err(Error::io("write to", &self.path)(error));
         }
         self.bytes += text.len() as u64;
-        self.counts.told();
+        self.counts.set_recorded();
         self.dirty = false;
         self.sync_if_due()
     }
 
-    /// Makes durable what was noted, if that has been put off long enough.
+    /// Syncs the file if the last sync is long enough ago.
     pub(crate) fn sync_if_due(&mut self) -> Result<(), Error> {
-        if self.synced == self.bytes || self.synced_at.elapsed() < SYNC_EVERY {
+        if self.synced == self.bytes || self.synced_at.elapsed() < SYNC_INTERVAL {
             return Ok(());
         }
         let Some(file) = &self.file else { return Ok(()) };
         if let Err(error) = file.sync_data() {
-            // The pages that could not be written may be gone.
+            // The kernel may have dropped the pages that it could not write.
             (self.file, self.dirty) = (None, true);
             return Err(Error::io("sync", &self.path)(error));
         }
@@ -142,7 +146,7 @@ impl Log {
         Ok(())
     }
 
-    /// Writes it from its start, durable.
+    /// Writes the whole file and makes it durable.
     pub(crate) fn rewrite(&mut self) -> Result<(), Error> {
         self.file = None;
         make_folder(&self.layout.ledger_folder())?;
@@ -152,17 +156,17 @@ impl Log {
         self.file = Some(file.map_err(Error::io("open", &self.path))?);
         self.bytes = text.len() as u64;
         (self.synced, self.compact, self.synced_at) = (self.bytes, self.bytes, Instant::now());
-        self.counts.told();
+        self.counts.set_recorded();
         self.dirty = false;
         Ok(())
     }
 
-    /// The file is still in its place.
+    /// Checks that the file is still at its path.
     pub(crate) fn check_linked(&self) -> Result<(), Error> {
-        self.file.as_ref().map_or(Ok(()), |file| linked::check(file, &self.path, self.bytes))
+        self.file.as_ref().map_or(Ok(()), |file| file_identity::check(file, &self.path, self.bytes))
     }
 
-    fn text(&self, counts: Written) -> Result<String, Error> {
+    fn text(&self, counts: CountsJson) -> Result<String, Error> {
         let synced = if self.file.is_some() { self.synced } else { 0 };
         let json = serde_json::to_string(&Json { synced, counts });
         json.map(|json| line(&json)).map_err(|e| Error::damaged(&self.path, e))

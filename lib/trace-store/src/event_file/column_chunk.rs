@@ -20,16 +20,18 @@ use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 use std::collections::{HashMap, HashSet};
 
-/// Level of zstd: the columns are encoded to little before; higher levels cost more than they save.
+/// Level of zstd. The encodings already make the columns small, so higher levels cost more than
+/// they save.
 const LEVEL: i32 = 1;
-/// Columns of which readers ask by value or range. For the others, statistics of a million mixed rows exclude nothing.
+/// Columns that readers select by value or range. For other columns, statistics of a million mixed
+/// rows exclude nothing.
 const STATISTICS: [&str; 10] =
     ["time", "duration", "node", "process", "pid", "tid", "file", "result", "stream", "seq"];
-/// The column by which rows are ordered: its pages have statistics too, so that a time range is found without
-/// reading its neighbours.
+/// The column by which rows are ordered. Its pages have statistics too, so that readers find a time
+/// range without reading adjacent pages.
 const ORDERED: &str = "time";
 
-/// What all columns use in turn.
+/// Buffers that all columns share.
 pub(super) struct Scratch {
     zstd: zstd::bulk::Compressor<'static>,
     values: Vec<u64>,
@@ -51,26 +53,27 @@ impl Scratch {
     }
 }
 
-/// A column chunk in the form in which the crate appends it to a row group.
+/// A finished column chunk, as the crate `parquet` appends it to a row group.
 pub(super) struct Finished {
     pub(super) bytes: Bytes,
     pub(super) close: ColumnCloseResult,
 }
 
-/// See the module.
+/// The pages of one column in the present row group.
 pub(super) struct Chunk {
     column: ColumnDescPtr,
     has_statistics: bool,
     is_ordered: bool,
     dictionary: Dictionary,
     names: Names,
-    /// Pages until the dictionary is tried again, and how many it will be after the next time in vain.
+    /// Pages until the dictionary is tried again.
     pause: u32,
+    /// Pages of the next pause, if the dictionary does not fit again.
     next_pause: u32,
-    /// Set by the first page.
+    /// Set with the first page.
     compression: Option<Compression>,
     pages: TrackedWrite<Vec<u8>>,
-    places: Vec<Place>,
+    page_infos: Vec<PageInfo>,
     has_indices: bool,
     has_deltas: bool,
     nulls: u64,
@@ -78,16 +81,19 @@ pub(super) struct Chunk {
     range: Option<(u64, u64)>,
 }
 
-/// A page: where it is in the chunk, its bytes, rows, least and greatest value.
-struct Place {
+/// Position and content of a page.
+struct PageInfo {
+    /// Offset in the chunk, bytes.
     offset: usize,
+    /// Length, bytes.
     length: usize,
     rows: usize,
+    /// Least and greatest value.
     range: Option<(u64, u64)>,
 }
 
-/// Distinct names in a row group at most: what two bytes can tell apart.
-const MOST_NAMES: usize = 1 << 16;
+/// Maximum distinct names of a row group: an index has two bytes.
+const MAX_NAMES: usize = 1 << 16;
 
 /// The distinct texts of a column of names.
 #[derive(Default)]
@@ -109,12 +115,12 @@ impl Names {
     }
 }
 
-/// How the values of a page are encoded.
-enum Coded {
+/// Encoding of the values of a page.
+enum PageEncoding {
     Indices,
     Deltas,
-    /// There is none.
-    Nothing,
+    /// The page has no values.
+    Empty,
 }
 
 impl Chunk {
@@ -130,7 +136,7 @@ impl Chunk {
             next_pause: 1,
             compression: None,
             pages: TrackedWrite::new(Vec::new()),
-            places: Vec::new(),
+            page_infos: Vec::new(),
             has_indices: false,
             has_deltas: false,
             nulls: 0,
@@ -139,11 +145,12 @@ impl Chunk {
         }
     }
 
-    /// False if these rows bring more names than the dictionary of this row group takes. That of a new one takes all names of
-    /// [`PAGE_ROWS`](super::PAGE_ROWS) rows.
-    pub(super) fn has_room(&self, rows: &ArrayRef) -> bool {
+    /// Returns false if these rows have more new names than fit in the dictionary of this row
+    /// group. The names of [`PAGE_ROWS`](super::PAGE_ROWS) rows always fit in the dictionary of a
+    /// new one.
+    pub(super) fn fits(&self, rows: &ArrayRef) -> bool {
         let Some((keys, names)) = keys_and_names(rows) else { return true };
-        let free = MOST_NAMES - self.names.texts.len();
+        let free = MAX_NAMES - self.names.texts.len();
         if names.len().min(keys.len()) <= free {
             return true;
         }
@@ -162,7 +169,7 @@ impl Chunk {
             put_levels(&mut scratch.page, nulls, rows.len());
         }
         let mut range = None;
-        let coded = match rows.data_type() {
+        let encoding = match rows.data_type() {
             DataType::Dictionary(..) => self.put_names(rows, scratch)?,
             _ => {
                 let values = numbers(rows, nulls, &mut scratch.values)?;
@@ -173,13 +180,13 @@ impl Chunk {
             }
         };
         self.nulls += nulls.map_or(0, |nulls| nulls.null_count() as u64);
-        self.write_page(coded, rows.len(), range, scratch)
+        self.write_page(encoding, rows.len(), range, scratch)
     }
 
-    fn put_names(&mut self, rows: &ArrayRef, scratch: &mut Scratch) -> Result<Coded> {
+    fn put_names(&mut self, rows: &ArrayRef, scratch: &mut Scratch) -> Result<PageEncoding> {
         let indices = &mut scratch.indices;
         indices.clear();
-        let (keys, names) = keys_and_names(rows).ok_or_else(|| unknown(rows))?;
+        let (keys, names) = keys_and_names(rows).ok_or_else(|| unsupported(rows))?;
         let mut known: Vec<Option<u16>> = vec![None; names.len()];
         for key in keys {
             let key = *key as usize;
@@ -190,25 +197,25 @@ impl Chunk {
             indices.push(index);
         }
         put_indices(&mut scratch.page, indices, self.names.texts.len());
-        Ok(Coded::Indices)
+        Ok(PageEncoding::Indices)
     }
 
-    fn put_numbers(&mut self, values: &[u64], indices: &mut Vec<u16>, page: &mut Vec<u8>) -> Coded {
-        let Some((first, rest)) = values.split_first() else { return Coded::Nothing };
+    fn put_numbers(&mut self, values: &[u64], indices: &mut Vec<u16>, page: &mut Vec<u8>) -> PageEncoding {
+        let Some((first, rest)) = values.split_first() else { return PageEncoding::Empty };
         if rest.iter().all(|value| value == first)
             && let Some(index) = self.dictionary.index_of(*first)
         {
             let width = hybrid::width_of(self.dictionary.values().len() - 1);
             page.push(width as u8);
             hybrid::put_run(page, index, values.len(), width);
-            return Coded::Indices;
+            return PageEncoding::Indices;
         }
         if self.pause > 0 {
             self.pause -= 1;
         } else if self.dictionary.index(values, indices) {
             self.next_pause = 1;
             put_indices(page, indices, self.dictionary.values().len());
-            return Coded::Indices;
+            return PageEncoding::Indices;
         } else {
             self.pause = self.next_pause;
             self.next_pause = (2 * self.next_pause).min(64);
@@ -217,23 +224,23 @@ impl Chunk {
             Type::INT32 => delta::put::<true>(page, values),
             _ => delta::put::<false>(page, values),
         }
-        Coded::Deltas
+        PageEncoding::Deltas
     }
 
     fn write_page(
         &mut self,
-        coded: Coded,
+        page_encoding: PageEncoding,
         rows: usize,
         range: Option<(u64, u64)>,
         scratch: &mut Scratch,
     ) -> Result<()> {
-        let encoding = match coded {
-            Coded::Indices => Encoding::RLE_DICTIONARY,
-            Coded::Deltas => Encoding::DELTA_BINARY_PACKED,
-            Coded::Nothing => Encoding::PLAIN,
+        let encoding = match page_encoding {
+            PageEncoding::Indices => Encoding::RLE_DICTIONARY,
+            PageEncoding::Deltas => Encoding::DELTA_BINARY_PACKED,
+            PageEncoding::Empty => Encoding::PLAIN,
         };
-        self.has_indices |= matches!(coded, Coded::Indices);
-        self.has_deltas |= matches!(coded, Coded::Deltas);
+        self.has_indices |= matches!(page_encoding, PageEncoding::Indices);
+        self.has_deltas |= matches!(page_encoding, PageEncoding::Deltas);
         let page = Page::DataPage {
             buf: self.compressed(&scratch.page, &mut scratch.zstd, &mut scratch.compressed)?,
             num_values: rows as u32,
@@ -246,7 +253,7 @@ impl Chunk {
         let written = SerializedPageWriter::new(&mut self.pages)
             .write_page(CompressedPage::new(page, scratch.page.len()))?;
         self.uncompressed += written.uncompressed_size;
-        self.places.push(Place { offset, length: self.pages.bytes_written() - offset, rows, range });
+        self.page_infos.push(PageInfo { offset, length: self.pages.bytes_written() - offset, rows, range });
         self.range = match (self.range, range) {
             (Some(before), Some(range)) => Some(self.joined(before, range)),
             (before, range) => before.or(range),
@@ -254,7 +261,8 @@ impl Chunk {
         Ok(())
     }
 
-    /// What the pages hold is packed already, and often nothing more can be got out of it: the first page decides for all.
+    /// Compresses a page if that is worth it. Pages are already packed and often not compressible:
+    /// the first page of a chunk decides for all.
     fn compressed(
         &mut self,
         page: &[u8],
@@ -281,7 +289,7 @@ impl Chunk {
         Ok(Bytes::copy_from_slice(out))
     }
 
-    /// Ends the chunk; what is added next belongs to the next one.
+    /// Finishes the chunk. Rows that are added next belong to the next one.
     pub(super) fn finish(&mut self, scratch: &mut Scratch) -> Result<Finished> {
         let dictionary = self.dictionary_page(scratch)?;
         let compression = self.compression.unwrap_or(Compression::UNCOMPRESSED);
@@ -289,11 +297,11 @@ impl Chunk {
         let head = dictionary.len();
         let bytes = if head == 0 { Bytes::from(data) } else { Bytes::from([dictionary, data].concat()) };
 
-        let rows: usize = self.places.iter().map(|place| place.rows).sum();
+        let rows: usize = self.page_infos.iter().map(|page| page.rows).sum();
         let mut offsets = OffsetIndexBuilder::new();
-        for place in &self.places {
-            offsets.append_row_count(place.rows as i64);
-            offsets.append_offset_and_size((head + place.offset) as i64, place.length as i32);
+        for page in &self.page_infos {
+            offsets.append_row_count(page.rows as i64);
+            offsets.append_offset_and_size((head + page.offset) as i64, page.length as i32);
         }
         let mut encodings = vec![Encoding::RLE];
         if self.has_indices {
@@ -332,7 +340,7 @@ impl Chunk {
         self.dictionary.clear();
         self.names = Names::default();
         self.compression = None;
-        self.places.clear();
+        self.page_infos.clear();
         (self.has_indices, self.has_deltas) = (false, false);
         (self.nulls, self.uncompressed, self.range) = (0, 0, None);
     }
@@ -425,27 +433,27 @@ impl Chunk {
 
     fn column_index(&self) -> Result<ColumnIndexBuilder> {
         let mut index = ColumnIndexBuilder::new(self.column.physical_type());
-        for place in &self.places {
-            let (least, greatest) = place.range.unwrap_or_default();
+        for page in &self.page_infos {
+            let (least, greatest) = page.range.unwrap_or_default();
             let bytes = |value: u64| value.to_le_bytes().to_vec();
-            index.append(place.range.is_none(), bytes(least), bytes(greatest), 0, None);
+            index.append(page.range.is_none(), bytes(least), bytes(greatest), 0, None);
         }
         index.set_boundary_order(BoundaryOrder::ASCENDING);
         Ok(index)
     }
 }
 
-/// A column of names: what each row has, and the names by key.
+/// Returns the keys of a column of names, and the names by key.
 fn keys_and_names(rows: &ArrayRef) -> Option<(&[u32], &StringArray)> {
     let array = rows.as_dictionary_opt::<NameKey>()?;
     Some((array.keys().values(), array.values().as_string_opt()?))
 }
 
-fn unknown(rows: &ArrayRef) -> ParquetError {
+fn unsupported(rows: &ArrayRef) -> ParquetError {
     ParquetError::General(format!("a column of type {} among events", rows.data_type()))
 }
 
-/// Definition levels: which rows are not null.
+/// Appends the definition levels: which rows are not null.
 fn put_levels(page: &mut Vec<u8>, nulls: Option<&NullBuffer>, rows: usize) {
     let start = page.len();
     page.extend_from_slice(&[0; 4]);
@@ -464,7 +472,7 @@ fn put_indices(page: &mut Vec<u8>, indices: &[u16], distinct: usize) {
     hybrid::put(page, indices, width);
 }
 
-/// The numbers of the rows that are not null, in 64 bits.
+/// Returns the numbers of the rows that are not null, as 64 bits.
 fn numbers<'a>(rows: &'a ArrayRef, nulls: Option<&NullBuffer>, wide: &'a mut Vec<u64>) -> Result<&'a [u64]> {
     if let Some(words) = words(rows) {
         return Ok(match nulls {
@@ -480,7 +488,7 @@ fn numbers<'a>(rows: &'a ArrayRef, nulls: Option<&NullBuffer>, wide: &'a mut Vec
         });
     }
     let array =
-        rows.as_primitive_opt::<UInt16Type>().filter(|_| nulls.is_none()).ok_or_else(|| unknown(rows))?;
+        rows.as_primitive_opt::<UInt16Type>().filter(|_| nulls.is_none()).ok_or_else(|| unsupported(rows))?;
     Ok(widen(array.values(), wide))
 }
 

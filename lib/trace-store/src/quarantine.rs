@@ -1,4 +1,5 @@
-//! What is damaged is moved to `DIR/damaged/`: it may be worth more to somebody than to us.
+//! The folder `DIR/damaged/`: damaged files are moved there, because a person or another program
+//! may still recover data from them.
 
 use crate::error::Error;
 use crate::layout::{make_folder, sync_folder};
@@ -10,9 +11,10 @@ use std::path::{Path, PathBuf};
 /// Name of the folder.
 pub(crate) const FOLDER: &str = "damaged";
 
-/// A free name for a file of the trace: `damaged/events-part-000001.parquet`, with a number if there is one already.
-pub(crate) fn aside(path: &Path) -> Result<PathBuf, Error> {
-    // The manifest is in the trace's own folder, all others one below.
+/// Returns an unused path for a damaged file of the trace: `damaged/events-part-000001.parquet`,
+/// with a number if that exists. Creates the folder.
+pub(crate) fn unused_path(path: &Path) -> Result<PathBuf, Error> {
+    // The manifest is in the trace directory, all other files are in a folder of it.
     let parent = path.parent().unwrap_or(Path::new(""));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (root, name) = if name == crate::MANIFEST {
@@ -33,25 +35,25 @@ pub(crate) fn aside(path: &Path) -> Result<PathBuf, Error> {
     })
 }
 
-/// Makes durable that a file has a new name aside, and that `path` has another one or none.
-pub(crate) fn sync(aside: &Path, path: &Path) -> Result<(), Error> {
-    aside.parent().map_or(Ok(()), sync_folder)?;
+/// Makes the names of a file in the folder and of its original `path` durable.
+pub(crate) fn sync(kept: &Path, path: &Path) -> Result<(), Error> {
+    kept.parent().map_or(Ok(()), sync_folder)?;
     path.parent().map_or(Ok(()), sync_folder)
 }
 
-/// Copies what stands in a file from some byte on.
-pub(crate) fn keep_tail(path: &Path, from: u64, aside: &Path) -> Result<(), Error> {
+/// Copies the bytes of a file from an offset on.
+pub(crate) fn keep_tail(path: &Path, from: u64, kept: &Path) -> Result<(), Error> {
     let source = File::open(path).map_err(Error::io("open", path))?;
-    let copy = File::create_new(aside).map_err(Error::io("create", aside))?;
+    let copy = File::create_new(kept).map_err(Error::io("create", kept))?;
     let (mut buffer, mut at) = (vec![0; 1 << 20], from);
     loop {
         let read = source.read_at(&mut buffer, at).map_err(Error::io("read", path))?;
         if read == 0 {
             break;
         }
-        copy.write_all_at(&buffer[..read], at - from).map_err(Error::io("write to", aside))?;
+        copy.write_all_at(&buffer[..read], at - from).map_err(Error::io("write to", kept))?;
         at += read as u64;
     }
-    copy.sync_all().map_err(Error::io("sync", aside))?;
-    sync(aside, path)
+    copy.sync_all().map_err(Error::io("sync", kept))?;
+    sync(kept, path)
 }

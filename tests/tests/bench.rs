@@ -329,11 +329,11 @@ fn what_mpi_cannot_do_is_said() {
         ("pattern = 'segmented'\nblock = 4096\ncount = 1\ncollective = true", "interface = \"mpi-io\""),
         (
             "pattern = 'segmented'\nblock = 4096\ncount = 1\ninterface = 'mpi-io'\ncache = 'direct'",
-            "does not bypass the cache",
+            "cannot bypass the cache",
         ),
         (
             "pattern = 'segmented'\nblock = 4096\ncount = 1\ninterface = 'mpi-io'\ncollective = true\nfile-per-process = true",
-            "not with `file-per-process = true`",
+            "remove `file-per-process = true`",
         ),
         ("pattern = 'segmented'\nblock = 0\ncount = 1", "`block` is 0"),
     ];

@@ -329,11 +329,11 @@ fn what_mpi_cannot_do_is_said() {
         ("pattern = 'segmented'\nblock = 4096\ncount = 1\ncollective = true", "interface = \"mpi-io\""),
         (
             "pattern = 'segmented'\nblock = 4096\ncount = 1\ninterface = 'mpi-io'\ncache = 'direct'",
-            "does not bypass the cache",
+            "cannot bypass the cache",
         ),
         (
             "pattern = 'segmented'\nblock = 4096\ncount = 1\ninterface = 'mpi-io'\ncollective = true\nfile-per-process = true",
-            "not with `file-per-process = true`",
+            "remove `file-per-process = true`",
         ),
         ("pattern = 'segmented'\nblock = 0\ncount = 1", "`block` is 0"),
     ];
@@ -434,7 +434,7 @@ fn a_directory_that_cannot_be_written_is_said() {
     let words = ["sh", "-c", script, built().miot.to_str().unwrap(), dir.to_str().unwrap()];
     let ended = run(&mut with_tmpfs(&dir, "4m", &words));
     assert_eq!(ended.code(), 1, "{}", ended.stderr);
-    assert!(ended.stderr.contains("cannot make") && ended.stderr.contains("Read-only"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("cannot create") && ended.stderr.contains("Read-only"), "{}", ended.stderr);
 }
 
 /// The launcher kills all processes when one has died; what they made is removed by one that is not

@@ -268,7 +268,8 @@ fn wrong_directories_and_rows_are_refused() {
     drop(Writer::create(&dir, Options::default()).unwrap());
     let not_empty = Writer::create(&dir, Options::default()).unwrap_err();
     assert!(
-        matches!(not_empty, Error::NotEmpty { .. }) && not_empty.to_string().contains("MIOT trace already")
+        matches!(not_empty, Error::NotEmpty { .. })
+            && not_empty.to_string().contains("already contains a MIOT trace")
     );
     assert!(matches!(Writer::create(temp.path(), Options::default()), Err(Error::NotEmpty { .. })));
     let file = temp.path().join("file");

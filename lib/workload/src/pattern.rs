@@ -342,6 +342,69 @@ fn at_least(small: &'static str, found: u64, least: u64, what: &'static str) -> 
     if found < least { Err(PatternError::TooSmall { small, found, least, what }) } else { Ok(()) }
 }
 
+/// Returns the size of the file of a viewed pattern.
+fn viewed_bytes(
+    requests: &[LoopLevel],
+    starts: &[Vec<u64>],
+    parts: &[RequestPart],
+    processes: u64,
+) -> Result<u64, PatternError> {
+    check_lists(starts, processes)?;
+    at_least_one(&[("parts", parts.len() as u64)])?;
+    for part in parts {
+        at_least_one(&[("block", part.block)])?;
+        check_lists(&part.starts, processes)?;
+    }
+    let last = span(requests)?;
+    let end = |(rank, own): (usize, &Vec<u64>)| -> Result<u64, PatternError> {
+        let ends = parts.iter().map(|part| part.end(rank));
+        let end = ends.collect::<Result<Vec<u64>, _>>()?.into_iter().max().unwrap_or(0);
+        sum(&[own.iter().copied().max().unwrap_or(0), last, end])
+    };
+    let ends = starts.iter().enumerate().map(end).collect::<Result<Vec<u64>, _>>()?;
+    Ok(ends.into_iter().max().unwrap_or(0))
+}
+
+/// Returns the extents of a rank of a viewed pattern, request by request.
+fn viewed_extents(
+    requests: &[LoopLevel],
+    starts: &[Vec<u64>],
+    parts: &[RequestPart],
+    rank: u64,
+) -> impl Iterator<Item = Extent> + Send + use<> {
+    let begins: Vec<u64> = starts[rank as usize]
+        .iter()
+        .flat_map(|start| iterations(requests).map(move |distance| start + distance))
+        .collect();
+    // MPI requires the blocks of a file type in ascending order.
+    let mut all: Vec<Extent> = parts
+        .iter()
+        .flat_map(|part| part.begins(rank).map(|offset| Extent { offset, length: part.block }))
+        .collect();
+    all.sort_unstable();
+    divide(&mut all, max_extents_of_request(parts, starts.len()));
+    begins.into_iter().flat_map(move |begin| {
+        let moved = move |extent: Extent| Extent { offset: begin + extent.offset, ..extent };
+        all.clone().into_iter().map(moved)
+    })
+}
+
+/// Returns the extents of a rank of an unstructured pattern. Adjacent vertices are one extent.
+fn unstructured_extents(vertices: u64, record: u64, seed: u64, rank: u64, processes: u64) -> Vec<Extent> {
+    let mut own = permuted(processes * vertices, seed);
+    own = own.split_off((rank * vertices) as usize);
+    own.truncate(vertices as usize);
+    own.sort_unstable();
+    let mut extents: Vec<Extent> = Vec::new();
+    for vertex in own {
+        match extents.last_mut() {
+            Some(last) if last.offset + last.length == vertex * record => last.length += record,
+            _ => extents.push(Extent { offset: vertex * record, length: record }),
+        }
+    }
+    extents
+}
+
 impl Pattern {
     /// Returns the name of the pattern in configuration files.
     #[must_use]
@@ -466,20 +529,7 @@ impl Pattern {
                 sum(&[starts.iter().flatten().copied().max().unwrap_or(0), span(loops)?, block])
             }
             Pattern::Viewed { ref requests, ref starts, ref parts } => {
-                check_lists(starts, processes)?;
-                at_least_one(&[("parts", parts.len() as u64)])?;
-                for part in parts {
-                    at_least_one(&[("block", part.block)])?;
-                    check_lists(&part.starts, processes)?;
-                }
-                let last = span(requests)?;
-                let end = |(rank, own): (usize, &Vec<u64>)| -> Result<u64, PatternError> {
-                    let ends = parts.iter().map(|part| part.end(rank));
-                    let end = ends.collect::<Result<Vec<u64>, _>>()?.into_iter().max().unwrap_or(0);
-                    sum(&[own.iter().copied().max().unwrap_or(0), last, end])
-                };
-                let ends = starts.iter().enumerate().map(end).collect::<Result<Vec<u64>, _>>()?;
-                Ok(ends.into_iter().max().unwrap_or(0))
+                viewed_bytes(requests, starts, parts, processes)
             }
         }
     }
@@ -540,18 +590,7 @@ impl Pattern {
                 Box::new((top..top + height).map(move |line| at(line * row + left, width * element)))
             }
             Pattern::Unstructured { vertices, record, seed } => {
-                let mut own = permuted(processes * vertices, seed);
-                own = own.split_off((rank * vertices) as usize);
-                own.truncate(vertices as usize);
-                own.sort_unstable();
-                let mut extents: Vec<Extent> = Vec::new();
-                for vertex in own {
-                    match extents.last_mut() {
-                        Some(last) if last.offset + last.length == vertex * record => last.length += record,
-                        _ => extents.push(at(vertex * record, record)),
-                    }
-                }
-                Box::new(extents.into_iter())
+                Box::new(unstructured_extents(vertices, record, seed, rank, processes).into_iter())
             }
             Pattern::Flash { variables, blocks, block } => {
                 let own = blocks * block;
@@ -564,22 +603,7 @@ impl Pattern {
                 Box::new(places.map(move |(start, i)| at(start + iteration(&loops, i), block)))
             }
             Pattern::Viewed { ref requests, ref starts, ref parts } => {
-                let own = &starts[rank as usize];
-                let begins: Vec<u64> = own
-                    .iter()
-                    .flat_map(|start| iterations(requests).map(move |distance| start + distance))
-                    .collect();
-                // MPI requires the blocks of a file type in ascending order.
-                let mut all: Vec<Extent> = parts
-                    .iter()
-                    .flat_map(|part| part.begins(rank).map(|begin| at(begin, part.block)))
-                    .collect();
-                all.sort_unstable();
-                divide(&mut all, max_extents_of_request(parts, starts.len()));
-                Box::new(begins.into_iter().flat_map(move |begin| {
-                    let moved = move |extent: Extent| Extent { offset: begin + extent.offset, ..extent };
-                    all.clone().into_iter().map(moved)
-                }))
+                Box::new(viewed_extents(requests, starts, parts, rank))
             }
             Pattern::RankZero { block, count } => {
                 let count = if rank == 0 { count * processes } else { 0 };

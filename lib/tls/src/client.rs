@@ -1,7 +1,7 @@
 //! The end of those who call a log-server: a log-client, a reader.
 
 use crate::certificate::{Certificate, Role};
-use crate::failure::{Side, explain};
+use crate::failure::{Peer, explain};
 use crate::files::{Error, Files, Material, warn_of_end};
 use crate::provider;
 use crate::server::{require, unusable};
@@ -103,7 +103,7 @@ impl TlsClient {
 }
 
 fn in_words(error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), explain(error, Side::Client))
+    io::Error::new(error.kind(), explain(error, Peer::Client))
 }
 
 fn check_role(connection: &ClientConnection) -> io::Result<()> {

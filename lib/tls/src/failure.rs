@@ -5,7 +5,7 @@ use std::io;
 
 /// Whose words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum Peer {
     /// Those of the log-server.
     Server,
     /// Those of whoever called it.
@@ -37,14 +37,14 @@ fn is_passing(alert: AlertDescription) -> bool {
 
 /// What happened, and what to do.
 #[must_use]
-pub fn explain(error: &io::Error, side: Side) -> String {
+pub fn explain(error: &io::Error, side: Peer) -> String {
     match cause(error) {
         Some(Error::AlertReceived(alert)) => alerted(*alert),
         Some(Error::InvalidCertificate(reason)) => distrusted(reason, side),
         Some(Error::NoCertificatesPresented) => {
             "it has no certificate, which is needed here (`miot pki`)".into()
         }
-        Some(Error::InvalidMessage(_)) if side == Side::Client => {
+        Some(Error::InvalidMessage(_)) if side == Peer::Client => {
             "it does not speak TLS: it is no log-server, or one without `tls_certificate`".into()
         }
         Some(Error::InvalidMessage(_)) => "what was received is not TLS".into(),
@@ -59,7 +59,7 @@ fn cause(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
 
-fn distrusted(reason: &CertificateError, side: Side) -> String {
+fn distrusted(reason: &CertificateError, side: Peer) -> String {
     match reason {
         // Another authority may have the name of the right one.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
@@ -79,8 +79,8 @@ fn distrusted(reason: &CertificateError, side: Side) -> String {
             presented.join(", ")
         ),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => match side {
-            Side::Server => "its certificate is not one for those who call a server".into(),
-            Side::Client => "its certificate is not one of a server".into(),
+            Peer::Server => "its certificate is not one for those who call a server".into(),
+            Peer::Client => "its certificate is not one of a server".into(),
         },
         other => format!("its certificate cannot be used: {other}"),
     }

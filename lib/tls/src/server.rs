@@ -1,7 +1,7 @@
 //! The log-server's end.
 
 use crate::certificate::{Certificate, Role};
-use crate::failure::{Side, explain};
+use crate::failure::{Peer, explain};
 use crate::files::{Error, Files, Material, warn_of_end};
 use crate::provider;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -95,7 +95,7 @@ impl TlsServer {
         let config = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).0);
         let accepted = TlsAcceptor::from(config).accept(stream).into_fallible().await;
         let stream =
-            accepted.map_err(|(error, stream)| Rejection::Failed(stream, explain(&error, Side::Server)))?;
+            accepted.map_err(|(error, stream)| Rejection::Failed(stream, explain(&error, Peer::Server)))?;
         let first = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         match Certificate::parse(first.map_or(&[], |der| der.as_ref())) {
             Ok(certificate) => Ok((stream, certificate)),

@@ -1,4 +1,4 @@
-//! `miot devices`: what disks and mounted network file systems did.
+//! `miot devices`: activity of disks and mounted network file systems.
 
 use crate::output::Out;
 use crate::unread;

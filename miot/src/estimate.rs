@@ -1,4 +1,4 @@
-//! `miot estimate`: how long an application's I/O would take elsewhere.
+//! `miot estimate`: estimates the I/O time of an application on other storage.
 
 mod measure;
 

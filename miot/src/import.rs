@@ -1,4 +1,4 @@
-//! `miot import`: traces of other tools become trace directories.
+//! `miot import`: converts traces of other tools to trace directories.
 
 mod miller;
 

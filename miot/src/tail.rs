@@ -1,4 +1,4 @@
-//! `miot tail`: the latest events of a trace, and those to come, from a directory or a log-server.
+//! `miot tail`: prints the latest and further events of a trace directory or a log-server.
 
 use crate::filter::{Filter, Matcher, nanoseconds};
 use crate::output::Out;

@@ -1,4 +1,4 @@
-//! `miot cat --tree`: each request with those made within it.
+//! `miot cat --tree`: each request with those made during it.
 
 use crate::filter::Matcher;
 use arrow_array::RecordBatch;

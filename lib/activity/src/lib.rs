@@ -1,4 +1,4 @@
-//! What happens now: operations, bytes and latencies in the last seconds, by cluster, node, job, process, file and
+//! Live activity: operations, bytes and latencies in the last seconds, by cluster, node, job, process, file and
 //! operation; in bounded memory, at some tens of nanoseconds per event.
 //!
 //! Events are put into seconds by their completion. A second that is over is packed and kept for a minute, so that a
@@ -12,7 +12,7 @@
 //! | `table` | tallies by key in bounded memory |
 //! | `recent` | names by id in bounded memory |
 //! | `history` | an hour of seconds |
-//! | `select` | the result: which rows, and what is in them |
+//! | `select` | builds the result: selection and values of rows |
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod history;

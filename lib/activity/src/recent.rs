@@ -1,4 +1,4 @@
-//! What is known by id, of the ids that were asked for lately.
+//! Values by id in bounded memory: those that were not used recently are dropped.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,4 +1,4 @@
-//! From tallies to a [`ActivitySnapshot`]: which rows, and what is in them.
+//! Builds an [`ActivitySnapshot`] from tallies: the selection of rows and their values.
 
 use super::latencies::{RANGES, quantile};
 use super::recent::Ids;

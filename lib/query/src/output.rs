@@ -1,4 +1,4 @@
-//! Results, in the format that was asked for.
+//! Results in the requested format.
 
 use anyhow::Context as _;
 use datafusion::arrow::array::{AsArray as _, RecordBatch};

@@ -1,4 +1,4 @@
-//! What runs SQL: limits, and the traces as they are when a statement begins.
+//! Runs SQL, with limits, on the state of the traces at the start of a statement.
 
 use crate::catalog::{CATALOG, SCHEMA, Tables};
 use crate::statement::Failure;

@@ -1,4 +1,4 @@
-//! Running statements, and what is said besides their rows.
+//! Runs statements, and prints notes beside their rows.
 
 use crate::catalog::Tables;
 use crate::explain::{Explained, explain};

@@ -1,4 +1,4 @@
-//! Views over the tables, as SQL. `docs/query.md` says what they are.
+//! Views over the tables, as SQL; see `docs/query.md`.
 
 use miot_proto::op::{self, OpClass};
 use std::collections::BTreeSet;

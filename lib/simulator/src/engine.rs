@@ -1,4 +1,4 @@
-//! The simulation itself: the next thing to end, on a processor or elsewhere, until all processes have ended.
+//! The event loop: processes the next completion, on a processor or a device, until all processes have ended.
 
 use super::cache::NONE;
 use super::config::{Config, ConfigError};

@@ -1,19 +1,19 @@
-//! What a failed handshake means, in words.
+//! Explanations of failed handshakes.
 
 use rustls::{AlertDescription, CertificateError, Error};
 use std::io;
 
-/// Whose words.
+/// Side of a connection that explains a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// Those of the log-server.
+    /// The log-server.
     Server,
-    /// Those of whoever called it.
+    /// A client of the log-server.
     Client,
 }
 
-/// What the other side said about this side's certificate, if that is why the connection ended, and whether the next
-/// connection may fare better, without anybody doing anything.
+/// Reason why the peer rejected this side's certificate, if that ended the connection, and whether a later attempt may
+/// succeed without any change.
 #[must_use]
 pub fn refusal(error: &io::Error) -> Option<(String, bool)> {
     match cause(error)? {
@@ -22,7 +22,7 @@ pub fn refusal(error: &io::Error) -> Option<(String, bool)> {
     }
 }
 
-/// True if there was no room, or what came was damaged on the way.
+/// True for alerts of a temporary cause: no free connection, or damaged data.
 fn is_passing(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -35,7 +35,7 @@ fn is_passing(alert: AlertDescription) -> bool {
     )
 }
 
-/// What happened, and what to do.
+/// Explains a failure, and what to do.
 #[must_use]
 pub fn explain(error: &io::Error, side: Peer) -> String {
     match cause(error) {

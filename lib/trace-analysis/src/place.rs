@@ -1,4 +1,4 @@
-//! Where in its file a request was: of MPI-IO through the view that was set when it was made.
+//! Byte ranges of requests in their files; for MPI-IO, through the view at the time of the request.
 
 use crate::view::{Range, View};
 use miot_proto::event::flag;

@@ -1,4 +1,4 @@
-//! What a trace holds, on one screen: totals, and what each operation, file and process did.
+//! Summary of a trace: totals, and figures of each operation, file and process.
 //!
 //! Requests within requests (a POSIX write of an MPI-IO write) stand in the row of their own operation.
 //! Totals, files and processes count only the outermost requests, so that no byte and no nanosecond is

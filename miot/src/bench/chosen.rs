@@ -1,4 +1,4 @@
-//! One measurement, said by options.
+//! A single measurement, described by options.
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};

@@ -1,4 +1,4 @@
-//! `miot ctl --server`: all nodes of a log-server.
+//! `miot ctl --server`: controls the nodes of a log-server.
 
 use super::Switch;
 use crate::numbers::bytes;

@@ -1,4 +1,4 @@
-//! `miot ctl`: what the running programs of a node, or of a cluster, record.
+//! `miot ctl`: controls recording in running programs of a node or a cluster.
 
 mod cluster;
 

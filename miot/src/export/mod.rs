@@ -1,4 +1,4 @@
-//! `miot export`: a trace in the formats of other tools.
+//! `miot export`: writes a trace in formats of other tools.
 
 mod rows;
 mod target;

@@ -1,4 +1,4 @@
-//! Where an export goes: a file or a directory that is there when it is whole, or standard output.
+//! Target of an export: a file or directory that appears when it is complete, or standard output.
 
 use crate::output::Out;
 use anyhow::Context as _;

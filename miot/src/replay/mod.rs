@@ -1,4 +1,4 @@
-//! `miot replay`: does again what a trace or a model says.
+//! `miot replay`: repeats the requests of a trace or a model.
 
 mod model;
 mod outcome;

@@ -1,4 +1,4 @@
-//! What a replay says at its end.
+//! Result of a replay.
 
 use super::target::Prepared;
 use crate::numbers::{bytes, time};

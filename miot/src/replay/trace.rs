@@ -1,4 +1,4 @@
-//! The requests of a trace as steps.
+//! Converts the requests of a trace to steps.
 
 use super::ReplayTask;
 use crate::source::Source;

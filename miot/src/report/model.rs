@@ -1,4 +1,4 @@
-//! What is on the page, as figures.
+//! Figures of the page.
 
 use crate::source::Source;
 use arrow_array::RecordBatch;
@@ -293,7 +293,11 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
         accesses,
         nodes,
         clocks: clocks(&reader.table(Table::Clocks)?, &times),
-        removed: reader.removed().ok().filter(|removed: &RemovedParts| removed.parts > 0).map(|r| r.to_string()),
+        removed: reader
+            .removed()
+            .ok()
+            .filter(|removed: &RemovedParts| removed.parts > 0)
+            .map(|r| r.to_string()),
         missing_parts: reader.missing_parts()?,
         unread: reader.unread().all(),
         summary,

@@ -1,4 +1,4 @@
-//! Each step of a simulation in words.
+//! Describes the steps of a simulation as text.
 
 use miot_simulator::observer::Step;
 use std::fmt;

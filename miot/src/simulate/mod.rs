@@ -1,4 +1,4 @@
-//! `miot simulate`: programs on processors, caches and disks that are not there.
+//! `miot simulate`: simulates programs on processors, caches and disks.
 
 mod explain;
 mod miller;

@@ -1,4 +1,4 @@
-//! Bytes over time as a table: what programs asked for, and what went from and to disks.
+//! Bytes over time as a table: of programs and of disks.
 
 use crate::numbers::{bytes, time};
 use miot_simulator::Outcome;

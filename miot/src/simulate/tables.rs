@@ -1,4 +1,4 @@
-//! Outcomes as tables.
+//! Prints results as tables.
 
 use super::parameters::{Point, Vary, is_size, plain};
 use crate::numbers::{bytes, time};

@@ -1,4 +1,4 @@
-//! `miot stat DIR --show WHAT`: one question about a trace, answered.
+//! `miot stat DIR --show WHAT`: prints one analysis of a trace.
 
 mod bursts;
 mod cycles;

@@ -1,4 +1,4 @@
-//! Drawing the screen. Everything can be read without colours; these only repeat what is written.
+//! Draws the screen. Colors only repeat information that is also shown as text.
 
 use super::columns::{Column, View, columns};
 use super::print::summary;

@@ -1,4 +1,4 @@
-//! `miot top --in-flight`: what hangs on this node.
+//! `miot top --in-flight`: requests in progress on this node.
 
 use super::Arguments;
 use crate::ctl::Node;

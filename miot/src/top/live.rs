@@ -1,4 +1,4 @@
-//! What a log-server sees, asked for again and again.
+//! Polls the activity of a log-server.
 
 use super::update::{Order, SourceState, Update, UpdateError};
 use crate::chain;

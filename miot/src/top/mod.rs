@@ -1,4 +1,4 @@
-//! `miot top`: what programs do to files now, or did at some moment of a trace.
+//! `miot top`: current activity, or activity at some time of a trace.
 //!
 //! ```text
 //! replay (a directory) ─┐            ┌─► screen ─► view (keys) ─► draw

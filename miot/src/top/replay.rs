@@ -1,4 +1,4 @@
-//! Playing a trace directory back, and going on with what is still being written to it.
+//! Plays back a trace directory, and follows it.
 
 use super::update::{Order, SourceState, Update, UpdateError};
 use crate::chain;

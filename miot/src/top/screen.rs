@@ -1,4 +1,4 @@
-//! The terminal: taken over, and given back whatever happens.
+//! The terminal: initialized, and restored in all cases.
 
 use super::draw::draw;
 use super::update::{Order, Update, UpdateError};

@@ -1,4 +1,4 @@
-//! What a source tells the screen, and what it is told.
+//! Messages between a source and the screen.
 
 use miot_activity::{ActivityHistory, ActivitySnapshot, ActivityWindow, MAX_WINDOW_SECONDS};
 use miot_proto::status::ClusterStatus;

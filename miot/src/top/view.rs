@@ -1,4 +1,4 @@
-//! What the screen shows, and what keys change in it.
+//! State of the screen, and its changes by keys.
 
 use super::columns::{Column, View, columns};
 use super::update::{Order, Update, UpdateError, WINDOWS};

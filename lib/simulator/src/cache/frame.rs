@@ -1,4 +1,4 @@
-//! One block's place in a cache.
+//! A frame: one block in a cache.
 
 /// No frame, no transfer.
 pub(crate) const NONE: u32 = u32::MAX;

@@ -1,4 +1,4 @@
-//! The block that was not used for the longest time is replaced. With a limit each process has a list of its own.
+//! LRU: replaces the least recently used block. With a limit, each process has its own list.
 
 use super::frame::FrameList;
 use super::{Frame, List, NONE, flag};

@@ -1,4 +1,4 @@
-//! The block that came first is replaced: at once (FIFO), or when it was not used since it was last looked at (CLOCK).
+//! Replaces the oldest block: always (FIFO), or if it was not used since the last inspection (CLOCK).
 
 use super::frame::FrameList;
 use super::{Frame, List, NONE, flag};

@@ -1,4 +1,4 @@
-//! Where files are on the disks: one after the other in one address space, which is striped over the devices.
+//! Layout of files on the disks: consecutive in one address space, which is striped over the devices.
 
 use crate::config::Disk;
 

@@ -1,4 +1,4 @@
-//! What Darshan counts for each file, and some more.
+//! The counters of a file: those of Darshan, and some more.
 //!
 //! The rules are those of Darshan 3.5 (`darshan-runtime/lib/darshan-posix.c`), for the POSIX module; here they are applied to
 //! every layer. Where MIOT sees calls that Darshan does not, they have counters of their own.

@@ -1,4 +1,4 @@
-//! From events to what the rules look at.
+//! Collects the input of the rules from events.
 
 use super::facts::{FileFacts, MemberFacts, ProgramFacts, Sizes, Span};
 use super::ranges::Ranges;

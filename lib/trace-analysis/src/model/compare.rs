@@ -1,4 +1,4 @@
-//! Two models side by side.
+//! Comparison of two models.
 
 use super::{Model, Operation, Phase};
 use serde::Serialize;

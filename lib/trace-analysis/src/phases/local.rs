@@ -1,4 +1,4 @@
-//! What one process does, in its own order: local access patterns, and the runs in which they come again.
+//! Local access patterns of one process in program order, and runs in which they repeat.
 //!
 //! Requests of the same kind (file, operation, size, elementary type, view) with no communication between them are one
 //! pattern, whose offsets become nested loops ([`super::nest`]). Patterns that alternate on a file are one unit; units

@@ -1,4 +1,4 @@
-//! From the runs of all processes to families of phases.
+//! Merges the runs of all processes into families of phases.
 //!
 //! Runs of different processes on the same file, or each on a file of its own whose name differs in digits only, belong
 //! together if they are similar and if as many collective calls of all processes came before them. They are taken in step: as

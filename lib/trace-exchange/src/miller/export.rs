@@ -1,4 +1,4 @@
-//! MIOT's events as records.
+//! Converts events of MIOT to records.
 //!
 //! Logical records are the requests that read and write data of files, as programs made them: those within other requests are
 //! left out, since a byte that an MPI-IO call reads would be counted again for the POSIX call below it. Requests of the layer

@@ -1,4 +1,4 @@
-//! Text to records.
+//! Parses text into records.
 
 use super::state::CodecState;
 use super::{BLOCK, Item, Record, RecordType, compression};

@@ -1,4 +1,4 @@
-//! What records leave out follows from this.
+//! State from which the omitted fields of records follow.
 
 use super::Record;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Records to text.
+//! Writes records as text.
 
 use super::state::{CodecState, Process};
 use super::{BLOCK, Record, RecordType, compression};

@@ -1,4 +1,4 @@
-//! What each system call means: a request on files, a change of what threads share, or nothing of ours.
+//! Meaning of each system call: a request on files, a change of shared state, or none.
 
 use super::Import;
 use super::state::{Descriptor, OpenDescription, Size, TracedThread};

@@ -1,4 +1,4 @@
-//! Lines of several files by time.
+//! Merges the lines of several files by time.
 //!
 //! A file of `-ff` holds one thread: each call stands where it was begun. A descriptor exists once the call that made it has
 //! returned, so lines are taken by when their calls returned; but a thread runs before the call that made it has, so those

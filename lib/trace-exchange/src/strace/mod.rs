@@ -1,4 +1,4 @@
-//! What `strace -f -ttt -T -y` prints.
+//! Import of the output of `strace -f -ttt -T -y`.
 //!
 //! One file with the calls of all threads (`-f -o FILE`, or what went to a terminal), or one file per thread (`-ff -o FILE`,
 //! named `FILE.PID`), which are merged by time. Lines are understood as they come: memory holds what is known of living threads, open

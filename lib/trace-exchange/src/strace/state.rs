@@ -1,4 +1,4 @@
-//! What strace does not print: who shares which descriptors, where open files stand, where a process is.
+//! State that strace does not print: shared descriptors, file positions, working directories.
 
 use crate::{ProcessId, Thread};
 use std::cell::{Cell, RefCell};

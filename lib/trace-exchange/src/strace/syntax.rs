@@ -1,4 +1,4 @@
-//! A line of strace, and the text of arguments.
+//! Parses lines of strace and their arguments.
 
 /// What a line says.
 #[derive(Debug, PartialEq, Eq)]

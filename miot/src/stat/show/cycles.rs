@@ -1,4 +1,4 @@
-//! What repeats.
+//! Periods of data rates.
 
 use super::AnalysisContext;
 use crate::numbers;

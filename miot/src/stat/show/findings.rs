@@ -1,4 +1,4 @@
-//! What is worth changing.
+//! Inefficient I/O, with evidence and advice.
 
 use super::{AnalysisContext, tell_left_out};
 use crate::summary::shortened;

@@ -1,4 +1,4 @@
-//! Who shares what, and in what order.
+//! File sharing, and order of accesses.
 
 use super::{AnalysisContext, tell_left_out};
 use crate::numbers;

@@ -1,4 +1,4 @@
-//! The rules. Each looks at a program and says nothing, or what it found.
+//! The rules. Each examines a program and returns a match, or nothing.
 
 mod metadata;
 mod repeated;

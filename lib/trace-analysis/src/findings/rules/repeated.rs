@@ -1,4 +1,4 @@
-//! Bytes that are moved more than once, or made durable one by one.
+//! Bytes that are moved more than once, and excessive syncs.
 
 use super::super::Rule;
 use super::{RuleInput, RuleMatch, amount, bytes, count, part, percent, share, time};

@@ -1,4 +1,4 @@
-//! How the work is divided between the ranks of a program.
+//! Distribution of I/O over the ranks of a program.
 
 use super::super::Rule;
 use super::sizes::SMALL;

@@ -1,4 +1,4 @@
-//! How large requests are, and where they begin.
+//! Sizes and alignment of requests.
 
 use super::super::facts::Sizes;
 use super::super::{Rule, Unit};

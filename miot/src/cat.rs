@@ -1,4 +1,4 @@
-//! `miot cat`: the events of a trace directory.
+//! `miot cat`: prints the events of a trace directory.
 
 use crate::check;
 use crate::filter::Filter;

@@ -1,4 +1,4 @@
-//! `miot devices`: what disks and mounted network file systems did.
+//! `miot devices`: activity of disks and mounted network file systems.
 
 use crate::output::Out;
 use crate::unread;
@@ -52,7 +52,7 @@ type Name = (String, String, String, Option<String>);
 
 /// A device in one interval, or over all: its counters (`devices` in docs/reference/trace.md), and what follows from them.
 #[derive(Clone, Debug, Default, Serialize)]
-struct Row {
+struct DeviceRow {
     time: Option<String>,
     node: String,
     kind: String,
@@ -95,7 +95,7 @@ struct Row {
 /// A device over all its intervals.
 #[derive(Clone, Debug)]
 struct Total {
-    sums: Row,
+    sums: DeviceRow,
     /// Bytes per second of each interval.
     rates: Vec<f64>,
     highest: Option<f64>,
@@ -137,7 +137,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 /// The rows of a batch that are wanted.
-fn samples(batch: &RecordBatch, arguments: &Arguments) -> anyhow::Result<Vec<Row>> {
+fn samples(batch: &RecordBatch, arguments: &Arguments) -> anyhow::Result<Vec<DeviceRow>> {
     let text = |name: &str| {
         let column = batch.column_by_name(name).and_then(|c| c.as_string_opt::<i32>());
         column.with_context(|| format!("the table devices has no column {name}"))
@@ -164,7 +164,7 @@ fn samples(batch: &RecordBatch, arguments: &Arguments) -> anyhow::Result<Vec<Row
             continue;
         }
         let get = |name| counter(name, row);
-        let sample = Row {
+        let sample = DeviceRow {
             time: Some(time(times.value(row))),
             node: nodes.value(row).to_owned(),
             kind: kinds.value(row).to_owned(),
@@ -183,7 +183,7 @@ fn samples(batch: &RecordBatch, arguments: &Arguments) -> anyhow::Result<Vec<Row
             queue_time: get("queue_time"),
             in_flight: get("in_flight"),
             retransmits: get("retransmits"),
-            ..Row::default()
+            ..DeviceRow::default()
         };
         samples.push(sample.with_ratios());
     }
@@ -203,18 +203,18 @@ fn plus(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     }
 }
 
-impl Row {
+impl DeviceRow {
     fn name(&self) -> Name {
         (self.node.clone(), self.kind.clone(), self.device.clone(), self.mount.clone())
     }
 
     /// Those of `iostat -x`; see the module `devices` of the log-client.
-    fn with_ratios(self) -> Row {
+    fn with_ratios(self) -> DeviceRow {
         let interval = u64::try_from(self.interval).ok().filter(|interval| *interval > 0);
         let bytes = plus(self.read_bytes, self.write_bytes);
         let moves = plus(self.reads, self.writes);
         let times = plus(plus(self.read_time, self.write_time), self.other_time);
-        Row {
+        DeviceRow {
             rate: bytes.zip(interval).map(|(bytes, ns)| bytes as f64 / (ns as f64 / 1e9)),
             utilization: per(self.busy, interval),
             r_await: per(self.read_time, self.reads),
@@ -228,12 +228,12 @@ impl Row {
 }
 
 impl Total {
-    fn of(first: Row) -> Total {
+    fn of(first: DeviceRow) -> Total {
         let (rates, highest) = (first.rate.into_iter().collect(), first.utilization);
-        Total { sums: Row { time: None, ..first }, rates, highest }
+        Total { sums: DeviceRow { time: None, ..first }, rates, highest }
     }
 
-    fn add(&mut self, more: &Row) {
+    fn add(&mut self, more: &DeviceRow) {
         let sums = &mut self.sums;
         sums.interval = sums.interval.saturating_add(more.interval);
         for (sum, more) in [
@@ -256,17 +256,17 @@ impl Total {
         self.highest = more.utilization.into_iter().chain(self.highest).reduce(f64::max);
     }
 
-    fn row(self) -> Row {
+    fn row(self) -> DeviceRow {
         let peak = self.rates.iter().copied().reduce(f64::max);
         let idle = peak.map(|peak| {
             let idle = self.rates.iter().filter(|rate| **rate < IDLE * peak || peak == 0.0).count();
             idle as f64 / self.rates.len() as f64
         });
-        Row { peak, idle, peak_utilization: self.highest, ..self.sums.with_ratios() }
+        DeviceRow { peak, idle, peak_utilization: self.highest, ..self.sums.with_ratios() }
     }
 }
 
-fn text(out: &mut impl Write, rows: &[Row], intervals: bool) -> std::io::Result<()> {
+fn text(out: &mut impl Write, rows: &[DeviceRow], intervals: bool) -> std::io::Result<()> {
     let bytes = |value: Option<u64>| value.map_or("-".into(), format_bytes);
     let rate = |value: Option<f64>| value.map_or("-".into(), |v| format!("{}/s", format_bytes(v as u64)));
     let count = |value: Option<u64>| value.map_or("-".into(), |v| v.to_string());
@@ -322,7 +322,7 @@ mod tests {
     /// aqu-sz 0.50, 1.5 kB/s.
     #[test]
     fn ratios_are_those_of_iostat() {
-        let sample = Row {
+        let sample = DeviceRow {
             interval: 10_000_000_000,
             reads: Some(100),
             writes: Some(50),
@@ -333,7 +333,7 @@ mod tests {
             write_time: Some(200_000_000),
             busy: Some(2_000_000_000),
             queue_time: Some(5_000_000_000),
-            ..Row::default()
+            ..DeviceRow::default()
         };
         let row = sample.with_ratios();
         assert_eq!((row.utilization, row.queue, row.rate), (Some(0.2), Some(0.5), Some(1536.0)));
@@ -341,26 +341,27 @@ mod tests {
         assert_eq!(row.response.map(f64::round), Some(2_666_667.0));
         assert_eq!(row.service_time.map(f64::round), Some(13_333_333.0));
         let mut total = Total::of(row);
-        let quiet = Row {
+        let quiet = DeviceRow {
             interval: 10_000_000_000,
             reads: Some(0),
             read_bytes: Some(0),
             busy: Some(0),
-            ..Row::default()
+            ..DeviceRow::default()
         };
         total.add(&quiet.with_ratios());
         let row = total.row();
         assert_eq!((row.utilization, row.peak_utilization, row.idle), (Some(0.1), Some(0.2), Some(0.5)));
         assert_eq!((row.peak, row.rate), (Some(1536.0), Some(768.0)));
-        let none = Row::default().with_ratios();
+        let none = DeviceRow::default().with_ratios();
         assert_eq!((none.utilization, none.r_await, none.rate), (None, None, None));
     }
 
     /// Of a FUSE mount the kernel counts nothing but what waits; CSV has the same columns for all.
     #[test]
     fn a_device_without_counters_stands_beside_one_with() {
-        let block = Row { interval: 1, read_bytes: Some(1), busy: Some(1), ..Row::default() }.with_ratios();
-        let fuse = Row { interval: 1, in_flight: Some(2), ..Row::default() }.with_ratios();
+        let block = DeviceRow { interval: 1, read_bytes: Some(1), busy: Some(1), ..DeviceRow::default() }
+            .with_ratios();
+        let fuse = DeviceRow { interval: 1, in_flight: Some(2), ..DeviceRow::default() }.with_ratios();
         let mut out = Vec::new();
         let rows = [block, fuse].map(|row| Total::of(row).row());
         records(&mut out, Format::Csv, true, rows).unwrap();

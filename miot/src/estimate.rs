@@ -1,4 +1,4 @@
-//! `miot estimate`: how long an application's I/O would take elsewhere.
+//! `miot estimate`: estimates the I/O time of an application on other storage.
 
 mod measure;
 
@@ -131,7 +131,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match arguments.format {
         Format::Text => text(&estimates, choice, &mut out)?,
         Format::Json => {
-            let report = Report { choice, estimates: estimates.iter().flatten().collect() };
+            let report = EstimateReport { choice, estimates: estimates.iter().flatten().collect() };
             serde_json::to_writer_pretty(&mut out, &report)?;
             writeln!(out)?;
         }
@@ -141,7 +141,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct EstimateReport<'a> {
     choice: &'a str,
     estimates: Vec<&'a Estimate>,
 }
@@ -190,7 +190,7 @@ fn commands(model: &Model, arguments: &Arguments, out: &mut impl Write) -> anyho
 /// A line of a file of bandwidths.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct BandwidthLine {
     configuration: String,
     phase: u64,
     operation: Option<u64>,
@@ -203,7 +203,7 @@ fn bandwidths(path: &Path) -> anyhow::Result<Vec<Bandwidth>> {
         .from_path(path)
         .with_context(|| format!("cannot read {}", path.display()))?;
     let mut rows = Vec::new();
-    for line in reader.deserialize::<Line>() {
+    for line in reader.deserialize::<BandwidthLine>() {
         let line = line.with_context(|| {
             format!(
                 "{}: expected CSV with the columns configuration,phase,operation,mib_per_second",

@@ -1,4 +1,4 @@
-//! The options that choose events, the same for `cat` and `tail`.
+//! Options that select events, shared by `cat`, `tail` and `export`.
 
 use anyhow::Context as _;
 use clap::Args;

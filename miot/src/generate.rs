@@ -1,4 +1,4 @@
-//! `miot generate`: a trace of a program that is only a model.
+//! `miot generate`: writes a trace of a model of a program.
 
 use crate::source::bar;
 use anyhow::Context as _;

@@ -1,4 +1,4 @@
-//! `miot import`: traces of other tools become trace directories.
+//! `miot import`: converts traces of other tools to trace directories.
 
 mod miller;
 
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     format: Option<ImportFormat>,
     /// Handling of lines that cannot be parsed
     #[arg(long, value_enum, value_name = "WHAT", default_value = "skip")]
-    on_error: Choice,
+    on_error: ErrorPolicy,
     /// strace: working directory of the first process [default: from its first call that names it]
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
@@ -61,7 +61,7 @@ enum ImportFormat {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Choice {
+enum ErrorPolicy {
     /// Skip and report them.
     Skip,
     /// Refuse the files.
@@ -73,8 +73,8 @@ const LOOK: u64 = 64 << 10;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let on_error = match arguments.on_error {
-        Choice::Skip => OnError::Skip,
-        Choice::Stop => OnError::Stop,
+        ErrorPolicy::Skip => OnError::Skip,
+        ErrorPolicy::Stop => OnError::Stop,
     };
     let mut total = 0;
     for path in &arguments.files {

@@ -1,4 +1,4 @@
-//! `miot`: trace a program, read a trace.
+//! The command-line tool `miot`: one module for each command.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 

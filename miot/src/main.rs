@@ -1,4 +1,4 @@
-//! `miot`: trace a program, read a trace.
+//! The program `miot`.
 
 fn main() -> std::process::ExitCode {
     miot::main()

@@ -2,7 +2,7 @@
 
 mod explain;
 
-use crate::phases::{self, Choice};
+use crate::phases::{self, PhaseFilter};
 use crate::source::Source;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
@@ -34,7 +34,7 @@ enum Command {
         #[command(flatten)]
         source: Source,
         #[command(flatten)]
-        choice: Choice,
+        choice: PhaseFilter,
         /// The file to write; it must not exist [default: standard output]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -66,7 +66,7 @@ enum Command {
 /// The model in a file, or of a trace.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Model> {
     if path.is_dir() {
-        return phases::model(&Source::whole(path), &Choice::default());
+        return phases::model(&Source::whole(path), &PhaseFilter::default());
     }
     let text = std::fs::read_to_string(path).with_context(|| {
         format!("cannot read {} as a model: create one with `miot model save DIR -o FILE`", path.display())

@@ -1,4 +1,4 @@
-//! Numbers in a few characters.
+//! Formats numbers in a few characters.
 
 use miot_trace_events::text::duration;
 

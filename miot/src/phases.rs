@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     source: Source,
     #[command(flatten)]
-    choice: Choice,
+    choice: PhaseFilter,
     /// Also print phases that took less than 1 % of the application's time
     #[arg(long)]
     all: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
 
 /// Which requests phases are made of.
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct Choice {
+pub(crate) struct PhaseFilter {
     /// Layer of the requests: mpi-io, posix, stdio, fuse, client [default: mpi-io if there is any, else posix, else stdio]
     #[arg(long, value_name = "NAME")]
     layer: Option<String>,
@@ -60,7 +60,7 @@ pub(crate) struct Choice {
 }
 
 /// The model of a trace.
-pub(crate) fn model(source: &Source, choice: &Choice) -> anyhow::Result<Model> {
+pub(crate) fn model(source: &Source, choice: &PhaseFilter) -> anyhow::Result<Model> {
     let reader = source.open()?;
     let files = reader.files()?;
     let layer = choice.layer.as_deref().map(|name| {
@@ -271,7 +271,7 @@ pub(crate) fn displacement(operation: &Operation) -> String {
 
 /// An operation of a family, for CSV.
 #[derive(Serialize)]
-struct Row {
+struct PhaseRow {
     phases: String,
     count: u64,
     file: String,
@@ -298,9 +298,9 @@ struct Row {
     uncertain: bool,
 }
 
-fn rows(phase: &Phase) -> Vec<Row> {
+fn rows(phase: &Phase) -> Vec<PhaseRow> {
     let measured = phase.measured;
-    let row = |(nth, operation): (usize, &Operation)| Row {
+    let row = |(nth, operation): (usize, &Operation)| PhaseRow {
         phases: phase.numbers.to_string(),
         count: phase.count(),
         file: phase.file.clone(),

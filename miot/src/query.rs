@@ -1,4 +1,4 @@
-//! `miot query`: runs `miot-query`, which is a program of its own because its engine takes long to build.
+//! `miot query`: runs `miot-query`, a separate program because its engine takes long to build.
 
 use anyhow::{anyhow, bail};
 use clap::Args;

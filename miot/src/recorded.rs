@@ -1,4 +1,4 @@
-//! The options that say what is recorded, the same for `run` and `ctl set`.
+//! Options for recording, shared by `run` and `ctl set`.
 
 use clap::Args;
 use miot_log_client::config::recording::{Layers, Ops, SampleRate, SettingsChange, parse_when_full};

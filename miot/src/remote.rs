@@ -1,4 +1,4 @@
-//! A log-server at the other end of a connection, for those who read and those who steer.
+//! Connection to a log-server, for readers and operators.
 
 use anyhow::Context as _;
 use clap::Args;

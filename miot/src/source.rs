@@ -1,4 +1,4 @@
-//! Which events of which trace an analysis is about, the same options for all of them; reading them, with progress.
+//! Options of all analyses for their trace and time, and reading of events with a progress bar.
 
 use crate::filter::{moment, nanoseconds};
 use crate::unread;

@@ -1,4 +1,4 @@
-//! One screen about a trace: what was done, to which files, how long it took, what is missing.
+//! Summary of a trace on one screen: requests, files, times, missing events.
 
 use crate::source::Source;
 use crate::unread;

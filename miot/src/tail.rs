@@ -1,4 +1,4 @@
-//! `miot tail`: the latest events of a trace, and those to come, from a directory or a log-server.
+//! `miot tail`: prints the latest and further events of a trace directory or a log-server.
 
 use crate::filter::{Filter, Matcher, nanoseconds};
 use crate::output::Out;
@@ -67,7 +67,7 @@ fn local(
     let mut follower =
         if arguments.follow { Some(unread::follow(dir, follow::FollowFrom::Start)?) } else { None };
     if let Some(follower) = &mut follower {
-        let mut last = Last::new(arguments.lines);
+        let mut last = LastRows::new(arguments.lines);
         loop {
             let batches = follower.poll()?;
             if batches.is_empty() {
@@ -91,7 +91,7 @@ fn local(
             std::thread::sleep(POLL);
         }
     }
-    let mut last = Last::new(arguments.lines);
+    let mut last = LastRows::new(arguments.lines);
     for batch in unread::open(dir)?.rows()? {
         last.push(batch?);
     }
@@ -100,15 +100,15 @@ fn local(
 }
 
 /// Keeps the last batches, as many as are needed for the last lines.
-struct Last {
+struct LastRows {
     lines: usize,
     batches: VecDeque<RecordBatch>,
     rows: usize,
 }
 
-impl Last {
-    fn new(lines: usize) -> Last {
-        Last { lines, batches: VecDeque::new(), rows: 0 }
+impl LastRows {
+    fn new(lines: usize) -> LastRows {
+        LastRows { lines, batches: VecDeque::new(), rows: 0 }
     }
 
     fn push(&mut self, batch: RecordBatch) {

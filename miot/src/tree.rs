@@ -1,4 +1,4 @@
-//! `miot cat --tree`: each request with those made within it.
+//! `miot cat --tree`: each request with those made during it.
 
 use crate::filter::Matcher;
 use arrow_array::RecordBatch;
@@ -12,7 +12,7 @@ use std::io::Write;
 const WAITING: usize = 1 << 20;
 
 /// A request as it will be printed.
-struct Line {
+struct RequestLine {
     /// What comes before the indentation.
     head: String,
     /// The rest, or all of it as JSON.
@@ -25,8 +25,8 @@ pub(crate) struct Trees<W: Write> {
     out: W,
     is_json: bool,
     nodes: NodeNumbers,
-    linker: Linker<Line>,
-    complete: Vec<Tree<Line>>,
+    linker: Linker<RequestLine>,
+    complete: Vec<Tree<RequestLine>>,
     node_times: Option<Corrections>,
     left: u64,
 }
@@ -66,7 +66,7 @@ impl<W: Write> Trees<W> {
             if let Some(corrections) = &self.node_times {
                 row.use_node_time(corrections);
             }
-            let line = Line {
+            let line = RequestLine {
                 head: if self.is_json { String::new() } else { LineHead(&row).to_string() },
                 tail: if self.is_json { serde_json::to_string(&row)? } else { LineTail(&row).to_string() },
                 matches: matcher.matches_row(&columns, i),
@@ -107,17 +107,17 @@ impl<W: Write> Trees<W> {
     }
 }
 
-fn any(tree: &Tree<Line>) -> bool {
+fn any(tree: &Tree<RequestLine>) -> bool {
     tree.value.matches || tree.children.iter().any(any)
 }
 
-fn text(out: &mut impl Write, tree: &Tree<Line>, depth: usize) -> std::io::Result<()> {
+fn text(out: &mut impl Write, tree: &Tree<RequestLine>, depth: usize) -> std::io::Result<()> {
     writeln!(out, "{}{:indent$}{}", tree.value.head, "", tree.value.tail, indent = 2 * depth)?;
     tree.children.iter().try_for_each(|child| text(out, child, depth + 1))
 }
 
 /// The object of the request, with one more member.
-fn json(out: &mut impl Write, tree: &Tree<Line>) -> std::io::Result<()> {
+fn json(out: &mut impl Write, tree: &Tree<RequestLine>) -> std::io::Result<()> {
     let open = tree.value.tail.strip_suffix('}').unwrap_or(&tree.value.tail);
     write!(out, "{open},\"children\":[")?;
     for (i, child) in tree.children.iter().enumerate() {

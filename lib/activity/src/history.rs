@@ -1,4 +1,4 @@
-//! What the cluster did in each second of the last hour.
+//! Activity of the cluster in each second of the last hour.
 
 use super::latencies::{self, RANGES};
 use super::table::Tally;

@@ -1,4 +1,4 @@
-//! What happens now: operations, bytes and latencies in the last seconds, by cluster, node, job, process, file and
+//! Live activity: operations, bytes and latencies in the last seconds, by cluster, node, job, process, file and
 //! operation; in bounded memory, at some tens of nanoseconds per event.
 //!
 //! Events are put into seconds by their completion. A second that is over is packed and kept for a minute, so that a
@@ -12,7 +12,7 @@
 //! | `table` | tallies by key in bounded memory |
 //! | `recent` | names by id in bounded memory |
 //! | `history` | an hour of seconds |
-//! | `select` | the result: which rows, and what is in them |
+//! | `select` | builds the result: selection and values of rows |
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod history;
@@ -35,10 +35,10 @@ use miot_proto::op::{Layer, OpClass, ResultMeaning};
 use miot_trace_events::operations::{BatchOperations, OperationTable};
 use miot_trace_store::schema::{NameKey, column, text};
 use miot_trace_store::{Table as TraceTable, schema::FILTERED};
-use recent::{Heap, Recent};
+use recent::{HeapSize, Recent};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use table::{Finished, Table, Tally};
+use table::{PackedTable, Table, Tally};
 
 /// Nodes, jobs, processes, files and operations that are told apart in one second, of each kind.
 pub const PLACES: usize = 1024;
@@ -80,13 +80,13 @@ impl Tallies {
 #[derive(Debug)]
 struct Past {
     second: i64,
-    cluster: Finished,
-    by: [Finished; KINDS.len()],
+    cluster: PackedTable,
+    by: [PackedTable; KINDS.len()],
 }
 
 impl Past {
     fn bytes(&self) -> usize {
-        self.cluster.bytes() + self.by.iter().map(Finished::bytes).sum::<usize>()
+        self.cluster.bytes() + self.by.iter().map(PackedTable::bytes).sum::<usize>()
     }
 }
 
@@ -102,7 +102,7 @@ struct Process {
     command: String,
 }
 
-impl Heap for Process {
+impl HeapSize for Process {
     fn heap(&self) -> usize {
         self.node.heap() + self.job.heap() + self.command.heap()
     }
@@ -115,7 +115,7 @@ struct File {
     path: String,
 }
 
-impl Heap for File {
+impl HeapSize for File {
     fn heap(&self) -> usize {
         self.node.heap() + self.path.heap()
     }

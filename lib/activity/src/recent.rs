@@ -1,4 +1,4 @@
-//! What is known by id, of the ids that were asked for lately.
+//! Values by id in bounded memory: those that were not used recently are dropped.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -41,17 +41,17 @@ impl Hasher for IdHasher {
 }
 
 /// How many bytes a value takes besides itself.
-pub(crate) trait Heap {
+pub(crate) trait HeapSize {
     fn heap(&self) -> usize;
 }
 
-impl Heap for String {
+impl HeapSize for String {
     fn heap(&self) -> usize {
         self.capacity()
     }
 }
 
-impl<V: Heap> Recent<V> {
+impl<V: HeapSize> Recent<V> {
     /// Of at most twice so many bytes.
     pub(crate) fn new(most: usize) -> Recent<V> {
         Recent { young: Ids::default(), old: Ids::default(), bytes: 0, most }
@@ -88,7 +88,7 @@ impl<V: Heap> Recent<V> {
 }
 
 /// With what the map takes for an entry.
-fn size<V: Heap>(value: &V) -> usize {
+fn size<V: HeapSize>(value: &V) -> usize {
     2 * size_of::<(u64, V)>() + value.heap()
 }
 

@@ -1,8 +1,8 @@
-//! From tallies to a [`ActivitySnapshot`]: which rows, and what is in them.
+//! Builds an [`ActivitySnapshot`] from tallies: the selection of rows and their values.
 
 use super::latencies::{RANGES, quantile};
 use super::recent::Ids;
-use super::table::{Finished, Table, Tally};
+use super::table::{PackedTable, Table, Tally};
 use super::{
     Activity, ActivityGroup, ActivityLoss, ActivityRow, ActivitySnapshot, ActivityWindow, KINDS, Kind,
     MAX_WINDOW_SECONDS, Past, SECOND,
@@ -44,10 +44,10 @@ impl Activity {
             }
         };
         let groups = KINDS.map(|kind| {
-            let tables: Vec<&Finished> = sources.iter().map(|past| &past.by[kind as usize]).collect();
+            let tables: Vec<&PackedTable> = sources.iter().map(|past| &past.by[kind as usize]).collect();
             self.group(kind, &tables, top)
         });
-        let cluster: Vec<&Finished> = sources.iter().map(|past| &past.cluster).collect();
+        let cluster: Vec<&PackedTable> = sources.iter().map(|past| &past.cluster).collect();
         let cluster = rows(&cluster, 1).0.pop().map(|(sum, counts)| row(&sum, &counts)).unwrap_or_default();
         self.past = kept;
         let (begin, end) = match window {
@@ -72,7 +72,7 @@ impl Activity {
         }
     }
 
-    fn group(&mut self, kind: Kind, tables: &[&Finished], top: usize) -> ActivityGroup {
+    fn group(&mut self, kind: Kind, tables: &[&PackedTable], top: usize) -> ActivityGroup {
         let (rows, count, others) = rows(tables, top);
         let rows = rows.into_iter().map(|(sum, counts)| self.named(kind, sum.key, row(&sum, &counts)));
         ActivityGroup { rows: rows.collect(), count, others }
@@ -118,7 +118,7 @@ impl Activity {
 type Summed = (Sum, Box<[u64; RANGES]>);
 
 /// The selected rows, the one with most requests first; how many there are; the requests of the others.
-fn rows(tables: &[&Finished], top: usize) -> (Vec<Summed>, u64, u64) {
+fn rows(tables: &[&PackedTable], top: usize) -> (Vec<Summed>, u64, u64) {
     let unseen: u64 = tables.iter().map(|table| table.floor).sum();
     let mut places = Ids::<usize>::default();
     let mut sums: Vec<Sum> = Vec::new();

@@ -146,7 +146,7 @@ impl Table {
     }
 
     /// Adds all of a finished stretch.
-    pub(crate) fn merge(&mut self, other: &Finished) {
+    pub(crate) fn merge(&mut self, other: &PackedTable) {
         if other.floor > 0 {
             self.entries.iter_mut().for_each(|entry| entry.missed += other.floor);
             self.fewest.clear();
@@ -170,7 +170,7 @@ impl Table {
     }
 
     /// What was counted, packed; and the table is empty again.
-    pub(crate) fn finish(&mut self) -> Finished {
+    pub(crate) fn finish(&mut self) -> PackedTable {
         let finished = self.packed();
         self.entries.clear();
         self.latencies.clear();
@@ -181,10 +181,10 @@ impl Table {
     }
 
     /// What was counted, packed.
-    pub(crate) fn packed(&self) -> Finished {
+    pub(crate) fn packed(&self) -> PackedTable {
         let full = self.entries.len() == self.places && self.rest != Tally::default();
         let floor = if full { self.entries.iter().map(Entry::most).min().unwrap_or(0) } else { 0 };
-        let mut finished = Finished {
+        let mut finished = PackedTable {
             entries: Vec::with_capacity(self.entries.len()),
             latencies: Vec::new(),
             rest: self.rest,
@@ -202,7 +202,7 @@ impl Table {
 
 /// A table in little memory that does not change any more.
 #[derive(Debug, Default)]
-pub(crate) struct Finished {
+pub(crate) struct PackedTable {
     /// Each with where its latencies end.
     entries: Vec<(Entry, u32)>,
     /// Range and count.
@@ -212,7 +212,7 @@ pub(crate) struct Finished {
     pub(crate) floor: u64,
 }
 
-impl Finished {
+impl PackedTable {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Entry, &[(u16, u32)])> {
         let mut begin = 0;
         self.entries.iter().map(move |(entry, end)| {
@@ -242,7 +242,7 @@ mod tests {
         (0..requests).map(move |_| (5_000f64.powf(random.f64()) - 1.0) as u64)
     }
 
-    fn check(finished: &super::Finished, truth: &HashMap<u64, u64>, places: u64) {
+    fn check(finished: &super::PackedTable, truth: &HashMap<u64, u64>, places: u64) {
         let total: u64 = truth.values().sum();
         let here: HashMap<u64, Entry> = finished.iter().map(|(entry, _)| (entry.key, *entry)).collect();
         for (key, count) in truth {

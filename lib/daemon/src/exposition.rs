@@ -1,45 +1,44 @@
-//! Numbers as Prometheus reads them.
+//! Metrics in the text format of Prometheus.
 //!
-//! A daemon keeps its numbers where they are counted, and they are put together when somebody asks: each answer is a
-//! registry of its own.
+//! A daemon keeps its numbers where they are counted and collects them for each request: each response has its own registry.
 
 use prometheus::core::Collector;
 use prometheus::{Counter, CounterVec, Encoder as _, Error, Gauge, GaugeVec, Opts, Registry, TextEncoder};
 
-/// What [`Exposition::text`] is, for the header `Content-Type`.
+/// Value of the header `Content-Type` for [`Exposition::text`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// An answer in the making. A value that is not known is not told: Prometheus has words for what is absent.
+/// A response being built. Unknown values are left out, as is usual in Prometheus.
 #[derive(Debug, Default)]
 pub struct Exposition {
     registry: Registry,
 }
 
 impl Exposition {
-    /// A number that only grows, since the daemon's start. The name ends in `_total`.
+    /// Adds a counter, a number that only grows since the start of the daemon. Its name ends in `_total`.
     ///
     /// # Errors
-    /// The name was told before, or is none.
+    /// If the name was added before or is not valid.
     pub fn counter(&self, name: &str, help: &str, value: u64) -> Result<(), Error> {
         let counter = Counter::new(name, help)?;
         counter.inc_by(value as f64);
-        self.tell(counter)
+        self.register(counter)
     }
 
-    /// A number of now.
+    /// Adds a gauge, a current value.
     ///
     /// # Errors
     /// As [`counter`](Self::counter).
     pub fn gauge(&self, name: &str, help: &str, value: f64) -> Result<(), Error> {
         let gauge = Gauge::new(name, help)?;
         gauge.set(value);
-        self.tell(gauge)
+        self.register(gauge)
     }
 
-    /// Numbers that only grow, told apart by labels.
+    /// Adds counters with labels.
     ///
     /// # Errors
-    /// As [`counter`](Self::counter); or a series has not as many values as there are labels.
+    /// As [`counter`](Self::counter); or if a series does not have one value per label.
     pub fn counters<'a, const N: usize>(
         &self,
         name: &str,
@@ -51,10 +50,10 @@ impl Exposition {
         for (values, value) in series {
             counters.get_metric_with_label_values(&values)?.inc_by(value as f64);
         }
-        self.tell(counters)
+        self.register(counters)
     }
 
-    /// Numbers of now, told apart by labels.
+    /// Adds gauges with labels.
     ///
     /// # Errors
     /// As [`counters`](Self::counters).
@@ -69,17 +68,17 @@ impl Exposition {
         for (values, value) in series {
             gauges.get_metric_with_label_values(&values)?.set(value);
         }
-        self.tell(gauges)
+        self.register(gauges)
     }
 
-    fn tell(&self, collector: impl Collector + 'static) -> Result<(), Error> {
+    fn register(&self, collector: impl Collector + 'static) -> Result<(), Error> {
         self.registry.register(Box::new(collector))
     }
 
-    /// All of it, by name.
+    /// Text of all metrics, by name.
     ///
     /// # Errors
-    /// A number that cannot be written.
+    /// If a value cannot be encoded.
     pub fn text(&self) -> Result<String, Error> {
         let families: Vec<_> =
             self.registry.gather().into_iter().filter(|family| !family.get_metric().is_empty()).collect();
@@ -94,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_escaped_and_what_is_not_known_is_absent() {
+    fn labels_are_escaped_and_unknown_values_are_absent() {
         let page = Exposition::default();
         page.counter("miot_events_total", "Events.", 3).unwrap();
         page.gauges("miot_lag_seconds", "Lag.", ["node"], [(["a\"\n\\"], 0.5)]).unwrap();

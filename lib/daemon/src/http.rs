@@ -1,18 +1,18 @@
 //! The HTTP listener of a daemon.
 //!
-//! What is served has two parts ([`Pages`]): what everybody may see who reaches the listener without TLS from the same
-//! machine (is the daemon well, how much does it do), and what is for readers of the trace. Who is what:
+//! The pages have two parts ([`Pages`]): open pages for connections from the same machine without TLS (health, metrics), and
+//! pages for readers of the trace. Access:
 //!
-//! | connection | sees |
+//! | connection | pages |
 //! |---|---|
-//! | TLS, with a certificate of a reader or an operator | everything |
-//! | TLS, with another certificate | nothing |
-//! | without TLS from this machine, though the daemon has certificates | the open part |
-//! | without TLS from this machine, the daemon has none | everything, as with `miot tail` |
-//! | without TLS from another machine | nothing; everything with `allow_insecure` and no certificates |
+//! | TLS, with a certificate of a reader or an operator | all |
+//! | TLS, with another certificate | none |
+//! | without TLS from this machine, and the daemon has certificates | open pages |
+//! | without TLS from this machine, and the daemon has no certificates | all, as with `miot tail` |
+//! | without TLS from another machine | none; all with `allow_insecure` and no certificates |
 //!
-//! A page of another site in somebody's browser must not read a listener on loopback: without TLS the header `Host`
-//! has to name this machine.
+//! A page of another site in a browser must not read a listener on loopback: without TLS, the header `Host` must name this
+//! machine.
 
 use axum::Router;
 use axum::extract::Request;
@@ -33,37 +33,37 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Connections at a time; further ones wait.
+/// Maximum number of connections at a time; further ones wait.
 const CONNECTIONS: usize = if cfg!(test) { 8 } else { 128 };
-/// Longest handshake, longest wait for a request, and longest time in which nothing of an answer is taken.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Buffer of a connection, bytes: bounds the headers of a request.
+/// Timeout of a handshake, of the wait for a request, and of a response of which nothing is read.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Buffer size of a connection, bytes; limits the headers of a request.
 const BUFFER: usize = 64 << 10;
-/// When a connection cannot be accepted for want of file descriptors, the next attempt comes after this.
+/// Delay after a connection could not be accepted, e.g. because there are no free file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// The setting that means no listener.
+/// Value of the setting that disables the listener.
 pub const OFF: &str = "off";
 
-/// What is served.
+/// The pages of a listener.
 #[derive(Clone, Debug)]
 pub struct Pages {
-    /// For everybody on this machine: no names of files, programs or users.
+    /// Open pages, without names of files, programs or users.
     pub open: Router,
-    /// For readers.
+    /// Pages for readers of the trace.
     pub readers: Router,
 }
 
-/// See the module.
+/// An HTTP listener.
 #[derive(Debug)]
 pub struct Http {
     listener: TcpListener,
     address: SocketAddr,
     tls: Option<Arc<TlsServer>>,
-    patience: Duration,
+    timeout_after: Duration,
 }
 
-/// The listener cannot be had.
+/// The address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}; `http` says where, or `off`")]
 pub struct Unavailable {
@@ -71,11 +71,11 @@ pub struct Unavailable {
     source: std::io::Error,
 }
 
-/// Checks the setting `http`: [`OFF`] or `address:port`. `encrypted`: the daemon has certificates; `None`: it never uses
-/// any for this.
+/// Checks the setting `http`: [`OFF`] or `address:port`. `encrypted`: true if the daemon has certificates; `None` if it never
+/// uses them for HTTP.
 ///
 /// # Errors
-/// What is wrong, and what to do.
+/// The reason, and what to do.
 pub fn check(setting: &str, encrypted: Option<bool>, allow_insecure: bool) -> Result<(), String> {
     if setting == OFF {
         return Ok(());
@@ -94,8 +94,8 @@ pub fn check(setting: &str, encrypted: Option<bool>, allow_insecure: bool) -> Re
 }
 
 impl Http {
-    /// Listens where the setting `http` says: an address, or [`OFF`]. If it says nothing, at `default`; that one may be
-    /// missing, another daemon of this machine may have it.
+    /// Listens on the address of the setting `http`, unless it is [`OFF`]. Without a setting, listens on `default` if that is
+    /// possible: another daemon of this machine may use it.
     ///
     /// # Errors
     /// [`Unavailable`].
@@ -111,13 +111,13 @@ impl Http {
             Ok(http) => Ok(Some(http)),
             Err(error) if setting.is_some() => Err(error),
             Err(error) => {
-                tracing::info!(%error, "nothing is answered over HTTP");
+                tracing::info!(%error, "HTTP is disabled");
                 Ok(None)
             }
         }
     }
 
-    /// Listens.
+    /// Listens on an address.
     ///
     /// # Errors
     /// [`Unavailable`].
@@ -126,20 +126,20 @@ impl Http {
         let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(cannot)?.collect();
         let listener = TcpListener::bind(&addresses[..]).await.map_err(cannot)?;
         let local = listener.local_addr().map_err(cannot)?;
-        Ok(Http { listener, address: local, tls, patience: PATIENCE })
+        Ok(Http { listener, address: local, tls, timeout_after: TIMEOUT })
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves for ever. Connections end when this is dropped.
+    /// Serves until it is dropped, which ends all connections.
     pub async fn serve(self, pages: Pages) {
-        let Http { listener, address, tls, patience } = self;
+        let Http { listener, address, tls, timeout_after } = self;
         let finish = |router: Router| {
-            let router = router.fallback(nowhere).layer(middleware::from_fn(finish));
+            let router = router.fallback(not_found).layer(middleware::from_fn(add_headers));
             let is_local = address.ip().is_loopback();
             (
                 router.clone(),
@@ -147,19 +147,19 @@ impl Http {
             )
         };
         let (everything, everything_plain) = finish(pages.open.clone().merge(pages.readers.clone()));
-        // Who may not see them is told that they are there.
+        // Pages that a connection may not read answer with 403, not 404.
         let hidden = pages.readers.layer(middleware::from_fn(for_readers));
         let (_, open_plain) = finish(pages.open.merge(hidden));
-        let routers = Arc::new(Routers { everything, everything_plain, open_plain, patience });
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let routers = Arc::new(Routers { everything, everything_plain, open_plain, timeout_after });
+        let permits = Arc::new(Semaphore::new(CONNECTIONS));
         let mut connections = tokio::task::JoinSet::new();
         loop {
             while connections.try_join_next().is_some() {}
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
             let (socket, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "an HTTP connection cannot be accepted");
+                    tracing::warn!(%error, "cannot accept an HTTP connection");
                     tokio::time::sleep(ACCEPT_RETRY).await;
                     continue;
                 }
@@ -167,7 +167,7 @@ impl Http {
             let (tls, routers) = (tls.clone(), Arc::clone(&routers));
             connections.spawn(async move {
                 connection(socket, peer, tls.as_deref(), &routers).await;
-                drop(place);
+                drop(permit);
             });
         }
     }
@@ -177,44 +177,44 @@ struct Routers {
     everything: Router,
     everything_plain: Router,
     open_plain: Router,
-    patience: Duration,
+    timeout_after: Duration,
 }
 
 async fn connection(socket: TcpStream, peer: SocketAddr, tls: Option<&TlsServer>, routers: &Routers) {
     let _ = socket.set_nodelay(true);
-    let patience = routers.patience;
-    // The kernel ends a connection whose peer reads nothing, whatever it acknowledges: tcp(7). Without that, who asks and does
-    // not read would keep a place for ever.
-    let milliseconds = u32::try_from(patience.as_millis()).unwrap_or(u32::MAX);
+    let timeout_after = routers.timeout_after;
+    // The kernel ends a connection whose peer reads nothing, even if it acknowledges: tcp(7). Otherwise a peer that sends
+    // requests and does not read would occupy a connection forever.
+    let milliseconds = u32::try_from(timeout_after.as_millis()).unwrap_or(u32::MAX);
     if let Err(error) = rustix::net::sockopt::set_tcp_user_timeout(&socket, milliseconds) {
-        tracing::debug!(%error, "who does not read what was asked for keeps a place");
+        tracing::debug!(%error, "cannot set the timeout of a connection: a peer that does not read occupies it");
     }
     let Some(tls) = tls else {
-        return answer(socket, routers.everything_plain.clone(), true, patience).await;
+        return answer(socket, routers.everything_plain.clone(), true, timeout_after).await;
     };
-    let turned_away = |reason: &str| tracing::warn!(%peer, reason, "HTTP connection turned away");
-    match timeout(patience, tls.accept(socket)).await {
+    let log_refused = |reason: &str| tracing::warn!(%peer, reason, "HTTP connection refused");
+    match timeout(timeout_after, tls.accept(socket)).await {
         Ok(Ok((stream, certificate))) => match may_read(&certificate) {
-            Ok(()) => answer(stream, routers.everything.clone(), true, patience).await,
+            Ok(()) => answer(stream, routers.everything.clone(), true, timeout_after).await,
             Err(reason) => {
-                turned_away(&reason);
-                refuse(stream, reason + "\n", patience).await;
+                log_refused(&reason);
+                refuse(stream, reason + "\n", timeout_after).await;
             }
         },
         Ok(Err(Rejection::Plain(socket))) if peer.ip().is_loopback() => {
-            answer(socket, routers.open_plain.clone(), true, patience).await;
+            answer(socket, routers.open_plain.clone(), true, timeout_after).await;
         }
         Ok(Err(Rejection::Plain(socket))) => {
-            turned_away("it does not speak TLS");
+            log_refused("it does not speak TLS");
             let reason = "this is https, and you need a certificate of a reader (`miot pki reader`)\n";
-            refuse(socket, reason.to_owned(), patience).await;
+            refuse(socket, reason.to_owned(), timeout_after).await;
         }
         Ok(Err(Rejection::Failed(socket, reason))) => {
-            turned_away(&reason);
-            lingering_close(socket, patience).await;
+            log_refused(&reason);
+            lingering_close(socket, timeout_after).await;
         }
         Ok(Err(Rejection::Gone)) => {}
-        Err(_) => turned_away("no TLS handshake in time"),
+        Err(_) => log_refused("no TLS handshake in time"),
     }
 }
 
@@ -223,26 +223,26 @@ fn may_read(certificate: &Certificate) -> Result<(), String> {
     if operator { Ok(()) } else { certificate.allows(Role::Reader, "") }
 }
 
-/// Answers one request of somebody who sees nothing, in time.
+/// Answers one request with a reason for the refusal, within the timeout.
 async fn refuse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     reason: String,
-    patience: Duration,
+    timeout_after: Duration,
 ) {
     let router = Router::new().fallback((StatusCode::FORBIDDEN, reason));
-    let _ = timeout(patience, answer(stream, router, false, patience)).await;
+    let _ = timeout(timeout_after, answer(stream, router, false, timeout_after)).await;
 }
 
-/// Answers requests until the peer goes, or says nothing for long.
+/// Answers requests until the peer closes the connection or a timeout expires.
 async fn answer<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     router: Router,
     keep_alive: bool,
-    patience: Duration,
+    timeout_after: Duration,
 ) {
     let conversation = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(patience)
+        .header_read_timeout(timeout_after)
         .max_buf_size(BUFFER)
         .keep_alive(keep_alive)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
@@ -251,12 +251,12 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-async fn nowhere() -> Response {
+async fn not_found() -> Response {
     (StatusCode::NOT_FOUND, "there is nothing here\n").into_response()
 }
 
-/// What all answers have.
-async fn finish(request: Request, next: Next) -> Response {
+/// Adds the headers of all responses.
+async fn add_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let mut set = |name: HeaderName, value| {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
@@ -292,7 +292,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     #[test]
-    fn other_machines_need_certificates_or_leave() {
+    fn other_machines_need_certificates_or_allow_insecure() {
         for (setting, encrypted, insecure, fine) in [
             ("off", Some(false), false, true),
             ("127.0.0.1:1", None, false, true),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_of_another_site_reads_nothing() {
+    async fn pages_of_other_sites_are_refused() {
         let http = Http::bind("127.0.0.1:0", None).await.unwrap();
         let address = http.local_addr();
         let pages = Pages {
@@ -341,9 +341,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_and_does_not_read_gives_the_place_back() {
+    async fn peers_that_do_not_read_are_disconnected() {
         let mut http = Http::bind("127.0.0.1:0", None).await.unwrap();
-        http.patience = Duration::from_millis(300);
+        http.timeout_after = Duration::from_millis(300);
         let address = http.local_addr();
         // More than the kernel keeps for a connection.
         let much = axum::body::Bytes::from(vec![b'x'; 32 << 20]);

@@ -1,7 +1,7 @@
 //! Entries of systemd's journal, in its own protocol (systemd.journal-fields(7), "Native Journal Protocol").
 //!
-//! The crate `tracing-journald` leaves what the fields say out of the message, so that `journalctl` shows "connection
-//! turned away" and not why. Here they are in both: to be read by people, and to be searched for
+//! The crate `tracing-journald` does not add the fields to the message, so that `journalctl` shows "connection refused"
+//! without the reason. Here the fields are in the message, for people, and in fields of the entry, for searches
 //! (`journalctl MIOT_NODE=node7`).
 
 use std::fmt::{Debug, Write as _};
@@ -13,16 +13,16 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Where the journal takes entries.
+/// Socket of the journal.
 const SOCKET: &str = "/run/systemd/journal/socket";
-/// Device and inode of the stream that leads to the journal, systemd.exec(5).
+/// Environment variable with device and inode of the stream to the journal, systemd.exec(5).
 const STREAM_ENV: &str = "JOURNAL_STREAM";
-/// Before the names of the fields of MIOT's own.
+/// Prefix of the names of MIOT's fields.
 const PREFIX: &str = "MIOT_";
-/// Longest name of a field that the journal takes.
+/// Maximum length of a field name in the journal.
 const MAX_NAME: usize = 64;
 
-/// The journal.
+/// Connection to the journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
     socket: UnixDatagram,
@@ -30,12 +30,12 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// The journal, if standard error leads there.
+    /// Connects if standard error is the journal.
     pub(crate) fn of_standard_error(identifier: &'static str) -> Option<Journal> {
-        let said = std::env::var(STREAM_ENV).ok()?;
+        let stream = std::env::var(STREAM_ENV).ok()?;
         let stat = rustix::fs::fstat(rustix::stdio::stderr()).ok()?;
-        let leads_there = said == format!("{}:{}", stat.st_dev, stat.st_ino);
-        leads_there.then(|| Journal::connect(Path::new(SOCKET), identifier).ok()).flatten()
+        let is_journal = stream == format!("{}:{}", stat.st_dev, stat.st_ino);
+        is_journal.then(|| Journal::connect(Path::new(SOCKET), identifier).ok()).flatten()
     }
 
     fn connect(socket: &Path, identifier: &'static str) -> io::Result<Journal> {
@@ -47,12 +47,12 @@ impl Journal {
 
 impl<S: Subscriber> Layer<S> for Journal {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut words = Words::default();
-        event.record(&mut words);
+        let mut text = EventText::default();
+        event.record(&mut text);
         let metadata = event.metadata();
         let priority = priority(*metadata.level());
         let mut entry = Entry::default();
-        entry.field("MESSAGE", words.line().as_bytes());
+        entry.field("MESSAGE", text.line().as_bytes());
         entry.field("PRIORITY", &[priority]);
         entry.field("SYSLOG_IDENTIFIER", self.identifier.as_bytes());
         entry.field("MIOT_TARGET", metadata.target().as_bytes());
@@ -62,15 +62,15 @@ impl<S: Subscriber> Layer<S> for Journal {
         if let Some(line) = metadata.line() {
             entry.field("CODE_LINE", line.to_string().as_bytes());
         }
-        words.fields.iter().for_each(|(name, value)| entry.field(&journal_name(name), value.as_bytes()));
+        text.fields.iter().for_each(|(name, value)| entry.field(&journal_name(name), value.as_bytes()));
         if self.socket.send(&entry.0).is_err() {
-            // Too long, or the journal is being restarted: its stream takes lines of any length.
-            let _ = writeln!(io::stderr(), "<{}>{}", char::from(priority), words.line());
+            // The entry is too long, or the journal restarts: its stream accepts lines of any length.
+            let _ = writeln!(io::stderr(), "<{}>{}", char::from(priority), text.line());
         }
     }
 }
 
-/// As syslog(3) has it, as a digit.
+/// Priority of syslog(3), as a digit.
 fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => b'3',
@@ -80,7 +80,7 @@ fn priority(level: Level) -> u8 {
     }
 }
 
-/// What the journal takes for a name: capitals, digits, underscores.
+/// Field name in the journal: capitals, digits, underscores.
 fn journal_name(name: &str) -> String {
     let capital = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     PREFIX.chars().chain(name.chars().map(capital)).take(MAX_NAME).collect()
@@ -105,37 +105,37 @@ impl Entry {
 
 /// Message and fields of an event.
 #[derive(Default)]
-struct Words {
+struct EventText {
     message: String,
     fields: Vec<(&'static str, String)>,
-    /// The fields as they follow the message.
-    rest: String,
+    /// The fields as text, after the message.
+    suffix: String,
 }
 
-impl Words {
+impl EventText {
     fn line(&self) -> String {
-        format!("{}{}", self.message, self.rest)
+        format!("{}{}", self.message, self.suffix)
     }
 }
 
-impl Visit for Words {
+impl Visit for EventText {
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == "message" {
             self.message = value.to_owned();
             return;
         }
-        let _ = write!(self.rest, " {field}={value:?}");
+        let _ = write!(self.suffix, " {field}={value:?}");
         self.fields.push((field.name(), value.to_owned()));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        let text = format!("{value:?}");
+        let value = format!("{value:?}");
         if field.name() == "message" {
-            self.message = text;
+            self.message = value;
             return;
         }
-        let _ = write!(self.rest, " {field}={text}");
-        self.fields.push((field.name(), text));
+        let _ = write!(self.suffix, " {field}={value}");
+        self.fields.push((field.name(), value));
     }
 }
 
@@ -145,7 +145,7 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt as _;
 
     #[test]
-    fn an_entry_says_the_fields_twice_and_survives_new_lines() {
+    fn entries_have_fields_twice_and_escape_newlines() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let journald = UnixDatagram::bind(&path).unwrap();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn standard_error_of_a_test_is_not_the_journal() {
+    fn standard_error_of_tests_is_not_the_journal() {
         assert!(Journal::of_standard_error("test").is_none());
     }
 }

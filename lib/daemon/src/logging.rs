@@ -1,4 +1,4 @@
-//! Logs: lines on standard error; where that is the journal of systemd, entries with fields.
+//! Logs: lines on standard error, or entries with fields if that is the journal of systemd.
 
 use crate::journal::Journal;
 use std::io::IsTerminal as _;
@@ -6,11 +6,11 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Sets the logs of the process up. `filter`: error, warn, info, debug, or a filter such as
-/// `miot_log_client=debug`; without it `$RUST_LOG`, else info. `identifier`: the program's name in the journal.
+/// Sets up the logs of the process. `filter`: error, warn, info, debug, or a filter such as `miot_log_client=debug`; without
+/// it `$RUST_LOG`, else info. `identifier`: name of the program in the journal.
 ///
 /// # Errors
-/// What is wrong with the filter, for whoever gave it; or that logs are set up already.
+/// Text for the user: the filter is not valid, or logs are already set up.
 pub fn start(identifier: &'static str, filter: Option<&str>) -> Result<(), String> {
     let filter = match filter {
         Some(filter) => EnvFilter::try_new(filter).map_err(|error| format!("--log: {error}"))?,
@@ -20,10 +20,10 @@ pub fn start(identifier: &'static str, filter: Option<&str>) -> Result<(), Strin
     let started = match Journal::of_standard_error(identifier) {
         Some(journal) => registry.with(journal).try_init(),
         None => {
-            let colours = std::io::stderr().is_terminal();
-            let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr);
+            let colors = std::io::stderr().is_terminal();
+            let lines = tracing_subscriber::fmt::layer().with_ansi(colors).with_writer(std::io::stderr);
             registry.with(lines).try_init()
         }
     };
-    started.map_err(|error| format!("cannot set the logs up: {error}"))
+    started.map_err(|error| format!("cannot set up logs: {error}"))
 }

@@ -1,44 +1,44 @@
-//! What the service manager is told (sd_notify(3)): `Type=notify` and `Type=notify-reload`.
+//! Notifications to the service manager (sd_notify(3)): `Type=notify` and `Type=notify-reload`.
 
 use sd_notify::NotifyState;
 
-/// The daemon serves. `status`: one line for `systemctl status`.
+/// Reports that the daemon serves. `status`: one line for `systemctl status`.
 pub fn ready(status: &str) {
-    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+    send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// What it is at, one line for `systemctl status`.
+/// Reports the status, one line for `systemctl status`.
 pub fn status(status: &str) {
-    tell(&[NotifyState::Status(status)]);
+    send(&[NotifyState::Status(status)]);
 }
 
-/// It has begun to stop.
+/// Reports that the daemon is stopping.
 pub fn stopping() {
-    tell(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
+    send(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
 }
 
-/// It reads its configuration again, until what is returned is dropped.
+/// Reports that the daemon reloads its configuration, until the returned guard is dropped.
 #[must_use]
 pub fn reloading() -> Reloading {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(_) => tell(&[NotifyState::Reloading]),
+        Ok(now) => send(&[NotifyState::Reloading, now]),
+        Err(_) => send(&[NotifyState::Reloading]),
     }
     Reloading(())
 }
 
-/// See [`reloading`].
+/// Guard of [`reloading`].
 #[derive(Debug)]
 pub struct Reloading(());
 
 impl Drop for Reloading {
     fn drop(&mut self) {
-        tell(&[NotifyState::Ready]);
+        send(&[NotifyState::Ready]);
     }
 }
 
-pub(crate) fn tell(states: &[NotifyState<'_>]) {
+pub(crate) fn send(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::debug!(%error, "the service manager cannot be told");
+        tracing::debug!(%error, "cannot notify the service manager");
     }
 }

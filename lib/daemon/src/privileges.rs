@@ -1,7 +1,7 @@
-//! Giving up what a daemon does not need.
+//! Drops the privileges that a daemon does not need.
 //!
-//! Privileges belong to a thread, and those that begin later inherit them: everything here must be done before there is
-//! a second one, which is checked.
+//! Privileges belong to a thread and are inherited by threads that it starts. They must be dropped before there is a second
+//! thread, which is checked.
 
 use nix::unistd::User as Entry;
 use rustix::process::{Gid, Uid, geteuid};
@@ -13,9 +13,9 @@ use rustix::thread::{
 use std::ffi::CString;
 use std::io;
 
-/// What a log-client needs on a node with several users: to read and write back the segments of others
-/// (`DAC_OVERRIDE`), to ask whether they are still held (`LEASE`), and to see whether a process that can be anybody has
-/// made a segment (`SYS_PTRACE`).
+/// Capabilities of a log-client on a node with several users: to read and write the segments of other users
+/// (`DAC_OVERRIDE`), to check whether segments are still open (`LEASE`), and to verify which process created a segment
+/// (`SYS_PTRACE`).
 pub const LOG_CLIENT: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::LEASE).union(CapabilitySet::SYS_PTRACE);
 
@@ -32,7 +32,7 @@ impl User {
     /// Looks a user up.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// Text for the user: there is no user of this name, or the user database cannot be read.
     pub fn find(name: &str) -> Result<User, String> {
         let none = || {
             format!("there is no user `{}`; make one, such as with `useradd --system`", name.escape_debug())
@@ -49,30 +49,30 @@ impl User {
         })
     }
 
-    /// Number of the user.
+    /// User id.
     #[must_use]
     pub fn uid(&self) -> u32 {
         self.uid.as_raw()
     }
 
-    /// Number of the user's own group.
+    /// Id of the user's primary group.
     #[must_use]
     pub fn gid(&self) -> u32 {
         self.gid.as_raw()
     }
 }
 
-/// Name of the user with this number; `None` if the user database does not know it, or cannot say.
+/// Name of the user with this id; `None` if the user database does not contain it or cannot be read.
 #[must_use]
 pub fn user_name(uid: u32) -> Option<String> {
     Entry::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten().map(|entry| entry.name)
 }
 
-/// Becomes this user, if one is given, and keeps none but these capabilities, of those that are there; what is started
-/// from here on cannot gain any.
+/// Switches to `user`, if one is given, and drops all capabilities except `keep`. Programs started from now on cannot gain
+/// privileges.
 ///
 /// # Errors
-/// What could not be given up, in words. Then the process must end.
+/// The privilege that could not be dropped, as text. The process must end then.
 pub fn reduce_to(user: Option<&User>, keep: CapabilitySet) -> Result<(), String> {
     let failed = |what: &str| {
         let what = what.to_owned();
@@ -80,9 +80,9 @@ pub fn reduce_to(user: Option<&User>, keep: CapabilitySet) -> Result<(), String>
     };
     let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     if threads > 1 {
-        return Err(format!("cannot give up privileges: there are {threads} threads already"));
+        return Err(format!("cannot drop privileges: there are {threads} threads already"));
     }
-    // As long as there is the right to it.
+    // Before the right to do so is dropped.
     let held = capabilities(None).map_err(failed("read the capabilities"))?;
     if held.effective.contains(CapabilitySet::SETPCAP) {
         for capability in (0..64).map(|bit| CapabilitySet::from_bits_retain(1 << bit)) {
@@ -96,17 +96,17 @@ pub fn reduce_to(user: Option<&User>, keep: CapabilitySet) -> Result<(), String>
     }
     let kept = held.permitted & keep;
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
-    // Services have no right to the call where there is nothing left to give up. What could be inherited is of no use: nothing
-    // that is started gains privileges.
+    // Services may not make the call if there is nothing left to drop. The inheritable set does not matter, because started
+    // programs cannot gain privileges.
     let before = capabilities(None).map_err(failed("read the capabilities"))?;
     if (before.effective, before.permitted) != (kept, kept) {
-        set_capabilities(None, sets).map_err(failed("give up capabilities"))?;
+        set_capabilities(None, sets).map_err(failed("drop capabilities"))?;
     }
-    clear_ambient_capability_set().map_err(failed("give up ambient capabilities"))?;
+    clear_ambient_capability_set().map_err(failed("drop ambient capabilities"))?;
     set_no_new_privs(true).map_err(failed("set no_new_privs"))?;
     let left = capabilities(None).map_err(failed("read the capabilities"))?;
     if (left.effective, left.permitted) != (kept, kept) || user.is_some_and(|user| geteuid() != user.uid) {
-        return Err(format!("privileges were not given up: {left:?} are left"));
+        return Err(format!("privileges were not dropped: {left:?} remain"));
     }
     Ok(())
 }
@@ -114,7 +114,7 @@ pub fn reduce_to(user: Option<&User>, keep: CapabilitySet) -> Result<(), String>
 fn become_user(user: &User, keeping: bool) -> Result<(), String> {
     let failed = |error: rustix::io::Errno| {
         format!(
-            "cannot become the user `{}`: {error}; start as root, or as that user, or leave `user` out",
+            "cannot switch to the user `{}`: {error}; start as root or as that user, or remove `user`",
             user.name
         )
     };
@@ -124,10 +124,10 @@ fn become_user(user: &User, keeping: bool) -> Result<(), String> {
     set_thread_res_uid(user.uid, user.uid, user.uid).map_err(failed)
 }
 
-/// Gives a new directory to a user; one that exists stays as it is.
+/// Creates a directory that belongs to a user. An existing directory is not changed.
 ///
 /// # Errors
-/// As of the system.
+/// Those of the system.
 pub fn create_dir_for(user: &User, dir: &std::path::Path) -> io::Result<()> {
     if dir.exists() {
         return Ok(());
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn with_threads_it_is_too_late() {
+    fn dropping_privileges_fails_with_threads() {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let other = std::thread::spawn(move || ended.recv());
         let refused = reduce_to(None, CapabilitySet::all()).unwrap_err();

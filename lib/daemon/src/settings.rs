@@ -1,4 +1,4 @@
-//! Settings as they are written, and what is different in others.
+//! Settings as TOML, differences between settings, and explanations of errors in them.
 
 use figment::Source;
 use figment::error::Kind;
@@ -9,23 +9,24 @@ fn keys(settings: &impl Serialize) -> Dict {
     Value::serialize(settings).ok().and_then(Value::into_dict).unwrap_or_default()
 }
 
-/// All keys that have a value, as a configuration file has them.
+/// All keys that have a value, as in a configuration file.
 #[must_use]
 pub fn to_toml(settings: &impl Serialize) -> String {
-    let lines =
-        keys(settings).into_iter().filter_map(|(key, value)| Some(format!("{key} = {}\n", written(&value)?)));
+    let lines = keys(settings)
+        .into_iter()
+        .filter_map(|(key, value)| Some(format!("{key} = {}\n", toml_value(&value)?)));
     lines.collect()
 }
 
-/// A value as TOML has it; `None` if there is none.
-fn written(value: &Value) -> Option<String> {
+/// A value in TOML; `None` if it is empty or a table.
+fn toml_value(value: &Value) -> Option<String> {
     Some(match value {
         Value::String(_, text) => quoted(text),
         Value::Char(_, char) => quoted(char.encode_utf8(&mut [0; 4])),
         Value::Bool(_, on) => on.to_string(),
         Value::Num(_, number) => number.to_u128()?.to_string(),
         Value::Array(_, values) => {
-            format!("[{}]", values.iter().filter_map(written).collect::<Vec<_>>().join(", "))
+            format!("[{}]", values.iter().filter_map(toml_value).collect::<Vec<_>>().join(", "))
         }
         Value::Empty(..) | Value::Dict(..) => return None,
     })
@@ -44,7 +45,7 @@ fn quoted(text: &str) -> String {
     quoted + "\""
 }
 
-/// The keys whose values are not the same, in alphabetical order.
+/// Keys with different values, in alphabetical order.
 #[must_use]
 pub fn differences<S: Serialize>(one: &S, other: &S) -> Vec<String> {
     let (mut one, other) = (keys(one), keys(other));
@@ -57,8 +58,7 @@ pub fn differences<S: Serialize>(one: &S, other: &S) -> Vec<String> {
     one.into_keys().collect()
 }
 
-/// What is wrong, and where the one who wrote it finds it: a file, an option, or a variable of the environment that begins with
-/// `prefix`.
+/// Explains errors, each with its source: a file, an option, or an environment variable that begins with `prefix`.
 #[must_use]
 pub fn explain(prefix: &str, errors: figment::Error) -> String {
     let one = |error: figment::Error| {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_named_also_where_one_says_nothing() {
+    fn differences_include_missing_keys() {
         let one = Settings { same: true, size: 7, file: None, users: &[] };
         let other = Settings { same: true, size: 8, file: Some("/a"), users: &["root", "a\"b\\c\n"] };
         assert_eq!(differences(&one, &other), ["file", "size", "users"]);

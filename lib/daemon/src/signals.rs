@@ -1,9 +1,9 @@
-//! The signals that every daemon knows.
+//! Signals of a daemon: stop and reload.
 
 use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Ends with the first SIGINT or SIGTERM. To be called before anything waits for it.
+/// Returns a future that ends with the first SIGINT or SIGTERM from now on.
 ///
 /// # Errors
 /// If signals cannot be watched.
@@ -18,12 +18,12 @@ pub fn stop() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// SIGHUP, with which `systemctl reload` asks for the configuration to be read again.
+/// SIGHUP, by which `systemctl reload` requests a reload of the configuration.
 #[derive(Debug)]
 pub struct Reload(Signal);
 
 impl Reload {
-    /// From here on the signal does not end the process.
+    /// Watches the signal, which no longer ends the process.
     ///
     /// # Errors
     /// If signals cannot be watched.
@@ -31,7 +31,7 @@ impl Reload {
         Ok(Reload(signal(SignalKind::hangup())?))
     }
 
-    /// Waits for the next one. Nothing is lost if it is not awaited to its end.
+    /// Waits for the next signal. Cancel-safe.
     pub async fn wanted(&mut self) {
         if self.0.recv().await.is_none() {
             std::future::pending::<()>().await;

@@ -1,24 +1,24 @@
-//! A daemon whose work stands still is restarted (`WatchdogSec=`).
+//! Lets the service manager restart a daemon that makes no progress (`WatchdogSec=`).
 //!
-//! The service manager hears from the daemon only if each loop that does its work has come round since it last did: each
-//! has a [`Liveness`] and beats it once a round. A loop that has nothing to do comes round as well.
+//! The daemon notifies the service manager only if each of its loops has completed a round since the last notification. Each
+//! loop has a [`Liveness`] and marks it once per round, also when it has nothing to do.
 
-use crate::notify::tell;
+use crate::notify::send;
 use sd_notify::NotifyState;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Looks at hearts in one part in so many of the time after which the daemon would be restarted.
-const LOOKS: u32 = 8;
+/// Number of checks in the time after which the daemon would be restarted.
+const CHECKS: u32 = 8;
 
-/// The sign of life of one loop. A default one is watched by nobody.
+/// Liveness of one loop. A default value is not watched.
 #[derive(Clone, Debug, Default)]
 pub struct Liveness(Arc<AtomicBool>);
 
 impl Liveness {
-    /// The loop has come round. One load, and a store if it is the first since the last look.
+    /// Marks a completed round. Costs one load, and a store for the first round after a check.
     pub fn beat(&self) {
         if !self.0.load(Relaxed) {
             self.0.store(true, Relaxed);
@@ -26,62 +26,62 @@ impl Liveness {
     }
 }
 
-/// Watches over the loops of the daemon.
+/// Watches the loops of a daemon.
 #[derive(Debug)]
 pub struct Watchdog {
-    /// Restarted after so long; `None`: nobody watches.
+    /// Time after which the service manager restarts the daemon; `None`: it does not.
     limit: Option<Duration>,
-    hearts: Vec<(&'static str, Liveness)>,
-    /// When all had beaten.
+    loops: Vec<(&'static str, Liveness)>,
+    /// Time of the last check at which all loops had progressed.
     last: Instant,
     warned: bool,
 }
 
 impl Watchdog {
-    /// As the service manager wants it.
+    /// A watchdog with the limit of the service manager.
     #[must_use]
     pub fn from_env() -> Watchdog {
         Watchdog::new(sd_notify::watchdog_enabled())
     }
 
     fn new(limit: Option<Duration>) -> Watchdog {
-        Watchdog { limit, hearts: Vec::new(), last: Instant::now(), warned: false }
+        Watchdog { limit, loops: Vec::new(), last: Instant::now(), warned: false }
     }
 
-    /// A heart for a loop. Until it beats the first time the service manager hears nothing.
+    /// Registers a loop. The service manager is not notified before its first round.
     pub fn register(&mut self, name: &'static str) -> Liveness {
-        let heart = Liveness::default();
-        self.hearts.push((name, heart.clone()));
-        heart
+        let liveness = Liveness::default();
+        self.loops.push((name, liveness.clone()));
+        liveness
     }
 
-    /// Tells the service manager for ever that the daemon is at work, as long as it is. What runs this is watched too.
+    /// Notifies the service manager forever, as long as the loops progress. The task that runs this is watched too.
     pub async fn watch(mut self) -> Infallible {
         let Some(limit) = self.limit else { return std::future::pending().await };
         self.last = Instant::now();
         loop {
-            if self.all_have_beaten(limit, Instant::now()) {
-                tell(&[NotifyState::Watchdog]);
+            if self.all_have_progressed(limit, Instant::now()) {
+                send(&[NotifyState::Watchdog]);
             }
-            tokio::time::sleep(limit / LOOKS).await;
+            tokio::time::sleep(limit / CHECKS).await;
         }
     }
 
-    /// Since the last time this was so.
-    fn all_have_beaten(&mut self, limit: Duration, now: Instant) -> bool {
-        if self.hearts.iter().all(|(_, heart)| heart.0.load(Relaxed)) {
-            self.hearts.iter().for_each(|(_, heart)| heart.0.store(false, Relaxed));
+    /// Returns true if all loops have completed a round since this last returned true.
+    fn all_have_progressed(&mut self, limit: Duration, now: Instant) -> bool {
+        if self.loops.iter().all(|(_, liveness)| liveness.0.load(Relaxed)) {
+            self.loops.iter().for_each(|(_, liveness)| liveness.0.store(false, Relaxed));
             (self.last, self.warned) = (now, false);
             return true;
         }
         if now.saturating_duration_since(self.last) > limit / 2 && !std::mem::replace(&mut self.warned, true)
         {
-            let still = self.hearts.iter().filter(|(_, heart)| !heart.0.load(Relaxed));
-            let still: Vec<_> = still.map(|(name, _)| *name).collect();
+            let stalled = self.loops.iter().filter(|(_, liveness)| !liveness.0.load(Relaxed));
+            let stalled: Vec<_> = stalled.map(|(name, _)| *name).collect();
             tracing::warn!(
-                ?still,
+                ?stalled,
                 ?limit,
-                "a loop stands still; the service manager will restart the daemon"
+                "a loop makes no progress; the service manager will restart the daemon"
             );
         }
         false
@@ -93,19 +93,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_loop_that_stands_still_silences_the_daemon() {
+    fn one_stalled_loop_stops_notifications() {
         let limit = Duration::from_secs(8);
         let mut watchdog = Watchdog::new(Some(limit));
         let (sweeper, shipper) = (watchdog.register("sweeper"), watchdog.register("shipper"));
         let mut now = Instant::now();
         let mut look = |beating: &[&Liveness]| {
-            beating.iter().for_each(|heart| heart.beat());
-            now += limit / LOOKS;
-            watchdog.all_have_beaten(limit, now)
+            beating.iter().for_each(|liveness| liveness.beat());
+            now += limit / CHECKS;
+            watchdog.all_have_progressed(limit, now)
         };
-        assert!(!look(&[]), "nothing has begun");
+        assert!(!look(&[]), "no loop has run");
         assert!(look(&[&sweeper, &shipper]) && look(&[&shipper, &sweeper]));
-        assert!(!(0..2 * LOOKS).any(|_| look(&[&sweeper])));
+        assert!(!(0..2 * CHECKS).any(|_| look(&[&sweeper])));
         assert!(look(&[&shipper]) && !look(&[&shipper]));
         assert!(look(&[&sweeper]));
     }

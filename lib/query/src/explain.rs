@@ -1,4 +1,4 @@
-//! What is wrong with a query, and what to write instead.
+//! Explains errors in queries, with suggestions.
 
 use crate::{catalog, views};
 use datafusion::common::{Column, SchemaError};

@@ -1,4 +1,4 @@
-//! Events of the part that is being written, and of parts that are damaged, as they are read.
+//! Events of the live part and of damaged parts, read by the trace store.
 
 use crate::convert;
 use datafusion::arrow::datatypes::SchemaRef;

@@ -32,7 +32,7 @@ use miot_query::cli::Options;
 use session::Session;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use statement::Failed;
+use statement::Failure;
 use std::io::{IsTerminal as _, Write as _, read_to_string, stdin, stdout};
 use std::process::ExitCode;
 use tokio::runtime::Builder;
@@ -50,27 +50,27 @@ fn main() -> ExitCode {
     ExitCode::from(failed.code)
 }
 
-fn run(options: Options) -> Result<(), Failed> {
-    let (traces, sql) = options.split().map_err(Failed::usage)?;
+fn run(options: Options) -> Result<(), Failure> {
+    let (traces, sql) = options.split().map_err(Failure::usage)?;
     if options.format.is_binary() && options.output.is_none() && stdout().is_terminal() {
-        return Err(Failed::usage("this format is not for terminals: -o FILE, or redirect it"));
+        return Err(Failure::usage("this format is not for terminals: -o FILE, or redirect it"));
     }
     let interactive = sql.is_none() && stdin().is_terminal();
     end_on(if interactive { &[SIGHUP, SIGTERM] } else { &[SIGHUP, SIGTERM, SIGINT] })
-        .map_err(Failed::other)?;
+        .map_err(Failure::other)?;
     let session = Session::new(options, &traces)?;
     let engine =
-        Builder::new_multi_thread().enable_all().thread_stack_size(STACK).build().map_err(Failed::other)?;
+        Builder::new_multi_thread().enable_all().thread_stack_size(STACK).build().map_err(Failure::other)?;
     if interactive {
         engine.block_on(session.open())?;
         return Ok(shell::run()?);
     }
     let sql = match sql {
         Some(sql) => sql,
-        None => read_to_string(stdin()).map_err(Failed::other)?,
+        None => read_to_string(stdin()).map_err(Failure::other)?,
     };
     let all = engine.spawn(async move { statement::all(&session, &sql).await });
-    let ended = engine.block_on(all).unwrap_or_else(|error| Err(Failed::other(error)));
+    let ended = engine.block_on(all).unwrap_or_else(|error| Err(Failure::other(error)));
     // Not all operators look whether their rows are still wanted.
     engine.shutdown_background();
     ended

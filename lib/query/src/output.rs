@@ -1,4 +1,4 @@
-//! Results, in the format that was asked for.
+//! Results in the requested format.
 
 use anyhow::Context as _;
 use datafusion::arrow::array::{AsArray as _, RecordBatch};
@@ -48,9 +48,9 @@ fn see(error: &io::Error) {
 const TABLE_ROWS: usize = 10_000;
 
 /// Writes the rows of one statement.
-pub(crate) struct Output<W: Write + Send>(Kind<W>);
+pub(crate) struct Output<W: Write + Send>(RowWriter<W>);
 
-enum Kind<W: Write + Send> {
+enum RowWriter<W: Write + Send> {
     Table { out: W, schema: SchemaRef, rows: Vec<RecordBatch>, held: usize, printed: bool },
     Json(LineDelimitedWriter<W>),
     Csv(Box<csv::Writer<W>>),
@@ -61,26 +61,26 @@ enum Kind<W: Write + Send> {
 impl<W: Write + Send> Output<W> {
     pub(crate) fn new(format: Format, out: W, schema: SchemaRef) -> anyhow::Result<Output<W>> {
         Ok(Output(match format {
-            Format::Table => Kind::Table { out, schema, rows: Vec::new(), held: 0, printed: false },
-            Format::Json => Kind::Json(LineDelimitedWriter::new(out)),
+            Format::Table => RowWriter::Table { out, schema, rows: Vec::new(), held: 0, printed: false },
+            Format::Json => RowWriter::Json(LineDelimitedWriter::new(out)),
             Format::Csv => {
                 let mut csv = csv::WriterBuilder::new().with_header(true).build(out);
                 // The header, also if there are no rows.
                 csv.write(&RecordBatch::new_empty(schema))?;
-                Kind::Csv(Box::new(csv))
+                RowWriter::Csv(Box::new(csv))
             }
             Format::Parquet => {
                 let zstd = Compression::ZSTD(ZstdLevel::try_new(1)?);
                 let properties = WriterProperties::builder().set_compression(zstd).build();
-                Kind::Parquet(Box::new(ArrowWriter::try_new(out, schema, Some(properties))?))
+                RowWriter::Parquet(Box::new(ArrowWriter::try_new(out, schema, Some(properties))?))
             }
-            Format::Arrow => Kind::Arrow(Box::new(StreamWriter::try_new_buffered(out, &schema)?)),
+            Format::Arrow => RowWriter::Arrow(Box::new(StreamWriter::try_new_buffered(out, &schema)?)),
         }))
     }
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> anyhow::Result<()> {
         match &mut self.0 {
-            Kind::Table { out, schema, rows, held, printed } => {
+            RowWriter::Table { out, schema, rows, held, printed } => {
                 let mut at = 0;
                 while at < batch.num_rows() {
                     let taken = (TABLE_ROWS - *held).min(batch.num_rows() - at);
@@ -92,29 +92,29 @@ impl<W: Write + Send> Output<W> {
                     }
                 }
             }
-            Kind::Json(json) => json.write(batch)?,
-            Kind::Csv(csv) => csv.write(batch)?,
-            Kind::Parquet(parquet) => parquet.write(batch)?,
-            Kind::Arrow(arrow) => arrow.write(batch)?,
+            RowWriter::Json(json) => json.write(batch)?,
+            RowWriter::Csv(csv) => csv.write(batch)?,
+            RowWriter::Parquet(parquet) => parquet.write(batch)?,
+            RowWriter::Arrow(arrow) => arrow.write(batch)?,
         }
         Ok(())
     }
 
     pub(crate) fn finish(self) -> anyhow::Result<()> {
         match self.0 {
-            Kind::Table { mut out, schema, mut rows, held, printed } => {
+            RowWriter::Table { mut out, schema, mut rows, held, printed } => {
                 if held > 0 || !printed {
                     table(&mut out, &schema, &mut rows)?;
                 }
                 out.flush()?;
             }
-            Kind::Json(mut json) => {
+            RowWriter::Json(mut json) => {
                 json.finish()?;
                 json.into_inner().flush()?;
             }
-            Kind::Csv(csv) => csv.into_inner().flush()?,
-            Kind::Parquet(parquet) => parquet.into_inner()?.flush()?,
-            Kind::Arrow(mut arrow) => arrow.finish()?,
+            RowWriter::Csv(csv) => csv.into_inner().flush()?,
+            RowWriter::Parquet(parquet) => parquet.into_inner()?.flush()?,
+            RowWriter::Arrow(mut arrow) => arrow.finish()?,
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! What runs SQL: limits, and the traces as they are when a statement begins.
+//! Runs SQL, with limits, on the state of the traces at the start of a statement.
 
 use crate::catalog::{CATALOG, SCHEMA, Tables};
-use crate::statement::Failed;
+use crate::statement::Failure;
 use crate::temporary;
 use crate::trace::{Location, Trace};
 use datafusion::catalog::{CatalogProvider as _, MemoryCatalogProvider};
@@ -29,14 +29,14 @@ pub(crate) struct Session {
 
 impl Session {
     /// Of traces as they are written on the command line.
-    pub(crate) fn new(options: Options, traces: &[String]) -> Result<Session, Failed> {
+    pub(crate) fn new(options: Options, traces: &[String]) -> Result<Session, Failure> {
         let locations: anyhow::Result<Vec<_>> = traces.iter().map(|text| Location::parse(text)).collect();
         let locations = locations?;
         let mut names = HashSet::new();
         for location in &locations {
             let name = location.name();
             if !names.insert(name.clone()) {
-                return Err(Failed::usage(format!(
+                return Err(Failure::usage(format!(
                     "two of the traces have the name `{name}`, by which rows are told apart: rename one, or link to it"
                 )));
             }
@@ -51,7 +51,7 @@ impl Session {
         let pool = TrackConsumersPool::new(FairSpillPool::new(options.memory_limit), NAMED);
         let spill = match &options.spill_dir {
             Some(dir) => temporary::folder(dir).map(Some).map_err(|error| {
-                Failed::usage(format!(
+                Failure::usage(format!(
                     "--spill-dir {}: temporary files cannot be made there: {error}",
                     dir.display()
                 ))

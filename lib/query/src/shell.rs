@@ -1,4 +1,4 @@
-//! Asking interactively. Each statement is run by a process of its own, which Ctrl-C ends whatever the engine does.
+//! The interactive shell. Each statement runs in a separate process, which Ctrl-C ends at any time.
 
 use crate::catalog;
 use anyhow::Context as _;

@@ -1,4 +1,4 @@
-//! Running statements, and what is said besides their rows.
+//! Runs statements, and prints notes beside their rows.
 
 use crate::catalog::Tables;
 use crate::explain::{Explained, explain};
@@ -31,46 +31,46 @@ const ATTEMPTS: usize = 20;
 
 /// Why something could not be done.
 #[derive(Debug)]
-pub(crate) struct Failed {
+pub(crate) struct Failure {
     pub(crate) text: String,
     pub(crate) code: u8,
 }
 
-impl Failed {
-    pub(crate) fn usage(text: impl Into<String>) -> Failed {
-        Failed { text: text.into(), code: EXIT_USAGE }
+impl Failure {
+    pub(crate) fn usage(text: impl Into<String>) -> Failure {
+        Failure { text: text.into(), code: EXIT_USAGE }
     }
 
-    pub(crate) fn other(error: impl Into<anyhow::Error>) -> Failed {
-        Failed { text: format!("{:#}", error.into()), code: EXIT_FAILED }
+    pub(crate) fn other(error: impl Into<anyhow::Error>) -> Failure {
+        Failure { text: format!("{:#}", error.into()), code: EXIT_FAILED }
     }
 }
 
-impl From<anyhow::Error> for Failed {
-    fn from(error: anyhow::Error) -> Failed {
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
         match error.downcast::<DataFusionError>() {
             Ok(error) => error.into(),
-            Err(error) => Failed::other(error),
+            Err(error) => Failure::other(error),
         }
     }
 }
 
-impl From<DataFusionError> for Failed {
-    fn from(error: DataFusionError) -> Failed {
+impl From<DataFusionError> for Failure {
+    fn from(error: DataFusionError) -> Failure {
         let Explained { text, is_sql } = explain(&error);
-        Failed { text, code: if is_sql { EXIT_USAGE } else { EXIT_FAILED } }
+        Failure { text, code: if is_sql { EXIT_USAGE } else { EXIT_FAILED } }
     }
 }
 
 /// Runs all statements of a text.
-pub(crate) async fn all(session: &Session, sql: &str) -> Result<(), Failed> {
+pub(crate) async fn all(session: &Session, sql: &str) -> Result<(), Failure> {
     let options = &session.options;
     let statements = statements(sql)?;
     match statements.len() {
-        0 => return Err(Failed::usage("there is no SQL: miot query TRACE 'SELECT …'")),
+        0 => return Err(Failure::usage("there is no SQL: miot query TRACE 'SELECT …'")),
         1 => {}
         _ if options.format.is_binary() || options.output.is_some() => {
-            return Err(Failed::usage("one file holds the rows of one statement, and here are several"));
+            return Err(Failure::usage("one file holds the rows of one statement, and here are several"));
         }
         _ => {}
     }
@@ -81,12 +81,12 @@ pub(crate) async fn all(session: &Session, sql: &str) -> Result<(), Failed> {
     let Some(tables) = last else { return Ok(()) };
     match notes(session, &tables).await? {
         true => Ok(()),
-        false => Err(Failed { text: String::new(), code: EXIT_INCOMPLETE }),
+        false => Err(Failure { text: String::new(), code: EXIT_INCOMPLETE }),
     }
 }
 
 /// Runs a statement. It is begun again, with the parts that are left, if retention overtakes it before there was a row.
-async fn one(session: &Session, statement: Statement) -> Result<Arc<Tables>, Failed> {
+async fn one(session: &Session, statement: Statement) -> Result<Arc<Tables>, Failure> {
     let options = &session.options;
     let mut attempt = 1;
     let (tables, first, rest) = loop {
@@ -111,14 +111,14 @@ async fn one(session: &Session, statement: Statement) -> Result<Arc<Tables>, Fai
         Some(path) => to_file(options.format, path, first, rest).await,
     };
     match written {
-        Err(_) if Out::is_unread() => Err(Failed { text: String::new(), code: EXIT_UNREAD }),
+        Err(_) if Out::is_unread() => Err(Failure { text: String::new(), code: EXIT_UNREAD }),
         Err(_) if tables.overtaken() => Err(overtaken()),
         written => written.map(|()| tables),
     }
 }
 
-fn overtaken() -> Failed {
-    Failed {
+fn overtaken() -> Failure {
+    Failure {
         text: "retention removed parts that the query was about to read: ask again".to_owned(),
         code: EXIT_FAILED,
     }
@@ -138,7 +138,7 @@ async fn write(
     out: impl Write + Send,
     mut next: Option<RecordBatch>,
     mut rest: SendableRecordBatchStream,
-) -> Result<(), Failed> {
+) -> Result<(), Failure> {
     let mut output = Output::new(format, out, rest.schema())?;
     while let Some(batch) = next {
         output.write(&batch)?;
@@ -153,8 +153,8 @@ async fn to_file(
     path: &Path,
     first: Option<RecordBatch>,
     rest: SendableRecordBatchStream,
-) -> Result<(), Failed> {
-    let cannot = |error: std::io::Error| Failed {
+) -> Result<(), Failure> {
+    let cannot = |error: std::io::Error| Failure {
         text: format!("cannot write {}: {error}", path.display()),
         code: EXIT_FAILED,
     };
@@ -167,7 +167,7 @@ async fn to_file(
 }
 
 /// Says what figures cannot show: events that were lost, what could not be read. True if all could.
-async fn notes(session: &Session, tables: &Tables) -> Result<bool, Failed> {
+async fn notes(session: &Session, tables: &Tables) -> Result<bool, Failure> {
     let several = tables.traces().len() > 1;
     let of = |name: &str| if several { format!("{name}: ") } else { String::new() };
     let mut is_whole = true;

@@ -1,4 +1,4 @@
-//! Files that must not be left, also when a signal ends the process while its threads still write them.
+//! Temporary files, which are removed even if a signal ends the process while its threads write them.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};

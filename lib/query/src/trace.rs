@@ -24,11 +24,11 @@ pub(crate) struct Trace {
     pub(crate) name: String,
     /// Parts that should be there, of a trace that is not in a directory.
     missing: MissingParts,
-    place: Place,
+    place: TraceLocation,
 }
 
 #[derive(Debug)]
-enum Place {
+enum TraceLocation {
     Local(local::Local),
     #[cfg(feature = "remote")]
     Remote(remote::Remote),
@@ -84,11 +84,13 @@ impl Trace {
         verify: bool,
     ) -> anyhow::Result<Trace> {
         let (place, missing) = match location {
-            Location::Dir(dir) => (Place::Local(local::Local::open(dir, verify)?), MissingParts::default()),
+            Location::Dir(dir) => {
+                (TraceLocation::Local(local::Local::open(dir, verify)?), MissingParts::default())
+            }
             #[cfg(feature = "remote")]
             Location::Remote(url) => {
                 let (remote, missing) = remote::Remote::open(context, url).await?;
-                (Place::Remote(remote), missing)
+                (TraceLocation::Remote(remote), missing)
             }
             #[cfg(not(feature = "remote"))]
             Location::Remote(url) => anyhow::bail!("{url}: not built for this"),
@@ -100,9 +102,9 @@ impl Trace {
     pub(crate) fn unread(&self) -> Vec<String> {
         let mut all: Vec<String> = self.missing.message().into_iter().collect();
         match &self.place {
-            Place::Local(local) => all.extend(local.unread().iter().map(ToString::to_string)),
+            TraceLocation::Local(local) => all.extend(local.unread().iter().map(ToString::to_string)),
             #[cfg(feature = "remote")]
-            Place::Remote(_) => {}
+            TraceLocation::Remote(_) => {}
         }
         all
     }
@@ -110,9 +112,9 @@ impl Trace {
     /// Retention has removed parts since the trace was opened.
     pub(crate) fn overtaken(&self) -> bool {
         match &self.place {
-            Place::Local(local) => local.overtaken(),
+            TraceLocation::Local(local) => local.overtaken(),
             #[cfg(feature = "remote")]
-            Place::Remote(_) => false,
+            TraceLocation::Remote(_) => false,
         }
     }
 
@@ -124,9 +126,9 @@ impl Trace {
     ) -> Result<Vec<Arc<dyn TableProvider>>> {
         let columns: SchemaRef = convert::columns(table)?;
         match &self.place {
-            Place::Local(local) => local.rows(context, table, columns).await,
+            TraceLocation::Local(local) => local.rows(context, table, columns).await,
             #[cfg(feature = "remote")]
-            Place::Remote(remote) => remote.rows(context, table, columns).await,
+            TraceLocation::Remote(remote) => remote.rows(context, table, columns).await,
         }
     }
 }

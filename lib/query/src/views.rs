@@ -1,4 +1,4 @@
-//! Views over the tables, as SQL. `docs/guide/query.md` says what they are.
+//! Views over the tables, as SQL; see `docs/guide/query.md`.
 
 use miot_proto::op::{self, OpClass};
 use std::collections::BTreeSet;

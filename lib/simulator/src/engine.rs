@@ -1,11 +1,11 @@
-//! The simulation itself: the next thing to end, on a processor or elsewhere, until all processes have ended.
+//! The event loop: processes the next completion, on a processor or a device, until all processes have ended.
 
 use super::cache::NONE;
 use super::config::{Config, ConfigError};
 use super::events::Event;
 use super::observer::{Observer, Step};
 use super::result::Outcome;
-use super::scheduler::{Cpu, Doing, Phase, Task};
+use super::scheduler::{Cpu, CpuActivity, Phase, Task};
 use super::storage::{Progress, Storage};
 use super::workload::{Request, Workload};
 use std::collections::VecDeque;
@@ -108,15 +108,15 @@ impl<O: Observer> Engine<'_, O> {
     #[inline]
     fn step(&mut self, cpu: usize) {
         let at = &mut self.cpus[cpu];
-        match std::mem::replace(&mut at.doing, Doing::Nothing) {
-            Doing::Nothing => {}
-            Doing::Interrupt => {
+        match std::mem::replace(&mut at.doing, CpuActivity::Nothing) {
+            CpuActivity::Nothing => {}
+            CpuActivity::Interrupt => {
                 (at.until, at.idle_since) = (u64::MAX, self.now);
                 self.dispatch(cpu);
                 return;
             }
-            Doing::Overhead => {}
-            Doing::Compute(time) => {
+            CpuActivity::Overhead => {}
+            CpuActivity::Compute(time) => {
                 at.totals.run += time;
                 let task = &mut self.tasks[at.process as usize];
                 task.totals.run += time;
@@ -149,7 +149,7 @@ impl<O: Observer> Engine<'_, O> {
                     // Alone, it computes on; if somebody becomes ready meanwhile, until the end of its turn.
                     let turn = if self.ready.is_empty() { left } else { at.slice_end - self.now };
                     let time = left.min(turn);
-                    at.doing = Doing::Compute(time);
+                    at.doing = CpuActivity::Compute(time);
                     at.until = self.now.saturating_add(time);
                     return self.storage.observer.see(self.now, Step::Compute { process, time });
                 }
@@ -252,7 +252,7 @@ impl<O: Observer> Engine<'_, O> {
         // Until the end of the simulation, what it ran is subtracted from this.
         task.totals.overhead += task.lap(self.now);
         at.last = std::mem::replace(&mut at.process, NONE);
-        (at.doing, at.until, at.idle_since) = (Doing::Nothing, u64::MAX, self.now);
+        (at.doing, at.until, at.idle_since) = (CpuActivity::Nothing, u64::MAX, self.now);
         self.dispatch(cpu);
     }
 
@@ -296,7 +296,7 @@ impl<O: Observer> Engine<'_, O> {
     /// Somebody waits: who computes does so to the end of a turn of a quantum, and no longer.
     fn cut_turns(&mut self) {
         for cpu in &mut self.cpus {
-            let Doing::Compute(time) = &mut cpu.doing else { continue };
+            let CpuActivity::Compute(time) = &mut cpu.doing else { continue };
             let turns = self.now.saturating_sub(cpu.slice_end).div_ceil(self.config.quantum);
             cpu.slice_end = cpu.slice_end.saturating_add(turns.saturating_mul(self.config.quantum));
             let end = cpu.slice_end;
@@ -366,7 +366,7 @@ impl<O: Observer> Engine<'_, O> {
         cpu.interrupted = cpu.interrupted.max(self.now).saturating_add(time);
         if cpu.is_free() {
             cpu.totals.idle += self.now - cpu.idle_since;
-            cpu.doing = Doing::Interrupt;
+            cpu.doing = CpuActivity::Interrupt;
             cpu.until = cpu.interrupted;
         } else {
             // What it does takes longer.

@@ -1,4 +1,4 @@
-//! What is to happen, by time; at the same time in the order in which it was said.
+//! Queue of future events by time; events of the same time are in order of insertion.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,4 +1,4 @@
-//! From the events of a trace to programs: each thread becomes one.
+//! Converts the events of a trace to programs, one for each thread.
 
 use super::workload::{Program, Request, Workload};
 use arrow_array::RecordBatch;

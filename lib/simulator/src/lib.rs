@@ -2,20 +2,20 @@
 //! cache, read-ahead and write-behind keeps the processor busy?
 //!
 //! A discrete-event simulation in whole nanoseconds: the same workload and configuration give the same outcome, to the last
-//! digit, everywhere. What is modelled, and how: `docs/guide/simulate.md`.
+//! digit, everywhere. The model is described in `docs/guide/simulate.md`.
 //!
 //! | module | role |
 //! |---|---|
-//! | [`workload`] | what is simulated: programs, as sequences of requests with computing in between |
+//! | [`workload`] | programs as sequences of requests with computing in between |
 //! | [`config`], [`presets`] | the machine |
-//! | `engine`, `scheduler`, `events` | who does what when |
-//! | `storage`, `transfers` | what becomes of a request: cache, read-ahead, write-behind |
-//! | `cache` | blocks and what is replaced |
-//! | `disk` | how long a transfer takes |
+//! | `engine`, `scheduler`, `events` | the event loop, processors, future events |
+//! | `storage`, `transfers` | path of a request: cache, read-ahead, write-behind |
+//! | `cache` | blocks and their replacement |
+//! | `disk` | durations of transfers |
 //! | [`from_trace`] | programs from the events of a trace |
 //! | [`generate`] | programs from models of those that Miller traced in 1990 |
-//! | [`observer`] | each step, for those who want to see it |
-//! | [`result`], [`rates`] | what comes out |
+//! | [`observer`] | observers of each step |
+//! | [`result`], [`rates`] | results |
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod cache;

@@ -1,4 +1,4 @@
-//! Who wants to see each step of a simulation.
+//! Observers of the steps of a simulation.
 
 /// Something that happens. Processes and processors are numbers from 0; blocks are of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

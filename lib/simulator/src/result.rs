@@ -1,4 +1,4 @@
-//! What a simulation tells.
+//! Results of a simulation.
 
 use super::disk::DiskTotals;
 use super::rates::Rates;

@@ -7,7 +7,7 @@ use super::workload::Program;
 
 /// What a processor does until [`Cpu::until`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(super) enum CpuActivity {
     Nothing,
     /// Serves an interrupt, with no process on it.
     Interrupt,
@@ -19,7 +19,7 @@ pub(super) enum Doing {
 
 #[derive(Clone, Debug)]
 pub(super) struct Cpu {
-    pub(super) doing: Doing,
+    pub(super) doing: CpuActivity,
     /// When that ends; `u64::MAX`: never.
     pub(super) until: u64,
     pub(super) process: u32,
@@ -35,7 +35,7 @@ pub(super) struct Cpu {
 impl Cpu {
     pub(super) fn new() -> Cpu {
         Cpu {
-            doing: Doing::Nothing,
+            doing: CpuActivity::Nothing,
             until: u64::MAX,
             process: NONE,
             last: NONE,
@@ -48,12 +48,12 @@ impl Cpu {
 
     #[inline]
     pub(super) fn is_free(&self) -> bool {
-        self.doing == Doing::Nothing
+        self.doing == CpuActivity::Nothing
     }
 
     #[inline]
     pub(super) fn overhead(&mut self, now: u64, time: u64) {
-        self.doing = Doing::Overhead;
+        self.doing = CpuActivity::Overhead;
         self.until = now.saturating_add(time);
         self.totals.overhead += time;
     }

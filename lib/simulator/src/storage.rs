@@ -1,4 +1,4 @@
-//! Cache, SSD and disks together: what becomes of one request.
+//! Cache, SSD and disks: the path of a request.
 
 mod read_ahead;
 mod transfer;

@@ -1,4 +1,4 @@
-//! Transfers under way, and who waits for them.
+//! Transfers in progress, and the processes that wait for them.
 
 use super::cache::NONE;
 

@@ -1,4 +1,4 @@
-//! What is simulated: programs, as sequences of requests with computing in between.
+//! The workload: programs as sequences of requests with computing in between.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! What a certificate says, and what that allows.
+//! Content of a certificate, and the rights that it gives.
 //!
 //! A certificate of MIOT has one role, as a URI among its alternative names (`miot:server`, `miot:node`,
-//! `miot:reader` or `miot:operator`), and the names it stands for as DNS names (a server also as IP addresses). Names are compared byte by
-//! byte, without wildcards: a node's name is data in the trace, where `Node1` and `node1` are two.
+//! `miot:reader` or `miot:operator`), and its names as DNS names (a server also as IP addresses). Names are compared byte by
+//! byte, without wildcards: the name of a node is data in the trace, where `Node1` and `node1` are different.
 
 use jiff::{SignedDuration, Timestamp};
 use std::fmt;
@@ -11,10 +11,10 @@ use std::str::FromStr;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Certificates that end sooner than this are warned about.
+/// Remaining validity below which a warning is logged.
 pub const SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// What the holder of a certificate may be.
+/// Role of the holder of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A log-server.
@@ -23,12 +23,12 @@ pub enum Role {
     Node,
     /// A reader of the merged trace.
     Reader,
-    /// Somebody who steers what nodes record.
+    /// An operator, who controls recording on nodes.
     Operator,
 }
 
 impl Role {
-    /// Its name, as `miot pki` has it.
+    /// Name of the role, as in `miot pki`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl Role {
         }
     }
 
-    /// The alternative name that gives the role.
+    /// URI of the role among the alternative names.
     #[must_use]
     pub fn uri(self) -> String {
         format!("miot:{}", self.name())
@@ -61,12 +61,12 @@ impl FromStr for Role {
     }
 }
 
-/// What a certificate says.
+/// Content of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// Whom it names.
+    /// Subject.
     pub subject: String,
-    /// Who signed it.
+    /// Issuer.
     pub issuer: String,
     /// Serial number, hexadecimal.
     pub serial: String,
@@ -74,9 +74,9 @@ pub struct Certificate {
     pub names: Vec<String>,
     /// IP addresses.
     pub addresses: Vec<IpAddr>,
-    /// Its role; none if it says nothing of MIOT, or more than one thing.
+    /// Role; `None` if the certificate does not have exactly one role of MIOT.
     pub role: Option<Role>,
-    /// It may sign others.
+    /// True if it may sign other certificates.
     pub authority: bool,
     /// First moment at which it is valid.
     pub not_before: Timestamp,
@@ -85,10 +85,10 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Reads a certificate in DER. This says nothing about who signed it.
+    /// Parses a certificate in DER. Does not check its signature.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason, as text.
     pub fn parse(der: &[u8]) -> Result<Certificate, String> {
         let (_, x509) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
         let time = |seconds| Timestamp::from_second(seconds).map_err(|error| error.to_string());
@@ -119,10 +119,11 @@ impl Certificate {
         })
     }
 
-    /// Whether its holder may act in `role` under `name`. A reader's own name is only for the log, so that any will do.
+    /// Checks that the holder may act in `role` under `name`. Only a node must have the name; that of a reader is used only in
+    /// logs.
     ///
     /// # Errors
-    /// Why not, and what to do, for the people at the other end.
+    /// The reason and what to do, as text for the peer.
     pub fn allows(&self, role: Role, name: &str) -> Result<(), String> {
         match self.role {
             Some(own) if own == role => {}
@@ -150,7 +151,7 @@ impl Certificate {
         Ok(())
     }
 
-    /// Its names, for people.
+    /// Names and addresses, as text.
     #[must_use]
     pub fn names_in_words(&self) -> String {
         let names = self.names.iter().map(|name| format!("`{}`", name.escape_debug()));
@@ -158,7 +159,7 @@ impl Certificate {
         if all.is_empty() { "nobody".into() } else { all.join(", ") }
     }
 
-    /// What is to be said about how long it is valid, at `now`.
+    /// Validity at `now`.
     #[must_use]
     pub fn age(&self, now: Timestamp) -> Age {
         if now > self.not_after {
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_who_its_certificate_says_and_nobody_else() {
+    fn node_certificates_allow_only_their_names() {
         let node = certificate(&["node1", "node1.cluster"], &["miot:node"]);
         assert_eq!(node.allows(Role::Node, "node1"), Ok(()));
         assert_eq!(node.allows(Role::Node, "node1.cluster"), Ok(()));
@@ -222,21 +223,21 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_stand_for_nothing_but_themselves() {
+    fn wildcards_match_only_themselves() {
         let all = certificate(&["*", "*.cluster"], &["miot:node"]);
         assert!(all.allows(Role::Node, "node1").is_err());
         assert!(all.allows(Role::Node, "node1.cluster").is_err());
     }
 
     #[test]
-    fn a_reader_may_call_itself_anything_and_cannot_write() {
+    fn readers_may_have_any_name_and_cannot_write() {
         let reader = certificate(&["alice"], &["miot:reader"]);
         assert_eq!(reader.allows(Role::Reader, "laptop"), Ok(()));
         assert!(reader.allows(Role::Node, "alice").unwrap_err().contains("miot pki node"));
     }
 
     #[test]
-    fn there_is_exactly_one_role() {
+    fn certificates_have_exactly_one_role() {
         for uris in [
             &[][..],
             &["miot:node", "miot:reader"],
@@ -254,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_no_names_of_nodes() {
+    fn addresses_are_not_names_of_nodes() {
         let node = certificate(&["10.0.0.1"], &["miot:node"]);
         assert_eq!(node.addresses, ["10.0.0.1".parse::<IpAddr>().unwrap()]);
         assert!(node.allows(Role::Node, "10.0.0.1").is_err());
     }
 
     #[test]
-    fn the_end_is_told_in_time() {
+    fn expiry_is_reported_in_time() {
         let node = certificate(&["node1"], &["miot:node"]);
         let at = |days: i64| node.not_after + SignedDuration::from_hours(24 * days);
         for (now, age) in
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_an_error() {
+    fn invalid_certificates_are_errors() {
         for bytes in [&b""[..], b"\x30", b"hello", &[0x30; 100]] {
             assert!(Certificate::parse(bytes).is_err());
         }

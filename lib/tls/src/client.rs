@@ -1,7 +1,7 @@
-//! The end of those who call a log-server: a log-client, a reader.
+//! The client side of TLS: a log-client, a reader or an operator.
 
 use crate::certificate::{Certificate, Role};
-use crate::failure::{Side, explain};
+use crate::failure::{Peer, explain};
 use crate::files::{Error, Files, Material, warn_of_end};
 use crate::provider;
 use crate::server::{require, unusable};
@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Certificate, key and authorities of somebody who calls a log-server.
+/// Certificate, key and authorities of a client of a log-server.
 pub struct TlsClient {
     files: Files,
     role: Role,
@@ -35,7 +35,7 @@ impl fmt::Debug for TlsClient {
 }
 
 impl TlsClient {
-    /// Reads the files, which must be for this role.
+    /// Loads the files. The certificate must have this role.
     ///
     /// # Errors
     /// [`Error`].
@@ -46,22 +46,22 @@ impl TlsClient {
         Ok(client)
     }
 
-    /// Reads the files again, for connections from now on.
+    /// Loads the files again, for new connections.
     ///
     /// # Errors
-    /// [`Error`]; then all stays as it was.
+    /// [`Error`]; then the loaded files stay in use.
     pub fn reload(&self) -> Result<(), Error> {
         let new = configure(&self.files, self.role)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
         Ok(())
     }
 
-    /// Says in the log if the certificate expires soon.
+    /// Logs a warning if the certificate expires soon.
     pub fn warn_of_end(&self) {
         warn_of_end(&self.own(), self.files.certificate());
     }
 
-    /// What the own certificate says.
+    /// The own certificate.
     #[must_use]
     pub fn own(&self) -> Certificate {
         self.current.read().unwrap_or_else(PoisonError::into_inner).1.clone()
@@ -71,11 +71,11 @@ impl TlsClient {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// The handshake with the log-server at `address` (`host:port`), whose certificate must be for that host. What the
-    /// server thinks of this side's certificate shows only when something is read.
+    /// Performs the handshake with the log-server at `address` (`host:port`), whose certificate must be for that host. A
+    /// rejection of this side's certificate shows only at the first read.
     ///
     /// # Errors
-    /// Why this is not the log-server, in words.
+    /// The reason why the peer is not the log-server, as text.
     pub async fn connect(&self, address: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let connector = TlsConnector::from(self.config());
         let stream = connector.connect(name(address)?, stream).await.map_err(|e| in_words(&e))?;
@@ -83,7 +83,7 @@ impl TlsClient {
         Ok(stream)
     }
 
-    /// The same for a program that waits.
+    /// Performs the handshake on a blocking connection.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -103,7 +103,7 @@ impl TlsClient {
 }
 
 fn in_words(error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), explain(error, Side::Client))
+    io::Error::new(error.kind(), explain(error, Peer::Client))
 }
 
 fn check_role(connection: &ClientConnection) -> io::Result<()> {
@@ -113,7 +113,7 @@ fn check_role(connection: &ClientConnection) -> io::Result<()> {
     require(&certificate, Role::Server).map_err(|reason| odd(format!("it is no log-server: it has {reason}")))
 }
 
-/// The host of `host:port`.
+/// Host of `host:port`.
 fn name(address: &str) -> io::Result<ServerName<'static>> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();

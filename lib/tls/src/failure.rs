@@ -1,19 +1,19 @@
-//! What a failed handshake means, in words.
+//! Explanations of failed handshakes.
 
 use rustls::{AlertDescription, CertificateError, Error};
 use std::io;
 
-/// Whose words.
+/// Side of a connection that explains a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Those of the log-server.
+pub enum Peer {
+    /// The log-server.
     Server,
-    /// Those of whoever called it.
+    /// A client of the log-server.
     Client,
 }
 
-/// What the other side said about this side's certificate, if that is why the connection ended, and whether the next
-/// connection may fare better, without anybody doing anything.
+/// Reason why the peer rejected this side's certificate, if that ended the connection, and whether a later attempt may
+/// succeed without any change.
 #[must_use]
 pub fn refusal(error: &io::Error) -> Option<(String, bool)> {
     match cause(error)? {
@@ -22,7 +22,7 @@ pub fn refusal(error: &io::Error) -> Option<(String, bool)> {
     }
 }
 
-/// True if there was no room, or what came was damaged on the way.
+/// True for alerts of a temporary cause: no free connection, or damaged data.
 fn is_passing(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -35,16 +35,16 @@ fn is_passing(alert: AlertDescription) -> bool {
     )
 }
 
-/// What happened, and what to do.
+/// Explains a failure, and what to do.
 #[must_use]
-pub fn explain(error: &io::Error, side: Side) -> String {
+pub fn explain(error: &io::Error, side: Peer) -> String {
     match cause(error) {
         Some(Error::AlertReceived(alert)) => alerted(*alert),
         Some(Error::InvalidCertificate(reason)) => distrusted(reason, side),
         Some(Error::NoCertificatesPresented) => {
             "it has no certificate, which is needed here (`miot pki`)".into()
         }
-        Some(Error::InvalidMessage(_)) if side == Side::Client => {
+        Some(Error::InvalidMessage(_)) if side == Peer::Client => {
             "it does not speak TLS: it is no log-server, or one without `tls_certificate`".into()
         }
         Some(Error::InvalidMessage(_)) => "what was received is not TLS".into(),
@@ -59,7 +59,7 @@ fn cause(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
 
-fn distrusted(reason: &CertificateError, side: Side) -> String {
+fn distrusted(reason: &CertificateError, side: Peer) -> String {
     match reason {
         // Another authority may have the name of the right one.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
@@ -79,8 +79,8 @@ fn distrusted(reason: &CertificateError, side: Side) -> String {
             presented.join(", ")
         ),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => match side {
-            Side::Server => "its certificate is not one for those who call a server".into(),
-            Side::Client => "its certificate is not one of a server".into(),
+            Peer::Server => "its certificate is not one for those who call a server".into(),
+            Peer::Client => "its certificate is not one of a server".into(),
         },
         other => format!("its certificate cannot be used: {other}"),
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Largest file that is read, bytes: hundreds of authorities.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Why files cannot be used.
+/// Reason why files cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -35,32 +35,32 @@ pub enum Error {
         key: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The file does not hold what it should.
+    /// The file does not have the expected content.
     #[error("{key}: {path} holds no {wanted} in PEM ({found}); make one with `miot pki`")]
     Content {
         /// Key of the configuration.
         key: &'static str,
         /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// Expected content.
         wanted: &'static str,
-        /// What was found instead.
+        /// Content found instead.
         found: String,
     },
-    /// A certificate or key has the right form and cannot be used.
+    /// A certificate or key is well-formed but cannot be used.
     #[error("{key}: {path}: {reason}")]
     Unusable {
         /// Key of the configuration.
         key: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// Others can use the private key.
+    /// Other users can read or change the private key.
     #[error(
         "tls_key: {path} can be read or changed by others than its owner (mode {mode:03o}): \
          chmod 600 {path}, or 640 for a group of its own; if others could read it, make a new one"
@@ -83,7 +83,7 @@ pub enum Error {
     },
 }
 
-/// Which files.
+/// Paths of certificate, key and authorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     certificate: PathBuf,
@@ -91,9 +91,9 @@ pub struct Files {
     authority: PathBuf,
 }
 
-/// What the files hold.
+/// Content of the files.
 pub(crate) struct Material {
-    /// What the own certificate says.
+    /// The own certificate.
     pub(crate) own: Certificate,
     pub(crate) certified: Arc<CertifiedKey>,
     pub(crate) roots: Arc<RootCertStore>,
@@ -165,7 +165,7 @@ impl Files {
     fn read_key(&self) -> Result<PrivateKeyDer<'static>, Error> {
         let fail = |source| Error::Read { key: "tls_key", path: self.key.clone(), source };
         let file = File::open(&self.key).map_err(fail)?;
-        // Those of the group may read it, for a daemon that is not root; nobody else may do anything.
+        // The group may read the key, for a daemon that is not root; others may not.
         let mode = file.metadata().map_err(fail)?.mode() & 0o777;
         if mode & 0o037 != 0 {
             return Err(Error::Exposed { path: self.key.clone(), mode });
@@ -179,7 +179,7 @@ impl Files {
         })
     }
 
-    /// The lists of revoked certificates beside the authorities.
+    /// Revocation lists in the file of the authorities.
     fn revoked(&self) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
         let text = open("tls_authority", &self.authority)?;
         CertificateRevocationListDer::pem_slice_iter(&text).collect::<Result<_, _>>().map_err(|error| {
@@ -214,7 +214,7 @@ fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'st
     if all.is_empty() { Err(content(found(&PemError::NoItemsFound, &text))) } else { Ok(all) }
 }
 
-/// What the certificates of a PEM file say.
+/// Content of the certificates of a PEM file.
 ///
 /// # Errors
 /// [`Error::Read`], [`Error::Content`], [`Error::Unusable`].
@@ -232,7 +232,7 @@ fn parse(key: &'static str, path: &Path, der: Option<&CertificateDer<'_>>) -> Re
     })
 }
 
-/// What a PEM file held instead of what was wanted: never any of its content.
+/// Describes the kind of content of a PEM file, never the content itself.
 fn found(error: &PemError, text: &[u8]) -> String {
     let PemError::NoItemsFound = error else { return format!("broken PEM: {error}") };
     let sections = <(SectionKind, Vec<u8>)>::pem_slice_iter(text).flatten();
@@ -247,7 +247,7 @@ fn found(error: &PemError, text: &[u8]) -> String {
     }
 }
 
-/// Says in the log what is to be known about how long a certificate is valid.
+/// Logs a warning or an error if a certificate expires soon or is not valid.
 pub(crate) fn warn_of_end(own: &Certificate, path: &Path) {
     let (now, file) = (Timestamp::now(), path.display());
     match own.age(now) {
@@ -257,15 +257,15 @@ pub(crate) fn warn_of_end(own: &Certificate, path: &Path) {
             tracing::warn!(%file, expires = %own.not_after, days, "the certificate expires soon: renew it");
         }
         Age::Expired => {
-            tracing::error!(%file, expired = %own.not_after, "the certificate has expired: nobody accepts it; renew it");
+            tracing::error!(%file, expired = %own.not_after, "the certificate has expired: peers refuse it; renew it");
         }
         Age::NotYet => {
-            tracing::error!(%file, from = %own.not_before, "the certificate is not valid yet: is the clock right?");
+            tracing::error!(%file, from = %own.not_before, "the certificate is not valid yet: check the clock");
         }
     }
 }
 
-/// What to do about a file that is there and may not be read.
+/// Advice for a file that may not be read.
 fn may_not(error: &std::io::Error) -> &'static str {
     let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
     if denied {

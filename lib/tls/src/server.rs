@@ -1,7 +1,7 @@
-//! The log-server's end.
+//! The server side of TLS: a log-server.
 
 use crate::certificate::{Certificate, Role};
-use crate::failure::{Side, explain};
+use crate::failure::{Peer, explain};
 use crate::files::{Error, Files, Material, warn_of_end};
 use crate::provider;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -35,19 +35,19 @@ impl fmt::Debug for TlsServer {
     }
 }
 
-/// Why a connection is not served, and the connection, for a last word.
+/// Reason why a connection is refused, and the connection, to send the reason.
 #[derive(Debug)]
 pub enum Rejection {
-    /// The peer does not speak TLS: nothing was read yet.
+    /// The peer does not use TLS. Nothing was read yet.
     Plain(TcpStream),
     /// The handshake failed. An alert was sent.
     Failed(TcpStream, String),
-    /// The peer went without a word.
+    /// The peer closed the connection.
     Gone,
 }
 
 impl TlsServer {
-    /// Reads the files.
+    /// Loads the files.
     ///
     /// # Errors
     /// [`Error`].
@@ -58,10 +58,10 @@ impl TlsServer {
         Ok(server)
     }
 
-    /// Reads the files again, for connections from now on.
+    /// Loads the files again, for new connections.
     ///
     /// # Errors
-    /// [`Error`]; then all stays as it was.
+    /// [`Error`]; then the loaded files stay in use.
     pub fn reload(&self) -> Result<(), Error> {
         let new = configure(&self.files)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
@@ -69,19 +69,19 @@ impl TlsServer {
         Ok(())
     }
 
-    /// Says in the log if the certificate expires soon.
+    /// Logs a warning if the certificate expires soon.
     pub fn warn_of_end(&self) {
         warn_of_end(&self.current.read().unwrap_or_else(PoisonError::into_inner).1, self.files.certificate());
     }
 
-    /// What the own certificate says.
+    /// The own certificate.
     #[must_use]
     pub fn own(&self) -> Certificate {
         self.current.read().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// The handshake: an encrypted connection with somebody who has a certificate of one of the authorities, and what
-    /// that says. Takes as long as the peer lets it.
+    /// Performs the handshake. Returns the encrypted connection and the certificate of the peer, which was signed by one of the
+    /// authorities. Has no timeout.
     ///
     /// # Errors
     /// [`Rejection`].
@@ -95,7 +95,7 @@ impl TlsServer {
         let config = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).0);
         let accepted = TlsAcceptor::from(config).accept(stream).into_fallible().await;
         let stream =
-            accepted.map_err(|(error, stream)| Rejection::Failed(stream, explain(&error, Side::Server)))?;
+            accepted.map_err(|(error, stream)| Rejection::Failed(stream, explain(&error, Peer::Server)))?;
         let first = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         match Certificate::parse(first.map_or(&[], |der| der.as_ref())) {
             Ok(certificate) => Ok((stream, certificate)),
@@ -106,15 +106,15 @@ impl TlsServer {
     }
 }
 
-/// What a peer that is turned away may still have been sending, bytes.
-const REST: u64 = 256 << 10;
+/// Maximum number of bytes that are read from a refused peer before closing.
+const MAX_DRAIN: u64 = 256 << 10;
 
-/// Closes a connection so that the peer reads the last word: what it is still sending is read first, for so long, or the
-/// kernel would answer with a reset that overtakes it.
+/// Closes a connection after a refusal so that the peer can read the reason: reads the data that the peer still sends, for at
+/// most `within`. Otherwise the kernel would send a reset that discards the reason.
 pub async fn lingering_close(mut socket: TcpStream, within: Duration) {
     let reading = async {
         let _ = socket.shutdown().await;
-        let mut rest = socket.take(REST);
+        let mut rest = socket.take(MAX_DRAIN);
         let _ = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await;
     };
     let _ = timeout(within, reading).await;
@@ -136,18 +136,18 @@ fn configure(files: &Files) -> Result<(Arc<ServerConfig>, Certificate), Error> {
         .map_err(|error| unusable(error.to_string()))?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
-    // A resumed session would be one whose certificate nobody looks at again.
+    // The certificate of a resumed session would not be checked again.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok((Arc::new(config), own))
 }
 
-/// An own certificate that is good for nothing here.
+/// Error for an own certificate that cannot be used here.
 pub(crate) fn unusable(path: &Path) -> impl Fn(String) -> Error {
     move |reason| Error::Unusable { key: "tls_certificate", path: path.into(), reason }
 }
 
-/// The own certificate must be one of this role.
+/// Checks that the own certificate has this role.
 pub(crate) fn require(own: &Certificate, role: Role) -> Result<(), String> {
     if own.role == Some(role) {
         return Ok(());

@@ -14,20 +14,20 @@ use std::path::{Path, PathBuf};
 use tokio::net::{TcpListener, TcpStream};
 
 /// A directory with an authority and what it signed.
-struct Made {
+struct TestAuthority {
     dir: tempfile::TempDir,
     issuer: Issuer<'static, KeyPair>,
 }
 
-impl Made {
-    fn new() -> Made {
+impl TestAuthority {
+    fn new() -> TestAuthority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate().unwrap();
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("ca.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
-        let made = Made { dir, issuer: Issuer::new(params, key) };
+        let made = TestAuthority { dir, issuer: Issuer::new(params, key) };
         made.issue(Role::Server, 1);
         made.issue(Role::Node, 2);
         made.issue(Role::Reader, 3);
@@ -72,7 +72,7 @@ fn error(files: Files) -> String {
 
 #[test]
 fn what_cannot_be_used_is_named() {
-    let made = Made::new();
+    let made = TestAuthority::new();
     let (pem, key, authority) =
         (made.file(Role::Server, "pem"), made.file(Role::Server, "key"), made.authority());
     TlsServer::load(made.files(Role::Server)).unwrap();
@@ -110,7 +110,7 @@ fn what_cannot_be_used_is_named() {
 
 #[test]
 fn a_key_is_for_its_owner_and_at_most_a_group() {
-    let made = Made::new();
+    let made = TestAuthority::new();
     for (mode, fine) in
         [(0o600, true), (0o400, true), (0o640, true), (0o644, false), (0o660, false), (0o604, false)]
     {
@@ -143,7 +143,7 @@ async fn meet(server: &TlsServer, client: &TlsClient) -> Result<String, String> 
 
 #[tokio::test]
 async fn the_revoked_are_out_once_the_files_are_read_again() {
-    let made = Made::new();
+    let made = TestAuthority::new();
     let server = TlsServer::load(made.files(Role::Server)).unwrap();
     let node = TlsClient::load(made.files(Role::Node), Role::Node).unwrap();
     let reader = TlsClient::load(made.files(Role::Reader), Role::Reader).unwrap();
@@ -175,7 +175,7 @@ async fn the_revoked_are_out_once_the_files_are_read_again() {
 
 #[test]
 fn bad_files_leave_the_good_ones_in_force() {
-    let made = Made::new();
+    let made = TestAuthority::new();
     let server = TlsServer::load(made.files(Role::Server)).unwrap();
     let serial = server.own().serial;
     made.issue(Role::Server, 77);

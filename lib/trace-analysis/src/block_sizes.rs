@@ -1,4 +1,4 @@
-//! Block sizes of files: what their requests had better be aligned to.
+//! Block sizes of files, to which requests should be aligned.
 
 use crate::{column, text};
 use arrow_array::types::UInt64Type;

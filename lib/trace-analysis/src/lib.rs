@@ -2,22 +2,22 @@
 //!
 //! | module | role |
 //! |---|---|
-//! | [`summary`] | totals, and what each operation, file and process did: `miot stat` |
+//! | [`summary`] | totals, and figures of each operation, file and process: `miot stat` |
 //! | [`characterize`] | Darshan's counters and Miller's tables by job, process, file …: `miot stat --by` |
 //! | [`bursts`], [`idle`] | throughput per interval; times without I/O: `miot stat --show bursts`, `idle` |
-//! | [`block_sizes`] | block sizes of files, as processes saw them |
+//! | [`block_sizes`] | block sizes of files |
 //! | [`cycles`] | periods of the data rate: `miot stat --show cycles` |
-//! | [`programs`] | which processes belong together, as ranks of one program |
-//! | [`patterns`] | how they share files, and in what order these are accessed: `miot stat --show patterns` |
-//! | [`findings`] | what is worth changing, by rules: `miot stat --show findings` |
-//! | [`layers`] | what each layer made of the requests of the one above: `miot stat --by layer` |
-//! | [`timeline`] | bytes, operations and durations by interval of time: `miot report` |
-//! | [`offsets`] | where in a file requests were, and when |
+//! | [`programs`] | groups processes into programs and ranks |
+//! | [`patterns`] | file sharing between ranks, and order of accesses: `miot stat --show patterns` |
+//! | [`findings`] | inefficient I/O, by rules: `miot stat --show findings` |
+//! | [`layers`] | requests of each layer compared with those of the layer above: `miot stat --by layer` |
+//! | [`timeline`] | bytes, operations and durations by interval: `miot report` |
+//! | [`offsets`] | accesses of a file over time and offset: `miot report` |
 //! | [`phases`] | I/O phases of a parallel application: `miot phases` |
-//! | [`model`] | its I/O as an abstract model: `miot model`, `miot estimate`, benchmarks, replays |
-//! | [`view`] | which bytes of a file an MPI-IO request touches, by its view |
-//! | [`place`] | the same for each event, as views are set: patterns, counters and findings ask it |
-//! | `recent` | values of the keys that were used lately |
+//! | [`model`] | abstract model of an application's I/O: `miot model`, `miot estimate`, benchmarks, replays |
+//! | [`view`] | bytes of a file that an MPI-IO request accesses through its view |
+//! | [`place`] | byte ranges of each event, which patterns, counters and findings use |
+//! | `recent` | values of recently used keys |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 

@@ -1,4 +1,4 @@
-//! What a trace is known not to have.
+//! Events that are missing in a trace.
 
 use crate::{column, text};
 use arrow_array::RecordBatch;

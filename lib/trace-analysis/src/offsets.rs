@@ -1,4 +1,4 @@
-//! Where in a file requests were, and when: a grid in which sequential, strided and random access show at a look.
+//! Accesses of a file over time and offset: a grid that shows sequential, strided and random access.
 //!
 //! Each outermost request that moved bytes marks all fields that its time and its bytes touch; requests in the same field
 //! are one mark. So none is left out, and memory is bounded: the fields grow with the file and with the time.

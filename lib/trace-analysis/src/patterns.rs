@@ -1,4 +1,4 @@
-//! How the members of a program share files, and in what order files are accessed.
+//! File sharing between the members of a program, and the order of accesses.
 //!
 //! **Sharing** (Carns et al. 2011, section III-A): a file is unique if one member of a program moved data from or to it,
 //! shared if all did, partially shared if some did. The pattern of the program is decided by the first rule that holds:

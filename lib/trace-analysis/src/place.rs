@@ -1,4 +1,4 @@
-//! Where in its file a request was: of MPI-IO through the view that was set when it was made.
+//! Byte ranges of requests in their files; for MPI-IO, through the view at the time of the request.
 
 use crate::view::{Range, View};
 use miot_proto::event::flag;
@@ -39,7 +39,7 @@ impl Place {
 
 /// The view of an open file.
 #[derive(Clone, Debug)]
-enum Seen {
+enum FileView {
     /// Offsets say where requests are.
     Contiguous,
     Known(View),
@@ -50,7 +50,7 @@ enum Seen {
 #[derive(Debug, Default)]
 pub struct Places {
     /// By process and handle.
-    views: HashMap<(u64, u64), Seen>,
+    views: HashMap<(u64, u64), FileView>,
 }
 
 impl Places {
@@ -61,16 +61,16 @@ impl Places {
         let file = (event.process, handle);
         if info.class.is_data() {
             return match self.views.get(&file) {
-                Some(Seen::Contiguous) => Place::Whole,
-                Some(Seen::Known(view)) => through(view, event),
-                Some(Seen::Unknown) => Place::Unknown,
+                Some(FileView::Contiguous) => Place::Whole,
+                Some(FileView::Known(view)) => through(view, event),
+                Some(FileView::Unknown) => Place::Unknown,
                 // Not seen to be opened; a trace that was imported has offsets only.
                 None if event.etypes.is_none() => Place::Whole,
                 None => Place::Unknown,
             };
         }
         match info.name {
-            "open" if !event.failed() => drop(self.views.insert(file, Seen::Contiguous)),
+            "open" if !event.failed() => drop(self.views.insert(file, FileView::Contiguous)),
             "set_view" if !event.failed() => drop(self.views.insert(file, set(event, paths))),
             "close" => drop(self.views.remove(&file)),
             _ => {}
@@ -80,7 +80,7 @@ impl Places {
 }
 
 /// The view that an event of `set_view` has set.
-fn set(event: &Event, paths: &FileNames) -> Seen {
+fn set(event: &Event, paths: &FileNames) -> FileView {
     let number = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
     let view = || {
         let text = event.file2.and_then(|text| paths.get(text))?;
@@ -91,9 +91,9 @@ fn set(event: &Event, paths: &FileNames) -> Seen {
         View::new(number(event.offset)?, number(event.length)?, number(event.type_extent)?, text)
     };
     match view() {
-        Some(view) if view.is_contiguous() => Seen::Contiguous,
-        Some(view) => Seen::Known(view),
-        None => Seen::Unknown,
+        Some(view) if view.is_contiguous() => FileView::Contiguous,
+        Some(view) => FileView::Known(view),
+        None => FileView::Unknown,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which program, and which of its ranks, a process is: what ran together and may share files.
+//! Groups processes into programs and ranks: processes that ran together and may share files.
 //!
 //! A program is one executable of one job and job step; without a job, of the trace if it has MPI ranks, else of its node. Its
 //! members are its ranks, and where there are none its processes. Children of a rank that run the same executable are the

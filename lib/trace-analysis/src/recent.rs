@@ -1,4 +1,4 @@
-//! Values by key, of which those that were not asked for lately go when there are too many.
+//! Values by key in bounded memory: those that were not used recently are dropped.
 
 use std::collections::HashMap;
 use std::hash::Hash;

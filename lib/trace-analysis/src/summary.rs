@@ -1,4 +1,4 @@
-//! What a trace holds, on one screen: totals, and what each operation, file and process did.
+//! Summary of a trace: totals, and figures of each operation, file and process.
 //!
 //! Requests within requests (a POSIX write of an MPI-IO write) stand in the row of their own operation.
 //! Totals, files and processes count only the outermost requests, so that no byte and no nanosecond is
@@ -58,7 +58,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, what: &What, duration: u64) {
+    fn add(&mut self, what: &RequestTally, duration: u64) {
         self.requests += 1;
         self.opens += u64::from(what.opens);
         self.reads += u64::from(what.class == OpClass::Read);
@@ -80,7 +80,7 @@ impl Tally {
 }
 
 /// One request, as a tally needs it.
-struct What {
+struct RequestTally {
     class: OpClass,
     opens: bool,
     read: u64,
@@ -179,7 +179,7 @@ impl Summary {
                 continue;
             }
             let class = info.map_or(OpClass::Meta, |i| i.class);
-            let what = What {
+            let what = RequestTally {
                 class,
                 opens: result >= 0
                     && columns.handle.get(row).is_some()
@@ -194,10 +194,10 @@ impl Summary {
             if let Some(file) = columns.file.get(row) {
                 // A copy is a read of the one file and a write of the other.
                 let read = if class == OpClass::Copy { 0 } else { what.read };
-                self.by_file.get(file).add(&What { read, ..what }, took);
+                self.by_file.get(file).add(&RequestTally { read, ..what }, took);
             }
             if let Some(file2) = columns.file2.get(row).filter(|_| class == OpClass::Copy) {
-                let source = What { class: OpClass::Read, opens: false, read: moved, written: 0 };
+                let source = RequestTally { class: OpClass::Read, opens: false, read: moved, written: 0 };
                 self.by_file.get(file2).add(&source, took);
             }
         }

@@ -1,4 +1,4 @@
-//! File views of MPI-IO: which bytes of the file a request touches.
+//! File views of MPI-IO: the bytes of the file that a request accesses.
 //!
 //! A view shows a file through a type that is repeated from a displacement on, `extent` bytes apart. Offsets count
 //! elementary types through the bytes that the type covers, one repetition after the other (MPI 3.1, section 13.3).

@@ -93,9 +93,9 @@ impl<'a> TextColumn<'a> {
         if let Some(values) = column.as_string_opt::<i32>() {
             return Some(TextColumn { keys: Keys::Rows, nulls: None, values: Some(values) });
         }
-        fn keys<'a, K: ArrowDictionaryKeyType>(
-            column: &'a dyn arrow_array::Array,
-        ) -> Option<(&'a [K::Native], Option<&'a NullBuffer>)> {
+        fn keys<K: ArrowDictionaryKeyType>(
+            column: &dyn arrow_array::Array,
+        ) -> Option<(&[K::Native], Option<&NullBuffer>)> {
             let keys = column.as_dictionary_opt::<K>()?.keys();
             Some((keys.values(), keys.nulls()))
         }

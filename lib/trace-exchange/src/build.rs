@@ -1,4 +1,4 @@
-//! A new trace directory from events that come in any order.
+//! Builds a new trace directory from events in any order.
 //!
 //! Processes, threads and files get their ids as they are first named; events are sorted by completion, through a
 //! file in the new directory if there are more than half a million, and written when all are there. Memory holds 64 MiB of

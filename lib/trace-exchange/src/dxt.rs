@@ -1,4 +1,4 @@
-//! Darshan DXT text, as `darshan-dxt-parser` prints it.
+//! Import of Darshan DXT text, the output of `darshan-dxt-parser`.
 //!
 //! ```text
 //! # exe: /path/program arguments

@@ -1,4 +1,4 @@
-//! What imports share: lines of files, what was not understood, and what to do about it.
+//! Code that imports share: lines of files, and the handling and reporting of invalid ones.
 
 use crate::build;
 use std::collections::BTreeMap;

@@ -1,17 +1,17 @@
-//! Traces of other tools become trace directories, and trace directories what other tools read.
+//! Import of traces of other tools, and export of traces to formats of other tools.
 //!
 //! | module | role |
 //! |---|---|
-//! | [`build`] | a new trace directory from events in any order: what every import writes through |
-//! | `sort` | more events than fit in memory, by completion |
-//! | [`import`] | what imports share: lines, mistakes, what to tell |
-//! | [`strace`] | what `strace -f -ttt -T` prints |
+//! | [`build`] | a new trace directory from events in any order; all imports use it |
+//! | `sort` | sorts more events than fit in memory, by completion |
+//! | [`import`] | lines, invalid lines and reports of imports |
+//! | [`strace`] | import of the output of `strace -f -ttt -T` |
 //! | [`ctf`] | the Common Trace Format 1.8 |
 //! | [`perfetto`] | the JSON trace event format |
-//! | `numbers` | process ids that several nodes have |
+//! | `numbers` | distinct numbers for ids that several nodes use |
 //! | [`lines`] | comma-separated values and JSON lines |
-//! | [`miller`] | the ASCII trace format of Miller (1990): records, reader, writer; MIOT's events as records and back |
-//! | [`dxt`] | what `darshan-dxt-parser` prints |
+//! | [`miller`] | the ASCII trace format of Miller (1990): records, reader, writer; conversion from and to events |
+//! | [`dxt`] | import of the output of `darshan-dxt-parser` |
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 

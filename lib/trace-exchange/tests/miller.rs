@@ -7,7 +7,9 @@ use miot_proto::op::{client, posix};
 use miot_trace_exchange::build::{Event, Process, TraceBuilder};
 use miot_trace_exchange::miller::export::Export;
 use miot_trace_exchange::miller::import::{ImportError, Options, import};
-use miot_trace_exchange::miller::{Base, Item, Left, Mode, Reader, Record, RecordType, TICK, Writer};
+use miot_trace_exchange::miller::{
+    Base, Item, Mode, Reader, Record, RecordType, SkippedRequests, TICK, Writer,
+};
 use miot_trace_store as store;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -32,7 +34,7 @@ fn import_text(text: &[u8], dir: &Path) -> Result<Vec<String>, ImportError> {
 }
 
 /// The trace as text, with at most so many records waiting.
-fn export_text(dir: &Path, waiting: usize) -> (String, Left) {
+fn export_text(dir: &Path, waiting: usize) -> (String, SkippedRequests) {
     let reader = store::Reader::open(dir).unwrap();
     let files = reader.files().unwrap();
     let mut text = Vec::new();
@@ -123,7 +125,7 @@ proptest! {
         let checked = store::fsck::check(&dir);
         prop_assert!(checked.is_good(), "{:?}", checked);
         let (text, left) = export_text(&dir, 1 << 18);
-        prop_assert_eq!(left, Left::default());
+        prop_assert_eq!(left, SkippedRequests::default());
         prop_assert_eq!(absolute(records(&text), epoch(&text)), absolute(trace.clone(), EPOCH), "{}", text);
         if trace.iter().any(|record| record.process == 2 && record.file == 1 && record.kind.is_logical()) {
             prop_assert!(text.contains("FF file=1 process=2 path=/data/a\\x20b\\xff\n"), "{}", text);
@@ -170,12 +172,12 @@ fn a_long_request_is_moved_and_says_so() {
         event(long, 101, 400, 999);
     });
     let (sorted, left) = export_text(&dir, 64);
-    assert_eq!(left, Left::default());
+    assert_eq!(left, SkippedRequests::default());
     let starts: Vec<_> = records(&sorted).iter().map(|record| record.start).collect();
     assert!(starts.is_sorted() && starts[1] == 1, "{starts:?}");
 
     let (moved, left) = export_text(&dir, 4);
-    assert_eq!(left, Left { moved: 1, ..Left::default() });
+    assert_eq!(left, SkippedRequests { moved: 1, ..SkippedRequests::default() });
     let at = records(&moved).iter().position(|record| record.offset == 999).unwrap();
     let record = records(&moved)[at];
     // Four wait, so sixteen have left: the last of them began at 100 + 150.
@@ -262,7 +264,8 @@ fn requests_become_records() {
          40 A8 1 2 0 2 0\n\
          FF records=6 left_out_failed=1 left_out_without_offset=1 left_out_copies=1 short=1 short_bytes=1000 start_moved=0\n";
     assert!(text.ends_with(rest), "{text}");
-    let expected = Left { failed: 1, without_offset: 1, copies: 1, short: 1, short_bytes: 1000, moved: 0 };
+    let expected =
+        SkippedRequests { failed: 1, without_offset: 1, copies: 1, short: 1, short_bytes: 1000, moved: 0 };
     assert_eq!(left, expected);
 }
 

@@ -1,4 +1,4 @@
-//! One measurement, said by options.
+//! A single measurement, described by options.
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// One measurement instead of a suite.
 #[derive(Args, Debug)]
-pub(super) struct Chosen {
+pub(super) struct SingleMeasurement {
     /// Run one measurement with this pattern instead of a suite
     #[arg(long, value_enum, value_name = "NAME")]
     pattern: Option<Shape>,
@@ -86,12 +86,12 @@ pub(crate) fn named<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Str
         .map_err(|error| error.to_string())
 }
 
-impl Chosen {
+impl SingleMeasurement {
     pub(super) fn suite(&self) -> anyhow::Result<Suite> {
         let shape = self.pattern.context(
             "nothing to measure: expected a suite (a file, or --preset classic) or --pattern NAME",
         )?;
-        let Chosen { block, count, stride, .. } = *self;
+        let SingleMeasurement { block, count, stride, .. } = *self;
         let pattern = match shape {
             Shape::Sequential => Pattern::Sequential { block, count },
             Shape::Segmented => Pattern::Segmented { block, count },

@@ -1,4 +1,4 @@
-//! A benchmark among processes that an MPI launcher has started: `mpiexec -n 4 miot bench --mpi …`.
+//! A benchmark with processes started by an MPI launcher: `mpiexec -n 4 miot bench --mpi …`.
 
 use super::{Arguments, measure, suite, target};
 use anyhow::Context as _;

@@ -7,7 +7,7 @@ mod presets;
 mod print;
 
 use anyhow::Context as _;
-use chosen::Chosen;
+use chosen::SingleMeasurement;
 use clap::Args;
 use miot_trace_events::Format;
 use miot_workload::comm::{RankLink, StopHandle};
@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", value_enum, conflicts_with = "pattern")]
     preset: Option<presets::Preset>,
     #[command(flatten)]
-    chosen: Chosen,
+    chosen: SingleMeasurement,
     /// Number of processes [default: that of the suite, or 2]
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     processes: Option<u64>,

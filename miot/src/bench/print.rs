@@ -20,7 +20,7 @@ pub(super) struct Printer {
 
 /// A repetition, flat, for CSV.
 #[derive(Serialize)]
-struct Line<'a> {
+struct RepetitionRow<'a> {
     name: &'a str,
     pattern: &'a str,
     processes: u64,
@@ -50,7 +50,7 @@ impl Printer {
             Format::Csv => {
                 let mut lines = csv::WriterBuilder::new().has_headers(self.header_due).from_writer(&mut *out);
                 for (number, one) in outcome.repetitions.iter().enumerate() {
-                    lines.serialize(Line {
+                    lines.serialize(RepetitionRow {
                         name: &outcome.run.name,
                         pattern: outcome.run.pattern.name(),
                         processes: outcome.processes,

@@ -1,4 +1,4 @@
-//! `miot ctl --server`: all nodes of a log-server.
+//! `miot ctl --server`: controls the nodes of a log-server.
 
 use super::Switch;
 use crate::numbers::bytes;
@@ -67,7 +67,7 @@ impl Cluster {
                 serde_json::to_writer(&mut out, &status)?;
                 writeln!(out)?;
             }
-            Format::Csv => records(&mut out, format, true, status.nodes.iter().map(Row::of))?,
+            Format::Csv => records(&mut out, format, true, status.nodes.iter().map(NodeRow::of))?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -97,13 +97,13 @@ impl Cluster {
         let OperatorReply::Steered { nodes: told, remembered } = ask(&mut *stream, &request)? else {
             return Err(strange());
         };
-        let rows: Vec<Said> =
-            told.iter().map(|(node, outcome)| Said::of(node, outcome, remembered)).collect();
+        let rows: Vec<NodeReply> =
+            told.iter().map(|(node, outcome)| NodeReply::of(node, outcome, remembered)).collect();
         let mut out = Out::new(format == Format::Json);
         match format {
             Format::Text => {
                 let width = rows.iter().map(|row| row.node.len()).max().unwrap_or(0);
-                for Said { node, outcome, detail } in &rows {
+                for NodeReply { node, outcome, detail } in &rows {
                     writeln!(out, "{node:<width$}  {outcome:<7} {detail}")?;
                 }
             }
@@ -120,21 +120,21 @@ impl Cluster {
 
 /// What a node said.
 #[derive(Serialize)]
-struct Said<'a> {
+struct NodeReply<'a> {
     node: &'a str,
     outcome: &'static str,
     detail: &'a str,
 }
 
-impl<'a> Said<'a> {
-    fn of(node: &'a str, outcome: &'a CommandOutcome, remembered: bool) -> Said<'a> {
+impl<'a> NodeReply<'a> {
+    fn of(node: &'a str, outcome: &'a CommandOutcome, remembered: bool) -> NodeReply<'a> {
         let (outcome, detail) = match outcome {
             CommandOutcome::Done(detail) => ("done", detail.as_str()),
             CommandOutcome::Failed(reason) => ("failed", reason.as_str()),
             CommandOutcome::Absent if remembered => ("absent", "not connected; it is told when it comes"),
             CommandOutcome::Absent => ("absent", "not connected"),
         };
-        Said { node, outcome, detail }
+        NodeReply { node, outcome, detail }
     }
 }
 
@@ -156,7 +156,7 @@ pub(super) fn change(recorded: Recorded, flight_recorder: Option<Switch>) -> Set
 
 /// A node, for programs that read tables.
 #[derive(Serialize)]
-struct Row<'a> {
+struct NodeRow<'a> {
     node: &'a str,
     connected: bool,
     version: &'a str,
@@ -177,10 +177,10 @@ struct Row<'a> {
     recording: Option<bool>,
 }
 
-impl<'a> Row<'a> {
-    fn of(node: &'a NodeStatus) -> Row<'a> {
+impl<'a> NodeRow<'a> {
+    fn of(node: &'a NodeStatus) -> NodeRow<'a> {
         let report = node.report.as_ref();
-        Row {
+        NodeRow {
             node: &node.node,
             connected: node.connected,
             version: report.map_or("", |report| &report.version),

@@ -1,4 +1,4 @@
-//! `miot ctl`: what the running programs of a node, or of a cluster, record.
+//! `miot ctl`: controls recording in running programs of a node or a cluster.
 
 mod cluster;
 
@@ -220,7 +220,7 @@ struct Status {
 }
 
 /// What the page of a node says, and whether somebody is at work there.
-struct Seen {
+struct NodeState {
     node: String,
     check: Result<ReaderStatus, ControlError>,
     settings: Settings,
@@ -229,10 +229,10 @@ struct Seen {
     tsc_hz: u64,
 }
 
-impl Seen {
-    fn of(dir: &Path) -> Result<Seen, ControlError> {
+impl NodeState {
+    fn of(dir: &Path) -> Result<NodeState, ControlError> {
         match Control::of_node(dir) {
-            Ok(control) => Ok(Seen {
+            Ok(control) => Ok(NodeState {
                 node: Node::name(Some(&control)),
                 check: control.check_reader(),
                 settings: control.settings(),
@@ -243,7 +243,7 @@ impl Seen {
             // Another user's, but to be looked at by everybody.
             Err(ControlError::NotOurs { .. }) => {
                 let mut view = ControlView::of_node(dir)?;
-                Ok(Seen {
+                Ok(NodeState {
                     node: Node::name(None),
                     check: view.check_reader(),
                     settings: view.settings(),
@@ -258,7 +258,7 @@ impl Seen {
 }
 
 fn status(node: &Node, format: Format) -> anyhow::Result<ExitCode> {
-    let Seen { node: name, check, settings, reader, snapshots, tsc_hz } = Seen::of(&node.dir())?;
+    let NodeState { node: name, check, settings, reader, snapshots, tsc_hz } = NodeState::of(&node.dir())?;
     let (log_client, failure) = match check {
         Ok(_) => ("running", None),
         Err(error @ ControlError::Ended { .. }) => ("ended", Some(error)),

@@ -1,6 +1,6 @@
 //! Certificates: existing, readable only where needed, matching their keys, of one authority, not expired, with the right name.
 
-use super::report::Report;
+use super::report::CheckReport;
 use jiff::Timestamp;
 use miot_log_client::Config;
 use miot_tls::certificate::Age;
@@ -11,7 +11,7 @@ use std::path::Path;
 const AREA: &str = "certificates";
 
 /// Returns the TLS configuration for a connection, if it is valid.
-pub(super) fn examine(config: &Config, report: &mut Report) -> Option<TlsClient> {
+pub(super) fn examine(config: &Config, report: &mut CheckReport) -> Option<TlsClient> {
     let (certificate, key) = (config.tls_certificate.as_deref(), config.tls_key.as_deref());
     let files = match Files::new(certificate, key, config.tls_authority.as_deref()) {
         Ok(Some(files)) => files,
@@ -61,7 +61,7 @@ pub(super) fn examine(config: &Config, report: &mut Report) -> Option<TlsClient>
 }
 
 /// Checks the validity of a certificate.
-pub(super) fn age(check: &'static str, own: &Certificate, renew: String, report: &mut Report) {
+pub(super) fn age(check: &'static str, own: &Certificate, renew: String, report: &mut CheckReport) {
     let now = Timestamp::now();
     let days = own.not_after.duration_since(now).as_hours() / 24;
     match own.age(now) {
@@ -77,7 +77,7 @@ pub(super) fn age(check: &'static str, own: &Certificate, renew: String, report:
 
 /// Checks that the certificate was signed by this authority, and the validity of the authority. A log-server usually has the
 /// same authority.
-pub(super) fn of_authority(own: &Certificate, file: &Path, report: &mut Report) {
+pub(super) fn of_authority(own: &Certificate, file: &Path, report: &mut CheckReport) {
     let Ok(authorities) = certificates_of(file) else { return };
     match authorities.iter().find(|authority| authority.subject == own.issuer) {
         Some(authority) => {

@@ -1,6 +1,6 @@
 //! Clocks: the counter that requests read, and the accuracy of the machine's time.
 
-use super::report::Report;
+use super::report::CheckReport;
 use miot_trace_events::text::duration;
 
 const AREA: &str = "clock";
@@ -8,7 +8,7 @@ const AREA: &str = "clock";
 const FAR_OFF_NS: i64 = 1_000_000_000;
 
 /// `offset`: of this machine's clock from the log-server's, and the shortest round trip, nanoseconds.
-pub(super) fn examine(offset: Option<(i64, i64)>, report: &mut Report) {
+pub(super) fn examine(offset: Option<(i64, i64)>, report: &mut CheckReport) {
     counter(report);
     steady(report);
     match offset {
@@ -27,7 +27,7 @@ pub(super) fn examine(offset: Option<(i64, i64)>, report: &mut Report) {
     }
 }
 
-fn counter(report: &mut Report) {
+fn counter(report: &mut CheckReport) {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = text.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
     let has = |name: &str| flags.split_whitespace().any(|flag| flag == name);
@@ -54,7 +54,7 @@ fn counter(report: &mut Report) {
 }
 
 /// Checks whether the clock is synchronized (adjtimex(2)).
-fn steady(report: &mut Report) {
+fn steady(report: &mut CheckReport) {
     // SAFETY: `timex` consists of numbers, for which zero is valid; mode 0 changes nothing.
     let mut timex: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is valid for writes of a `timex`.

@@ -1,6 +1,6 @@
 //! The log-server: its name, the connection, the handshake, and whether it would serve this node.
 
-use super::report::Report;
+use super::report::CheckReport;
 use crate::chain;
 use crate::remote::{Stream, receive, say};
 use miot_log_client::Config;
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const QUESTIONS: usize = 8;
 
 /// Selects the log-server to check: that of the running log-client, unless an option names another.
-pub(super) fn compare(config: &mut Config, running: String, is_asked_for: bool, report: &mut Report) {
+pub(super) fn compare(config: &mut Config, running: String, is_asked_for: bool, report: &mut CheckReport) {
     let addresses =
         |server: &str| server.to_socket_addrs().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
     let known = addresses(&config.server);
@@ -41,7 +41,11 @@ pub(super) fn compare(config: &mut Config, running: String, is_asked_for: bool, 
 }
 
 /// Returns offset of this machine's clock and the shortest round trip, nanoseconds.
-pub(super) fn examine(config: &Config, tls: Option<&TlsClient>, report: &mut Report) -> Option<(i64, i64)> {
+pub(super) fn examine(
+    config: &Config,
+    tls: Option<&TlsClient>,
+    report: &mut CheckReport,
+) -> Option<(i64, i64)> {
     let server = config.server.as_str();
     let (host, port) = server.rsplit_once(':').unwrap_or((server, ""));
     let addresses: Vec<_> = match server.to_socket_addrs() {
@@ -101,7 +105,7 @@ pub(super) fn examine(config: &Config, tls: Option<&TlsClient>, report: &mut Rep
 }
 
 /// Returns whether the log-server would serve this node.
-fn accepted(config: &Config, stream: &mut dyn Stream, is_tls: bool, report: &mut Report) -> bool {
+fn accepted(config: &Config, stream: &mut dyn Stream, is_tls: bool, report: &mut CheckReport) -> bool {
     let hello = Message::Hello {
         greeting: GREETING,
         version: VERSION,

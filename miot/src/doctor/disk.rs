@@ -1,6 +1,6 @@
 //! Free space on disks.
 
-use super::report::Report;
+use super::report::CheckReport;
 use miot_log_client::Config;
 use miot_proto::units::format_bytes;
 use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
@@ -29,7 +29,7 @@ pub(super) fn room(path: &Path) -> Option<Room> {
 }
 
 /// The spool, if it is on a disk.
-pub(super) fn spool(config: &Config, report: &mut Report) {
+pub(super) fn spool(config: &Config, report: &mut CheckReport) {
     match &config.spool_dir {
         None => report.ok(AREA, "spool", format!("in memory, at most {}", format_bytes(config.spool_bytes))),
         Some(dir) => folder("spool", dir, config.user.as_deref(), config.spool_bytes, report),
@@ -37,7 +37,13 @@ pub(super) fn spool(config: &Config, report: &mut Report) {
 }
 
 /// Checks a directory of a daemon: it exists or can be created, `user` can write to it, and `wanted` bytes are free.
-pub(super) fn folder(check: &'static str, dir: &Path, user: Option<&str>, wanted: u64, report: &mut Report) {
+pub(super) fn folder(
+    check: &'static str,
+    dir: &Path,
+    user: Option<&str>,
+    wanted: u64,
+    report: &mut CheckReport,
+) {
     let name = dir.display();
     let owner = user.unwrap_or("root");
     let Some(there) = dir.ancestors().find(|path| path.exists()) else { return };

@@ -1,6 +1,6 @@
 //! The preloaded library: it exists, fits this machine, loads, and its events arrive.
 
-use super::report::Report;
+use super::report::CheckReport;
 use crate::run::hook;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 const AREA: &str = "library";
 const PRELOAD_FILE: &str = "/etc/ld.so.preload";
 
-pub(super) fn examine(report: &mut Report) {
+pub(super) fn examine(report: &mut CheckReport) {
     preloaded_by_all(Path::new(PRELOAD_FILE), report);
     let library = match hook::library("posix") {
         Ok(library) => library,
@@ -59,7 +59,7 @@ pub(super) fn examine(report: &mut Report) {
 }
 
 /// A line of this file that cannot be loaded makes every program on the machine print an error.
-fn preloaded_by_all(file: &Path, report: &mut Report) {
+fn preloaded_by_all(file: &Path, report: &mut CheckReport) {
     let Ok(text) = std::fs::read_to_string(file) else { return };
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
     let names = lines.flat_map(|line| line.split([' ', ':', '\t'])).filter(|name| name.contains("libmiot"));
@@ -160,7 +160,7 @@ mod tests {
         let file = place.path().join("ld.so.preload");
         let verdict = |text: &str| {
             std::fs::write(&file, text).unwrap();
-            let mut report = Report::default();
+            let mut report = CheckReport::default();
             preloaded_by_all(&file, &mut report);
             report.worst()
         };

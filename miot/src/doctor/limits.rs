@@ -1,6 +1,6 @@
 //! Limits of the system: of the running log-client, or else of this process.
 
-use super::report::Report;
+use super::report::CheckReport;
 use miot_log_client::{Config, ControlView};
 use miot_proto::units::format_bytes;
 use std::fs::read_to_string;
@@ -10,7 +10,7 @@ const AREA: &str = "limits";
 /// Descriptors of a log-client besides those of segments.
 const OWN_FILES: u64 = 64;
 
-pub(super) fn examine(config: &Config, report: &mut Report) {
+pub(super) fn examine(config: &Config, report: &mut CheckReport) {
     let reader =
         ControlView::of_node(&config.dir).ok().map(|view| view.reader()).filter(|reader| !reader.closed);
     let pid = reader.map(|reader| reader.pid.to_string()).filter(|pid| Path::new("/proc").join(pid).exists());
@@ -21,7 +21,7 @@ pub(super) fn examine(config: &Config, report: &mut Report) {
 }
 
 /// A segment takes two descriptors; the log-client raises its soft limit to the hard one.
-fn files(config: &Config, pid: Option<&str>, report: &mut Report) {
+fn files(config: &Config, pid: Option<&str>, report: &mut CheckReport) {
     let who = pid.map_or("here".to_owned(), |pid| format!("of the log-client (process {pid})"));
     let Some(limit) = limit(pid.unwrap_or("self"), "Max open files", 1) else {
         return report.ok(AREA, "open files", format!("the limit {who} may not be read by you"));
@@ -53,7 +53,7 @@ fn files(config: &Config, pid: Option<&str>, report: &mut Report) {
 }
 
 /// A program's segment is a file: the limit of file sizes holds for it.
-fn file_size(config: &Config, report: &mut Report) {
+fn file_size(config: &Config, report: &mut CheckReport) {
     match limit("self", "Max file size", 0) {
         Some(limit) if limit < config.process_bytes => {
             let found = format!(
@@ -73,7 +73,7 @@ fn file_size(config: &Config, report: &mut Report) {
 }
 
 /// Pages of a segment count for the control group of the program.
-fn cgroup(config: &Config, report: &mut Report) {
+fn cgroup(config: &Config, report: &mut CheckReport) {
     match memory_limit(Path::new("/")) {
         Some((limit, group)) if limit < 2 * config.process_bytes => {
             let found = format!(

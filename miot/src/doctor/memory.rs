@@ -1,7 +1,7 @@
 //! The MIOT directory: in memory, large enough, writable for traced programs, served by a log-client.
 
 use super::disk::{Room, room};
-use super::report::Report;
+use super::report::CheckReport;
 use miot_log_client::{Config, ControlError, ControlView, IN_MEMORY};
 use miot_proto::units::format_bytes;
 use rustix::fs::{Access, statfs};
@@ -17,13 +17,13 @@ const FIRST_PERSON: u32 = 1000;
 const SHARED: u32 = 0o1777;
 
 /// Returns the log-server of the running log-client.
-pub(super) fn examine(config: &Config, report: &mut Report) -> Option<String> {
+pub(super) fn examine(config: &Config, report: &mut CheckReport) -> Option<String> {
     mounted(config, report);
     open(config, report);
     served(config, report)
 }
 
-fn mounted(config: &Config, report: &mut Report) {
+fn mounted(config: &Config, report: &mut CheckReport) {
     let dir = config.dir.as_path();
     let there = dir.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
     let kind = match statfs(there) {
@@ -70,7 +70,7 @@ fn mount_point(path: &Path) -> String {
     top.unwrap_or(path).display().to_string()
 }
 
-fn open(config: &Config, report: &mut Report) {
+fn open(config: &Config, report: &mut CheckReport) {
     let dir = config.dir.as_path();
     let Ok(metadata) = dir.symlink_metadata() else {
         let found = format!("{} does not exist: a log-client creates it", dir.display());
@@ -108,7 +108,7 @@ fn open(config: &Config, report: &mut Report) {
     }
 }
 
-fn served(config: &Config, report: &mut Report) -> Option<String> {
+fn served(config: &Config, report: &mut CheckReport) -> Option<String> {
     let dir = config.dir.as_path();
     let start = "systemctl start miot-log-client, or: log-client &";
     match ControlView::of_node(dir) {

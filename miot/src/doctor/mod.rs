@@ -18,7 +18,7 @@ use miot_log_client::config::DEFAULT_FILE;
 use miot_proto::control::DIR_ENV;
 use miot_trace_events::Format;
 use miot_trace_events::print::records;
-use report::{Report, Verdict};
+use report::{CheckReport, Verdict};
 use std::io::{Write as _, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -68,8 +68,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn examine(arguments: &Arguments) -> Report {
-    let mut report = Report::default();
+fn examine(arguments: &Arguments) -> CheckReport {
+    let mut report = CheckReport::default();
     let mut config = configuration(arguments, &mut report);
     if let Some(running) = memory::examine(&config, &mut report) {
         connection::compare(&mut config, running, arguments.server.is_some(), &mut report);
@@ -86,7 +86,7 @@ fn examine(arguments: &Arguments) -> Report {
 }
 
 /// Settings of the log-client. Invalid settings are a problem; the checks continue with defaults.
-fn configuration(arguments: &Arguments, report: &mut Report) -> Config {
+fn configuration(arguments: &Arguments, report: &mut CheckReport) -> Config {
     #[derive(serde::Serialize)]
     struct Flags<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]

@@ -30,11 +30,11 @@ pub(super) struct Finding {
 
 /// All checks.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(super) struct CheckReport {
     pub(super) findings: Vec<Finding>,
 }
 
-impl Report {
+impl CheckReport {
     fn add(&mut self, verdict: Verdict, what: [&'static str; 2], found: String, advice: Option<String>) {
         let [area, check] = what;
         self.findings.push(Finding { area, check, verdict, found, advice });
@@ -69,7 +69,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Finding { area, check, verdict, found, advice } in &self.findings {
             let verdict = match verdict {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn worst_verdict_counts_and_advice_is_printed() {
-        let mut report = Report::default();
+        let mut report = CheckReport::default();
         assert_eq!(report.worst(), Verdict::Ok);
         report.ok("clock", "tsc", "invariant");
         report.warning("clock", "ntp", "not in step", "start chrony");

@@ -2,7 +2,7 @@
 
 use super::certificates::{age, of_authority};
 use super::disk::folder;
-use super::report::Report;
+use super::report::CheckReport;
 use miot_log_server::Config;
 use miot_log_server::config::DEFAULT_FILE;
 use miot_tls::{Files, TlsServer};
@@ -11,7 +11,7 @@ use std::path::Path;
 /// Number of parts for which a trace directory needs space: the live part, and one that is being sealed.
 const PARTS: u64 = 2;
 
-pub(super) fn examine(file: Option<&Path>, report: &mut Report) {
+pub(super) fn examine(file: Option<&Path>, report: &mut CheckReport) {
     if file.is_none() && !Path::new(DEFAULT_FILE).is_file() {
         return;
     }
@@ -30,7 +30,7 @@ pub(super) fn examine(file: Option<&Path>, report: &mut Report) {
     certificates(&config, report);
 }
 
-fn certificates(config: &Config, report: &mut Report) {
+fn certificates(config: &Config, report: &mut CheckReport) {
     const AREA: &str = "certificates";
     let (certificate, key) = (config.tls_certificate.as_deref(), config.tls_key.as_deref());
     let renew = "miot pki server PKI NAME (docs/guide/security.md)".to_owned();

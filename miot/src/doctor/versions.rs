@@ -1,6 +1,6 @@
 //! Versions of the installed and of the running programs.
 
-use super::report::Report;
+use super::report::CheckReport;
 use miot_log_client::{Config, ControlView};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 const AREA: &str = "versions";
 const OURS: &str = env!("CARGO_PKG_VERSION");
 
-pub(super) fn examine(config: &Config, report: &mut Report) {
+pub(super) fn examine(config: &Config, report: &mut CheckReport) {
     for program in ["log-client", "log-server"] {
         if let Some(path) = find(program) {
             compare(program, &path, report);
@@ -25,7 +25,7 @@ fn find(program: &str) -> Option<PathBuf> {
     all.find(|file| file.is_file())
 }
 
-fn compare(check: &'static str, path: &Path, report: &mut Report) {
+fn compare(check: &'static str, path: &Path, report: &mut CheckReport) {
     let name = path.display();
     let output = Command::new(path).arg("--version").stdin(Stdio::null()).output();
     let theirs = match output {
@@ -48,7 +48,7 @@ fn compare(check: &'static str, path: &Path, report: &mut Report) {
 }
 
 /// Checks for a daemon that was not restarted after an upgrade: its executable was deleted.
-fn running(config: &Config, report: &mut Report) {
+fn running(config: &Config, report: &mut CheckReport) {
     let Some(reader) = ControlView::of_node(&config.dir).ok().map(|view| view.reader()) else { return };
     let Ok(exe) = std::fs::read_link(format!("/proc/{}/exe", reader.pid)) else { return };
     if exe.to_string_lossy().ends_with(" (deleted)") {

@@ -1,4 +1,4 @@
-//! The phases of a model as measurements of `miot bench`, made on the storage in question.
+//! Measures the phases of a model with `miot bench`.
 
 use crate::bench;
 use crate::bench::launched;

@@ -1,4 +1,4 @@
-//! `miot export`: a trace in the formats of other tools.
+//! `miot export`: writes a trace in formats of other tools.
 
 mod rows;
 mod target;
@@ -12,7 +12,7 @@ use miot_trace_analysis::Missing;
 use miot_trace_events::{Column, Format};
 use miot_trace_exchange::ctf::Ctf;
 use miot_trace_exchange::lines::{self, Lines};
-use miot_trace_exchange::miller::{Export, Left};
+use miot_trace_exchange::miller::{Export, SkippedRequests};
 use miot_trace_exchange::perfetto::Perfetto;
 use miot_trace_store::{Manifest, Reader, Table};
 use std::io::Write;
@@ -149,7 +149,7 @@ fn miller(
         export.add(&batch?)?;
     }
     let (left, records) = export.finish()?;
-    let Left { failed, without_offset, copies, short, short_bytes, moved } = left;
+    let SkippedRequests { failed, without_offset, copies, short, short_bytes, moved } = left;
     eprintln!(
         "miot: {records} records; skipped: {failed} failed requests, {without_offset} without an offset, {copies} copies; \
          {short} have their requested length although they moved {short_bytes} bytes less"

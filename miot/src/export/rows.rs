@@ -1,4 +1,4 @@
-//! The events that are exported, with names, as they are read.
+//! Reads the selected events of an export, with names.
 
 use crate::filter::Matcher;
 use crate::source::Source;

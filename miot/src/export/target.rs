@@ -1,4 +1,4 @@
-//! Where an export goes: a file or a directory that is there when it is whole, or standard output.
+//! Target of an export: a file or directory that appears when it is complete, or standard output.
 
 use crate::output::Out;
 use anyhow::Context as _;
@@ -13,10 +13,10 @@ const BUFFER: usize = 256 << 10;
 /// A place that was free. What was made is removed unless [`Target::finish`] is called.
 pub(crate) struct Target {
     /// `None`: standard output.
-    place: Option<Place>,
+    place: Option<OutputPath>,
 }
 
-struct Place {
+struct OutputPath {
     path: PathBuf,
     partial: PathBuf,
     is_directory: bool,
@@ -40,7 +40,7 @@ impl Target {
         );
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
-        let place = Place { path: path.to_owned(), partial: partial.into(), is_directory, made: false };
+        let place = OutputPath { path: path.to_owned(), partial: partial.into(), is_directory, made: false };
         Ok(Target { place: Some(place) })
     }
 
@@ -51,7 +51,7 @@ impl Target {
         };
         let file = File::create_new(&place.partial).map_err(|error| place.not_made(error))?;
         place.made = true;
-        let to = Named { to: file, path: place.partial.clone() };
+        let to = NamedFile { to: file, path: place.partial.clone() };
         Ok(Box::new(BufWriter::with_capacity(BUFFER, to)))
     }
 
@@ -83,7 +83,7 @@ impl Target {
     }
 }
 
-impl Place {
+impl OutputPath {
     fn not_made(&self, error: io::Error) -> anyhow::Error {
         let partial = self.partial.display();
         if error.kind() == io::ErrorKind::AlreadyExists {
@@ -109,12 +109,12 @@ impl Drop for Target {
 }
 
 /// A file whose errors say which it is.
-struct Named {
+struct NamedFile {
     to: File,
     path: PathBuf,
 }
 
-impl Write for Named {
+impl Write for NamedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.to.write(bytes).map_err(|error| {
             let hint = match error.kind() {

@@ -142,7 +142,7 @@ fn distribution(name: &str, unit: Unit, histogram: &Histogram, out: &mut impl Wr
 
 /// A bin as CSV has it.
 #[derive(Serialize)]
-struct Row {
+struct BinRow {
     histogram: &'static str,
     unit: Unit,
     from: u64,
@@ -168,7 +168,7 @@ pub(crate) fn csv(snapshot: &Snapshot, out: &mut impl Write) -> anyhow::Result<(
         let mut before = Amount::default();
         for Bin { from, below, amount } in values.bins() {
             before.add(&amount);
-            rows.push(Row {
+            rows.push(BinRow {
                 histogram,
                 unit,
                 from,

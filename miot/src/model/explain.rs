@@ -1,4 +1,4 @@
-//! A model in words.
+//! Describes a model as text.
 
 use crate::phases::{formula, name};
 use crate::summary::bytes;

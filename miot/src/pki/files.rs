@@ -1,4 +1,4 @@
-//! Where certificates and keys are: `DIR/ca.pem`, `DIR/<role>/<name>.pem`, each with its `.key`.
+//! Paths of certificates and keys: `DIR/ca.pem`, `DIR/<role>/<name>.pem`, each with its `.key`.
 
 use anyhow::{Context as _, bail};
 use miot_tls::Role;

@@ -31,18 +31,18 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    Init(Init),
-    Server(Server),
-    Node(Names),
-    Reader(Names),
-    Operator(Names),
+    Init(NewAuthority),
+    Server(ServerCertificate),
+    Node(ClientCertificates),
+    Reader(ClientCertificates),
+    Operator(ClientCertificates),
     Show(show::Arguments),
 }
 
 /// Make the authority that signs all others
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  miot pki init pki")]
-struct Init {
+struct NewAuthority {
     /// Directory for all certificates and keys; its ca.key must be kept secret
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -56,7 +56,7 @@ struct Init {
 /// Make key and certificate of the log-server
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  miot pki server pki --name logs.example.org --name 10.0.0.1")]
-struct Server {
+struct ServerCertificate {
     /// Directory of `miot pki init`
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -64,7 +64,7 @@ struct Server {
     #[arg(long = "name", value_name = "HOST|IP", required = true)]
     names: Vec<String>,
     #[command(flatten)]
-    making: Making,
+    making: IssueOptions,
 }
 
 /// Make key and certificate of a node (its log-client), of a reader (miot tail), or of an operator (miot ctl --server)
@@ -72,7 +72,7 @@ struct Server {
 #[command(
     after_help = "Examples:\n  miot pki node pki node1 node2\n  miot pki node pki node1 --renew\n  miot pki reader pki alice --days 30\n  miot pki operator pki bob"
 )]
-struct Names {
+struct ClientCertificates {
     /// Directory of `miot pki init`
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -81,11 +81,11 @@ struct Names {
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
     #[command(flatten)]
-    making: Making,
+    making: IssueOptions,
 }
 
 #[derive(Args, Debug)]
-struct Making {
+struct IssueOptions {
     #[command(flatten)]
     validity: Validity,
     /// Replace existing keys and certificates, which are otherwise never overwritten
@@ -96,7 +96,7 @@ struct Making {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     match &arguments.command {
         Command::Init(arguments) => init(arguments)?,
-        Command::Server(Server { dir, names, making }) => {
+        Command::Server(ServerCertificate { dir, names, making }) => {
             issue(dir, Role::Server, std::slice::from_ref(names), making)?;
         }
         Command::Node(arguments) => each(arguments, Role::Node)?,
@@ -107,7 +107,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn init(arguments: &Init) -> anyhow::Result<()> {
+fn init(arguments: &NewAuthority) -> anyhow::Result<()> {
     let name = arguments.name.clone();
     let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     let dir = &arguments.dir;
@@ -124,13 +124,13 @@ fn init(arguments: &Init) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn each(arguments: &Names, role: Role) -> anyhow::Result<()> {
+fn each(arguments: &ClientCertificates, role: Role) -> anyhow::Result<()> {
     let each: Vec<Vec<String>> = arguments.names.iter().map(|name| vec![name.clone()]).collect();
     issue(&arguments.dir, role, &each, &arguments.making)
 }
 
 /// One key and certificate for each list of names.
-fn issue(dir: &Path, role: Role, holders: &[Vec<String>], making: &Making) -> anyhow::Result<()> {
+fn issue(dir: &Path, role: Role, holders: &[Vec<String>], making: &IssueOptions) -> anyhow::Result<()> {
     let authority = Authority::open(dir)?;
     // All is checked before the first is made.
     let pairs = holders.iter().map(|names| {

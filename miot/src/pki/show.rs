@@ -1,4 +1,4 @@
-//! `miot pki show`: what a certificate says.
+//! `miot pki show`: prints certificates.
 
 use anyhow::Context as _;
 use clap::Args;

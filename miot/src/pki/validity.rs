@@ -1,4 +1,4 @@
-//! From when to when.
+//! Validity of certificates.
 
 use anyhow::Context as _;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! `miot replay`: does again what a trace or a model says.
+//! `miot replay`: repeats the requests of a trace or a model.
 
 mod model;
 mod outcome;
@@ -15,7 +15,7 @@ use miot_trace_events::Format;
 use miot_workload::replay::{
     InitialFiles, Pace, Plan, ReplayNotice, ReplayOptions, ReplayRoot, WorkerInput, run_replay, run_worker,
 };
-use outcome::Outcome;
+use outcome::ReplayOutcome;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ fn pace(text: &str) -> Result<Pace, String> {
 }
 
 /// What is to be done.
-struct Task {
+struct ReplayTask {
     plan: Plan,
     needs: InitialFiles,
     /// Requests that cannot be made again, by reason.
@@ -117,7 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let Arguments { source, since, until, .. } = arguments;
         trace::task(&Source { dir: source.clone(), since: *since, until: *until })?
     };
-    let Task { plan, needs, not_replayed, made_otherwise, missing } = task;
+    let ReplayTask { plan, needs, not_replayed, made_otherwise, missing } = task;
     let target = Target::new(&arguments.into, arguments.force, arguments.keep)?;
     let made = target.prepare(&needs, &told)?;
     let (processes, threads) = (plan.processes(), plan.threads());
@@ -142,7 +142,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     )?;
     progress.finish_and_clear();
     let failed = fidelity.failed_only_here;
-    let outcome = Outcome {
+    let outcome = ReplayOutcome {
         elapsed_seconds: took as f64 / 1e9,
         recorded_seconds,
         processes,

@@ -1,6 +1,6 @@
 //! The phases of a model as steps: POSIX calls at explicit offsets, with a barrier before each phase.
 
-use super::Task;
+use super::ReplayTask;
 use anyhow::{Context as _, ensure};
 use miot_proto::op::posix;
 use miot_trace_analysis::Missing;
@@ -9,7 +9,7 @@ use miot_trace_analysis::view::Range;
 use miot_workload::replay::{InitialFiles, Planner, ReplayStep, TracedProcess, path_below_root};
 use std::collections::{BTreeMap, HashMap};
 
-pub(super) fn task(model: &Model) -> anyhow::Result<Task> {
+pub(super) fn task(model: &Model) -> anyhow::Result<ReplayTask> {
     model.placed().context("the model cannot be replayed")?;
     let mut made = Maker {
         model,
@@ -31,7 +31,7 @@ pub(super) fn task(model: &Model) -> anyhow::Result<Task> {
     let Maker { planner, needs, made_otherwise, .. } = made;
     let plan = planner.finish().context("cannot write the plan")?;
     ensure!(plan.steps > 0, "the model has no phases, so there is nothing to replay");
-    Ok(Task { plan, needs, not_replayed: BTreeMap::new(), made_otherwise, missing: Missing::default() })
+    Ok(ReplayTask { plan, needs, not_replayed: BTreeMap::new(), made_otherwise, missing: Missing::default() })
 }
 
 struct Maker<'a> {

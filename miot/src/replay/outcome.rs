@@ -1,4 +1,4 @@
-//! What a replay says at its end.
+//! Result of a replay.
 
 use super::target::Prepared;
 use crate::numbers::{bytes, time};
@@ -15,7 +15,7 @@ use std::io::Write;
 const SHOWN: usize = 20;
 
 #[derive(Serialize)]
-pub(super) struct Outcome {
+pub(super) struct ReplayOutcome {
     pub(super) elapsed_seconds: f64,
     pub(super) recorded_seconds: f64,
     pub(super) processes: usize,
@@ -33,7 +33,7 @@ pub(super) struct Outcome {
 
 /// The same without what is no single figure.
 #[derive(Serialize)]
-struct Line {
+struct OutcomeRow {
     elapsed_seconds: f64,
     recorded_seconds: f64,
     processes: usize,
@@ -56,10 +56,10 @@ struct Line {
     filtered: u64,
 }
 
-impl Line {
-    fn of(outcome: &Outcome) -> Line {
+impl OutcomeRow {
+    fn of(outcome: &ReplayOutcome) -> OutcomeRow {
         let (fidelity, late) = (&outcome.fidelity, outcome.late_nanoseconds);
-        Line {
+        OutcomeRow {
             elapsed_seconds: outcome.elapsed_seconds,
             recorded_seconds: outcome.recorded_seconds,
             processes: outcome.processes,
@@ -84,12 +84,12 @@ impl Line {
     }
 }
 
-impl Outcome {
+impl ReplayOutcome {
     pub(super) fn write(&self, out: &mut impl Write, format: Format, pace: Pace) -> anyhow::Result<()> {
         match format {
             Format::Text => self.print(out, pace),
             Format::Json => Ok(records(out, format, true, [self])?),
-            Format::Csv => Ok(records(out, format, true, [Line::of(self)])?),
+            Format::Csv => Ok(records(out, format, true, [OutcomeRow::of(self)])?),
         }
     }
 

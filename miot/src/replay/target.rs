@@ -1,4 +1,4 @@
-//! The directory that a replay writes to: looked at before, filled with what the trace found, emptied at the end.
+//! Directory of a replay: checked, filled with the initial files of the trace, cleaned up at the end.
 
 use super::below;
 use crate::numbers::bytes as human;

@@ -1,6 +1,6 @@
-//! The requests of a trace as steps.
+//! Converts the requests of a trace to steps.
 
-use super::Task;
+use super::ReplayTask;
 use crate::source::Source;
 use anyhow::{Context as _, ensure};
 use arrow_array::types::{Int64Type, UInt32Type, UInt64Type};
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 const OF_THE_SYSTEM: [&[u8]; 3] = [b"/dev/", b"/proc/", b"/sys/"];
 const IN_MEMORY: &[u8] = b"/dev/shm/";
 
-pub(super) fn task(source: &Source) -> anyhow::Result<Task> {
+pub(super) fn task(source: &Source) -> anyhow::Result<ReplayTask> {
     let reader = source.open()?;
     let missing = Missing::of(&reader.table(Table::Losses)?);
     let mut steps = Steps { names: Paths::of(&reader)?, who: who(&reader)?, ..Steps::default() };
@@ -51,7 +51,7 @@ pub(super) fn task(source: &Source) -> anyhow::Result<Task> {
         source.dir.display()
     );
     let Steps { not_replayed, made_otherwise, .. } = steps;
-    Ok(Task { plan, needs, not_replayed, made_otherwise, missing })
+    Ok(ReplayTask { plan, needs, not_replayed, made_otherwise, missing })
 }
 
 fn is_of_libc(event: &Event) -> bool {

@@ -1,4 +1,4 @@
-//! Each plot as a file of its own.
+//! Writes plots to files.
 
 use super::write as write_file;
 use crate::files::check_writable;

@@ -1,4 +1,4 @@
-//! `miot report`: what a trace shows, on one page with plots.
+//! `miot report`: an HTML page about a trace, with plots.
 
 mod export;
 mod model;

@@ -1,4 +1,4 @@
-//! What is on the page, as figures.
+//! Figures of the page.
 
 use crate::source::Source;
 use arrow_array::RecordBatch;
@@ -68,11 +68,11 @@ pub(super) struct Model {
     /// The same of jobs, or runs of parallel programs.
     pub(super) jobs: Vec<Fields>,
     pub(super) rank_times: RankTimes,
-    pub(super) notes: Notes,
+    pub(super) notes: FigureLimits,
     /// Files that moved the most bytes.
     pub(super) accesses: Vec<FileAccesses>,
     /// By node.
-    pub(super) nodes: Vec<Group>,
+    pub(super) nodes: Vec<ProcessGroup>,
     pub(super) clocks: Vec<Clock>,
     /// Parts of the trace that retention had removed.
     pub(super) removed: Option<String>,
@@ -114,7 +114,7 @@ pub(super) struct RankTime {
 
 /// What is to be known of the figures.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Notes {
+pub(super) struct FigureLimits {
     /// Alignment was counted by an assumed block size.
     pub(super) block_size_assumed: bool,
     /// Bytes written again are a lower bound.
@@ -138,7 +138,7 @@ pub(super) struct FileAccesses {
 
 /// What the processes of a node did.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Group {
+pub(super) struct ProcessGroup {
     pub(super) name: String,
     pub(super) processes: u64,
     pub(super) requests: u64,
@@ -284,7 +284,7 @@ pub(super) fn gather(source: &Source, rows: usize) -> anyhow::Result<Model> {
         ranks: top(&found, By::Process, rows),
         jobs: top(&found, By::Job, rows),
         rank_times: widest.map_or_else(RankTimes::default, |layer| rank_times(&found, layer)),
-        notes: Notes {
+        notes: FigureLimits {
             block_size_assumed: found.is_block_assumed,
             overwriting_incomplete: found.is_overwriting_incomplete,
             views_unknown: found.views_unknown,
@@ -325,11 +325,12 @@ fn each(
 }
 
 /// What processes did, by node.
-fn nodes(summary: &Report) -> Vec<Group> {
-    let mut nodes = BTreeMap::<&str, Group>::new();
+fn nodes(summary: &Report) -> Vec<ProcessGroup> {
+    let mut nodes = BTreeMap::<&str, ProcessGroup>::new();
     for row in &summary.processes {
-        let node =
-            nodes.entry(&row.node).or_insert_with(|| Group { name: row.node.clone(), ..Group::default() });
+        let node = nodes
+            .entry(&row.node)
+            .or_insert_with(|| ProcessGroup { name: row.node.clone(), ..ProcessGroup::default() });
         node.processes += 1;
         node.requests += row.requests;
         node.bytes_read = node.bytes_read.saturating_add(row.bytes_read);

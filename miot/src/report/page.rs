@@ -1,4 +1,4 @@
-//! The page.
+//! The HTML page.
 
 use super::model::Model;
 use super::words::span;

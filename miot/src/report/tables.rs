@@ -1,6 +1,6 @@
 //! The tables of the page. Each cell with a number has the exact one in `data-value`, by which the page sorts.
 
-use super::model::{Clock, Group, Model};
+use super::model::{Clock, Model, ProcessGroup};
 use super::words::span;
 use crate::numbers::bytes;
 use miot_plot::XmlText;
@@ -317,7 +317,7 @@ pub(super) fn idle(model: &Model) -> Option<String> {
     (!periods.at_least.is_empty()).then(|| table.finish(None))
 }
 
-fn group(table: &mut Table, row: &Group) {
+fn group(table: &mut Table, row: &ProcessGroup) {
     table
         .count(row.processes)
         .count(row.requests)

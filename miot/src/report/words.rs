@@ -1,4 +1,4 @@
-//! What the figures say, in sentences.
+//! Describes the figures in sentences.
 
 use super::model::Model;
 use super::times::moment;

@@ -1,4 +1,4 @@
-//! Finding the command to trace, and whether the preloaded hook can see it.
+//! Finds the command to trace, and checks whether the preloaded hook can record it.
 
 use anyhow::Context as _;
 use std::ffi::{OsStr, OsString};

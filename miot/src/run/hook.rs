@@ -1,4 +1,4 @@
-//! Finding the libraries to preload.
+//! Finds the libraries to preload.
 
 use anyhow::Context as _;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The directories of a run: made when it begins, removed with all that is in them when it ends.
+//! Temporary directories of a run, removed with their content at its end.
 //!
 //! A run that is killed (SIGKILL, say, or SIGPIPE) leaves them behind. So each run has its directories locked as long as it
 //! lives, and the next one of the same user removes those that nobody has. A lock counts on one machine until it is

@@ -1,4 +1,4 @@
-//! Signals while the command runs: `miot run` outlives them all, for it has the trace to finish.
+//! Signals while the command runs: `miot run` survives them in order to finish the trace.
 
 use anyhow::Context as _;
 use rustix::process::Signal;

@@ -1,14 +1,14 @@
-//! Each step of a simulation in words.
+//! Describes the steps of a simulation as text.
 
 use miot_simulator::observer::Step;
 use std::fmt;
 
 /// A step as it is printed: time in microseconds, then what happens.
-pub(super) struct Line(pub(super) u64, pub(super) Step);
+pub(super) struct StepLine(pub(super) u64, pub(super) Step);
 
-impl fmt::Display for Line {
+impl fmt::Display for StepLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Line(time, step) = *self;
+        let StepLine(time, step) = *self;
         write!(f, "{:>14.3} us  ", time as f64 / 1e3)?;
         let us = |time: u64| time as f64 / 1e3;
         match step {

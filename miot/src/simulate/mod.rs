@@ -1,4 +1,4 @@
-//! `miot simulate`: programs on processors, caches and disks that are not there.
+//! `miot simulate`: simulates programs on processors, caches and disks.
 
 mod explain;
 mod miller;
@@ -166,7 +166,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let mut failed = None;
         let outcome = simulate_observed(&points[0].config, workload, |time, step| {
             if failed.is_none() {
-                failed = writeln!(out, "{}", explain::Line(time, step)).err();
+                failed = writeln!(out, "{}", explain::StepLine(time, step)).err();
             }
         })?;
         if let Some(error) = failed {
@@ -194,7 +194,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         std::fs::write(file, svg).with_context(|| format!("cannot write {}", file.display()))?;
     }
     let rows = || -> Vec<_> {
-        points.iter().zip(&outcomes).map(|(point, outcome)| tables::Row::of(&vary, point, outcome)).collect()
+        points
+            .iter()
+            .zip(&outcomes)
+            .map(|(point, outcome)| tables::SimulationRow::of(&vary, point, outcome))
+            .collect()
     };
     match arguments.format {
         Format::Text => {

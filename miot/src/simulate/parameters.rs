@@ -1,4 +1,4 @@
-//! Parameters of a simulation by name: one value, or several to be gone through.
+//! Parameters of a simulation by name, with one or several values.
 
 use anyhow::{Context as _, bail, ensure};
 use miot_proto::units::{parse_bytes, parse_duration};

@@ -1,4 +1,4 @@
-//! Plots of simulations: bytes over time, and what changes with a parameter.
+//! Plots of simulations: bytes over time, and results by parameter.
 
 use crate::numbers::bytes;
 use miot_plot::FILE_STYLE;

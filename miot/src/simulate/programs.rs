@@ -1,4 +1,4 @@
-//! What is simulated: traces, models, copies of them.
+//! Programs to simulate: from traces and models, with copies.
 
 use super::miller;
 use crate::source::Source;

@@ -1,4 +1,4 @@
-//! Bytes over time as a table: what programs asked for, and what went from and to disks.
+//! Bytes over time as a table: of programs and of disks.
 
 use crate::numbers::{bytes, time};
 use miot_simulator::Outcome;
@@ -8,7 +8,7 @@ use std::io::Write;
 
 /// A part of the time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct RateStep {
     /// Nanoseconds since the begin.
     from: u64,
     /// Nanoseconds.
@@ -17,18 +17,22 @@ pub(super) struct Step {
 }
 
 /// At most so many, all equally long.
-pub(super) fn steps(outcome: &Outcome, most: u32) -> Vec<Step> {
+pub(super) fn steps(outcome: &Outcome, most: u32) -> Vec<RateStep> {
     let rates = &outcome.rates;
     let together = rates.points.len().div_ceil(most as usize).max(1);
     let long = rates.interval.saturating_mul(together as u64);
     let chunks = rates.points.chunks(together).enumerate();
     chunks
-        .map(|(nth, points)| Step { from: long.saturating_mul(nth as u64), long, sum: points.iter().sum() })
+        .map(|(nth, points)| RateStep {
+            from: long.saturating_mul(nth as u64),
+            long,
+            sum: points.iter().sum(),
+        })
         .collect()
 }
 
 /// As rates, for people.
-pub(super) fn write(steps: &[Step], out: &mut impl Write) -> std::io::Result<()> {
+pub(super) fn write(steps: &[RateStep], out: &mut impl Write) -> std::io::Result<()> {
     let header = ["from", "read", "written", "disk read", "disk written"].map(str::to_owned);
     let rows = steps.iter().map(|step| {
         let rate = |sum: u64| format!("{}/s", bytes(sum as f64 / (step.long as f64 / 1e9)));
@@ -39,10 +43,10 @@ pub(super) fn write(steps: &[Step], out: &mut impl Write) -> std::io::Result<()>
 }
 
 /// As bytes, for programs.
-pub(super) fn csv(steps: &[Step], out: &mut impl Write) -> anyhow::Result<()> {
+pub(super) fn csv(steps: &[RateStep], out: &mut impl Write) -> anyhow::Result<()> {
     let mut table = csv::Writer::from_writer(out);
     table.write_record(["from", "nanoseconds", "read", "written", "disk_read", "disk_written"])?;
-    for Step { from, long, sum } in steps {
+    for RateStep { from, long, sum } in steps {
         let row = [*from, *long, sum.read, sum.written, sum.disk_read, sum.disk_written];
         table.write_record(row.map(|value| value.to_string()))?;
     }

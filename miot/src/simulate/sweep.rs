@@ -1,4 +1,4 @@
-//! Many simulations at a time, on all processors.
+//! Runs several simulations in parallel.
 
 use super::parameters::Point;
 use crate::source::bar;

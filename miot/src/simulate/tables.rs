@@ -1,4 +1,4 @@
-//! Outcomes as tables.
+//! Prints results as tables.
 
 use super::parameters::{Point, Vary, is_size, plain};
 use crate::numbers::{bytes, time};
@@ -108,7 +108,7 @@ pub(super) fn write(outcome: &Outcome, workload: &Workload, out: &mut impl Write
 
 /// One line of a table of several simulations.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct SimulationRow {
     pub(super) parameters: serde_json::Map<String, Value>,
     /// The same, in the order in which they were asked for.
     #[serde(skip)]
@@ -125,10 +125,10 @@ pub(super) struct Row {
     pub(super) disk_bytes_written: u64,
 }
 
-impl Row {
-    pub(super) fn of(vary: &[Vary], point: &Point, outcome: &Outcome) -> Row {
+impl SimulationRow {
+    pub(super) fn of(vary: &[Vary], point: &Point, outcome: &Outcome) -> SimulationRow {
         let names = vary.iter().map(|vary| vary.key.clone());
-        Row {
+        SimulationRow {
             parameters: names.zip(point.values.iter().cloned()).collect(),
             values: point.values.clone(),
             elapsed: outcome.elapsed,
@@ -188,7 +188,7 @@ pub(super) fn write_sweep(
 }
 
 /// The same for programs, with a column for each parameter.
-pub(super) fn csv(vary: &[Vary], rows: &[Row], out: &mut impl Write) -> anyhow::Result<()> {
+pub(super) fn csv(vary: &[Vary], rows: &[SimulationRow], out: &mut impl Write) -> anyhow::Result<()> {
     let mut table = csv::Writer::from_writer(out);
     let fixed = [
         "elapsed",

@@ -1,4 +1,4 @@
-//! What each layer of the I/O stack made of the requests of the layer above.
+//! `miot stat DIR --by layer`: compares the requests of each layer with those of the layer above.
 
 use crate::output::Out;
 use crate::source::Source;

@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
 
 /// The summary, with what could not be read.
 #[derive(Serialize)]
-struct Told<'a> {
+struct ReadableSummary<'a> {
     #[serde(flatten)]
     report: &'a Report,
     unread: &'a [UnreadItem],
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             }
         }
         Format::Json => {
-            serde_json::to_writer_pretty(&mut out, &Told { report: &report, unread: &unread })?;
+            serde_json::to_writer_pretty(&mut out, &ReadableSummary { report: &report, unread: &unread })?;
             writeln!(out)?;
         }
         Format::Csv => {

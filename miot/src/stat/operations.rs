@@ -1,4 +1,4 @@
-//! `miot stat DIR --by operation`: how often, how many bytes, how long.
+//! `miot stat DIR --by operation`: counts, bytes and durations of operations.
 
 use super::by::{Options, ROWS};
 use crate::source::Source;

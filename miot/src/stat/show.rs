@@ -1,4 +1,4 @@
-//! `miot stat DIR --show WHAT`: one question about a trace, answered.
+//! `miot stat DIR --show WHAT`: prints one analysis of a trace.
 
 mod bursts;
 mod cycles;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 pub(super) struct Options {
     /// Print one analysis instead of the summary
     #[arg(long = "show", value_enum, value_name = "WHAT", conflicts_with_all = ["by", "view", "layer", "job", "path", "sort", "depth"])]
-    pub(super) what: Option<What>,
+    pub(super) what: Option<Analysis>,
     /// Length of the intervals of `bursts` and `idle`, e.g. 1s, 100ms, 10min
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = interval)]
     interval: u64,
@@ -36,7 +36,7 @@ pub(super) struct Options {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum What {
+pub(super) enum Analysis {
     /// Throughput per interval, its distribution, and the time below a fraction of its peak; csv: one row per interval
     Bursts,
     /// Idle periods by three definitions, and their lengths
@@ -56,18 +56,18 @@ fn interval(text: &str) -> Result<u64, String> {
     nanoseconds.ok_or_else(|| "an interval is longer than nothing and shorter than 500 years".to_owned())
 }
 
-pub(super) fn run(what: What, arguments: &super::Arguments) -> anyhow::Result<ExitCode> {
+pub(super) fn run(what: Analysis, arguments: &super::Arguments) -> anyhow::Result<ExitCode> {
     let view = match what {
-        What::Bursts => bursts::view,
-        What::Idle => idle::view,
-        What::Cycles => cycles::view,
-        What::Patterns => patterns::view,
-        What::Findings => findings::view,
+        Analysis::Bursts => bursts::view,
+        Analysis::Idle => idle::view,
+        Analysis::Cycles => cycles::view,
+        Analysis::Patterns => patterns::view,
+        Analysis::Findings => findings::view,
     };
     let reader = arguments.source.open()?;
     let missing = Missing::of(&reader.table(Table::Losses)?);
     let mut out = Out::new(arguments.format == Format::Json);
-    view(&Asked { arguments, reader: &reader, missing }, &mut out)?;
+    view(&AnalysisContext { arguments, reader: &reader, missing }, &mut out)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -75,13 +75,13 @@ pub(super) fn run(what: What, arguments: &super::Arguments) -> anyhow::Result<Ex
 const ROWS: usize = 10;
 
 /// What a view needs.
-struct Asked<'a> {
+struct AnalysisContext<'a> {
     arguments: &'a super::Arguments,
     reader: &'a Reader,
     missing: Missing,
 }
 
-impl Asked<'_> {
+impl AnalysisContext<'_> {
     fn format(&self) -> Format {
         self.arguments.format
     }
@@ -115,14 +115,14 @@ impl Asked<'_> {
     /// One JSON object, with what is missing.
     fn json(&self, out: &mut impl Write, result: &impl Serialize) -> anyhow::Result<()> {
         #[derive(Serialize)]
-        struct Told<'a, T> {
+        struct AnalysisOutput<'a, T> {
             missing: Missing,
             unread: Vec<UnreadItem>,
             #[serde(flatten)]
             result: &'a T,
         }
         let unread = self.reader.unread().all();
-        serde_json::to_writer_pretty(&mut *out, &Told { missing: self.missing, unread, result })?;
+        serde_json::to_writer_pretty(&mut *out, &AnalysisOutput { missing: self.missing, unread, result })?;
         Ok(writeln!(out)?)
     }
 

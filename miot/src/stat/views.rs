@@ -1,4 +1,4 @@
-//! The figures of rows as tables for people.
+//! Prints the figures of rows as text tables.
 
 use crate::numbers::{bytes, count, time};
 use clap::ValueEnum;

@@ -1,4 +1,4 @@
-//! The columns of a table: which ones fit, what is in them, and how rows are ordered by them.
+//! Columns of a table: selection by width, content, and order of rows.
 
 use crate::numbers::{bytes, count, time};
 use clap::ValueEnum;

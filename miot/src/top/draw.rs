@@ -1,9 +1,9 @@
-//! Drawing the screen. Everything can be read without colours; these only repeat what is written.
+//! Draws the screen. Colors only repeat information that is also shown as text.
 
 use super::columns::{Column, View, columns};
 use super::print::summary;
-use super::update::{State as Progress, Trouble, Update, window_name};
-use super::view::State;
+use super::update::{SourceState as Progress, Update, UpdateError, window_name};
+use super::view::ScreenState;
 use crate::numbers::{bytes, count, time};
 use miot_activity::{ActivityRow, ActivityWindow};
 use miot_trace_events::text::{printable, time as moment};
@@ -33,7 +33,7 @@ LOST                 events that are missing (docs/reference/losses.md)
 const HEAD: u16 = 4;
 
 /// Draws everything, and notes how much of the table fits.
-pub(crate) fn draw(state: &mut State, frame: &mut Frame<'_>) {
+pub(crate) fn draw(state: &mut ScreenState, frame: &mut Frame<'_>) {
     let area = frame.area();
     let (width, height) = (area.width, area.height);
     let style = Styles { colours: state.colours };
@@ -99,7 +99,7 @@ impl Styles {
     }
 }
 
-fn title(state: &State, width: usize) -> Line<'static> {
+fn title(state: &ScreenState, width: usize) -> Line<'static> {
     let left = format!("miot top  {}", state.source);
     let right = match state.update.as_ref().map(|update| &update.state) {
         Some(Progress::Replay { at, speed, paused, ended }) => {
@@ -171,7 +171,7 @@ fn graphs(update: &Update, frame: &mut Frame<'_>, area: Rect) -> u16 {
 }
 
 /// The requests that have begun and not ended, of all nodes, the oldest first.
-fn requests(state: &State, frame: &mut Frame<'_>, area: Rect) {
+fn requests(state: &ScreenState, frame: &mut Frame<'_>, area: Rect) {
     let Some(Progress::Live(status)) = state.update.as_ref().map(|update| &update.state) else {
         let text = "Only a log-server knows: miot top HOST:PORT; or miot top --in-flight on the node.";
         return frame.render_widget(Paragraph::new(text), area.intersection(frame.area()));
@@ -203,7 +203,7 @@ fn requests(state: &State, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(lines), area.intersection(frame.area()));
 }
 
-fn heading(state: &State, columns: &[Column]) -> Line<'static> {
+fn heading(state: &ScreenState, columns: &[Column]) -> Line<'static> {
     let is_rate = state.update.as_ref().is_none_or(|update| update.window != ActivityWindow::Whole);
     let cells = columns.iter().map(|column| {
         let mut text = column.title(state.view, is_rate).to_owned();
@@ -252,8 +252,8 @@ fn shortened(text: &str, width: usize, keep_end: bool) -> String {
     }
 }
 
-fn footer(state: &State, rows: usize, scroll: usize, shown: usize, style: &Styles) -> Line<'static> {
-    if let Some(Trouble { reason, is_over }) = &state.trouble {
+fn footer(state: &ScreenState, rows: usize, scroll: usize, shown: usize, style: &Styles) -> Line<'static> {
+    if let Some(UpdateError { reason, is_over }) = &state.trouble {
         let again = if *is_over { "" } else { "; trying again" };
         return Line::from(format!("{reason}{again} (q quits)")).style(style.bad());
     }
@@ -321,10 +321,10 @@ mod tests {
             },
             ..ActivitySnapshot::default()
         };
-        let mut state = State::new("trace".into(), view, ActivityWindow::Seconds(10), true);
+        let mut state = ScreenState::new("trace".into(), view, ActivityWindow::Seconds(10), true);
         let history = ActivityHistory { requests: (0..300).collect(), ..ActivityHistory::default() };
         let at = 1_700_000_000_000_000_000;
-        let playing = update::State::Replay { at, speed: 10.0, paused: false, ended: false };
+        let playing = update::SourceState::Replay { at, speed: 10.0, paused: false, ended: false };
         state.update =
             Some(Update { snapshot, window: ActivityWindow::Seconds(10), history, state: playing });
         state.help = help;

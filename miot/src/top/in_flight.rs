@@ -1,4 +1,4 @@
-//! `miot top --in-flight`: what hangs on this node.
+//! `miot top --in-flight`: requests in progress on this node.
 
 use super::Arguments;
 use crate::ctl::Node;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// One request, for programs.
 #[derive(Debug, Serialize)]
-struct Row<'a> {
+struct InFlightRow<'a> {
     time: &'a str,
     age: u64,
     node: &'a str,
@@ -118,11 +118,11 @@ fn text(node: &str, listing: &InFlightList, out: &mut impl Write) -> std::io::Re
     table(out, header.map(str::to_owned), rows.collect())
 }
 
-fn row<'a>(time: &'a str, node: &'a str, request: &InFlight) -> Row<'a> {
+fn row<'a>(time: &'a str, node: &'a str, request: &InFlight) -> InFlightRow<'a> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let age = |age: Duration| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
     let outer = request.parent.as_ref();
-    Row {
+    InFlightRow {
         time,
         age: age(request.age),
         node,

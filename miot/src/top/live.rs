@@ -1,6 +1,6 @@
-//! What a log-server sees, asked for again and again.
+//! Polls the activity of a log-server.
 
-use super::update::{Order, State, Trouble, Update};
+use super::update::{Order, SourceState, Update, UpdateError};
 use crate::chain;
 use crate::remote::{Stream, Tls, ask, operator, strange};
 use miot_proto::activity::{ActivityWindow, ClusterActivity};
@@ -45,15 +45,15 @@ impl Live {
     pub(crate) fn run(
         mut self,
         orders: &Receiver<Order>,
-        updates: &SyncSender<Result<Update, Trouble>>,
+        updates: &SyncSender<Result<Update, UpdateError>>,
         (mut window, interval): (ActivityWindow, Duration),
     ) {
         loop {
             let update = match self.ask(window) {
                 Ok(ClusterActivity { status, snapshot, history }) => {
-                    Ok(Update { snapshot, window, history, state: State::Live(Box::new(status)) })
+                    Ok(Update { snapshot, window, history, state: SourceState::Live(Box::new(status)) })
                 }
-                Err(error) => Err(Trouble { reason: chain(&error), is_over: false }),
+                Err(error) => Err(UpdateError { reason: chain(&error), is_over: false }),
             };
             let pause = if update.is_ok() { interval } else { interval.max(AGAIN) };
             // A screen that does not keep up gets the next one.

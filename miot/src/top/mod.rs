@@ -1,4 +1,4 @@
-//! `miot top`: what programs do to files now, or did at some moment of a trace.
+//! `miot top`: current activity, or activity at some time of a trace.
 //!
 //! ```text
 //! replay (a directory) ─┐            ┌─► screen ─► view (keys) ─► draw
@@ -140,7 +140,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let window = arguments.window.unwrap_or(ActivityWindow::Seconds(10));
     let speed = arguments.speed;
     let colours = !arguments.no_color && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let view = view::State::new(source.clone(), arguments.view, window, colours);
+    let view = view::ScreenState::new(source.clone(), arguments.view, window, colours);
     screen::show(view, move |orders, updates| match playing {
         Source::Live(live) => live.run(orders, updates, (window, interval.min(MOST_INTERVAL))),
         Source::Replay(replay) => replay.run(orders, updates, (window, speed, interval)),

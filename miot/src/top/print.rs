@@ -1,4 +1,4 @@
-//! One snapshot, for scripts and for paper.
+//! Prints one snapshot.
 
 use super::columns::{Column, View, columns};
 use super::update::window_name;

@@ -1,6 +1,6 @@
-//! Playing a trace directory back, and going on with what is still being written to it.
+//! Plays back a trace directory, and follows it.
 
-use super::update::{Order, State, Trouble, Update};
+use super::update::{Order, SourceState, Update, UpdateError};
 use crate::chain;
 use crate::unread;
 use anyhow::Context as _;
@@ -76,7 +76,7 @@ impl Replay {
     pub(crate) fn run(
         mut self,
         orders: &Receiver<Order>,
-        updates: &SyncSender<Result<Update, Trouble>>,
+        updates: &SyncSender<Result<Update, UpdateError>>,
         (mut window, mut speed, interval): (ActivityWindow, f64, Duration),
     ) {
         let (mut paused, mut before) = (false, Instant::now());
@@ -98,14 +98,14 @@ impl Replay {
             let now = Instant::now();
             let passed = now - std::mem::replace(&mut before, now);
             if !paused && let Err(error) = self.play(passed.as_secs_f64() * speed * SECOND as f64) {
-                let _ = updates.send(Err(Trouble { reason: chain(&error), is_over: true }));
+                let _ = updates.send(Err(UpdateError { reason: chain(&error), is_over: true }));
                 return;
             }
             if order.is_none() && now < due {
                 continue;
             }
             due = now + interval;
-            let state = State::Replay { at: self.clock.unwrap_or(0), speed, paused, ended: self.ended };
+            let state = SourceState::Replay { at: self.clock.unwrap_or(0), speed, paused, ended: self.ended };
             let (snapshot, history) =
                 (self.activity.snapshot(window, super::ROWS), self.activity.history(1, HISTORY));
             // A screen that does not keep up gets the next one.

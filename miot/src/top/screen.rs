@@ -1,8 +1,8 @@
-//! The terminal: taken over, and given back whatever happens.
+//! The terminal: initialized, and restored in all cases.
 
 use super::draw::draw;
-use super::update::{Order, Trouble, Update};
-use super::view::State;
+use super::update::{Order, Update, UpdateError};
+use super::view::ScreenState;
 use anyhow::Context as _;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -18,8 +18,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Shows what a source tells until somebody quits. The source runs in a thread of its own, so that keys are answered
 /// also while it reads.
 pub(crate) fn show(
-    mut state: State,
-    source: impl FnOnce(&Receiver<Order>, &SyncSender<Result<Update, Trouble>>) + Send + 'static,
+    mut state: ScreenState,
+    source: impl FnOnce(&Receiver<Order>, &SyncSender<Result<Update, UpdateError>>) + Send + 'static,
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT]).context("cannot watch signals")?;
     std::thread::Builder::new().name("miot-signals".into()).spawn(move || end_on(&mut signals))?;
@@ -31,7 +31,7 @@ pub(crate) fn show(
     let shown = serve(&mut terminal, &mut state, &orders, &updated);
     ratatui::restore();
     shown?;
-    if let Some(Trouble { reason, is_over: true }) = state.trouble {
+    if let Some(UpdateError { reason, is_over: true }) = state.trouble {
         anyhow::bail!(reason);
     }
     Ok(ExitCode::SUCCESS)
@@ -49,9 +49,9 @@ fn end_on(signals: &mut Signals) {
 
 fn serve(
     terminal: &mut ratatui::DefaultTerminal,
-    state: &mut State,
+    state: &mut ScreenState,
     orders: &Sender<Order>,
-    updated: &Receiver<Result<Update, Trouble>>,
+    updated: &Receiver<Result<Update, UpdateError>>,
 ) -> anyhow::Result<()> {
     let mut is_stale = true;
     loop {
@@ -75,7 +75,7 @@ fn serve(
             Ok(Err(trouble)) => state.trouble = Some(trouble),
             Err(TryRecvError::Disconnected) if !is_over => {
                 let reason = "there is nothing more to show".to_owned();
-                state.trouble = Some(Trouble { reason, is_over: true });
+                state.trouble = Some(UpdateError { reason, is_over: true });
             }
             Err(_) => continue,
         }

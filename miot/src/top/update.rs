@@ -1,4 +1,4 @@
-//! What a source tells the screen, and what it is told.
+//! Messages between a source and the screen.
 
 use miot_activity::{ActivityHistory, ActivitySnapshot, ActivityWindow, MAX_WINDOW_SECONDS};
 use miot_proto::status::ClusterStatus;
@@ -10,12 +10,12 @@ pub(crate) struct Update {
     /// Over which time the snapshot is.
     pub(crate) window: ActivityWindow,
     pub(crate) history: ActivityHistory,
-    pub(crate) state: State,
+    pub(crate) state: SourceState,
 }
 
 /// Where it comes from, and how far it is.
 #[derive(Clone, Debug)]
-pub(crate) enum State {
+pub(crate) enum SourceState {
     /// A trace directory is played back.
     Replay {
         /// Nanoseconds since 1970.
@@ -31,7 +31,7 @@ pub(crate) enum State {
 
 /// Why there is no update.
 #[derive(Clone, Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct UpdateError {
     pub(crate) reason: String,
     /// There will be no further one.
     pub(crate) is_over: bool,

@@ -1,14 +1,14 @@
-//! What the screen shows, and what keys change in it.
+//! State of the screen, and its changes by keys.
 
 use super::columns::{Column, View, columns};
-use super::update::{Order, Trouble, Update, WINDOWS};
+use super::update::{Order, Update, UpdateError, WINDOWS};
 use miot_activity::{ActivityRow, ActivityWindow};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::ops::ControlFlow;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct ScreenState {
     /// The trace directory or the log-server.
     pub(crate) source: String,
     pub(crate) view: View,
@@ -29,12 +29,12 @@ pub(crate) struct State {
     pub(crate) colours: bool,
     pub(crate) update: Option<Update>,
     /// Why nothing newer is shown.
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) trouble: Option<UpdateError>,
 }
 
-impl State {
-    pub(crate) fn new(source: String, view: View, window: ActivityWindow, colours: bool) -> State {
-        State {
+impl ScreenState {
+    pub(crate) fn new(source: String, view: View, window: ActivityWindow, colours: bool) -> ScreenState {
+        ScreenState {
             source,
             view,
             window,
@@ -155,7 +155,7 @@ mod tests {
     use crate::top::update;
     use miot_activity::{ActivityGroup, ActivityHistory, ActivitySnapshot};
 
-    fn state() -> State {
+    fn state() -> ScreenState {
         let row =
             |name: &str, requests| ActivityRow { name: name.into(), requests, ..ActivityRow::default() };
         let rows = vec![row("/data/a", 5), row("/data/b", 9), row("/home/a", 7)];
@@ -163,17 +163,17 @@ mod tests {
             files: ActivityGroup { rows, ..ActivityGroup::default() },
             ..ActivitySnapshot::default()
         };
-        let mut state = State::new("x".into(), View::Files, ActivityWindow::Seconds(10), false);
+        let mut state = ScreenState::new("x".into(), View::Files, ActivityWindow::Seconds(10), false);
         state.update = Some(Update {
             snapshot,
             window: ActivityWindow::Seconds(10),
             history: ActivityHistory::default(),
-            state: update::State::Replay { at: 0, speed: 1.0, paused: false, ended: false },
+            state: update::SourceState::Replay { at: 0, speed: 1.0, paused: false, ended: false },
         });
         state
     }
 
-    fn press(state: &mut State, keys: &str) -> Vec<Option<Order>> {
+    fn press(state: &mut ScreenState, keys: &str) -> Vec<Option<Order>> {
         let pressed = keys.chars().map(|key| {
             let code = match key {
                 '\n' => KeyCode::Enter,
@@ -187,7 +187,7 @@ mod tests {
         pressed.collect()
     }
 
-    fn names(state: &State) -> Vec<&str> {
+    fn names(state: &ScreenState) -> Vec<&str> {
         state.rows().iter().map(|row| row.name.as_str()).collect()
     }
 

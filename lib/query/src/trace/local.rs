@@ -1,4 +1,4 @@
-//! A trace directory of this machine, also while it is being written.
+//! A trace directory of this machine, which may be open for writing.
 
 use crate::live::Live;
 use crate::{convert, trace::sealed};

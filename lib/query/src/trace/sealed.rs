@@ -1,4 +1,4 @@
-//! Sealed parts, as the query engine reads Parquet.
+//! Sealed parts, read as Parquet by the query engine.
 
 use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::catalog::TableProvider;

@@ -1,11 +1,11 @@
-//! One block's place in a cache.
+//! A frame: one block in a cache.
 
 /// No frame, no transfer.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// What a frame is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum FrameList {
     /// The list of its owner.
     Main,
     /// 2Q: the queue of new blocks.
@@ -52,7 +52,7 @@ pub(crate) struct Frame {
     pub(crate) transfer: u32,
     /// Which list is its own.
     pub(super) owner: u16,
-    pub(super) place: Place,
+    pub(super) place: FrameList,
     pub(crate) flags: u8,
 }
 
@@ -68,7 +68,7 @@ impl Frame {
         file: 0,
         transfer: NONE,
         owner: 0,
-        place: Place::Free,
+        place: FrameList::Free,
         flags: 0,
     };
 

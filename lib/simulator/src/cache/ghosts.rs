@@ -1,4 +1,4 @@
-//! Blocks that left a cache not long ago, by name alone.
+//! Ghost entries: identities of blocks that were evicted recently.
 
 use std::collections::{HashSet, VecDeque};
 

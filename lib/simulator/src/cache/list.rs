@@ -1,4 +1,4 @@
-//! A doubly linked list of frames, inside them.
+//! An intrusive doubly linked list of frames.
 
 use super::frame::{Frame, NONE};
 

@@ -1,6 +1,6 @@
-//! The block that was not used for the longest time is replaced. With a limit each process has a list of its own.
+//! LRU: replaces the least recently used block. With a limit, each process has its own list.
 
-use super::frame::Place;
+use super::frame::FrameList;
 use super::{Frame, List, NONE, flag};
 
 #[derive(Debug)]
@@ -26,9 +26,9 @@ impl Lru {
     pub(super) fn touch(&mut self, frames: &mut [Frame], at: u32) {
         let owner = usize::from(frames[at as usize].owner);
         match frames[at as usize].place {
-            Place::Main => self.lists[owner].renew(frames, at),
+            FrameList::Main => self.lists[owner].renew(frames, at),
             _ => {
-                frames[at as usize].place = Place::Main;
+                frames[at as usize].place = FrameList::Main;
                 self.lists[owner].push_head(frames, at);
             }
         }
@@ -47,7 +47,7 @@ impl Lru {
     #[inline]
     pub(super) fn insert(&mut self, frames: &mut [Frame], at: u32) {
         let owner = usize::from(frames[at as usize].owner);
-        frames[at as usize].place = Place::Main;
+        frames[at as usize].place = FrameList::Main;
         self.lists[owner].push_head(frames, at);
         self.owned[owner] += 1;
         self.stamp(frames, at);
@@ -55,7 +55,7 @@ impl Lru {
 
     pub(super) fn unpark(&mut self, frames: &mut [Frame], at: u32) {
         let owner = usize::from(frames[at as usize].owner);
-        frames[at as usize].place = Place::Main;
+        frames[at as usize].place = FrameList::Main;
         self.lists[owner].push_tail(frames, at);
     }
 
@@ -69,7 +69,7 @@ impl Lru {
             while list.tail != NONE && frames[list.tail as usize].is(flag::PINNED) {
                 let tail = list.tail;
                 list.remove(frames, tail);
-                frames[tail as usize].place = Place::ParkedMain;
+                frames[tail as usize].place = FrameList::ParkedMain;
             }
             if list.tail != NONE {
                 let stamp = frames[list.tail as usize].stamp;

@@ -13,7 +13,7 @@ mod two_queues;
 pub(crate) use frame::{Frame, NONE, flag};
 
 use super::config::Policy;
-use frame::Place;
+use frame::FrameList;
 use list::List;
 use lru::Lru;
 use second_chance::SecondChance;
@@ -172,7 +172,7 @@ impl Cache {
         frame.flags &= !flags;
         if was && !frame.is(flag::PINNED) {
             self.pinned -= 1;
-            if matches!(frame.place, Place::ParkedMain | Place::ParkedNew) {
+            if matches!(frame.place, FrameList::ParkedMain | FrameList::ParkedNew) {
                 match &mut self.replacement {
                     Replacement::Lru(lru) => lru.unpark(&mut self.frames, at),
                     Replacement::Fifo(queue) => queue.unpark(&mut self.frames, at),

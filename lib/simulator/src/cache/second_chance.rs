@@ -1,6 +1,6 @@
-//! The block that came first is replaced: at once (FIFO), or when it was not used since it was last looked at (CLOCK).
+//! Replaces the oldest block: always (FIFO), or if it was not used since the last inspection (CLOCK).
 
-use super::frame::Place;
+use super::frame::FrameList;
 use super::{Frame, List, NONE, flag};
 
 #[derive(Debug)]
@@ -14,12 +14,12 @@ impl<const CHANCE: bool> SecondChance<CHANCE> {
     }
 
     pub(super) fn insert(&mut self, frames: &mut [Frame], at: u32) {
-        frames[at as usize].place = Place::Main;
+        frames[at as usize].place = FrameList::Main;
         self.list.push_head(frames, at);
     }
 
     pub(super) fn unpark(&mut self, frames: &mut [Frame], at: u32) {
-        frames[at as usize].place = Place::Main;
+        frames[at as usize].place = FrameList::Main;
         self.list.push_tail(frames, at);
     }
 
@@ -32,7 +32,7 @@ impl<const CHANCE: bool> SecondChance<CHANCE> {
             self.list.remove(frames, at);
             let frame = &mut frames[at as usize];
             if frame.is(flag::PINNED) {
-                frame.place = Place::ParkedMain;
+                frame.place = FrameList::ParkedMain;
             } else if CHANCE && frame.is(flag::USED) {
                 frame.flags &= !flag::USED;
                 self.list.push_head(frames, at);

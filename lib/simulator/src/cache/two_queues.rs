@@ -1,7 +1,7 @@
 //! 2Q, full version (Johnson and Shasha 1994, section 3): a block that is new goes through a queue; only one that comes
 //! again soon after it has left that queue gets into the LRU list. A scan passes without taking the list with it.
 
-use super::frame::Place;
+use super::frame::FrameList;
 use super::ghosts::Ghosts;
 use super::{Frame, List, NONE, flag};
 
@@ -29,9 +29,9 @@ impl TwoQueues {
 
     pub(super) fn touch(&mut self, frames: &mut [Frame], at: u32) {
         match frames[at as usize].place {
-            Place::Main => self.main.renew(frames, at),
-            Place::ParkedMain => {
-                frames[at as usize].place = Place::Main;
+            FrameList::Main => self.main.renew(frames, at),
+            FrameList::ParkedMain => {
+                frames[at as usize].place = FrameList::Main;
                 self.main.push_head(frames, at);
             }
             _ => {}
@@ -41,28 +41,28 @@ impl TwoQueues {
     pub(super) fn insert(&mut self, frames: &mut [Frame], at: u32) {
         let Frame { file, block, .. } = frames[at as usize];
         if self.left.has((file, block)) {
-            frames[at as usize].place = Place::Main;
+            frames[at as usize].place = FrameList::Main;
             self.main.push_head(frames, at);
         } else {
-            frames[at as usize].place = Place::New;
+            frames[at as usize].place = FrameList::New;
             self.new.push_head(frames, at);
         }
     }
 
     pub(super) fn unpark(&mut self, frames: &mut [Frame], at: u32) {
         let frame = &mut frames[at as usize];
-        if frame.place == Place::ParkedNew {
-            frame.place = Place::New;
+        if frame.place == FrameList::ParkedNew {
+            frame.place = FrameList::New;
             self.new.push_tail(frames, at);
         } else {
-            frame.place = Place::Main;
+            frame.place = FrameList::Main;
             self.main.push_tail(frames, at);
         }
     }
 
     pub(super) fn victim(&mut self, frames: &mut [Frame]) -> Option<u32> {
-        park(&mut self.new, frames, Place::ParkedNew);
-        park(&mut self.main, frames, Place::ParkedMain);
+        park(&mut self.new, frames, FrameList::ParkedNew);
+        park(&mut self.main, frames, FrameList::ParkedMain);
         let from_new = self.new.len > 0 && (self.new.len > self.most_new || self.main.len == 0);
         let list = if from_new { &mut self.new } else { &mut self.main };
         let victim = list.tail;
@@ -78,7 +78,7 @@ impl TwoQueues {
     }
 }
 
-fn park(list: &mut List, frames: &mut [Frame], place: Place) {
+fn park(list: &mut List, frames: &mut [Frame], place: FrameList) {
     while list.tail != NONE && frames[list.tail as usize].is(flag::PINNED) {
         let tail = list.tail;
         list.remove(frames, tail);

@@ -1,4 +1,4 @@
-//! What one access costs, apart from waiting for others.
+//! Cost of one access, without waiting for others.
 
 use crate::config::Disk;
 

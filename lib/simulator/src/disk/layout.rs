@@ -1,4 +1,4 @@
-//! Where files are on the disks: one after the other in one address space, which is striped over the devices.
+//! Layout of files on the disks: consecutive in one address space, which is striped over the devices.
 
 use crate::config::Disk;
 
@@ -27,7 +27,7 @@ impl Layout {
 
 /// A piece of a transfer on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct TransferPart {
     pub(super) device: u32,
     /// Address on the device.
     pub(super) at: u64,
@@ -35,7 +35,7 @@ pub(super) struct Piece {
 }
 
 /// The pieces of a range of addresses, one for each device that it touches: stripes of one device follow each other there.
-pub(super) fn pieces(disk: &Disk, address: u64, bytes: u64) -> impl Iterator<Item = Piece> {
+pub(super) fn pieces(disk: &Disk, address: u64, bytes: u64) -> impl Iterator<Item = TransferPart> {
     let (stripe, devices) = (disk.stripe, u64::from(disk.devices));
     let end = address.saturating_add(bytes);
     let (first, last) = (address / stripe, end.saturating_sub(1).max(address) / stripe);
@@ -46,7 +46,7 @@ pub(super) fn pieces(disk: &Disk, address: u64, bytes: u64) -> impl Iterator<Ite
         let local = |stripe_number: u64| stripe_number / devices * stripe;
         let at = local(begin_stripe) + if nth == 0 { address % stripe } else { 0 };
         let until = local(end_stripe) + if end_stripe == last { end - last * stripe } else { stripe };
-        Piece { device: (begin_stripe % devices) as u32, at, bytes: until.saturating_sub(at) }
+        TransferPart { device: (begin_stripe % devices) as u32, at, bytes: until.saturating_sub(at) }
     })
 }
 

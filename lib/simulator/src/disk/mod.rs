@@ -9,7 +9,7 @@ pub(super) use layout::Layout;
 
 use super::config::Disk;
 use super::events::{Event, Events};
-use layout::Piece;
+use layout::TransferPart;
 use queued::{Device, Parts};
 use serde::Serialize;
 use simple::Simple;
@@ -77,7 +77,7 @@ impl Disks {
         *moved += bytes;
         if !self.config.queue {
             let takes = self.simple.access(&self.config, address, bytes, write);
-            let piece = Piece { device: 0, at: address, bytes };
+            let piece = TransferPart { device: 0, at: address, bytes };
             events.push(now.saturating_add(takes), Event::Part(self.parts.add(transfer, write, piece, now)));
             return 1;
         }
@@ -99,7 +99,7 @@ impl Disks {
         let under_way = self.parts.get(part);
         if self.config.queue && !under_way.on_link {
             under_way.on_link = true;
-            let Piece { device, bytes, .. } = under_way.piece;
+            let TransferPart { device, bytes, .. } = under_way.piece;
             if let Some((next, at)) = self.devices[device as usize].done(&self.config, &self.parts, now) {
                 events.push(at, Event::Part(next));
             }

@@ -1,7 +1,7 @@
 //! A device with a queue: `channels` accesses at a time, whose positioning overlaps and whose bytes share one bus.
 
 use super::access::{position, transfer};
-use super::layout::Piece;
+use super::layout::TransferPart;
 use crate::config::{Disk, Order};
 
 /// A piece of a transfer that waits or is served.
@@ -9,7 +9,7 @@ use crate::config::{Disk, Order};
 pub(super) struct Part {
     pub(super) transfer: u32,
     pub(super) write: bool,
-    pub(super) piece: Piece,
+    pub(super) piece: TransferPart,
     came: u64,
     /// The device is done with it; it is on the link.
     pub(super) on_link: bool,
@@ -40,7 +40,7 @@ pub(super) struct Parts {
 
 impl Parts {
     #[inline]
-    pub(super) fn add(&mut self, transfer: u32, write: bool, piece: Piece, now: u64) -> u32 {
+    pub(super) fn add(&mut self, transfer: u32, write: bool, piece: TransferPart, now: u64) -> u32 {
         let part = Part { transfer, write, piece, came: now, on_link: false };
         match self.free.pop() {
             Some(at) => {

@@ -1,4 +1,4 @@
-//! Read-ahead: as much as a sequential request just read (Miller 1990, section 6.2).
+//! Read-ahead: the size of the last sequential read (Miller 1990, section 6.2).
 
 use super::transfer::Run;
 use super::{Access, Storage};

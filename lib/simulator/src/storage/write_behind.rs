@@ -1,4 +1,4 @@
-//! Writes: to disk while the process waits, at once while it goes on, or after a delay.
+//! Writes: synchronous, asynchronous, or delayed.
 
 use super::transfer::Run;
 use super::{Access, Progress, Storage};

@@ -1,4 +1,4 @@
-//! Cases that can be worked out by hand.
+//! Cases with results computed by hand.
 
 use super::*;
 use crate::presets;

@@ -1,4 +1,4 @@
-//! What holds for any workload on any machine.
+//! Invariants of any workload on any machine.
 
 use super::*;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! The values that come up most, by Darshan's rule: a table of the first 32 distinct ones.
+//! The most common values by Darshan's rule: a table of the first 32 distinct ones.
 
 /// Distinct values that are counted; further ones are ignored (`DARSHAN_COMMON_VAL_MAX_RUNTIME_COUNT`).
 const MOST: usize = 32;

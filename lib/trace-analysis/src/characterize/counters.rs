@@ -1,4 +1,4 @@
-//! What Darshan counts for each file, and some more.
+//! The counters of a file: those of Darshan, and some more.
 //!
 //! The rules are those of Darshan 3.5 (`darshan-runtime/lib/darshan-posix.c`), for the POSIX module; here they are applied to
 //! every layer. Where MIOT sees calls that Darshan does not, they have counters of their own.
@@ -206,11 +206,11 @@ pub struct Data {
     pub access: Common,
     /// Gaps between accesses (`STRIDE*`).
     pub stride: Common,
-    last: Last,
+    last: LastOperation,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Last {
+enum LastOperation {
     #[default]
     Nothing,
     Read,
@@ -375,8 +375,8 @@ impl Counters {
         let mut grown = 0;
         let data = made(&mut self.data, &mut grown);
         let (side, this, other) = match is_write {
-            false => (&mut self.read, Last::Read, Last::Write),
-            true => (&mut self.write, Last::Write, Last::Read),
+            false => (&mut self.read, LastOperation::Read, LastOperation::Write),
+            true => (&mut self.write, LastOperation::Write, LastOperation::Read),
         };
         let (stride, more) = made(side, &mut grown).add(access);
         grown += more + data.access.add(access.bytes);

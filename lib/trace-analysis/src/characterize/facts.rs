@@ -1,4 +1,4 @@
-//! What the side tables say of processes and files.
+//! Properties of processes and files from the side tables.
 
 use crate::{column, text};
 use arrow_array::types::{UInt32Type, UInt64Type};

@@ -1,4 +1,4 @@
-//! What an operation is for the counters.
+//! Classification of operations for the counters.
 
 use super::counters::{MetaKind, SyncKind};
 use miot_proto::op::{Layer, OpClass, OpInfo};

@@ -1,4 +1,4 @@
-//! What the I/O of jobs, processes, files, nodes, directories and users looks like: `miot stat --by`.
+//! Counters of the I/O of jobs, processes, files, nodes, directories and users: `miot stat --by`.
 //!
 //! [`Characterize`] takes in events and keeps [`Counters`] for each process, layer and file: those of Darshan, durations, bytes
 //! written again. Every table is these counters merged, see [`Characterization::groups`]. Layers are never added to each

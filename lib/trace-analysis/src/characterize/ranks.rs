@@ -1,4 +1,4 @@
-//! What is known only from all ranks of a job together: shared files and aggregate performance.
+//! Figures of all ranks of a job together: shared files and aggregate performance.
 //!
 //! A rank is an MPI rank; processes of a job that have none do not count if others have one. Where no process has a rank,
 //! each process is one.

@@ -1,4 +1,4 @@
-//! Which bytes of a file were written, so that writing them again shows.
+//! Written ranges of a file, to detect overwriting.
 
 use std::collections::BTreeMap;
 

@@ -36,7 +36,7 @@ const FOLLOWED: usize = 64;
 
 /// A period.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Found {
+pub(super) struct Period {
     /// Samples.
     pub(super) period: f64,
     /// Autocorrelation at that shift; of what is left after stronger ones, times the share of the variance that is left.
@@ -46,7 +46,7 @@ pub(super) struct Found {
 }
 
 /// The periods of a series, the strongest first.
-pub(super) fn periods(samples: &[u64]) -> Vec<Found> {
+pub(super) fn periods(samples: &[u64]) -> Vec<Period> {
     let n = samples.len();
     let raw: Vec<f32> = samples.iter().map(|sample| *sample as f32).collect();
     if n < FEWEST || raw.iter().all(|sample| *sample == raw[0]) {
@@ -55,7 +55,7 @@ pub(super) fn periods(samples: &[u64]) -> Vec<Found> {
     let mut rest = prepared(&raw);
     let whole = Correlation::of(&rest);
     let mut correlation = whole.clone();
-    let mut found: Vec<Found> = Vec::new();
+    let mut found: Vec<Period> = Vec::new();
     let mut bound = None;
     while found.len() < PERIODS {
         let least = bound.unwrap_or(LEAST);
@@ -75,7 +75,7 @@ pub(super) fn periods(samples: &[u64]) -> Vec<Found> {
         if strength < WEAKEST || found.iter().any(|before| is_multiple(period, before, in_whole)) {
             break;
         }
-        found.push(Found { period, strength, bound: f64::from(bound_at(at, n, bound.unwrap_or(least))) });
+        found.push(Period { period, strength, bound: f64::from(bound_at(at, n, bound.unwrap_or(least))) });
         subtract(&mut rest, period);
         correlation = Correlation::of(&rest);
     }
@@ -89,7 +89,7 @@ fn bound_at(lag: usize, n: usize, bound: f32) -> f32 {
 }
 
 /// What is left of a cycle whose period is not a whole number of samples may seem to repeat with a multiple of it.
-fn is_multiple(period: f64, before: &Found, strength: f64) -> bool {
+fn is_multiple(period: f64, before: &Period, strength: f64) -> bool {
     let times = (period / before.period).round().max(1.0);
     let slack = 0.15 + 1.0 / before.period;
     (period / before.period - times).abs() < 0.05 * times && strength < before.strength + slack

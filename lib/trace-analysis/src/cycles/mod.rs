@@ -195,7 +195,7 @@ impl Series {
     }
 
     fn rhythm(&self, process: Option<u64>) -> Rhythm {
-        let cycle = |found: find::Found, alone: bool| {
+        let cycle = |found: find::Period, alone: bool| {
             let count = count(&self.samples, found.period, alone);
             Cycle {
                 period: (found.period * self.sample as f64) as u64,

@@ -1,4 +1,4 @@
-//! From events to what the rules look at.
+//! Collects the input of the rules from events.
 
 use super::facts::{FileFacts, MemberFacts, ProgramFacts, Sizes, Span};
 use super::ranges::Ranges;
@@ -24,7 +24,7 @@ const TRUNCATES: i64 = 0o1000;
 
 /// What a request is to the rules, apart from its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum RequestKind {
     Other,
     Open,
     Stat,
@@ -37,24 +37,26 @@ enum Kind {
     Truncate,
 }
 
-impl Kind {
-    fn of(info: &OpInfo) -> Kind {
+impl RequestKind {
+    fn of(info: &OpInfo) -> RequestKind {
         match (Layer::from_number(info.op.layer), info.name) {
-            (Some(Layer::Stdio), "fflush") | (_, "flush") => Kind::Other,
-            _ if info.class == OpClass::Sync => Kind::Sync,
+            (Some(Layer::Stdio), "fflush") | (_, "flush") => RequestKind::Other,
+            _ if info.class == OpClass::Sync => RequestKind::Sync,
             (Some(Layer::MpiIo), name) if name.contains("_all") || name.contains("_ordered") => {
-                Kind::Collective
+                RequestKind::Collective
             }
-            (_, "open" | "openat" | "creat" | "fopen" | "freopen" | "uring_open" | "create") => Kind::Open,
+            (_, "open" | "openat" | "creat" | "fopen" | "freopen" | "uring_open" | "create") => {
+                RequestKind::Open
+            }
             (_, "stat" | "fstat" | "lstat" | "fstatat" | "statx" | "uring_statx" | "getattr" | "lookup") => {
-                Kind::Stat
+                RequestKind::Stat
             }
-            (_, "access" | "faccessat" | "euidaccess") => Kind::Stat,
-            (_, "lseek" | "seek" | "fseek" | "rewind" | "fsetpos" | "seek_shared") => Kind::Seek,
-            (_, "truncate" | "ftruncate" | "uring_ftruncate" | "set_size") => Kind::Truncate,
-            (_, "unlink" | "unlinkat" | "remove" | "delete" | "uring_unlink") => Kind::Replace,
-            (_, "rename" | "renameat" | "renameat2" | "uring_rename") => Kind::Replace,
-            _ => Kind::Other,
+            (_, "access" | "faccessat" | "euidaccess") => RequestKind::Stat,
+            (_, "lseek" | "seek" | "fseek" | "rewind" | "fsetpos" | "seek_shared") => RequestKind::Seek,
+            (_, "truncate" | "ftruncate" | "uring_ftruncate" | "set_size") => RequestKind::Truncate,
+            (_, "unlink" | "unlinkat" | "remove" | "delete" | "uring_unlink") => RequestKind::Replace,
+            (_, "rename" | "renameat" | "renameat2" | "uring_rename") => RequestKind::Replace,
+            _ => RequestKind::Other,
         }
     }
 }
@@ -94,7 +96,7 @@ pub struct Collector {
     programs: Programs,
     blocks: BlockSizes,
     /// By number of the operation.
-    kinds: Vec<Option<Kind>>,
+    kinds: Vec<Option<RequestKind>>,
     system_files: SystemFiles,
     versions: ById<Version>,
     own: Recent<(u64, u64), Own>,
@@ -175,11 +177,11 @@ impl Collector {
         }
     }
 
-    fn kind(&mut self, event: &Event) -> Kind {
+    fn kind(&mut self, event: &Event) -> RequestKind {
         if event.op >= self.kinds.len() {
             self.kinds.resize(event.op + 1, None);
         }
-        *self.kinds[event.op].get_or_insert_with(|| event.info.map_or(Kind::Other, Kind::of))
+        *self.kinds[event.op].get_or_insert_with(|| event.info.map_or(RequestKind::Other, RequestKind::of))
     }
 
     /// Notes a rule's case.
@@ -193,10 +195,10 @@ impl Collector {
         (span.begin, span.end) = (span.begin.min(event.begin), span.end.max(event.end));
     }
 
-    fn data(&mut self, event: &Event, place: &Place, file: u64, member: Member, kind: Kind) {
+    fn data(&mut self, event: &Event, place: &Place, file: u64, member: Member, kind: RequestKind) {
         let (moved, time) = (event.moved(), event.duration());
         let is_write = event.class() != OpClass::Read;
-        let is_direct = event.layer != Some(Layer::Stdio) && kind != Kind::Collective;
+        let is_direct = event.layer != Some(Layer::Stdio) && kind != RequestKind::Collective;
         let facts = self.by_program.entry(member.program).or_default();
         facts.data_requests += 1;
         facts.data_time = facts.data_time.saturating_add(time);
@@ -283,12 +285,12 @@ impl Collector {
         }
     }
 
-    fn other(&mut self, event: &Event, file: u64, member: Member, kind: Kind) {
+    fn other(&mut self, event: &Event, file: u64, member: Member, kind: RequestKind) {
         let time = event.duration();
         let facts = self.by_program.entry(member.program).or_default();
         if event.class() == OpClass::Sync {
             facts.sync_time = facts.sync_time.saturating_add(time);
-            if kind == Kind::Sync {
+            if kind == RequestKind::Sync {
                 facts.syncs += 1;
                 self.case(event, file, member, Rule::SyncPerWrite, 1);
             }
@@ -297,11 +299,11 @@ impl Collector {
         facts.metadata_requests += 1;
         facts.metadata_time = facts.metadata_time.saturating_add(time);
         match kind {
-            Kind::Seek => {
+            RequestKind::Seek => {
                 facts.seeks += 1;
                 self.case(event, file, member, Rule::Seeks, 1);
             }
-            Kind::Open => {
+            RequestKind::Open => {
                 let own = self.own.get((event.process, file));
                 own.opens += 1;
                 let again = u64::from(own.opens > 1);
@@ -314,7 +316,7 @@ impl Collector {
                     self.replaced(file);
                 }
             }
-            Kind::Stat => {
+            RequestKind::Stat => {
                 let own = self.own.get((event.process, file));
                 own.stats += 1;
                 let again = u64::from(own.stats > 1);
@@ -322,7 +324,7 @@ impl Collector {
                 facts.redundant_stats += again;
                 self.case(event, file, member, Rule::RedundantStats, again);
             }
-            Kind::Replace | Kind::Truncate if !event.failed() => {
+            RequestKind::Replace | RequestKind::Truncate if !event.failed() => {
                 self.replaced(file);
                 event.file2.into_iter().for_each(|other| self.replaced(other));
             }

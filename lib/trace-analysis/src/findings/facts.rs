@@ -1,4 +1,4 @@
-//! What the rules look at.
+//! Input of the rules.
 
 use super::Rule;
 use std::collections::HashMap;

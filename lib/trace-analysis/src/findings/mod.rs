@@ -1,4 +1,4 @@
-//! What in a trace is worth changing: rules, each with its thresholds, its evidence and an advice.
+//! Findings: inefficient I/O, detected by rules with thresholds, evidence and advice.
 //!
 //! The rules are the patterns that Carns et al. (2011, section V) found to cost applications most, and those that a trace
 //! shows and counters do not: bytes read twice or written over. They judge programs ([`crate::programs`]) by their outermost

@@ -1,4 +1,4 @@
-//! Sets of bytes of a file.
+//! Sets of byte ranges of a file.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! What a model must fulfil, since people edit it.
+//! Checks of a model, which may have been edited by hand.
 
 use super::{FORMAT, Loop, Model, Operation, Phase};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Two models side by side.
+//! Comparison of two models.
 
 use super::{Model, Operation, Phase};
 use serde::Serialize;
@@ -20,7 +20,7 @@ pub struct Difference {
 /// are not of the application's making. Families are paired in their order.
 #[must_use]
 pub fn compare(one: &Model, other: &Model) -> Vec<Difference> {
-    let mut found = Found { place: "application".into(), all: Vec::new() };
+    let mut found = DifferenceList { place: "application".into(), all: Vec::new() };
     found.see("processes", &one.processes, &other.processes);
     found.see("layer", &one.layer, &other.layer);
     let families = one.phases.len().max(other.phases.len());
@@ -35,12 +35,12 @@ pub fn compare(one: &Model, other: &Model) -> Vec<Difference> {
     found.all
 }
 
-struct Found {
+struct DifferenceList {
     place: String,
     all: Vec<Difference>,
 }
 
-impl Found {
+impl DifferenceList {
     fn see<T: PartialEq + Serialize>(&mut self, field: &str, one: &T, other: &T) {
         if one != other {
             self.push(field, &said(one), &said(other));

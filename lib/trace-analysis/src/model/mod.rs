@@ -245,7 +245,7 @@ pub struct Measured {
 
 /// One request of a process in a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct PhaseRequest {
     /// In the operation's [`Space`]; `None`: nobody knows, draw it by lot.
     pub offset: Option<i64>,
     /// Bytes.
@@ -277,17 +277,17 @@ impl Operation {
     }
 
     /// What the process at this place (from 0) of the phase's processes does in one phase of the family (from 0).
-    pub fn requests(&self, place: u64, phase: u64) -> impl Iterator<Item = Step> + '_ {
+    pub fn requests(&self, place: u64, phase: u64) -> impl Iterator<Item = PhaseRequest> + '_ {
         (0..self.repetitions).map(move |nth| self.request(place, phase, nth))
     }
 
     /// One of [`requests`](Self::requests), by its number from 0.
     #[must_use]
-    pub fn request(&self, place: u64, phase: u64, nth: u64) -> Step {
+    pub fn request(&self, place: u64, phase: u64, nth: u64) -> PhaseRequest {
         let own = self.size_by_process.as_ref().and_then(|sizes| u64::try_from(sizes.at(place)).ok());
         let size = own.unwrap_or(self.size);
         if matches!(self.mode, Mode::Random | Mode::Unknown) {
-            return Step { offset: None, size };
+            return PhaseRequest { offset: None, size };
         }
         let times = i64::try_from(phase).unwrap_or(i64::MAX);
         let start =
@@ -303,7 +303,7 @@ impl Operation {
             let restart = usize::try_from(nth / inner).ok().and_then(|at| self.restarts.get(at));
             distance(loops, nth % inner).saturating_add(restart.map_or(0, |it| it.at(place)))
         };
-        Step { offset: Some(start.saturating_add(distance)), size }
+        PhaseRequest { offset: Some(start.saturating_add(distance)), size }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Numbers by process: as a function where there is one, else each by itself.
+//! Numbers by process: as a function of the process if possible, otherwise as a list.
 
 use super::Nest;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Which bytes of the file a request of a model touches.
+//! Byte ranges of the requests of a model.
 
 use super::{Loop, Mode, Model, Numbers, Operation, Set, Space};
 use crate::phases::nest::distance;

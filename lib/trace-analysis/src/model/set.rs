@@ -1,4 +1,4 @@
-//! Sets of numbers as people write them: `0-15`, `1-23:2,40`.
+//! Sets of numbers in the notation `0-15`, `1-23:2,40`.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;

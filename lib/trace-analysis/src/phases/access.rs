@@ -1,4 +1,4 @@
-//! What an operation says of how data is accessed.
+//! Access mode of operations: direction, collective, file pointer.
 
 use miot_proto::op::{Layer, OpClass, OpInfo};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What one process does, in its own order: local access patterns, and the runs in which they come again.
+//! Local access patterns of one process in program order, and runs in which they repeat.
 //!
 //! Requests of the same kind (file, operation, size, elementary type, view) with no communication between them are one
 //! pattern, whose offsets become nested loops ([`super::nest`]). Patterns that alternate on a file are one unit; units
@@ -143,7 +143,7 @@ pub(crate) struct Request {
 
 /// A pattern under way.
 #[derive(Debug)]
-struct Open {
+struct OpenPattern {
     offsets: Sequence<Tally>,
     start: Option<i64>,
     /// Where the last request ended.
@@ -159,7 +159,7 @@ struct Open {
 /// What one process does on one layer.
 #[derive(Debug, Default)]
 pub(crate) struct Local {
-    open: HashMap<Key, Open>,
+    open: HashMap<Key, OpenPattern>,
     /// Sizes of each kind, by its key without one.
     sizes: HashMap<Key, usize>,
     order: u64,
@@ -198,7 +198,7 @@ impl Local {
             },
         };
         let key = self.key(request.key);
-        let open = self.open.entry(key).or_insert_with(|| Open {
+        let open = self.open.entry(key).or_insert_with(|| OpenPattern {
             offsets: Sequence::default(),
             start: request.offset,
             next: i64::MIN,
@@ -240,7 +240,7 @@ impl Local {
             return key;
         }
         if *sizes == MOST_SIZES + 1 {
-            let mut same: Vec<Open> = self
+            let mut same: Vec<OpenPattern> = self
                 .open
                 .extract_if(|key, _| Key { size: None, ..*key } == varied)
                 .map(|(_, open)| open)
@@ -262,8 +262,8 @@ impl Local {
     }
 
     /// Ends patterns.
-    fn close(&mut self, room: &mut usize, mut is_over: impl FnMut(&Key, &Open) -> bool) {
-        let over: Vec<(Key, Open)> = self.open.extract_if(|key, open| is_over(key, open)).collect();
+    fn close(&mut self, room: &mut usize, mut is_over: impl FnMut(&Key, &OpenPattern) -> bool) {
+        let over: Vec<(Key, OpenPattern)> = self.open.extract_if(|key, open| is_over(key, open)).collect();
         if over.is_empty() {
             return;
         }
@@ -375,8 +375,8 @@ impl Run {
 }
 
 /// What has come to an end as patterns: one, unless it consists of few long pieces of different shapes.
-fn patterns(key: Key, open: Open) -> Vec<Pattern> {
-    let Open { offsets, start: known, requests, sequential, .. } = open;
+fn patterns(key: Key, open: OpenPattern) -> Vec<Pattern> {
+    let OpenPattern { offsets, start: known, requests, sequential, .. } = open;
     let start = known.unwrap_or_default();
     let terms = offsets.terms;
     let pieces = terms.len();

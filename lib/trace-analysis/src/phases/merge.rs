@@ -1,4 +1,4 @@
-//! From the runs of all processes to families of phases.
+//! Merges the runs of all processes into families of phases.
 //!
 //! Runs of different processes on the same file, or each on a file of its own whose name differs in digits only, belong
 //! together if they are similar and if as many collective calls of all processes came before them. They are taken in step: as
@@ -31,7 +31,7 @@ const MOST_CLASSES: usize = 64;
 const LOOKED_AT: usize = 16;
 
 /// A process that takes part.
-struct Member {
+struct RankRuns {
     rank: u64,
     runs: Vec<Run>,
     is_uncertain: bool,
@@ -58,7 +58,7 @@ pub(super) struct Family {
 
 /// What runs that may belong together have in common.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Kind {
+struct RunSignature {
     name: String,
     is_shared: bool,
     operations: Vec<(Access, u8)>,
@@ -117,7 +117,7 @@ fn members(
     phases: &mut Phases<'_>,
     layer: Layer,
     reasons: &mut Vec<String>,
-) -> Result<(Vec<Member>, String), Error> {
+) -> Result<(Vec<RankRuns>, String), Error> {
     let mut found: Vec<(u64, super::Process)> = std::mem::take(&mut phases.processes).into_iter().collect();
     let known = |id: u64| phases.known.get(&id).cloned().unwrap_or_default();
     found.sort_by_cached_key(|(id, process)| {
@@ -125,7 +125,7 @@ fn members(
         (it.rank, it.node, it.started, process.pid, *id)
     });
     let is_lossy = |id: u64| phases.lossy.contains(&Some(id)) || phases.lossy.contains(&None);
-    let mut members: Vec<(Member, u32)> = Vec::new();
+    let mut members: Vec<(RankRuns, u32)> = Vec::new();
     let (mut lossy, mut interrupted, mut unfinished, mut without_room) =
         (Vec::new(), Vec::new(), Vec::new(), 0);
     let mut application = String::new();
@@ -159,7 +159,7 @@ fn members(
                 let rank = u32::try_from(rank).unwrap_or(u32::MAX);
                 return Err(Error::SameRank { rank, pids: vec![*pid, process.pid] });
             }
-            _ => members.push((Member { rank, runs: local.runs, is_uncertain }, process.pid)),
+            _ => members.push((RankRuns { rank, runs: local.runs, is_uncertain }, process.pid)),
         }
     }
     let list = |ranks: &mut Vec<u64>| {
@@ -185,7 +185,7 @@ fn members(
             "{without_room} requests have so many different patterns that they are not in any phase"
         ));
     }
-    let mut members: Vec<Member> = members.into_iter().map(|(member, _)| member).collect();
+    let mut members: Vec<RankRuns> = members.into_iter().map(|(member, _)| member).collect();
     for member in &mut members {
         member.runs = series::found(std::mem::take(&mut member.runs));
     }
@@ -205,7 +205,7 @@ pub(super) fn template(path: &str) -> String {
     out
 }
 
-fn families(members: &[Member], phases: &Phases<'_>) -> Vec<Family> {
+fn families(members: &[RankRuns], phases: &Phases<'_>) -> Vec<Family> {
     let path = |file: u64| phases.files.get(file).map_or_else(|| format!("file {file}"), str::to_owned);
     let mut users: HashMap<String, (usize, bool)> = HashMap::new();
     for (number, member) in members.iter().enumerate() {
@@ -216,7 +216,7 @@ fn families(members: &[Member], phases: &Phases<'_>) -> Vec<Family> {
                 .or_insert((number, false));
         }
     }
-    let mut kinds: BTreeMap<Kind, Vec<Vec<Cursor>>> = BTreeMap::new();
+    let mut kinds: BTreeMap<RunSignature, Vec<Vec<Cursor>>> = BTreeMap::new();
     for (number, member) in members.iter().enumerate() {
         for (at, run) in member.runs.iter().enumerate() {
             let name = path(run.patterns[0].key.file);
@@ -224,7 +224,7 @@ fn families(members: &[Member], phases: &Phases<'_>) -> Vec<Family> {
             let name = if is_shared { name } else { template(&name) };
             let operations =
                 run.patterns.iter().map(|pattern| (pattern.key.access, pattern.key.lie.kind())).collect();
-            let cursors = kinds.entry(Kind { name, is_shared, operations }).or_default();
+            let cursors = kinds.entry(RunSignature { name, is_shared, operations }).or_default();
             if cursors.last().is_none_or(|last| last[0].member != number) {
                 cursors.push(Vec::new());
             }
@@ -293,17 +293,17 @@ fn families(members: &[Member], phases: &Phases<'_>) -> Vec<Family> {
 }
 
 /// When the next unit of a run was, as far as is known.
-fn when(members: &[Member], member: usize, run: usize, used: u64) -> Option<When> {
+fn when(members: &[RankRuns], member: usize, run: usize, used: u64) -> Option<When> {
     members[member].runs[run].times.get(usize::try_from(used).ok()?).copied()
 }
 
-fn begin(members: &[Member], cursor: &Cursor) -> i64 {
+fn begin(members: &[RankRuns], cursor: &Cursor) -> i64 {
     when(members, cursor.member, cursor.run, cursor.used)
         .map_or(members[cursor.member].runs[cursor.run].patterns[0].tally.when.begin, |when| when.begin)
 }
 
 /// Collective calls of all processes before a unit of a run, from the first that is not used on; unknown without all times.
-fn epoch(members: &[Member], (member, run, used): (usize, usize, u64), nth: u64) -> Option<u64> {
+fn epoch(members: &[RankRuns], (member, run, used): (usize, usize, u64), nth: u64) -> Option<u64> {
     when(members, member, run, used + nth).map(|when| when.epoch)
 }
 
@@ -313,7 +313,7 @@ fn near(one: u64, other: u64) -> bool {
 
 /// True if the units of two runs may be of the same phase.
 fn is_similar(
-    members: &[Member],
+    members: &[RankRuns],
     (member, run, _): (usize, usize, u64),
     cursor: &Cursor,
     views: &Views,
@@ -348,18 +348,18 @@ fn loops(pattern: &Pattern) -> Option<&[Loop]> {
     }
 }
 
-fn family(members: &[Member], parts: &[&Cursor], count: u64, phases: &Phases<'_>) -> Family {
+fn family(members: &[RankRuns], parts: &[&Cursor], count: u64, phases: &Phases<'_>) -> Family {
     let run = |cursor: &Cursor| &members[cursor.member].runs[cursor.run];
     let first = run(parts[0]);
     let operations: Vec<Operation> = (0..first.patterns.len())
         .map(|nth| {
-            let rows: Vec<Row<'_>> = parts
+            let rows: Vec<MemberPattern<'_>> = parts
                 .iter()
                 .map(|cursor| {
                     let run = run(cursor);
                     let used = i64::try_from(cursor.used).unwrap_or(i64::MAX);
                     let (pattern, stride) = (&run.patterns[nth], run.strides[nth]);
-                    Row {
+                    MemberPattern {
                         pattern,
                         repetitions: pattern.tally.requests / run.count.max(1),
                         start: pattern.start.saturating_add(stride.saturating_mul(used)),
@@ -410,7 +410,7 @@ fn family(members: &[Member], parts: &[&Cursor], count: u64, phases: &Phases<'_>
 }
 
 /// One pattern of one process of a family.
-struct Row<'a> {
+struct MemberPattern<'a> {
     pattern: &'a Pattern,
     repetitions: u64,
     start: i64,
@@ -418,7 +418,7 @@ struct Row<'a> {
     pieces: Option<&'a Pieces>,
 }
 
-fn operation(rows: &[Row<'_>]) -> Operation {
+fn operation(rows: &[MemberPattern<'_>]) -> Operation {
     let first = &rows[0];
     let (pattern, access) = (first.pattern, first.pattern.key.access);
     let requests: u64 = rows.iter().map(|row| row.repetitions).sum();
@@ -480,7 +480,7 @@ fn laid(pattern: &Pattern) -> Laid {
     }
 }
 
-fn place(rows: &[Row<'_>]) -> Placed {
+fn place(rows: &[MemberPattern<'_>]) -> Placed {
     let mut placed = Placed {
         space: Space::File,
         laid: rows.iter().map(|row| laid(row.pattern)).collect(),
@@ -517,12 +517,12 @@ fn place(rows: &[Row<'_>]) -> Placed {
     placed
 }
 
-fn size(row: &Row<'_>) -> i64 {
+fn size(row: &MemberPattern<'_>) -> i64 {
     row.pattern.key.size.and_then(|size| i64::try_from(size).ok()).unwrap_or(0)
 }
 
 /// The first byte, if the pieces of all processes together are a part of the file without gaps, and go on as far apart.
-fn begin_without_gaps(rows: &[Row<'_>], pieces: &[&Pieces], placed: &Placed) -> Option<i64> {
+fn begin_without_gaps(rows: &[MemberPattern<'_>], pieces: &[&Pieces], placed: &Placed) -> Option<i64> {
     let is_common = placed.laid.iter().all(|laid| *laid == placed.laid[0])
         && placed.strides.iter().all(|stride| *stride == placed.strides[0]);
     let count = pieces.iter().map(|it| it.count()).fold(0, u64::saturating_add);
@@ -638,7 +638,7 @@ fn common(laid: &[Laid]) -> (Vec<Loop>, Vec<Numbers>) {
 }
 
 /// How the requests of a process lie in the file.
-fn mode(row: &Row<'_>) -> Mode {
+fn mode(row: &MemberPattern<'_>) -> Mode {
     let size = i64::try_from(row.pattern.key.size.unwrap_or(0)).unwrap_or(i64::MAX);
     let local = match &row.pattern.shape {
         Shape::Unknown => return Mode::Unknown,

@@ -30,7 +30,7 @@ use miot_trace_events::events;
 use miot_trace_events::{Event, EventNames, Events};
 use miot_trace_store::FileNames;
 use miot_trace_store::schema::FILTERED;
-use pieces::{Lie, Set, Shown, Views};
+use pieces::{Lie, Set, Views, VisibleBytes};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Columns that [`Phases`] needs beside those of [`events::COLUMNS`].
@@ -115,7 +115,7 @@ struct Process {
 
 /// What the table of processes says.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct ProcessInfo {
     rank: Option<u32>,
     started: i64,
     node: String,
@@ -128,14 +128,14 @@ pub struct Phases<'a> {
     options: Options,
     files: &'a FileNames,
     names: EventNames,
-    known: HashMap<u64, Known>,
+    known: HashMap<u64, ProcessInfo>,
     has_ranks: bool,
     /// Processes of the application, by the highest rank.
     world: u64,
     processes: HashMap<u64, Process>,
     views: Views,
     /// The elementary type and the view of each open file of each process.
-    handles: HashMap<(u64, u64), (u64, Shown)>,
+    handles: HashMap<(u64, u64), (u64, VisibleBytes)>,
     begin: i64,
     end: i64,
     /// The largest communicator that a file was opened with.
@@ -161,7 +161,7 @@ impl<'a> Phases<'a> {
                 column::<arrow_array::types::TimestampNanosecondType>(batch, "started").map(|c| c.values());
             for row in 0..batch.num_rows() {
                 let word = |name| text(batch, name).map_or_else(String::new, |c| c.value(row).to_owned());
-                let it = Known {
+                let it = ProcessInfo {
                     rank: ranks.is_valid(row).then(|| ranks.value(row)),
                     started: started.map_or(0, |started| started[row]),
                     node: word("node"),
@@ -170,7 +170,7 @@ impl<'a> Phases<'a> {
                 known.insert(ids.value(row), it);
             }
         }
-        let last = known.values().filter_map(|it: &Known| it.rank).max();
+        let last = known.values().filter_map(|it: &ProcessInfo| it.rank).max();
         Phases {
             options,
             files,
@@ -311,7 +311,7 @@ impl<'a> Phases<'a> {
         }
         let handle = event.handle.unwrap_or(0);
         let known = self.handles.get(&(event.process, handle)).copied();
-        let (etype, shown) = known.unwrap_or((1, Shown::File));
+        let (etype, shown) = known.unwrap_or((1, VisibleBytes::File));
         let in_view =
             more.etypes.map(|etypes| etypes.saturating_mul(i64::try_from(etype).unwrap_or(i64::MAX)));
         let position = in_view.and_then(|position| u64::try_from(position).ok());

@@ -136,7 +136,7 @@ impl Pieces {
 
 /// The view of an open file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum VisibleBytes {
     /// All of the file.
     #[default]
     File,
@@ -163,7 +163,7 @@ pub(crate) struct Views {
     view_numbers: HashMap<View, u32>,
     /// Of all of them.
     blocks: usize,
-    known: HashMap<Set, Shown>,
+    known: HashMap<Set, VisibleBytes>,
     remembered: HashMap<(u32, u64, u64), Lie>,
     pieces: Vec<Pieces>,
     numbers: HashMap<Pieces, u32>,
@@ -171,7 +171,7 @@ pub(crate) struct Views {
 
 impl Views {
     /// A view that was set.
-    pub(crate) fn set(&mut self, set: Set, files: &FileNames) -> Shown {
+    pub(crate) fn set(&mut self, set: Set, files: &FileNames) -> VisibleBytes {
         if let Some(shown) = self.known.get(&set) {
             return *shown;
         }
@@ -180,9 +180,9 @@ impl Views {
         let shown = match view {
             Some(view) => self.number(view.at_begin()),
             // A file type without gaps.
-            None if set.size.is_some() && set.size == set.extent => Shown::File,
-            None if set.is_cut => Shown::Unknown(Unplaced::Cut),
-            None => Shown::Unknown(Unplaced::NoBlocks),
+            None if set.size.is_some() && set.size == set.extent => VisibleBytes::File,
+            None if set.is_cut => VisibleBytes::Unknown(Unplaced::Cut),
+            None => VisibleBytes::Unknown(Unplaced::NoBlocks),
         };
         if self.known.len() >= MOST_KNOWN {
             self.known.clear();
@@ -192,26 +192,26 @@ impl Views {
     }
 
     /// Programs that set a view for each request set the same one at another place.
-    fn number(&mut self, view: View) -> Shown {
+    fn number(&mut self, view: View) -> VisibleBytes {
         if let Some(number) = self.view_numbers.get(&view) {
-            return Shown::Through(*number);
+            return VisibleBytes::Through(*number);
         }
         if self.blocks + view.blocks() > MOST_BLOCKS {
-            return Shown::Unknown(Unplaced::TooMany);
+            return VisibleBytes::Unknown(Unplaced::TooMany);
         }
         self.blocks += view.blocks();
         let number = self.views.len() as u32;
         self.views.push(view.clone());
         self.view_numbers.insert(view, number);
-        Shown::Through(number)
+        VisibleBytes::Through(number)
     }
 
     /// How the bytes of a request lie that begins at a byte of what is shown.
-    pub(crate) fn lie(&mut self, shown: Shown, position: Option<u64>, bytes: u64) -> Lie {
+    pub(crate) fn lie(&mut self, shown: VisibleBytes, position: Option<u64>, bytes: u64) -> Lie {
         let number = match shown {
-            Shown::File => return Lie::Together,
-            Shown::Unknown(why) => return Lie::Unknown(why),
-            Shown::Through(number) => number,
+            VisibleBytes::File => return Lie::Together,
+            VisibleBytes::Unknown(why) => return Lie::Unknown(why),
+            VisibleBytes::Through(number) => number,
         };
         // Of a shared pointer nobody knows where it is.
         let Some(position) = position else { return Lie::Together };

@@ -23,7 +23,7 @@ const LOOKED_BACK: usize = 64;
 /// Runs of one unit, or of two that came one after the other, taken apart and put together as units of which at least three are
 /// evenly apart: a program that writes several variables in each step has the first of each step, the second of each step, and so on.
 fn chained(runs: Vec<Run>) -> Vec<Run> {
-    let (mut all, mut kinds): (Vec<Run>, HashMap<Kind, Vec<Run>>) = (Vec::new(), HashMap::new());
+    let (mut all, mut kinds): (Vec<Run>, HashMap<RunSignature, Vec<Run>>) = (Vec::new(), HashMap::new());
     for run in runs {
         if run.count > 2 || run.times.len() as u64 != run.count {
             all.push(run);
@@ -38,9 +38,9 @@ fn chained(runs: Vec<Run>) -> Vec<Run> {
 }
 
 /// What units that may be of one run have in common.
-type Kind = Vec<(Key, Shape, u64)>;
+type RunSignature = Vec<(Key, Shape, u64)>;
 
-fn kind(run: &Run) -> Kind {
+fn kind(run: &Run) -> RunSignature {
     let of = |it: &Pattern| (it.key, it.shape.clone(), it.tally.requests / run.count.max(1));
     run.patterns.iter().map(of).collect()
 }

@@ -1,4 +1,4 @@
-//! What happened when: bytes and operations by interval of time, and how long requests took then.
+//! Timeline: bytes, operations and durations by interval of time.
 //!
 //! Bytes and durations are those of outermost requests ([`crate::Outermost`]), operations are given for each layer. A request counts
 //! in the interval in which it completed; its bytes are divided evenly over the time that it took.

@@ -1,4 +1,4 @@
-//! Comments that say what records cannot: words `key=value`.
+//! Comments with data that records cannot hold, as `key=value`.
 //!
 //! Programs other than MIOT pass over them, and MIOT over those of others. In a value, blanks, control characters and bytes
 //! that are not UTF-8 stand as `\xHH`, as in the paths of a trace. Ids of files and processes are written as in records, in

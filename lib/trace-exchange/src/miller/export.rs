@@ -1,8 +1,8 @@
-//! MIOT's events as records.
+//! Converts events of MIOT to records.
 //!
 //! Logical records are the requests that read and write data of files, as programs made them: those within other requests are
 //! left out, since a byte that an MPI-IO call reads would be counted again for the POSIX call below it. Requests of the layer
-//! `block` are physical records. What the format cannot carry, [`Left`] counts.
+//! `block` are physical records. What the format cannot carry, [`SkippedRequests`] counts.
 //!
 //! A trace is in the order of completion, the format in that of starts. So records wait until [`WAITING`] others do, and leave
 //! by their start: a request is in its place if fewer requests than that completed while it was under way. One that comes too
@@ -32,7 +32,7 @@ pub(super) const NO_CACHE_FLAGS: i64 = 0x100;
 
 /// What is not in the records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct SkippedRequests {
     /// Requests that failed, and moved nothing.
     pub failed: u64,
     /// Requests of pipes, sockets and terminals: without an offset or an open file.
@@ -120,7 +120,7 @@ pub struct Export<'a, W: Write> {
     /// Ticks since 1970 at tick 0; `None`: nothing is written.
     origin: Option<i64>,
     last: u64,
-    left: Left,
+    left: SkippedRequests,
 }
 
 impl<'a, W: Write> Export<'a, W> {
@@ -146,7 +146,7 @@ impl<'a, W: Write> Export<'a, W> {
             arrivals: 0,
             origin: None,
             last: 0,
-            left: Left::default(),
+            left: SkippedRequests::default(),
         }
     }
 
@@ -390,14 +390,14 @@ impl<'a, W: Write> Export<'a, W> {
     ///
     /// # Errors
     /// Those of writing.
-    pub fn finish(mut self) -> io::Result<(Left, u64)> {
+    pub fn finish(mut self) -> io::Result<(SkippedRequests, u64)> {
         while !self.waiting.is_empty() {
             self.write_one()?;
         }
         if self.origin.is_none() {
             self.header(0, false)?;
         }
-        let Left { failed, without_offset, copies, short, short_bytes, moved } = self.left;
+        let SkippedRequests { failed, without_offset, copies, short, short_bytes, moved } = self.left;
         let counts = [
             ("records", self.to.records()),
             ("left_out_failed", failed),

@@ -1,4 +1,4 @@
-//! Records as MIOT's events.
+//! Converts records to events of MIOT.
 //!
 //! A process of the trace becomes a process with one thread. Logical records become requests of the layer `posix` (`read`, `write`,
 //! and `aio_read`, `aio_write` where the process did not wait), physical ones of the layer `block`, whose handle is the disk. Each

@@ -27,7 +27,7 @@ pub mod record;
 mod state;
 pub mod writer;
 
-pub use export::{Export, Left};
+pub use export::{Export, SkippedRequests};
 pub use import::{ImportError, Options};
 pub use reader::{Base, Damage, Mode, ReadError, Reader};
 pub use record::{Data, Item, Record, RecordType};

@@ -1,6 +1,6 @@
-//! Text to records.
+//! Parses text into records.
 
-use super::state::State;
+use super::state::CodecState;
 use super::{BLOCK, Item, Record, RecordType, compression};
 use std::io::{self, BufRead};
 
@@ -95,7 +95,7 @@ pub struct Reader<R> {
     from: R,
     base: Base,
     mode: Mode,
-    state: State,
+    state: CodecState,
     buffer: Vec<u8>,
     line: u64,
     oddities: u64,
@@ -109,7 +109,7 @@ impl<R: BufRead> Reader<R> {
             from,
             base,
             mode,
-            state: State::default(),
+            state: CodecState::default(),
             buffer: Vec::new(),
             line: 0,
             oddities: 0,
@@ -233,7 +233,7 @@ fn parse(
     line: &[u8],
     base: Base,
     mode: Mode,
-    state: &mut State,
+    state: &mut CodecState,
     odd: &mut bool,
 ) -> Result<Option<Item>, Damage> {
     let mut fields = Fields { rest: line, taken: 0, base };

@@ -1,4 +1,4 @@
-//! A record with all its fields, as nothing were left out.
+//! A record with all its fields, before compression.
 
 /// What an I/O was: the field `recordType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! What records leave out follows from this.
+//! State from which the omitted fields of records follow.
 
 use super::Record;
 use std::collections::HashMap;
@@ -33,13 +33,13 @@ pub(super) struct Process {
 
 /// What is known of the trace up to some record.
 #[derive(Clone, Debug, Default)]
-pub(super) struct State {
+pub(super) struct CodecState {
     pub(super) start: u64,
     pub(super) last_process: Option<u64>,
     pub(super) processes: HashMap<u64, Process>,
 }
 
-impl State {
+impl CodecState {
     /// The last record of a file.
     pub(super) fn file(&self, process: u64, key: FileKey) -> Option<&File> {
         self.processes.get(&process)?.files.get(&key)

@@ -1,6 +1,6 @@
-//! Records to text.
+//! Writes records as text.
 
-use super::state::{Process, State};
+use super::state::{CodecState, Process};
 use super::{BLOCK, Record, RecordType, compression};
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ const PROCESSES: usize = 4096;
 pub struct Writer<W> {
     to: W,
     allowed: u8,
-    state: State,
+    state: CodecState,
     /// A record had an operation. Until then there is none that a reader could remember and this writer have forgotten.
     operations: bool,
     now: u64,
@@ -36,7 +36,7 @@ impl<W: Write> Writer<W> {
         Writer {
             to,
             allowed,
-            state: State::default(),
+            state: CodecState::default(),
             operations: false,
             now: 0,
             line: Vec::new(),

@@ -1,7 +1,7 @@
-//! What each system call means: a request on files, a change of what threads share, or nothing of ours.
+//! Meaning of each system call: a request on files, a change of shared state, or none.
 
 use super::Import;
-use super::state::{Descriptor, Open, Size, Task};
+use super::state::{Descriptor, OpenDescription, Size, TracedThread};
 use super::syntax::{self, AT_FDCWD, Result_};
 use miot_proto::event::flag;
 use miot_proto::op::{Op, posix};
@@ -39,7 +39,7 @@ impl<'a> Call<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) op: Option<Op>,
-    pub(super) open: Option<Rc<Open>>,
+    pub(super) open: Option<Rc<OpenDescription>>,
     pub(super) path: Option<Vec<u8>>,
     pub(super) path2: Option<Vec<u8>>,
     pub(super) offset: Option<i64>,
@@ -83,11 +83,11 @@ pub(super) fn absolute(directory: Option<&[u8]>, path: &[u8]) -> Vec<u8> {
 }
 
 /// The request of a call. `Err`: an argument is missing or not understood.
-pub(super) fn meaning(import: &mut Import<'_>, task: &Task, call: &Call<'_>) -> Result<Meaning, ()> {
+pub(super) fn meaning(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> Result<Meaning, ()> {
     understood(import, task, call).map_err(|Unclear| ())
 }
 
-fn understood(import: &mut Import<'_>, task: &Task, call: &Call<'_>) -> Clear<Meaning> {
+fn understood(import: &mut Import<'_>, task: &TracedThread, call: &Call<'_>) -> Clear<Meaning> {
     let Call { name, result, .. } = *call;
     let path = |at: usize| -> Clear<Vec<u8>> {
         let text = some(syntax::string(call.arg(at)))?;
@@ -106,7 +106,7 @@ fn understood(import: &mut Import<'_>, task: &Task, call: &Call<'_>) -> Clear<Me
     let draft = |op: Op| Draft { op: Some(op), result, ..Draft::default() };
     let on_path = |op: Op, path: Vec<u8>| Draft { path: Some(path), ..draft(op) };
     let on_two = |op: Op, path: Vec<u8>, path2: Vec<u8>| Draft { path2: Some(path2), ..on_path(op, path) };
-    let on = |op: Op, open: Rc<Open>| Draft { open: Some(open), ..draft(op) };
+    let on = |op: Op, open: Rc<OpenDescription>| Draft { open: Some(open), ..draft(op) };
     // The file of a descriptor; what is no file ends here.
     macro_rules! file {
         ($at:expr) => {{
@@ -470,7 +470,7 @@ fn understood(import: &mut Import<'_>, task: &Task, call: &Call<'_>) -> Clear<Me
     Ok(Meaning::Request(Box::new(draft)))
 }
 
-fn duplicate(task: &Task, open: &Rc<Open>, new: i64, close_on_exec: bool) {
+fn duplicate(task: &TracedThread, open: &Rc<OpenDescription>, new: i64, close_on_exec: bool) {
     if let Ok(new) = i32::try_from(new)
         && new >= 0
     {
@@ -479,7 +479,7 @@ fn duplicate(task: &Task, open: &Rc<Open>, new: i64, close_on_exec: bool) {
 }
 
 /// `{st_mode=S_IFREG|0644, st_size=5, ...}`
-fn learn_size(open: &Open, text: &[u8]) {
+fn learn_size(open: &OpenDescription, text: &[u8]) {
     if syntax::field(text, "st_mode").is_some_and(|mode| mode.starts_with(b"S_IFREG"))
         && let Some(size) = syntax::field(text, "st_size").and_then(syntax::integer)
     {
@@ -487,7 +487,7 @@ fn learn_size(open: &Open, text: &[u8]) {
     }
 }
 
-impl Open {
+impl OpenDescription {
     fn set_flags(&self, flags: i64) {
         self.append.set(flags & i64::from(libc::O_APPEND) != 0);
         self.direct.set(flags & i64::from(libc::O_DIRECT) != 0);
@@ -530,7 +530,7 @@ impl Open {
 
 impl Import<'_> {
     /// The open file of a descriptor; `None` if the argument is no descriptor.
-    fn file(&mut self, task: &Task, text: &[u8]) -> Option<Rc<Open>> {
+    fn file(&mut self, task: &TracedThread, text: &[u8]) -> Option<Rc<OpenDescription>> {
         let (descriptor, shown) = syntax::descriptor(text)?;
         let known = task.open(descriptor);
         if let Some(open) = known {
@@ -549,7 +549,7 @@ impl Import<'_> {
     }
 
     /// What `-y` shows for an open file changes only when it is renamed or removed.
-    fn same(&self, open: &Open, shown: &[u8]) -> bool {
+    fn same(&self, open: &OpenDescription, shown: &[u8]) -> bool {
         let mut before = open.shown.borrow_mut();
         match &mut *before {
             None => *before = Some(shown.to_vec()),
@@ -567,9 +567,9 @@ impl Import<'_> {
         position: Option<i64>,
         size: Size,
         no_file: bool,
-    ) -> Rc<Open> {
+    ) -> Rc<OpenDescription> {
         self.handles += 1;
-        Rc::new(Open {
+        Rc::new(OpenDescription {
             path,
             shown: shown.into(),
             handle: self.handles,
@@ -581,7 +581,13 @@ impl Import<'_> {
         })
     }
 
-    fn opened(&mut self, task: &Task, call: &Call<'_>, path: Vec<u8>, flags: i64) -> Rc<Open> {
+    fn opened(
+        &mut self,
+        task: &TracedThread,
+        call: &Call<'_>,
+        path: Vec<u8>,
+        flags: i64,
+    ) -> Rc<OpenDescription> {
         let size = self.sizes.of(&path);
         let has = |flag: i32| flags & i64::from(flag) == i64::from(flag);
         if has(libc::O_TRUNC) || has(libc::O_CREAT | libc::O_EXCL) {
@@ -595,7 +601,7 @@ impl Import<'_> {
         open
     }
 
-    fn no_file(&mut self, task: &Task, descriptor: i32) {
+    fn no_file(&mut self, task: &TracedThread, descriptor: i32) {
         let open = self.open(None, None, None, Size::default(), true);
         task.descriptors.borrow_mut().insert(descriptor, Descriptor { open, close_on_exec: false });
     }

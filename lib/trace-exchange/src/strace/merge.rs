@@ -1,10 +1,10 @@
-//! Lines of several files by time.
+//! Merges the lines of several files by time.
 //!
 //! A file of `-ff` holds one thread: each call stands where it was begun. A descriptor exists once the call that made it has
 //! returned, so lines are taken by when their calls returned; but a thread runs before the call that made it has, so those
 //! calls are taken by when they began.
 
-use super::syntax::{self, Said};
+use super::syntax::{self, StraceLine};
 use crate::import::{Error, read_line};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -172,7 +172,7 @@ impl Lines {
 fn key(line: &[u8]) -> Option<i64> {
     let head = syntax::head(line).ok()?;
     let took = match syntax::said(head.rest) {
-        Ok(Said::Call { name, result, .. }) if !super::is_clone(name) => result.duration.unwrap_or(0),
+        Ok(StraceLine::Call { name, result, .. }) if !super::is_clone(name) => result.duration.unwrap_or(0),
         _ => 0,
     };
     Some(head.time.saturating_add(took))

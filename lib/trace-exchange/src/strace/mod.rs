@@ -1,4 +1,4 @@
-//! What `strace -f -ttt -T -y` prints.
+//! Import of the output of `strace -f -ttt -T -y`.
 //!
 //! One file with the calls of all threads (`-f -o FILE`, or what went to a terminal), or one file per thread (`-ff -o FILE`,
 //! named `FILE.PID`), which are merged by time. Lines are understood as they come: memory holds what is known of living threads, open
@@ -26,12 +26,12 @@ use crate::import::{BadLine, Error, OnError, Report, shown};
 use crate::{Event, Process, TraceBuilder};
 use calls::{Call, Meaning};
 use miot_proto::event::flag;
-use state::{Sizes, Task};
+use state::{Sizes, TracedThread};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
-use syntax::{Refused, Result_, Said};
+use syntax::{Refused, Result_, StraceLine};
 
 /// True if this looks like strace: a line with a process or a time, and a call.
 #[must_use]
@@ -58,7 +58,7 @@ pub struct Import<'a> {
     node: String,
     on_error: OnError,
     report: Report,
-    tasks: HashMap<u32, Task>,
+    tasks: HashMap<u32, TracedThread>,
     pending: HashMap<u32, Pending>,
     sizes: Sizes,
     /// New names of renamed files.
@@ -189,12 +189,12 @@ impl<'a> Import<'a> {
         let tid = head.tid.or(tid).or_else(alone).unwrap_or(self.last);
         self.last = tid;
         match said {
-            Said::Other => {}
-            Said::Gone { .. } => {
+            StraceLine::Other => {}
+            StraceLine::Gone { .. } => {
                 self.interrupted(tid, head.time)?;
                 self.tasks.remove(&tid);
             }
-            Said::Superseded { by } => {
+            StraceLine::Superseded { by } => {
                 if let Some(pending) = self.pending.remove(&by) {
                     self.pending.insert(tid, pending);
                 }
@@ -202,14 +202,14 @@ impl<'a> Import<'a> {
                     self.tasks.insert(tid, task);
                 }
             }
-            Said::Unfinished { name, text } => {
+            StraceLine::Unfinished { name, text } => {
                 self.task(tid, head.comm);
                 let pending = Pending { name: name.to_owned(), text: text.to_vec(), begin: head.time };
                 if self.pending.insert(tid, pending).is_some() {
                     return Ok(Err("a call of this thread has not returned"));
                 }
             }
-            Said::Resumed { name, text } => {
+            StraceLine::Resumed { name, text } => {
                 let Some(pending) = self.pending.remove(&tid) else {
                     return Ok(Err("the begin of this call is missing"));
                 };
@@ -224,7 +224,7 @@ impl<'a> Import<'a> {
                 let end = result.duration.map_or(head.time, |took| pending.begin.saturating_add(took));
                 return self.call(tid, head.comm, &pending.name, &args, &result, pending.begin, end);
             }
-            Said::Call { name, args, result } => {
+            StraceLine::Call { name, args, result } => {
                 if result.duration.is_none() && result.value.is_some() {
                     self.report.note("calls without a duration (strace -T), taken as 0");
                 }
@@ -285,7 +285,7 @@ impl<'a> Import<'a> {
 
     fn request(
         &mut self,
-        task: &Task,
+        task: &TracedThread,
         call: &Call<'_>,
         begin: i64,
         end: i64,
@@ -352,7 +352,7 @@ impl<'a> Import<'a> {
     }
 
     /// The thread; a new one is a child of the latest call of `clone` that has not returned, or was there before.
-    fn task(&mut self, tid: u32, comm: Option<&[u8]>) -> Task {
+    fn task(&mut self, tid: u32, comm: Option<&[u8]>) -> TracedThread {
         if let Some(task) = self.tasks.get(&tid) {
             return task.clone();
         }
@@ -368,7 +368,7 @@ impl<'a> Import<'a> {
             self.builder.process(Process { node: self.node.clone(), pid: tid, ..Process::default() });
         let comm = comm.map(|comm| String::from_utf8_lossy(comm).into_owned()).unwrap_or_default();
         let thread = self.builder.thread(process, tid, &comm);
-        let task = Task {
+        let task = TracedThread {
             process,
             pid: tid,
             thread,
@@ -380,7 +380,7 @@ impl<'a> Import<'a> {
         task
     }
 
-    fn child(&mut self, parent: &Task, tid: u32, flags: i64) -> Task {
+    fn child(&mut self, parent: &TracedThread, tid: u32, flags: i64) -> TracedThread {
         let of_parent = self.builder.process_mut(parent.process).clone();
         let comm = base_name(&of_parent.exe).to_owned();
         let (process, pid) = if flags & i64::from(libc::CLONE_THREAD) != 0 {

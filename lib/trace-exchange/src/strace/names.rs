@@ -1,4 +1,4 @@
-//! Names that strace prints for numbers.
+//! Numbers of the names that strace prints.
 
 macro_rules! numbers {
     ($text:expr; $($name:ident)*) => {

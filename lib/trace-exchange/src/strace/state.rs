@@ -1,4 +1,4 @@
-//! What strace does not print: who shares which descriptors, where open files stand, where a process is.
+//! State that strace does not print: shared descriptors, file positions, working directories.
 
 use crate::{ProcessId, Thread};
 use std::cell::{Cell, RefCell};
@@ -10,7 +10,7 @@ pub(super) type Size = Rc<Cell<Option<i64>>>;
 
 /// An open file description.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenDescription {
     /// `None`: neither an open nor `-y` told it.
     pub(super) path: Option<Vec<u8>>,
     /// What `-y` shows, with symbolic links resolved.
@@ -28,13 +28,13 @@ pub(super) struct Open {
 /// A descriptor: which file, and whether `execve` closes it.
 #[derive(Clone, Debug)]
 pub(super) struct Descriptor {
-    pub(super) open: Rc<Open>,
+    pub(super) open: Rc<OpenDescription>,
     pub(super) close_on_exec: bool,
 }
 
 /// A thread, with what it may share with others.
 #[derive(Clone, Debug)]
-pub(super) struct Task {
+pub(super) struct TracedThread {
     pub(super) process: ProcessId,
     pub(super) pid: u32,
     pub(super) thread: Thread,
@@ -49,11 +49,11 @@ fn copied<T: Clone>(shared: &Rc<RefCell<T>>, share: bool) -> Rc<RefCell<T>> {
     if share { Rc::clone(shared) } else { Rc::new(RefCell::new(shared.borrow().clone())) }
 }
 
-impl Task {
+impl TracedThread {
     /// What `clone` with these flags makes of this one.
-    pub(super) fn child(&self, flags: i64, process: ProcessId, pid: u32, thread: Thread) -> Task {
+    pub(super) fn child(&self, flags: i64, process: ProcessId, pid: u32, thread: Thread) -> TracedThread {
         let shares = |flag: i32| flags & i64::from(flag) != 0;
-        Task {
+        TracedThread {
             process,
             pid,
             thread,
@@ -70,7 +70,7 @@ impl Task {
         self.descriptors.borrow_mut().retain(|_, descriptor| !descriptor.close_on_exec);
     }
 
-    pub(super) fn open(&self, descriptor: i32) -> Option<Rc<Open>> {
+    pub(super) fn open(&self, descriptor: i32) -> Option<Rc<OpenDescription>> {
         self.descriptors.borrow().get(&descriptor).map(|descriptor| Rc::clone(&descriptor.open))
     }
 }

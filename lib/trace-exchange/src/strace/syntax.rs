@@ -1,8 +1,8 @@
-//! A line of strace, and the text of arguments.
+//! Parses lines of strace and their arguments.
 
 /// What a line says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said<'a> {
+pub(super) enum StraceLine<'a> {
     /// `name(args) = result`.
     Call { name: &'a str, args: Vec<&'a [u8]>, result: Result_<'a> },
     /// `name(args <unfinished ...>`: everything after the bracket.
@@ -104,37 +104,37 @@ fn comm_of(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// What stands after the time.
-pub(super) fn said(text: &[u8]) -> Result<Said<'_>, Refused> {
+pub(super) fn said(text: &[u8]) -> Result<StraceLine<'_>, Refused> {
     if let Some(event) = text.strip_prefix(b"+++ ") {
         if let Some(by) = event.strip_prefix(b"superseded by execve in pid ") {
-            return Ok(Said::Superseded { by: number(digits(by).0).ok_or("no process id")? });
+            return Ok(StraceLine::Superseded { by: number(digits(by).0).ok_or("no process id")? });
         }
         let killed = event.starts_with(b"killed by");
         return if killed || event.starts_with(b"exited with") {
-            Ok(Said::Gone { killed })
+            Ok(StraceLine::Gone { killed })
         } else {
             Err("neither exited, killed nor superseded")
         };
     }
     if text.starts_with(b"--- ") {
-        return Ok(Said::Other);
+        return Ok(StraceLine::Other);
     }
     if let Some(rest) = text.strip_prefix(b"<... ") {
         let end = rest.windows(8).position(|word| word == b" resumed").ok_or("no `resumed`")?;
         let after = &rest[end + 8..];
         let after = after.strip_prefix(b">").ok_or("no > after `resumed`")?;
-        return Ok(Said::Resumed { name: name(&rest[..end])?, text: after });
+        return Ok(StraceLine::Resumed { name: name(&rest[..end])?, text: after });
     }
     let open = text.iter().position(|byte| *byte == b'(').ok_or("no system call")?;
     let name = name(&text[..open])?;
     let text = &text[open + 1..];
     for end in [&b"<unfinished ...>"[..], b"<detached ...>"] {
         if let Some(text) = text.trim_ascii_end().strip_suffix(end) {
-            return Ok(Said::Unfinished { name, text });
+            return Ok(StraceLine::Unfinished { name, text });
         }
     }
     let (args, result) = call(text)?;
-    Ok(Said::Call { name, args, result })
+    Ok(StraceLine::Call { name, args, result })
 }
 
 fn name(text: &[u8]) -> Result<&str, Refused> {
@@ -427,13 +427,16 @@ mod tests {
 
     #[test]
     fn what_lines_say() {
-        assert_eq!(said(b"+++ killed by SIGKILL (core dumped) +++"), Ok(Said::Gone { killed: true }));
-        assert_eq!(said(b"+++ superseded by execve in pid 7 +++"), Ok(Said::Superseded { by: 7 }));
-        assert_eq!(said(b"--- SIGCHLD {si_signo=SIGCHLD} ---"), Ok(Said::Other));
-        assert_eq!(said(b"read(3,  <unfinished ...>"), Ok(Said::Unfinished { name: "read", text: b"3,  " }));
+        assert_eq!(said(b"+++ killed by SIGKILL (core dumped) +++"), Ok(StraceLine::Gone { killed: true }));
+        assert_eq!(said(b"+++ superseded by execve in pid 7 +++"), Ok(StraceLine::Superseded { by: 7 }));
+        assert_eq!(said(b"--- SIGCHLD {si_signo=SIGCHLD} ---"), Ok(StraceLine::Other));
+        assert_eq!(
+            said(b"read(3,  <unfinished ...>"),
+            Ok(StraceLine::Unfinished { name: "read", text: b"3,  " })
+        );
         assert_eq!(
             said(b"<... read resumed>\"\", 1) = 0"),
-            Ok(Said::Resumed { name: "read", text: b"\"\", 1) = 0" })
+            Ok(StraceLine::Resumed { name: "read", text: b"\"\", 1) = 0" })
         );
         for bad in ["", "read", "rea d(1) = 0", "<... read", "+++ +++"] {
             assert!(said(bad.as_bytes()).is_err(), "{bad}");

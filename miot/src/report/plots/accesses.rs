@@ -1,4 +1,4 @@
-//! Where in a file requests were over time, a plot for each of the files that moved the most bytes.
+//! Accesses over time and offset, a plot for each of the files with the most bytes moved.
 
 use super::super::model::{FileAccesses, Model};
 use super::super::times::Times;

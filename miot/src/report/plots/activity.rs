@@ -1,4 +1,4 @@
-//! When something was under way at all.
+//! Times with requests in progress.
 
 use super::super::model::Model;
 use super::super::times::Times;

@@ -1,4 +1,4 @@
-//! How bursty the throughput is: what rate is reached for which share of the time.
+//! Burstiness of the throughput: rates by share of the time.
 
 use super::super::model::Model;
 use super::super::words::span;

@@ -1,4 +1,4 @@
-//! How long requests took over time: a heat map, with the median and the 99th percentile.
+//! Durations of requests over time: a heat map with the median and the 99th percentile.
 
 use super::super::model::Model;
 use super::super::times::Times;

@@ -1,4 +1,4 @@
-//! The plots.
+//! Plots of the page.
 
 mod accesses;
 mod activity;

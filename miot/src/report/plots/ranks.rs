@@ -1,4 +1,4 @@
-//! How long each rank was in I/O: even, or some that all others wait for.
+//! I/O time of each rank, which shows imbalance.
 
 use super::super::model::Model;
 use super::super::words::span;

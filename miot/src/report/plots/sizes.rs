@@ -1,4 +1,4 @@
-//! How large accesses were, in Darshan's ten bins, for each layer.
+//! Sizes of accesses in Darshan's ten bins, by layer.
 
 use super::super::model::{LayerSizes, Model};
 use crate::numbers::count;

@@ -1,4 +1,4 @@
-//! Bytes per second over time: what was read above the line, what was written below.
+//! Bytes per second over time: reads above the axis, writes below.
 
 use super::super::model::Model;
 use super::super::times::Times;

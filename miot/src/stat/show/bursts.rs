@@ -1,6 +1,6 @@
 //! Throughput over time.
 
-use super::{Asked, percent};
+use super::{AnalysisContext, percent};
 use crate::numbers;
 use miot_trace_analysis::bursts::{Bursts, FRACTIONS, QUANTILES, Spread, Throughput};
 use miot_trace_events::Format;
@@ -9,7 +9,7 @@ use miot_trace_events::text::{table, time};
 use serde::Serialize;
 use std::io::Write;
 
-pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()> {
+pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow::Result<()> {
     let mut spread = Spread::new(asked.interval());
     asked.events(|batch| spread.add(batch))?;
     let bursts = spread.finish();
@@ -25,16 +25,16 @@ pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()
 
 /// One interval in CSV.
 #[derive(Serialize)]
-struct Row {
+struct BurstRow {
     time: String,
     read: u64,
     written: u64,
     requests: u64,
 }
 
-fn row(interval: &miot_trace_analysis::bursts::Interval) -> Row {
+fn row(interval: &miot_trace_analysis::bursts::Interval) -> BurstRow {
     let miot_trace_analysis::bursts::Interval { begin, read, written, requests } = *interval;
-    Row { time: time(begin), read, written, requests }
+    BurstRow { time: time(begin), read, written, requests }
 }
 
 fn text(bursts: &Bursts, out: &mut impl Write) -> std::io::Result<()> {

@@ -1,6 +1,6 @@
-//! What repeats.
+//! Periods of data rates.
 
-use super::Asked;
+use super::AnalysisContext;
 use crate::numbers;
 use miot_trace_analysis::cycles::{Cycles, Rates, Rhythm};
 use miot_trace_events::Format;
@@ -9,7 +9,7 @@ use miot_trace_events::text::{table, time};
 use serde::Serialize;
 use std::io::Write;
 
-pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()> {
+pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow::Result<()> {
     let mut rates = Rates::default();
     asked.events(|batch| rates.add(batch))?;
     let cycles = rates.finish();
@@ -29,7 +29,7 @@ fn all(cycles: &Cycles) -> impl Iterator<Item = &Rhythm> {
 
 /// One cycle in CSV; of a process without any, what is known of it. Times are nanoseconds.
 #[derive(Serialize)]
-struct Row {
+struct CycleRow {
     process: Option<u64>,
     pid: Option<u32>,
     begin: String,
@@ -42,8 +42,8 @@ struct Row {
     bytes_per_cycle: Option<u64>,
 }
 
-fn rows(rhythm: &Rhythm) -> Vec<Row> {
-    let of = |cycle: Option<&miot_trace_analysis::cycles::Cycle>| Row {
+fn rows(rhythm: &Rhythm) -> Vec<CycleRow> {
+    let of = |cycle: Option<&miot_trace_analysis::cycles::Cycle>| CycleRow {
         process: rhythm.process,
         pid: rhythm.pid,
         begin: time(rhythm.begin),

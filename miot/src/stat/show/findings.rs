@@ -1,6 +1,6 @@
-//! What is worth changing.
+//! Inefficient I/O, with evidence and advice.
 
-use super::{Asked, tell_left_out};
+use super::{AnalysisContext, tell_left_out};
 use crate::summary::shortened;
 use miot_trace_analysis::Programs;
 use miot_trace_analysis::block_sizes::BlockSizes;
@@ -12,7 +12,7 @@ use miot_trace_store::Table;
 use serde::Serialize;
 use std::io::Write;
 
-pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()> {
+pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow::Result<()> {
     let processes = asked.reader.table(Table::Processes)?;
     let blocks = BlockSizes::new(asked.arguments.by.block_size()?, &processes);
     let mut collector =
@@ -32,7 +32,7 @@ pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()
 
 /// One finding in CSV.
 #[derive(Serialize)]
-struct Row<'a> {
+struct FindingRow<'a> {
     rule: &'static str,
     job: Option<&'a str>,
     exe: &'a str,
@@ -45,8 +45,8 @@ struct Row<'a> {
     end: Option<String>,
 }
 
-fn row(finding: &Finding) -> Row<'_> {
-    Row {
+fn row(finding: &Finding) -> FindingRow<'_> {
+    FindingRow {
         rule: finding.rule.name(),
         job: finding.program.job.as_deref(),
         exe: &finding.program.exe,

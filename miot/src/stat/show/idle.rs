@@ -1,6 +1,6 @@
 //! Times without I/O.
 
-use super::{Asked, percent};
+use super::{AnalysisContext, percent};
 use crate::numbers;
 use miot_trace_analysis::bursts::Spread;
 use miot_trace_analysis::idle::{Definition, Idle, PERCENT_OF_PEAK, Periods, Silence};
@@ -10,7 +10,7 @@ use miot_trace_events::text::{table, time};
 use serde::Serialize;
 use std::io::Write;
 
-pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()> {
+pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow::Result<()> {
     let (mut spread, mut silence) = (Spread::new(asked.interval()), Silence::default());
     asked.events(|batch| {
         spread.add(batch);
@@ -30,7 +30,7 @@ pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()
 
 /// One line of CSV. Times are nanoseconds.
 #[derive(Serialize)]
-struct Row {
+struct IdleRow {
     definition: Definition,
     at_least: u64,
     periods: u64,
@@ -38,9 +38,9 @@ struct Row {
     share: f64,
 }
 
-fn rows(idle: &Idle) -> impl Iterator<Item = Row> {
+fn rows(idle: &Idle) -> impl Iterator<Item = IdleRow> {
     idle.definitions.iter().flat_map(|periods| {
-        periods.at_least.iter().map(|row| Row {
+        periods.at_least.iter().map(|row| IdleRow {
             definition: periods.definition,
             at_least: row.length,
             periods: row.count,

@@ -1,6 +1,6 @@
-//! Who shares what, and in what order.
+//! File sharing, and order of accesses.
 
-use super::{Asked, tell_left_out};
+use super::{AnalysisContext, tell_left_out};
 use crate::numbers;
 use crate::summary::shortened;
 use miot_trace_analysis::Programs;
@@ -12,7 +12,7 @@ use miot_trace_store::Table;
 use serde::Serialize;
 use std::io::Write;
 
-pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()> {
+pub(super) fn view(asked: &AnalysisContext<'_>, out: &mut impl Write) -> anyhow::Result<()> {
     let mut accesses = Accesses::new(Programs::of(&asked.reader.table(Table::Processes)?))
         .with_system_files(asked.system_files());
     let paths = asked.reader.files()?;
@@ -31,7 +31,7 @@ pub(super) fn view(asked: &Asked<'_>, out: &mut impl Write) -> anyhow::Result<()
 
 /// One file in CSV.
 #[derive(Serialize)]
-struct Row<'a> {
+struct PatternRow<'a> {
     job: Option<&'a str>,
     exe: &'a str,
     file: u64,
@@ -50,8 +50,8 @@ struct Row<'a> {
     stride: Option<u64>,
 }
 
-fn row(file: &FilePattern) -> Row<'_> {
-    Row {
+fn row(file: &FilePattern) -> PatternRow<'_> {
+    PatternRow {
         job: file.job.as_deref(),
         exe: &file.exe,
         file: file.file,

@@ -1,6 +1,6 @@
 //! Series whose periods are known.
 
-use super::{Found, Random, periods};
+use super::{Period, Random, periods};
 
 const N: usize = 4096;
 
@@ -20,7 +20,7 @@ fn sum(one: &[u64], other: &[u64]) -> Vec<u64> {
     one.iter().zip(other).map(|(a, b)| a + b).collect()
 }
 
-fn close(found: &Found, period: f64) -> bool {
+fn close(found: &Period, period: f64) -> bool {
     (found.period - period).abs() < 0.01 * period
 }
 

@@ -1,7 +1,7 @@
 //! Requests that move no data.
 
 use super::super::Rule;
-use super::{Case, Found, amount, bytes, count, part, percent, share, time};
+use super::{RuleInput, RuleMatch, amount, bytes, count, part, percent, share, time};
 
 /// Fewer metadata requests, or files, than this cost nothing that anybody would notice: a second at a millisecond each.
 const REQUESTS: u64 = 1000;
@@ -19,7 +19,7 @@ const SMALL_FILE: u64 = 1 << 20;
 /// Share of the files that have to be small. Ours.
 const SMALL_FILES: f64 = 0.9;
 
-pub(super) fn storm(case: &Case<'_>) -> Option<Found> {
+pub(super) fn storm(case: &RuleInput<'_>) -> Option<RuleMatch> {
     let facts = case.facts;
     let (all, metadata) = (facts.io_time(), facts.metadata_time);
     let of_time = part(metadata, all);
@@ -28,7 +28,7 @@ pub(super) fn storm(case: &Case<'_>) -> Option<Found> {
     }
     let span = facts.when.get(&Rule::MetadataStorm).map_or(0, |span| span.end.abs_diff(span.begin));
     let rate = if span == 0 { 0.0 } else { facts.metadata_requests as f64 / (span as f64 / 1e9) };
-    Some(Found {
+    Some(RuleMatch {
         rule: Rule::MetadataStorm,
         what: format!(
             "{} metadata requests take {} of the I/O time, beside {} that move data; {rate:.0} a second",
@@ -54,13 +54,13 @@ pub(super) fn storm(case: &Case<'_>) -> Option<Found> {
     })
 }
 
-pub(super) fn seeks(case: &Case<'_>) -> Option<Found> {
+pub(super) fn seeks(case: &RuleInput<'_>) -> Option<RuleMatch> {
     let facts = case.facts;
     let each = part(facts.seeks, facts.data_requests);
     if facts.seeks < HABIT || facts.data_requests > 0 && each < SEEKS {
         return None;
     }
-    Some(Found {
+    Some(RuleMatch {
         rule: Rule::Seeks,
         what: format!("{} seeks for {} reads and writes", facts.seeks, facts.data_requests),
         because: format!("at least {HABIT} seeks, and at least {SEEKS} for each request that moves data"),
@@ -76,7 +76,7 @@ pub(super) fn seeks(case: &Case<'_>) -> Option<Found> {
     })
 }
 
-pub(super) fn redundant_opens(case: &Case<'_>) -> Option<Found> {
+pub(super) fn redundant_opens(case: &RuleInput<'_>) -> Option<RuleMatch> {
     let (all, again) = (case.facts.opens, case.facts.redundant_opens);
     repeated(
         Rule::RedundantOpens,
@@ -87,7 +87,7 @@ pub(super) fn redundant_opens(case: &Case<'_>) -> Option<Found> {
     )
 }
 
-pub(super) fn redundant_stats(case: &Case<'_>) -> Option<Found> {
+pub(super) fn redundant_stats(case: &RuleInput<'_>) -> Option<RuleMatch> {
     let (all, again) = (case.facts.stats, case.facts.redundant_stats);
     repeated(
         Rule::RedundantStats,
@@ -99,13 +99,19 @@ pub(super) fn redundant_stats(case: &Case<'_>) -> Option<Found> {
     )
 }
 
-fn repeated(rule: Rule, names: (&str, &str), all: u64, again: u64, advice: &'static str) -> Option<Found> {
+fn repeated(
+    rule: Rule,
+    names: (&str, &str),
+    all: u64,
+    again: u64,
+    advice: &'static str,
+) -> Option<RuleMatch> {
     let of_all = part(again, all);
     if again < HABIT || of_all < REPEATED {
         return None;
     }
     let (done, name) = names;
-    Some(Found {
+    Some(RuleMatch {
         rule,
         what: format!("{again} of {all} {name} are of files that the same process had {done} before"),
         because: format!("at least {HABIT} such {name}, and at least {} of all", percent(REPEATED)),
@@ -116,7 +122,7 @@ fn repeated(rule: Rule, names: (&str, &str), all: u64, again: u64, advice: &'sta
     })
 }
 
-pub(super) fn many_small_files(case: &Case<'_>) -> Option<Found> {
+pub(super) fn many_small_files(case: &RuleInput<'_>) -> Option<RuleMatch> {
     let with_data = || case.files.iter().filter(|(_, facts)| facts.bytes > 0);
     let files = with_data().count() as u64;
     let small = || with_data().filter(|(_, facts)| facts.bytes < SMALL_FILE);
@@ -126,7 +132,7 @@ pub(super) fn many_small_files(case: &Case<'_>) -> Option<Found> {
     }
     let moved = small().map(|(_, facts)| facts.bytes).fold(0, u64::saturating_add);
     let mean = moved / (small().count() as u64).max(1);
-    Some(Found {
+    Some(RuleMatch {
         rule: Rule::ManySmallFiles,
         what: format!(
             "{} of {files} files have moved less than {}, {} on average",

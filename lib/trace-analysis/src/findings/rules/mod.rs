@@ -1,4 +1,4 @@
-//! The rules. Each looks at a program and says nothing, or what it found.
+//! The rules. Each examines a program and returns a match, or nothing.
 
 mod metadata;
 mod repeated;
@@ -15,14 +15,14 @@ use std::cmp::Reverse;
 
 /// What a rule may look at.
 #[derive(Clone, Copy)]
-struct Case<'a> {
+struct RuleInput<'a> {
     program: &'a Program,
     facts: &'a ProgramFacts,
     files: &'a [(u64, FileFacts)],
 }
 
 /// What a rule found.
-struct Found {
+struct RuleMatch {
     rule: Rule,
     what: String,
     because: String,
@@ -39,8 +39,8 @@ pub(super) fn judge(
     files: &[(u64, FileFacts)],
     paths: &FileNames,
 ) -> Vec<Finding> {
-    let case = Case { program, facts, files };
-    let rules: [fn(&Case<'_>) -> Option<Found>; 15] = [
+    let case = RuleInput { program, facts, files };
+    let rules: [fn(&RuleInput<'_>) -> Option<RuleMatch>; 15] = [
         sizes::small_reads,
         sizes::small_writes,
         sizes::misaligned,
@@ -60,7 +60,7 @@ pub(super) fn judge(
     rules.into_iter().filter_map(|rule| rule(&case)).map(|found| finding(&case, found, paths)).collect()
 }
 
-fn finding(case: &Case<'_>, found: Found, paths: &FileNames) -> Finding {
+fn finding(case: &RuleInput<'_>, found: RuleMatch, paths: &FileNames) -> Finding {
     let when = case.facts.when.get(&found.rule).copied();
     let mut files: Vec<(u64, u64)> = case
         .files

@@ -1,7 +1,7 @@
-//! Bytes that are moved more than once, or made durable one by one.
+//! Bytes that are moved more than once, and excessive syncs.
 
 use super::super::Rule;
-use super::{Case, Found, amount, bytes, count, part, percent, share, time};
+use super::{RuleInput, RuleMatch, amount, bytes, count, part, percent, share, time};
 
 /// Fewer bytes than this are in a cache anyway.
 const BYTES: u64 = 1 << 20;
@@ -14,7 +14,7 @@ const REQUESTS: u64 = 100;
 /// Requests that make data durable, for each write. Ours: every second.
 const SYNCS: f64 = 0.5;
 
-pub(super) fn redundant_reads(case: &Case<'_>) -> Option<Found> {
+pub(super) fn redundant_reads(case: &RuleInput<'_>) -> Option<RuleMatch> {
     moved_again(
         Rule::RedundantReads,
         case.facts.reread,
@@ -26,7 +26,7 @@ pub(super) fn redundant_reads(case: &Case<'_>) -> Option<Found> {
     )
 }
 
-pub(super) fn read_by_all(case: &Case<'_>) -> Option<Found> {
+pub(super) fn read_by_all(case: &RuleInput<'_>) -> Option<RuleMatch> {
     if case.program.members < 2 {
         return None;
     }
@@ -41,7 +41,7 @@ pub(super) fn read_by_all(case: &Case<'_>) -> Option<Found> {
     )
 }
 
-pub(super) fn overwrites(case: &Case<'_>) -> Option<Found> {
+pub(super) fn overwrites(case: &RuleInput<'_>) -> Option<RuleMatch> {
     moved_again(
         Rule::Overwrites,
         case.facts.overwritten,
@@ -61,13 +61,13 @@ fn moved_again(
     least: f64,
     advice: &'static str,
     source: &'static str,
-) -> Option<Found> {
+) -> Option<RuleMatch> {
     let of_all = part(again, all);
     if again < BYTES || of_all < least {
         return None;
     }
     let (done, which) = names;
-    Some(Found {
+    Some(RuleMatch {
         rule,
         what: format!("{} of {} {done} are bytes {which}", amount(again), amount(all))
             .replace("bytes over", "over"),
@@ -83,13 +83,13 @@ fn moved_again(
     })
 }
 
-pub(super) fn sync_per_write(case: &Case<'_>) -> Option<Found> {
+pub(super) fn sync_per_write(case: &RuleInput<'_>) -> Option<RuleMatch> {
     let facts = case.facts;
     let each = part(facts.syncs, facts.write_requests);
     if facts.syncs < REQUESTS || each < SYNCS {
         return None;
     }
-    Some(Found {
+    Some(RuleMatch {
         rule: Rule::SyncPerWrite,
         what: format!(
             "{} requests to make data durable for {} writes, {} of the I/O time",

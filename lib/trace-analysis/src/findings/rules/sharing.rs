@@ -1,8 +1,8 @@
-//! How the work is divided between the ranks of a program.
+//! Distribution of I/O over the ranks of a program.
 
 use super::super::Rule;
 use super::sizes::SMALL;
-use super::{Case, Found, amount, bytes, count, part, percent, share, time};
+use super::{RuleInput, RuleMatch, amount, bytes, count, part, percent, share, time};
 use crate::patterns::ONE_MEMBER;
 
 /// Fewer bytes than this one rank can well move for all.
@@ -20,7 +20,7 @@ const REQUESTS: u64 = 1000;
 /// Share of the MPI-IO requests. Ours: most.
 const MOST: f64 = 0.5;
 
-pub(super) fn one_rank(case: &Case<'_>) -> Option<Found> {
+pub(super) fn one_rank(case: &RuleInput<'_>) -> Option<RuleMatch> {
     let members = case.program.members;
     let all = case.facts.bytes_read.saturating_add(case.facts.bytes_written);
     let (rank, of) =
@@ -29,7 +29,7 @@ pub(super) fn one_rank(case: &Case<'_>) -> Option<Found> {
     if !case.program.ranks || members < 2 || all < BYTES || of_all < ONE_MEMBER {
         return None;
     }
-    Some(Found {
+    Some(RuleMatch {
         rule: Rule::OneRank,
         what: format!("rank {rank} of {members} moved {} of {}", percent(of_all), amount(all)),
         because: format!(
@@ -50,7 +50,7 @@ pub(super) fn one_rank(case: &Case<'_>) -> Option<Found> {
     })
 }
 
-pub(super) fn straggler(case: &Case<'_>) -> Option<Found> {
+pub(super) fn straggler(case: &RuleInput<'_>) -> Option<RuleMatch> {
     let mut times: Vec<(u64, u64)> = case.facts.members.iter().map(|(rank, of)| (of.time, *rank)).collect();
     times.sort_unstable();
     let (slowest, rank) = *times.last()?;
@@ -67,7 +67,7 @@ pub(super) fn straggler(case: &Case<'_>) -> Option<Found> {
     }
     let moved = |rank: u64| case.facts.members.get(&rank).map_or(0, |of| of.bytes);
     let (own, of_median) = (moved(rank), moved(times[times.len() / 2].1));
-    Some(Found {
+    Some(RuleMatch {
         rule: Rule::Straggler,
         what: format!(
             "rank {rank} spends {:.3} s in I/O, the median rank {:.3} s; they moved {} and {}",
@@ -95,14 +95,14 @@ pub(super) fn straggler(case: &Case<'_>) -> Option<Found> {
     })
 }
 
-pub(super) fn independent_shared_io(case: &Case<'_>) -> Option<Found> {
+pub(super) fn independent_shared_io(case: &RuleInput<'_>) -> Option<RuleMatch> {
     let shared = case.files.iter().filter(|(_, facts)| facts.is_shared);
     let requests = shared.map(|(_, facts)| facts.case(Rule::IndependentSharedIo)).sum::<u64>();
     let of_all = part(requests, case.facts.mpi_requests);
     if requests < REQUESTS || of_all < MOST {
         return None;
     }
-    Some(Found {
+    Some(RuleMatch {
         rule: Rule::IndependentSharedIo,
         what: format!(
             "{requests} of {} MPI-IO requests move at most {} of a shared file each, and are not collective",

@@ -1,8 +1,8 @@
-//! How large requests are, and where they begin.
+//! Sizes and alignment of requests.
 
 use super::super::facts::Sizes;
 use super::super::{Rule, Unit};
-use super::{Case, Figure, Found, amount, bytes, count, part, percent, share, time};
+use super::{Figure, RuleInput, RuleMatch, amount, bytes, count, part, percent, share, time};
 
 /// A request is small up to this: the writes of 64 KiB of the Climate project "are not efficient" (Carns et al., V-D).
 pub(in super::super) const SMALL: u64 = 64 << 10;
@@ -13,21 +13,21 @@ const MOST: f64 = 0.5;
 /// Share of the time of all requests of that direction, so that a log beside large data is no finding. Ours.
 const TIME: f64 = 0.1;
 
-pub(super) fn small_reads(case: &Case<'_>) -> Option<Found> {
+pub(super) fn small_reads(case: &RuleInput<'_>) -> Option<RuleMatch> {
     small(Rule::SmallReads, "reads", &case.facts.reads)
 }
 
-pub(super) fn small_writes(case: &Case<'_>) -> Option<Found> {
+pub(super) fn small_writes(case: &RuleInput<'_>) -> Option<RuleMatch> {
     small(Rule::SmallWrites, "writes", &case.facts.writes)
 }
 
-fn small(rule: Rule, name: &str, sizes: &Sizes) -> Option<Found> {
+fn small(rule: Rule, name: &str, sizes: &Sizes) -> Option<RuleMatch> {
     let (of_requests, of_time) = (part(sizes.small, sizes.requests), part(sizes.small_time, sizes.time));
     if sizes.small < REQUESTS || of_requests < MOST || of_time < TIME {
         return None;
     }
     let mean = sizes.small_bytes as f64 / sizes.small as f64;
-    Some(Found {
+    Some(RuleMatch {
         rule,
         what: format!(
             "{} of {} {name} moved at most {}, {} on average, in {} of the time of all {name}",
@@ -59,14 +59,14 @@ fn small(rule: Rule, name: &str, sizes: &Sizes) -> Option<Found> {
     })
 }
 
-pub(super) fn misaligned(case: &Case<'_>) -> Option<Found> {
+pub(super) fn misaligned(case: &RuleInput<'_>) -> Option<RuleMatch> {
     let (all, misaligned) = (case.facts.blocks, case.facts.misaligned);
     let of_all = part(misaligned, all);
     if misaligned < REQUESTS || of_all < MOST {
         return None;
     }
     let block = amount(case.facts.block);
-    Some(Found {
+    Some(RuleMatch {
         rule: Rule::Misaligned,
         what: format!("{misaligned} of {all} requests of at least a block of {block} begin within a block"),
         because: format!(

@@ -2,6 +2,8 @@
 //! definitions that the commands themselves parse with. Packages contain them; users' builds have no part in it.
 //! `miot-manuals --reference DIR`: writes the generated pages of `docs/reference` into DIR.
 
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
 mod reference;
 
 use anyhow::{Context as _, bail};

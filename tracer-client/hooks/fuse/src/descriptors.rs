@@ -62,7 +62,7 @@ impl DescriptorBudget {
         let left = limit.saturating_sub(used + RESERVED);
         let threads = match threads {
             ThreadCount::Fixed(threads) => threads,
-            ThreadCount::AtMost(threads) => {
+            ThreadCount::UpTo(threads) => {
                 threads.min((left.saturating_sub(MIN_FOR_FILES) / PER_THREAD).max(1))
             }
         };
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn only_default_threads_are_reduced() {
-        let few = DescriptorBudget::divide(64, 10, ThreadCount::AtMost(16)).unwrap();
+        let few = DescriptorBudget::divide(64, 10, ThreadCount::UpTo(16)).unwrap();
         assert!(few.threads < 16 && few.max_open >= MIN_FOR_FILES, "{few:?}");
         let many = DescriptorBudget::divide(20_000, 10, ThreadCount::Fixed(16)).unwrap();
         assert_eq!((many.threads, many.max_open), (16, 20_000 - 10 - RESERVED - 16 * PER_THREAD));

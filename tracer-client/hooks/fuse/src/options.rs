@@ -54,7 +54,7 @@ pub enum ThreadCount {
     /// Set by the user; it is not reduced.
     Fixed(usize),
     /// The default; it is reduced if descriptors are scarce.
-    AtMost(usize),
+    UpTo(usize),
 }
 
 /// Caching by the kernel.
@@ -163,7 +163,7 @@ impl Options {
     #[must_use]
     pub fn threads(&self) -> ThreadCount {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let default = ThreadCount::AtMost((2 * processors).clamp(4, 16));
+        let default = ThreadCount::UpTo((2 * processors).clamp(4, 16));
         self.threads.map_or(default, |threads| ThreadCount::Fixed(threads.into()))
     }
 }

@@ -1,5 +1,5 @@
-"""Checks that links and anchors lead somewhere: `links.py BOOK DOCS PAGE…`, in the pages of the rendered site and in the
-Markdown files of the repository that are not part of it."""
+"""Checks that links, anchors and paths of source files exist: `links.py BOOK DOCS PAGE…`, in the pages of the
+rendered site and in the Markdown files of the repository."""
 
 import os
 import re
@@ -79,11 +79,32 @@ def markdown(path):
                     yield f"{path}: {link}: no such anchor"
 
 
+# Folders of the repository that texts name files in.
+FOLDERS = "proto|tracer-client|log-client|log-server|lib|miot|deploy|tests|docs|fuzz"
+
+
+def sources(path):
+    """Problems of a Markdown file: paths of source files in backquotes, such as `proto/src/wire.rs`."""
+    with open(path, encoding="utf-8") as file:
+        text = re.sub(r"```.*?```", "", file.read(), flags=re.S)
+    for name in re.findall(rf"`((?:{FOLDERS})/[\w./-]+)`", text):
+        if not os.path.exists(name):
+            yield f"{path}: {name}: no such file"
+    # Folders of crates before `lib/` had them.
+    for name in re.findall(r"`([a-z-]+/src/[\w./-]+)`", text):
+        if not os.path.exists(name):
+            yield f"{path}: {name}: no such file"
+
+
 def main():
     book, docs, *pages = sys.argv[1:]
     for folder, _, names in os.walk(docs):
         pages += [os.path.join(folder, name) for name in names if name.endswith(".md")]
-    problems = list(rendered(book)) + [problem for page in sorted(pages) for problem in markdown(page)]
+    problems = list(rendered(book))
+    for page in sorted(pages):
+        problems += markdown(page)
+        if os.path.basename(page) != "CHANGELOG.md":
+            problems += sources(page)
     for problem in problems:
         print(problem, file=sys.stderr)
     sys.exit(bool(problems))

@@ -19,6 +19,7 @@
 mod calls;
 mod merge;
 mod names;
+mod open_files;
 mod state;
 mod syntax;
 

@@ -94,7 +94,7 @@ impl LogClient {
         let tls = config.tls()?.map(|files| TlsClient::load(files, Role::Node)).transpose()?;
         if let Some(tls) = &tls {
             let name = tls.own().allows(Role::Node, &config.node);
-            name.map_err(|reason| Error::Setting { key: "tls_certificate", reason })?;
+            name.map_err(|error| Error::Setting { key: "tls_certificate", reason: error.to_string() })?;
         }
         let boot = boot_id()?;
         raise_file_limit();

@@ -251,7 +251,7 @@ impl Config {
         }
         if let Some(http) = &self.http {
             let checked = miot_daemon::http::check(http, None, self.allow_insecure);
-            checked.map_err(|reason| Error::Setting { key: "http", reason })?;
+            checked.map_err(|error| Error::Setting { key: "http", reason: error.to_string() })?;
         }
         Ok(())
     }
@@ -316,7 +316,7 @@ impl Config {
             Err(_) => miot_daemon::User::find(user).map(|found| found.uid()),
         });
         let users: Vec<u32> =
-            users.collect::<Result<_, _>>().map_err(|reason| fail("exclude_users", reason))?;
+            users.collect::<Result<_, _>>().map_err(|error| fail("exclude_users", error.to_string()))?;
         let too_long = || fail("exclude_programs", format!("more than {MAX_EXCLUSION_BYTES} bytes of names"));
         exclusion_list(&self.exclude_programs, &users).ok_or_else(too_long)
     }

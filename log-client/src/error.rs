@@ -24,7 +24,7 @@ pub enum Error {
     Tls(#[from] miot_tls::Error),
     /// Privileges cannot be dropped.
     #[error("{0}")]
-    Privileges(String),
+    Privileges(#[from] miot_daemon::privileges::PrivilegeError),
     /// The MIOT directory, or a file in it, cannot be set up.
     #[error("{what} {path}: {source}")]
     Path {

@@ -49,7 +49,7 @@ fn run(options: &Options) -> Result<(), Failure<Error>> {
     config.of_all_users = rustix::process::geteuid().is_root();
     let user = config.user.as_deref().map(User::find).transpose();
     let reduced = user.and_then(|user| reduce_to(user.as_ref(), LOG_CLIENT));
-    reduced.map_err(|reason| setup(Error::Privileges(reason)))?;
+    reduced.map_err(|error| setup(error.into()))?;
     // The sweeper has its own thread; the connection needs only this one.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(system("cannot start the runtime"))?;

@@ -3,6 +3,7 @@
 use crate::live::tail::FilterError;
 use miot_proto::batch::BatchError;
 use miot_trace_store as store;
+use std::path::PathBuf;
 
 /// Reason why a log-server does not run, or did not end regularly.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +17,15 @@ pub enum Error {
     Tls(#[from] miot_tls::Error),
     /// Privileges cannot be dropped.
     #[error("{0}")]
-    Privileges(String),
+    Privileges(#[from] miot_daemon::privileges::PrivilegeError),
+    /// The trace directory cannot be created.
+    #[error("cannot create {}: {source}", path.display())]
+    CreateTrace {
+        /// The directory.
+        path: PathBuf,
+        /// Error of the system.
+        source: std::io::Error,
+    },
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}{}", if source.kind() == std::io::ErrorKind::AddrInUse { "; stop the other program, or choose another port with --listen" } else { "" })]
     Listen {
@@ -96,7 +105,7 @@ pub(crate) enum Refusal {
     )]
     Plain,
     #[error("{0}")]
-    Certificate(String),
+    Certificate(#[from] miot_tls::NotAllowed),
     #[error("this node has {0} connections already, which is its limit (`node_connections`)")]
     NodeFull(usize),
     #[error("the name of a node must have 1 to 255 bytes and no control characters")]

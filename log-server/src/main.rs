@@ -57,7 +57,7 @@ async fn serve(options: &Options, config: Config) -> Result<(), Failure<Error>> 
     let mut hangup = Reload::watch().map_err(cannot_start("watching for signals"))?;
     let mut watchdog = Watchdog::from_env();
     let listening = LogServer::listen(config.clone()).await.map_err(setup)?;
-    drop_privileges(&config).map_err(|reason| setup(Error::Privileges(reason)))?;
+    drop_privileges(&config).map_err(setup)?;
     let liveness = watchdog.register("store");
     let mut server = listening.open().map_err(setup)?.with_liveness(liveness.clone());
     let address = server.local_addr();
@@ -146,19 +146,19 @@ async fn restart(config: &Config, liveness: &Liveness) -> LogServer {
 }
 
 /// Switches to an ordinary user without capabilities, if one is configured.
-fn drop_privileges(config: &Config) -> Result<(), String> {
+fn drop_privileges(config: &Config) -> Result<(), Error> {
     let user = config.user.as_deref().map(User::find).transpose()?;
     match &user {
         Some(user) => create_dir_for(user, &config.trace)
-            .map_err(|error| format!("cannot create {}: {error}", config.trace.display()))?,
+            .map_err(|source| Error::CreateTrace { path: config.trace.clone(), source })?,
         None if rustix::process::geteuid().is_root() => {
             tracing::warn!("running as root: set `user` to a user that owns the trace directory");
             // Without capabilities the server could not write where root can.
-            return reduce_to(None, CapabilitySet::all());
+            return Ok(reduce_to(None, CapabilitySet::all())?);
         }
         None => {}
     }
-    reduce_to(user.as_ref(), CapabilitySet::empty())
+    Ok(reduce_to(user.as_ref(), CapabilitySet::empty())?)
 }
 
 /// Reads the configuration again and applies the keys that can change at run time. After an error

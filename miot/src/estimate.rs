@@ -121,8 +121,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut estimates: Vec<Vec<Estimate>> = Vec::new();
     for name in &names {
         let rows = estimate(&model, name, &reached, measured.get(name));
-        estimates.push(rows.map_err(|phases| {
-            anyhow::anyhow!("configuration {name} has no bandwidth for phases {phases}: run their benchmark (miot estimate MODEL) and add a line")
+        estimates.push(rows.map_err(|error| {
+            anyhow::anyhow!(
+                "configuration {name}: {error}: run their benchmark (miot estimate MODEL) and add a line"
+            )
         })?);
     }
     let total = |rows: &[Estimate]| rows.last().map_or(f64::INFINITY, |row| row.seconds);

@@ -39,8 +39,8 @@ pub fn load<C: Default + Serialize + DeserializeOwned>(
     let mut sources = Figment::from(Serialized::defaults(C::default()));
     match file {
         Some(file) if !file.is_file() => return Err(Error::NoFile(file.into())),
-        Some(file) => sources = sources.merge(Toml::file_exact(file)),
-        None if default_file.is_file() => sources = sources.merge(Toml::file_exact(default_file)),
+        Some(file) => sources = sources.merge(Toml::file(file).search(false)),
+        None if default_file.is_file() => sources = sources.merge(Toml::file(default_file).search(false)),
         None => {}
     }
     sources

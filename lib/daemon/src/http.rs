@@ -24,7 +24,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use miot_tls::server::{Rejection, lingering_close};
-use miot_tls::{Certificate, Role, TlsServer, is_loopback};
+use miot_tls::{Certificate, NotAllowed, Role, TlsServer, is_loopback};
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,24 +71,41 @@ pub struct Unavailable {
     source: std::io::Error,
 }
 
+/// The setting `http` cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingError {
+    /// The setting has another form.
+    #[error("`{0}` is neither `{OFF}` nor of the form address:port")]
+    Form(String),
+    /// Other machines can reach the address, without encryption.
+    #[error(
+        "other machines can reach {setting}, and nothing is encrypted; {}listen on 127.0.0.1, or set `allow_insecure = \
+         true` if you trust everybody on that network",
+        if *.can_encrypt { "set tls_certificate, tls_key and tls_authority, " } else { "" }
+    )]
+    Exposed {
+        /// The setting.
+        setting: String,
+        /// True if the daemon encrypts HTTP when it has certificates.
+        can_encrypt: bool,
+    },
+}
+
 /// Checks the setting `http`: [`OFF`] or `address:port`. `encrypted`: true if the daemon has certificates; `None` if it never
 /// uses them for HTTP.
 ///
 /// # Errors
-/// The reason, and what to do.
-pub fn check(setting: &str, encrypted: Option<bool>, allow_insecure: bool) -> Result<(), String> {
+/// [`SettingError`].
+pub fn check(setting: &str, encrypted: Option<bool>, allow_insecure: bool) -> Result<(), SettingError> {
     if setting == OFF {
         return Ok(());
     }
     let Some((host, _)) = setting.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()) else {
-        return Err(format!("`{setting}` is neither `{OFF}` nor of the form address:port"));
+        return Err(SettingError::Form(setting.to_owned()));
     };
     if encrypted != Some(true) && !allow_insecure && !is_loopback(host) {
-        let encrypt = encrypted.map_or("", |_| "set tls_certificate, tls_key and tls_authority, ");
-        return Err(format!(
-            "other machines can reach {setting}, and nothing is encrypted; {encrypt}listen on 127.0.0.1, or set \
-             `allow_insecure = true` if you trust everybody on that network"
-        ));
+        return Err(SettingError::Exposed { setting: setting.to_owned(), can_encrypt: encrypted.is_some() });
     }
     Ok(())
 }
@@ -197,8 +214,8 @@ async fn connection(socket: TcpStream, peer: SocketAddr, tls: Option<&TlsServer>
         Ok(Ok((stream, certificate))) => match may_read(&certificate) {
             Ok(()) => answer(stream, routers.everything.clone(), true, timeout_after).await,
             Err(reason) => {
-                log_refused(&reason);
-                refuse(stream, reason + "\n", timeout_after).await;
+                log_refused(&reason.to_string());
+                refuse(stream, format!("{reason}\n"), timeout_after).await;
             }
         },
         Ok(Err(Rejection::Plain(socket))) if peer.ip().is_loopback() => {
@@ -218,7 +235,7 @@ async fn connection(socket: TcpStream, peer: SocketAddr, tls: Option<&TlsServer>
     }
 }
 
-fn may_read(certificate: &Certificate) -> Result<(), String> {
+fn may_read(certificate: &Certificate) -> Result<(), NotAllowed> {
     let operator = certificate.role == Some(Role::Operator);
     if operator { Ok(()) } else { certificate.allows(Role::Reader, "") }
 }
@@ -305,7 +322,8 @@ mod tests {
         ] {
             assert_eq!(check(setting, encrypted, insecure).is_ok(), fine, "{setting}");
         }
-        let advice = |encrypted| check("0.0.0.0:1", encrypted, false).unwrap_err().contains("tls_key");
+        let advice =
+            |encrypted| check("0.0.0.0:1", encrypted, false).unwrap_err().to_string().contains("tls_key");
         assert!(advice(Some(false)) && !advice(None), "only where it would help");
     }
 

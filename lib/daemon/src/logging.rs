@@ -3,17 +3,30 @@
 use crate::journal::Journal;
 use std::io::IsTerminal as _;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
+
+/// Logs cannot be set up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoggingError {
+    /// The filter is not valid.
+    #[error("--log: {0}")]
+    Filter(#[from] ParseError),
+    /// The process has logs already.
+    #[error("cannot set up logs: {0}")]
+    AlreadySet(#[from] TryInitError),
+}
 
 /// Sets up the logs of the process. `filter`: error, warn, info, debug, or a filter such as `miot_log_client=debug`; without
 /// it `$RUST_LOG`, else info. `identifier`: name of the program in the journal.
 ///
 /// # Errors
-/// Text for the user: the filter is not valid, or logs are already set up.
-pub fn start(identifier: &'static str, filter: Option<&str>) -> Result<(), String> {
+/// [`LoggingError`].
+pub fn start(identifier: &'static str, filter: Option<&str>) -> Result<(), LoggingError> {
     let filter = match filter {
-        Some(filter) => EnvFilter::try_new(filter).map_err(|error| format!("--log: {error}"))?,
+        Some(filter) => EnvFilter::try_new(filter)?,
         None => EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
     };
     let registry = tracing_subscriber::registry().with(filter);
@@ -25,5 +38,5 @@ pub fn start(identifier: &'static str, filter: Option<&str>) -> Result<(), Strin
             registry.with(lines).try_init()
         }
     };
-    started.map_err(|error| format!("cannot set up logs: {error}"))
+    Ok(started?)
 }

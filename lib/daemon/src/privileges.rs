@@ -4,6 +4,7 @@
 //! thread, which is checked.
 
 use nix::unistd::User as Entry;
+use rustix::io::Errno;
 use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, clear_ambient_capability_set,
@@ -19,6 +20,45 @@ use std::io;
 pub const LOG_CLIENT: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::LEASE).union(CapabilitySet::SYS_PTRACE);
 
+/// Privileges cannot be dropped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrivilegeError {
+    /// There is no user of this name.
+    #[error("there is no user `{}`; make one, such as with `useradd --system`", .0.escape_debug())]
+    NoUser(String),
+    /// The user database cannot be read.
+    #[error("cannot look up the user `{name}`: {source}")]
+    UserDatabase {
+        /// Name of the user.
+        name: String,
+        /// Error of the system.
+        source: nix::errno::Errno,
+    },
+    /// The process has several threads; a system call would change only one of them.
+    #[error("cannot drop privileges: there are {0} threads already")]
+    Threads(usize),
+    /// The process cannot switch to the user.
+    #[error("cannot switch to the user `{name}`: {source}; start as root or as that user, or remove `user`")]
+    Switch {
+        /// Name of the user.
+        name: String,
+        /// Error of the system.
+        source: Errno,
+    },
+    /// A step failed.
+    #[error("cannot {step}: {source}")]
+    Step {
+        /// The step.
+        step: &'static str,
+        /// Error of the system.
+        source: Errno,
+    },
+    /// All steps succeeded, but privileges remain.
+    #[error("privileges were not dropped: {0:?} remain")]
+    Remaining(CapabilitySets),
+}
+
 /// A user of this machine.
 #[derive(Clone, Debug)]
 pub struct User {
@@ -32,13 +72,11 @@ impl User {
     /// Looks a user up.
     ///
     /// # Errors
-    /// Text for the user: there is no user of this name, or the user database cannot be read.
-    pub fn find(name: &str) -> Result<User, String> {
-        let none = || {
-            format!("there is no user `{}`; make one, such as with `useradd --system`", name.escape_debug())
-        };
+    /// [`PrivilegeError::NoUser`], [`PrivilegeError::UserDatabase`].
+    pub fn find(name: &str) -> Result<User, PrivilegeError> {
+        let none = || PrivilegeError::NoUser(name.to_owned());
         let c_name = CString::new(name).map_err(|_| none())?;
-        let failed = |error| format!("cannot look up the user `{name}`: {error}");
+        let failed = |source| PrivilegeError::UserDatabase { name: name.to_owned(), source };
         let entry = Entry::from_name(name).map_err(failed)?.ok_or_else(none)?;
         let groups = nix::unistd::getgrouplist(&c_name, entry.gid).map_err(failed)?;
         Ok(User {
@@ -72,15 +110,12 @@ pub fn user_name(uid: u32) -> Option<String> {
 /// privileges.
 ///
 /// # Errors
-/// The privilege that could not be dropped, as text. The process must end then.
-pub fn reduce_to(user: Option<&User>, keep: CapabilitySet) -> Result<(), String> {
-    let failed = |what: &str| {
-        let what = what.to_owned();
-        move |error: rustix::io::Errno| format!("cannot {what}: {error}")
-    };
+/// [`PrivilegeError`]. The process must end then.
+pub fn reduce_to(user: Option<&User>, keep: CapabilitySet) -> Result<(), PrivilegeError> {
+    let failed = |step: &'static str| move |source: Errno| PrivilegeError::Step { step, source };
     let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     if threads > 1 {
-        return Err(format!("cannot drop privileges: there are {threads} threads already"));
+        return Err(PrivilegeError::Threads(threads));
     }
     // Before the right to do so is dropped.
     let held = capabilities(None).map_err(failed("read the capabilities"))?;
@@ -106,18 +141,13 @@ pub fn reduce_to(user: Option<&User>, keep: CapabilitySet) -> Result<(), String>
     set_no_new_privs(true).map_err(failed("set no_new_privs"))?;
     let left = capabilities(None).map_err(failed("read the capabilities"))?;
     if (left.effective, left.permitted) != (kept, kept) || user.is_some_and(|user| geteuid() != user.uid) {
-        return Err(format!("privileges were not dropped: {left:?} remain"));
+        return Err(PrivilegeError::Remaining(left));
     }
     Ok(())
 }
 
-fn become_user(user: &User, keeping: bool) -> Result<(), String> {
-    let failed = |error: rustix::io::Errno| {
-        format!(
-            "cannot switch to the user `{}`: {error}; start as root or as that user, or remove `user`",
-            user.name
-        )
-    };
+fn become_user(user: &User, keeping: bool) -> Result<(), PrivilegeError> {
+    let failed = |source| PrivilegeError::Switch { name: user.name.clone(), source };
     set_keep_capabilities(keeping).map_err(failed)?;
     set_thread_groups(&user.groups).map_err(failed)?;
     set_thread_res_gid(user.gid, user.gid, user.gid).map_err(failed)?;
@@ -146,7 +176,7 @@ mod tests {
         assert_eq!((root.uid(), root.gid()), (0, 0));
         assert!(root.groups.contains(&Gid::ROOT));
         for name in ["no-such-user", "", "a\0b"] {
-            assert!(User::find(name).unwrap_err().contains("there is no user"), "{name:?}");
+            assert!(User::find(name).unwrap_err().to_string().contains("there is no user"), "{name:?}");
         }
     }
 
@@ -154,7 +184,7 @@ mod tests {
     fn dropping_privileges_fails_with_threads() {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let other = std::thread::spawn(move || ended.recv());
-        let refused = reduce_to(None, CapabilitySet::all()).unwrap_err();
+        let refused = reduce_to(None, CapabilitySet::all()).unwrap_err().to_string();
         drop(end);
         assert!(refused.contains("threads already"), "{refused}");
         assert!(other.join().unwrap().is_err());

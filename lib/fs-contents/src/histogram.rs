@@ -157,16 +157,24 @@ impl From<Histogram> for Stored {
     }
 }
 
-impl TryFrom<Stored> for Histogram {
-    type Error = String;
+/// The bounds of a stored bin are not powers of two.
+#[derive(Debug, thiserror::Error)]
+#[error("a bin from {from} to {below:?}: expected powers of two")]
+struct InvalidBin {
+    from: u64,
+    below: Option<u64>,
+}
 
-    fn try_from(stored: Stored) -> Result<Histogram, String> {
+impl TryFrom<Stored> for Histogram {
+    type Error = InvalidBin;
+
+    fn try_from(stored: Stored) -> Result<Histogram, InvalidBin> {
         let mut histogram = Histogram { max: stored.max, ..Histogram::default() };
         for StoredBin { from, below, count, total, size, capacity } in stored.bins {
             let at = bin(from);
             let known = histogram.bin(at);
             if (known.from, known.below) != (from, below) {
-                return Err(format!("a bin from {from} to {below:?}: expected powers of two"));
+                return Err(InvalidBin { from, below });
             }
             histogram.bins[at].add(&Amount { count, total, size, capacity });
         }

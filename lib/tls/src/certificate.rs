@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use x509_parser::error::X509Error;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
@@ -61,6 +62,56 @@ impl FromStr for Role {
     }
 }
 
+/// A certificate cannot be parsed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParseError {
+    /// The bytes are not an X.509 certificate in DER.
+    #[error(transparent)]
+    Syntax(#[from] x509_parser::nom::Err<X509Error>),
+    /// An extension is not valid.
+    #[error(transparent)]
+    Extension(#[from] X509Error),
+    /// The validity is outside the range of a timestamp.
+    #[error(transparent)]
+    Validity(#[from] jiff::Error),
+}
+
+/// A certificate does not give a right. The text is for the holder of the certificate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAllowed {
+    /// The certificate has another role.
+    #[error(
+        "your certificate is one of a {own}, and this is for a {wanted}; make one with `miot pki {wanted}`"
+    )]
+    OtherRole {
+        /// Role of the certificate.
+        own: Role,
+        /// Required role.
+        wanted: Role,
+    },
+    /// The certificate has no role or several roles.
+    #[error(
+        "your certificate has not exactly one role of MIOT (a URI such as {} among its alternative names); make one with \
+         `miot pki {wanted}`", wanted.uri()
+    )]
+    NoRole {
+        /// Required role.
+        wanted: Role,
+    },
+    /// The certificate belongs to another node.
+    #[error(
+        "your certificate is for {own}, not for the node `{}`; set `node` to that, or make a certificate with \
+         `miot pki node`", node.escape_debug()
+    )]
+    OtherNode {
+        /// Names and addresses of the certificate, as text.
+        own: String,
+        /// Name of the node.
+        node: String,
+    },
+}
+
 /// Content of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
@@ -88,11 +139,10 @@ impl Certificate {
     /// Parses a certificate in DER. Does not check its signature.
     ///
     /// # Errors
-    /// The reason, as text.
-    pub fn parse(der: &[u8]) -> Result<Certificate, String> {
-        let (_, x509) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
-        let time = |seconds| Timestamp::from_second(seconds).map_err(|error| error.to_string());
-        let alternative = x509.subject_alternative_name().map_err(|error| error.to_string())?;
+    /// [`ParseError`].
+    pub fn parse(der: &[u8]) -> Result<Certificate, ParseError> {
+        let (_, x509) = X509Certificate::from_der(der)?;
+        let alternative = x509.subject_alternative_name()?;
         let (mut names, mut addresses, mut roles) = (Vec::new(), Vec::new(), Vec::new());
         for name in alternative.iter().flat_map(|extension| &extension.value.general_names) {
             match name {
@@ -114,8 +164,8 @@ impl Certificate {
             addresses,
             role,
             authority: x509.is_ca(),
-            not_before: time(x509.validity().not_before.timestamp())?,
-            not_after: time(x509.validity().not_after.timestamp())?,
+            not_before: Timestamp::from_second(x509.validity().not_before.timestamp())?,
+            not_after: Timestamp::from_second(x509.validity().not_after.timestamp())?,
         })
     }
 
@@ -123,30 +173,15 @@ impl Certificate {
     /// logs.
     ///
     /// # Errors
-    /// The reason and what to do, as text for the peer.
-    pub fn allows(&self, role: Role, name: &str) -> Result<(), String> {
+    /// [`NotAllowed`].
+    pub fn allows(&self, role: Role, name: &str) -> Result<(), NotAllowed> {
         match self.role {
             Some(own) if own == role => {}
-            Some(own) => {
-                return Err(format!(
-                    "your certificate is one of a {own}, and this is for a {role}; make one with `miot pki {role}`"
-                ));
-            }
-            None => {
-                return Err(format!(
-                    "your certificate has not exactly one role of MIOT (a URI such as {} among its alternative names); \
-                     make one with `miot pki {role}`",
-                    role.uri()
-                ));
-            }
+            Some(own) => return Err(NotAllowed::OtherRole { own, wanted: role }),
+            None => return Err(NotAllowed::NoRole { wanted: role }),
         }
         if role == Role::Node && !self.names.iter().any(|own| own == name) {
-            return Err(format!(
-                "your certificate is for {}, not for the node `{}`; set `node` to that, or make a certificate with \
-                 `miot pki node`",
-                self.names_in_words(),
-                name.escape_debug()
-            ));
+            return Err(NotAllowed::OtherNode { own: self.names_in_words(), node: name.to_owned() });
         }
         Ok(())
     }
@@ -214,10 +249,10 @@ mod tests {
         assert_eq!(node.allows(Role::Node, "node1"), Ok(()));
         assert_eq!(node.allows(Role::Node, "node1.cluster"), Ok(()));
         for other in ["node2", "Node1", "node1.", "node", "", "node1\0", "node1.cluster.org", "*"] {
-            let refused = node.allows(Role::Node, other).unwrap_err();
+            let refused = node.allows(Role::Node, other).unwrap_err().to_string();
             assert!(refused.contains("`node1`, `node1.cluster`"), "{other:?}: {refused}");
         }
-        let refused = node.allows(Role::Reader, "node1").unwrap_err();
+        let refused = node.allows(Role::Reader, "node1").unwrap_err().to_string();
         assert!(refused.contains("one of a node") && refused.contains("miot pki reader"), "{refused}");
         assert!(node.allows(Role::Server, "node1").is_err());
     }
@@ -233,7 +268,7 @@ mod tests {
     fn readers_may_have_any_name_and_cannot_write() {
         let reader = certificate(&["alice"], &["miot:reader"]);
         assert_eq!(reader.allows(Role::Reader, "laptop"), Ok(()));
-        assert!(reader.allows(Role::Node, "alice").unwrap_err().contains("miot pki node"));
+        assert!(reader.allows(Role::Node, "alice").unwrap_err().to_string().contains("miot pki node"));
     }
 
     #[test]
@@ -249,7 +284,9 @@ mod tests {
         ] {
             let certificate = certificate(&["node1"], uris);
             assert_eq!(certificate.role, None, "{uris:?}");
-            assert!(certificate.allows(Role::Node, "node1").unwrap_err().contains("exactly one role"));
+            assert!(
+                certificate.allows(Role::Node, "node1").unwrap_err().to_string().contains("exactly one role")
+            );
         }
         assert_eq!(certificate(&["a"], &["https://example.org", "miot:node"]).role, Some(Role::Node));
     }

@@ -109,7 +109,8 @@ fn in_words(error: &io::Error) -> io::Error {
 fn check_role(connection: &ClientConnection) -> io::Result<()> {
     let first = connection.peer_certificates().and_then(|chain| chain.first());
     let odd = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
-    let certificate = Certificate::parse(first.map_or(&[], |der| der.as_ref())).map_err(odd)?;
+    let certificate =
+        Certificate::parse(first.map_or(&[], |der| der.as_ref())).map_err(|error| odd(error.to_string()))?;
     require(&certificate, Role::Server).map_err(|reason| odd(format!("it is no log-server: it has {reason}")))
 }
 
@@ -126,7 +127,7 @@ fn name(address: &str) -> io::Result<ServerName<'static>> {
 fn configure(files: &Files, role: Role) -> Result<(Arc<ClientConfig>, Certificate), Error> {
     let material = files.read()?;
     let unusable = unusable(files.certificate());
-    require(&material.own, role).map_err(&unusable)?;
+    require(&material.own, role).map_err(|error| unusable(error.to_string()))?;
     let Material { own, certified, roots, revoked } = material;
     let verifier =
         WebPkiServerVerifier::builder_with_provider(Arc::<RootCertStore>::clone(&roots), provider())

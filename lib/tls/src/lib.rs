@@ -17,7 +17,7 @@ pub mod failure;
 pub mod files;
 pub mod server;
 
-pub use certificate::{Certificate, Role};
+pub use certificate::{Certificate, NotAllowed, Role};
 pub use client::TlsClient;
 pub use files::{Error, Files};
 pub use server::TlsServer;

@@ -123,7 +123,7 @@ pub async fn lingering_close(mut socket: TcpStream, within: Duration) {
 fn configure(files: &Files) -> Result<(Arc<ServerConfig>, Certificate), Error> {
     let material = files.read()?;
     let unusable = unusable(files.certificate());
-    require(&material.own, Role::Server).map_err(&unusable)?;
+    require(&material.own, Role::Server).map_err(|error| unusable(error.to_string()))?;
     let Material { own, certified, roots, revoked } = material;
     let verifier =
         WebPkiClientVerifier::builder_with_provider(Arc::<RootCertStore>::clone(&roots), provider())
@@ -147,11 +147,19 @@ pub(crate) fn unusable(path: &Path) -> impl Fn(String) -> Error {
     move |reason| Error::Unusable { key: "tls_certificate", path: path.into(), reason }
 }
 
-/// Checks that the own certificate has this role.
-pub(crate) fn require(own: &Certificate, role: Role) -> Result<(), String> {
-    if own.role == Some(role) {
+/// A certificate does not have the role that its use requires.
+#[derive(Debug, thiserror::Error)]
+#[error("a certificate {}, where one of a {wanted} is needed; make one with `miot pki {wanted}`",
+    .own.map_or("without a role of MIOT".into(), |role| format!("of a {role}")))]
+pub(crate) struct WrongRole {
+    own: Option<Role>,
+    wanted: Role,
+}
+
+/// Checks that a certificate has this role.
+pub(crate) fn require(certificate: &Certificate, role: Role) -> Result<(), WrongRole> {
+    if certificate.role == Some(role) {
         return Ok(());
     }
-    let what = own.role.map_or("without a role of MIOT".into(), |role| format!("of a {role}"));
-    Err(format!("a certificate {what}, where one of a {role} is needed; make one with `miot pki {role}`"))
+    Err(WrongRole { own: certificate.role, wanted: role })
 }

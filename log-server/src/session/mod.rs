@@ -221,7 +221,7 @@ async fn read_hello<R: AsyncRead + Unpin>(
         return Err(Refusal::Name.into());
     }
     if let Some(certificate) = certificate {
-        certificate.allows(required_role(role, certificate), &node).map_err(Refusal::Certificate)?;
+        certificate.allows(required_role(role, certificate), &node).map_err(Refusal::from)?;
     }
     Ok(Some(Hello { role, node, session, version }))
 }

@@ -185,7 +185,7 @@ impl Config {
         }
         if let Some(http) = &self.http {
             let checked = miot_daemon::http::check(http, Some(self.tls()?.is_some()), self.allow_insecure);
-            checked.map_err(|reason| Error::Config(format!("http: {reason}")))?;
+            checked.map_err(|error| Error::Config(format!("http: {error}")))?;
         }
         if self.memory < 2 * MAX_FRAME as u64 {
             return fail(format!(

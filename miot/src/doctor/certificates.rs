@@ -51,7 +51,7 @@ pub(super) fn examine(config: &Config, report: &mut CheckReport) -> Option<TlsCl
     let own = client.own();
     match own.allows(Role::Node, &config.node) {
         Ok(()) => report.ok(AREA, "name", format!("for the node `{}`", config.node)),
-        Err(reason) => report.problem(AREA, "name", reason, renew.clone()),
+        Err(error) => report.problem(AREA, "name", error.to_string(), renew.clone()),
     }
     age("expiry", &own, renew, report);
     if let Some(authority) = &config.tls_authority {

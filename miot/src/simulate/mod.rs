@@ -124,8 +124,9 @@ impl Arguments {
             let mut config = presets::named(storage).context("the name was checked")?;
             if let Some(file) = &self.config {
                 ensure!(file.is_file(), "{}: no such file", file.display());
-                config =
-                    Figment::from(Serialized::defaults(config)).merge(Toml::file_exact(file)).extract()?;
+                config = Figment::from(Serialized::defaults(config))
+                    .merge(Toml::file(file).search(false))
+                    .extract()?;
             }
             for Vary { key, values } in &single {
                 config = parameters::set(&config, key, &values[0])?;

@@ -217,7 +217,7 @@ fn what_is_missing_is_told() {
     let header = "configuration,phase,operation,mib_per_second\n";
     for (name, bandwidths, expected) in [
         ("none", header.to_owned(), "has no bandwidths"),
-        ("partial", format!("{header}a,1,,60\n"), "configuration a has no bandwidth for phases 4"),
+        ("partial", format!("{header}a,1,,60\n"), "configuration a: no bandwidth was measured for phases 4"),
         ("zero", format!("{header}a,1,,0\n"), "must be above 0"),
         ("columns", "a,b\n1,2\n".to_owned(), "expected CSV with the columns"),
     ] {

@@ -41,7 +41,7 @@ pub(crate) async fn table(
                 DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => error,
                 _ => damaged(&path, &error.strip_backtrace()),
             })?;
-            fits(columns, &found).map_err(|reason| {
+            check_columns(columns, &found).map_err(|reason| {
                 damaged(&path, &format!("it does not have the columns of table {table}: {reason}"))
             })
         }
@@ -68,23 +68,31 @@ fn is_alike(found: &DataType, wanted: &DataType) -> bool {
     }
 }
 
-/// Columns are only appended, and those that are missing may be null.
-fn fits(columns: &Schema, found: &Schema) -> Result<(), String> {
+/// The columns of a file differ from those of its table.
+#[derive(Debug, thiserror::Error)]
+enum WrongColumns {
+    #[error("`{found}` {found_type} is where `{wanted}` {wanted_type} should be")]
+    Other { found: String, found_type: DataType, wanted: String, wanted_type: DataType },
+    #[error("`{0}` is missing")]
+    Missing(String),
+}
+
+/// Checks the columns of a file. Columns are only appended, and missing ones may be null.
+fn check_columns(columns: &Schema, found: &Schema) -> Result<(), WrongColumns> {
     for (at, column) in columns.fields().iter().enumerate() {
         match found.fields().get(at) {
             Some(found)
                 if found.name() == column.name() && is_alike(found.data_type(), column.data_type()) => {}
             Some(found) => {
-                return Err(format!(
-                    "`{}` {} is where `{}` {} should be",
-                    found.name(),
-                    found.data_type(),
-                    column.name(),
-                    column.data_type()
-                ));
+                return Err(WrongColumns::Other {
+                    found: found.name().clone(),
+                    found_type: found.data_type().clone(),
+                    wanted: column.name().clone(),
+                    wanted_type: column.data_type().clone(),
+                });
             }
             None if column.is_nullable() => {}
-            None => return Err(format!("`{}` is missing", column.name())),
+            None => return Err(WrongColumns::Missing(column.name().clone())),
         }
     }
     Ok(())

@@ -130,20 +130,28 @@ fn bandwidth(phase: &Phase, configuration: &str, measured: &[Bandwidth]) -> Opti
     mean((0..phase.operations.len()).map(of_operation).collect::<Option<Vec<f64>>>()?)
 }
 
+/// No bandwidth was measured for a family of phases.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no bandwidth was measured for phases {phases}")]
+pub struct NotMeasured {
+    /// Numbers of the phases of the family.
+    pub phases: String,
+}
+
 /// The time of a model's I/O on a configuration: a row for each family, then one for all.
 ///
 /// # Errors
-/// The numbers of the first family of which no bandwidth was measured there.
+/// [`NotMeasured`], for the first family without a bandwidth on this configuration.
 pub fn estimate(
     model: &Model,
     configuration: &str,
     measured: &[Bandwidth],
     truth: Option<&Model>,
-) -> Result<Vec<Estimate>, String> {
+) -> Result<Vec<Estimate>, NotMeasured> {
     let mut rows = Vec::new();
     for phase in &model.phases {
         let reached = bandwidth(phase, configuration, measured).filter(|reached| *reached > 0.0);
-        let reached = reached.ok_or_else(|| phase.numbers.to_string())?;
+        let reached = reached.ok_or_else(|| NotMeasured { phases: phase.numbers.to_string() })?;
         let bytes = phase.weight.saturating_mul(phase.count());
         let same = truth.and_then(|truth| truth.phases.iter().find(|it| it.numbers == phase.numbers));
         let real = same.and_then(|phase| phase.measured).filter(|measured| measured.seconds > 0.0);
@@ -180,7 +188,7 @@ fn row(configuration: &str, phases: String, bytes: u64, seconds: f64, real: Opti
 
 #[cfg(test)]
 mod tests {
-    use super::{Bandwidth, Ior, estimate};
+    use super::{Bandwidth, Ior, NotMeasured, estimate};
     use crate::model::tests::{bt_io, phase};
     use crate::model::{Loop, Mode, Numbers};
 
@@ -228,8 +236,11 @@ mod tests {
         assert!(near(rows[0].error_relative.unwrap(), 1.23), "{rows:?}");
         assert!(near(rows[1].error_relative.unwrap(), 4.05), "{rows:?}");
         assert!(near(rows[2].seconds, 1167.40 + 2868.51), "equation 1: {rows:?}");
-        assert_eq!(estimate(&model, "A", &[of(51, 1.0)], None), Err("1-50".into()));
-        assert_eq!(estimate(&model, "B", &[of(1, 1.0), of(51, 1.0)], None), Err("1-50".into()));
+        assert_eq!(estimate(&model, "A", &[of(51, 1.0)], None), Err(NotMeasured { phases: "1-50".into() }));
+        assert_eq!(
+            estimate(&model, "B", &[of(1, 1.0), of(51, 1.0)], None),
+            Err(NotMeasured { phases: "1-50".into() })
+        );
     }
 
     #[test]

@@ -115,11 +115,16 @@ impl fmt::Display for Set {
     }
 }
 
-impl FromStr for Set {
-    type Err = String;
+/// Text is not a set of numbers.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a set of numbers in ascending order such as 0-15 or 1-23:2,40")]
+pub struct InvalidSet(String);
 
-    fn from_str(text: &str) -> Result<Set, String> {
-        let wrong = || format!("{text:?} is no set of numbers in ascending order such as 0-15 or 1-23:2,40");
+impl FromStr for Set {
+    type Err = InvalidSet;
+
+    fn from_str(text: &str) -> Result<Set, InvalidSet> {
+        let wrong = || InvalidSet(text.to_owned());
         let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());
         let mut spans: Vec<Span> = Vec::new();
         let mut after = None;

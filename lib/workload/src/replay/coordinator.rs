@@ -175,7 +175,7 @@ impl Coordinator<'_> {
             ReplayError::Lost {
                 command: process.command,
                 pid: process.pid,
-                reason,
+                reason: reason.to_string(),
                 done: self.board.total(),
                 steps: self.plan.steps,
             }
@@ -243,13 +243,26 @@ impl Coordinator<'_> {
     }
 }
 
-/// Returns the report that a process wrote, or how it ended without one.
-fn parse_report(output: io::Result<(ExitStatus, Vec<u8>)>) -> Result<ProcessReport, String> {
+/// How a process of the replay ended without a report.
+#[derive(Debug, thiserror::Error)]
+enum NoReport {
+    #[error("ended without a readable report ({0})")]
+    Unreadable(#[from] io::Error),
+    #[error("was killed by signal {0}")]
+    Killed(i32),
+    #[error("ended with {0}")]
+    Failed(ExitStatus),
+    #[error("wrote an invalid report ({0})")]
+    Invalid(#[from] postcard::Error),
+}
+
+/// Returns the report that a process wrote.
+fn parse_report(output: io::Result<(ExitStatus, Vec<u8>)>) -> Result<ProcessReport, NoReport> {
     use std::os::unix::process::ExitStatusExt as _;
-    let (status, bytes) = output.map_err(|error| format!("ended without a readable report ({error})"))?;
+    let (status, bytes) = output?;
     match status.signal() {
-        Some(signal) => Err(format!("was killed by signal {signal}")),
-        None if !status.success() => Err(format!("ended with {status}")),
-        None => postcard::from_bytes(&bytes).map_err(|error| format!("wrote an invalid report ({error})")),
+        Some(signal) => Err(NoReport::Killed(signal)),
+        None if !status.success() => Err(NoReport::Failed(status)),
+        None => Ok(postcard::from_bytes(&bytes)?),
     }
 }

@@ -87,11 +87,9 @@ fn produce(arguments: &[String]) -> Result<(), Anything> {
 }
 
 fn record(events: u64, seed: u64, kind: &str) {
-    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut rng = fastrand::Rng::with_seed(seed);
     for i in 0..events {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
+        let random = rng.u64(..);
         let offset = if kind == "seq" { i * 4096 } else { (random % (1 << 40)) & !4095 };
         let Some(begun) = begin(op::posix::READ) else { continue };
         let done = Completion { handle: 7 + random % 4, offset, length: 4096, result: 4096, flags: 0 };

@@ -22,7 +22,6 @@
 //! | `report` | status reports to the log-server; commands from the log-server |
 //! | `spool` | unacknowledged messages, in files that survive the log-client |
 //! | `ship` | connection, transmission and retransmission |
-//! | `random` | pseudo-random waits that differ between nodes |
 //!
 //! Guarantees: no byte of a segment can crash, block or stall the log-client. Events that a process
 //! committed are delivered even if the process was killed. No event is delivered below a watermark
@@ -40,7 +39,6 @@ mod directory;
 pub mod error;
 mod facts;
 pub mod in_flight;
-mod random;
 mod report;
 mod segment;
 mod ship;

@@ -1,6 +1,8 @@
 //! Synthetic events that cannot be confused with others. Each follows from its thread and its number,
 //! so that one that is lost, repeated, swapped or invented is detected.
 
+use crate::victim::mix;
+
 /// Offset, length and result of event `number` of `thread`.
 #[must_use]
 pub fn event(thread: u64, number: u64) -> (i64, i64, i64) {
@@ -13,15 +15,6 @@ pub fn event(thread: u64, number: u64) -> (i64, i64, i64) {
 #[must_use]
 pub fn path(thread: u64) -> String {
     format!("/synthetic/thread-{thread}")
-}
-
-/// SplitMix64's finalizer (Steele, Lea and Flood 2014): every bit of the input changes half of the
-/// output.
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
 }
 
 /// A sum over events in which order counts.

@@ -3,15 +3,15 @@
 use crate::forged::ticks;
 use std::time::Duration;
 
-/// xorshift64* (Marsaglia 2003, Vigna 2014).
+/// Random numbers.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(fastrand::Rng);
 
 impl Random {
     /// The numbers of this seed.
     #[must_use]
     pub fn of(seed: u64) -> Random {
-        Random(crate::victim::mix(seed) | 1)
+        Random(fastrand::Rng::with_seed(seed))
     }
 
     /// The numbers of this run's [`seed`].
@@ -22,15 +22,12 @@ impl Random {
 
     /// The next number.
     pub fn number(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.0.u64(..)
     }
 
     /// A number below `n`, which is not 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        (self.number() >> 33) % n
+        self.0.u64(..n)
     }
 
     /// A place in a list of `n`, which is not empty.

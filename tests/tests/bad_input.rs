@@ -310,11 +310,11 @@ fn a_trace_directory_of_somebody_else() {
     };
     for dir in [&trace, &empty] {
         let name = format!("cannot write to {}:", dir.display());
-        never_ready(&mut log_server(dir), &[&name, "permission denied", "ask for the right to write there"]);
+        never_ready(&mut log_server(dir), &[&name, "permission denied", "get write permission for it"]);
     }
     // Its folders count as well: parts are sealed into them.
     std::os::unix::fs::chown(&trace, Some(65534), None).unwrap();
-    never_ready(&mut log_server(&trace), &["permission denied", "ask for the right to write there"]);
+    never_ready(&mut log_server(&trace), &["permission denied", "get write permission for it"]);
 }
 
 #[test]

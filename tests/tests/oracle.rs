@@ -225,15 +225,13 @@ fn real_threads_do_what_the_oracle_says() {
         println!("program {program}: MIOT_SEED={seed}");
         let place = folder.path().join(program.to_string());
         std::fs::create_dir(&place).unwrap();
-        let steps: Vec<Step> = (0..STEPS).map(|_| Step::decode(random(&mut seed))).collect();
+        let mut random = fastrand::Rng::with_seed(seed);
+        let steps: Vec<Step> = (0..STEPS).map(|_| Step::decode(random_bytes(&mut random))).collect();
+        seed = random.u64(..);
         run_steps(steps, &mut Real::start(&place));
     }
 }
 
-/// The next bytes of a sequence (SplitMix64).
-fn random(seed: &mut u64) -> [u8; STEP_BYTES] {
-    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = (*seed ^ *seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed.to_le_bytes()[2..][..STEP_BYTES].try_into().unwrap()
+fn random_bytes(random: &mut fastrand::Rng) -> [u8; STEP_BYTES] {
+    std::array::from_fn(|_| random.u8(..))
 }

@@ -25,18 +25,9 @@ const COMMITS_FOR: Duration = Duration::from_secs(3);
 
 const THREADS: u64 = 4;
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-}
-
 /// Generator of batches of fio-like events.
 struct Load {
-    random: Random,
+    random: fastrand::Rng,
     sequential: bool,
     time: i64,
     seq: [u64; THREADS as usize],
@@ -49,7 +40,7 @@ impl Load {
     fn new(sequential: bool) -> Load {
         let names = |names: &[&str]| -> ArrayRef { Arc::new(StringArray::from(names.to_vec())) };
         Load {
-            random: Random(1),
+            random: fastrand::Rng::with_seed(1),
             sequential,
             time: 1_763_700_000_000_000_000,
             // The threads begin with different numbers of requests.
@@ -66,17 +57,18 @@ impl Load {
         let (mut times, mut durations, mut threads, mut seqs, mut offsets, mut ops) =
             (vec![], vec![], vec![], vec![], vec![], vec![]);
         for _ in 0..rows {
-            let thread = self.random.next(THREADS);
+            let thread = self.random.u64(..THREADS);
             let seq = &mut self.seq[thread as usize];
             *seq += 1;
-            self.time += 150 + self.random.next(400) as i64;
+            self.time += 150 + self.random.u64(..400) as i64;
             times.push(self.time);
             durations
-                .push(900 + self.random.next(500) as i64 + if self.random.0 >> 57 == 0 { 20_000 } else { 0 });
+                .push(900 + self.random.u64(..500) as i64 + if self.random.u8(..) < 2 { 20_000 } else { 0 });
             threads.push(thread);
             seqs.push(*seq);
-            offsets.push(4096 * if self.sequential { *seq as i64 } else { self.random.next(1 << 18) as i64 });
-            ops.push(u32::from(!self.sequential && self.random.next(10) < 3));
+            offsets
+                .push(4096 * if self.sequential { *seq as i64 } else { self.random.u64(..1 << 18) as i64 });
+            ops.push(u32::from(!self.sequential && self.random.u64(..10) < 3));
         }
         let u64s = |values: Vec<u64>| -> ArrayRef { Arc::new(UInt64Array::from(values)) };
         let u32s = |values: Vec<u32>| -> ArrayRef { Arc::new(UInt32Array::from(values)) };

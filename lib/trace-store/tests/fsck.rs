@@ -334,13 +334,8 @@ fn manifest_is_rewritten_only_for_a_trace() {
 fn repair_keeps_every_readable_row() {
     let seed = std::env::var("MIOT_SEED").map_or(u64::from(std::process::id()), |seed| seed.parse().unwrap());
     eprintln!("MIOT_SEED={seed}");
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut below = |n: usize| {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        ((state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n as u64) as usize
-    };
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut below = |n: usize| random.usize(..n);
     let temp = tempfile::tempdir().unwrap();
     let (good, dir) = (temp.path().join("good"), temp.path().join("trace"));
     damageable(&good);

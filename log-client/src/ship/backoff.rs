@@ -1,6 +1,6 @@
 //! Backoff between connection attempts.
 
-use crate::random::Random;
+use fastrand::Rng;
 use std::time::Duration;
 
 /// Waits between two attempts: doubled from the first to the last.
@@ -12,13 +12,13 @@ const LAST: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Backoff {
     wait: Duration,
-    random: Random,
+    random: Rng,
 }
 
 impl Backoff {
     /// Equal seeds give equal waits.
     pub(super) fn new(seed: u64) -> Backoff {
-        Backoff { wait: FIRST, random: Random::new(seed) }
+        Backoff { wait: FIRST, random: Rng::with_seed(seed) }
     }
 
     /// Restarts at the first wait, after a good connection.
@@ -27,7 +27,7 @@ impl Backoff {
     }
 
     pub(super) fn next(&mut self) -> Duration {
-        let share = 512 + self.random.below(512) as u32;
+        let share = 512 + self.random.u64(..512) as u32;
         let wait = self.wait * share / 1024;
         self.wait = (self.wait * 2).min(LAST);
         wait

@@ -3,7 +3,7 @@
 //! and does not interpret them.
 
 use super::transport::{ConnectOutcome, Receiver, Sender, ServerMessage, Transport};
-use crate::random::Random;
+use fastrand::Rng;
 use miot_proto::wire::{FRAME_HEADER, MAX_FRAME, Message, frame_header};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -20,7 +20,7 @@ pub(super) struct FakeServer {
     pub(super) connections: usize,
     pub(super) answers: usize,
     pub(super) said_bye: bool,
-    random: Random,
+    random: Rng,
 }
 
 impl FakeServer {
@@ -65,7 +65,7 @@ impl FaultyTransport {
             connections: 0,
             answers: 0,
             said_bye: false,
-            random: Random::new(seed),
+            random: Rng::with_seed(seed),
         };
         let server = Arc::new(Mutex::new(server));
         (FaultyTransport(Arc::clone(&server)), server)
@@ -95,7 +95,7 @@ impl Transport for FaultyTransport {
         let mut server = self.0.lock().unwrap();
         server.connections += 1;
         // On the first connection a permanent refusal would end shipping.
-        match server.random.below(8) {
+        match server.random.u64(..8) {
             0 => return Err(io::ErrorKind::ConnectionRefused.into()),
             2 => return Ok(ConnectOutcome::NotNow("damaged".into())),
             1 if server.connections > 1 && !server.kept.is_empty() => {
@@ -105,7 +105,7 @@ impl Transport for FaultyTransport {
         }
         let (news, receiver) = mpsc::unbounded_channel();
         let _ = news.send(ServerMessage::ClockQuery(7));
-        let (frames, through) = (server.random.below(12), server.through(session));
+        let (frames, through) = (server.random.u64(..12), server.through(session));
         let sender = FaultySender { server: Arc::clone(&self.0), session, news: Some(news), frames };
         Ok(ConnectOutcome::Welcome { sender, receiver, through, steerable: false })
     }
@@ -117,7 +117,7 @@ impl Sender for FaultySender {
             if self.frames == 0 {
                 // Frames that arrived are stored, but no acknowledgment is sent, only perhaps a
                 // refusal.
-                let refuses = self.server().random.below(2) == 0;
+                let refuses = self.server().random.u64(..2) == 0;
                 let news = self.news.take().filter(|_| refuses);
                 news.map(|news| news.send(ServerMessage::Refused("too much".into())));
                 return Err(io::ErrorKind::BrokenPipe.into());
@@ -129,7 +129,7 @@ impl Sender for FaultySender {
             let (through, tells) = {
                 let mut server = self.server();
                 server.take(self.session, frame);
-                (server.through(self.session), server.random.below(3) == 0 || self.frames > 0)
+                (server.through(self.session), server.random.u64(..3) == 0 || self.frames > 0)
             };
             if let Some(news) = self.news.as_ref().filter(|_| tells) {
                 let _ = news.send(ServerMessage::Acknowledged(through));

@@ -1,22 +1,19 @@
-//! Pseudorandom numbers.
+//! Random numbers, and the seed of a test.
 
-/// xorshift64*.
-pub struct Random(u64);
+/// Random numbers.
+pub struct Random(fastrand::Rng);
 
 impl Random {
     pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Random(fastrand::Rng::with_seed(seed))
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.0.u64(..)
     }
 
     pub fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 32) % n
+        self.0.u64(..n)
     }
 }
 

@@ -17,7 +17,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::statistics::Statistics;
 use std::sync::Arc;
 
-struct Random(u64);
+struct Random(fastrand::Rng);
 
 impl Random {
     /// Prints its seed; takes another from MIOT_SEED.
@@ -25,18 +25,19 @@ impl Random {
         let given = std::env::var("MIOT_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = given.unwrap_or_else(|| u64::from(std::process::id()) << 20 | 1);
         println!("MIOT_SEED={seed}");
-        Random(seed)
+        Random::with_seed(seed)
+    }
+
+    fn with_seed(seed: u64) -> Random {
+        Random(fastrand::Rng::with_seed(seed))
     }
 
     fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.0.u64(..)
     }
 
     fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.0.u64(..bound)
     }
 
     /// Returns numbers with one of several distributions, those of traces and others.
@@ -216,7 +217,7 @@ fn file_without_rows_has_the_columns() {
 
 #[test]
 fn columns_of_few_values_are_small() {
-    let mut random = Random(7);
+    let mut random = Random::with_seed(7);
     let rows = 60_000;
     let mut columns = random.batch(rows).columns().to_vec();
     for (index, field) in schema::of(Table::Events).fields().iter().enumerate() {
@@ -240,7 +241,7 @@ fn columns_of_few_values_are_small() {
 /// at most 65,536 names.
 #[test]
 fn any_number_of_names_is_read_back() {
-    let mut random = Random(11);
+    let mut random = Random::with_seed(11);
     let names = |from: usize, count: usize| -> ArrayRef {
         Arc::new(StringArray::from_iter_values((from..from + count).map(|n| format!("name {n}"))))
     };

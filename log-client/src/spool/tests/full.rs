@@ -3,9 +3,9 @@
 use super::server::Server;
 use super::{BOOT, batch, files, open, process, process_end, sent, stream, stream_end, write};
 use crate::config::SpoolFull;
-use crate::random::Random;
 use crate::spool::{Reader, Spool, Writer};
 use crate::testing::samples;
+use fastrand::Rng;
 use miot_proto::batch::Columns;
 use miot_proto::event::Ext;
 use miot_proto::wire::{MAX_FRAME, Message};
@@ -106,7 +106,7 @@ fn full_spool_keeps_the_newest_within_its_limit() {
     let mut writer = Writer::new(Arc::clone(&spool), None);
     let mut reader = Reader::new(Arc::clone(&spool));
     write(&mut writer, [process(), stream(0)]);
-    let mut random = Random::new(42);
+    let mut random = Rng::with_seed(42);
     let mut attempt = 0;
     for _ in 0..150 {
         assert!(writer.has_space());
@@ -114,7 +114,7 @@ fn full_spool_keeps_the_newest_within_its_limit() {
         let after = attempt;
         for _ in 0..40 {
             // Random paths, so that compression saves little.
-            let path: Vec<u8> = (0..500).flat_map(|_| random.below(1 << 53).to_le_bytes()).collect();
+            let path: Vec<u8> = (0..500).flat_map(|_| random.u64(..1 << 53).to_le_bytes()).collect();
             let ext = Ext { path1: &path, ..Ext::default() };
             columns.push(1, attempt, attempt as i64, 1, &samples::read(attempt), Some(&ext));
             attempt += 1;

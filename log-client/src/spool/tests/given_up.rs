@@ -2,9 +2,9 @@
 
 use super::server::Server;
 use super::{files, open, process, process_end, stream_of, write};
-use crate::random::Random;
 use crate::spool::condense;
 use crate::testing::samples;
+use fastrand::Rng;
 use miot_proto::batch::Columns;
 use miot_proto::wire::Message;
 use std::collections::{BTreeMap, HashMap};
@@ -18,13 +18,13 @@ use std::sync::atomic::Ordering::Relaxed;
 fn given_up_events_are_reported_exactly() {
     let seed: u64 = std::env::var("MIOT_SEED").map_or(7, |seed| seed.parse().unwrap());
     for round in 0..60u64 {
-        let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(round));
+        let mut random = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(round));
         eprintln!("MIOT_SEED={seed}, round {round}");
         given_up_at_random(&mut random);
     }
 }
 
-fn given_up_at_random(random: &mut Random) {
+fn given_up_at_random(random: &mut Rng) {
     let dir = tempfile::tempdir().unwrap();
     let (mut writer, mut reader, _) = open(dir.path());
     let mut server = Server::default();
@@ -36,8 +36,8 @@ fn given_up_at_random(random: &mut Random) {
     let mut numbers: HashMap<u32, u32> = HashMap::new();
     let mut next_number = 0;
     write(&mut writer, [process()]);
-    for _ in 0..random.below(150) {
-        match random.below(14) {
+    for _ in 0..random.u64(..150) {
+        match random.u64(..14) {
             0 | 1 => {
                 let lane = streams.len() as u32;
                 write(&mut writer, [stream_of(next_number, lane)]);
@@ -47,13 +47,13 @@ fn given_up_at_random(random: &mut Random) {
                 open_streams.push(lane);
             }
             2..=6 if !open_streams.is_empty() => {
-                let number = open_streams[random.below(open_streams.len() as u64) as usize];
+                let number = open_streams[random.u64(..open_streams.len() as u64) as usize];
                 let (next, count) = streams.get_mut(&number).unwrap();
                 let after = *next;
                 let mut columns = Columns::default();
-                for _ in 0..=random.below(5) {
+                for _ in 0..=random.u64(..5) {
                     // Some are lost in the lane.
-                    *next += if random.below(4) == 0 { random.below(3) } else { 0 };
+                    *next += if random.u64(..4) == 0 { random.u64(..3) } else { 0 };
                     columns.push(1, *next, *next as i64, 1, &samples::read(*next), None);
                     *next += 1;
                     *count += 1;
@@ -62,7 +62,7 @@ fn given_up_at_random(random: &mut Random) {
                 write(&mut writer, [Message::Batch { seq: 0, stream, after, columns }]);
             }
             7 if !open_streams.is_empty() => {
-                let number = open_streams.swap_remove(random.below(open_streams.len() as u64) as usize);
+                let number = open_streams.swap_remove(random.u64(..open_streams.len() as u64) as usize);
                 let after = streams[&number].0;
                 let end = samples::stream_end(numbers[&number], after + 2, after);
                 write(&mut writer, [Message::StreamEnd { seq: 0, end }]);
@@ -70,12 +70,12 @@ fn given_up_at_random(random: &mut Random) {
             8 | 9 => {
                 // Some messages are sent; they arrive, or the connection breaks before.
                 let mut bytes = Vec::new();
-                if random.below(3) == 0 || known.is_empty() {
+                if random.u64(..3) == 0 || known.is_empty() {
                     known.clear();
                     reader.restart(server.through, &mut bytes);
                 }
-                reader.take(&mut bytes, random.below(2000) as usize);
-                if random.below(4) == 0 {
+                reader.take(&mut bytes, random.u64(..2000) as usize);
+                if random.u64(..4) == 0 {
                     known.clear();
                 } else {
                     server.take(&bytes, &mut known);
@@ -91,7 +91,7 @@ fn given_up_at_random(random: &mut Random) {
                 let bytes = std::fs::read(&oldest).unwrap();
                 let was_condensed = reader.spool().state().files[0].condensed;
                 let done = reader.spool().condense().unwrap();
-                if done && random.below(3) == 0 {
+                if done && random.u64(..3) == 0 {
                     // Killed before the old file was removed, or while the next one was made.
                     let through = server.through;
                     drop((writer, reader));

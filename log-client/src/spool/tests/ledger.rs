@@ -2,9 +2,9 @@
 
 use super::server::Server;
 use super::{KEY, files, open, process, process_end, stream_of, write};
-use crate::random::Random;
 use crate::spool::{Reader, Writer, format};
 use crate::testing::samples;
+use fastrand::Rng;
 use miot_proto::batch::Columns;
 use miot_proto::wire::Message;
 use std::collections::HashMap;
@@ -15,16 +15,16 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Streams of short-lived processes and their batches, spread over several files. Returns the
 /// number of events recorded in each.
-fn write_short_streams(writer: &mut Writer, reader: &Reader, random: &mut Random) -> Vec<u64> {
+fn write_short_streams(writer: &mut Writer, reader: &Reader, random: &mut Rng) -> Vec<u64> {
     let mut recorded = Vec::new();
     write(writer, [process()]);
     for lane in 0..12 {
         write(writer, [stream_of(lane, lane)]);
         let mut next = 0;
-        for _ in 0..=random.below(3) {
+        for _ in 0..=random.u64(..3) {
             let after = next;
             let mut columns = Columns::default();
-            for _ in 0..=random.below(6) {
+            for _ in 0..=random.u64(..6) {
                 columns.push(1, next, next as i64, 1, &samples::read(next), None);
                 next += 1;
             }
@@ -75,7 +75,7 @@ fn number_of(file: &Path) -> u64 {
 /// Ways to lose a file, or its content.
 const DAMAGES: [&str; 6] = ["half", "to its head", "removed", "no head", "garbage", "a hole"];
 
-fn damage(file: &Path, how: &str, random: &mut Random) {
+fn damage(file: &Path, how: &str, random: &mut Rng) {
     let length = file.metadata().unwrap().len();
     let open = || File::options().write(true).open(file).unwrap();
     match how {
@@ -84,7 +84,7 @@ fn damage(file: &Path, how: &str, random: &mut Random) {
         "removed" => std::fs::remove_file(file).unwrap(),
         "no head" => open().write_all_at(&[0; 40], 0).unwrap(),
         "garbage" => {
-            let bytes: Vec<u8> = (0..length).map(|_| random.below(256) as u8).collect();
+            let bytes: Vec<u8> = (0..length).map(|_| random.u64(..256) as u8).collect();
             std::fs::write(file, bytes).unwrap();
         }
         _ => open().write_all_at(&[0; 300], length / 3).unwrap(),
@@ -93,7 +93,7 @@ fn damage(file: &Path, how: &str, random: &mut Random) {
 
 #[test]
 fn losses_before_a_start_are_counted_exactly() {
-    let mut random = Random::new(5);
+    let mut random = Rng::with_seed(5);
     let mut gone = 0;
     for how in DAMAGES {
         for which in 0..5 {
@@ -135,7 +135,7 @@ fn losses_before_a_start_are_counted_exactly() {
 
 #[test]
 fn losses_during_a_run_are_counted_exactly() {
-    let mut random = Random::new(6);
+    let mut random = Rng::with_seed(6);
     for how in DAMAGES {
         for which in 0..4 {
             let dir = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ fn losses_during_a_run_are_counted_exactly() {
 
 #[test]
 fn intact_spool_is_not_replayed() {
-    let mut random = Random::new(7);
+    let mut random = Rng::with_seed(7);
     let dir = tempfile::tempdir().unwrap();
     let (mut writer, reader, _) = open(dir.path());
     let recorded = write_short_streams(&mut writer, &reader, &mut random);
@@ -180,7 +180,7 @@ fn intact_spool_is_not_replayed() {
 /// Condensing leaves a ledger that covers everything given up.
 #[test]
 fn lost_condensed_file_is_counted() {
-    let mut random = Random::new(8);
+    let mut random = Rng::with_seed(8);
     for rounds in 1..4 {
         let dir = tempfile::tempdir().unwrap();
         let (mut writer, reader, _) = open(dir.path());
@@ -199,7 +199,7 @@ fn lost_condensed_file_is_counted() {
 /// For any damage of the ledgers.
 #[test]
 fn damaged_ledger_harms_nothing_else() {
-    let mut random = Random::new(9);
+    let mut random = Rng::with_seed(9);
     for _ in 0..50 {
         let dir = tempfile::tempdir().unwrap();
         let (mut writer, reader, _) = open(dir.path());
@@ -208,9 +208,9 @@ fn damaged_ledger_harms_nothing_else() {
         let entries = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
         for file in entries.filter(|file| file.extension().unwrap() == "ledger") {
             let mut bytes = std::fs::read(&file).unwrap();
-            for _ in 0..=random.below(4) {
-                let at = random.below(bytes.len() as u64) as usize;
-                bytes[at] ^= 1 << random.below(8);
+            for _ in 0..=random.u64(..4) {
+                let at = random.u64(..bytes.len() as u64) as usize;
+                bytes[at] ^= 1 << random.u64(..8);
             }
             std::fs::write(&file, bytes).unwrap();
         }

@@ -80,7 +80,7 @@ fn programs_that_wait_go_on_when_another_policy_is_chosen_also_without_a_log_cli
     until("it waits for room", || sleeps(program.id()));
     let (code, text) = refused(&node.dir, &["set", "--when-full", "drop-newest"]);
     assert!(
-        code == 1 && text.contains("the settings are changed") && text.contains("SIGSTOP"),
+        code == 1 && text.contains("the settings were changed") && text.contains("SIGSTOP"),
         "{code} {text}"
     );
     assert_eq!(program.answer(), "ok");

@@ -143,7 +143,7 @@ fn files_that_are_not_what_they_should_be_are_refused() {
         fails(fsstats(&dir, at).args([option, "/proc/file"]), "cannot write into /proc");
     }
     fs::write(&checkpoint, "something of mine").unwrap();
-    fails(&mut with(&dir, &[]), "add --resume to go on from it, or remove it");
+    fails(&mut with(&dir, &[]), "add --resume to continue from it, or remove it");
     fails(&mut with(&dir, &["--resume"]), "is not a checkpoint of miot fsstats");
     fs::remove_file(&checkpoint).unwrap();
     let walk = Background::start(&mut with(&dir, &["--rate", "100", "--checkpoint-every", "1ms"]));

@@ -144,7 +144,7 @@ fn lines_that_are_damaged_are_told_and_left_out_or_refused() {
     refused(&["/nowhere/log"], "cannot read /nowhere/log");
     refused(&[place.to_str().unwrap()], "is a directory: name its files");
     fs::write(&file, "what is this\n").unwrap();
-    refused(&[path], "name its format with --format");
+    refused(&[path], "name it with --format");
     for day in ["12:34:56.000001", "12:34:56", "     0.000012"] {
         fs::write(&file, good.replace("1700000000.000001", day)).unwrap();
         refused(&[path, "--format", "strace", "--on-error", "stop"], "strace -f -ttt -T -y");

@@ -111,7 +111,7 @@ fn a_program_that_writes_every_so_often_has_that_cycle() {
     let place = Place::new("cycles");
     // On a machine that is busy with other things bursts are late, and then there is no such cycle
     // to be found.
-    let trace = (0..10)
+    let trace = (0..40)
         .map(|_| place.traced(0, "bursts 24 4 65536 50"))
         .find(|trace| {
             let mut begins: Vec<i64> =
@@ -140,7 +140,7 @@ fn a_program_that_writes_every_so_often_has_that_cycle() {
 fn a_program_that_writes_all_the_time_has_no_cycle() {
     let place = Place::new("no-cycles");
     // What waits for a processor again and again, one time slice in two, has a cycle indeed.
-    let trace = (0..10)
+    let trace = (0..40)
         .map(|_| place.undisturbed("strided 3000 65536 65536 0"))
         .find(|trace| {
             let writes: Vec<_> = times(trace).into_iter().filter(|(.., bytes)| *bytes > 0).collect();

@@ -1,8 +1,9 @@
 //! Content of a certificate, and the rights that it gives.
 //!
-//! A certificate of MIOT has one role, as a URI among its alternative names (`miot:server`, `miot:node`,
-//! `miot:reader` or `miot:operator`), and its names as DNS names (a server also as IP addresses). Names are compared byte by
-//! byte, without wildcards: the name of a node is data in the trace, where `Node1` and `node1` are different.
+//! A certificate of MIOT has one role, as a URI among its alternative names (`miot:server`,
+//! `miot:node`, `miot:reader` or `miot:operator`), and its names as DNS names (a server also as IP
+//! addresses). Names are compared byte by byte, without wildcards: the name of a node is data in
+//! the trace, where `Node1` and `node1` are different.
 
 use jiff::{SignedDuration, Timestamp};
 use std::fmt;
@@ -119,8 +120,8 @@ impl Certificate {
         })
     }
 
-    /// Checks that the holder may act in `role` under `name`. Only a node must have the name; that of a reader is used only in
-    /// logs.
+    /// Checks that the holder may act in `role` under `name`. Only a node must have the name; that
+    /// of a reader is used only in logs.
     ///
     /// # Errors
     /// The reason and what to do, as text for the peer.
@@ -129,20 +130,20 @@ impl Certificate {
             Some(own) if own == role => {}
             Some(own) => {
                 return Err(format!(
-                    "your certificate is one of a {own}, and this is for a {role}; make one with `miot pki {role}`"
+                    "your certificate is for a {own}, but this requires a {role}; create one with `miot pki {role}`"
                 ));
             }
             None => {
                 return Err(format!(
-                    "your certificate has not exactly one role of MIOT (a URI such as {} among its alternative names); \
-                     make one with `miot pki {role}`",
+                    "your certificate does not have exactly one role of MIOT (a URI such as {} among its alternative names); \
+                     create one with `miot pki {role}`",
                     role.uri()
                 ));
             }
         }
         if role == Role::Node && !self.names.iter().any(|own| own == name) {
             return Err(format!(
-                "your certificate is for {}, not for the node `{}`; set `node` to that, or make a certificate with \
+                "your certificate is for {}, not for the node `{}`; set `node` to that, or create a certificate with \
                  `miot pki node`",
                 self.names_in_words(),
                 name.escape_debug()
@@ -156,7 +157,7 @@ impl Certificate {
     pub fn names_in_words(&self) -> String {
         let names = self.names.iter().map(|name| format!("`{}`", name.escape_debug()));
         let all: Vec<String> = names.chain(self.addresses.iter().map(|ip| format!("`{ip}`"))).collect();
-        if all.is_empty() { "nobody".into() } else { all.join(", ") }
+        if all.is_empty() { "no name".into() } else { all.join(", ") }
     }
 
     /// Validity at `now`.
@@ -218,7 +219,7 @@ mod tests {
             assert!(refused.contains("`node1`, `node1.cluster`"), "{other:?}: {refused}");
         }
         let refused = node.allows(Role::Reader, "node1").unwrap_err();
-        assert!(refused.contains("one of a node") && refused.contains("miot pki reader"), "{refused}");
+        assert!(refused.contains("for a node") && refused.contains("miot pki reader"), "{refused}");
         assert!(node.allows(Role::Server, "node1").is_err());
     }
 

@@ -74,14 +74,14 @@ impl TlsServer {
         warn_of_end(&self.current.read().unwrap_or_else(PoisonError::into_inner).1, self.files.certificate());
     }
 
-    /// The own certificate.
+    /// Returns the own certificate.
     #[must_use]
     pub fn own(&self) -> Certificate {
         self.current.read().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// Performs the handshake. Returns the encrypted connection and the certificate of the peer, which was signed by one of the
-    /// authorities. Has no timeout.
+    /// Performs the handshake. Returns the encrypted connection and the certificate of the peer,
+    /// which was signed by one of the authorities. Has no timeout.
     ///
     /// # Errors
     /// [`Rejection`].
@@ -109,8 +109,9 @@ impl TlsServer {
 /// Maximum number of bytes that are read from a refused peer before closing.
 const MAX_DRAIN: u64 = 256 << 10;
 
-/// Closes a connection after a refusal so that the peer can read the reason: reads the data that the peer still sends, for at
-/// most `within`. Otherwise the kernel would send a reset that discards the reason.
+/// Closes a connection after a refusal so that the peer can read the reason: reads the data that
+/// the peer still sends, for at most `within`. Otherwise the kernel would send a reset that
+/// discards the reason.
 pub async fn lingering_close(mut socket: TcpStream, within: Duration) {
     let reading = async {
         let _ = socket.shutdown().await;
@@ -142,7 +143,7 @@ fn configure(files: &Files) -> Result<(Arc<ServerConfig>, Certificate), Error> {
     Ok((Arc::new(config), own))
 }
 
-/// Error for an own certificate that cannot be used here.
+/// Returns the error for an own certificate that cannot be used here.
 pub(crate) fn unusable(path: &Path) -> impl Fn(String) -> Error {
     move |reason| Error::Unusable { key: "tls_certificate", path: path.into(), reason }
 }
@@ -153,5 +154,5 @@ pub(crate) fn require(own: &Certificate, role: Role) -> Result<(), String> {
         return Ok(());
     }
     let what = own.role.map_or("without a role of MIOT".into(), |role| format!("of a {role}"));
-    Err(format!("a certificate {what}, where one of a {role} is needed; make one with `miot pki {role}`"))
+    Err(format!("a certificate {what}, where one of a {role} is required; make one with `miot pki {role}`"))
 }

@@ -6,8 +6,9 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Sets up the logs of the process. `filter`: error, warn, info, debug, or a filter such as `miot_log_client=debug`; without
-/// it `$RUST_LOG`, else info. `identifier`: name of the program in the journal.
+/// Sets up the logs of the process. `filter`: error, warn, info, debug, or a filter such as
+/// `miot_log_client=debug`; without it `$RUST_LOG`, else info. `identifier`: name of the program in
+/// the journal.
 ///
 /// # Errors
 /// Text for the user: the filter is not valid, or logs are already set up.

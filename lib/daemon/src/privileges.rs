@@ -1,7 +1,7 @@
 //! Drops the privileges that a daemon does not need.
 //!
-//! Privileges belong to a thread and are inherited by threads that it starts. They must be dropped before there is a second
-//! thread, which is checked.
+//! Privileges belong to a thread and are inherited by threads that it starts. They must be dropped
+//! before there is a second thread, which is checked.
 
 use nix::unistd::User as Entry;
 use rustix::process::{Gid, Uid, geteuid};
@@ -13,9 +13,9 @@ use rustix::thread::{
 use std::ffi::CString;
 use std::io;
 
-/// Capabilities of a log-client on a node with several users: to read and write the segments of other users
-/// (`DAC_OVERRIDE`), to check whether segments are still open (`LEASE`), and to verify which process created a segment
-/// (`SYS_PTRACE`).
+/// Capabilities of a log-client on a node with several users: to read and write the segments of
+/// other users (`DAC_OVERRIDE`), to check whether segments are still open (`LEASE`), and to verify
+/// which process created a segment (`SYS_PTRACE`).
 pub const LOG_CLIENT: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::LEASE).union(CapabilitySet::SYS_PTRACE);
 
@@ -29,14 +29,13 @@ pub struct User {
 }
 
 impl User {
-    /// Looks a user up.
+    /// Finds a user by name.
     ///
     /// # Errors
     /// Text for the user: there is no user of this name, or the user database cannot be read.
     pub fn find(name: &str) -> Result<User, String> {
-        let none = || {
-            format!("there is no user `{}`; make one, such as with `useradd --system`", name.escape_debug())
-        };
+        let none =
+            || format!("there is no user `{}`; create it, e.g. with `useradd --system`", name.escape_debug());
         let c_name = CString::new(name).map_err(|_| none())?;
         let failed = |error| format!("cannot look up the user `{name}`: {error}");
         let entry = Entry::from_name(name).map_err(failed)?.ok_or_else(none)?;
@@ -62,14 +61,15 @@ impl User {
     }
 }
 
-/// Name of the user with this id; `None` if the user database does not contain it or cannot be read.
+/// Returns the name of the user with this id; `None` if the user database does not contain it or
+/// cannot be read.
 #[must_use]
 pub fn user_name(uid: u32) -> Option<String> {
     Entry::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten().map(|entry| entry.name)
 }
 
-/// Switches to `user`, if one is given, and drops all capabilities except `keep`. Programs started from now on cannot gain
-/// privileges.
+/// Switches to `user`, if one is given, and drops all capabilities except `keep`. Programs started
+/// from now on cannot gain privileges.
 ///
 /// # Errors
 /// The privilege that could not be dropped, as text. The process must end then.
@@ -82,7 +82,7 @@ pub fn reduce_to(user: Option<&User>, keep: CapabilitySet) -> Result<(), String>
     if threads > 1 {
         return Err(format!("cannot drop privileges: there are {threads} threads already"));
     }
-    // Before the right to do so is dropped.
+    // Read them before the process loses the right to.
     let held = capabilities(None).map_err(failed("read the capabilities"))?;
     if held.effective.contains(CapabilitySet::SETPCAP) {
         for capability in (0..64).map(|bit| CapabilitySet::from_bits_retain(1 << bit)) {
@@ -96,8 +96,8 @@ pub fn reduce_to(user: Option<&User>, keep: CapabilitySet) -> Result<(), String>
     }
     let kept = held.permitted & keep;
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
-    // Services may not make the call if there is nothing left to drop. The inheritable set does not matter, because started
-    // programs cannot gain privileges.
+    // Services may not make the call if there is nothing left to drop. The inheritable set does not
+    // matter, because started programs cannot gain privileges.
     let before = capabilities(None).map_err(failed("read the capabilities"))?;
     if (before.effective, before.permitted) != (kept, kept) {
         set_capabilities(None, sets).map_err(failed("drop capabilities"))?;
@@ -127,7 +127,7 @@ fn become_user(user: &User, keeping: bool) -> Result<(), String> {
 /// Creates a directory that belongs to a user. An existing directory is not changed.
 ///
 /// # Errors
-/// Those of the system.
+/// Errors of the system.
 pub fn create_dir_for(user: &User, dir: &std::path::Path) -> io::Result<()> {
     if dir.exists() {
         return Ok(());
